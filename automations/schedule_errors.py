@@ -1,0 +1,18 @@
+"""What can be wrong with a schedule."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+ScheduleCode = Literal[
+    "bad_schedule", "bad_cron", "never_fires", "unknown_timezone", "past_at", "bad_interval", "bad_time"
+]
+
+
+class ScheduleError(ValueError):
+    """The schedule cannot be used. `code` is stable, `message` is a sentence for the person who wrote it."""
+
+    def __init__(self, code: ScheduleCode, message: str) -> None:
+        super().__init__(message)
+        self.code: ScheduleCode = code
+        self.message = message
