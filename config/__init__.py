@@ -1,0 +1,1 @@
+"""The project: settings, processes and their supervisor. Importing this package loads nothing else."""

@@ -1,0 +1,135 @@
+"""Django's settings, all from `config.env`."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import django_stubs_ext
+
+from config import database, env, logs
+
+django_stubs_ext.monkeypatch()  # lets ModelAdmin and others be written with their model: ModelAdmin[Session]
+
+try:
+    ENV = env.load(os.environ)
+except env.EnvError as error:
+    raise SystemExit(f"rondo: {error}") from None  # one line, whichever process it is
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+# What the apps read.
+RONDO_MODEL = ENV.rondo_model
+RONDO_PLUGINS = ENV.rondo_plugins
+OPENAI_BASE_URL = ENV.openai_base_url
+OPENAI_API_KEY = ENV.openai_api_key
+DATABASE_LOCK_URL = ENV.database_lock_url or ENV.database_url
+CELERY_BROKER_URL = ENV.celery_broker_url
+TURN_SHARDS = ENV.turn_shards
+TURN_QUEUES = ENV.turn_queues
+AUTOMATION_MAX_WAIT = ENV.automation_max_wait
+RONDO_SWEEP_SECONDS = ENV.rondo_sweep_seconds
+RONDO_HEARTBEAT_SECONDS = ENV.rondo_heartbeat_seconds
+RONDO_WORKER_LOST_SECONDS = ENV.rondo_worker_lost_seconds
+
+SECRET_KEY = ENV.secret_key
+DEBUG = ENV.debug
+ALLOWED_HOSTS = list(ENV.allowed_hosts)
+CSRF_TRUSTED_ORIGINS = list(ENV.csrf_trusted_origins)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = ENV.https
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENV.https else None
+X_FRAME_OPTIONS = "DENY"
+
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "rest_framework",
+    "rest_framework.authtoken",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_filters",
+    "django_htmx",
+    "config",
+    "sessions_app",
+    "automations",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "config.urls"
+ASGI_APPLICATION = "config.asgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+DATABASES = {"default": database.database(ENV.database_url, ENV.db_pool_size)}
+
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+LOGIN_URL = "admin:login"
+
+LANGUAGE_CODE = "en"
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "static/"
+STATIC_ROOT = ENV.static_root or None
+WHITENOISE_USE_FINDERS = not ENV.static_root  # nothing was collected: serve from the packages
+
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "rest_framework.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "Rondo",
+    "VERSION": "0.1.0",
+    "DESCRIPTION": "LLM agent sessions that keep their appointments.",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+
+UNFOLD = {"SITE_TITLE": "Rondo", "SITE_HEADER": "Rondo"}
+
+LOGGING = logs.logging_config(ENV.log_level, ENV.log_format)
+logs.configure()

@@ -1,0 +1,26 @@
+#!/usr/bin/env python
+"""Rondo's command line. `up` runs without Django, because it provides what Django's settings ask for."""
+
+import os
+import sys
+
+
+def main() -> int:
+    """Run one command; the exit code is 0 or 1 (2 for wrong usage)."""
+    if sys.argv[1:2] == ["up"]:
+        from config.supervisor.main import main as up
+
+        return up(sys.argv[2:])
+    if sys.argv[1:2] in ([], ["help"], ["--help"], ["-h"]):
+        from config.env import set_placeholders
+
+        set_placeholders(os.environ)  # so that our commands are listed before anything is configured
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    from django.core.management import execute_from_command_line
+
+    execute_from_command_line(sys.argv)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
