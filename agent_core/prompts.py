@@ -42,9 +42,7 @@ class RenderedPrompt:
     variables: dict[str, str]
 
 
-def render(
-    prompt_id: str, variables: Mapping[str, object], version: int | None = None
-) -> RenderedPrompt:
+def render(prompt_id: str, variables: Mapping[str, object], version: int | None = None) -> RenderedPrompt:
     """Render a template; the latest version by default.
 
     Raises PromptError when the template is unknown or the variables do not match its places.

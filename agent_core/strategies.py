@@ -120,8 +120,7 @@ def background_updates(updates: tuple[Update, ...]) -> str:
 def due_tasks(tasks: tuple[DueTask, ...]) -> str:
     """Return the heading and one line per task."""
     lines = ["## Due Tasks"]
-    for task in tasks:
-        lines.append(f"- [{task.id}] {_one_line(task.title)}: {_one_line(task.description)}")
+    lines += [f"- [{task.id}] {_one_line(task.title)}: {_one_line(task.description)}" for task in tasks]
     return "\n".join(lines)
 
 
@@ -137,9 +136,7 @@ def _system_prompt(prompt_id: str, given: ContextInput) -> str:
 
 def _documents(documents: Mapping[str, str]) -> str:
     parts = [
-        f"## {name}\n\n{documents[name].strip()}"
-        for name in DOCUMENTS
-        if documents.get(name, "").strip()
+        f"## {name}\n\n{documents[name].strip()}" for name in DOCUMENTS if documents.get(name, "").strip()
     ]
     return "\n\n".join(parts) or "There are no documents yet."
 

@@ -24,7 +24,7 @@ class Effect(StrEnum):
     DANGEROUS = "dangerous"
 
 
-def _always(context: Any) -> bool:
+def _always(_context: Any) -> bool:
     return True
 
 
@@ -84,6 +84,6 @@ def get(name: str) -> Tool:
         raise UnknownTool(f"There is no tool named {name!r}.") from None
 
 
-def all() -> tuple[Tool, ...]:
+def all() -> tuple[Tool, ...]:  # noqa: A001 - read as tools.all()
     """Return every tool, by name: the same order each time keeps a model's prompt cache warm."""
     return tuple(_TOOLS[name] for name in sorted(_TOOLS))
