@@ -1,0 +1,55 @@
+"""Start a program that dies with us, in a session of its own, with its output in a log file."""
+
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from config.supervisor.account import Account
+
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _tied_to_parent(death_signal: signal.Signals) -> Callable[[], None]:
+    parent = os.getpid()
+
+    def prepare() -> None:
+        # Runs in the child after it changed its user, which would clear the setting.
+        _libc.prctl(PR_SET_PDEATHSIG, int(death_signal))
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the supervisor blocks the signals that it waits for
+        if os.getppid() != parent:  # it died before the line above
+            os._exit(1)
+
+    return prepare
+
+
+def spawn(
+    command: Sequence[str | Path],
+    *,
+    log: Path,
+    cwd: Path,
+    environ: Mapping[str, str],
+    death_signal: signal.Signals = signal.SIGKILL,
+    account: Account | None = None,
+    stdin: int = subprocess.DEVNULL,
+) -> subprocess.Popen[bytes]:
+    """Start `command`; call it from the main thread only.
+
+    `death_signal` is what the kernel sends the child when we die. A session of its own keeps a terminal's
+    Ctrl-C from the child, so that we choose the order of stopping.
+    """
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [str(part) for part in command],
+            cwd=cwd,
+            env=dict(environ),
+            stdin=stdin,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_tied_to_parent(death_signal),  # noqa: PLW1509  (no threads here)
+            **(account or Account()).popen(),
+        )

