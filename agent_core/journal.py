@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from agent_core.schema import refusal
 from agent_core.types import (
@@ -105,5 +105,5 @@ def _close_earlier(transcript: Transcript, specs: dict[str, ToolSpec]) -> None:
     for call in transcript.calls:
         refused = refusal(call, specs)
         if call.id not in transcript.results and refused is not None:
-            transcript.results[call.id] = replace(refused)
+            transcript.results[call.id] = refused
     transcript.close()

@@ -1,0 +1,139 @@
+"""The model that needs no key and no network: deterministic, from the conversation alone.
+
+It understands these sentences (case does not matter; X, Y, N stand for words and numbers):
+
+| a person or an automation's task says | the model |
+|---|---|
+| my favourite X is Y · my X is Y · remember that … | notes it |
+| what is my X? · tell me my X · a question with a known X in it | says it, or that it does not know |
+| what do you remember? | says all it knows |
+| what did the automation say? | quotes the last automation's answer |
+| what did you say last? | quotes its own last message |
+| every 10 seconds … · every 5 minutes … · every hour … | adds it with the tool ``cron``, then reports |
+| every day at 9 … · every weekday at 9:30 … · every monday at 8 pm in Asia/Tokyo … | the same |
+| at 2027-01-01T09:00 … | the same; without an offset the time is in the agent's zone |
+| in 10 minutes … | says that it has no clock and needs an absolute time |
+| list my automations · remove automation ID | calls ``cron``, then reports |
+| use tool NAME with {json} · use tool NAME | calls that tool, then reports |
+| think for N seconds (up to 600) | waits that long before it answers |
+| say nothing | replies with nothing |
+| fail | fails as a model that refuses |
+| anything else | repeats it shortly and counts the messages before it |
+
+A schedule may also stand at the end ("check the repo every 5 minutes"). A message that begins with
+"## Background Updates" has each update quoted in the answer. A due automation (its task stands
+between <task> and </task>) does its task: one of the sentences above other than a schedule, else
+"Done: …" with what it remembers of the conversation. A heartbeat answers HEARTBEAT_OK unless tasks
+are due. Only a tool that is offered is called. Each reply that is not empty ends with
+" (offline model)".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+
+from agent_core.exceptions import ModelRefused
+from agent_core.models import ModelCall, ModelReply
+from agent_core.offline_answers import SUFFIX, Answer, Wish, answer
+from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult, Usage
+
+_PIECES = 4
+_CHARACTERS_PER_TOKEN = 4
+
+
+class OfflineModel:
+    """A Model that answers by ``reply_to``."""
+
+    async def stream(self, call: ModelCall) -> AsyncIterator[str | ModelReply]:
+        """Yield the text in a few pieces, then the reply. Raises ModelRefused when told to fail."""
+        reply, delay = think(call)
+        await asyncio.sleep(delay)
+        for piece in pieces(reply.text):
+            yield piece
+            await asyncio.sleep(0)
+        yield reply
+
+
+def reply_to(call: ModelCall) -> ModelReply:
+    """Return the reply at once, without any delay that was asked for."""
+    return think(call)[0]
+
+
+def think(call: ModelCall) -> tuple[ModelReply, float]:
+    """Return the reply and the seconds to wait before it.
+
+    The turn is what follows the last answer. Each of its messages asks for one tool call at most;
+    the calls are made one by one in the order of the messages, then all are answered together.
+    """
+    begin = _turn_begin(call.entries)
+    answers = [
+        answer(call, number)
+        for number in range(begin, len(call.entries))
+        if call.entries[number].role is Role.USER
+    ]
+    results = [entry.results for entry in call.entries[begin:] if entry.role is Role.TOOL]
+    wishes = [said for said in answers if said.wish is not None]
+    if len(results) < len(wishes):
+        wish = wishes[len(results)].wish
+        assert wish is not None  # noqa: S101 - chosen so above
+        return _calling(call, wish, number=len(results)), wishes[len(results)].delay
+    text = _text(answers, results)
+    delay = 0.0 if results else max((said.delay for said in answers), default=0.0)
+    return ModelReply(text=text, usage=_usage(call, text)), delay
+
+
+def pieces(text: str) -> list[str]:
+    """Cut a text into a few pieces at its spaces; joined they are the text."""
+    words = re.findall(r"\S*\s*", text)
+    size = max(1, -(-len(words) // _PIECES))
+    cut = ["".join(words[start : start + size]) for start in range(0, len(words), size)]
+    return [piece for piece in cut if piece]
+
+
+def _turn_begin(entries: tuple[Entry, ...]) -> int:
+    for number in range(len(entries) - 1, -1, -1):
+        if entries[number].role is Role.ASSISTANT and not entries[number].calls:
+            return number + 1
+    return 0
+
+
+def _calling(call: ModelCall, wish: Wish, number: int) -> ModelReply:
+    tool_call = ToolCall(
+        id=f"offline-{len(call.entries)}-{number + 1}",
+        name=wish.tool,
+        arguments=wish.arguments,
+        unparsed=wish.unparsed,
+    )
+    return ModelReply(text="", calls=(tool_call,), usage=_usage(call, wish.tool))
+
+
+def _text(answers: list[Answer], results: list[tuple[ToolResult, ...]]) -> str:
+    left = list(results)
+    parts: list[str] = []
+    for said in answers:
+        parts.append(said.text)
+        if said.wish is not None:
+            parts += [_report(result) for result in left.pop(0)]
+    text = "\n".join(part for part in parts if part)
+    return f"{text}{SUFFIX}" if text else ""
+
+
+def _report(result: ToolResult) -> str:
+    if result.outcome is ToolOutcome.OK:
+        return result.output
+    return f"The tool {result.name} did not work ({result.outcome}): {result.output}"
+
+
+def _usage(call: ModelCall, text: str) -> Usage:
+    """Estimate tokens; the same conversation always gives the same figures."""
+    characters = len(call.system_prompt) + sum(len(entry.content) for entry in call.entries)
+    return Usage(
+        input_tokens=-(-characters // _CHARACTERS_PER_TOKEN),
+        output_tokens=-(-len(text) // _CHARACTERS_PER_TOKEN),
+        requests=1,
+    )
+
+
+__all__ = ["SUFFIX", "ModelRefused", "OfflineModel", "pieces", "reply_to", "think"]

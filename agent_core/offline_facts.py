@@ -1,0 +1,96 @@
+"""What the offline model learns from what people wrote: "my X is Y", "remember that …"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+_SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]*")
+_VALUE = r"(?P<value>.+?)(?=,? and my |, (?:what|who|when|where|please|remember|tell|so) |$)"
+_KEY = r"(?P<key>(?:[\w'-]+ ){0,4}?[\w'-]+)"
+_MINE = re.compile(rf"\bmy {_KEY} (?P<verb>is|are) {_VALUE}", re.IGNORECASE)
+_REMEMBERED = re.compile(r"^(?:please )?remember (?:that |this: ?)?(?P<note>.+)$", re.IGNORECASE)
+_OTHERS = re.compile(rf"^(?:the |our )?{_KEY} (?P<verb>is|are) {_VALUE}", re.IGNORECASE)
+_ASKING = re.compile(
+    r"^(?:and |please |so )?(?:what|which|who|when|where|how|is|are|do|does|can)\b", re.IGNORECASE
+)
+_ASKS_MINE = re.compile(
+    r"\b(?:what|which|who|when|where|how|tell me|say|name|know|remind me of)\b.*?"
+    r"\bmy (?P<key>(?:[\w'-]+ ){0,4}?[\w'-]+)(?= is\b| are\b|[?.!,]|$)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(slots=True)
+class Facts:
+    """Facts by key, as sentences said back to the person; notes have no key."""
+
+    by_key: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def all(self) -> list[str]:
+        """Return every fact, the oldest key first, then the notes."""
+        return [*self.by_key.values(), *self.notes]
+
+    def learn(self, text: str) -> list[str]:
+        """Take in a person's text; return what was new in it, as sentences without a full stop."""
+        new: list[str] = []
+        for sentence in _SENTENCE.findall(text):
+            new += self._learn_sentence(sentence.strip())
+        return new
+
+    def asked(self, text: str, *, any_mention: bool = False) -> list[str]:
+        """Return the known facts that a text asks for, those with the longest keys first.
+
+        Asking is a question, or a mention of "my X"; with ``any_mention`` X alone will do.
+        """
+        words = f" {normal(text)} "
+        question = any_mention or "?" in text or bool(_ASKING.search(text)) or bool(_ASKS_MINE.search(text))
+        found: list[str] = []
+        for key in sorted(self.by_key, key=len, reverse=True):
+            if f" {key} " in words if question else f" my {key} " in words:
+                found.append(self.by_key[key])
+                words = words.replace(f" {key} ", " ")
+        return found
+
+    def _learn_sentence(self, sentence: str) -> list[str]:
+        if sentence.endswith("?") or _ASKING.search(sentence):
+            return []
+        plain = sentence.rstrip(".!? ")
+        found = [self._keep(match, "your ") for match in _MINE.finditer(plain)]
+        remembered = _REMEMBERED.search(plain)
+        if found or not remembered:
+            return found
+        note = remembered["note"]
+        other = _OTHERS.search(note)
+        if other:
+            return [self._keep(other, "the ")]
+        self.notes.append(note)
+        return [note]
+
+    def _keep(self, match: re.Match[str], owner: str) -> str:
+        fact = f"{owner}{match['key'].lower()} {match['verb'].lower()} {match['value'].strip()}"
+        self.by_key.pop(normal(match["key"]), None)
+        self.by_key[normal(match["key"])] = fact
+        return fact
+
+
+def facts_of(texts: Iterable[str]) -> Facts:
+    """Return what is known after these texts, oldest first; a later one wins."""
+    facts = Facts()
+    for text in texts:
+        facts.learn(text)
+    return facts
+
+
+def unknown_key(text: str) -> str | None:
+    """Return the X of a question for "my X", or None if it is no such question."""
+    match = _ASKS_MINE.search(text)
+    return match["key"].lower() if match else None
+
+
+def normal(text: str) -> str:
+    """Return a text's words, lower case, in one spelling: what keys are compared by."""
+    words = " ".join(re.findall(r"[\w'-]+", text.lower()))
+    return words.replace("favorite", "favourite").replace("color", "colour")
