@@ -11,7 +11,7 @@ from typing import Any, Final
 from agent_core import offline_schedule
 from agent_core.exceptions import ModelRefused
 from agent_core.models import ModelCall
-from agent_core.offline_facts import Facts, facts_of, unknown_key
+from agent_core.offline_facts import Facts, facts_of, questions, unknown_key
 from agent_core.types import Entry, Role
 
 SUFFIX: Final = " (offline model)"
@@ -145,16 +145,24 @@ def _quote(heard: _Heard) -> str | None:
 
 
 def _note(heard: _Heard) -> str | None:
-    return f"Noted: {'; '.join(heard.new_facts)}." if heard.new_facts else None
+    if not heard.new_facts:
+        return None
+    noted = f"Noted: {'; '.join(heard.new_facts)}."
+    answered = _recalled(heard, questions(heard.text))
+    return f"{noted} {answered}" if answered else noted
 
 
 def _recall(heard: _Heard) -> str | None:
-    if _REMEMBER_ALL.search(heard.text):
+    return _recalled(heard, heard.text)
+
+
+def _recalled(heard: _Heard, text: str) -> str | None:
+    if _REMEMBER_ALL.search(text):
         return _sentence(heard.facts.all()) or "I remember nothing yet."
-    asked = heard.facts.asked(heard.text, any_mention=heard.is_task)
+    asked = heard.facts.asked(text, any_mention=heard.is_task)
     if asked:
         return _sentence(asked)
-    unknown = unknown_key(heard.text)
+    unknown = unknown_key(text)
     return f"I do not know your {unknown}." if unknown else None
 
 

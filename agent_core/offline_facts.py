@@ -13,8 +13,9 @@ _MINE = re.compile(rf"\bmy {_KEY} (?P<verb>is|are) {_VALUE}", re.IGNORECASE)
 _REMEMBERED = re.compile(r"^(?:please )?remember (?:that |this: ?)?(?P<note>.+)$", re.IGNORECASE)
 _OTHERS = re.compile(rf"^(?:the |our )?{_KEY} (?P<verb>is|are) {_VALUE}", re.IGNORECASE)
 _ASKING = re.compile(
-    r"^(?:and |please |so )?(?:what|which|who|when|where|how|is|are|do|does|can)\b", re.IGNORECASE
+    r"^(?:and |please |so )?(?:what|which|who|when|where|how|is|are|do|does|can|tell me)\b", re.IGNORECASE
 )
+_CLAUSE = re.compile(r", (?=(?:and |so )?(?:what|which|who|when|where|how|tell me|please)\b)", re.IGNORECASE)
 _ASKS_MINE = re.compile(
     r"\b(?:what|which|who|when|where|how|tell me|say|name|know|remind me of)\b.*?"
     r"\bmy (?P<key>(?:[\w'-]+ ){0,4}?[\w'-]+)(?= is\b| are\b|[?.!,]|$)",
@@ -36,8 +37,8 @@ class Facts:
     def learn(self, text: str) -> list[str]:
         """Take in a person's text; return what was new in it, as sentences without a full stop."""
         new: list[str] = []
-        for sentence in _SENTENCE.findall(text):
-            new += self._learn_sentence(sentence.strip())
+        for sentence in _sentences(text):
+            new += [] if _is_question(sentence) else self._learn_sentence(sentence)
         return new
 
     def asked(self, text: str, *, any_mention: bool = False) -> list[str]:
@@ -55,8 +56,6 @@ class Facts:
         return found
 
     def _learn_sentence(self, sentence: str) -> list[str]:
-        if sentence.endswith("?") or _ASKING.search(sentence):
-            return []
         plain = sentence.rstrip(".!? ")
         found = [self._keep(match, "your ") for match in _MINE.finditer(plain)]
         remembered = _REMEMBERED.search(plain)
@@ -84,6 +83,11 @@ def facts_of(texts: Iterable[str]) -> Facts:
     return facts
 
 
+def questions(text: str) -> str:
+    """Return only the questions of a text."""
+    return " ".join(sentence for sentence in _sentences(text) if _is_question(sentence))
+
+
 def unknown_key(text: str) -> str | None:
     """Return the X of a question for "my X", or None if it is no such question."""
     match = _ASKS_MINE.search(text)
@@ -94,3 +98,12 @@ def normal(text: str) -> str:
     """Return a text's words, lower case, in one spelling: what keys are compared by."""
     words = " ".join(re.findall(r"[\w'-]+", text.lower()))
     return words.replace("favorite", "favourite").replace("color", "colour")
+
+
+def _sentences(text: str) -> list[str]:
+    split = _CLAUSE.sub("\n", text)
+    return [sentence.strip() for sentence in _SENTENCE.findall(split) if sentence.strip()]
+
+
+def _is_question(sentence: str) -> bool:
+    return sentence.endswith("?") or bool(_ASKING.search(sentence))
