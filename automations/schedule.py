@@ -1,13 +1,21 @@
-"""When a job is due: three kinds of schedule and their slots (rule 4.6). Pure arithmetic, `now` is always given."""
+"""When a job is due: three kinds of schedule and their slots (rule 4.6).
+
+Pure arithmetic: no database, no clock; `now` is always an argument. Slots are in UTC, on whole milliseconds.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal
 
-from .schedule_errors import ScheduleCode, ScheduleError
+from automations.cron_fields import CronFields, read_expr
+from automations.cron_slots import count_cron, last_cron, next_cron
+from automations.schedule_errors import ScheduleCode, ScheduleError
+from automations.zones import as_utc, instant_of, load_zone
 
 __all__ = [
     "AtSchedule",
@@ -22,7 +30,22 @@ __all__ = [
     "next_slot",
     "parse_schedule",
     "schedule_json",
+    "whole_milliseconds",
 ]
+
+HORIZON_YEARS = 8
+MAX_EVERY_SECONDS = 10 * 365 * 86_400
+_FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)  # earlier slots do not exist
+# Later slots do not exist either; this leaves room for zone arithmetic below the end of the calendar.
+_LAST_INSTANT = datetime(9900, 1, 1, tzinfo=UTC)
+_AT = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?([Zz]|[+-][0-9]{2}:?[0-9]{2})?"
+)
+_KEYS = {
+    "cron": (frozenset({"kind", "expr"}), frozenset({"timezone"})),
+    "every": (frozenset({"kind", "seconds"}), frozenset[str]()),
+    "at": (frozenset({"kind", "at"}), frozenset[str]()),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,18 +78,120 @@ Schedule = CronSchedule | EverySchedule | AtSchedule
 
 
 def parse_schedule(data: Mapping[str, Any], *, default_timezone: str, now: datetime) -> Schedule:
-    """Read the API's JSON. Raises ScheduleError. `anchor` of an `every` is `now`."""
-    raise NotImplementedError
+    """Read the API's JSON, strictly. Raises ScheduleError.
+
+    `default_timezone` (the agent's) is used for a cron without `timezone` and for an `at` without offset. The
+    anchor of an `every` is `now`, so its first slot is `seconds` from now.
+    """
+    kind = _checked_kind(data)
+    if kind == "cron":
+        return _read_cron(data["expr"], data.get("timezone", default_timezone), as_utc(now))
+    if kind == "every":
+        return _read_every(data["seconds"], as_utc(now))
+    return _read_at(data["at"], default_timezone, as_utc(now))
+
+
+def _checked_kind(data: object) -> str:
+    """The kind of a mapping that has all keys of its kind and no other."""
+    if not isinstance(data, Mapping):
+        raise ScheduleError("bad_schedule", "A schedule is an object with a `kind`.")
+    kind = data.get("kind")
+    if not isinstance(kind, str) or kind not in _KEYS:
+        raise ScheduleError("bad_schedule", "The `kind` of a schedule is `cron`, `every` or `at`.")
+    needed, optional = _KEYS[kind]
+    missing = sorted(needed - data.keys())
+    if missing:
+        raise ScheduleError("bad_schedule", f"A schedule of kind `{kind}` needs `{missing[0]}`.")
+    unknown = sorted(str(key)[:40] for key in data.keys() - needed - optional)
+    if unknown:
+        raise ScheduleError("bad_schedule", f"A schedule of kind `{kind}` has no key `{unknown[0]}`.")
+    return kind
+
+
+def _read_cron(expr: object, timezone: object, now: datetime) -> CronSchedule:
+    if not isinstance(timezone, str):
+        raise ScheduleError("unknown_timezone", "The time zone must be a name such as `Europe/Berlin`.")
+    load_zone(timezone)
+    read_expr(expr)
+    schedule = CronSchedule(expr=" ".join(str(expr).split()), timezone=timezone)
+    first = next_slot(schedule, now)
+    if first is None or first > _years_after(now, HORIZON_YEARS):
+        message = f"The expression {schedule.expr!r} does not fire within {HORIZON_YEARS} years."
+        raise ScheduleError("never_fires", message)
+    return schedule
+
+
+def _years_after(instant: datetime, years: int) -> datetime:
+    """The same day and time some years later; 1 March for a 29 February that is missing."""
+    try:
+        return instant.replace(year=instant.year + years)
+    except ValueError:
+        return instant.replace(year=instant.year + years, month=3, day=1)
+
+
+def _read_every(seconds: object, now: datetime) -> EverySchedule:
+    if isinstance(seconds, bool) or not isinstance(seconds, int):
+        raise ScheduleError("bad_interval", "`seconds` must be a whole number.")
+    if not 1 <= seconds <= MAX_EVERY_SECONDS:
+        raise ScheduleError("bad_interval", f"`seconds` must be from 1 to {MAX_EVERY_SECONDS} (10 years).")
+    return EverySchedule(seconds=seconds, anchor=whole_milliseconds(now))
+
+
+def _read_at(text: object, default_timezone: str, now: datetime) -> AtSchedule:
+    if not isinstance(text, str) or not _AT.fullmatch(text):
+        raise ScheduleError("bad_time", "`at` must be a time such as `2027-01-01T09:00:00+01:00`.")
+    try:
+        given = datetime.fromisoformat(text.upper())
+        at = as_utc(given) if given.tzinfo else instant_of(load_zone(default_timezone), given)
+    except ScheduleError:
+        raise
+    except (ValueError, OverflowError):
+        raise ScheduleError("bad_time", f"There is no time {text!r}.") from None
+    at = whole_milliseconds(at)
+    if at <= now:
+        raise ScheduleError("past_at", f"The time {text!r} has passed.")
+    if at > _LAST_INSTANT:
+        raise ScheduleError("bad_time", f"The time {text!r} is too far away.")
+    return AtSchedule(at=at)
 
 
 def schedule_json(schedule: Schedule, *, zone: str = "UTC") -> dict[str, Any]:
-    """The API's JSON of a schedule; `at` is written with the offset of `zone`."""
-    raise NotImplementedError
+    """The API's JSON of a schedule; `at` is written with the offset of `zone` (the agent's)."""
+    if isinstance(schedule, CronSchedule):
+        return {"kind": "cron", "expr": schedule.expr, "timezone": schedule.timezone}
+    if isinstance(schedule, EverySchedule):
+        return {"kind": "every", "seconds": schedule.seconds}
+    return {"kind": "at", "at": schedule.at.astimezone(load_zone(zone)).isoformat()}
+
+
+def whole_milliseconds(instant: datetime) -> datetime:
+    """The instant in UTC, cut to whole milliseconds, as slots and run ids have it."""
+    utc = as_utc(instant)
+    return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
+
+
+@lru_cache(maxsize=4096)
+def cron_fields(expr: str) -> CronFields:
+    """The fields of an expression, read once. Raises ScheduleError."""
+    return CronFields(expr)
 
 
 def next_slot(schedule: Schedule, after: datetime) -> datetime | None:
-    """The first slot later than `after` (UTC, whole milliseconds), or None: there is none any more."""
-    raise NotImplementedError
+    """The first slot later than `after` (UTC, whole milliseconds), or None: there is none any more.
+
+    Raises ScheduleError if a stored schedule has become unusable (a zone that is gone).
+    """
+    after = max(as_utc(after), _FIRST_INSTANT)
+    if after >= _LAST_INSTANT:
+        return None
+    if isinstance(schedule, CronSchedule):
+        slot = next_cron(cron_fields(schedule.expr), load_zone(schedule.timezone), after)
+    elif isinstance(schedule, EverySchedule):
+        slot = _grid(schedule, max(0, _periods(schedule, after) + 1))
+    else:
+        at = whole_milliseconds(schedule.at)
+        slot = at if at > after else None
+    return slot if slot is not None and slot <= _LAST_INSTANT else None
 
 
 def first_slot(schedule: Schedule, *, after: datetime) -> datetime | None:
@@ -75,10 +200,45 @@ def first_slot(schedule: Schedule, *, after: datetime) -> datetime | None:
 
 
 def last_slot_until(schedule: Schedule, after: datetime, until: datetime) -> datetime | None:
-    """The latest slot s with after < s <= until, or None."""
-    raise NotImplementedError
+    """The latest slot s with after < s <= until, or None. Its cost does not grow with the number of slots."""
+    after, until = _bounded(after, until)
+    if after >= until:
+        return None
+    if isinstance(schedule, CronSchedule):
+        return last_cron(cron_fields(schedule.expr), load_zone(schedule.timezone), after, until)
+    if isinstance(schedule, EverySchedule):
+        periods = _periods(schedule, until)
+        slot = _grid(schedule, periods) if periods >= 0 else None
+    else:
+        slot = whole_milliseconds(schedule.at)
+    return slot if slot is not None and after < slot <= until else None
 
 
 def count_slots(schedule: Schedule, after: datetime, until: datetime, limit: int = 1000) -> int | None:
     """How many slots s have after < s <= until; None when there are more than `limit`."""
-    raise NotImplementedError
+    after, until = _bounded(after, until)
+    if after >= until:
+        return 0
+    if isinstance(schedule, CronSchedule):
+        count = count_cron(cron_fields(schedule.expr), load_zone(schedule.timezone), after, until, limit)
+    elif isinstance(schedule, EverySchedule):
+        count = max(0, _periods(schedule, until) + 1) - max(0, _periods(schedule, after) + 1)
+    else:
+        count = int(after < whole_milliseconds(schedule.at) <= until)
+    return count if count <= limit else None
+
+
+def _bounded(after: datetime, until: datetime) -> tuple[datetime, datetime]:
+    return max(as_utc(after), _FIRST_INSTANT), min(as_utc(until), _LAST_INSTANT)
+
+
+def _periods(schedule: EverySchedule, instant: datetime) -> int:
+    """How many whole periods lie between the anchor and the instant; negative before the anchor."""
+    return (instant - whole_milliseconds(schedule.anchor)) // timedelta(seconds=schedule.seconds)
+
+
+def _grid(schedule: EverySchedule, periods: int) -> datetime | None:
+    try:
+        return whole_milliseconds(schedule.anchor) + periods * timedelta(seconds=schedule.seconds)
+    except OverflowError:
+        return None

@@ -1,0 +1,188 @@
+"""Five cron fields on naive wall time: which minutes they name. croniter reads them; no zone is known here.
+
+Day of month and day of week are joined by OR when both are given, by AND when one of them begins with `*`
+(as Vixie cron and Debian do).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from datetime import datetime, time, timedelta
+from functools import lru_cache
+
+from croniter import croniter
+from croniter.croniter import CroniterBadDateError
+
+from automations.schedule_errors import ScheduleError
+
+MAX_EXPR = 200
+_MINUTE = timedelta(minutes=1)
+_FIELDS = ("minute", "hour", "day of month", "month", "day of week")
+_SIZES = (60, 24, 31, 12, 7)
+_DAY_NAMES = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_DAYS = {name: number for number, name in enumerate(_DAY_NAMES)}
+_MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
+_WORDS: tuple[frozenset[str], ...] = (
+    frozenset(),
+    frozenset(),
+    frozenset({"L", "W"}),
+    frozenset(_MONTHS),
+    frozenset({*_DAYS, "L"}),
+)
+_DAY_OF_MONTH, _DAY_OF_WEEK = 2, 4
+_CHARACTERS = re.compile(r"[0-9A-Z*,/?#-]+", re.ASCII)
+_PART = re.compile(r"(?P<low>[0-9A-Z*?#]+)(-(?P<high>[0-9A-Z#]+))?(/(?P<step>[0-9]{1,3}))?", re.ASCII)
+_SPECIAL_DAY = re.compile(r"#|L[0-9]", re.ASCII)
+# croniter raises these for expressions it does not understand; most are ValueErrors.
+_CRONITER_ERRORS = (ValueError, AttributeError, TypeError, OverflowError)
+
+
+def read_expr(expr: object) -> str:
+    """The expression with single spaces and capital letters. Raises ScheduleError bad_cron."""
+    if not isinstance(expr, str):
+        raise _bad("The expression must be a text.")
+    if len(expr) > MAX_EXPR:
+        raise _bad(f"The expression is longer than {MAX_EXPR} characters.")
+    fields = expr.upper().split()
+    if len(fields) != len(_FIELDS):
+        raise _bad(f"An expression has exactly 5 fields, this one has {len(fields)}.")
+    for index, field in enumerate(fields):
+        _check_field(index, field)
+    _check_days(fields[2], fields[4])
+    normal = " ".join(fields)
+    _expand(normal)
+    return normal
+
+
+def _check_field(index: int, field: str) -> None:
+    """Refuse what croniter reads in a way nobody means (`5-1`, `5-5`, `*/90`) or at random (`R`, `H`)."""
+    if not _CHARACTERS.fullmatch(field):
+        raise _bad(f"The {_FIELDS[index]} {field[:40]!r} has a character that cron does not know.")
+    for word in re.findall(r"[A-Z]+", field):
+        if word not in _WORDS[index]:
+            raise _bad(f"{word[:40]!r} means nothing as a {_FIELDS[index]}.")
+    for part in field.split(","):
+        _check_part(index, part)
+
+
+def _check_part(index: int, part: str) -> None:
+    match = _PART.fullmatch(part)
+    if match is None:
+        raise _bad(f"The {_FIELDS[index]} {part[:40]!r} is not a number, a range or a step.")
+    step = match["step"]
+    if step is not None and not 1 <= int(step) <= _SIZES[index]:
+        raise _bad(f"The step of {part!r} does not fit: a {_FIELDS[index]} takes 1 to {_SIZES[index]}.")
+    if match["high"] is not None:
+        _check_range(index, part, _number(index, match["low"]), _number(index, match["high"]))
+
+
+def _check_range(index: int, part: str, low: int | None, high: int | None) -> None:
+    """A range that wraps has a meaning for months and days of the week only (`NOV-FEB`, `FRI-MON`)."""
+    if low is None or high is None:
+        return
+    if low == high or (index == _DAY_OF_WEEK and (low, high) == (7, 0)):  # croniter: the whole cycle
+        raise _bad(f"The range {part!r} has one member: write it without a range.")
+    if low > high and index <= _DAY_OF_MONTH:
+        raise _bad(f"The range {part!r} runs backwards.")
+
+
+def _number(index: int, text: str) -> int | None:
+    if text.isdigit():
+        return int(text)
+    return _DAYS.get(text) if index == _DAY_OF_WEEK else _MONTHS.get(text)
+
+
+def _check_days(day_of_month: str, day_of_week: str) -> None:
+    """`W`, `#` and `L5` beside the other day field: croniter would join them by AND, cron by OR."""
+    special = "W" in day_of_month or _SPECIAL_DAY.search(day_of_week)
+    if special and day_of_month not in ("*", "?") and day_of_week not in ("*", "?"):
+        raise _bad("A day with `W`, `#` or `L5` cannot be joined with the other day field.")
+
+
+def _bad(message: str) -> ScheduleError:
+    return ScheduleError("bad_cron", message)
+
+
+@lru_cache(maxsize=4096)
+def _expand(normal: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The minutes and the hours that are named. Raises ScheduleError bad_cron or never_fires."""
+    try:
+        expanded, _ = croniter.expand(normal)
+    except _CRONITER_ERRORS as error:
+        raise _bad(f"The expression {normal!r} is not valid cron: {_reason(error)}") from None
+    try:
+        croniter.expand(normal, strict=True)
+    except _CRONITER_ERRORS:
+        message = f"The expression {normal!r} names a day that its months do not have."
+        raise ScheduleError("never_fires", message) from None
+    return _numbers(expanded[0], 60), _numbers(expanded[1], 24)
+
+
+def _reason(error: Exception) -> str:
+    """croniter's own words without its repetition of the expression."""
+    words = re.sub(r"^\[.*?\]\s*(is not acceptable)?[,. ]*", "", str(error).strip(), flags=re.DOTALL)
+    return words[:200] or "croniter does not know this form"
+
+
+def _numbers(values: Sequence[int | str], size: int) -> tuple[int, ...]:
+    return tuple(range(size)) if "*" in values else tuple(sorted(int(value) for value in values))
+
+
+class CronFields:
+    """The minutes that an expression names, on naive wall time. It holds no position: share it freely.
+
+    Raises ScheduleError bad_cron or never_fires.
+    """
+
+    def __init__(self, expr: str) -> None:
+        self._expr = read_expr(expr)
+        minute, hour, *days = self._expr.split()
+        self._days = " ".join(("0", "0", *days))
+        # As Vixie cron: a job is at a fixed time unless its minute or its hour begins with a star.
+        self.is_fixed = not minute.startswith("*") and not hour.startswith("*")
+
+    def after(self, wall: datetime) -> datetime | None:
+        """The first named minute later than `wall`, or None within 50 years."""
+        return _step(self._expr, wall.replace(second=0, microsecond=0), back=False)
+
+    def until(self, wall: datetime) -> datetime | None:
+        """The last named minute that is not later than `wall`, or None within 50 years."""
+        return _step(self._expr, wall.replace(second=0, microsecond=0) + _MINUTE, back=True)
+
+    def count(self, low: datetime, high: datetime, limit: int) -> int:
+        """How many named minutes lie in low <= minute < high; stops counting above `limit`.
+
+        Counts by days, so that a minutely expression over years costs a few steps.
+        """
+        minutes, hours = _expand(self._expr)
+        times = [hour * 60 + minute for hour in hours for minute in minutes]
+        total = 0
+        day = _step(self._days, datetime.combine(low.date(), time()) - _MINUTE, back=False)
+        while day is not None and day < high and total <= limit:
+            first = bisect_left(times, _minutes_up(low - day)) if low > day else 0
+            last = bisect_left(times, _minutes_up(high - day))
+            total += max(0, last - first)
+            day = _step(self._days, day, back=False)
+        return total
+
+
+def _minutes_up(span: timedelta) -> int:
+    """The span in whole minutes, rounded up."""
+    return -(-span // _MINUTE)
+
+
+def _step(expr: str, wall: datetime, *, back: bool) -> datetime | None:
+    """The neighbour of a whole minute. A new croniter each time: one object is not safe between threads."""
+    try:
+        walk = croniter(expr, wall, ret_type=datetime, day_or=True, implement_cron_bug=True)
+        found = walk.get_prev() if back else walk.get_next()
+    except CroniterBadDateError:
+        return None
+    except _CRONITER_ERRORS as error:  # also the end of the calendar: "year 10000 is out of range"
+        if wall.year > 9900 or wall.year < 100:
+            return None
+        raise _bad(f"The expression {expr!r} cannot be followed: {_reason(error)}") from None
+    return found if isinstance(found, datetime) else None

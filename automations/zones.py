@@ -1,0 +1,140 @@
+"""Time zones by the standard library: names, changes of the clock, wall time to instant (rule 4.6)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from automations.schedule_errors import ScheduleError
+
+TICK = timedelta(microseconds=1)
+_NAME = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", re.ASCII)
+_MAX_NAME = 64
+# Files of the zone folder that are no zones of the world: the host's setting, leap-second copies, a place-holder.
+_NO_ZONES = frozenset({"localtime", "posixrules", "Factory"})
+_NO_FOLDERS = ("right/", "posix/")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """From the instant `at` (UTC) on, wall time is `after` ahead of UTC; until then it is `before`."""
+
+    at: datetime
+    before: timedelta
+    after: timedelta
+
+    @property
+    def is_gap(self) -> bool:
+        """True if wall times are left out, False if they come twice."""
+        return self.after > self.before
+
+    @property
+    def old_wall(self) -> datetime:
+        """The (naive) wall time that the old offset shows at `at`."""
+        return naive_utc(self.at) + self.before
+
+    @property
+    def new_wall(self) -> datetime:
+        """The (naive) wall time that the new offset shows at `at`."""
+        return naive_utc(self.at) + self.after
+
+
+@lru_cache(maxsize=1024)
+def load_zone(name: str) -> ZoneInfo:
+    """The zone of an IANA name, exactly as written. Raises ScheduleError unknown_timezone."""
+    refused = ScheduleError("unknown_timezone", f"There is no time zone {name[:_MAX_NAME]!r}.")
+    if (
+        len(name) > _MAX_NAME
+        or not _NAME.fullmatch(name)
+        or name in _NO_ZONES
+        or name.startswith(_NO_FOLDERS)
+    ):
+        raise refused
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):  # ZoneInfo("Europe") is an IsADirectoryError
+        raise refused from None
+
+
+def as_utc(instant: datetime) -> datetime:
+    """The instant in UTC. Raises ValueError for a naive one, OverflowError beyond the year 9999."""
+    if instant.utcoffset() is None:
+        raise ValueError("an aware datetime is needed")
+    return instant.astimezone(UTC)
+
+
+def naive_utc(instant: datetime) -> datetime:
+    """The UTC reading of the instant, naive."""
+    return instant.astimezone(UTC).replace(tzinfo=None)
+
+
+def offset_at(zone: ZoneInfo, instant: datetime) -> timedelta:
+    """How far the zone's wall time is ahead of UTC at the instant."""
+    return instant.astimezone(zone).utcoffset() or timedelta(0)
+
+
+def wall_at(zone: ZoneInfo, instant: datetime) -> datetime:
+    """The (naive) wall time of the zone at the instant."""
+    return instant.astimezone(zone).replace(tzinfo=None)
+
+
+def instant_of(zone: ZoneInfo, wall: datetime) -> datetime:
+    """The instant a fixed wall time stands for: the first of two; in a gap, the first after the gap."""
+    first = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    if wall_at(zone, first) == wall:
+        return first
+    second = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)  # in a gap: before the change, `first` after
+    change = first_change(zone, second, first)
+    return change.at if change else first
+
+
+def first_change(zone: ZoneInfo, after: datetime, until: datetime) -> Change | None:
+    """The first change with after < at <= until."""
+    for year in range(after.year, until.year + 1):
+        for change in _changes(zone, year):
+            if after < change.at <= until:
+                return change
+    return None
+
+
+def last_change(zone: ZoneInfo, after: datetime, until: datetime) -> Change | None:
+    """The last change with after < at <= until."""
+    for year in range(until.year, after.year - 1, -1):
+        for change in reversed(_changes(zone, year)):
+            if after < change.at <= until:
+                return change
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _changes(zone: ZoneInfo, year: int) -> tuple[Change, ...]:
+    """The changes with new year < at <= next new year (UTC), ascending.
+
+    The library has no table to ask. One look per day finds the days, for in the data since 1970 no two changes
+    of a zone are less than six days apart.
+    """
+    found = []
+    day = datetime(year, 1, 1, tzinfo=UTC)
+    offset = offset_at(zone, day)
+    while day.year == year:
+        following = day + timedelta(days=1)
+        new_offset = offset_at(zone, following)
+        if new_offset != offset:
+            found.append(Change(at=_change_between(zone, day, following), before=offset, after=new_offset))
+        day, offset = following, new_offset
+    return tuple(found)
+
+
+def _change_between(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:
+    """The instant of the one change with low < at <= high, to the second."""
+    offset = offset_at(zone, low)
+    while high - low > timedelta(seconds=1):
+        middle = low + timedelta(seconds=int((high - low).total_seconds()) // 2)
+        if offset_at(zone, middle) == offset:
+            low = middle
+        else:
+            high = middle
+    return high
