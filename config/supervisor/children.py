@@ -1,0 +1,137 @@
+"""The processes under our care: started, watched, started again when they die, stopped in order."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+
+from config.supervisor import signals
+from config.supervisor.terminal import Tail, say
+
+FIRST_DELAY = 0.5  # seconds before a dead child is started again; doubled each time …
+LONGEST_DELAY = 15.0
+STEADY_SECONDS = 30.0  # … until one lived this long
+LOOK_SECONDS = 0.25
+
+
+class StopOrder(IntEnum):
+    """What is stopped first: those who bring work, those who do it, those who keep it."""
+
+    SOURCE = 0
+    WORKER = 1
+    BROKER = 2
+    DATABASE = 3
+
+
+@dataclass(kw_only=True, eq=False)
+class Child:
+    """One process; `start` makes a new one, `patience` is how long it may take to stop (seconds)."""
+
+    kind: str
+    name: str
+    start: Callable[[], subprocess.Popen[bytes]]
+    log: Path
+    order: StopOrder
+    stop_signal: signal.Signals = signal.SIGTERM
+    patience: float = 10.0
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    start_at: float = 0.0
+    delay: float = FIRST_DELAY
+    tail: Tail = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tail = Tail(name=self.name, log=self.log)
+
+    def run(self) -> None:
+        self.process = self.start()
+        self.started_at = time.monotonic()
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process else None
+
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def ended(self) -> int | None:
+        """The exit code of a process that has just ended, once."""
+        if self.process is None or (code := self.process.poll()) is None:
+            return None
+        self.process = None
+        return code
+
+    def plan_restart(self) -> None:
+        now = time.monotonic()
+        if now - self.started_at >= STEADY_SECONDS:
+            self.delay = FIRST_DELAY
+        self.start_at = now + self.delay
+        self.delay = min(self.delay * 2, LONGEST_DELAY)
+
+
+class Children:
+    """All of them. `changed` is called whenever a process id is new."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._all: list[Child] = []
+        self._changed = changed
+
+    def add(self, child: Child) -> None:
+        self._all.append(child)
+        child.run()
+        self._changed()
+
+    def pids(self, kind: str) -> list[int]:
+        return [child.pid for child in self._all if child.kind == kind and child.pid is not None]
+
+    def any_alive(self) -> bool:
+        return any(child.alive() for child in self._all)
+
+    def look(self) -> None:
+        """Notice who died, start those again whose time has come, show what the logs say."""
+        for child in self._all:
+            child.tail.show()
+            code = child.ended()
+            if code is not None:
+                child.plan_restart()
+                wait = child.start_at - time.monotonic()
+                say(f"{child.name} ended ({_how(code)}); starting it again in {wait:.1f} s, log: {child.log}")
+            if child.process is None and time.monotonic() >= child.start_at:
+                child.run()
+                self._changed()
+
+    def stop(self) -> None:
+        """Stop group by group; who takes too long is killed. A second Ctrl-C ends all patience."""
+        hurry = False
+        for order in StopOrder:
+            group = [child for child in self._all if child.order is order and child.alive()]
+            for child in group:
+                _send(child, child.stop_signal)
+            hurry = _wait_for(group, hurry=hurry) or hurry
+
+
+def _how(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+
+
+def _send(child: Child, number: signal.Signals) -> None:
+    if child.process is not None:
+        child.process.send_signal(number)
+
+
+def _wait_for(group: list[Child], *, hurry: bool) -> bool:
+    """Wait for a group to end; True if we were asked to hurry."""
+    began = time.monotonic()
+    killed: list[Child] = []
+    while waiting := [child for child in group if child.alive()]:
+        late = [child for child in waiting if hurry or time.monotonic() - began > child.patience]
+        for child in late:
+            if child not in killed:
+                say(f"{child.name} does not stop; killing it")
+                _send(child, signal.SIGKILL)
+                killed.append(child)
+        hurry = signals.stop_asked(LOOK_SECONDS) or hurry
+    return hurry

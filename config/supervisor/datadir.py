@@ -1,0 +1,99 @@
+"""The data folder: whose it is at the moment, its secrets, and the file that tells scripts how to connect."""
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from config.supervisor.errors import SetupError
+
+LAYOUT = 1  # raised when an older layout of the folder can no longer be used
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """Secrets made once per data folder. Passwords are letters and digits only: they go into addresses."""
+
+    layout: int
+    secret_key: str
+    database_password: str
+    broker_password: str
+    admin_password: str
+    api_token: str
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[Path]:
+    """Make the folder and hold it alone; gives its absolute path. Raises SetupError."""
+    try:
+        if not folder.is_dir():
+            folder.mkdir(mode=0o700, parents=True)
+        logs = folder / "logs"
+        logs.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not os.access(logs, os.W_OK | os.X_OK) or not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise SetupError(
+            f"cannot write to {folder} ({error.strerror}); choose another folder with --data-dir"
+        ) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.truncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        yield folder.resolve()
+    except BlockingIOError:
+        holder = os.pread(lock, 20, 0).decode() or "unknown"
+        raise SetupError(
+            f"{folder} is in use by another `up` (process {holder}); stop that one first"
+        ) from None
+    finally:
+        os.close(lock)
+
+
+def keys(folder: Path) -> Keys:
+    """The folder's secrets, made now if there are none. Raises SetupError."""
+    path = folder / "secrets.json"
+    if not path.exists():
+        if (folder / "postgres").exists():
+            raise SetupError(f"{path} is missing, and with it the database's password; restore it")
+        write_private(path, asdict(_new_keys()))
+    try:
+        stored = json.loads(path.read_text())
+        known = {each.name: stored[each.name] for each in fields(Keys)}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SetupError(f"cannot read {path}: {error}") from None
+    if known["layout"] != LAYOUT:
+        raise SetupError(
+            f"{folder} was made by another version of Rondo; choose another folder with --data-dir"
+        )
+    return Keys(**known)
+
+
+def _new_keys() -> Keys:
+    return Keys(
+        layout=LAYOUT,
+        secret_key=secrets.token_urlsafe(50),
+        database_password=secrets.token_hex(16),
+        broker_password=secrets.token_hex(16),
+        admin_password=secrets.token_hex(8),
+        api_token=secrets.token_hex(20),
+    )
+
+
+def write_private(path: Path, content: dict[str, Any]) -> None:
+    """Replace the file at once, so that a reader sees the old or the new one; for our eyes only (0600)."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(content, file, indent=2)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

@@ -1,0 +1,69 @@
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from config.supervisor.errors import SetupError
+
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  (where a browser finds such a server)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The flags of `manage.py up`."""
+
+    host: str
+    port: int
+    data_dir: Path
+    workers: int
+    concurrency: int
+    beats: int
+
+    @property
+    def url(self) -> str:
+        """Where to reach the web process from this machine."""
+        host = WILDCARDS.get(self.host, f"[{self.host}]" if ":" in self.host else self.host)
+        return f"http://{host}:{self.port}"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SetupError(f"{message} (see {self.prog} --help)")
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def read(raw: str) -> int:
+        if not raw.isascii() or not raw.isdigit() or not least <= int(raw) <= most:
+            raise argparse.ArgumentTypeError(f"must be a number from {least} to {most}, not {raw!r}")
+        return int(raw)
+
+    return read
+
+
+def parser() -> argparse.ArgumentParser:
+    made = _Parser(
+        prog="manage.py up",
+        description="Start everything: database, broker, web, workers, beat. Ctrl-C stops all of it.",
+        epilog="DATABASE_URL and CELERY_BROKER_URL name servers of yours instead of the embedded ones.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    made.add_argument("--host", default="127.0.0.1", help="address that the web process listens on")
+    made.add_argument("--port", default=8000, type=_number(1, 65535), help="its port")
+    made.add_argument(
+        "--data-dir", default=Path(".rondo"), type=Path, help="folder of data, secrets and logs"
+    )
+    made.add_argument("--workers", default=1, type=_number(0, 64), help="worker processes")
+    made.add_argument(
+        "--concurrency",
+        default=100,
+        type=_number(1, 2000),
+        help="turns at a time per worker",
+    )
+    made.add_argument("--beats", default=1, type=_number(0, 16), help="beat processes")
+    return made
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Raises SetupError for wrong usage; --help prints and exits."""
+    return Options(**vars(parser().parse_args(arguments)))
