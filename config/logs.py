@@ -3,9 +3,14 @@
 from typing import Any
 
 import structlog
-from structlog.types import Processor
+from structlog.types import EventDict, Processor
 
 CONTEXT = ("worker", "session", "turn", "run")  # names bound with structlog.contextvars.bind_contextvars
+
+
+def _without_colours(_logger: Any, _name: str, event: EventDict) -> EventDict:
+    event.pop("color_message", None)  # uvicorn says everything twice
+    return event
 
 
 def _shared() -> list[Processor]:
@@ -15,6 +20,7 @@ def _shared() -> list[Processor]:
         structlog.stdlib.add_log_level,
         structlog.stdlib.PositionalArgumentsFormatter(),
         structlog.stdlib.ExtraAdder(),
+        _without_colours,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
 
@@ -34,7 +40,7 @@ def configure() -> None:
     )
 
 
-def _render_text(_logger: Any, _name: str, event: dict[str, Any]) -> str:
+def _render_text(_logger: Any, _name: str, event: EventDict) -> str:
     """`time LEVEL logger: text key=value …`, the keys of CONTEXT first; a traceback goes below."""
     head = f"{event.pop('timestamp', '')} {event.pop('level', '').upper()} {event.pop('logger', '')}:"
     text = event.pop("event", "")

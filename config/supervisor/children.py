@@ -9,7 +9,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from config.supervisor import signals
-from config.supervisor.terminal import Tail, say
+from config.supervisor.terminal import Tail, last_line, say
 
 FIRST_DELAY = 0.5  # seconds before a dead child is started again; doubled each time …
 LONGEST_DELAY = 15.0
@@ -98,7 +98,8 @@ class Children:
             if code is not None:
                 child.plan_restart()
                 wait = child.start_at - time.monotonic()
-                say(f"{child.name} ended ({_how(code)}); starting it again in {wait:.1f} s, log: {child.log}")
+                say(f"{child.name} ended ({_how(code)}): {last_line(child.log)}")
+                say(f"{child.name} starts again in {wait:.1f} s; log: {child.log}")
             if child.process is None and time.monotonic() >= child.start_at:
                 child.run()
                 self._changed()
