@@ -1,0 +1,65 @@
+# `make help` lists the targets. ARGS passes flags: make up ARGS="--port 9000"
+PYTHON ?= python3
+ARGS ?=
+PY := .venv/bin/python
+READY := .venv/.ready
+LOCK_HEAD := \# Every dependency with the hashes of all its files. Made by "make lock" from pyproject.toml.
+
+.DEFAULT_GOAL := help
+.PHONY: help up test check format-check lint types imports migrations tour bench fmt lock
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: $(READY) ## start everything and stay until Ctrl-C (ARGS="--port 9000", ARGS=--help)
+	@$(PY) manage.py up $(ARGS)
+
+test: $(READY) ## run the whole test suite (ARGS="-k name" and other flags of pytest)
+	@$(PY) -m pytest $(ARGS)
+
+check: format-check lint types imports migrations test ## format, lint, types, import contracts, migrations, then the tests
+
+tour: $(READY) ## run the main job on a running system and print what it sees
+	@$(PY) manage.py tour $(ARGS)
+
+bench: $(READY) ## measure, side by side in one run
+	@$(PY) -m benchmarks $(ARGS)
+
+fmt: $(READY) ## format the code and mend what the linter can mend
+	@$(PY) -m ruff format .
+	@$(PY) -m ruff check --fix .
+
+lock: $(READY) ## pin every dependency of pyproject.toml in requirements.lock
+	@$(PY) -m piptools compile --quiet --upgrade --extra dev --generate-hashes --allow-unsafe --strip-extras \
+		--no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file .venv/lock pyproject.toml
+	@{ echo '$(LOCK_HEAD)'; cat .venv/lock; } > requirements.lock
+
+format-check: $(READY)
+	@echo "== format"
+	@$(PY) -m ruff format --check .
+
+lint: $(READY)
+	@echo "== lint"
+	@$(PY) -m ruff check .
+
+types: $(READY)
+	@echo "== types"
+	@$(PY) -m mypy
+
+imports: $(READY)
+	@echo "== imports"
+	@.venv/bin/lint-imports
+
+migrations: $(READY)
+	@echo "== migrations"
+	@DJANGO_SETTINGS_MODULE=tests.settings_for_mypy $(PY) -W "ignore:Got an error checking:RuntimeWarning" \
+		manage.py makemigrations --check --dry-run
+
+$(READY): requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Rondo needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Name another: make up PYTHON=python3.12"; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv .venv || { \
+		echo "cannot make .venv: on Debian and Ubuntu, install python3-venv"; rm -rf .venv; exit 1; }
+	@echo "Installing $$(grep -c == requirements.lock) packages into .venv; this takes a minute the first time …"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
