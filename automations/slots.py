@@ -37,6 +37,8 @@ class GapReason(StrEnum):
     MISSED = "missed"
     OVERLAP = "overlap"
     QUEUE_FULL = "queue_full"
+    EDITED = "edited"
+    SCHEDULE_ERROR = "schedule_error"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

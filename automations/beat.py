@@ -1,0 +1,88 @@
+"""The Celery beat scheduler: waits for the next due job or a change of plans, and fires.
+
+Any number of beats may run; there is no leader. Nothing is kept in memory or in a schedule file.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import structlog
+from celery.beat import Scheduler as CeleryScheduler
+from django.db import Error, connection
+
+from automations import due
+from automations.fire import BATCH, fire_due
+from sessions_app import wake
+from sessions_app.listen import Listener
+from sessions_app.publish import JOBS
+
+log = structlog.get_logger(__name__)
+
+LONGEST_WAIT = 30.0  # seconds; also how late an unheard edit may be noticed
+SHORTEST_RETRY = 0.1  # seconds, when what is due is in another beat's hands; doubles
+LONGEST_RETRY = 1.0
+
+
+class Scheduler(CeleryScheduler):
+    """`celery -A config beat` with this scheduler decides what is due. The waiting happens inside `tick`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._changed = threading.Event()
+        self._closed = threading.Event()
+        self._retry = SHORTEST_RETRY
+        super().__init__(*args, **kwargs)
+
+    def setup_schedule(self) -> None:
+        """Listen for edits. Celery does not call this for the instance that only prints the banner."""
+        self._listener = Listener([JOBS], lambda _channel, _message: self._changed.set(), self._changed.set)
+        self._listener.start()
+        log.info("beat_ready")
+
+    def tick(self, *_args: Any, **_kwargs: Any) -> float:
+        """Fire what is due, then wait until the next job is, or until something changed."""
+        if self._closed.is_set():
+            return LONGEST_WAIT
+        self._changed.clear()
+        try:
+            wait = self._fire()
+        except Error as error:
+            log.warning("beat_waits_for_database", error=type(error).__name__)
+            wait = LONGEST_RETRY
+        finally:
+            connection.close()
+        if wait > 0:
+            self._changed.wait(wait)
+        return 0.0
+
+    def _fire(self) -> float:
+        """Seconds to wait; 0 when there may be more."""
+        fired = fire_due(BATCH)
+        if fired.claimed:
+            log.info("fired", claimed=fired.claimed, queued=fired.queued)
+            self._retry = SHORTEST_RETRY
+            if fired.claimed == BATCH:
+                return 0.0
+        wait = due.seconds_to_next()
+        if wait is None:
+            return LONGEST_WAIT
+        if wait > 0 or fired.claimed:
+            return max(0.0, min(wait, LONGEST_WAIT))
+        # overdue, and yet nothing could be claimed: another beat or an edit holds it
+        self._retry = min(self._retry * 2, LONGEST_RETRY)
+        return self._retry / 2
+
+    def sync(self) -> None:
+        """Nothing is kept here."""
+
+    def close(self) -> None:
+        """Celery calls this in its signal handler, in the middle of a tick: only set flags."""
+        self._closed.set()
+        self._changed.set()
+        wake.flush(timeout=1.0)
+
+    @property
+    def info(self) -> str:
+        """A line of the banner."""
+        return "    . jobs from PostgreSQL, no schedule file"

@@ -1,0 +1,37 @@
+"""Refusals of automations, in the one error tree; `code` is stable and public."""
+
+from __future__ import annotations
+
+from sessions_app.exceptions import SessionsError
+
+
+class AutomationsError(SessionsError):
+    """The automation was refused."""
+
+
+class BadJob(AutomationsError):
+    """The automation is not valid."""
+
+    code = "bad_automation"
+
+    def __init__(self, message: str = "", *, code: str = "bad_automation") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class JobNotFound(AutomationsError):
+    """There is no such automation."""
+
+    code = "not_found"
+
+
+class TooManyJobs(AutomationsError):
+    """The session has as many enabled automations as it may have."""
+
+    code = "too_many_automations"
+
+
+class ProtectedJob(AutomationsError):
+    """This is a system job; it cannot be changed or removed."""
+
+    code = "protected_job"

@@ -1,0 +1,166 @@
+"""Fire: due slots become runs and turns, in one transaction per batch, with any number of beats.
+
+Lock order: clock, then what is inserted. Edits and deletes take the clock first, too, so a slot is fired either
+with the job as it was or as it is, never with half of an edit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import structlog
+from django.db import InterfaceError, OperationalError, transaction
+
+from automations import due
+from automations.due import Due
+from automations.jobs import Category, category, schedule_of, snapshot
+from automations.slots import Decision, decide, run_id
+from sessions_app import events
+from sessions_app.models import Lane, SessionState
+from sessions_app.wake import Hint, send
+
+log = structlog.get_logger(__name__)
+
+BATCH = 100  # jobs of one transaction
+HINTS_PER_AGENT = 20  # of one batch; the sweep and the runs themselves wake the rest
+
+
+@dataclass(kw_only=True)
+class Fired:
+    """What one call did: how many due jobs it took, how many turns it queued, the sessions to hint at."""
+
+    claimed: int = 0
+    queued: int = 0
+    hints: list[Hint] = field(default_factory=list)
+
+
+class NotRunnable(Exception):
+    """The job is of a category that has no way to run."""
+
+
+@dataclass(kw_only=True)
+class _Batch:
+    """What a batch is about to write, collected before the first insert."""
+
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    gaps: list[tuple[Due, Any]] = field(default_factory=list)
+    clocks: list[tuple[str, datetime | None, datetime | None]] = field(default_factory=list)
+    faults: list[tuple[Due, str]] = field(default_factory=list)
+
+
+def fire_due(limit: int = BATCH) -> Fired:
+    """Claim due jobs and queue their turns; hints leave after the commit.
+
+    A batch that fails as a whole is done again row by row, and a row that fails by itself is set aside.
+    """
+    try:
+        fired = _fire(limit, None)
+    except (OperationalError, InterfaceError):
+        raise  # the database is away: nothing was written, the next tick tries again
+    except Exception:
+        log.exception("batch_failed")
+        fired = _one_by_one(limit)
+    send(fired.hints)
+    return fired
+
+
+def _one_by_one(limit: int) -> Fired:
+    total = Fired()
+    for job_id in due.peek(limit):
+        try:
+            fired = _fire(1, job_id)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:
+            log.exception("job_set_aside", job=job_id)
+            due.set_aside(job_id, f"{type(error).__name__}: {error}")
+            total.claimed += 1
+            continue
+        total.claimed += fired.claimed
+        total.queued += fired.queued
+        total.hints += fired.hints
+    return total
+
+
+def _fire(limit: int, only: str | None) -> Fired:
+    with transaction.atomic():
+        rows = due.claim(limit, only)
+        if not rows:
+            return Fired()
+        batch = _Batch()
+        for row in rows:
+            _decide(row, batch)
+        due.record_gaps(batch.gaps)
+        queued = due.queue(batch.runs)
+        due.record_faults(batch.faults)
+        due.advance(batch.clocks)
+    for turn in queued:
+        events.announce(turn.session_id)
+    return Fired(claimed=len(rows), queued=len(queued), hints=_hints(queued))
+
+
+def _decide(row: Due, batch: _Batch) -> None:
+    """What becomes of one due job. Whatever its row makes go wrong stays with it."""
+    try:
+        decision = _decision(row)
+        runs = [_run(row, slot) for slot in decision.run]
+    except Exception as error:
+        log.warning("job_set_aside", job=row.job.pk, error=str(error))
+        batch.faults.append((row, str(error)))
+        batch.clocks.append((row.job.pk, None, row.next_run_at))
+        return
+    batch.runs += runs
+    batch.gaps += [(row, gap) for gap in decision.skipped]
+    batch.clocks.append((row.job.pk, decision.next_run_at, decision.accounted_to))
+
+
+def _decision(row: Due) -> Decision:
+    if category(row.job) is not Category.BOUND:
+        raise NotRunnable(f"a {category(row.job)} job has no way to run")
+    if row.session_state != SessionState.OPEN:
+        raise NotRunnable(f"its session is {row.session_state}")
+    return decide(
+        schedule=schedule_of(row.job),
+        next_run_at=row.next_run_at,
+        now=row.now,
+        catch_up=row.job.catch_up,
+        overlap=row.job.overlap,
+        previous_open=row.open > 0,
+        waiting=row.waiting,
+    )
+
+
+def _run(row: Due, slot: datetime) -> dict[str, Any]:
+    """One run and its turn, as the insert wants them."""
+    kept, identity = snapshot(row.job), run_id(row.job.pk, slot)
+    return {
+        "run_id": identity,
+        "job_id": row.job.pk,
+        "session_id": str(row.job.session_id),
+        "session_key": row.session_key,
+        "scheduled_for": slot.isoformat(),
+        "snapshot": kept,
+        "lag_ms": max(0, round((row.now - slot).total_seconds() * 1000)),
+        "content": row.job.message,
+        "metadata": {
+            "policy": kept["policy"],
+            "automation_id": row.job.pk,
+            "automation_name": row.job.name,
+            "timezone": row.job.timezone,
+        },
+        "idempotency_key": f"run:{identity}:1",
+    }
+
+
+def _hints(queued: Sequence[Any]) -> list[Hint]:
+    per_agent: Counter[int] = Counter()
+    hints: dict[Hint, None] = {}
+    for turn in queued:
+        per_agent[turn.agent_id] += 1
+        if per_agent[turn.agent_id] <= HINTS_PER_AGENT:
+            hints[Hint(session_id=turn.session_id, lane=Lane.AUTO)] = None
+    return list(hints)

@@ -1,0 +1,50 @@
+"""Cancel: a waiting turn ends at once, a running one is asked to end itself.
+
+The holder of a running turn commits CANCELLED with what was said so far. Taking the state away from outside would
+make the holder stale, and the partial answer, the run's outcome and the closure would be lost.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import transaction
+
+from agent_core.types import Ending, TurnResult
+from sessions_app import events
+from sessions_app.commit import turn_end
+from sessions_app.exceptions import TurnEnded
+from sessions_app.kinds import kind_of
+from sessions_app.models import Turn, TurnState
+from sessions_app.publish import CONTROL, publisher
+from sessions_app.wake import wake
+
+
+def cancel_turn(turn_id: int, reason: str = "cancelled") -> Turn:
+    """End a waiting turn, or ask a running one to end. TurnEnded when there is nothing left to cancel."""
+    with transaction.atomic():
+        if Turn.objects.cancel_queued(turn_id, reason):
+            turn = Turn.objects.select_related("session").get(pk=turn_id)
+            kind_of(turn).closed(turn, TurnResult(ending=Ending.CANCELLED, error_code=reason), "")
+            turn_end(turn, turn.session.agent_id).save(force_insert=True)
+            events.announce(turn.session_id)
+            return turn
+        asked = Turn.objects.request_cancel(turn_id)
+        turn = Turn.objects.get(pk=turn_id)
+        if not asked and turn.state not in {TurnState.RUNNING, TurnState.QUEUED}:
+            raise TurnEnded(f"the turn has {turn.state}")
+        _tell(turn)
+    return turn
+
+
+def interrupt(session_id: uuid.UUID) -> None:
+    """Ask the running turn of a session, if there is one, to end for a person's message."""
+    running = Turn.objects.filter(session_id=session_id, state=TurnState.RUNNING).first()
+    if running is not None and Turn.objects.request_cancel(running.pk):
+        _tell(running)
+
+
+def _tell(turn: Turn) -> None:
+    # the worker that runs it listens; if nobody does, a hint brings somebody who looks
+    transaction.on_commit(lambda: publisher().notify(CONTROL, {"cancel": turn.pk}), robust=True)
+    wake(turn.session_id, turn.lane)

@@ -1,0 +1,205 @@
+"""Commit: a turn's history, acknowledgements, run outcome and events, together or not at all.
+
+The first statement moves the session's revision and hands out the seqs; the second ends the turn on the
+condition that the claim still holds. No row there: this worker is stale, and nothing of it stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+from django.db import InterfaceError, OperationalError, connection, transaction
+from sqlalchemy.dialects.postgresql import JSONB
+
+from agent_core.exceptions import Stale
+from agent_core.types import Ending, Entry, Role, StepKind, TurnResult
+from sessions_app import events, mailbox
+from sessions_app.context import Prepared
+from sessions_app.history import parts_of
+from sessions_app.journal import Journal
+from sessions_app.kinds import closure_text
+from sessions_app.models import Event, EventType, Message, Session, Turn, TurnKind, TurnState
+from sessions_app.sql import Statement, table
+from sessions_app.wake import wake
+
+TITLE_LENGTH = 80
+MOST_TRIES = 3  # of a commit whose connection was lost
+STATES = {
+    Ending.SUCCEEDED: TurnState.SUCCEEDED,
+    Ending.FAILED: TurnState.FAILED,
+    Ending.CANCELLED: TurnState.CANCELLED,
+}
+
+
+@dataclass(kw_only=True)
+class _Draft:
+    """What a commit is about to append."""
+
+    messages: list[Message] = field(default_factory=list)
+
+    def add(self, role: Role, content: str, **more: Any) -> None:
+        self.messages.append(Message(role=str(role), content=content.replace("\x00", ""), **more))
+
+
+def commit(prepared: Prepared, result: TurnResult) -> None:
+    """End the turn with its result. Stale if it is not ours any more.
+
+    A connection lost inside COMMIT leaves the outcome open: the turn is read again by its claim.
+    """
+    for _ in range(MOST_TRIES):
+        try:
+            with transaction.atomic():
+                _write(prepared, result)
+            return
+        except (OperationalError, InterfaceError):
+            connection.close()
+            if _stands(prepared.turn):
+                return
+    raise OperationalError("the commit could not be written")
+
+
+def _stands(turn: Turn) -> bool:
+    """Whether a commit of unknown outcome took place; Stale if somebody else has the turn now."""
+    state = Turn.objects.filter(pk=turn.pk, claim=turn.claim).values_list("state", flat=True).first()
+    if state is None:
+        raise Stale
+    return state != TurnState.RUNNING
+
+
+def _write(prepared: Prepared, result: TurnResult) -> None:
+    turn, session = prepared.turn, prepared.session
+    closure = closure_text(result)
+    draft = _draft(prepared, result, closure)
+    first_seq = _advance(turn, len(draft.messages))
+    _journal_answer(prepared.journal, result)
+    if not Turn.objects.finish(turn, STATES[result.ending], result):
+        raise Stale
+    for seq, message in enumerate(draft.messages, first_seq):
+        message.session, message.turn, message.seq = session, turn, seq
+    Message.objects.bulk_create(draft.messages)
+    if result.ending is Ending.SUCCEEDED and prepared.event_ids:
+        mailbox.acknowledge(turn, prepared.event_ids)
+    ended = [turn, *_settle_guests(turn, result)]
+    prepared.kind.closed(turn, result, closure or result.reply)
+    Event.objects.bulk_create(_events(session, draft.messages, ended))
+    events.announce(session.pk)
+
+
+_session = table(Session)
+ADVANCE = Statement(
+    sa.update(_session)
+    .where(_session.c.id == sa.bindparam("session_id", type_=sa.Uuid()))
+    .values(
+        revision=_session.c.revision + 1,
+        last_seq=_session.c.last_seq + sa.bindparam("count", type_=sa.BigInteger()),
+        updated_at=sa.func.now(),
+        title=sa.case(
+            (_session.c.title == "", sa.bindparam("title", type_=sa.Text())), else_=_session.c.title
+        ),
+        last_route=sa.func.coalesce(
+            sa.cast(sa.bindparam("route", type_=sa.Text()), JSONB), _session.c.last_route
+        ),
+    )
+    .returning(_session.c.last_seq)
+)
+
+
+def _advance(turn: Turn, count: int) -> int:
+    """Move the session on by one revision and `count` messages; the seq of the first of them."""
+    by_person = turn.kind == TurnKind.MESSAGE
+    route = turn.metadata.get("route") if by_person else None
+    row = ADVANCE.first(
+        session_id=turn.session_id,
+        count=count,
+        title=" ".join(turn.content.split())[:TITLE_LENGTH] if by_person else "",
+        route=None if route is None else json.dumps(route),
+    )
+    if row is None:
+        raise Stale  # the session is gone, and the turn with it
+    return int(row.last_seq) - count + 1
+
+
+def _draft(prepared: Prepared, result: TurnResult, closure: str) -> _Draft:
+    draft, trigger = _Draft(), prepared.trigger
+    shown = prepared.request.message if prepared.kind.replays_model_content else trigger.content
+    draft.add(
+        Role.USER,
+        trigger.content,
+        model_content=shown.replace("\x00", "") if shown != trigger.content else None,
+        metadata=trigger.metadata,
+    )
+    for entry in _kept(prepared.turn, result):
+        draft.add(entry.role, entry.content, parts=parts_of(entry), metadata=_marks(prepared, entry))
+    if closure:
+        marks = _marks(prepared, None) | {"closure": str(result.ending)}
+        draft.add(Role.ASSISTANT, closure, metadata=marks)
+    return draft
+
+
+def _kept(turn: Turn, result: TurnResult) -> Iterable[Entry]:
+    """The entries that stay: all but empty ones, and, unless the turn succeeded, what was injected.
+
+    A guest of a turn that failed is free again and will be asked anew, so its text must not stand twice.
+    """
+    for entry in result.entries:
+        if entry.role is Role.USER and result.ending is not Ending.SUCCEEDED:
+            continue
+        if entry.content.strip() or entry.calls or entry.results:
+            yield entry
+
+
+def _marks(prepared: Prepared, entry: Entry | None) -> dict[str, Any]:
+    marks: dict[str, Any] = {}
+    if entry is not None and entry.role is Role.USER:
+        return {"injected": True}
+    if prepared.trigger.source and (entry is None or entry.role is Role.ASSISTANT):
+        marks["source"] = prepared.trigger.source
+    if prepared.trigger.route and (entry is None or entry.role is Role.ASSISTANT):
+        marks["route"] = prepared.trigger.route
+    if entry is not None and entry.partial:
+        marks["partial"] = True
+    return marks
+
+
+def _journal_answer(journal: Journal, result: TurnResult) -> None:
+    """The last response joins the journal with the commit itself: nothing can come between."""
+    if result.ending is Ending.SUCCEEDED and result.entries:
+        answer = {"entry": result.entries[-1].to_json(), "usage": result.usage.to_json()}
+        journal.record(StepKind.RESPONSE, answer)
+
+
+def _settle_guests(turn: Turn, result: TurnResult) -> list[Turn]:
+    """Messages that were taken along: merged when their host succeeded, else free to run by themselves."""
+    guests = list(Turn.objects.filter(session_id=turn.session_id, host_id=turn.pk, state=TurnState.QUEUED))
+    if not guests:
+        return []
+    if result.ending is Ending.SUCCEEDED:
+        return [guest for guest in guests if Turn.objects.merge(guest)]
+    Turn.objects.release_guests(turn)
+    wake(turn.session_id, turn.lane)
+    return []
+
+
+def _events(session: Session, messages: list[Message], ended: list[Turn]) -> list[Event]:
+    told = [
+        events.event(
+            ended[0],
+            session.agent_id,
+            EventType.MESSAGE,
+            {"seq": message.seq, "role": message.role, "text": message.content, "metadata": message.metadata},
+        )
+        for message in messages
+        if message.content
+    ]
+    return told + [turn_end(turn, session.agent_id) for turn in ended]
+
+
+def turn_end(turn: Turn, agent_id: int) -> Event:
+    """The last event of a turn; there is exactly one."""
+    return events.event(
+        turn, agent_id, EventType.TURN_END, {"state": turn.state, "error": turn.error or None}
+    )

@@ -1,0 +1,158 @@
+"""Context: what the model is given for a turn, recorded as step 0 before it is shown.
+
+A resumed turn replays step 0 word for word, so that what it acknowledges is what was shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from agent_core import tools
+from agent_core.journal import said_so_far
+from agent_core.policy import TurnPolicy
+from agent_core.strategies import STRATEGIES, ContextInput
+from agent_core.types import Ending, Entry, Step, StepKind, ToolSpec, TurnRequest, TurnResult
+from sessions_app import history, mailbox
+from sessions_app.journal import Journal
+from sessions_app.kinds import Kind, Trigger, kind_of
+from sessions_app.models import Agent, Document, Session, Turn
+from sessions_app.tools import ToolContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """All that a turn needs beyond its row."""
+
+    turn: Turn
+    journal: Journal
+    kind: Kind
+    session: Session
+    agent: Agent
+    trigger: Trigger
+    event_ids: tuple[int, ...]
+    request: TurnRequest
+    tool_context: ToolContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shown:
+    """Step 0: the trigger, the rendered message and the mailbox events in it."""
+
+    trigger: Trigger
+    message: str
+    event_ids: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"trigger": self.trigger.to_json(), "message": self.message, "event_ids": list(self.event_ids)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> _Shown:
+        return cls(
+            trigger=Trigger.from_json(data["trigger"]),
+            message=data["message"],
+            event_ids=tuple(data["event_ids"]),
+        )
+
+
+def prepare(turn: Turn, journal: Journal) -> Prepared:
+    """Read what the turn builds on and record step 0. Stale if the turn is no longer ours."""
+    kind = kind_of(turn)
+    session = Session.objects.select_related("agent").get(pk=turn.session_id)
+    documents = dict(Document.objects.filter(agent=session.agent).values_list("name", "content"))
+    steps = journal.steps()
+    system_prompt, shown = _shown(turn, kind, session, documents, journal, steps)
+    tool_context = ToolContext(turn=turn, session=session, agent=session.agent, interactive=kind.interactive)
+    return Prepared(
+        turn=turn,
+        journal=journal,
+        kind=kind,
+        session=session,
+        agent=session.agent,
+        trigger=shown.trigger,
+        event_ids=shown.event_ids,
+        tool_context=tool_context,
+        request=TurnRequest(
+            system_prompt=system_prompt,
+            history=_history(session),
+            message=shown.message,
+            steps=steps[1:],
+            model=session.agent.model or settings.RONDO_MODEL,
+            policy=TurnPolicy().merged(session.agent.policy, turn.metadata.get("policy", {})),
+            attempt=turn.attempt,
+            tools=_offered(tool_context),
+        ),
+    )
+
+
+def broken(turn: Turn, journal: Journal, error: Exception) -> tuple[Prepared, TurnResult]:
+    """What is needed to end a turn in FAILED from its journal alone, whatever went wrong before."""
+    steps = journal.steps(fresh=True)
+    entries, usage = said_so_far(steps[1:])
+    shown = _Shown.from_json(steps[0].data) if steps else None
+    trigger = shown.trigger if shown else Trigger(content=turn.content, model_content=turn.content)
+    kind = kind_of(turn)
+    session = Session.objects.select_related("agent").get(pk=turn.session_id)
+    prepared = Prepared(
+        turn=turn,
+        journal=journal,
+        kind=kind,
+        session=session,
+        agent=session.agent,
+        trigger=trigger,
+        event_ids=(),
+        request=TurnRequest(system_prompt="", history=(), message=trigger.model_content, model=""),
+        tool_context=ToolContext(turn=turn, session=session, agent=session.agent, interactive=False),
+    )
+    result = TurnResult(
+        ending=Ending.FAILED,
+        entries=entries,
+        usage=usage,
+        error_code=getattr(error, "code", "internal_error"),
+        error_text=getattr(error, "text", "Something went wrong."),
+        error_detail=f"{type(error).__name__}: {error}"[:2000],
+    )
+    return prepared, result
+
+
+def _shown(
+    turn: Turn,
+    kind: Kind,
+    session: Session,
+    documents: dict[str, str],
+    journal: Journal,
+    steps: tuple[Step, ...],
+) -> tuple[str, _Shown]:
+    before = _Shown.from_json(steps[0].data) if steps else None
+    drained = mailbox.prepare_drain(session.pk) if kind.drains_mailbox and before is None else None
+    trigger = before.trigger if before else kind.trigger(turn)
+    built = STRATEGIES[session.type].build(
+        ContextInput(
+            agent_name=session.agent.name,
+            timezone=session.agent.timezone,
+            trigger=trigger.model_content,
+            documents=documents,
+            updates=drained.updates if drained else (),
+        )
+    )
+    if before:
+        return built.system_prompt, before
+    shown = _Shown(trigger=trigger, message=built.message, event_ids=drained.ids if drained else ())
+    if trigger.template is None:
+        journal.record(StepKind.PROMPT, shown.to_json())
+    else:
+        with transaction.atomic():
+            journal.record(StepKind.PROMPT, shown.to_json())
+            kind.shown(turn, trigger)
+    return built.system_prompt, shown
+
+
+def _history(session: Session) -> tuple[Entry, ...]:
+    return history.read(session.pk, session.window_from_seq)
+
+
+def _offered(context: ToolContext) -> tuple[ToolSpec, ...]:
+    return tuple(tool.spec() for tool in tools.all() if tool.offered(context))

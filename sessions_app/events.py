@@ -1,0 +1,96 @@
+"""Events: what the windows are told, stored in the transaction of the change they tell of."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from django.db import transaction
+from sqlalchemy.dialects.postgresql import JSONB
+
+from sessions_app.models import Event, EventType, Scope, Session, Turn
+from sessions_app.publish import EVENTS, publisher
+from sessions_app.sql import table
+
+_event, _session = table(Event), table(Session)
+VERSION = 1
+
+
+def insert_from(source: Any, event_type: EventType, content: Mapping[str, Any]) -> Any:
+    """A CTE that stores one event for each turn row of `source`; `content` maps names to its columns."""
+    pairs = [item for name, value in content.items() for item in (sa.literal_column(f"'{name}'"), value)]
+    rows = (
+        sa.select(
+            _session.c.agent_id,
+            source.c.session_id,
+            source.c.id,
+            sa.literal(Scope.SESSION.value, sa.Text()),
+            source.c.kind,
+            source.c.origin_run,
+            sa.literal(event_type.value, sa.Text()),
+            sa.cast(sa.func.jsonb_build_object(*pairs), JSONB),
+        )
+        .select_from(source)
+        .join(_session, _session.c.id == source.c.session_id)
+    )
+    names = ["agent_id", "session_id", "turn_id", "scope", "source_type", "run_id", "type", "content"]
+    return sa.insert(_event).from_select(names, rows, include_defaults=False).cte(f"event_{event_type.value}")
+
+
+def event(turn: Turn, agent_id: int, event_type: EventType, content: dict[str, Any]) -> Event:
+    """An event of a turn, not yet stored."""
+    return Event(
+        agent_id=agent_id,
+        session_id=turn.session_id,
+        turn_id=turn.pk,
+        source_type=turn.kind,
+        run_id=turn.origin_run,
+        type=event_type,
+        content=content,
+    )
+
+
+def announce(session_id: uuid.UUID) -> None:
+    """Tell the windows of a session, after the commit, that there is something to read."""
+    payload = {"s": str(session_id)}
+    transaction.on_commit(lambda: publisher().notify(EVENTS, payload), robust=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cursor:
+    """Where a reader stands: after this (xid, id). Rows are read below the oldest running transaction."""
+
+    xid: int
+    id: int
+
+    def __str__(self) -> str:
+        return f"{self.xid}-{self.id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor:
+        """Read `<xid>-<id>`; ValueError for anything else."""
+        xid, _, number = text.partition("-")
+        if not (xid.isascii() and xid.isdigit() and number.isascii() and number.isdigit()):
+            raise ValueError(f"not an event cursor: {text[:60]!r}")
+        if int(xid) >= 2**63 or int(number) >= 2**63:
+            raise ValueError("not an event cursor: out of range")
+        return cls(xid=int(xid), id=int(number))
+
+
+def envelope(row: Event, agent_name: str) -> dict[str, Any]:
+    """The wire form of a stored event."""
+    return {
+        "v": VERSION,
+        "event_id": f"{row.xid}-{row.pk}",
+        "timestamp": row.created_at.isoformat(),
+        "agent_name": agent_name,
+        "session_id": str(row.session_id),
+        "scope": row.scope,
+        "source_type": row.source_type,
+        "run_id": row.run_id or None,
+        "type": row.type,
+        "content": {"turn": row.turn_id, **row.content},
+    }

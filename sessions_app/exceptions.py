@@ -1,0 +1,79 @@
+"""Refusals of this app, in one tree. The docstring is the message; `code` is stable and public."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SessionsError(Exception):
+    """The request was refused."""
+
+    code = "refused"
+
+    def __init__(self, message: str = "", **details: Any) -> None:
+        super().__init__(message or (self.__doc__ or "").strip())
+        self.details = details
+
+
+class BadInput(SessionsError):
+    """The input is not valid."""
+
+    code = "bad_input"
+
+    def __init__(self, message: str = "", *, code: str = "bad_input", **details: Any) -> None:
+        super().__init__(message, **details)
+        self.code = code
+
+
+class NotFound(SessionsError):
+    """There is no such thing."""
+
+    code = "not_found"
+
+
+class SessionBusy(SessionsError):
+    """The session is busy with another turn."""
+
+    code = "session_busy"
+
+
+class SessionClosed(SessionsError):
+    """The session takes no more input."""
+
+    code = "session_closed"
+
+
+class SessionExists(SessionsError):
+    """The agent has a session of this key already."""
+
+    code = "session_exists"
+
+
+class AgentExists(SessionsError):
+    """The owner has an agent of this name already."""
+
+    code = "agent_exists"
+
+
+class RevisionConflict(SessionsError):
+    """The resource was changed by somebody else; read it again."""
+
+    code = "revision_conflict"
+
+
+class IdempotencyMismatch(SessionsError):
+    """This idempotency key was used with another body."""
+
+    code = "idempotency_mismatch"
+
+
+class TurnEnded(SessionsError):
+    """The turn has ended already."""
+
+    code = "turn_ended"
+
+
+class PooledConnection(SessionsError):
+    """DATABASE_LOCK_URL leads through a connection pooler; session locks need a direct connection."""
+
+    code = "pooled_connection"

@@ -1,0 +1,127 @@
+"""The kinds of turns: what each adds to the one flow. Apps above register theirs when they start.
+
+A kind never runs a turn; it answers four questions that the flow asks, each inside the transaction of the
+step that asks it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from agent_core.types import Ending, TurnResult
+from sessions_app.models import Turn, TurnKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trigger:
+    """A turn's input: what people read in the history and what the model is shown, this once.
+
+    `metadata` goes to the stored message, `source` and `route` to the answer's metadata.
+    """
+
+    content: str
+    model_content: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, Any] | None = None
+    route: dict[str, Any] | None = None
+    template: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The journal's form; from_json reads it back word for word."""
+        return {
+            "content": self.content,
+            "model_content": self.model_content,
+            "metadata": self.metadata,
+            "source": self.source,
+            "route": self.route,
+            "template": self.template,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Trigger:
+        """Read what `to_json` wrote."""
+        return cls(**{name: data[name] for name in cls.__dataclass_fields__})
+
+
+class Kind(Protocol):
+    """What a kind of turn adds to the flow."""
+
+    name: TurnKind
+    drains_mailbox: bool
+    interactive: bool  # a person waits: may be injected into, may create automations
+    replays_model_content: bool  # later turns see what the model saw, not what people see
+
+    def started(self, turn: Turn) -> None:
+        """The turn was claimed; same transaction."""
+
+    def trigger(self, turn: Turn) -> Trigger:
+        """What the turn begins with. Reads only."""
+
+    def shown(self, turn: Turn, trigger: Trigger) -> None:
+        """The trigger is about to be shown to the model; the transaction of the journal's first step."""
+
+    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
+        """The turn ended; the transaction of its commit. `closure` is the last text people see."""
+
+
+CLOSURES = {
+    Ending.SUCCEEDED: "Finished with no output.",
+    Ending.FAILED: "This did not work: {error}",
+    Ending.CANCELLED: "Stopped.",
+}
+
+
+def closure_text(result: TurnResult) -> str:
+    """The line that closes a turn which has no answer to show; empty when it has one."""
+    if result.ending is Ending.SUCCEEDED and result.reply.strip():
+        return ""
+    return CLOSURES[result.ending].format(error=result.error_text or "an internal error.")
+
+
+class MessageKind:
+    """A person's message."""
+
+    name = TurnKind.MESSAGE
+    drains_mailbox = True
+    interactive = True
+    replays_model_content = True
+
+    def started(self, turn: Turn) -> None:
+        """Nothing to note."""
+
+    def trigger(self, turn: Turn) -> Trigger:
+        """The message itself; a person is answered where they wrote."""
+        return Trigger(
+            content=turn.content,
+            model_content=turn.content,
+            metadata=turn.metadata.get("message", {}),
+            route=turn.metadata.get("route"),
+        )
+
+    def shown(self, turn: Turn, trigger: Trigger) -> None:
+        """Nothing to note."""
+
+    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
+        """Nothing to note."""
+
+
+_KINDS: dict[str, Kind] = {}
+
+
+def register(kind: Kind) -> None:
+    """Make a kind of turn known."""
+    _KINDS[kind.name] = kind
+
+
+def registered() -> frozenset[str]:
+    """The names of the kinds there are."""
+    return frozenset(_KINDS)
+
+
+def kind_of(turn: Turn) -> Kind:
+    """The kind of a turn."""
+    return _KINDS[turn.kind]
+
+
+register(MessageKind())

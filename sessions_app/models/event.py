@@ -1,0 +1,69 @@
+"""Event: what the windows are told. Kept one day; deltas are never stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+from django.db.models import Func, Q
+from django.db.models.functions import Now
+
+from sessions_app.models.agent import Agent
+from sessions_app.models.session import Session
+
+
+class TransactionIdField(models.Field[str, str]):
+    """PostgreSQL's xid8: the id of the writing transaction, filled by the database, read as text."""
+
+    def db_type(self, connection: Any) -> str:
+        return "xid8"
+
+
+class CurrentTransactionId(Func):
+    function = "pg_current_xact_id"
+    template = "%(function)s()"
+    output_field = TransactionIdField()
+
+
+class Scope(models.TextChoices):
+    """Which windows an event is for."""
+
+    SESSION = "session"
+    AGENT = "agent"
+
+
+class EventType(models.TextChoices):
+    """Types of the stored envelope; `delta` and `snapshot` are only ever sent."""
+
+    TURN_QUEUED = "turn_queued"
+    TURN_START = "turn_start"
+    TOOL_CALL = "tool_call"
+    TOOL_OUTPUT = "tool_output"
+    STATUS = "status"
+    MESSAGE = "message"
+    TURN_END = "turn_end"
+
+
+class Event(models.Model):
+    """One stored event. Its cursor is (xid, id): ids alone are handed out before their transaction commits."""
+
+    xid = TransactionIdField(db_default=CurrentTransactionId(), editable=False)
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, db_index=False, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, db_index=False, related_name="events")
+    turn_id = models.BigIntegerField(null=True, blank=True)
+    scope = models.CharField(max_length=16, choices=Scope, default=Scope.SESSION)
+    source_type = models.CharField(max_length=20, blank=True)
+    run_id = models.CharField(max_length=80, blank=True)
+    type = models.CharField(max_length=20, choices=EventType)
+    content = models.JSONField(default=dict)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(type__in=EventType.values), name="event_type_known"),
+            models.CheckConstraint(condition=Q(scope__in=Scope.values), name="event_scope_known"),
+        ]
+        indexes = [models.Index(fields=["session", "xid", "id"], name="event_cursor")]
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.pk}"

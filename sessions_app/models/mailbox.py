@@ -1,0 +1,71 @@
+"""MailboxEvent: what another session's work has to say, shown to the model with the next turn."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from sessions_app.models.session import Session
+from sessions_app.models.turn import Turn
+
+
+class Priority(models.IntegerChoices):
+    """Urgent events are shown first."""
+
+    NORMAL = 0
+    HIGH = 1
+    URGENT = 2
+
+
+class MailboxEvent(models.Model):
+    """Pending while neither acknowledged nor dropped; never both."""
+
+    event_id = models.UUIDField(unique=True, default=uuid.uuid4)
+    target = models.ForeignKey(
+        Session, null=True, on_delete=models.SET_NULL, related_name="mailbox", db_index=False
+    )
+    source_key = models.CharField(max_length=200, blank=True)
+    event_type = models.CharField(max_length=64)
+    summary = models.CharField(max_length=300)
+    detail = models.TextField(blank=True)
+    artifacts = models.JSONField(default=list, blank=True)
+    priority = models.SmallIntegerField(choices=Priority, default=Priority.NORMAL)
+    suppress_if_stale = models.BooleanField(default=False)
+    dedupe_key = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    acknowledged_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_by = models.ForeignKey(
+        Turn, null=True, blank=True, on_delete=models.SET_NULL, related_name="acknowledged", db_index=False
+    )
+    dropped_at = models.DateTimeField(null=True, blank=True)
+    reason = models.CharField(max_length=64, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["target", "dedupe_key"],
+                condition=Q(acknowledged_at__isnull=True, dropped_at__isnull=True) & ~Q(dedupe_key=""),
+                name="mailbox_one_unread_per_dedupe_key",
+            ),
+            models.CheckConstraint(
+                condition=Q(acknowledged_at__isnull=True) | Q(dropped_at__isnull=True),
+                name="mailbox_acknowledged_or_dropped",
+            ),
+            models.CheckConstraint(
+                condition=Q(dropped_at__isnull=True) | ~Q(reason=""), name="mailbox_dropped_with_reason"
+            ),
+            models.CheckConstraint(condition=Q(priority__in=Priority.values), name="mailbox_priority_known"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["target", "-priority", "id"],
+                condition=Q(acknowledged_at__isnull=True, dropped_at__isnull=True),
+                name="mailbox_pending",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.summary

@@ -1,0 +1,43 @@
+"""Message: one entry of a session's history. Only commits append messages."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from agent_core.types import Role
+from sessions_app.models.session import Session
+from sessions_app.models.turn import Turn
+
+
+class Message(models.Model):
+    """One entry. `content` is what people see; `model_content` what the model saw, where the two differ.
+
+    `parts` holds the entry's tool calls or results as agent_core's Entry spells them.
+    """
+
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="messages", db_index=False)
+    seq = models.PositiveBigIntegerField()
+    role = models.CharField(max_length=16, choices=[(role.value, role.value) for role in Role])
+    content = models.TextField(blank=True)
+    model_content = models.TextField(null=True, blank=True)
+    parts = models.JSONField(default=dict, blank=True)
+    metadata = models.JSONField(default=dict, blank=True)
+    turn = models.ForeignKey(
+        Turn, null=True, on_delete=models.SET_NULL, related_name="messages", db_index=False
+    )
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        ordering = ["session_id", "seq"]
+        constraints = [
+            models.UniqueConstraint(fields=["session", "seq"], name="message_seq_once_per_session"),
+            models.CheckConstraint(
+                condition=Q(role__in=[str(role) for role in Role]), name="message_role_known"
+            ),
+            models.CheckConstraint(condition=Q(seq__gte=1), name="message_seq_from_one"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.seq}"

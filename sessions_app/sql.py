@@ -1,0 +1,78 @@
+"""Set-based SQL: SQLAlchemy Core composes it, Django's own connection executes it in Django's transaction.
+
+The ORM cannot say a data-modifying CTE, and a string hides a misspelt column until it runs.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+from django.db import DEFAULT_DB_ALIAS, connections, models
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
+
+_METADATA = sa.MetaData()
+_DIALECT = psycopg_dialect.PGDialect_psycopg(paramstyle="pyformat")
+_TYPES: dict[str, Any] = {
+    "UUIDField": sa.Uuid(),
+    "JSONField": postgresql.JSONB(),
+    "DateTimeField": sa.DateTime(timezone=True),
+    "BooleanField": sa.Boolean(),
+    "PositiveSmallIntegerField": sa.SmallInteger(),
+    "SmallIntegerField": sa.SmallInteger(),
+    "PositiveIntegerField": sa.Integer(),
+    "IntegerField": sa.Integer(),
+}
+_BIG = {"BigAutoField", "BigIntegerField", "PositiveBigIntegerField", "AutoField"}
+
+
+def _type_of(field: models.Field[Any, Any]) -> Any:
+    while isinstance(field, models.ForeignKey):
+        field = field.target_field
+    kind = field.get_internal_type()
+    return sa.BigInteger() if kind in _BIG else _TYPES.get(kind, sa.Text())
+
+
+@cache
+def table(model: type[models.Model]) -> sa.Table:
+    """The SQLAlchemy table of a Django model; columns bear the database's names."""
+    columns = [sa.Column(field.column, _type_of(field)) for field in model._meta.concrete_fields]
+    return sa.Table(model._meta.db_table, _METADATA, *columns)
+
+
+class Statement:
+    """A statement compiled once, at first use, and executed with named parameters."""
+
+    def __init__(self, clause: Any) -> None:
+        compiled = clause.compile(dialect=_DIALECT)
+        self.text = str(compiled)
+        self._constants = {key: value for key, value in compiled.params.items() if value is not None}
+        self._row: Any = None
+
+    def all(self, **params: Any) -> list[Any]:
+        """Every row, as named tuples. JSON columns come as text, as Django's connection gives them."""
+        with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+            cursor.execute(self.text, self._constants | params)
+            if self._row is None:
+                self._row = namedtuple("Row", [column.name for column in cursor.description])  # type: ignore[misc]
+            return [self._row._make(row) for row in cursor.fetchall()]
+
+    def first(self, **params: Any) -> Any | None:
+        """The first row or None."""
+        rows = self.all(**params)
+        return rows[0] if rows else None
+
+    def run(self, **params: Any) -> int:
+        """Execute; the number of rows touched."""
+        with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+            cursor.execute(self.text, self._constants | params)
+            return int(cursor.rowcount)
+
+
+def columns(source: Mapping[str, Any] | Any, names: Iterable[str]) -> list[Any]:
+    """Columns of a FROM element by name."""
+    return [source.c[name] for name in names]

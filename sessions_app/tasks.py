@@ -1,0 +1,81 @@
+"""The Celery task of hints, and the worker process behind it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from typing import Any
+
+from celery import shared_task, signals
+from django.db import connection
+
+from sessions_app import wake
+from sessions_app.models import Lane
+from sessions_app.turn import run_next_turn
+from sessions_app.worker import WorkerProcess
+
+_process: WorkerProcess | None = None
+_guard = threading.Lock()
+_parked: set[uuid.UUID] = set()
+
+
+def _start(queues: list[str], slots: int) -> WorkerProcess:
+    global _process
+    with _guard:
+        if _process is None:
+            _process = WorkerProcess(queues, slots)
+            _process.start()
+        return _process
+
+
+@signals.worker_ready.connect(weak=False)
+def _ready(sender: Any, **_: Any) -> None:
+    consumer = sender
+    _start(sorted(consumer.app.amqp.queues.consume_from), consumer.pool.limit)
+
+
+@signals.worker_shutting_down.connect(weak=False)
+def _shutting_down(**_: Any) -> None:
+    # a signal handler interrupts whatever the main thread holds: do the work elsewhere
+    if _process is not None:
+        threading.Thread(target=_process.begin_stop, name="rondo-stop").start()
+
+
+@signals.worker_shutdown.connect(weak=False)
+def _shutdown(**_: Any) -> None:
+    if _process is not None:
+        _process.end()
+
+
+@shared_task(name=wake.TASK, ignore_result=True)
+def run_session(session_id: str, lane: str) -> None:
+    """A hint: this session has work. Twice, late or wrong is harmless."""
+    process = _start(wake.shard_queues(), os.cpu_count() or 1)
+    session = uuid.UUID(session_id)
+    if process.stopping.is_set():
+        wake.wake(session, lane)  # put back for somebody who stays
+        return
+    try:
+        if lane == Lane.AUTO:
+            _run_automation(process, session)
+        else:
+            run_next_turn(process, session, lane)
+    finally:
+        connection.close()
+
+
+def _run_automation(process: WorkerProcess, session: uuid.UUID) -> None:
+    """Automations use only a part of the slots; what finds none is parked until one is free."""
+    if not process.auto_slots.acquire(blocking=False):
+        with _guard:
+            _parked.add(session)
+        return
+    try:
+        run_next_turn(process, session, Lane.AUTO)
+    finally:
+        process.auto_slots.release()
+        with _guard:
+            parked = _parked.pop() if _parked else None
+        if parked is not None:
+            wake.wake(parked, Lane.AUTO)

@@ -1,0 +1,157 @@
+"""Running a tool for a turn: its context, its refusals, its journaled result."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from django.db import connection, transaction
+
+from agent_core import tools
+from agent_core.control import TurnControl
+from agent_core.exceptions import Stale, ToolFailed, UnknownTool
+from agent_core.types import Entry, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
+from sessions_app.journal import Journal
+from sessions_app.models import Agent, EventType, OnBusy, Session, Turn, TurnKind, TurnState
+
+log = structlog.get_logger(__name__)
+
+UNKNOWN = "This call was interrupted; whether it took effect is unknown. Check before you repeat it."
+REFUSED = "This needs a person's consent and cannot be done in a scheduled turn. Ask in the conversation."
+OUTPUT_LIMIT = 50_000  # characters of a tool's output that the model and the journal get
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext:
+    """What a tool may know of the turn it is called in. `interactive`: a person is on the other side."""
+
+    turn: Turn
+    session: Session
+    agent: Agent
+    interactive: bool
+
+
+@dataclass(kw_only=True)
+class TurnTools:
+    """The ports of a running turn (agent_core's TurnPorts): each is a fenced write of its journal."""
+
+    journal: Journal
+    context: ToolContext
+    control: TurnControl
+    tool_seconds: float
+
+    def responded(self, entry: Entry, usage: Usage) -> None:
+        """Journal a model response that asks for tools."""
+        self.journal.record(StepKind.RESPONSE, {"entry": entry.to_json(), "usage": usage.to_json()})
+
+    def intend(self, call: ToolCall) -> None:
+        """Journal the intent; committed before the call is made."""
+        shown = {"id": call.id, "name": call.name, "arguments": call.arguments}
+        self.journal.record(StepKind.INTENT, call.to_json(), (EventType.TOOL_CALL, shown))
+
+    def call(self, call: ToolCall) -> ToolResult:
+        """Run the tool and journal its result; for a transactional tool both in one fenced transaction."""
+        try:
+            tool = tools.get(call.name)
+        except UnknownTool as error:
+            return self._settle(self._failed(call, error))
+        if tool.effect is tools.Effect.DANGEROUS and not self.context.interactive:
+            return self._settle(
+                ToolResult(id=call.id, name=call.name, output=REFUSED, outcome=ToolOutcome.REFUSED)
+            )
+        with self._deadline():
+            return (
+                self._call_in_transaction(tool, call)
+                if tool.transactional
+                else self._call_outside(tool, call)
+            )
+
+    def outcome_unknown(self, call: ToolCall) -> ToolResult:
+        """Journal that a call was interrupted."""
+        return self._settle(
+            ToolResult(id=call.id, name=call.name, output=UNKNOWN, outcome=ToolOutcome.UNKNOWN)
+        )
+
+    def injected(self) -> tuple[str, ...]:
+        """Take waiting messages along: one fenced transaction marks them as guests and journals their text."""
+        with transaction.atomic():
+            self.journal.fence()
+            if self.context.turn.kind != TurnKind.MESSAGE:
+                return ()
+            guests = list(
+                Turn.objects.filter(
+                    session_id=self.context.turn.session_id,
+                    state=TurnState.QUEUED,
+                    kind=TurnKind.MESSAGE,
+                    on_busy=OnBusy.INJECT,
+                    host__isnull=True,
+                    cancel_requested_at__isnull=True,
+                )
+                .order_by("due_at", "id")
+                .select_for_update(no_key=True)
+            )
+            if not guests:
+                return ()
+            ids, texts = [guest.pk for guest in guests], [guest.content for guest in guests]
+            Turn.objects.filter(pk__in=ids, state=TurnState.QUEUED).update(host_id=self.context.turn.pk)
+            self.journal.record(StepKind.INJECT, {"texts": texts, "turns": ids})
+        return tuple(texts)
+
+    def _call_in_transaction(self, tool: tools.Tool, call: ToolCall) -> ToolResult:
+        try:
+            with transaction.atomic():
+                self.journal.fence()
+                output = tool.run(self.context, call.arguments)
+                return self._settle(self._succeeded(call, output))
+        except Stale:
+            raise
+        except Exception as error:  # the effect was rolled back; the model is told
+            return self._settle(self._failed(call, error))
+
+    def _call_outside(self, tool: tools.Tool, call: ToolCall) -> ToolResult:
+        connection.close()  # back to the pool: the tool may take its time
+        try:
+            result = self._succeeded(call, tool.run(self.context, call.arguments))
+        except Exception as error:
+            result = self._failed(call, error)
+        return self._settle(result)
+
+    def _succeeded(self, call: ToolCall, output: str) -> ToolResult:
+        text = output.replace("\x00", "")[:OUTPUT_LIMIT]
+        return ToolResult(id=call.id, name=call.name, output=text, outcome=ToolOutcome.OK)
+
+    def _failed(self, call: ToolCall, error: Exception) -> ToolResult:
+        if not isinstance(error, ToolFailed | UnknownTool):
+            log.exception("tool_failed", tool=call.name)
+        # a tool's own refusal is for the model; another exception's text may hold anything
+        text = (
+            str(error)
+            if isinstance(error, ToolFailed | UnknownTool)
+            else f"The tool failed: {type(error).__name__}."
+        )
+        return ToolResult(
+            id=call.id,
+            name=call.name,
+            output=text.replace("\x00", "")[:OUTPUT_LIMIT],
+            outcome=ToolOutcome.FAILED,
+            error_class=type(error).__name__,
+        )
+
+    def _settle(self, result: ToolResult) -> ToolResult:
+        shown: dict[str, Any] = {"id": result.id, "name": result.name, "outcome": str(result.outcome)}
+        shown["output"] = result.output[:2000]
+        self.journal.record(StepKind.RESULT, result.to_json(), (EventType.TOOL_OUTPUT, shown))
+        return result
+
+    @contextlib.contextmanager
+    def _deadline(self) -> Iterator[None]:
+        """Let the watchdog see how long the call may take: a thread cannot be stopped from outside."""
+        self.control.tool_deadline = time.monotonic() + self.tool_seconds
+        try:
+            yield
+        finally:
+            self.control.tool_deadline = None

@@ -1,0 +1,120 @@
+"""The story of a turn: lock, claim, context, agent, commit, release, look again.
+
+Whatever dies on the way leaves rows that the next worker can go on from: a RUNNING turn with a journal.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import structlog
+from django.db import DatabaseError, connection
+
+from agent_core.control import Signal
+from agent_core.exceptions import Stale
+from agent_core.journal import said_so_far
+from agent_core.orchestrator import run_turn
+from agent_core.types import Ending, EventType, TurnResult
+from sessions_app.claim import MAX_RESCUES, claim_next, look
+from sessions_app.commit import commit
+from sessions_app.context import Prepared, broken, prepare
+from sessions_app.journal import Journal
+from sessions_app.lock import Handle
+from sessions_app.models import Lane, Turn
+from sessions_app.publish import publisher
+from sessions_app.tools import TurnTools
+from sessions_app.wake import wake
+from sessions_app.worker import WorkerProcess
+
+log = structlog.get_logger(__name__)
+
+
+def run_next_turn(worker: WorkerProcess, session_id: uuid.UUID, lane: str) -> None:
+    """Run the session's next turn, if there is one and nobody else is at it."""
+    handle = worker.locks.try_hold(session_id)
+    if handle is None:
+        return  # whoever holds it looks again after its release
+    try:
+        turn = claim_next(session_id, worker.id, auto_allowed=lane == Lane.AUTO)
+        if turn is not None:
+            _run(worker, handle, turn)
+    finally:
+        worker.locks.release(handle)
+    # only now: a message that came while the lock was held found it taken
+    waiting = look(session_id)
+    if waiting is not None:
+        wake(session_id, waiting)
+
+
+def _run(worker: WorkerProcess, handle: Handle, turn: Turn) -> None:
+    handle.turn_id, handle.claim = turn.pk, turn.claim
+    with structlog.contextvars.bound_contextvars(
+        session=str(turn.session_id), turn=turn.pk, run=turn.origin_run or None, worker=str(worker.id)
+    ):
+        log.info("turn_start", kind=turn.kind, attempt=turn.attempt)
+        worker.follow(handle)
+        try:
+            _finish(handle, turn)
+        except Stale:
+            log.warning("turn_stale")
+        except DatabaseError:
+            log.exception("turn_left")  # RUNNING with our name on it: the sweep brings it back to us
+
+
+def _finish(handle: Handle, turn: Turn) -> None:
+    journal = Journal(turn)
+    try:
+        prepared = prepare(turn, journal)
+        result = _ended_before_it_began(prepared) or _talk(handle, prepared)
+    except (Stale, DatabaseError):
+        raise
+    except Exception as error:  # a bug must end this turn visibly, not come again for ever
+        log.exception("turn_broke")
+        prepared, result = broken(turn, journal, error)
+    if result.ending is Ending.HANDED_BACK:
+        if Turn.objects.hand_back(turn):
+            log.info("turn_handed_back")
+        return
+    commit(prepared, result)
+    log.info("turn_end", state=turn.state, code=result.error_code)
+
+
+def _ended_before_it_began(prepared: Prepared) -> TurnResult | None:
+    """A turn that was rescued too often without getting on fails where people see it."""
+    turn = prepared.turn
+    if turn.rescues <= MAX_RESCUES:
+        return None
+    entries, usage = said_so_far(prepared.request.steps)
+    return TurnResult(
+        ending=Ending.FAILED,
+        entries=entries,
+        usage=usage,
+        error_code="max_rescues",
+        error_text="It was interrupted too often.",
+        error_detail=f"rescued {turn.rescues} times without a new journal step",
+    )
+
+
+def _talk(handle: Handle, prepared: Prepared) -> TurnResult:
+    turn, control = prepared.turn, handle.control
+    policy = prepared.request.policy
+    tools = TurnTools(
+        journal=prepared.journal,
+        context=prepared.tool_context,
+        control=control,
+        tool_seconds=policy.tool_timeout_seconds,
+    )
+    story = run_turn(prepared.request, tools, control)
+    session_id, deltas = str(turn.session_id), publisher()
+    connection.close()  # back to the pool: nothing is open while the model thinks
+    while True:
+        if turn.cancel_requested_at is not None and control.signal is not Signal.CANCEL:
+            control.cancel()
+        try:
+            event = next(story)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        if event.type is EventType.LLM_DELTA:
+            deltas.delta(session_id, turn.pk, turn.attempt, event.content["text"])
+        else:
+            connection.close()

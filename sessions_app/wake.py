@@ -1,0 +1,120 @@
+"""Hints: "this session has work". Celery carries them; losing one only costs the sweep's delay.
+
+They leave from a thread of their own after the commit, so a hung broker holds up nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from zlib import crc32
+
+import structlog
+from celery import current_app
+from django.conf import settings
+from django.db import transaction
+
+from sessions_app.models import Lane
+
+TASK = "sessions.run"
+ANY_QUEUE = "turns.any"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hint:
+    """One hint. `anywhere`: the shard's own workers did not answer, so ask everyone."""
+
+    session_id: uuid.UUID
+    lane: str
+    anywhere: bool = False
+
+    @property
+    def queue(self) -> str:
+        """The Celery queue this hint travels in."""
+        if self.anywhere:
+            return ANY_QUEUE
+        return f"{self.lane}.{shard_of(self.session_id)}"
+
+
+def shard_of(session_id: uuid.UUID) -> int:
+    """A stable shard number of a session, the same in every process and release."""
+    return crc32(session_id.bytes) % settings.TURN_SHARDS
+
+
+def shard_queues() -> list[str]:
+    """Every queue that hints travel in."""
+    shards = range(settings.TURN_SHARDS)
+    return [f"{lane}.{shard}" for lane in Lane.values for shard in shards] + [ANY_QUEUE]
+
+
+def wake(session_id: uuid.UUID, lane: str) -> None:
+    """Hint at a session once the transaction under way has committed; at once if there is none."""
+    transaction.on_commit(lambda: send([Hint(session_id=session_id, lane=lane)]), robust=True)
+
+
+def send(hints: Iterable[Hint]) -> None:
+    """Hand hints to the sending thread."""
+    _sender().put(hints)
+
+
+def flush(timeout: float) -> None:
+    """Wait until every hint was sent or dropped; at most `timeout` seconds."""
+    _sender().flush(timeout)
+
+
+class _Sender:
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: dict[Hint, None] = {}
+        self._busy = False
+        threading.Thread(target=self._run, name="rondo-hints", daemon=True).start()
+
+    def put(self, hints: Iterable[Hint]) -> None:
+        with self._changed:
+            self._waiting.update(dict.fromkeys(hints))
+            self._changed.notify_all()
+
+    def flush(self, timeout: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._waiting or self._busy), timeout)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._waiting)
+                batch, self._waiting = list(self._waiting), {}
+                self._busy = True
+            self._publish(batch)
+
+    def _publish(self, batch: list[Hint]) -> None:
+        for sent, hint in enumerate(batch):
+            try:
+                current_app.send_task(
+                    TASK,
+                    args=[str(hint.session_id), hint.lane],
+                    queue=hint.queue,
+                    retry=False,
+                    ignore_result=True,
+                )
+            except Exception as error:  # whatever the broker's client raises: the sweep covers the rest
+                log.warning("hints_dropped", dropped=len(batch) - sent, error=type(error).__name__)
+                return
+
+
+_instance: tuple[int, _Sender] | None = None
+_guard = threading.Lock()
+
+
+def _sender() -> _Sender:
+    global _instance
+    with _guard:
+        if _instance is None or _instance[0] != os.getpid():
+            _instance = (os.getpid(), _Sender())
+        return _instance[1]

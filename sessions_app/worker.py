@@ -1,0 +1,149 @@
+"""A worker process: its locks, its sign of life, its ear for cancellations, its sweep.
+
+The heartbeat has an OS thread of its own: one busy tool holds the interpreter for seconds, and five hundred turns
+must not be taken for dead over it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterable
+
+import psycopg
+import structlog
+from django.conf import settings
+from django.db import connection
+
+from sessions_app import recover
+from sessions_app.listen import Listener
+from sessions_app.lock import Handle, SessionLocks
+from sessions_app.models import Worker
+from sessions_app.publish import CONTROL
+from sessions_app.wake import flush
+
+log = structlog.get_logger(__name__)
+
+TOOL_GRACE = 30.0  # seconds past its deadline after which a tool counts as hung
+TICK = 0.5  # seconds between two looks of the heartbeat thread
+AUTO_SHARE = 0.8  # of the slots, at most, for automations
+
+
+class WorkerProcess:
+    """One per process. `start` before the first hint, `stop` when the process is told to end."""
+
+    def __init__(self, queues: Iterable[str], slots: int) -> None:
+        self.id = uuid.uuid4()
+        self.locks = SessionLocks(settings.DATABASE_LOCK_URL)
+        self.auto_slots = threading.BoundedSemaphore(max(1, int(slots * AUTO_SHARE)))
+        self.stopping = threading.Event()
+        self._ended = threading.Event()
+        self._queues = sorted(queues)
+        self._listener = Listener([CONTROL], self._heard)
+        self._threads = [
+            threading.Thread(target=self._live, name="rondo-heartbeat", daemon=True),
+            threading.Thread(target=self._sweep, name="rondo-sweep", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Connect, sign in, start the threads."""
+        self.locks.reconnect()
+        Worker.objects.create(
+            id=self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            epoch=self.locks.epoch,
+            shards=self._queues,
+        )
+        connection.close()
+        self._listener.start()
+        for thread in self._threads:
+            thread.start()
+        log.info("worker_ready", worker=str(self.id), queues=len(self._queues))
+
+    def begin_stop(self) -> None:
+        """Claim nothing more; every turn that waits for its model is handed back."""
+        self.stopping.set()
+        for handle in self.locks.held():
+            handle.control.stop()
+
+    def end(self) -> None:
+        """Sign out. What is still held goes with the connection."""
+        self._ended.set()
+        self._listener.stop()
+        flush(timeout=2.0)
+        Worker.objects.filter(pk=self.id).delete()
+        connection.close()
+        self.locks.close()
+
+    def follow(self, handle: Handle) -> None:
+        """A turn begins under this handle: a stop that came meanwhile is for it, too."""
+        if self.stopping.is_set():
+            handle.control.stop()
+
+    def _heard(self, channel: str, message: dict[str, object]) -> None:
+        for handle in self.locks.held():
+            if handle.turn_id is not None and handle.turn_id == message.get("cancel"):
+                handle.control.cancel()
+
+    def _live(self) -> None:
+        next_beat = 0.0
+        while not self._ended.is_set():
+            try:
+                if time.monotonic() >= next_beat:
+                    self._beat()
+                    next_beat = time.monotonic() + settings.RONDO_HEARTBEAT_SECONDS
+                else:
+                    self.locks.execute("SELECT 1")
+                    self.locks.retake()
+            except psycopg.Error:
+                next_beat = 0.0
+                self._reconnect()
+            recover.fail_hung_tools(self.locks, TOOL_GRACE)
+            self._ended.wait(TICK)
+
+    def _beat(self) -> None:
+        self.locks.execute(
+            "INSERT INTO sessions_app_worker AS w (id, host, pid, epoch, shards) VALUES (%s, %s, %s, %s, %s)"
+            " ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp(), epoch = excluded.epoch",
+            [
+                self.id,
+                socket.gethostname(),
+                os.getpid(),
+                self.locks.epoch,
+                psycopg.types.json.Jsonb(self._queues),
+            ],
+        )
+        running = {handle.turn_id: handle for handle in self.locks.held() if handle.turn_id is not None}
+        if not running:
+            return
+        rows = self.locks.execute(
+            "SELECT id, claim, state, cancel_requested_at IS NOT NULL FROM sessions_app_turn WHERE id = ANY(%s)",
+            [list(running)],
+        )
+        for turn_id, claim, state, cancelled in rows:
+            handle = running[turn_id]
+            if state == "running" and claim != handle.claim:
+                handle.control.lose()
+            elif cancelled:
+                handle.control.cancel()
+
+    def _reconnect(self) -> None:
+        try:
+            self.locks.reconnect()
+            self._beat()
+            log.warning("lock_connection_replaced", epoch=self.locks.epoch)
+        except (psycopg.Error, OSError) as error:
+            log.warning("lock_connection_lost", error=type(error).__name__)
+
+    def _sweep(self) -> None:
+        while not self._ended.wait(settings.RONDO_SWEEP_SECONDS):
+            try:
+                recover.sweep(self.id, self.locks.held)
+            except Exception:  # the database is away, or a bug: the next sweep must come all the same
+                log.exception("sweep_failed")
+            finally:
+                connection.close()
