@@ -1,0 +1,256 @@
+"""`manage.py up`: started, refused, wounded and stopped as real processes."""
+
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from config.supervisor import account
+from tests.up import ROOT, Up, alive, all_pids, clean_environ, until
+
+pytestmark = pytest.mark.processes
+
+NOBODY = 65534
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
+
+
+@pytest.fixture(scope="module")
+def shared_up() -> Iterator[Up]:
+    folder = Path(tempfile.mkdtemp(prefix="rondo-up-"))
+    up = Up(folder=folder)
+    yield up
+    up.end()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def up(shared_up: Up) -> Up:
+    """A running system; tests that end it leave that to the next one to mend."""
+    if shared_up.process is None or shared_up.process.poll() is not None:
+        shared_up.start()
+        shared_up.wait_ready()
+    return shared_up
+
+
+def test_one_ready_line_names_url_login_and_how_to_stop(up: Up) -> None:
+    [line] = [line for line in up.output.splitlines() if line.startswith("Ready: ")]
+    connection = up.connection()
+    assert connection["url"] in line
+    assert f"{connection['admin_user']} / {connection['admin_password']}" in line
+    assert "Ctrl-C" in line
+
+
+def test_connection_json_is_private_and_has_its_documented_shape(up: Up) -> None:
+    mode = stat.S_IMODE((up.data / "connection.json").stat().st_mode)
+    assert mode == 0o600
+    connection = up.connection()
+    assert set(connection) == {
+        *("url", "token", "admin_user", "admin_password", "database_url", "broker_url", "pids")
+    }
+    assert set(connection["pids"]) == {"web", "worker", "beat", "postgres", "broker"}
+    assert [len(connection["pids"][kind]) for kind in ("web", "worker", "beat")] == [1, 1, 1]
+    assert all(alive(pid) for pid in all_pids(connection))
+
+
+def test_no_password_shows_in_the_list_of_processes(up: Up) -> None:
+    connection = up.connection()
+    secrets = [connection["token"], connection["admin_password"]]
+    secrets += [connection[name].split("@")[0].rpartition(":")[2] for name in ("database_url", "broker_url")]
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in all_pids(connection)]
+    assert not [secret for secret in secrets if any(secret in line for line in lines)]
+
+
+def test_web_answers_and_the_token_opens_the_api(up: Up) -> None:
+    assert up.get("/healthz") == 200
+    assert up.get("/readyz") == 200
+    assert up.get("/api/agents/demo/") == 200
+    assert up.get("/static/admin/css/base.css") == 200
+
+
+def test_a_second_up_on_the_same_data_is_refused(up: Up, tmp_path: Path) -> None:
+    complaint = Up(folder=tmp_path, data=up.data).refused()
+    assert "is in use by another `up`" in complaint
+    assert up.process is not None
+    assert str(up.process.pid) in complaint
+    assert up.get("/healthz") == 200
+
+
+@pytest.mark.parametrize("kind", ["web", "worker", "beat", "postgres", "broker"])
+def test_a_child_that_dies_is_started_again(up: Up, kind: str) -> None:
+    before = up.connection()["pids"][kind]
+    victim = before if isinstance(before, int) else before[0]
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: up.connection()["pids"][kind] not in (before, [], None))
+    until(lambda: _answers(up))
+
+
+def _answers(up: Up) -> bool:
+    try:
+        return up.get("/readyz") == 200
+    except OSError:
+        return False
+
+
+def test_a_sigkill_leaves_nothing_and_the_next_start_finds_its_data(up: Up) -> None:
+    before = up.connection()
+    with psycopg.connect(before["database_url"]) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS kept (n int)")
+        connection.execute("INSERT INTO kept VALUES (42)")
+    assert up.stop(signal.SIGKILL) == -signal.SIGKILL
+    until(lambda: not [pid for pid in all_pids(before) if alive(pid)], 10)
+    up.start()
+    up.wait_ready()
+    after = up.connection()
+    assert (after["token"], after["admin_password"]) == (before["token"], before["admin_password"])
+    with psycopg.connect(after["database_url"]) as connection:
+        assert connection.execute("SELECT n FROM kept").fetchall()[-1] == (42,)
+        assert connection.execute("SELECT count(*) FROM auth_user").fetchall() == [(1,)]
+        connection.execute("DROP TABLE kept")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_signal_ends_everything_with_exit_code_0(up: Up, number: signal.Signals) -> None:
+    pids = all_pids(up.connection())
+    assert up.stop(number) == 0
+    assert not [pid for pid in pids if alive(pid)]
+    assert not (up.data / "connection.json").exists()
+
+
+def test_a_port_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        complaint = Up(folder=tmp_path, port=port).refused()
+    assert f"cannot listen on 127.0.0.1:{port}" in complaint
+    assert not (tmp_path / "data" / "postgres").exists()
+
+
+def test_data_of_another_postgresql_is_refused(tmp_path: Path) -> None:
+    up = Up(folder=tmp_path)
+    (up.data / "postgres").mkdir(parents=True)
+    (up.data / "postgres" / "PG_VERSION").write_text("12\n")
+    keys = '{"layout": 1, "secret_key": "k", "database_password": "p", "broker_password": "p",'
+    (up.data / "secrets.json").write_text(keys + ' "admin_password": "p", "api_token": "t"}')
+    assert "was made by PostgreSQL 12" in up.refused()
+
+
+def test_data_of_another_layout_is_refused(tmp_path: Path) -> None:
+    up = Up(folder=tmp_path)
+    up.data.mkdir()
+    keys = '{"layout": 0, "secret_key": "k", "database_password": "p", "broker_password": "p",'
+    (up.data / "secrets.json").write_text(keys + ' "admin_password": "p", "api_token": "t"}')
+    assert "was made by another version of Rondo" in up.refused()
+
+
+def test_a_data_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    assert "cannot write to" in Up(folder=tmp_path).refused()
+
+
+@pytest.mark.parametrize("flags", [["--port", "0"], ["--workers", "many"], ["--beats", "-1"], ["--colour"]])
+def test_wrong_flags_are_one_line(tmp_path: Path, flags: list[str]) -> None:
+    assert "manage.py up --help" in Up(folder=tmp_path).refused(*flags)
+
+
+def _someone_else() -> tuple[list[str], dict[str, str]]:
+    """A Python that the account `nobody` can run with our packages; skips when there is none."""
+    environ = {
+        "PATH": os.defpath,
+        "PYTHONPATH": str(next(path for path in sys.path if path.endswith("site-packages"))),
+    }
+    for program in (sys.executable, "/usr/bin/python3"):
+        same = f"import sys, django, celery; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
+        try:
+            command = [program, "-c", same]
+            subprocess.run(
+                command, check=True, capture_output=True, user=NOBODY, group=NOBODY, env=environ, cwd=ROOT
+            )
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return [program], environ
+    pytest.skip("the account nobody can run no Python of this version with our packages here")
+
+
+@root_only
+def test_an_ordinary_user_can_run_it() -> None:
+    program, environ = _someone_else()
+    folder = Path(tempfile.mkdtemp(prefix="rondo-up-"))
+    (folder / "data").mkdir()
+    os.chown(folder, NOBODY, NOBODY)
+    os.chown(folder / "data", NOBODY, NOBODY)
+    up = Up(folder=folder, program=program, environ=environ, popen={"user": NOBODY, "group": NOBODY})
+    try:
+        up.start()
+        up.wait_ready()
+        assert (up.data / "connection.json").stat().st_uid == NOBODY
+        assert up.stop() == 0
+    finally:
+        up.end()
+        shutil.rmtree(folder)
+
+
+@root_only
+def test_a_folder_without_write_permission_is_refused() -> None:
+    program, environ = _someone_else()
+    folder = Path(tempfile.mkdtemp(prefix="rondo-up-"))  # 0700 and not theirs
+    try:
+        up = Up(folder=folder, program=program, environ=environ, popen={"user": NOBODY, "group": NOBODY})
+        assert "Permission denied" in up.refused()
+    finally:
+        shutil.rmtree(folder)
+
+
+@root_only
+def test_programs_in_a_closed_folder_are_copied_to_where_the_servers_account_can_run_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    top = Path(tempfile.mkdtemp(prefix="rondo-closed-"))
+    try:
+        top.chmod(0o755)
+        closed = top / "closed"
+        (closed / "tools").mkdir(parents=True, mode=0o700)
+        closed.chmod(0o700)
+        shutil.copy2(shutil.which("true") or "/bin/true", closed / "tools" / "true")
+        monkeypatch.setattr(account, "SHARED", top / "shared")
+        nobody = account.Account(uid=NOBODY, gid=NOBODY)
+        found = account.reachable(
+            "tools/true", site=closed, parts=("tools",), label="tools-1", account=nobody
+        )
+        assert found == top / "shared" / "tools-1" / "tools" / "true"
+        itself = account.reachable(
+            "tools/true", site=closed, parts=("tools",), label="tools-1", account=account.Account()
+        )
+        assert itself == closed / "tools" / "true"
+    finally:
+        shutil.rmtree(top)
+
+
+def _manage(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
+    return subprocess.run(
+        command, env={**clean_environ(), **environ}, capture_output=True, text=True, check=False
+    )
+
+
+def test_help_lists_up_before_anything_is_configured() -> None:
+    done = _manage("help")
+    assert done.returncode == 0, done.stderr
+    assert "    up\n" in done.stdout
+
+
+def test_without_its_settings_a_process_refuses_to_start_and_names_what_is_missing() -> None:
+    done = _manage("check", SECRET_KEY="x", CELERY_BROKER_URL="memory://")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "rondo: not set: DATABASE_URL (see docs/configuration.md, or use `manage.py up`)"
+    ]

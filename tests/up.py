@@ -1,0 +1,131 @@
+"""`manage.py up` as a real process, for tests."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+READY_SECONDS = 90.0
+OURS = ("DATABASE_URL", "DATABASE_LOCK_URL", "CELERY_BROKER_URL", "SECRET_KEY", "HTTPS", "TURN_QUEUES")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def clean_environ() -> dict[str, str]:
+    """The environment of someone who configured nothing."""
+    return {name: value for name, value in os.environ.items() if name not in OURS}
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; a zombie that nobody has collected yet does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def all_pids(connection: Mapping[str, Any]) -> list[int]:
+    pids = connection["pids"]
+    return [*pids["web"], *pids["worker"], *pids["beat"], pids["postgres"], pids["broker"]]
+
+
+def until(condition: Any, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{condition} did not become true within {seconds} s"
+        time.sleep(0.05)
+
+
+@dataclass(kw_only=True)
+class Up:
+    """One `manage.py up` on a data folder; may be started again after it ended."""
+
+    folder: Path
+    data: Path = Path()
+    port: int = field(default_factory=free_port)
+    program: Sequence[str] = (sys.executable,)
+    popen: Mapping[str, Any] = field(default_factory=dict)
+    environ: dict[str, str] = field(default_factory=clean_environ)
+    process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        if self.data == Path():
+            self.data = self.folder / "data"
+
+    @property
+    def output(self) -> str:
+        return (self.folder / "up.log").read_text()
+
+    def _arguments(self) -> list[str]:
+        return ["up", "--port", str(self.port), "--data-dir", str(self.data), "--concurrency", "4"]
+
+    def start(self, *flags: str) -> None:
+        with (self.folder / "up.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [*self.program, str(ROOT / "manage.py"), *self._arguments(), *flags],
+                cwd=ROOT,
+                env=self.environ,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                **self.popen,
+            )
+
+    def wait_ready(self) -> None:
+        def ready_or_dead() -> bool:
+            return "Ready: " in self.output or self.process is None or self.process.poll() is not None
+
+        until(ready_or_dead, READY_SECONDS)
+        assert "Ready: " in self.output, self.output
+
+    def refused(self, *flags: str) -> str:
+        """Run it where it cannot start; its one line of complaint."""
+        self.start(*flags)
+        assert self.process is not None
+        assert self.process.wait(30) == 1, self.output
+        complaints = [line for line in self.output.splitlines() if line.startswith("rondo: ")]
+        assert len(complaints) == 1, self.output
+        assert "Traceback" not in self.output
+        return complaints[0]
+
+    def connection(self) -> dict[str, Any]:
+        read: dict[str, Any] = json.loads((self.data / "connection.json").read_text())
+        return read
+
+    def get(self, path: str) -> int:
+        """HTTP status of a GET with the token."""
+        connection = self.connection()
+        request = urllib.request.Request(
+            connection["url"] + path, headers={"Authorization": f"Token {connection['token']}"}
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+        """Send the signal; the exit code."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(40)
+
+    def end(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(40)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
