@@ -4,8 +4,8 @@ A wall time is read in one of two ways, as Vixie cron does it:
 
 * Fixed (neither minute nor hour begins with `*`): each named wall time runs once. In a gap it runs at the
   first instant after the gap, once for all that fall into it; in an overlap it runs the first time.
-* Elapsed (the minute or the hour begins with `*`): a slot is every instant whose wall time is named. Nothing is
-  made up for a gap and an overlap is walked through twice, so `*/30 * * * *` keeps its half hours of real time.
+* Elapsed (the minute or the hour begins with `*`): a slot is every instant whose wall time is named. Nothing
+  is made up for a gap and an overlap is walked through twice, so `*/30 * * * *` keeps half hours of real time.
 """
 
 from __future__ import annotations

@@ -132,7 +132,18 @@ def _queue() -> Statement:
         "metadata": JSONB(),
         "lag_ms": sa.BigInteger(),
     }
-    names = ["run_id", "job_id", "session_id", "session_key", "scheduled_for", "snapshot", "lag_ms", "content", "metadata", "idempotency_key"]
+    names = [
+        "run_id",
+        "job_id",
+        "session_id",
+        "session_key",
+        "scheduled_for",
+        "snapshot",
+        "lag_ms",
+        "content",
+        "metadata",
+        "idempotency_key",
+    ]
     columns = [sa.column(name, types.get(name, sa.Text())) for name in names]
     rows = sa.func.jsonb_to_recordset(sa.cast(sa.bindparam("rows", type_=sa.Text()), JSONB))
     data = rows.table_valued(*columns, name="data").render_derived(with_types=True)
@@ -206,15 +217,19 @@ def queue(rows: list[dict[str, Any]]) -> list[Any]:
     return QUEUE.all(rows=json.dumps(sorted(rows, key=lambda row: str(row["scheduled_for"]))))
 
 
-_values = sa.func.unnest(
-    sa.bindparam("job_ids", type_=sa.ARRAY(sa.Text())),
-    sa.bindparam("nexts", type_=sa.ARRAY(sa.DateTime(timezone=True))),
-    sa.bindparam("lasts", type_=sa.ARRAY(sa.DateTime(timezone=True))),
-).table_valued(
-    sa.column("job_id", sa.Text()),
-    sa.column("next_run_at", sa.DateTime(timezone=True)),
-    sa.column("last_slot", sa.DateTime(timezone=True)),
-    name="moved",
+_values = (
+    sa.func.unnest(
+        sa.bindparam("job_ids", type_=sa.ARRAY(sa.Text())),
+        sa.bindparam("nexts", type_=sa.ARRAY(sa.DateTime(timezone=True))),
+        sa.bindparam("lasts", type_=sa.ARRAY(sa.DateTime(timezone=True))),
+    )
+    .table_valued(
+        sa.column("job_id", sa.Text()),
+        sa.column("next_run_at", sa.DateTime(timezone=True)),
+        sa.column("last_slot", sa.DateTime(timezone=True)),
+        name="moved",
+    )
+    .render_derived()
 )
 ADVANCE = Statement(
     sa.update(_clock)

@@ -36,7 +36,7 @@ __all__ = [
 HORIZON_YEARS = 8
 MAX_EVERY_SECONDS = 10 * 365 * 86_400
 _FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)  # earlier slots do not exist
-# Later slots do not exist either; this leaves room for zone arithmetic below the end of the calendar.
+# Nor do later ones; this leaves room for zone arithmetic below the end of the calendar.
 _LAST_INSTANT = datetime(9900, 1, 1, tzinfo=UTC)
 _AT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?([Zz]|[+-][0-9]{2}:?[0-9]{2})?"

@@ -13,7 +13,7 @@ from automations.schedule_errors import ScheduleError
 TICK = timedelta(microseconds=1)
 _NAME = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", re.ASCII)
 _MAX_NAME = 64
-# Files of the zone folder that are no zones of the world: the host's setting, leap-second copies, a place-holder.
+# Files of the zone folder that are no zones: the host's setting, leap-second copies, a place-holder.
 _NO_ZONES = frozenset({"localtime", "posixrules", "Factory"})
 _NO_FOLDERS = ("right/", "posix/")
 
@@ -113,8 +113,8 @@ def last_change(zone: ZoneInfo, after: datetime, until: datetime) -> Change | No
 def _changes(zone: ZoneInfo, year: int) -> tuple[Change, ...]:
     """The changes with new year < at <= next new year (UTC), ascending.
 
-    The library has no table to ask. One look per day finds the days, for in the data since 1970 no two changes
-    of a zone are less than six days apart.
+    The library has no table to ask. One look per day finds the days, for in the data since 1970 no two
+    changes of a zone are less than six days apart.
     """
     found = []
     day = datetime(year, 1, 1, tzinfo=UTC)
