@@ -89,7 +89,10 @@ class Up:
         def ready_or_dead() -> bool:
             return "Ready: " in self.output or self.process is None or self.process.poll() is not None
 
-        until(ready_or_dead, READY_SECONDS)
+        try:
+            until(ready_or_dead, READY_SECONDS)
+        except AssertionError:
+            raise AssertionError(self.output) from None
         assert "Ready: " in self.output, self.output
 
     def refused(self, *flags: str) -> str:

@@ -99,6 +99,8 @@ def _readiness(url: str) -> str:
         with urllib.request.urlopen(f"{url}/readyz", timeout=5):  # noqa: S310  (our own address)
             return "ready"
     except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return "ready"
         return " ".join(error.read(500).decode(errors="replace").split()) or str(error)
     except OSError as error:
         return str(error)
