@@ -1,20 +1,16 @@
-"""The statements of firing: claim what is due, queue runs with their turns, record gaps, move the clocks."""
+"""The statements of firing: claim what is due, queue runs with their turns, move the clocks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from django.db import transaction
-from django.db.models.functions import Now
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from automations.slots import Gap, GapReason, run_id
 from sessions_app import events
 from sessions_app.models import EventType, Lane, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.models.turn import OPEN_STATES
@@ -111,6 +107,12 @@ def claim(limit: int, only: str | None) -> list[Due]:
     return [_due(row, jobs[row.job_id], opened.get(row.job_id)) for row in claimed]
 
 
+def lock_one(job_id: str) -> datetime | None:
+    """Lock one due clock; its slot, or None when it is not due or in other hands."""
+    row = CLAIM_ONE.first(limit=1, job_id=job_id)
+    return None if row is None else row.next_run_at
+
+
 def _due(row: Any, job: CronJob, opened: Any | None) -> Due:
     session = job.session
     return Due(
@@ -125,7 +127,7 @@ def _due(row: Any, job: CronJob, opened: Any | None) -> Due:
 
 
 def _queue() -> Statement:
-    types = {
+    types: dict[str, Any] = {
         "session_id": sa.Uuid(),
         "scheduled_for": sa.DateTime(timezone=True),
         "snapshot": JSONB(),
@@ -144,7 +146,7 @@ def _queue() -> Statement:
         "metadata",
         "idempotency_key",
     ]
-    columns = [sa.column(name, types.get(name, sa.Text())) for name in names]
+    columns: list[Any] = [sa.column(name, types.get(name, sa.Text())) for name in names]
     rows = sa.func.jsonb_to_recordset(sa.cast(sa.bindparam("rows", type_=sa.Text()), JSONB))
     data = rows.table_valued(*columns, name="data").render_derived(with_types=True)
     sequence = f"pg_get_serial_sequence('{_turn.name}', 'id')::regclass"
@@ -245,67 +247,6 @@ def advance(moved: list[tuple[str, datetime | None, datetime | None]]) -> None:
     """Move clocks to (job, next_run_at, last_slot). `last_slot` never goes back."""
     job_ids, nexts, lasts = (list(column) for column in zip(*moved, strict=True))
     ADVANCE.run(job_ids=job_ids, nexts=nexts, lasts=lasts)
-
-
-def record_gaps(gaps: Iterable[tuple[Due, Gap]]) -> None:
-    """Record what is not run, job by job."""
-    for due, gap in gaps:
-        skip(due.job, gap)
-
-
-def skip(job: CronJob, gap: Gap, error_detail: str = "") -> None:
-    """One SKIPPED run for consecutive slots with one reason: the last one grows, or a new one begins."""
-    last = RunRecord.objects.filter(job_id=job.pk).order_by("-scheduled_for").first()
-    if last is not None and last.state == RunState.SKIPPED and last.reason == gap.reason and last.slots_from:
-        before = Gap(
-            reason=gap.reason,
-            slots_from=last.slots_from,
-            slots_to=last.slots_to or last.slots_from,
-            count=last.slots_count,
-        )
-        joined = before.and_then(gap)
-        RunRecord.objects.filter(pk=last.pk).update(slots_to=joined.slots_to, slots_count=joined.count)
-        return
-    run = RunRecord(
-        run_id=run_id(job.pk, gap.slots_from),
-        job_id=job.pk,
-        session_id=job.session_id,
-        session_key=job.session.key if job.session else job.session_key,
-        scheduled_for=gap.slots_from,
-        state=RunState.SKIPPED,
-        reason=gap.reason,
-        slots_from=gap.slots_from,
-        slots_to=gap.slots_to,
-        slots_count=gap.count,
-        finished_at=Now(),
-        error_detail=error_detail[:2000],
-    )
-    RunRecord.objects.bulk_create([run], ignore_conflicts=True)
-
-
-def record_faults(faults: Iterable[tuple[Due, str]]) -> None:
-    """Set jobs aside with the reason; the slot that showed the fault is a skipped run."""
-    for due, reason in faults:
-        _fault(due.job, due.next_run_at, reason)
-
-
-def _fault(job: CronJob, slot: datetime, reason: str) -> None:
-    skip(
-        job,
-        Gap(reason=GapReason.SCHEDULE_ERROR, slots_from=slot, slots_to=slot, count=1),
-        error_detail=reason,
-    )
-    CronJob.objects.filter(pk=job.pk).update(enabled=False, fault=reason[:2000])
-
-
-def set_aside(job_id: str, reason: str) -> None:
-    """Take a job out of firing whose row breaks the batch's own statements."""
-    with transaction.atomic():
-        row = CLAIM_ONE.first(limit=1, job_id=job_id)
-        if row is None:
-            return
-        JobClock.objects.filter(job_id=job_id).update(next_run_at=None, last_slot=row.next_run_at)
-        _fault(CronJob.objects.get(pk=job_id), row.next_run_at, reason)
 
 
 def plans_changed() -> None:

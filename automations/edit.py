@@ -11,7 +11,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
-from automations import due
+from automations import gaps
 from automations.due import plans_changed
 from automations.exceptions import BadJob, JobNotFound, ProtectedJob, TooManyJobs
 from automations.jobs import Category, category, schedule_columns, schedule_of
@@ -98,40 +98,46 @@ def update_job(job_id: str, changes: Mapping[str, Any], *, revision: int | None 
     unknown = sorted(set(changes) - EDITABLE)
     if unknown:
         raise BadJob(f"{unknown[0]!r} cannot be changed", code="not_editable")
+    plain = _checked({name: value for name, value in changes.items() if name != "schedule"})
     now = datetime.now(UTC)
     with transaction.atomic():
-        clock, job = _locked_job(job_id)
-        if revision is not None and revision != job.revision:
-            raise RevisionConflict
-        columns = _checked({name: value for name, value in changes.items() if name != "schedule"})
+        clock, job = _locked_job(job_id, revision)
+        planned = {}
         if "schedule" in changes:
-            columns |= schedule_columns(_changed_schedule(job, changes["schedule"], now))
-        was_enabled = job.enabled
-        replanned = "schedule" in changes or columns.get("enabled", was_enabled) != was_enabled
-        if replanned:
+            planned = schedule_columns(_changed_schedule(job, changes["schedule"], now))
+        switched = plain.get("enabled", job.enabled) != job.enabled
+        if planned or switched:
             _account_overdue(clock, job, now)
-        for name, value in columns.items():
-            setattr(job, name, value)
-        if job.enabled and not was_enabled:
-            _check_limit(_locked_session(job.session_id), besides=job.pk)
-            job.fault = ""
-        job.revision += 1
-        job.save(update_fields=[*columns, "fault", "revision", "updated_at"])
-        if replanned:
+        if switched:
+            _switch(job)
+        _save(job, plain | planned)
+        if planned or switched:
             _rewind(clock, job, now)
-        if was_enabled and not job.enabled:
-            _cancel_queued_runs(job)
         transaction.on_commit(plans_changed, robust=True)
     job.clock = clock
     return job
 
 
+def _switch(job: CronJob) -> None:
+    """Before `enabled` changes: resuming counts against the limit, pausing cancels what waits."""
+    if job.enabled:
+        _cancel_queued_runs(job)
+    else:
+        _check_limit(_locked_session(job.session_id), besides=job.pk)
+        job.fault = ""
+
+
+def _save(job: CronJob, columns: Mapping[str, Any]) -> None:
+    for name, value in columns.items():
+        setattr(job, name, value)
+    job.revision += 1
+    job.save(update_fields=[*columns, "fault", "revision", "updated_at"])
+
+
 def delete_job(job_id: str, *, revision: int | None = None) -> None:
     """Remove an automation with its runs; a turn of it that runs goes on. JobNotFound, ProtectedJob."""
     with transaction.atomic():
-        _clock, job = _locked_job(job_id)
-        if revision is not None and revision != job.revision:
-            raise RevisionConflict
+        _clock, job = _locked_job(job_id, revision)
         _cancel_queued_runs(job)
         RunRecord.objects.filter(job=job).delete()
         JobClock.objects.filter(job=job).delete()
@@ -159,7 +165,7 @@ def _changed_schedule(job: CronJob, data: Any, now: datetime) -> Schedule:
     return schedule
 
 
-def _locked_job(job_id: str) -> tuple[JobClock, CronJob]:
+def _locked_job(job_id: str, revision: int | None) -> tuple[JobClock, CronJob]:
     clock = JobClock.objects.select_for_update(no_key=True).filter(job_id=job_id).first()
     job = (
         CronJob.objects.select_for_update(no_key=True, of=("self",))
@@ -171,6 +177,8 @@ def _locked_job(job_id: str) -> tuple[JobClock, CronJob]:
         raise JobNotFound
     if category(job) is Category.SYSTEM:
         raise ProtectedJob
+    if revision is not None and revision != job.revision:
+        raise RevisionConflict
     return clock, job
 
 
@@ -178,7 +186,7 @@ def _locked_session(session_id: uuid.UUID | None) -> Session:
     session = (
         Session.objects.select_for_update(no_key=True, of=("self",))
         .select_related("agent")
-        .filter(pk=session_id)
+        .filter(pk=session_id or uuid.UUID(int=0))
         .first()
     )
     if session is None:
@@ -202,7 +210,7 @@ def _account_overdue(clock: JobClock, job: CronJob, now: datetime) -> None:
     schedule = schedule_of(job)
     last = last_slot_until(schedule, first, now) or first
     others = count_slots(schedule, first, last)
-    due.skip(
+    gaps.skip(
         job,
         Gap(
             reason=GapReason.EDITED,

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from django.db import InterfaceError, OperationalError, transaction
 
-from automations import due
+from automations import due, gaps
 from automations.due import Due
 from automations.jobs import Category, category, schedule_of, snapshot
 from automations.slots import Decision, decide, run_id
@@ -77,7 +77,7 @@ def _one_by_one(limit: int) -> Fired:
             raise
         except Exception as error:
             log.exception("job_set_aside", job=job_id)
-            due.set_aside(job_id, f"{type(error).__name__}: {error}")
+            gaps.set_aside(job_id, f"{type(error).__name__}: {error}")
             total.claimed += 1
             continue
         total.claimed += fired.claimed
@@ -94,9 +94,9 @@ def _fire(limit: int, only: str | None) -> Fired:
         batch = _Batch()
         for row in rows:
             _decide(row, batch)
-        due.record_gaps(batch.gaps)
+        gaps.record_gaps(batch.gaps)
         queued = due.queue(batch.runs)
-        due.record_faults(batch.faults)
+        gaps.record_faults(batch.faults)
         due.advance(batch.clocks)
     for turn in queued:
         events.announce(turn.session_id)
@@ -108,7 +108,7 @@ def _decide(row: Due, batch: _Batch) -> None:
     try:
         decision = _decision(row)
         runs = [_run(row, slot) for slot in decision.run]
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a row can be poisoned in any way
         log.warning("job_set_aside", job=row.job.pk, error=str(error))
         batch.faults.append((row, str(error)))
         batch.clocks.append((row.job.pk, None, row.next_run_at))

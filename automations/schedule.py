@@ -39,7 +39,9 @@ _FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)  # earlier slots do not exist
 # Nor do later ones; this leaves room for zone arithmetic below the end of the calendar.
 _LAST_INSTANT = datetime(9900, 1, 1, tzinfo=UTC)
 _AT = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?([Zz]|[+-][0-9]{2}:?[0-9]{2})?"
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]"
+    r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
+    r"([Zz]|[+-][0-9]{2}:?[0-9]{2})?"
 )
 _KEYS = {
     "cron": (frozenset({"kind", "expr"}), frozenset({"timezone"})),

@@ -87,9 +87,9 @@ def decide(
     """Decide about the due slots from `next_run_at` to `now`. Each is in one run or gap, or stays due.
 
     `next_run_at` counts as a slot whatever the schedule says (a routine may be given its first one); the slots
-    after it are the schedule's. `catch_up`: one | none | all. `overlap`: skip | queue. `previous_open`: the
-    job's previous run is queued or running. `waiting`: its runs that are queued. `catch_up_queues`: with
-    `catch_up` all, a slot more than 60 s late is queued behind open runs instead of skipped.
+    after it are the schedule's. `catch_up`: one | none | all. `overlap`: skip | queue. `previous_open`: the job's
+    previous run is queued or running. `waiting`: its runs that are queued. `catch_up_queues`: with `catch_up`
+    all, a slot more than 60 s late is queued behind open runs instead of skipped.
 
     Raises ScheduleError (the stored schedule has become unusable) and ValueError (an unknown word).
     """

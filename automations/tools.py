@@ -95,7 +95,7 @@ def _schedule(arguments: dict[str, Any], zone: str) -> dict[str, Any]:
     return {"kind": "cron", "expr": arguments["cron_expr"], "timezone": arguments.get("tz") or zone}
 
 
-def _list(context: ToolContext, arguments: dict[str, Any]) -> str:
+def _list(context: ToolContext, _arguments: dict[str, Any]) -> str:
     jobs = (
         CronJob.objects.filter(session=context.session).select_related("clock").order_by("created_at", "id")
     )

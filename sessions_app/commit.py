@@ -132,7 +132,7 @@ def _draft(prepared: Prepared, result: TurnResult, closure: str) -> _Draft:
         model_content=shown.replace("\x00", "") if shown != trigger.content else None,
         metadata=trigger.metadata,
     )
-    for entry in _kept(prepared.turn, result):
+    for entry in _kept(result):
         draft.add(entry.role, entry.content, parts=parts_of(entry), metadata=_marks(prepared, entry))
     if closure:
         marks = _marks(prepared, None) | {"closure": str(result.ending)}
@@ -140,7 +140,7 @@ def _draft(prepared: Prepared, result: TurnResult, closure: str) -> _Draft:
     return draft
 
 
-def _kept(turn: Turn, result: TurnResult) -> Iterable[Entry]:
+def _kept(result: TurnResult) -> Iterable[Entry]:
     """The entries that stay: all but empty ones, and, unless the turn succeeded, what was injected.
 
     A guest of a turn that failed is free again and will be asked anew, so its text must not stand twice.

@@ -21,7 +21,9 @@ VERSION = 1
 
 def insert_from(source: Any, event_type: EventType, content: Mapping[str, Any]) -> Any:
     """A CTE that stores one event for each turn row of `source`; `content` maps names to its columns."""
-    pairs = [item for name, value in content.items() for item in (sa.literal_column(f"'{name}'"), value)]
+    pairs: list[Any] = []
+    for name, value in content.items():
+        pairs += [sa.literal_column(f"'{name}'"), value]
     rows = (
         sa.select(
             _session.c.agent_id,

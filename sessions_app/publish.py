@@ -95,14 +95,11 @@ def _pieces(text: str) -> list[str]:
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
-_publisher: tuple[int, Publisher] | None = None
+_publishers: dict[int, Publisher] = {}  # by process: a forked child gets its own
 _guard = threading.Lock()
 
 
 def publisher() -> Publisher:
-    """The process's publisher; a forked child gets its own."""
-    global _publisher
+    """The process's publisher."""
     with _guard:
-        if _publisher is None or _publisher[0] != os.getpid():
-            _publisher = (os.getpid(), Publisher())
-        return _publisher[1]
+        return _publishers.setdefault(os.getpid(), Publisher())

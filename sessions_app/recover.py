@@ -32,8 +32,8 @@ FORGET_WORKER_AFTER = 3600.0  # seconds
 SWEEP_LOCK = 0x526F6E646F  # one sweep at a time in the whole fleet
 
 _turn, _session, _agent, _worker = table(Turn), table(Session), table(Agent), table(Worker)
-_SECOND = sa.literal_column("interval '1 second'")
-_QUEUED = sa.literal_column("'queued'")
+_SECOND: Any = sa.literal_column("interval '1 second'")
+_QUEUED: Any = sa.literal_column("'queued'")
 _COLUMNS = ("session_id", "lane", "id", "hinted_at", "queued_at")
 
 
@@ -155,7 +155,7 @@ def fail_hung_tools(locks: SessionLocks, grace: float) -> None:
 
 def _fail(handle: Handle) -> None:
     try:
-        turn = Turn.objects.get(pk=handle.turn_id, claim=handle.claim, state=TurnState.RUNNING)
+        turn = Turn.objects.get(pk=handle.turn_id or 0, claim=handle.claim, state=TurnState.RUNNING)
         commit(*broken(turn, Journal(turn), ToolHung("the tool ran past its deadline")))
         log.error("tool_hung", turn=turn.pk)
     except (Turn.DoesNotExist, Stale):

@@ -6,7 +6,6 @@ The ORM cannot say a data-modifying CTE, and a string hides a misspelt column un
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -16,7 +15,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
 
 _METADATA = sa.MetaData()
-_DIALECT = psycopg_dialect.PGDialect_psycopg(paramstyle="pyformat")
+_DIALECT: Any = psycopg_dialect.PGDialect_psycopg(paramstyle="pyformat")  # type: ignore[no-untyped-call]
 _TYPES: dict[str, Any] = {
     "UUIDField": sa.Uuid(),
     "JSONField": postgresql.JSONB(),
@@ -58,7 +57,7 @@ class Statement:
         with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
             cursor.execute(self.text, self._constants | params)
             if self._row is None:
-                self._row = namedtuple("Row", [column.name for column in cursor.description])  # type: ignore[misc]
+                self._row = namedtuple("Row", [column.name for column in cursor.description])  # type: ignore[misc]  # noqa: PYI024 - its fields are known at run time
             return [self._row._make(row) for row in cursor.fetchall()]
 
     def first(self, **params: Any) -> Any | None:
@@ -71,8 +70,3 @@ class Statement:
         with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
             cursor.execute(self.text, self._constants | params)
             return int(cursor.rowcount)
-
-
-def columns(source: Mapping[str, Any] | Any, names: Iterable[str]) -> list[Any]:
-    """Columns of a FROM element by name."""
-    return [source.c[name] for name in names]

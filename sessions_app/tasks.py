@@ -15,18 +15,18 @@ from sessions_app.models import Lane
 from sessions_app.turn import run_next_turn
 from sessions_app.worker import WorkerProcess
 
-_process: WorkerProcess | None = None
+_processes: dict[int, WorkerProcess] = {}  # by process id: a forked child starts its own
 _guard = threading.Lock()
 _parked: set[uuid.UUID] = set()
 
 
 def _start(queues: list[str], slots: int) -> WorkerProcess:
-    global _process
     with _guard:
-        if _process is None:
-            _process = WorkerProcess(queues, slots)
-            _process.start()
-        return _process
+        process = _processes.get(os.getpid())
+        if process is None:
+            process = _processes[os.getpid()] = WorkerProcess(queues, slots)
+            process.start()
+        return process
 
 
 @signals.worker_ready.connect(weak=False)
@@ -38,14 +38,14 @@ def _ready(sender: Any, **_: Any) -> None:
 @signals.worker_shutting_down.connect(weak=False)
 def _shutting_down(**_: Any) -> None:
     # a signal handler interrupts whatever the main thread holds: do the work elsewhere
-    if _process is not None:
-        threading.Thread(target=_process.begin_stop, name="rondo-stop").start()
+    if process := _processes.get(os.getpid()):
+        threading.Thread(target=process.begin_stop, name="rondo-stop").start()
 
 
 @signals.worker_shutdown.connect(weak=False)
 def _shutdown(**_: Any) -> None:
-    if _process is not None:
-        _process.end()
+    if process := _processes.get(os.getpid()):
+        process.end()
 
 
 @shared_task(name=wake.TASK, ignore_result=True)

@@ -109,14 +109,14 @@ class TurnTools:
                 return self._settle(self._succeeded(call, output))
         except Stale:
             raise
-        except Exception as error:  # the effect was rolled back; the model is told
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises; its effect was rolled back, the model is told
             return self._settle(self._failed(call, error))
 
     def _call_outside(self, tool: tools.Tool, call: ToolCall) -> ToolResult:
         connection.close()  # back to the pool: the tool may take its time
         try:
             result = self._succeeded(call, tool.run(self.context, call.arguments))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises, the model is told
             result = self._failed(call, error)
         return self._settle(result)
 
@@ -126,7 +126,7 @@ class TurnTools:
 
     def _failed(self, call: ToolCall, error: Exception) -> ToolResult:
         if not isinstance(error, ToolFailed | UnknownTool):
-            log.exception("tool_failed", tool=call.name)
+            log.error("tool_failed", tool=call.name, exc_info=error)
         # a tool's own refusal is for the model; another exception's text may hold anything
         text = (
             str(error)

@@ -72,11 +72,14 @@ class _Sender:
         self._changed = threading.Condition()
         self._waiting: dict[Hint, None] = {}
         self._busy = False
-        threading.Thread(target=self._run, name="rondo-hints", daemon=True).start()
+        self._thread: threading.Thread | None = None
 
     def put(self, hints: Iterable[Hint]) -> None:
         with self._changed:
             self._waiting.update(dict.fromkeys(hints))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="rondo-hints", daemon=True)
+                self._thread.start()
             self._changed.notify_all()
 
     def flush(self, timeout: float) -> None:
@@ -103,18 +106,15 @@ class _Sender:
                     retry=False,
                     ignore_result=True,
                 )
-            except Exception as error:  # whatever the broker's client raises: the sweep covers the rest
+            except Exception as error:  # noqa: BLE001 - whatever the broker's client raises: the sweep covers the rest
                 log.warning("hints_dropped", dropped=len(batch) - sent, error=type(error).__name__)
                 return
 
 
-_instance: tuple[int, _Sender] | None = None
+_senders: dict[int, _Sender] = {}  # by process: a forked child gets its own
 _guard = threading.Lock()
 
 
 def _sender() -> _Sender:
-    global _instance
     with _guard:
-        if _instance is None or _instance[0] != os.getpid():
-            _instance = (os.getpid(), _Sender())
-        return _instance[1]
+        return _senders.setdefault(os.getpid(), _Sender())

@@ -84,7 +84,7 @@ class WorkerProcess:
         if self.stopping.is_set():
             handle.control.stop()
 
-    def _heard(self, channel: str, message: dict[str, object]) -> None:
+    def _heard(self, _channel: str, message: dict[str, object]) -> None:
         for handle in self.locks.held():
             if handle.turn_id is not None and handle.turn_id == message.get("cancel"):
                 handle.control.cancel()

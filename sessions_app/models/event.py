@@ -15,7 +15,7 @@ from sessions_app.models.session import Session
 class TransactionIdField(models.Field[str, str]):
     """PostgreSQL's xid8: the id of the writing transaction, filled by the database, read as text."""
 
-    def db_type(self, connection: Any) -> str:
+    def db_type(self, connection: Any) -> str:  # noqa: ARG002 - Django calls it by name
         return "xid8"
 
 
