@@ -1,8 +1,10 @@
 """The configuration: one typed module, one table in the docs."""
 
+from pathlib import Path
+
 import pytest
 
-from config.env import Env, EnvError, all_queues, load
+from config.env import Env, EnvError, all_queues, load, variables
 
 REQUIRED = {
     "SECRET_KEY": "secret",
@@ -67,3 +69,19 @@ def test_the_configuration_cannot_be_changed_while_running() -> None:
     env: Env = load(REQUIRED)
     with pytest.raises(AttributeError):
         env.debug = True  # type: ignore[misc]
+
+
+def _rows() -> list[str]:
+    rows = []
+    for _, variable in variables():
+        default = (
+            "required" if variable.default is None else f"`{variable.default}`" if variable.default else "–"
+        )
+        rows.append(f"| `{variable.name}` | {default} | {variable.meaning} |")
+    return rows
+
+
+def test_the_docs_have_one_row_for_each_variable_in_the_same_words() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
+    table = [line for line in text.splitlines() if line.startswith("| `")]
+    assert table == _rows()
