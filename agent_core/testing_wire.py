@@ -14,7 +14,7 @@ _CREATED = 1_700_000_000  # fixed: answers are the same each time
 
 
 def model_call(body: Mapping[str, Any]) -> ModelCall:
-    """Read a request body. The outcome of a tool is not on the wire: it counts as ok."""
+    """Read a request body. Of a tool's outcome the wire knows only ok and failed."""
     system: list[str] = []
     entries: list[Entry] = []
     names: dict[str, str] = {}
@@ -92,13 +92,23 @@ def _call(call: Mapping[str, Any]) -> ToolCall:
 def _add_result(entries: list[Entry], message: Mapping[str, Any], names: dict[str, str]) -> None:
     """Add a result to the tool entry before it, or begin one: one entry per response."""
     call_id = message.get("tool_call_id") or ""
-    result = ToolResult(
-        id=call_id, name=names.get(call_id, ""), output=_text(message), outcome=ToolOutcome.OK
-    )
+    output, outcome = _outcome(_text(message))
+    result = ToolResult(id=call_id, name=names.get(call_id, ""), output=output, outcome=outcome)
     earlier: tuple[ToolResult, ...] = ()
     if entries and entries[-1].role is Role.TOOL:
         earlier = entries.pop().results
     entries.append(Entry(role=Role.TOOL, content="", results=(*earlier, result)))
+
+
+def _outcome(text: str) -> tuple[str, ToolOutcome]:
+    """Read a failure as our client wraps it: ``{"error": text}``."""
+    try:
+        wrapped = json.loads(text)
+    except ValueError:
+        return text, ToolOutcome.OK
+    if isinstance(wrapped, dict) and list(wrapped) == ["error"]:
+        return str(wrapped["error"]), ToolOutcome.FAILED
+    return text, ToolOutcome.OK
 
 
 def _spec(function: Mapping[str, Any]) -> ToolSpec:

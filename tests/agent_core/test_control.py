@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from agent_core.control import Signal, TurnControl
+
+
+@pytest.mark.parametrize("verb", ["cancel", "stop", "lose"])
+def test_a_signal_wakes_a_sleeper_at_once(verb: str) -> None:
+    control = TurnControl()
+    threading.Timer(0.05, getattr(control, verb)).start()
+    begun = time.monotonic()
+    assert control.wait(10)
+    assert time.monotonic() - begun < 1
+
+
+def test_a_sleeper_without_a_signal_sleeps_its_time() -> None:
+    assert not TurnControl().wait(0.01)
+
+
+def test_the_stronger_signal_stays() -> None:
+    control = TurnControl()
+    assert control.signal is None
+    control.stop()
+    control.cancel()
+    assert control.signal is Signal.CANCEL
+    control.stop()
+    assert control.signal is Signal.CANCEL
+    control.lose()
+    assert control.signal is Signal.LOSE
+
+
+def test_a_listener_that_comes_late_is_called_at_once_and_not_after_it_left() -> None:
+    control = TurnControl()
+    control.stop()
+    woken: list[int] = []
+    with control.waking(lambda: woken.append(1)):
+        assert woken == [1]
+        control.cancel()
+        assert woken == [1, 1]
+    control.lose()
+    assert woken == [1, 1]
+
+
+def test_the_deadline_is_counted_from_the_beginning() -> None:
+    control = TurnControl(deadline_seconds=5)
+    assert control.deadline is not None
+    assert 4 < control.deadline - time.monotonic() <= 5

@@ -1,0 +1,228 @@
+"""The real client against a real HTTP server."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agent_core import models
+from agent_core.control import TurnControl
+from agent_core.exceptions import ModelRefused, ModelUnavailable
+from agent_core.pydantic_ai_model import PydanticAiModel, translated
+from agent_core.testing import ModelServer
+from agent_core.types import Ending, Entry, Role, ToolCall, ToolOutcome, ToolResult, ToolSpec, Usage
+from tests.agent_core.conftest import KEY
+from tests.agent_core.fakes import QUICK, Ports, assistant, drive, request, user
+from tests.agent_core.test_interrupting import until
+
+NETWORK = "openai-chat:local-model"
+CRON = ToolSpec(
+    name="cron",
+    description="Automations.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "action": {"type": "string"},
+            "message": {"type": "string"},
+            "every_seconds": {"type": "integer"},
+        },
+        "required": ["action"],
+    },
+)
+
+
+def test_an_answer_proves_what_the_prompt_held(server: ModelServer) -> None:
+    history = (user("my favourite colour is blue"), assistant("Noted."))
+    run = drive(request("what is my favourite colour?", model=NETWORK, history=history))
+    assert run.result.reply == "Your favourite colour is blue. (offline model)"
+    assert len(run.events) > 2
+    body = server.requests[0].body
+    assert body["model"] == "local-model"
+    assert [(one["role"], one["content"]) for one in body["messages"]] == [
+        ("system", "You are a test."),
+        ("user", "my favourite colour is blue"),
+        ("assistant", "Noted."),
+        ("user", "what is my favourite colour?"),
+    ]
+    assert server.requests[0].authorized
+    assert run.result.usage.requests == 1
+    assert run.result.usage.input_tokens > 0
+    assert run.result.usage.output_tokens > 0
+
+
+def test_a_tool_is_called_and_its_output_goes_back(server: ModelServer) -> None:
+    ports = Ports(on_call=lambda _call: "Added job ab12.")
+    run = drive(request("every 10 seconds check the repo", model=NETWORK, tools=(CRON,)), ports)
+    assert ports.ran[0].arguments == {"action": "add", "message": "check the repo", "every_seconds": 10}
+    assert run.result.reply == "Added job ab12. (offline model)"
+    first, second = server.requests
+    assert first.body["tools"][0]["function"]["parameters"] == CRON.parameters
+    assert "strict" not in first.body["tools"][0]["function"]
+    assert second.body["messages"][-1] == {
+        "role": "tool",
+        "tool_call_id": ports.ran[0].id,
+        "content": "Added job ab12.",
+    }
+
+
+def test_every_kind_of_entry_reaches_the_server(server: ModelServer) -> None:
+    call = ToolCall(id="c1", name="cron", arguments={"action": "list"})
+    odd = ToolCall(id="c2", name="cron", arguments={}, unparsed="{oops")
+    results = tuple(
+        ToolResult(id=one.id, name="cron", output=f"out {one.id}", outcome=outcome)
+        for one, outcome in ((call, ToolOutcome.UNKNOWN), (odd, ToolOutcome.REFUSED))
+    )
+    history = (
+        assistant("I speak first."),
+        user("one"),
+        user("two"),
+        Entry(role=Role.ASSISTANT, content="calling", calls=(call, odd)),
+        Entry(role=Role.TOOL, content="", results=results),
+        assistant(""),
+    )
+    drive(request("hello", model=NETWORK, history=history, tools=(CRON,)))
+    sent = server.requests[0].body["messages"]
+    assert [one["role"] for one in sent] == [
+        "system", "assistant", "user", "user", "assistant", "tool", "tool", "user",
+    ]  # fmt: skip
+    assert [one["id"] for one in sent[4]["tool_calls"]] == ["c1", "c2"]
+    assert [one["content"] for one in sent[5:7]] == ["out c1", "out c2"]
+
+
+def test_arguments_that_do_not_parse_come_back_to_the_model(server: ModelServer) -> None:
+    ports = Ports()
+    run = drive(request("use tool cron with {broken", model=NETWORK, tools=(CRON,)), ports)
+    assert ports.ran == []
+    assert run.outputs()[0].error_class == "BadArguments"
+    assert "not a JSON object" in run.result.reply
+
+
+def test_an_empty_answer_is_an_answer(server: ModelServer) -> None:
+    run = drive(request("[[empty]] hello", model=NETWORK))
+    assert (run.result.ending, run.result.reply) == (Ending.SUCCEEDED, "")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_what_may_pass_is_tried_again(server: ModelServer, status: int) -> None:
+    run = drive(request(f"[[fail:{status}x2]] hello", model=NETWORK))
+    assert run.result.ending is Ending.SUCCEEDED
+    assert len(server.requests) == 3
+    assert run.types().count("status") == 2
+
+
+def test_after_three_tries_it_is_over(server: ModelServer) -> None:
+    run = drive(request("[[fail:503]] hello", model=NETWORK))
+    assert run.result.error_code == "model_unavailable"
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422])
+def test_other_client_errors_are_final(server: ModelServer, status: int) -> None:
+    run = drive(request(f"[[fail:{status}]] hello", model=NETWORK))
+    assert run.result.error_code == "model_refused"
+    assert str(status) in str(run.result.error_detail)
+    assert len(server.requests) == 1
+
+
+def test_a_broken_stream_is_tried_again_and_its_text_is_not_kept(server: ModelServer) -> None:
+    run = drive(request("[[drop:x1]] hello there you", model=NETWORK))
+    assert run.result.ending is Ending.SUCCEEDED
+    assert run.texts() == ['You said: "hello there you". There are 0 messages before it. (offline model)']
+    tries = [event.content["try"] for event in run.events]
+    assert tries[0] == 1
+    assert tries[-1] == 2
+
+
+def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    run = drive(request("hello", model="openai-chat:nobody-home"))
+    assert run.result.error_code == "model_unavailable"
+    assert run.types() == ["status", "status"]
+
+
+def test_the_key_is_in_no_message(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTHER_API_KEY", "another-secret-value")
+    leak = f"Incorrect key: {KEY}, also another-secret-value, sk-abcdef123456, Bearer xyz.123"
+    with pytest.raises(ModelRefused) as refused:
+        PydanticAiModel(leak)
+    for error in (translated(RuntimeError(leak)), refused.value):
+        for secret in (KEY, "another-secret-value", "sk-abcdef", "xyz.123"):
+            assert secret not in str(error)
+        assert error.__cause__ is None
+    for status in (401, 503):
+        run = drive(request(f"[[fail:{status}]] {KEY}", model=NETWORK))
+        assert KEY not in f"{run.result.error_text} {run.result.error_detail}"
+
+
+def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ModelRefused, match="OPENAI_API_KEY"):
+        PydanticAiModel("openai-chat:gpt-5-mini")
+
+
+def test_a_local_server_needs_none(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert drive(request("hello", model="openai-chat:keyless")).result.ending is Ending.SUCCEEDED
+
+
+def test_one_object_per_name() -> None:
+    assert models.resolve("offline") is models.resolve("offline")
+
+
+def test_retry_after_is_honoured_within_bounds(server: ModelServer) -> None:
+    assert translated(ModelUnavailable("x")).retry_after is None  # type: ignore[attr-defined]
+    run = drive(request("[[fail:429x1]] hello", model=NETWORK, policy=QUICK))
+    waits = [event.content["wait_seconds"] for event in run.events if event.type == "status"]
+    assert waits == [0.01]
+
+
+@pytest.fixture
+def _many_files() -> Iterator[None]:
+    """500 clients and their server in one process need more files than some systems allow at first."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("_many_files")
+def test_five_hundred_turns_wait_at_once_and_all_end(server: ModelServer) -> None:
+    count = 500
+    controls = [TurnControl() for _ in range(count)]
+
+    def turn(number: int) -> Ending:
+        given = request(f"[[hold:many]] hello {number}", model=NETWORK)
+        return drive(given, control=controls[number]).result.ending
+
+    before = threading.active_count()
+    with ThreadPoolExecutor(count) as pool:
+        endings = [pool.submit(turn, number) for number in range(count)]
+        until(lambda: server.held.get("many") == count, seconds=40)
+        assert threading.active_count() - before >= count
+        begun = time.monotonic()
+        for control in controls[: count // 2]:
+            control.stop()
+        for ending in endings[: count // 2]:
+            assert ending.result(20) is Ending.HANDED_BACK
+        stopped = time.monotonic() - begun
+        server.release("many")
+        for ending in endings[count // 2 :]:
+            assert ending.result(30) is Ending.SUCCEEDED
+    assert stopped < 5
+
+
+def test_usage_of_the_wire_is_counted(server: ModelServer) -> None:
+    run = drive(request("hello", model=NETWORK))
+    assert run.result.usage == Usage(input_tokens=5, output_tokens=17, requests=1)

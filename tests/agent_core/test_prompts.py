@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from agent_core import prompts
+from agent_core.exceptions import PromptError
+
+REMINDER = "cron.agent_turn.reminder"
+VARIABLES = {"name": "daily", "message": "Do it.", "scheduled_for": "now", "timezone": "UTC"}
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(prompts, "ROOT", tmp_path)
+    _forget()
+    (tmp_path / "greeting").mkdir()
+    for version in (1, 2, 10):
+        (tmp_path / "greeting" / f"v{version}.txt").write_text(f"v{version} hello {{{{ name }}}}\n")
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> object:
+    yield
+    _forget()
+
+
+def _forget() -> None:
+    prompts.latest_version.cache_clear()
+    prompts._template.cache_clear()
+
+
+def test_the_reminder_carries_its_reference_and_the_hash_of_what_was_rendered() -> None:
+    rendered = prompts.render(REMINDER, VARIABLES)
+    assert rendered.ref.to_json() == {
+        "id": REMINDER,
+        "version": 1,
+        "sha256": hashlib.sha256(rendered.text.encode()).hexdigest(),
+    }
+    assert "<task>\nDo it.\n</task>" in rendered.text
+    assert rendered.variables == VARIABLES
+
+
+def test_the_latest_version_is_the_highest_number(root: Path) -> None:
+    assert prompts.render("greeting", {"name": "Ann"}).text == "v10 hello Ann"
+    assert prompts.render("greeting", {"name": "Ann"}, version=2).ref.version == 2
+
+
+@pytest.mark.parametrize("variables", [{}, {"name": "a", "extra": "b"}])
+def test_variables_must_match_exactly(root: Path, variables: dict[str, str]) -> None:
+    with pytest.raises(PromptError):
+        prompts.render("greeting", variables)
+
+
+@pytest.mark.parametrize("prompt_id", ["none", "../greeting", "", "a/b", "greeting/../greeting"])
+def test_an_unknown_or_a_crooked_id_is_refused(root: Path, prompt_id: str) -> None:
+    with pytest.raises(PromptError):
+        prompts.render(prompt_id, {"name": "a"})
+
+
+def test_an_unknown_version_is_refused(root: Path) -> None:
+    with pytest.raises(PromptError):
+        prompts.render("greeting", {"name": "a"}, version=3)
+
+
+def test_a_value_is_never_expanded_again() -> None:
+    text = prompts.render(REMINDER, {**VARIABLES, "message": "{{ name }} {0} $name \\1"}).text
+    assert "{{ name }} {0} $name \\1" in text

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_core.types import (
+    Ending,
+    Entry,
+    Role,
+    Step,
+    StepKind,
+    ToolCall,
+    ToolOutcome,
+    ToolResult,
+    TurnResult,
+    Usage,
+)
+from tests.agent_core.fakes import assistant, user
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=5,
+)
+tool_calls = st.builds(
+    ToolCall,
+    id=st.text(max_size=5),
+    name=st.text(max_size=5),
+    arguments=st.dictionaries(st.text(max_size=3), values, max_size=2),
+    unparsed=st.none() | st.text(max_size=5),
+)
+tool_results = st.builds(
+    ToolResult,
+    id=st.text(max_size=5),
+    name=st.text(max_size=5),
+    output=st.text(max_size=5),
+    outcome=st.sampled_from(ToolOutcome),
+    error_class=st.text(max_size=5),
+)
+entries = st.builds(
+    Entry,
+    role=st.sampled_from(Role),
+    content=st.text(max_size=10),
+    calls=st.lists(tool_calls, max_size=2).map(tuple),
+    results=st.lists(tool_results, max_size=2).map(tuple),
+    partial=st.booleans(),
+)
+
+
+@given(entries)
+def test_an_entry_survives_json(entry: Entry) -> None:
+    assert Entry.from_json(json.loads(json.dumps(entry.to_json()))) == entry
+
+
+@given(st.sampled_from(StepKind), st.dictionaries(st.text(max_size=3), values, max_size=2))
+def test_a_step_survives_json(kind: StepKind, data: dict[str, object]) -> None:
+    step = Step(n=3, kind=kind, data=data)
+    assert Step.from_json(json.loads(json.dumps(step.to_json()))) == step
+
+
+def test_keys_of_a_newer_version_are_ignored() -> None:
+    newer = {"role": "user", "content": "hi", "mood": "good"}
+    assert Entry.from_json(newer) == user("hi")
+    assert Usage.from_json({"input_tokens": 3, "cached": 2}) == Usage(input_tokens=3)
+
+
+def test_usage_adds_up() -> None:
+    total = Usage(input_tokens=1, output_tokens=2, requests=1) + Usage(output_tokens=3, requests=1)
+    assert total == Usage(input_tokens=1, output_tokens=5, requests=2)
+    assert Usage.from_json(total.to_json()) == total
+
+
+def test_the_reply_is_what_the_assistant_said_last() -> None:
+    result = TurnResult(ending=Ending.SUCCEEDED, entries=(assistant("one"), assistant("two"), user("x")))
+    assert result.reply == "two"
+    assert TurnResult(ending=Ending.CANCELLED).reply == ""
