@@ -52,8 +52,7 @@ imports: $(READY)
 
 migrations: $(READY)
 	@echo "== migrations"
-	@DJANGO_SETTINGS_MODULE=tests.settings_for_mypy $(PY) -W "ignore:Got an error checking:RuntimeWarning" \
-		manage.py makemigrations --check --dry-run
+	@DJANGO_SETTINGS_MODULE=tests.settings_for_checks $(PY) manage.py makemigrations --check --dry-run
 
 $(READY): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

@@ -2,5 +2,5 @@ class SetupError(Exception):
     """The system cannot start here. The text is one line: what is wrong and what to do about it."""
 
 
-class StopRequested(Exception):  # noqa: N818  (not an error)
+class StopRequested(Exception):
     """Ctrl-C or SIGTERM arrived while something was being waited for."""
