@@ -11,6 +11,11 @@ from agent_core.testing import ModelServer
 KEY = "key-that-must-not-show-1234"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_connection_outlives_the_tests() -> None:
+    """Takes the place of the one for tests with a database: here is none, not even Django."""
+
+
 @pytest.fixture(scope="session")
 def model_server() -> Iterator[ModelServer]:
     with ModelServer() as server:

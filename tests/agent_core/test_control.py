@@ -23,14 +23,11 @@ def test_a_sleeper_without_a_signal_sleeps_its_time() -> None:
 
 def test_the_stronger_signal_stays() -> None:
     control = TurnControl()
-    assert control.signal is None
-    control.stop()
-    control.cancel()
-    assert control.signal is Signal.CANCEL
-    control.stop()
-    assert control.signal is Signal.CANCEL
-    control.lose()
-    assert control.signal is Signal.LOSE
+    seen: list[Signal | None] = [control.signal]
+    for verb in (control.stop, control.cancel, control.stop, control.lose, control.cancel):
+        verb()
+        seen.append(control.signal)
+    assert seen == [None, Signal.STOP, Signal.CANCEL, Signal.CANCEL, Signal.LOSE, Signal.LOSE]
 
 
 def test_a_listener_that_comes_late_is_called_at_once_and_not_after_it_left() -> None:

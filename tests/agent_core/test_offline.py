@@ -137,10 +137,7 @@ def test_the_last_answer_is_quoted() -> None:
         ("at 2027-01-01T09:00 say hi", {"message": "say hi", "at": "2027-01-01T09:00"}),
         ("at 2027-01-01T09:00:30+01:00: say hi", {"message": "say hi", "at": "2027-01-01T09:00:30+01:00"}),
         ("say hi at 2027-01-01T09:00Z", {"message": "say hi", "at": "2027-01-01T09:00Z"}),
-        (
-            "every 10 seconds tell me my favourite colour",
-            {"message": "tell me my favourite colour", "every_seconds": 10},
-        ),
+        ("every 10 seconds tell me my name", {"message": "tell me my name", "every_seconds": 10}),
     ],
 )
 def test_schedules_become_automations(message: str, arguments: dict[str, Any]) -> None:
@@ -197,7 +194,6 @@ def test_it_can_fail() -> None:
 
 def test_anything_else_is_repeated_with_the_number_of_messages_before_it() -> None:
     assert said("hello") == 'You said: "hello". There are 0 messages before it.'
-    assert said("hello", user("a")).endswith("There are 0 messages before it.") is False
     assert said("hello", *BLUE).endswith("There are 2 messages before it.")
     assert len(said("x" * 5000)) < 300
 
@@ -270,7 +266,7 @@ def test_each_message_of_a_turn_is_answered_and_its_tool_called_in_order() -> No
     ports = Ports(waiting=["list my automations", "what is my favourite colour?"])
     tool = ToolSpec(name="cron", description="", parameters={"type": "object"})
     outputs = iter(["added", "the list"])
-    ports.on_call = lambda call: next(outputs)
+    ports.on_call = lambda _call: next(outputs)
     run = drive(request("every 10 seconds sing", model="offline", history=BLUE, tools=(tool,)), ports)
     assert [call.arguments["action"] for call in ports.ran] == ["add", "list"]
     assert run.result.reply == f"added\nthe list\nYour favourite colour is blue.{SUFFIX}"

@@ -53,7 +53,7 @@ def test_each_call_is_journaled_before_and_after_it_is_made() -> None:
     ports = Ports()
     run = drive(request(), ports)
     assert ports.kinds() == ["response", "intent", "result", "intent", "result"]
-    assert [type for type in run.types() if type != "llm_delta"] == ["tool_call", "tool_output"] * 2
+    assert [kind for kind in run.types() if kind != "llm_delta"] == ["tool_call", "tool_output"] * 2
     assert run.texts() == ["let me see", "", "done"]
     assert [result.output for result in run.outputs()] == ["write 1", "read 2"]
     assert run.result.usage.requests == 2
