@@ -46,7 +46,7 @@ def read_expr(expr: object) -> str:
         raise _bad("The expression must be a text.")
     if len(expr) > MAX_EXPR:
         raise _bad(f"The expression is longer than {MAX_EXPR} characters.")
-    fields = expr.upper().split()
+    fields = re.findall(r"\S+", expr.upper(), re.ASCII)  # an exotic space is no separator
     if len(fields) != len(_FIELDS):
         raise _bad(f"An expression has exactly 5 fields, this one has {len(fields)}.")
     for index, field in enumerate(fields):
@@ -185,4 +185,4 @@ def _step(expr: str, wall: datetime, *, back: bool) -> datetime | None:
         if wall.year > 9900 or wall.year < 100:
             return None
         raise _bad(f"The expression {expr!r} cannot be followed: {_reason(error)}") from None
-    return found if isinstance(found, datetime) else None
+    return found

@@ -16,6 +16,8 @@ import psycopg
 import structlog
 from django.conf import settings
 
+from sessions_app.lock import connect_directly
+
 EVENTS = "rondo_events"
 CONTROL = "rondo_control"
 JOBS = "rondo_jobs"
@@ -33,6 +35,7 @@ class Publisher:
         self._plain: dict[tuple[str, str], None] = {}
         self._deltas: dict[tuple[str, int, int], list[str]] = {}
         self._thread: threading.Thread | None = None
+        self._connection: psycopg.Connection[Any] | None = None
         self._busy = False
 
     def notify(self, channel: str, payload: dict[str, Any]) -> None:
@@ -51,6 +54,11 @@ class Publisher:
         """Wait until all that waits was sent; at most `timeout` seconds."""
         with self._changed:
             self._changed.wait_for(lambda: not (self._plain or self._deltas or self._busy), timeout)
+
+    def close(self) -> None:
+        """Give the connection up; the next message opens another."""
+        if self._connection is not None:
+            self._connection.close()
 
     def _wake(self) -> None:
         if self._thread is None:
@@ -73,19 +81,21 @@ class Publisher:
         return batch
 
     def _run(self) -> None:
-        connection: psycopg.Connection[Any] | None = None
         while True:
             batch = self._take()
             try:
-                connection = connection or psycopg.connect(settings.DATABASE_LOCK_URL, autocommit=True)
+                if self._connection is None or self._connection.closed:
+                    self._connection = connect_directly(
+                        settings.DATABASE_LOCK_URL, application_name="rondo publish"
+                    )
                 channels, payloads = zip(*batch, strict=True)
-                connection.execute(
+                self._connection.execute(
                     "SELECT pg_notify(c, p) FROM unnest(%s::text[], %s::text[]) AS n(c, p)",
                     [list(channels), list(payloads)],
                 )
             except psycopg.Error as error:
                 log.warning("publish_failed", dropped=len(batch), error=type(error).__name__)
-                connection = None
+                self.close()
             time.sleep(INTERVAL)
 
 

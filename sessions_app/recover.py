@@ -13,26 +13,26 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from agent_core.exceptions import Stale
-from sessions_app.claim import worker_is_gone
+from sessions_app.claim import seconds, worker_is_gone
 from sessions_app.commit import commit
 from sessions_app.context import broken
 from sessions_app.journal import Journal
 from sessions_app.lock import Handle, SessionLocks
-from sessions_app.models import Agent, Session, SessionState, Turn, TurnState, Worker
+from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
 from sessions_app.sql import Statement, table
 from sessions_app.wake import Hint, send, wake
 
 log = structlog.get_logger(__name__)
 
-FIRST_HINT_AFTER = 5.0  # seconds: a fresh row's own hint is on its way
-HINT_AGAIN_AFTER = 10.0  # seconds
-ASK_EVERYONE_AFTER = 30.0  # seconds
+# in sweeps: a fresh row's own hint is on its way for one; after two the hint is sent again; after six everyone is asked
+HINT_AGAIN_AFTER = 2
+ASK_EVERYONE_AFTER = 6
 MOST_HINTS = 1_000  # of one sweep
-FORGET_WORKER_AFTER = 3600.0  # seconds
+FORGET_WORKER_AFTER = sa.literal_column("interval '1 hour'")
 SWEEP_LOCK = 0x526F6E646F  # one sweep at a time in the whole fleet
 
-_turn, _session, _agent, _worker = table(Turn), table(Session), table(Agent), table(Worker)
-_SECOND: Any = sa.literal_column("interval '1 second'")
+_turn, _session, _worker = table(Turn), table(Session), table(Worker)
+_SWEEP = seconds("sweep")
 _QUEUED: Any = sa.literal_column("'queued'")
 _COLUMNS = ("session_id", "lane", "id", "hinted_at", "queued_at")
 
@@ -63,8 +63,8 @@ def _asleep() -> Statement:
     heads = _heads()
     running = sa.exists().where(_turn.c.session_id == heads.c.session_id, _turn.c.state == TurnState.RUNNING)
     silent = sa.or_(
-        heads.c.hinted_at < sa.func.now() - HINT_AGAIN_AFTER * _SECOND,
-        sa.and_(heads.c.hinted_at.is_(None), heads.c.queued_at < sa.func.now() - FIRST_HINT_AFTER * _SECOND),
+        heads.c.hinted_at < sa.func.now() - HINT_AGAIN_AFTER * _SWEEP,
+        sa.and_(heads.c.hinted_at.is_(None), heads.c.queued_at < sa.func.now() - _SWEEP),
     )
     by_agent = sa.func.row_number().over(partition_by=_session.c.agent_id, order_by=heads.c.queued_at)
     waiting = (
@@ -82,12 +82,10 @@ def _abandoned() -> Statement:
     own = sa.and_(
         _turn.c.worker == sa.bindparam("worker", type_=sa.Uuid()),
         _turn.c.session_id != sa.all_(sa.bindparam("held", type_=sa.ARRAY(sa.Uuid()))),
-        _turn.c.claimed_at < sa.func.now() - FIRST_HINT_AFTER * _SECOND,
+        _turn.c.claimed_at < sa.func.now() - _SWEEP,
     )
     nobody = sa.or_(_turn.c.claim.is_(None), own, worker_is_gone(_turn.c.worker))
-    silent = (
-        sa.func.coalesce(_turn.c.hinted_at, _turn.c.claimed_at) < sa.func.now() - FIRST_HINT_AFTER * _SECOND
-    )
+    silent = sa.func.coalesce(_turn.c.hinted_at, _turn.c.claimed_at) < sa.func.now() - _SWEEP
     return _stamp(sa.and_(_turn.c.state == TurnState.RUNNING, nobody, silent))
 
 
@@ -99,15 +97,13 @@ def _stamp(which: Any) -> Statement:
         .returning(
             _turn.c.session_id,
             _turn.c.lane,
-            (_turn.c.queued_at < sa.func.now() - ASK_EVERYONE_AFTER * _SECOND).label("anywhere"),
+            (_turn.c.queued_at < sa.func.now() - ASK_EVERYONE_AFTER * _SWEEP).label("anywhere"),
         )
     )
 
 
 ASLEEP, ABANDONED = _asleep(), _abandoned()
-FORGET = Statement(
-    sa.delete(_worker).where(_worker.c.heartbeat_at < sa.func.now() - FORGET_WORKER_AFTER * _SECOND)
-)
+FORGET = Statement(sa.delete(_worker).where(_worker.c.heartbeat_at < sa.func.now() - FORGET_WORKER_AFTER))
 
 
 def sweep(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
@@ -119,11 +115,12 @@ def sweep(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
         worker=worker_id,
         held=[handle.session_id for handle in held()],
         lost_after=settings.RONDO_WORKER_LOST_SECONDS,
+        sweep=settings.RONDO_SWEEP_SECONDS,
     )
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [SWEEP_LOCK])
         if cursor.fetchone()[0]:
-            rows += ASLEEP.all()
+            rows += ASLEEP.all(sweep=settings.RONDO_SWEEP_SECONDS)
             FORGET.run()
     if rows:
         log.info("swept", sessions=len(rows))

@@ -1,0 +1,107 @@
+"""What the tests share: the fleet, the model server, a person with an agent and a session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from tests.fleet import Fleet
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A failed test shows the logs of its processes."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    fleet = getattr(item, "funcargs", {}).get("fleet")
+    if report.when == "call" and report.failed and isinstance(fleet, Fleet):
+        report.sections.append(("fleet", fleet.logs()))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_connection_outlives_the_tests(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    yield
+    from django.db import connections
+
+    from sessions_app.publish import publisher
+
+    publisher().flush(2.0)
+    publisher().close()
+    with django_db_blocker.unblock():
+        for each in connections.all():
+            each.close()
+            each.close_pool()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def broker() -> str:
+    """The broker's address, with nothing in it."""
+    import redis
+
+    url = os.environ["CELERY_BROKER_URL"]
+    if url.startswith("redis"):
+        with redis.Redis.from_url(url) as client:
+            client.flushdb()
+    return url
+
+
+@pytest.fixture
+def fleet(transactional_db: None, broker: str, tmp_path: Path) -> Iterator[Fleet]:
+    """Starts real workers and beats; kills what is left of them."""
+    fleet = Fleet(folder=tmp_path)
+    try:
+        yield fleet
+    finally:
+        fleet.end()
+
+
+@pytest.fixture
+def model_server(fleet: Fleet) -> Iterator[Any]:
+    """A model over HTTP that the fleet's workers and this process's agents use."""
+    from agent_core.testing import ModelServer
+
+    with ModelServer() as server:
+        fleet.environ |= {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "test-key"}
+        yield server
+
+
+@dataclass(frozen=True, kw_only=True)
+class Person:
+    """A user with an agent; opens sessions."""
+
+    user: Any
+    agent: Any
+
+    def session(self, **fields: Any) -> Any:
+        from sessions_app.open import open_session
+
+        return open_session(self.agent, **fields)
+
+
+@pytest.fixture
+def person(transactional_db: None) -> Person:
+    """Someone with an agent on the offline model."""
+    return new_person("ada")
+
+
+@pytest.fixture
+def person_with_server(model_server: Any) -> Person:
+    """Someone with an agent on the model server."""
+    return new_person("ada", model="openai-chat:test")
+
+
+def new_person(name: str, **fields: Any) -> Person:
+    from django.contrib.auth import get_user_model
+
+    from sessions_app.open import create_agent
+
+    user = get_user_model().objects.create_user(name, password="pw")
+    agent = create_agent(user, "demo", **({"model": "offline"} | fields))
+    assert settings.DATABASE_LOCK_URL
+    return Person(user=user, agent=agent)

@@ -1,0 +1,128 @@
+"""Real worker and beat processes on the test database and broker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from django.db import connection
+
+QUICK = {  # seconds: as fast as whole numbers allow, so that a rescue need not be slept for
+    "RONDO_SWEEP_SECONDS": "1",
+    "RONDO_HEARTBEAT_SECONDS": "1",
+    "RONDO_WORKER_LOST_SECONDS": "3",
+    "RONDO_PLUGINS": "tests.plugins",
+    "LOG_LEVEL": "INFO",
+}
+
+
+def until(condition: Callable[[], Any], seconds: float = 30.0, what: str = "") -> Any:
+    """Watch until the condition holds, and return what it gave; fail after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
+        time.sleep(0.02)
+
+
+@dataclass(kw_only=True)
+class Process:
+    """One child with its log."""
+
+    name: str
+    log: Path
+    child: subprocess.Popen[bytes]
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, words: str, seconds: float = 30.0) -> None:
+        """Until the log says so."""
+
+        def said() -> bool:
+            assert self.child.poll() is None or words in self.text(), (
+                f"{self.name} died:\n{self.text()[-3000:]}"
+            )
+            return words in self.text()
+
+        until(said, seconds, f"{self.name} says {words!r}:\n{self.text()[-2000:]}")
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.child.kill()
+        self.child.wait(10)
+
+    def signal(self, number: int) -> None:
+        self.child.send_signal(number)
+
+    def stop(self, seconds: float = 20.0) -> int:
+        """SIGTERM; the exit code."""
+        self.child.send_signal(signal.SIGTERM)
+        return self.child.wait(seconds)
+
+
+@dataclass(kw_only=True)
+class Fleet:
+    """The processes of one test; all are gone after it."""
+
+    folder: Path
+    environ: dict[str, str] = field(default_factory=dict)
+    processes: list[Process] = field(default_factory=list)
+
+    def worker(self, concurrency: int = 16, *, ready: bool = True, **environ: str) -> Process:
+        command = "worker", "-P", "threads", "-c", str(concurrency), "--without-gossip", "--without-mingle"
+        process = self._start("worker", *command, "-n", f"w{len(self.processes)}@%h", **environ)
+        if ready:
+            process.wait_for("worker_ready")
+        return process
+
+    def beat(self, *, ready: bool = True, **environ: str) -> Process:
+        process = self._start("beat", "beat", "--pidfile=", **environ)
+        if ready:
+            process.wait_for("beat_ready")
+        return process
+
+    def end(self) -> None:
+        """Kill what is left, so that the tables can be emptied."""
+        for process in self.processes:
+            if process.child.poll() is None:
+                with suppress(ProcessLookupError):
+                    process.child.send_signal(signal.SIGCONT)
+                process.kill()
+
+    def logs(self) -> str:
+        return "\n".join(f"=== {process.name}\n{process.text()[-6000:]}" for process in self.processes)
+
+    def _start(self, kind: str, *command: str, **environ: str) -> Process:
+        name = f"{kind}{len(self.processes)}"
+        log = self.folder / f"{name}.log"
+        with log.open("wb") as file:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "celery", "-A", "config", *command],
+                env=os.environ | QUICK | {"TEST_TOOLS_FOLDER": str(self.folder)} | self.environ | environ,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        process = Process(name=name, log=log, child=child)
+        self.processes.append(process)
+        return process
+
+
+def end_other_connections() -> None:
+    """End every other connection to the test database: this process's pool threads keep some."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )

@@ -1,0 +1,63 @@
+"""Tools for tests, loaded into real workers by RONDO_PLUGINS. What they did is read from files."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from agent_core import tools
+from agent_core.tools import Effect, Tool
+from sessions_app.models import Document
+from sessions_app.tools import ToolContext
+
+_FOLDER = Path(os.environ.get("TEST_TOOLS_FOLDER", "."))
+_OBJECT: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+def calls(folder: Path, name: str) -> int:
+    """How often a tool was really run with this name."""
+    path = folder / f"{name}.calls"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def _note(name: str) -> None:
+    with (_FOLDER / f"{name}.calls").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+def _count(_context: ToolContext, arguments: dict[str, Any]) -> str:
+    _note(arguments["name"])
+    return f"counted {arguments['name']}"
+
+
+def _wait(_context: ToolContext, arguments: dict[str, Any]) -> str:
+    """Runs until the file `<name>.go` is there."""
+    _note(arguments["name"])
+    while not (_FOLDER / f"{arguments['name']}.go").exists():
+        time.sleep(0.02)
+    return f"waited for {arguments['name']}"
+
+
+def _write(context: ToolContext, arguments: dict[str, Any]) -> str:
+    """Writes to our own database, and only then waits for its file, inside the transaction."""
+    Document.objects.create(agent=context.agent, name=f"{arguments['name']}.md")
+    return _wait(context, arguments)
+
+
+def _break(_context: ToolContext, arguments: dict[str, Any]) -> str:
+    _note(arguments.get("name", "break"))
+    raise RuntimeError("secret-from-a-tool")
+
+
+def _register(name: str, run: Any, **more: Any) -> None:
+    tools.register(Tool(name=name, description=name, parameters=_OBJECT, effect=Effect.WRITE, run=run, **more))
+
+
+_register("count", _count)
+_register("count_again", _count, idempotent=True)
+_register("wait", _wait)
+_register("wait_again", _wait, idempotent=True)
+_register("write_row", _write, transactional=True)
+_register("break", _break)
