@@ -1,0 +1,88 @@
+"""Rule 4.6 a second time, slowly: every minute of a window is looked at. Used to judge the fast arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, available_timezones
+
+from cronsim import CronSim
+
+MINUTE = timedelta(minutes=1)
+ZONES = sorted(available_timezones() - {"Factory", "localtime"})
+ODD_ZONES = (
+    "Africa/Cairo",
+    "Africa/Casablanca",
+    "America/Havana",
+    "America/New_York",
+    "America/Santiago",
+    "America/St_Johns",
+    "Antarctica/Troll",
+    "Asia/Kathmandu",
+    "Asia/Kolkata",
+    "Asia/Tehran",
+    "Atlantic/Azores",
+    "Australia/Lord_Howe",
+    "Europe/Berlin",
+    "Europe/London",
+    "Pacific/Apia",
+    "Pacific/Chatham",
+    "UTC",
+)
+
+
+def named(expr: str, wall: datetime) -> bool:
+    """True if the expression names the (naive) minute. cronsim reads the fields."""
+    sim = CronSim(expr, datetime(2026, 1, 1))  # noqa: DTZ001 - wall time
+    return _named(sim, wall)
+
+
+def _named(sim: CronSim, wall: datetime) -> bool:
+    return (
+        wall.minute in sim.minutes
+        and wall.hour in sim.hours
+        and wall.month in sim.months
+        and wall.second == 0
+        and sim.match_day(wall.date())
+    )
+
+
+def is_fixed(expr: str) -> bool:
+    minute, hour, *_ = expr.split()
+    return not minute.startswith("*") and not hour.startswith("*")
+
+
+def slots(expr: str, zone: str, after: datetime, until: datetime) -> list[datetime]:
+    """All slots with after < slot <= until."""
+    sim = CronSim(expr, datetime(2026, 1, 1))  # noqa: DTZ001 - wall time
+    tz = ZoneInfo(zone)
+    find = _fixed if is_fixed(expr) else _elapsed
+    return sorted({slot for slot in find(sim, tz, after, until) if after < slot <= until})
+
+
+def _elapsed(sim: CronSim, tz: ZoneInfo, after: datetime, until: datetime) -> Iterator[datetime]:
+    """Every instant whose wall time is named."""
+    instant = after.replace(second=0, microsecond=0)
+    while instant <= until:
+        if _named(sim, instant.astimezone(tz).replace(tzinfo=None)):
+            yield instant
+        instant += MINUTE
+
+
+def _fixed(sim: CronSim, tz: ZoneInfo, after: datetime, until: datetime) -> Iterator[datetime]:
+    """Every named wall time once: the first of two, or the first minute that exists after it."""
+    day = timedelta(days=2)  # a gap may be a whole day
+    wall = (after.astimezone(tz).replace(tzinfo=None) - day).replace(second=0, microsecond=0)
+    end = until.astimezone(tz).replace(tzinfo=None) + day
+    while wall <= end:
+        if _named(sim, wall):
+            yield _first_existing(tz, wall)
+        wall += MINUTE
+
+
+def _first_existing(tz: ZoneInfo, wall: datetime) -> datetime:
+    while True:
+        instant = wall.replace(tzinfo=tz, fold=0).astimezone(UTC)
+        if instant.astimezone(tz).replace(tzinfo=None) == wall:
+            return instant
+        wall += MINUTE
