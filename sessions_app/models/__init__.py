@@ -2,6 +2,7 @@
 
 from sessions_app.models.agent import Agent, Document, Engine
 from sessions_app.models.event import Event, EventType, Scope
+from sessions_app.models.idempotency import IdempotencyKey
 from sessions_app.models.mailbox import MailboxEvent, Priority
 from sessions_app.models.message import Message
 from sessions_app.models.session import PRIMARY_KEY, ChatType, Session, SessionState, SessionType
@@ -16,6 +17,7 @@ __all__ = [
     "Engine",
     "Event",
     "EventType",
+    "IdempotencyKey",
     "Lane",
     "MailboxEvent",
     "Message",

@@ -38,6 +38,8 @@ class Message(models.Model):
             ),
             models.CheckConstraint(condition=Q(seq__gte=1), name="message_seq_from_one"),
         ]
+        # what a turn said; also what PostgreSQL looks through when a turn is deleted
+        indexes = [models.Index(fields=["turn", "seq"], name="message_of_turn")]
 
     def __str__(self) -> str:
         return f"{self.role} {self.seq}"
