@@ -27,10 +27,13 @@ def _queue(name: str) -> Queue:
 
 
 def _transport_options(broker_url: str) -> dict[str, Any]:
+    once: dict[str, Any] = {
+        "max_retries": 0
+    }  # a publish to a dead broker fails at once; workers reconnect all the same
     if broker_url.startswith(REDIS_SCHEMES):
-        return {"socket_timeout": BROKER_SECONDS, "socket_connect_timeout": BROKER_SECONDS}
+        return {**once, "socket_timeout": BROKER_SECONDS, "socket_connect_timeout": BROKER_SECONDS}
     if broker_url.startswith(("amqp://", "amqps://", "pyamqp://")):
-        return {"connect_timeout": BROKER_SECONDS, "write_timeout": BROKER_SECONDS}
+        return {**once, "connect_timeout": BROKER_SECONDS, "write_timeout": BROKER_SECONDS}
     return {}
 
 
