@@ -41,6 +41,7 @@ X_FRAME_OPTIONS = "DENY"
 
 INSTALLED_APPS = [
     "unfold",
+    "unfold.contrib.filters",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -129,7 +130,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "REDOC_DIST": "SIDECAR",
 }
 
-UNFOLD = {"SITE_TITLE": "Rondo", "SITE_HEADER": "Rondo"}
+UNFOLD = {"SITE_TITLE": "Rondo", "SITE_HEADER": "Rondo", "SITE_SUBHEADER": "All times are in UTC"}
 
 LOGGING = logs.logging_config(ENV.log_level, ENV.log_format)
 logs.configure()

@@ -1,0 +1,82 @@
+"""The form of an automation: its schedule in the API's words, read by the verb."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from automations.models import CronJob, ScheduleKind
+from automations.schedule import AtSchedule, schedule_json
+from sessions_app.admin.base import VerbForm
+
+SCHEDULE_FIELDS = ("schedule_kind", "cron", "cron_timezone", "seconds", "once_at")
+
+
+class JobForm(VerbForm[CronJob]):
+    """What a person may set. Nothing is checked here that the verb checks."""
+
+    field_of = {
+        "bad_cron": "cron",
+        "never_fires": "cron",
+        "unknown_timezone": "cron_timezone",
+        "bad_interval": "seconds",
+        "bad_time": "once_at",
+        "past_at": "once_at",
+        "empty_name": "name",
+        "bad_name": "name",
+        "empty_message": "message",
+        "bad_message": "message",
+        "bad_timeout_seconds": "timeout_seconds",
+    }
+    name = forms.CharField(required=False, max_length=200, help_text="Empty: the message's first words.")
+    schedule_kind = forms.ChoiceField(choices=ScheduleKind.choices, initial=ScheduleKind.CRON)
+    cron = forms.CharField(
+        required=False, help_text="For cron: five fields, such as <code>0 9 * * 1-5</code>."
+    )
+    cron_timezone = forms.CharField(required=False, help_text="For cron; empty: the agent's.")
+    seconds = forms.IntegerField(required=False, help_text="For every: the seconds between two runs.")
+    once_at = forms.CharField(
+        required=False,
+        label="At",
+        help_text="For at: <code>2027-01-01T09:00:00+01:00</code>; without an offset in the agent's zone.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        job = self.instance
+        if not job._state.adding:
+            stored: dict[str, Any] = {
+                "schedule_kind": job.schedule_kind,
+                "cron": job.expr,
+                "cron_timezone": job.timezone if job.expr else "",
+                "seconds": job.every_seconds,
+                "once_at": _at(job),
+            }
+            self.initial = {**stored, **self.initial}
+
+    @property
+    def schedule(self) -> dict[str, Any]:
+        """The schedule as the API spells it."""
+        given = self.cleaned_data
+        kind = given["schedule_kind"]
+        if kind == ScheduleKind.CRON:
+            zone = {"timezone": given["cron_timezone"]} if given["cron_timezone"] else {}
+            return {"kind": kind, "expr": given["cron"]} | zone
+        if kind == ScheduleKind.EVERY:
+            return {"kind": kind, "seconds": given["seconds"]}
+        return {"kind": kind, "at": given["once_at"]}
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        changes = super().changes
+        if changes.keys() & set(SCHEDULE_FIELDS):
+            changes = {name: value for name, value in changes.items() if name not in SCHEDULE_FIELDS}
+            changes["schedule"] = self.schedule
+        return changes
+
+
+def _at(job: CronJob) -> str:
+    if job.at is None:
+        return ""
+    return str(schedule_json(AtSchedule(at=job.at), zone=job.agent.timezone)["at"])

@@ -1,0 +1,199 @@
+"""Automations: made, changed, paused and deleted by verbs, so that clocks, limits and beats stay right."""
+
+# ruff: noqa: ARG002 -- the signatures are Django's
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.http import HttpRequest
+
+from automations.admin.forms import JobForm
+from automations.edit import NewJob, create_job, delete_job, update_job
+from automations.jobs import Category, category, schedule_of
+from automations.models import CronJob, JobClock, RunRecord
+from automations.schedule import ScheduleError
+from automations.schedule_words import describe
+from sessions_app.admin.base import VerbAdmin, instant
+from sessions_app.admin.deletion import TwoStepDelete
+from sessions_app.admin.look import AutocompleteSelectFilter, TabularInline
+from sessions_app.admin.panels import Panel, link, list_of, table
+from sessions_app.delete import Deletion
+from sessions_app.exceptions import SessionsError
+
+LAST = 20  # runs shown on a job's page
+
+
+class ClockInline(TabularInline[JobClock, CronJob]):
+    """What beat writes; nobody else."""
+
+    model = JobClock
+    can_delete = False
+    verbose_name_plural = "clock"
+    fields = ["next", "last", "inline"]
+    readonly_fields = ["next", "last", "inline"]
+
+    @admin.display(description="next run at (UTC)", empty_value="-")
+    def next(self, clock: JobClock) -> str:
+        return instant(clock.next_run_at)
+
+    @admin.display(description="last slot (UTC)", empty_value="-")
+    def last(self, clock: JobClock) -> str:
+        return instant(clock.last_slot)
+
+    def has_view_permission(self, request: HttpRequest, obj: CronJob | None = None) -> bool:
+        return obj is not None
+
+    def has_add_permission(self, request: HttpRequest, obj: CronJob | None = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: CronJob | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: CronJob | None = None) -> bool:
+        return False
+
+
+@admin.register(CronJob)
+class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
+    form = JobForm
+    inlines = [ClockInline]
+    list_display = [
+        "name", "id", "category", "agent", "session_link", "words", "enabled", "next_run", "last_status", "fault",
+    ]  # fmt: skip
+    list_select_related = ["agent", "session", "clock"]
+    list_filter = [
+        "enabled", "kind", "schedule_kind", "execution_mode", "source", ("agent", AutocompleteSelectFilter),
+    ]  # fmt: skip
+    search_fields = ["=id", "name", "=session__id", "=session__key"]
+    search_help_text = "Id, name, or the session's id or key"
+    ordering = ["-created_at"]
+    actions = ["delete_chosen", "pause", "resume"]
+    autocomplete_fields = ["session"]
+    given = [
+        "name", "message", "schedule_kind", "cron", "cron_timezone", "seconds", "once_at", "enabled", "overlap",
+        "catch_up", "timeout_seconds",
+    ]  # fmt: skip
+    facts = [
+        "id", "agent", "session_link", "category", "words", "fault", "execution_mode", "max_retry", "source",
+        "created_by_turn_id", "revision", "created_at", "updated_at",
+    ]  # fmt: skip
+    legacy = ["kind", "task_type", "description", "session_key", "deliver", "channel", "to", "channel_meta"]
+    plain = ["name", "message", "schedule_kind", "enabled", "overlap", "catch_up", "timeout_seconds"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[CronJob]:
+        latest = RunRecord.objects.filter(job=OuterRef("pk")).order_by("-scheduled_for").values("state")[:1]
+        return super().get_queryset(request).annotate(_last_status=Subquery(latest))
+
+    def get_fieldsets(self, request: HttpRequest, obj: CronJob | None = None) -> Any:
+        if obj is None:
+            return [(None, {"fields": ["session", *self.given]})]
+        editable = self.has_change_permission(request, obj)
+        return [
+            (None, {"fields": [*self.given, "seen_revision"] if editable else self.plain}),
+            ("Facts", {"fields": self._timed(self.facts)}),
+            ("Legacy and background", {"fields": self.legacy, "classes": ["collapse"]}),
+        ]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: CronJob | None = None) -> Any:
+        return [] if obj is None else self._timed([*self.facts, *self.legacy])
+
+    def has_change_permission(self, request: HttpRequest, obj: CronJob | None = None) -> bool:
+        bound = obj is None or category(obj) is Category.BOUND
+        return bound and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: CronJob | None = None) -> bool:
+        protected = obj is not None and category(obj) is Category.SYSTEM
+        return not protected and super().has_delete_permission(request, obj)
+
+    @admin.display(description="category")
+    def category(self, obj: CronJob) -> str:
+        return category(obj)
+
+    @admin.display(description="session", empty_value="-")
+    def session_link(self, obj: CronJob) -> str:
+        return link(obj.session) if obj.session else obj.session_key
+
+    @admin.display(description="schedule")
+    def words(self, obj: CronJob) -> str:
+        try:
+            return describe(schedule_of(obj), zone=obj.agent.timezone)
+        except ScheduleError as error:
+            return f"unreadable: {error}"
+
+    @admin.display(description="next run (UTC)", ordering="clock__next_run_at", empty_value="-")
+    def next_run(self, obj: CronJob) -> str:
+        return instant(obj.clock.next_run_at)
+
+    @admin.display(description="last run", empty_value="-")
+    def last_status(self, obj: CronJob) -> str:
+        return getattr(obj, "_last_status", None) or ""
+
+    def create(self, request: HttpRequest, form: Any) -> CronJob:
+        given = form.cleaned_data
+        same = ("name", "message", "enabled", "overlap", "catch_up", "timeout_seconds")
+        return create_job(
+            NewJob(
+                session_id=given["session"].pk,
+                schedule=form.schedule,
+                **{name: given[name] for name in same},
+            )
+        )
+
+    def change(self, request: HttpRequest, obj: CronJob, form: Any) -> None:
+        if form.changes:
+            update_job(obj.pk, form.changes, revision=form.cleaned_data["seen_revision"])
+
+    def has_pause_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("automations.change_cronjob")
+
+    @admin.action(description="Pause the selected automations", permissions=["pause"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[CronJob]) -> None:
+        self._switch(request, queryset, on=False)
+
+    @admin.action(description="Resume the selected automations", permissions=["pause"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[CronJob]) -> None:
+        self._switch(request, queryset, on=True)
+
+    def _switch(self, request: HttpRequest, queryset: QuerySet[CronJob], *, on: bool) -> None:
+        for job in queryset.filter(enabled=not on).order_by("pk"):
+            try:
+                update_job(job.pk, {"enabled": on})
+            except SessionsError as refusal:
+                self.message_user(request, f"{job}: {refusal}.", messages.ERROR)
+            else:
+                said = "goes on" if on else "is paused"
+                self.message_user(request, f"{job} {said}.", messages.SUCCESS)
+
+    def panels(self, obj: CronJob) -> Iterable[Panel]:
+        runs = RunRecord.objects.filter(job=obj).order_by("-scheduled_for").select_related("turn")[:LAST]
+        yield table(
+            f"Last {LAST} runs",
+            ["slot (UTC)", "state", "reason", "turn", "lag ms", "duration ms", "answer or error"],
+            [
+                [
+                    link(run, instant(run.scheduled_for)),
+                    run.state,
+                    run.reason,
+                    link(run.turn) if run.turn else "",
+                    run.lag_ms,
+                    run.duration_ms,
+                    run.error or run.response_summary,
+                ]
+                for run in runs
+            ],
+            more=list_of(RunRecord, job__id__exact=obj.pk),
+        )
+
+    def holds(self, obj: CronJob) -> str:
+        return f"{RunRecord.objects.filter(job=obj).count()} runs go with it. A turn that is running goes on."
+
+    def refusal(self, obj: CronJob) -> str:
+        return "A system job cannot be deleted." if category(obj) is Category.SYSTEM else ""
+
+    def remove(self, obj: CronJob, *, delete_automations: bool) -> Deletion:
+        delete_job(obj.pk)
+        return Deletion(deleted=True, deleted_ids=(obj.pk,))

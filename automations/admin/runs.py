@@ -1,0 +1,53 @@
+"""Runs, as they were recorded: outcome, prompt, diagnostics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from automations.models import RunRecord
+from sessions_app.admin.base import BigTable
+from sessions_app.admin.look import AutocompleteSelectFilter
+from sessions_app.admin.panels import Panel, as_json, link, verbatim
+
+
+@admin.register(RunRecord)
+class RunRecordAdmin(BigTable[RunRecord]):
+    list_display = [
+        "scheduled_for", "job_link", "agent", "state", "reason", "attempt", "lag_ms", "duration_ms", "answer",
+        "finished_at",
+    ]  # fmt: skip
+    list_select_related = ["job", "job__agent"]
+    list_filter = ["state", "reason", ("job__agent", AutocompleteSelectFilter)]
+    search_fields = ["=run_id", "=job__id", "=session__id", "=session_key"]
+    search_help_text = "Run id, automation id, session id or key"
+    ordering = ["-created_at"]
+    exclude = ["rendered_prompt", "prompt_variables", "error_detail", "snapshot"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[RunRecord]:
+        rows = super().get_queryset(request)
+        if request.resolver_match and str(request.resolver_match.url_name).endswith("_changelist"):
+            return rows.defer("rendered_prompt", "prompt_variables", "error_detail", "snapshot")
+        return rows
+
+    @admin.display(description="automation")
+    def job_link(self, obj: RunRecord) -> str:
+        return link(obj.job)
+
+    @admin.display(description="agent")
+    def agent(self, obj: RunRecord) -> str:
+        return str(obj.job.agent)
+
+    @admin.display(description="answer or error", empty_value="-")
+    def answer(self, obj: RunRecord) -> str:
+        return (obj.error or obj.response_summary)[:80]
+
+    def panels(self, obj: RunRecord) -> Iterable[Panel]:
+        yield verbatim("Rendered prompt", obj.rendered_prompt)
+        yield verbatim("Prompt variables", as_json(obj.prompt_variables))
+        if obj.error_detail:
+            yield verbatim("Error, for operators", obj.error_detail)
+        yield verbatim("What was run", as_json(obj.snapshot))

@@ -1,0 +1,61 @@
+"""What automations add to the pages of sessions below."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from django.urls import reverse
+
+from automations.jobs import schedule_of
+from automations.models import CronJob
+from automations.schedule import ScheduleError
+from automations.schedule_words import describe
+from sessions_app.admin import above
+from sessions_app.admin.base import instant
+from sessions_app.admin.panels import Panel, link, list_of, table
+from sessions_app.delete import Blocker
+from sessions_app.models import Session
+
+MOST = 50  # automations shown on a session's page
+
+
+class AutomationPages:
+    """Automations on a session's page and on the pages that delete."""
+
+    def panel(self, session: Session) -> Panel:
+        """The session's automations, newest last."""
+        jobs = CronJob.objects.filter(session=session).select_related("clock", "agent").order_by("created_at")
+        return table(
+            "Automations",
+            ["name", "id", "schedule", "enabled", "next run (UTC)"],
+            [
+                [
+                    link(job),
+                    job.pk,
+                    _words(job),
+                    "yes" if job.enabled else "no",
+                    instant(job.clock.next_run_at),
+                ]
+                for job in jobs[:MOST]
+            ],
+            more=list_of(CronJob, session__id__exact=session.pk),
+        )
+
+    def page_of(self, blocker_id: str) -> str:
+        """The job's page."""
+        return reverse("admin:automations_cronjob_change", args=[blocker_id])
+
+    def owned_by(self, agent_ids: Collection[int]) -> tuple[Blocker, ...]:
+        """Jobs bound to sessions of these agents."""
+        jobs = CronJob.objects.filter(session__agent_id__in=agent_ids).order_by("created_at", "id")
+        return tuple(Blocker(id=job.pk, name=job.name, enabled=job.enabled) for job in jobs)
+
+
+def _words(job: CronJob) -> str:
+    try:
+        return describe(schedule_of(job), zone=job.agent.timezone)
+    except ScheduleError as error:
+        return f"unreadable: {error}"
+
+
+above.register(AutomationPages())

@@ -1,0 +1,67 @@
+"""What a page shows below a row's own fields: tables and texts of other rows, always bounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Model
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+LONGEST_CELL = 2_000  # characters of a text shown in a table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """A table, or one text as it is. `more` links to the full list."""
+
+    title: str
+    headers: Sequence[str] = ()
+    rows: Sequence[Sequence[Any]] = ()
+    text: str | None = None
+    more: str = ""
+
+
+def table(title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]], *, more: str = "") -> Panel:
+    """A panel with a table; the caller bounds the rows."""
+    return Panel(title=title, headers=headers, rows=list(rows), more=more)
+
+
+def verbatim(title: str, text: str) -> Panel:
+    """A panel with a text, its lines and spaces kept."""
+    return Panel(title=title, text=text)
+
+
+def as_json(value: Any) -> str:
+    """A stored JSON value, readable."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def cell(text: str) -> SafeString:
+    """A long text in a table: lines kept, the end cut."""
+    shown = text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]} …"
+    return format_html('<pre class="whitespace-pre-wrap break-words font-mono text-xs">{}</pre>', shown)
+
+
+def page_of(row: Model) -> str:
+    """The address of a row's page."""
+    meta = row._meta
+    return reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[row.pk])
+
+
+def link(row: Model, text: str = "") -> SafeString:
+    """A link to a row's page."""
+    return format_html(
+        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', page_of(row), text or str(row)
+    )
+
+
+def list_of(model: type[Model], **filters: Any) -> str:
+    """The address of a model's list, filtered."""
+    meta = model._meta
+    query = "&".join(f"{name}={value}" for name, value in filters.items())
+    return f"{reverse(f'admin:{meta.app_label}_{meta.model_name}_changelist')}?{query}"

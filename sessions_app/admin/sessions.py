@@ -1,0 +1,124 @@
+"""Sessions: opened and deleted by verbs; what the machinery writes is shown."""
+
+# ruff: noqa: ARG002 -- the signatures are Django's
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db.models import Case, CharField, Exists, OuterRef, QuerySet, Value, When
+from django.http import HttpRequest
+
+from sessions_app.admin import above
+from sessions_app.admin.base import VerbAdmin, VerbForm, instant
+from sessions_app.admin.deletion import TwoStepDelete
+from sessions_app.admin.look import AutocompleteSelectFilter
+from sessions_app.admin.panels import Panel, cell, link, list_of, table
+from sessions_app.delete import Blocker, Deletion, blockers_of, delete_session
+from sessions_app.models import Message, Session, SessionType, Turn, TurnState
+from sessions_app.open import open_session
+
+LAST = 20  # turns and messages shown on a session's page
+
+
+class SessionForm(VerbForm[Session]):
+    """A new sub session."""
+
+    field_of = {"session_exists": "key", "reserved_key": "key"}
+    key = forms.CharField(
+        required=False, max_length=200, help_text="<code>&lt;channel&gt;:&lt;id&gt;</code>; empty: made up."
+    )
+    channel = forms.CharField(initial="web", max_length=32)
+
+
+@admin.register(Session)
+class SessionAdmin(TwoStepDelete[Session], VerbAdmin[Session]):
+    form = SessionForm
+    list_display = ["name", "agent", "owner", "type", "state", "activity", "last_seq", "updated_at"]
+    list_select_related = ["agent", "owner"]
+    list_filter = ["state", "type", "chat_type", ("agent", AutocompleteSelectFilter)]
+    search_fields = ["=id", "title", "key", "agent__name", "owner__username"]
+    date_hierarchy = "created_at"
+    ordering = ["-updated_at"]
+    autocomplete_fields = ["agent"]
+    add_fields = ["agent", "key", "channel", "chat_type", "chat_id", "title"]
+    shown = [
+        "id", "agent", "owner", "key", "type", "state", "activity", "channel", "chat_type", "chat_id",
+        "channel_meta", "last_route", "variables", "revision", "last_seq", "window_from_seq", "created_at",
+        "updated_at",
+    ]  # fmt: skip
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:
+        turns = Turn.objects.filter(session=OuterRef("pk"))
+        activity = Case(
+            When(Exists(turns.filter(state=TurnState.RUNNING)), then=Value("running")),
+            When(Exists(turns.filter(state=TurnState.QUEUED)), then=Value("queued")),
+            default=Value("idle"),
+            output_field=CharField(),
+        )
+        return super().get_queryset(request).annotate(_activity=activity)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Session | None = None) -> Any:
+        self_fields = self.add_fields if obj is None else ["title", *self.shown]
+        return [(None, {"fields": self._timed(self_fields)})]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Session | None = None) -> Any:
+        return [] if obj is None else self._timed(self.shown)
+
+    @admin.display(description="session", ordering="title")
+    def name(self, obj: Session) -> str:
+        return str(obj)
+
+    @admin.display(description="turns")
+    def activity(self, obj: Session) -> str:
+        return str(getattr(obj, "_activity", "-"))
+
+    def create(self, request: HttpRequest, form: Any) -> Session:
+        given = form.cleaned_data
+        return open_session(
+            given["agent"], **{name: given[name] for name in self.add_fields if name != "agent"}
+        )
+
+    def change(self, request: HttpRequest, obj: Session, form: Any) -> None:
+        obj.save(update_fields=["title"])  # the one column that is a person's
+
+    def panels(self, obj: Session) -> Iterable[Panel]:
+        yield from above.panels(obj)
+        turns = Turn.objects.filter(session=obj).order_by("-id").only("kind", "state", "queued_at", "content")
+        yield table(
+            f"Last {LAST} turns",
+            ["turn", "kind", "state", "queued (UTC)", "input"],
+            [
+                [link(turn), turn.kind, turn.state, instant(turn.queued_at), cell(turn.content[:200])]
+                for turn in turns[:LAST]
+            ],
+            more=list_of(Turn, session__id__exact=obj.pk),
+        )
+        messages = Message.objects.filter(session=obj).order_by("-seq")[:LAST]
+        yield table(
+            f"Last {LAST} messages",
+            ["seq", "role", "content", "created (UTC)"],
+            [
+                [link(row, str(row.seq)), row.role, cell(row.content), instant(row.created_at)]
+                for row in messages
+            ],
+            more=list_of(Message, session__id__exact=obj.pk),
+        )
+
+    def holds(self, obj: Session) -> str:
+        turns = Turn.objects.filter(session=obj).count()
+        return f"{obj.last_seq} messages and {turns} turns go with it."
+
+    def refusal(self, obj: Session) -> str:
+        if obj.type == SessionType.PRIMARY:
+            return "A primary session is deleted only with its agent."
+        return ""
+
+    def blockers(self, obj: Session) -> Sequence[Blocker]:
+        return blockers_of(obj.pk)
+
+    def remove(self, obj: Session, *, delete_automations: bool) -> Deletion:
+        return delete_session(obj.pk, delete_automations=delete_automations)

@@ -1,0 +1,123 @@
+"""Turns, their journals and the messages they left. All read-only; a turn can be cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from sessions_app.admin.base import BigTable, instant
+from sessions_app.admin.look import AutocompleteSelectFilter
+from sessions_app.admin.panels import Panel, as_json, cell, link, list_of, table, verbatim
+from sessions_app.cancel import cancel_turn
+from sessions_app.exceptions import SessionsError
+from sessions_app.models import Message, Turn, TurnStep
+
+MOST_STEPS = 200  # shown on a turn's page
+
+
+@admin.register(Turn)
+class TurnAdmin(BigTable[Turn]):
+    list_display = [
+        "id", "session_link", "agent", "kind", "state", "attempt", "lock_wait_ms", "error_code", "queued_at",
+        "started_at", "finished_at",
+    ]  # fmt: skip
+    list_select_related = ["session", "session__agent"]
+    list_filter = ["state", "kind", "lane", ("session__agent", AutocompleteSelectFilter), "session__type"]
+    search_fields = ["=id", "=session__id", "=session__key", "=origin_run"]
+    search_help_text = "Turn id, session id or key, run id"
+    actions = ["cancel"]
+    exclude = ["content", "metadata", "error_detail"]
+
+    @admin.display(description="session", ordering="session_id")
+    def session_link(self, obj: Turn) -> str:
+        return link(obj.session)
+
+    @admin.display(description="agent")
+    def agent(self, obj: Turn) -> str:
+        return str(obj.session.agent)
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("sessions_app.change_turn")
+
+    @admin.action(description="Cancel the selected turns", permissions=["cancel"])
+    def cancel(self, request: HttpRequest, queryset: QuerySet[Turn]) -> None:
+        for turn_id in queryset.order_by("id").values_list("id", flat=True):
+            try:
+                turn = cancel_turn(turn_id)
+            except (SessionsError, Turn.DoesNotExist) as refusal:
+                self.message_user(request, f"Turn {turn_id}: {refusal}.", messages.WARNING)
+            else:
+                said = "cancelled" if turn.finished_at else "asked to end"
+                self.message_user(request, f"Turn {turn_id} was {said}.", messages.SUCCESS)
+
+    def panels(self, obj: Turn) -> Iterable[Panel]:
+        yield verbatim("Input", obj.content)
+        if obj.error_detail:
+            yield verbatim("Error, for operators", obj.error_detail)
+        steps = TurnStep.objects.filter(turn=obj).order_by("n")[:MOST_STEPS]
+        yield table(
+            "Journal",
+            ["n", "kind", "data", "written (UTC)"],
+            [[step.n, step.kind, cell(as_json(step.data)), instant(step.created_at)] for step in steps],
+            more=list_of(TurnStep, turn__id__exact=obj.pk),
+        )
+        # by session first: that is what the index is on
+        said = Message.objects.filter(session_id=obj.session_id, turn=obj).order_by("seq")[:MOST_STEPS]
+        yield table(
+            "Messages",
+            ["seq", "role", "content", "calls and results"],
+            [
+                [
+                    link(row, str(row.seq)),
+                    row.role,
+                    cell(row.content),
+                    cell(as_json(row.parts)) if row.parts else "",
+                ]
+                for row in said
+            ],
+        )
+        yield verbatim("Metadata", as_json(obj.metadata))
+
+
+@admin.register(TurnStep)
+class TurnStepAdmin(BigTable[TurnStep]):
+    list_display = ["id", "turn", "n", "kind", "created_at"]
+    list_select_related = ["turn"]
+    list_filter = ["kind"]
+    search_fields = ["=turn__id"]
+    search_help_text = "Turn id"
+    exclude = ["data"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[TurnStep]:
+        return super().get_queryset(request).defer("turn__content", "turn__error_detail", "turn__metadata")
+
+    def panels(self, obj: TurnStep) -> Iterable[Panel]:
+        yield verbatim("Data", as_json(obj.data))
+
+
+@admin.register(Message)
+class MessageAdmin(BigTable[Message]):
+    list_display = ["id", "session_link", "seq", "role", "shown_content", "turn_id", "created_at"]
+    list_select_related = ["session"]
+    list_filter = ["role", ("session__agent", AutocompleteSelectFilter)]
+    search_fields = ["=session__id", "=session__key"]
+    search_help_text = "Session id or key"
+    exclude = ["content", "model_content", "parts", "metadata"]
+
+    @admin.display(description="session", ordering="session_id")
+    def session_link(self, obj: Message) -> str:
+        return link(obj.session)
+
+    @admin.display(description="content")
+    def shown_content(self, obj: Message) -> str:
+        return obj.content[:100]
+
+    def panels(self, obj: Message) -> Iterable[Panel]:
+        yield verbatim("Content", obj.content)
+        if obj.model_content is not None:
+            yield verbatim("What the model saw", obj.model_content)
+        yield verbatim("Calls and results", as_json(obj.parts))
+        yield verbatim("Metadata", as_json(obj.metadata))
