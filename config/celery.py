@@ -59,7 +59,7 @@ app.conf.update(
     worker_hijack_root_logger=False,
     worker_redirect_stdouts=False,
     worker_send_task_events=False,
-    worker_cancel_long_running_tasks_on_connection_loss=False,
+    worker_cancel_long_running_tasks_on_connection_loss=True,  # of late-acknowledged tasks, so none; unset, it warns
     beat_scheduler="automations.beat:Scheduler",
     timezone="UTC",
     enable_utc=True,
