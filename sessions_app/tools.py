@@ -77,7 +77,16 @@ class TurnTools:
         )
 
     def injected(self) -> tuple[str, ...]:
-        """Take waiting messages along: one fenced transaction marks them as guests and journals their text."""
+        """Take waiting messages along: one fenced transaction marks them as guests and journals their text.
+
+        A model call follows, so the connection goes back to the pool.
+        """
+        try:
+            return self._take_guests()
+        finally:
+            connection.close()
+
+    def _take_guests(self) -> tuple[str, ...]:
         with transaction.atomic():
             self.journal.fence()
             if self.context.turn.kind != TurnKind.MESSAGE:

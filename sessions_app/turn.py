@@ -116,5 +116,3 @@ def _talk(handle: Handle, prepared: Prepared) -> TurnResult:
             return end.value  # type: ignore[no-any-return]
         if event.type is EventType.LLM_DELTA:
             deltas.delta(session_id, turn.pk, turn.attempt, event.content["text"])
-        else:
-            connection.close()

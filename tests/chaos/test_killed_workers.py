@@ -1,0 +1,252 @@
+"""SIGKILL at every step of a turn: nothing lost, nothing doubled, no completed call repeated (rules 1.8, 1.9)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import redis
+from django.db import connection, transaction
+
+from agent_core.testing import ModelServer
+from automations.edit import NewJob, create_job
+from automations.models import RunRecord, RunState
+from sessions_app.models import Document, Event, EventType, Message, Session, Turn, TurnState, TurnStep, Worker
+from sessions_app.receive import Input, receive
+from sessions_app.wake import Hint, flush, send
+from tests import plugins
+from tests.conftest import Person
+from tests.core.test_main_job import ended
+from tests.fleet import Fleet, until
+
+
+@contextmanager
+def row_locked(turn: Turn) -> Iterator[None]:
+    """Hold the turn's row, so that a claim waits for it."""
+    with transaction.atomic():
+        Turn.objects.select_for_update().get(pk=turn.pk)
+        yield
+
+
+def waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
+
+
+def assert_done_once(session: Session, *turns: Turn) -> None:
+    """The session's invariants after whatever happened to it."""
+    session.refresh_from_db()
+    seqs = list(Message.objects.filter(session=session).order_by("seq").values_list("seq", flat=True))
+    assert seqs == list(range(1, session.last_seq + 1))
+    assert session.revision == Turn.objects.filter(session=session, state__in=["succeeded", "failed"]).count()
+    for turn in turns:
+        assert Message.objects.filter(turn=turn, role="user").count() == 1
+        assert Event.objects.filter(turn_id=turn.pk, type=EventType.TURN_END).count() == 1
+
+
+def test_killed_before_the_claim(fleet: Fleet, person: Person) -> None:
+    session = person.session()
+    turn = receive(session.pk, Input(content="hello"))
+    flush(5)
+    with row_locked(turn):
+        worker = fleet.worker(ready=False)
+        until(waits_for_a_lock, what="the worker is about to claim")
+        worker.kill()
+    turn.refresh_from_db()
+    assert turn.state == TurnState.QUEUED
+    fleet.worker()
+    until(lambda: ended(turn))
+    assert turn.attempt == 1
+    assert_done_once(session, turn)
+
+
+def test_killed_while_the_model_thinks(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    session = person_with_server.session()
+    worker = fleet.worker()
+    turn = receive(session.pk, Input(content="[[pause:p]] hello"))
+    until(lambda: model_server.held.get("p"))
+    worker.kill()
+    fleet.worker()
+    until(lambda: len(model_server.requests) == 2, what="the turn is rescued")
+    model_server.release("p")
+    until(lambda: ended(turn))
+    assert (turn.state, turn.attempt, turn.rescues) == (TurnState.SUCCEEDED, 2, 0)
+    assert_done_once(session, turn)
+
+
+def test_killed_within_a_tool_no_completed_call_is_repeated(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    session = person_with_server.session()
+    worker = fleet.worker()
+    turn = receive(session.pk, Input(content='use tool wait with {"name": "done"}'))
+    until(lambda: plugins.calls(fleet.folder, "done"))
+    guest = receive(session.pk, Input(content='use tool wait with {"name": "open"}'))
+    (fleet.folder / "done.go").touch()
+    until(lambda: plugins.calls(fleet.folder, "open"))
+    worker.kill()
+    fleet.worker()
+    until(lambda: ended(turn))
+    assert turn.state == TurnState.SUCCEEDED
+    assert plugins.calls(fleet.folder, "done") == 1
+    assert plugins.calls(fleet.folder, "open") == 1
+    results = [message.parts["results"][0] for message in Message.objects.filter(turn=turn, role="tool")]
+    assert [result["outcome"] for result in results] == ["ok", "unknown"]
+    guest.refresh_from_db()
+    assert guest.state == TurnState.MERGED, "what was injected before the kill is not lost"
+    said = Message.objects.filter(turn=turn, role="user").order_by("seq").values_list("content", flat=True)
+    assert list(said) == [turn.content, guest.content]
+
+
+def test_killed_within_an_idempotent_tool_it_is_called_again(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    session = person_with_server.session()
+    worker = fleet.worker()
+    turn = receive(session.pk, Input(content='use tool wait_again with {"name": "open"}'))
+    until(lambda: plugins.calls(fleet.folder, "open"))
+    worker.kill()
+    (fleet.folder / "open.go").touch()
+    fleet.worker()
+    until(lambda: ended(turn))
+    assert plugins.calls(fleet.folder, "open") == 2
+    assert TurnStep.objects.filter(turn=turn, kind="intent").count() == 1
+    assert_done_once(session, turn)
+
+
+def test_killed_within_a_transactional_tool_its_effect_and_its_result_are_both_gone(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    session = person_with_server.session()
+    worker = fleet.worker()
+    turn = receive(session.pk, Input(content='use tool write_row with {"name": "open"}'))
+    until(lambda: plugins.calls(fleet.folder, "open"))
+    worker.kill()
+    fleet.worker()
+    until(lambda: ended(turn))
+    assert not Document.objects.filter(name="open.md").exists()
+    results = Message.objects.get(turn=turn, role="tool").parts["results"]
+    assert results[0]["outcome"] == "unknown"
+    assert_done_once(session, turn)
+
+
+def test_killed_after_the_commit_and_hinted_again(fleet: Fleet, person: Person) -> None:
+    session = person.session()
+    worker = fleet.worker()
+    turn = receive(session.pk, Input(content="hello"))
+    until(lambda: ended(turn))
+    worker.kill()
+    send([Hint(session_id=session.pk, lane="turns"), Hint(session_id=session.pk, lane="auto")])
+    fleet.worker()
+    following = receive(session.pk, Input(content="and again"))
+    until(lambda: ended(following))
+    assert turn.attempt == 1
+    assert_done_once(session, turn, following)
+
+
+def test_an_automation_killed_half_way_is_one_run(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    session = person_with_server.session()
+    fleet.beat()
+    worker = fleet.worker()
+    at = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
+    create_job(NewJob(session_id=session.pk, message="[[hold:h]] x", schedule={"kind": "at", "at": at}))
+    until(lambda: model_server.held.get("h"))
+    assert RunRecord.objects.get().state == RunState.RUNNING
+    worker.kill()
+    fleet.worker()
+    until(lambda: len(model_server.requests) == 2)
+    model_server.release("h")
+    until(lambda: RunRecord.objects.get().state == RunState.SUCCEEDED)
+    turn = Turn.objects.get(session=session)
+    assert turn.attempt == 2
+    assert_done_once(session, turn)
+
+
+def test_a_turn_that_kills_its_worker_again_and_again_fails_visibly(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    session = person_with_server.session()
+    turn = receive(session.pk, Input(content="[[hold:h]] x"))
+    for attempt in range(1, 6):
+        worker = fleet.worker()
+        if attempt < 6:
+            until(lambda: len(model_server.requests) >= attempt or ended(turn))
+        if ended(turn):
+            break
+        worker.kill()
+    fleet.worker()
+    until(lambda: ended(turn))
+    assert (turn.state, turn.error_code, turn.rescues) == (TurnState.FAILED, "max_rescues", 4)
+    assert len(model_server.requests) == 5
+    closure = Message.objects.filter(turn=turn, role="assistant").get()
+    assert closure.content == "This did not work: It was interrupted too often."
+
+
+def test_a_lost_hint_is_swept_up(fleet: Fleet, person: Person) -> None:
+    session = person.session()
+    turn = receive(session.pk, Input(content="hello"))
+    flush(5)
+    with redis.Redis.from_url(os.environ["CELERY_BROKER_URL"]) as client:
+        client.flushdb()
+    fleet.worker()
+    until(lambda: ended(turn))
+    assert turn.hinted_at is not None
+    assert_done_once(session, turn)
+
+
+def test_a_stopped_process_loses_its_turns_and_what_it_writes_when_it_goes_on_is_refused(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    session = person_with_server.session()
+    sleeper = fleet.worker()
+    turn = receive(session.pk, Input(content='use tool wait with {"name": "open"}'))
+    until(lambda: plugins.calls(fleet.folder, "open"))
+    sleeper.signal(signal.SIGSTOP)
+    # the server's own lease is a minute; its end is brought forward
+    owner = Worker.objects.get(pid=sleeper.child.pid)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'rondo lock'")
+    fleet.worker()
+    until(lambda: ended(turn))
+    steps = list(TurnStep.objects.filter(turn=turn).order_by("n").values_list("n", "kind"))
+    (fleet.folder / "open.go").touch()
+    sleeper.signal(signal.SIGCONT)
+    sleeper.wait_for("turn_stale")
+    assert owner.pk != turn.worker
+    assert list(TurnStep.objects.filter(turn=turn).order_by("n").values_list("n", "kind")) == steps
+    assert_done_once(session, turn)
+    following = receive(session.pk, Input(content="hello"))
+    until(lambda: ended(following))
+    assert_done_once(session, turn, following)
+
+
+def test_random_kills_lose_and_double_nothing(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    sessions = [person_with_server.session() for _ in range(6)]
+    turns: list[Turn] = []
+    for session in sessions:
+        for number in range(8):
+            call = f'use tool count with {{"name": "t{session.pk.hex[:6]}-{number}"}}'
+            turns.append(receive(session.pk, Input(content=call, on_busy="enqueue")))
+    flush(5)
+    for _ in range(4):
+        worker = fleet.worker(8)
+        goal = Turn.objects.filter(state="succeeded").count() + 4
+        until(lambda goal=goal: Turn.objects.filter(state="succeeded").count() >= min(goal, len(turns)))  # type: ignore[misc]
+        worker.kill()
+    fleet.worker()
+    until(lambda: all(ended(turn) for turn in turns), 60)
+    for turn in turns:
+        name = turn.content.split('"')[3]
+        assert plugins.calls(fleet.folder, name) == 1, "a call was repeated or lost"
+    for session in sessions:
+        assert_done_once(session, *[turn for turn in turns if turn.session_id == session.pk])

@@ -1,0 +1,140 @@
+"""The lock: one live worker per session, and one lost connection interrupts nothing that can go on (rules 1.1, 1.8)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from agent_core.testing import ModelServer
+from sessions_app.lock import SessionLocks, connect_directly, lock_key
+from sessions_app.models import Message, Turn
+from sessions_app.receive import Input, receive
+from tests.conftest import Person
+from tests.core.test_main_job import ended
+from tests.fleet import Fleet, until
+
+
+def connected() -> SessionLocks:
+    locks = SessionLocks(settings.DATABASE_LOCK_URL)
+    locks.reconnect()
+    return locks
+
+
+def cut_lock_connections() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'rondo lock'")
+        return len(cursor.fetchall())
+
+
+@pytest.fixture
+def session_id(transactional_db: None) -> uuid.UUID:
+    return uuid.uuid4()
+
+
+def test_a_session_is_held_once_within_a_process_and_across_processes(session_id: uuid.UUID) -> None:
+    here, there = connected(), connected()
+    handle = here.try_hold(session_id)
+    assert handle is not None
+    assert here.try_hold(session_id) is None, "session locks are re-entrant: the guard must refuse"
+    assert there.try_hold(session_id) is None
+    here.release(handle)
+    taken = there.try_hold(session_id)
+    assert taken is not None
+    there.release(taken)
+    here.close()
+    there.close()
+
+
+def test_an_unlock_of_an_older_connection_frees_nobody(session_id: uuid.UUID) -> None:
+    locks, other = connected(), connected()
+    old = locks.try_hold(session_id)
+    assert old is not None
+    cut_lock_connections()
+    other.reconnect()
+    locks.reconnect()  # `old` had no turn yet, so its lock is not taken again
+    assert old.connection is None
+    other_handle = other.try_hold(session_id)
+    assert other_handle is not None
+    locks.release(old)
+    third = connected()
+    assert third.try_hold(session_id) is None, "the late unlock freed somebody else's lock"
+    for each in (locks, other, third):
+        each.close()
+
+
+def test_a_held_lock_is_taken_again_on_the_new_connection(session_id: uuid.UUID) -> None:
+    locks = connected()
+    handle = locks.try_hold(session_id)
+    assert handle is not None
+    handle.turn_id = 1
+    cut_lock_connections()
+    with pytest.raises(psycopg.Error):
+        locks.execute("SELECT 1")
+    locks.reconnect()
+    other = connected()
+    assert other.try_hold(session_id) is None
+    assert locks.epoch == 2
+    locks.release(handle)
+    assert other.try_hold(session_id) is not None
+    locks.close()
+    other.close()
+
+
+def test_the_key_is_64_bits_of_the_session() -> None:
+    keys = {lock_key(uuid.UUID(int=number)) for number in range(10_000)}
+    assert len(keys) == 10_000
+    assert all(-(2**63) <= key < 2**63 for key in keys)
+    assert lock_key(uuid.UUID(int=1)) == lock_key(uuid.UUID(int=1))
+
+
+def test_a_direct_connection_is_accepted(transactional_db: None) -> None:
+    with connect_directly(settings.DATABASE_LOCK_URL) as direct:
+        assert direct.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_cut_lock_connection_under_fifty_running_turns_interrupts_none(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    fleet.worker(64)
+    turns = [
+        receive(person_with_server.session().pk, Input(content=f"[[hold:all]] number {number}"))
+        for number in range(50)
+    ]
+    until(lambda: model_server.held.get("all") == 50)
+    other = fleet.worker(8)
+    assert cut_lock_connections() == 2
+    fleet.processes[0].wait_for("lock_connection_replaced")
+    other.wait_for("lock_connection_replaced")
+    model_server.release("all")
+    until(lambda: all(ended(turn) for turn in turns))
+    assert {(turn.state, turn.attempt) for turn in turns} == {("succeeded", 1)}
+    assert len(model_server.requests) == 50
+
+
+def test_a_worker_that_is_told_to_stop_leaves_at_once_and_its_turns_go_on_elsewhere(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    leaver = fleet.worker(128)
+    turns = [
+        receive(person_with_server.session().pk, Input(content=f"[[hold:all]] number {number}"))
+        for number in range(100)
+    ]
+    until(lambda: model_server.held.get("all") == 100)
+    stayer = fleet.worker(128)
+    began = time.monotonic()
+    assert leaver.stop() == 0
+    assert time.monotonic() - began < 5.0, "acceptance line 4: leaves within 5 s"
+    until(lambda: len(model_server.requests) == 200)
+    model_server.release("all")
+    until(lambda: all(ended(turn) for turn in turns))
+    assert {turn.state for turn in turns} == {"succeeded"}
+    assert {turn.rescues for turn in turns} == {0}
+    assert {turn.attempt for turn in turns} == {2}
+    assert Message.objects.filter(role="user").count() == 100
+    assert stayer.child.poll() is None
+    assert not Turn.objects.filter(state__in=["queued", "running"]).exists()
