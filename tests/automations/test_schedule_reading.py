@@ -200,6 +200,12 @@ def test_a_time_that_has_passed_is_refused(text: str) -> None:
     assert refusal({"kind": "at", "at": text}).code == "past_at"
 
 
+def test_this_very_instant_has_passed() -> None:
+    now = NOW.replace(microsecond=123_000)
+    assert refusal({"kind": "at", "at": "2026-11-21T12:00:00.123Z"}, now=now).code == "past_at"
+    assert isinstance(read({"kind": "at", "at": "2026-11-21T12:00:00.124Z"}, now=now), AtSchedule)
+
+
 def test_a_schedule_is_written_as_it_is_read() -> None:
     for data in (
         {"kind": "cron", "expr": "0 9 * * MON", "timezone": "Asia/Shanghai"},

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from cronsim import CronSim
 
-from automations.schedule import CronSchedule, count_slots, next_slot
+from automations.schedule import CronSchedule, count_slots, last_slot_until, next_slot
 from automations.zones import first_change
 from tests.automations.schedule_oracle import ODD_ZONES, is_fixed, slots
 
@@ -137,6 +137,10 @@ def test_fixed_times_run_once_and_wildcards_follow_elapsed_time(
     expr: str, zone: str, after: str, expected: list[str]
 ) -> None:
     assert walk(expr, zone, after, len(expected)) == expected
+    schedule, start = cron(expr, zone), datetime.fromisoformat(after).replace(tzinfo=UTC)
+    last = datetime.fromisoformat(expected[-1])
+    assert count_slots(schedule, start, last) == len(expected)
+    assert last_slot_until(schedule, start, last) == last
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ def test_catching_up_all_goes_back_one_day() -> None:
     decision = decided(at(100.5), catch_up="all")
     missed = (gap(GapReason.MISSED, 0, 76, 77),)
     assert decision == Decision(run=(at(77),), skipped=missed, accounted_to=at(77), next_run_at=at(78))
-    on_the_edge = decided(at(24), catch_up="all")
-    assert on_the_edge.run == (START,)
+    assert decided(at(24), catch_up="all").run == (START,)  # a day to the millisecond
+    assert decided(at(100), catch_up="all").run == (at(76),)
 
 
 def test_catching_up_all_runs_at_least_the_latest() -> None:
