@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,9 +13,11 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import ProtectedError
 
 from sessions_app.cancel import cancel_turn
+from sessions_app.events import announce
 from sessions_app.exceptions import BadInput, NotFound, SessionBusy, TurnEnded
 from sessions_app.lock import SessionLocks
 from sessions_app.models import (
+    Agent,
     Event,
     MailboxEvent,
     Message,
@@ -82,10 +85,10 @@ def delete_session(session_id: uuid.UUID, *, delete_automations: bool = False) -
         raise BadInput("a primary session is deleted with its agent", code="primary_session")
     if not delete_automations and (blockers := blockers_of(session_id)):
         return Deletion(deleted=False, blockers=blockers)
-    before = SessionState.ARCHIVED if session.state == SessionState.ARCHIVED else SessionState.OPEN
+    before = _before(session.state)
     Session.objects.filter(pk=session_id).update(state=SessionState.DELETING)
     try:
-        deletion = _delete_locked(session_id, delete_automations)
+        deletion = _delete_locked([session_id], delete_automations)
     except BaseException:
         _reopen(session_id, before)
         raise
@@ -94,28 +97,62 @@ def delete_session(session_id: uuid.UUID, *, delete_automations: bool = False) -
     return deletion
 
 
+def delete_agent(agent_id: int, *, delete_automations: bool = False) -> Deletion:
+    """Delete an agent with all its sessions, or say what is bound to any of them.
+
+    NotFound; SessionBusy when a running turn does not end in time.
+    """
+    if not Agent.objects.filter(pk=agent_id).exists():
+        raise NotFound("there is no such agent")
+    sessions = dict(Session.objects.filter(agent_id=agent_id).order_by("id").values_list("id", "state"))
+    if not delete_automations and (blockers := _blockers_of_all(sessions)):
+        return Deletion(deleted=False, blockers=blockers)
+    Session.objects.filter(pk__in=sessions).update(state=SessionState.DELETING)
+    deleted = False
+    try:
+        deletion = _delete_locked(list(sessions), delete_automations, agent_id)
+        deleted = deletion.deleted
+    finally:
+        if not deleted:
+            for session_id, state in sessions.items():
+                _reopen(session_id, _before(state))
+    return deletion
+
+
+def _blockers_of_all(session_ids: Iterable[uuid.UUID]) -> tuple[Blocker, ...]:
+    return tuple(blocker for session_id in session_ids for blocker in blockers_of(session_id))
+
+
+def _before(state: str) -> SessionState:
+    """What a session goes back to when its delete comes to nothing."""
+    return SessionState.ARCHIVED if state == SessionState.ARCHIVED else SessionState.OPEN
+
+
 def _reopen(session_id: uuid.UUID, state: SessionState) -> None:
     Session.objects.filter(pk=session_id, state=SessionState.DELETING).update(state=state)
 
 
-def _delete_locked(session_id: uuid.UUID, delete_automations: bool) -> Deletion:
-    """Ask the running turn to end, take the session's lock for a bounded time, delete."""
+def _delete_locked(
+    session_ids: list[uuid.UUID], delete_automations: bool, agent_id: int | None = None
+) -> Deletion:
+    """Ask the running turns to end, take the sessions' locks within a bounded time, delete."""
     locks = SessionLocks(settings.DATABASE_LOCK_URL)
     locks.reconnect()
     try:
-        _stop_running(session_id)
+        _stop_running(session_ids)
         give_up = time.monotonic() + LOCK_WAIT
-        while locks.try_hold(session_id) is None:
-            if time.monotonic() > give_up:
-                raise SessionBusy("a turn of the session is running and did not end in time")
-            time.sleep(0.05)
-        return _delete_rows(session_id, delete_automations)
+        for session_id in session_ids:
+            while locks.try_hold(session_id) is None:
+                if time.monotonic() > give_up:
+                    raise SessionBusy("a turn of the session is running and did not end in time")
+                time.sleep(0.05)
+        return _delete_rows(session_ids, delete_automations, agent_id)
     finally:
         locks.close()
 
 
-def _stop_running(session_id: uuid.UUID) -> None:
-    for turn in Turn.objects.filter(session_id=session_id, state=TurnState.RUNNING):
+def _stop_running(session_ids: list[uuid.UUID]) -> None:
+    for turn in Turn.objects.filter(session_id__in=session_ids, state=TurnState.RUNNING):
         try:
             cancel_turn(turn.pk)
         except TurnEnded:
@@ -123,21 +160,42 @@ def _stop_running(session_id: uuid.UUID) -> None:
     connection.close()  # the wait for the lock holds no connection
 
 
-def _delete_rows(session_id: uuid.UUID, delete_automations: bool) -> Deletion:
+def _delete_rows(session_ids: list[uuid.UUID], delete_automations: bool, agent_id: int | None) -> Deletion:
     try:
         with transaction.atomic():
             deleted_ids = tuple(
-                item for bound in _bound for item in (bound.delete(session_id) if delete_automations else ())
+                item
+                for session_id in session_ids
+                for bound in _bound
+                for item in (bound.delete(session_id) if delete_automations else ())
             )
-            if not Session.objects.select_for_update().filter(pk=session_id).exists():
+            if agent_id is not None:
+                _lock_agent(agent_id, session_ids)
+            if Session.objects.select_for_update().filter(pk__in=session_ids).count() < len(session_ids):
                 raise NotFound("there is no such session")
-            MailboxEvent.objects.filter(target_id=session_id).delete()
-            Event.objects.filter(session_id=session_id).delete()
-            Message.objects.filter(session_id=session_id).delete()
-            TurnStep.objects.filter(turn__session_id=session_id).delete()
-            Turn.objects.filter(session_id=session_id).delete()
-            Session.objects.filter(pk=session_id).delete()
+            _delete_of_sessions(session_ids)
+            if agent_id is not None:
+                Agent.objects.filter(pk=agent_id).delete()
     except (ProtectedError, IntegrityError):
         # something was bound between the two steps, or while we waited
-        return Deletion(deleted=False, blockers=blockers_of(session_id))
+        return Deletion(deleted=False, blockers=_blockers_of_all(session_ids))
     return Deletion(deleted=True, deleted_ids=deleted_ids)
+
+
+def _lock_agent(agent_id: int, session_ids: list[uuid.UUID]) -> None:
+    """From here on nobody opens a session of it. SessionBusy if somebody did since we looked."""
+    if not Agent.objects.select_for_update().filter(pk=agent_id).exists():
+        raise NotFound("there is no such agent")
+    if Session.objects.filter(agent_id=agent_id).exclude(pk__in=session_ids).exists():
+        raise SessionBusy("a session of the agent was opened just now; try again")
+
+
+def _delete_of_sessions(session_ids: list[uuid.UUID]) -> None:
+    MailboxEvent.objects.filter(target_id__in=session_ids).delete()
+    Event.objects.filter(session_id__in=session_ids).delete()
+    Message.objects.filter(session_id__in=session_ids).delete()
+    TurnStep.objects.filter(turn__session_id__in=session_ids).delete()
+    Turn.objects.filter(session_id__in=session_ids).delete()
+    Session.objects.filter(pk__in=session_ids).delete()
+    for session_id in session_ids:
+        announce(session_id)  # open streams look, and end

@@ -72,13 +72,15 @@ class Publisher:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._plain or self._deltas)
             self._busy = True
-            batch, self._plain = list(self._plain), {}
+            plain, self._plain = list(self._plain), {}
             deltas, self._deltas = self._deltas, {}
+        batch = []
         for (session_id, turn_id, attempt), texts in deltas.items():
-            for piece in _pieces("".join(texts)):
-                payload = {"s": session_id, "turn": turn_id, "attempt": attempt, "text": piece}
-                batch.append((EVENTS, json.dumps(payload)))
-        return batch
+            # numbered, because PostgreSQL sends equal notifications of one statement once
+            for number, piece in enumerate(_pieces("".join(texts))):
+                about = {"s": session_id, "turn": turn_id, "attempt": attempt, "n": number}
+                batch.append((EVENTS, json.dumps(about | {"text": piece})))
+        return batch + plain  # the pieces of an answer go before the news that it has ended
 
     def _run(self) -> None:
         while True:

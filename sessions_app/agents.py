@@ -1,0 +1,157 @@
+"""Making and changing agents and their documents. An edit is live with the next turn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+from zoneinfo import available_timezones
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import IntegrityError, transaction
+
+from agent_core.exceptions import PolicyError
+from agent_core.policy import TurnPolicy
+from sessions_app.exceptions import BadInput, NotFound, RevisionConflict
+from sessions_app.models import Agent, Document, Engine
+from sessions_app.models.agent import heartbeat_defaults
+from sessions_app.open import create_agent
+
+LONGEST_DOCUMENT = 200_000  # characters
+MOST_ROUTINES = 1_000
+LONGEST_INTERVAL = 7 * 86_400  # seconds between two heartbeats
+LONGEST_ACKNOWLEDGEMENT = 10_000  # characters
+_NAME = re.compile(r"\w[\w .-]{0,63}")
+_MODEL = re.compile(r"offline|[a-z0-9][a-z0-9_-]*:\S+")
+_NO_ZONES = {"Factory", "localtime"}  # files of the zone folder that are no zones
+
+
+def new_agent(owner: AbstractBaseUser, name: str, given: Mapping[str, Any]) -> Agent:
+    """Make an agent with its primary session; `given` as `update_agent` takes it. AgentExists, BadInput."""
+    if not _NAME.fullmatch(name) or name != name.strip():
+        raise BadInput(
+            "a name has 1 to 64 letters, digits, spaces, dots, dashes and underscores, and begins with a letter"
+            " or digit",
+            code="bad_name",
+        )
+    return create_agent(owner, name, **_columns(given, heartbeat_defaults(), {}))
+
+
+def update_agent(agent_id: int, changes: Mapping[str, Any], *, revision: int | None = None) -> Agent:
+    """Change named settings; `heartbeat` and `policy` are merged, null removes a key of `policy`.
+
+    BadInput, NotFound; RevisionConflict when `revision` is not the agent's.
+    """
+    with transaction.atomic():
+        agent = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
+        if agent is None:
+            raise NotFound("there is no such agent")
+        if revision is not None and revision != agent.revision:
+            raise RevisionConflict
+        columns = _columns(changes, agent.heartbeat, agent.policy)
+        for name, value in columns.items():
+            setattr(agent, name, value)
+        agent.revision += 1
+        agent.save(update_fields=[*columns, "revision", "updated_at"])
+    return agent
+
+
+def put_document(agent_id: int, name: str, content: str, *, revision: int | None = None) -> Document:
+    """Write a document whole; revision 0 is the one that was never written. BadInput, NotFound, RevisionConflict."""
+    if len(content) > LONGEST_DOCUMENT:
+        raise BadInput(f"the document is longer than {LONGEST_DOCUMENT} characters", code="document_too_long")
+    if "\x00" in content:
+        raise BadInput("the document holds a NUL character", code="bad_document")
+    try:
+        with transaction.atomic():
+            rows = Document.objects.select_for_update(no_key=True)
+            document = rows.filter(agent_id=agent_id, name=name).first()
+            document = document or Document(agent_id=agent_id, name=name, revision=0)
+            if revision is not None and revision != document.revision:
+                raise RevisionConflict
+            document.content, document.revision = content, document.revision + 1
+            document.save()
+    except IntegrityError:
+        if not Agent.objects.filter(pk=agent_id).exists():
+            raise NotFound("there is no such agent") from None
+        raise RevisionConflict from None  # somebody else wrote the first one just now
+    return document
+
+
+def _columns(given: Mapping[str, Any], heartbeat: dict[str, Any], policy: dict[str, Any]) -> dict[str, Any]:
+    """The plain settings, each checked; the merged ones laid over what is there. BadInput."""
+    columns: dict[str, Any] = {}
+    for name, value in given.items():
+        if name == "heartbeat":
+            columns[name] = _heartbeat(heartbeat | dict(value))
+        elif name == "policy":
+            columns[name] = _policy(policy | dict(value))
+        elif name not in _CHECKS:
+            raise BadInput(f"{name!r} cannot be changed", code="not_editable")
+        elif problem := _CHECKS[name](value):
+            code = "unknown_timezone" if name == "timezone" else f"bad_{name}"
+            raise BadInput(problem, code=code)
+        else:
+            columns[name] = value
+    return columns
+
+
+def _policy(merged: dict[str, Any]) -> dict[str, Any]:
+    policy = {key: value for key, value in merged.items() if value is not None}
+    try:
+        TurnPolicy().merged(policy)
+    except PolicyError as error:
+        raise BadInput(str(error), code="bad_policy") from error
+    return policy
+
+
+def _heartbeat(merged: dict[str, Any]) -> dict[str, Any]:
+    problem = next((text for key, value in merged.items() if (text := _heartbeat_problem(key, value))), "")
+    if problem:
+        raise BadInput(problem, code="bad_heartbeat")
+    return merged
+
+
+def _heartbeat_problem(key: str, value: Any) -> str:
+    if key == "enabled":
+        return "" if isinstance(value, bool) else "heartbeat.enabled must be true or false"
+    if key == "interval_seconds":
+        return _within("heartbeat.interval_seconds", 1, LONGEST_INTERVAL)(value)
+    if key == "ack_max_chars":
+        return _within("heartbeat.ack_max_chars", 0, LONGEST_ACKNOWLEDGEMENT)(value)
+    if key != "active_hours":
+        return f"heartbeat has no setting {key[:60]!r}"
+    hour = _within("hour", 0, 24)
+    if not isinstance(value, list) or len(value) != 2 or any(hour(each) for each in value):
+        return "heartbeat.active_hours must be two hours from 0 to 24"
+    return ""
+
+
+def _within(name: str, least: int, most: int) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            return f"{name} must be a whole number from {least} to {most}"
+        return ""
+
+    return check
+
+
+def _model(value: Any) -> str:
+    if isinstance(value, str) and len(value) <= 200 and "\x00" not in value and _MODEL.fullmatch(value):
+        return ""
+    return "model must be `offline` or `provider:name`, such as `openai-chat:gpt-5`, of at most 200 characters"
+
+
+@lru_cache(maxsize=1)
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones() - _NO_ZONES)
+
+
+_CHECKS: dict[str, Callable[[Any], str]] = {
+    "model": _model,
+    "timezone": lambda value: "" if value in _zones() else f"there is no time zone {str(value)[:64]!r}",
+    "engine": lambda value: "" if value in Engine.values else f"engine must be one of {', '.join(Engine.values)}",
+    "unified_session": lambda value: "" if isinstance(value, bool) else "unified_session must be true or false",
+    "routine_limit": _within("routine_limit", 0, MOST_ROUTINES),
+}

@@ -1,0 +1,116 @@
+"""What a stream is made of: items, the bounded queue of one reader, the running answers so far."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sessions_app.events import Cursor
+from sessions_app.models import Event
+from sessions_app.stream_reads import PAGE, Running
+
+QUEUE = 2 * PAGE  # items that a subscriber may be behind
+REMEMBERED = 1_000  # running answers, and turns whose end was seen
+LONGEST_ANSWER = 100_000  # characters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One thing for a window: a stored event, or `delta` or `snapshot` with `{turn, attempt, text}`."""
+
+    type: str
+    event: Event | None = None
+    content: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delta:
+    """A piece of a running answer."""
+
+    session_id: uuid.UUID
+    turn: int
+    attempt: int
+    text: str
+
+    def item(self) -> Item:
+        """As windows get it."""
+        return Item(type="delta", content={"turn": self.turn, "attempt": self.attempt, "text": self.text})
+
+
+@dataclass(eq=False, kw_only=True)
+class Subscription:
+    """One reader of one session. `ring` is called, from any thread, when there is something to take.
+
+    `behind`: it is still given what was there before it came, at its own pace.
+    """
+
+    session_id: uuid.UUID
+    cursor: Cursor
+    ring: Callable[[], None]
+    behind: bool = True
+    closed: bool = False
+    _items: deque[Item] = field(default_factory=deque)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self) -> list[Item]:
+        """All that waits."""
+        with self._guard:
+            items = list(self._items)
+            self._items.clear()
+        return items
+
+    def put(self, item: Item) -> bool:
+        """Give it one item; False when it has no room."""
+        with self._guard:
+            if len(self._items) >= QUEUE:
+                return False
+            self._items.append(item)
+        return True
+
+    def has_room(self) -> bool:
+        """Whether a whole page fits."""
+        with self._guard:
+            return len(self._items) + PAGE <= QUEUE
+
+    def close(self) -> None:
+        """There will be nothing more; what waits may still be taken."""
+        self.closed = True
+        self.ring()
+
+
+class Answers:
+    """What running turns have said so far, as far as this process heard it, and which turns have ended."""
+
+    def __init__(self) -> None:
+        self._said: OrderedDict[int, tuple[int, str]] = OrderedDict()
+        self._ended: OrderedDict[int, None] = OrderedDict()
+
+    def add(self, pieces: Iterable[Delta]) -> None:
+        """Remember pieces; those of a new attempt replace the ones of the old."""
+        for piece in pieces:
+            attempt, text = self._said.pop(piece.turn, (piece.attempt, ""))
+            if attempt != piece.attempt:
+                text = ""
+            self._said[piece.turn] = piece.attempt, (text + piece.text)[:LONGEST_ANSWER]
+        while len(self._said) > REMEMBERED:
+            self._said.popitem(last=False)
+
+    def end(self, turn: int) -> None:
+        """The turn's end was told; what comes late of it is not."""
+        self._said.pop(turn, None)
+        self._ended[turn] = None
+        while len(self._ended) > REMEMBERED:
+            self._ended.popitem(last=False)
+
+    def has_ended(self, turn: int) -> bool:
+        """Whether the end was told."""
+        return turn in self._ended
+
+    def snapshot(self, running: Running) -> Item:
+        """What a newcomer is told of the running turn."""
+        attempt, text = self._said.get(running.turn, (running.attempt, ""))
+        return Item(type="snapshot", content={"turn": running.turn, "attempt": attempt, "text": text})
