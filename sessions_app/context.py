@@ -90,7 +90,7 @@ def prepare(turn: Turn, journal: Journal) -> Prepared:
 
 def broken(turn: Turn, journal: Journal, error: Exception) -> tuple[Prepared, TurnResult]:
     """What is needed to end a turn in FAILED from its journal alone, whatever went wrong before."""
-    steps = journal.steps(fresh=True)
+    steps = journal.steps(of_this_attempt=True)
     entries, usage = said_so_far(steps[1:])
     shown = _Shown.from_json(steps[0].data) if steps else None
     trigger = shown.trigger if shown else Trigger(content=turn.content, model_content=turn.content)

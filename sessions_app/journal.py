@@ -72,13 +72,18 @@ class Journal:
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
-        self._next = turn.steps_at_claim
+        self._next = 0
 
-    def steps(self, *, fresh: bool = False) -> tuple[Step, ...]:
-        """What earlier attempts recorded, step 0 first; with `fresh` what this one did, too."""
-        if self.turn.steps_at_claim == 0 and not fresh:
+    def steps(self, *, of_this_attempt: bool = False) -> tuple[Step, ...]:
+        """What earlier attempts recorded, step 0 first; after a failure also what this one did.
+
+        The claim cannot tell how many there are: it may have waited for a write it does not see. Now nobody
+        else can add any.
+        """
+        if self.turn.attempt == 1 and not of_this_attempt:
             return ()
-        rows = TurnStep.objects.filter(turn_id=self.turn.pk).order_by("n")
+        rows = list(TurnStep.objects.filter(turn_id=self.turn.pk).order_by("n"))
+        self._next = rows[-1].n + 1 if rows else 0
         return tuple(Step(n=row.n, kind=StepKind(row.kind), data=row.data) for row in rows)
 
     def fence(self) -> None:

@@ -18,7 +18,7 @@ from django.db import connection
 QUICK = {  # seconds: as fast as whole numbers allow, so that a rescue need not be slept for
     "RONDO_SWEEP_SECONDS": "1",
     "RONDO_HEARTBEAT_SECONDS": "1",
-    "RONDO_WORKER_LOST_SECONDS": "3",
+    "RONDO_WORKER_LOST_SECONDS": "2",
     "RONDO_PLUGINS": "tests.plugins",
     "LOG_LEVEL": "INFO",
 }

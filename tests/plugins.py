@@ -52,7 +52,9 @@ def _break(_context: ToolContext, arguments: dict[str, Any]) -> str:
 
 
 def _register(name: str, run: Any, **more: Any) -> None:
-    tools.register(Tool(name=name, description=name, parameters=_OBJECT, effect=Effect.WRITE, run=run, **more))
+    tools.register(
+        Tool(name=name, description=name, parameters=_OBJECT, effect=Effect.WRITE, run=run, **more)
+    )
 
 
 _register("count", _count)

@@ -14,7 +14,17 @@ from django.db import connection, transaction
 from agent_core.testing import ModelServer
 from automations.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
-from sessions_app.models import Document, Event, EventType, Message, Session, Turn, TurnState, TurnStep, Worker
+from sessions_app.models import (
+    Document,
+    Event,
+    EventType,
+    Message,
+    Session,
+    Turn,
+    TurnState,
+    TurnStep,
+    Worker,
+)
 from sessions_app.receive import Input, receive
 from sessions_app.wake import Hint, flush, send
 from tests import plugins
@@ -213,7 +223,9 @@ def test_a_stopped_process_loses_its_turns_and_what_it_writes_when_it_goes_on_is
     # the server's own lease is a minute; its end is brought forward
     owner = Worker.objects.get(pid=sleeper.child.pid)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'rondo lock'")
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'rondo lock'"
+        )
     fleet.worker()
     until(lambda: ended(turn))
     steps = list(TurnStep.objects.filter(turn=turn).order_by("n").values_list("n", "kind"))

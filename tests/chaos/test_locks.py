@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 
 import psycopg
@@ -27,7 +26,9 @@ def connected() -> SessionLocks:
 
 def cut_lock_connections() -> int:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'rondo lock'")
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'rondo lock'"
+        )
         return len(cursor.fetchall())
 
 
@@ -126,9 +127,7 @@ def test_a_worker_that_is_told_to_stop_leaves_at_once_and_its_turns_go_on_elsewh
     ]
     until(lambda: model_server.held.get("all") == 100)
     stayer = fleet.worker(128)
-    began = time.monotonic()
-    assert leaver.stop() == 0
-    assert time.monotonic() - began < 5.0, "acceptance line 4: leaves within 5 s"
+    assert leaver.stop(seconds=5) == 0
     until(lambda: len(model_server.requests) == 200)
     model_server.release("all")
     until(lambda: all(ended(turn) for turn in turns))

@@ -147,7 +147,9 @@ def test_people_go_first_then_slots_in_order_but_what_waited_too_long_goes_befor
     people = [receive(session.pk, Input(content=f"p{number}", on_busy="enqueue")) for number in range(2)]
     fleet.worker()
     until(lambda: all(ended(turn) for turn in (late, early, old, *people)))
-    order = list(Turn.objects.filter(session=session).order_by("started_at").values_list("content", flat=True))
+    order = list(
+        Turn.objects.filter(session=session).order_by("started_at").values_list("content", flat=True)
+    )
     assert order == ["old", "p0", "p1", "early", "late"]
 
 
@@ -159,4 +161,3 @@ def test_the_same_idempotency_key_is_one_turn(person: Person) -> None:
     with pytest.raises(IdempotencyMismatch):
         receive(session.pk, Input(content="other", idempotency_key="k"))
     assert Turn.objects.filter(session=session).count() == 1
-

@@ -86,7 +86,9 @@ def test_seqs_have_no_gap_and_the_revision_counts_the_commits(fleet: Fleet, pers
     assert session.revision == 12
     seqs = list(Message.objects.filter(session=session).order_by("seq").values_list("seq", flat=True))
     assert seqs == list(range(1, session.last_seq + 1))
-    asked = list(Message.objects.filter(session=session, role="user").order_by("seq").values_list("content", flat=True))
+    asked = list(
+        Message.objects.filter(session=session, role="user").order_by("seq").values_list("content", flat=True)
+    )
     assert asked == [f"note {number}" for number in range(12)]
     assert session.title == "note 0"
     for turn in turns:

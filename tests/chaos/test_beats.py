@@ -1,0 +1,220 @@
+"""Any number of beats: one run per slot, whatever a row, a broker or a session does meanwhile (rule 4.4)."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from django.db import connection, transaction
+
+from automations.edit import NewJob, create_job, delete_job
+from automations.fire import fire_due
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from config.supervisor import valkey
+from sessions_app.delete import delete_session
+from sessions_app.models import Session, Turn, TurnState
+from tests.conftest import Person
+from tests.core.test_fence import in_thread, somebody_waits
+from tests.fleet import Fleet, Process, until
+
+
+def soon(seconds: float = 1.5) -> datetime:
+    instant = datetime.now(UTC) + timedelta(seconds=seconds)
+    return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
+
+
+def once(session: Session, at: datetime, message: str = "go") -> CronJob:
+    return create_job(
+        NewJob(session_id=session.pk, message=message, schedule={"kind": "at", "at": at.isoformat()})
+    )
+
+
+def hundred(person: Person, at: datetime) -> list[CronJob]:
+    """A hundred jobs due at one instant, 25 to a session."""
+    sessions = [person.session() for _ in range(4)]
+    return [once(sessions[number % 4], at, f"job {number}") for number in range(100)]
+
+
+def slots_and_runs() -> tuple[int, int, int]:
+    return RunRecord.objects.count(), Turn.objects.count(), CronJob.objects.count()
+
+
+@pytest.mark.parametrize("beats", [2, 8])
+def test_any_number_of_beats_gives_exactly_one_run_per_slot(fleet: Fleet, person: Person, beats: int) -> None:
+    started = [fleet.beat(ready=False) for _ in range(beats)]
+    for beat in started:
+        beat.wait_for("beat_ready", 60)
+    at = soon(3)
+    jobs = hundred(person, at)
+    ticking = create_job(
+        NewJob(
+            session_id=person.session().pk,
+            message="tick",
+            overlap="queue",
+            schedule={"kind": "every", "seconds": 1},
+        )
+    )
+    until(lambda: RunRecord.objects.exclude(job=ticking).count() == 100)
+    until(lambda: ticking.runs.count() >= 2)
+    for beat in started:
+        beat.kill()
+    assert RunRecord.objects.filter(job__in=jobs, scheduled_for=at, state=RunState.QUEUED).count() == 100
+    assert Turn.objects.filter(due_at=at).count() == 100
+    accounted(ticking)
+
+
+def accounted(job: CronJob) -> None:
+    """Every slot up to `last_slot` is a run or lies within one skipped run, once."""
+    clock = JobClock.objects.get(job=job)
+    covered: list[datetime] = []
+    for run in job.runs.order_by("scheduled_for"):
+        count = run.slots_count if run.state == RunState.SKIPPED else 1
+        assert count is not None
+        covered += [run.scheduled_for + timedelta(seconds=number) for number in range(count)]
+    assert job.anchor is not None
+    assert clock.last_slot is not None
+    expected, slot = [], job.anchor + timedelta(seconds=1)
+    while slot <= clock.last_slot:
+        expected.append(slot)
+        slot += timedelta(seconds=1)
+    assert covered == expected
+
+
+POISONS = {
+    "a zone that is gone": "UPDATE automations_cronjob SET schedule_kind = 'cron', at = NULL, expr = '* * * * *',"
+    " timezone = 'Mars/Olympus' WHERE id = %s",
+    "fields that no longer parse": "UPDATE automations_cronjob SET schedule_kind = 'cron', at = NULL,"
+    " expr = '61 * * * *' WHERE id = %s",
+    "no session": "UPDATE automations_cronjob SET session_id = NULL WHERE id = %s",
+    "a run that is there already": "INSERT INTO automations_runrecord (run_id, job_id, scheduled_for, state, reason,"
+    " attempt, session_key, snapshot, rendered_prompt, error, error_detail, response_summary, usage, finished_at)"
+    " SELECT id || ':x', id, at, 'succeeded', '', 1, '', '{}', '', '', '', '', '{}', now()"
+    " FROM automations_cronjob WHERE id = %s",
+    "a message the run cannot hold": "UPDATE automations_cronjob SET name = 'trap' WHERE id = %s",
+}
+
+
+@pytest.fixture
+def trap(transactional_db: None) -> Iterator[None]:
+    """A trigger that refuses one job's turn: the batch's own statement fails."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " IF NEW.snapshot->>'name' = 'trap' THEN RAISE EXCEPTION 'trapped'; END IF; RETURN NEW; END $$"
+        )
+        cursor.execute(
+            "CREATE TRIGGER trap BEFORE INSERT ON automations_runrecord FOR EACH ROW EXECUTE FUNCTION trap()"
+        )
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION trap() CASCADE")
+
+
+@pytest.mark.parametrize("poison", POISONS)
+def test_one_poisoned_job_among_a_hundred_holds_up_none(
+    fleet: Fleet, person: Person, trap: None, poison: str
+) -> None:
+    at = soon(3)
+    jobs = hundred(person, at)
+    with connection.cursor() as cursor:
+        cursor.execute(POISONS[poison], [jobs[50].pk])
+    for beat in [fleet.beat(ready=False) for _ in range(2)]:
+        beat.wait_for("beat_ready")
+    until(
+        lambda: (
+            not JobClock.objects.filter(next_run_at__lte=datetime.now(UTC)).exists()
+            and at < datetime.now(UTC)
+        )
+    )
+    fired = RunRecord.objects.filter(state=RunState.QUEUED)
+    assert fired.count() == 99
+    assert Turn.objects.filter(state=TurnState.QUEUED).count() == 99
+    poisoned = RunRecord.objects.get(job=jobs[50])
+    if poison != "a run that is there already":
+        assert (poisoned.state, poisoned.reason) == (RunState.SKIPPED, "schedule_error")
+        jobs[50].refresh_from_db()
+        assert not jobs[50].enabled
+        assert jobs[50].fault
+
+
+def test_a_session_deleted_under_the_batch_takes_its_jobs_along_and_no_other(
+    fleet: Fleet, person: Person
+) -> None:
+    doomed, kept = person.session(), person.session()
+    at = soon(2)
+    for number in range(10):
+        once(doomed, at, f"doomed {number}")
+        once(kept, at, f"kept {number}")
+    fleet.beat()
+    # whatever comes first, the batch or the delete: one clean outcome
+    until(lambda: datetime.now(UTC) > at - timedelta(milliseconds=5))
+    assert delete_session(doomed.pk, delete_automations=True).deleted
+    until(lambda: RunRecord.objects.filter(session=kept).count() == 10)
+    assert not CronJob.objects.filter(message__startswith="doomed").exists()
+    assert RunRecord.objects.count() == Turn.objects.count() == 10
+
+
+def test_a_delete_that_waits_for_the_batch_and_a_batch_that_meets_a_delete(person: Person) -> None:
+    session = person.session()
+    job = once(session, soon(0.01))
+    until(lambda: datetime.now(UTC) > job.clock.next_run_at)
+    with transaction.atomic():
+        JobClock.objects.select_for_update().get(job=job)
+        thread, came = in_thread(fire_due)
+        thread.join(10)
+        assert came[0].claimed == 0, "a clock in other hands is left alone"
+    delete_job(job.pk)
+    assert fire_due().claimed == 0
+    assert slots_and_runs() == (0, 0, 0)
+
+
+def test_a_beat_killed_before_its_commit_has_fired_nothing(fleet: Fleet, person: Person) -> None:
+    session = person.session()
+    beat = fleet.beat()
+    once(session, soon(1))
+    with transaction.atomic():
+        Session.objects.select_for_update().get(
+            pk=session.pk
+        )  # the foreign key's check at COMMIT waits for us
+        until(somebody_waits, 60, "beat waits within its batch")
+        beat.kill()
+    assert slots_and_runs() == (0, 0, 1)
+    fleet.beat()
+    until(lambda: slots_and_runs() == (1, 1, 1))
+
+
+@pytest.fixture
+def own_broker(fleet: Fleet, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A Valkey that may be stopped without harm to other tests."""
+    server = valkey.prepare(data=tmp_path / "valkey", log=tmp_path / "valkey.log", password="test")
+    process = server.spawn()
+    until(server.answers)
+    fleet.environ["CELERY_BROKER_URL"] = server.url
+    yield process
+    process.send_signal(signal.SIGCONT)
+    process.kill()
+    process.wait(10)
+
+
+def test_a_hung_broker_holds_up_no_slot_and_a_beat_killed_after_its_commit_loses_none(
+    fleet: Fleet, person: Person, own_broker: subprocess.Popen[bytes]
+) -> None:
+    beat: Process = fleet.beat()
+    own_broker.send_signal(signal.SIGSTOP)
+    jobs = [once(person.session(), soon(1 + number / 2)) for number in range(4)]
+    until(lambda: RunRecord.objects.count() == 4, what="beat fires although the broker hangs")
+    beat.wait_for("hints_dropped")
+    lags = RunRecord.objects.values_list("lag_ms", flat=True)
+    assert all(lag is not None and lag < 1000 for lag in lags), (
+        f"no slot waited for the broker: {list(lags)} ms"
+    )
+    beat.kill()
+    own_broker.send_signal(signal.SIGCONT)
+    fleet.worker()
+    until(lambda: RunRecord.objects.filter(state=RunState.SUCCEEDED).count() == 4)
+    assert {run.job_id for run in RunRecord.objects.all()} == {job.pk for job in jobs}
+    assert set(Turn.objects.values_list("attempt", flat=True)) == {1}

@@ -1,0 +1,259 @@
+"""The claim and the fence, with real connections against each other (rules 1.2, 1.4, 1.5; attacks A1, B5, B10)."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, OperationalError, connection, transaction
+
+from agent_core.control import TurnControl
+from agent_core.exceptions import Stale
+from agent_core.types import Ending, Entry, Role, StepKind, ToolCall, TurnResult, Usage
+from sessions_app import commit as commit_module
+from sessions_app.claim import claim_next, look
+from sessions_app.commit import commit
+from sessions_app.context import Prepared, prepare
+from sessions_app.journal import Journal
+from sessions_app.models import Document, Message, Session, Turn, TurnState, TurnStep, Worker
+from sessions_app.receive import Input, receive
+from sessions_app.tools import TurnTools
+from tests import plugins  # noqa: F401 - registers the tools
+from tests.conftest import Person
+from tests.core.test_busy import automation
+from tests.fleet import until
+
+ME, OTHER = uuid.uuid4(), uuid.uuid4()
+CALL = ToolCall(id="c1", name="write_row", arguments={"name": "late"})
+ANSWER = TurnResult(ending=Ending.SUCCEEDED, entries=(Entry(role=Role.ASSISTANT, content="done"),))
+
+
+@pytest.fixture
+def session(person: Person) -> Session:
+    Worker.objects.create(id=ME, host="here", pid=1)
+    Worker.objects.create(id=OTHER, host="there", pid=2)
+    return person.session()  # type: ignore[no-any-return]
+
+
+def claimed(session: Session) -> Turn:
+    receive(session.pk, Input(content="hello"))
+    turn = claim_next(session.pk, ME, auto_allowed=True)
+    assert turn is not None
+    return turn
+
+
+def ports(prepared: Prepared) -> TurnTools:
+    return TurnTools(
+        journal=prepared.journal, context=prepared.tool_context, control=TurnControl(), tool_seconds=5
+    )
+
+
+def stolen(turn: Turn) -> None:
+    assert Turn.objects.filter(pk=turn.pk).update(claim=uuid.uuid4(), worker=OTHER) == 1
+
+
+def everything() -> dict[str, Any]:
+    """All that a turn may write."""
+    return {
+        model.__name__: list(model.objects.order_by("pk").values())  # type: ignore[attr-defined]
+        for model in (Turn, TurnStep, Message, Document, Session)
+    }
+
+
+WRITES: dict[str, Callable[[Prepared], Any]] = {
+    "response": lambda p: ports(p).responded(Entry(role=Role.ASSISTANT, content="", calls=(CALL,)), Usage()),
+    "intent": lambda p: ports(p).intend(CALL),
+    "tool and its result": lambda p: ports(p).call(CALL),
+    "unknown outcome": lambda p: ports(p).outcome_unknown(CALL),
+    "injection": lambda p: ports(p).injected(),
+    "step 0": lambda p: p.journal.record(StepKind.PROMPT, {}),
+    "success": lambda p: commit(p, ANSWER),
+    "failure": lambda p: commit(p, TurnResult(ending=Ending.FAILED, error_code="x", error_text="x")),
+    "cancellation": lambda p: commit(p, TurnResult(ending=Ending.CANCELLED)),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_stale_worker_writes_nothing(session: Session, write: str) -> None:
+    turn = claimed(session)
+    prepared = prepare(turn, Journal(turn))
+    receive(session.pk, Input(content="a message to inject"))
+    stolen(turn)
+    before = everything()
+    with pytest.raises(Stale):
+        WRITES[write](prepared)
+    assert everything() == before
+
+
+def test_a_stale_hand_back_changes_nothing(session: Session) -> None:
+    turn = claimed(session)
+    stolen(turn)
+    before = everything()
+    assert not Turn.objects.hand_back(turn)
+    assert everything() == before
+
+
+def in_thread(action: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Run on a connection of its own; the list gets the result or the exception."""
+    came: list[Any] = []
+
+    def run() -> None:
+        try:
+            came.append(action())
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            came.append(error)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, came
+
+
+def somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
+
+
+def test_a_write_waits_for_a_rescuer_that_has_not_committed_and_is_then_refused(session: Session) -> None:
+    turn = claimed(session)
+    journal = Journal(turn)
+    prepare(turn, journal)
+    with transaction.atomic():
+        stolen(turn)
+        thread, came = in_thread(lambda: journal.record(StepKind.RESPONSE, {}))
+        until(somebody_waits)
+    thread.join(10)
+    assert isinstance(came[0], Stale)
+    assert TurnStep.objects.filter(turn=turn, kind="response").count() == 0
+
+
+def test_a_rescuer_waits_for_a_write_under_way_and_then_sees_it(session: Session) -> None:
+    turn = claimed(session)
+    journal = Journal(turn)
+    prepare(turn, journal)
+    Worker.objects.filter(pk=ME).delete()
+    with transaction.atomic():
+        journal.record(StepKind.RESPONSE, {})
+        thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
+        until(somebody_waits)
+    thread.join(10)
+    assert came[0].attempt == 2
+    resumed = Journal(came[0])
+    assert [step.kind for step in resumed.steps()] == [StepKind.PROMPT, StepKind.RESPONSE]
+    resumed.record(StepKind.RESPONSE, {})
+
+
+def test_the_claim_takes_the_next_one_when_the_first_was_cancelled_under_it(session: Session) -> None:
+    first = receive(session.pk, Input(content="first", on_busy="enqueue"))
+    second = receive(session.pk, Input(content="second", on_busy="enqueue"))
+    with transaction.atomic():
+        assert Turn.objects.cancel_queued(first.pk, "cancelled")
+        thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
+        until(somebody_waits)
+    thread.join(10)
+    taken = came[0] or claim_next(session.pk, ME, auto_allowed=True)
+    assert taken.pk == second.pk
+    first.refresh_from_db()
+    assert first.state == TurnState.CANCELLED
+
+
+def test_the_claim_keeps_the_order_when_a_cancel_rolls_back_under_it(session: Session) -> None:
+    first = receive(session.pk, Input(content="first", on_busy="enqueue"))
+    receive(session.pk, Input(content="second", on_busy="enqueue"))
+    with pytest.raises(RuntimeError), transaction.atomic():
+        Turn.objects.cancel_queued(first.pk, "cancelled")
+        thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
+        until(somebody_waits)
+        raise RuntimeError
+    thread.join(10)
+    assert came[0].pk == first.pk
+
+
+def test_two_claims_of_one_session_never_both_succeed(session: Session) -> None:
+    receive(session.pk, Input(content="first", on_busy="enqueue"))
+    receive(session.pk, Input(content="second", on_busy="enqueue"))
+    attempts = [
+        in_thread(lambda me=me: claim_next(session.pk, me, auto_allowed=True))  # type: ignore[misc]
+        for me in (ME, OTHER) * 4
+    ]
+    for thread, _ in attempts:
+        thread.join(10)
+    # without the session's lock in front, the index is what refuses the second
+    assert Turn.objects.filter(session=session, state=TurnState.RUNNING).count() == 1
+
+
+def test_the_database_refuses_a_second_running_turn(session: Session) -> None:
+    claimed(session)
+    with pytest.raises(IntegrityError):
+        Turn.objects.create(session=session, kind="message", lane="turns", content="x", state="running")
+
+
+def test_a_live_workers_turn_is_not_taken_and_a_gone_ones_is(session: Session) -> None:
+    turn = claimed(session)
+    assert claim_next(session.pk, OTHER, auto_allowed=True) is None
+    assert look(session.pk) is None
+    Worker.objects.filter(pk=ME).update(heartbeat_at="2020-01-01T00:00:00Z")
+    until(lambda: server_is_up_for(16))
+    taken = claim_next(session.pk, OTHER, auto_allowed=True)
+    assert taken is not None
+    assert (taken.pk, taken.attempt) == (turn.pk, 2)
+
+
+def server_is_up_for(seconds: int) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT now() - pg_postmaster_start_time() > make_interval(secs => %s)", [seconds])
+        return bool(cursor.fetchone()[0])
+
+
+def test_a_people_hint_does_not_take_an_automation(session: Session) -> None:
+    automation(session, "job", datetime.now(UTC))
+    assert claim_next(session.pk, ME, auto_allowed=False) is None
+    assert look(session.pk) == "auto"
+    assert claim_next(session.pk, ME, auto_allowed=True) is not None
+
+
+def test_a_connection_lost_within_commit_is_looked_up_and_not_committed_twice(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = claimed(session)
+    prepared = prepare(turn, Journal(turn))
+    real = transaction.atomic
+
+    class Lost:
+        """The commit takes place, and its answer never comes."""
+
+        def __enter__(self) -> None:
+            self.inner = real()
+            self.inner.__enter__()
+
+        def __exit__(self, *exc: Any) -> None:
+            self.inner.__exit__(*exc)
+            raise OperationalError("server closed the connection unexpectedly")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit_module, "transaction", SimpleNamespace(atomic=Lost))
+        commit(prepared, ANSWER)
+    session.refresh_from_db()
+    assert (session.revision, session.last_seq) == (1, 2)
+    assert Message.objects.filter(session=session).count() == 2
+
+
+def test_a_connection_killed_before_commit_is_committed_again(session: Session) -> None:
+    turn = claimed(session)
+    prepared = prepare(turn, Journal(turn))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        pid = cursor.fetchone()[0]
+    thread, _ = in_thread(lambda: connection.cursor().execute("SELECT pg_terminate_backend(%s)", [pid]))
+    thread.join(10)
+    commit(prepared, ANSWER)
+    session.refresh_from_db()
+    turn.refresh_from_db()
+    assert (session.revision, session.last_seq, turn.state) == (1, 2, TurnState.SUCCEEDED)
