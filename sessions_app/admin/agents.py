@@ -4,48 +4,55 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db.models import F, QuerySet
-from django.db.models.functions import Now
 from django.http import HttpRequest
 
-from agent_core.exceptions import PolicyError
-from agent_core.policy import TurnPolicy
 from sessions_app.admin import above
 from sessions_app.admin.base import VerbAdmin, VerbForm, instant
 from sessions_app.admin.deletion import TwoStepDelete
 from sessions_app.admin.panels import Panel, link, list_of, table
-from sessions_app.delete import Blocker
-from sessions_app.exceptions import RevisionConflict
+from sessions_app.agents import new_agent, put_document, update_agent
+from sessions_app.delete import Blocker, Deletion, delete_agent
 from sessions_app.models import Agent, Document, Session
-from sessions_app.open import create_agent
 
 LAST = 20  # sessions shown on an agent's page
 
 
 class AgentForm(VerbForm[Agent]):
-    """Settings of an agent; the policy is read as a turn will read it."""
+    """Settings of an agent. Its two objects are shown whole; the verb merges them."""
 
-    field_of = {"agent_exists": "name"}
-
-    def clean_policy(self) -> Any:
-        policy = self.cleaned_data["policy"] or {}
-        try:
-            TurnPolicy().merged(policy)
-        except (PolicyError, TypeError, AttributeError, ValueError) as error:
-            raise forms.ValidationError(f"Not a policy: {error}") from error
-        return policy
+    field_of = {
+        "agent_exists": "name",
+        "unknown_timezone": "timezone",
+        **{
+            f"bad_{name}": name
+            for name in ("name", "model", "engine", "routine_limit", "heartbeat", "policy")
+        },
+    }
 
     def clean_heartbeat(self) -> Any:
-        heartbeat = self.cleaned_data["heartbeat"]
-        if not isinstance(heartbeat, dict) or "\\u0000" in json.dumps(heartbeat):
-            raise forms.ValidationError("The heartbeat is an object without NUL characters.")
-        return heartbeat
+        return _object(self.cleaned_data["heartbeat"])
+
+    def clean_policy(self) -> Any:
+        given = _object(self.cleaned_data["policy"] or {})
+        removed = dict.fromkeys(self.instance.policy.keys() - given.keys())
+        return given | removed  # null is how the verb is told to remove a key
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise forms.ValidationError("This is not a JSON object.")
+    return value
+
+
+class DocumentForm(VerbForm[Document]):
+    """A text and the revision that was read."""
+
+    field_of = {"document_too_long": "content", "bad_document": "content"}
 
 
 @admin.register(Agent)
@@ -82,11 +89,12 @@ class AgentAdmin(TwoStepDelete[Agent], VerbAdmin[Agent]):
 
     def create(self, request: HttpRequest, form: Any) -> Agent:
         given = form.cleaned_data
-        return create_agent(given["owner"], given["name"], **{name: given[name] for name in self.settings})
+        settings = {name: given[name] for name in self.settings if name != "model" or given["model"]}
+        return new_agent(given["owner"], given["name"], settings)
 
     def change(self, request: HttpRequest, obj: Agent, form: Any) -> None:
         if form.changes:
-            _revise(Agent.objects.filter(pk=obj.pk), form)
+            update_agent(obj.pk, form.changes, revision=form.cleaned_data["seen_revision"])
 
     def panels(self, obj: Agent) -> Iterable[Panel]:
         documents = Document.objects.filter(agent=obj).order_by("name").defer("content")
@@ -106,15 +114,11 @@ class AgentAdmin(TwoStepDelete[Agent], VerbAdmin[Agent]):
     def holds(self, obj: Agent) -> str:
         return f"{Session.objects.filter(agent=obj).count()} sessions belong to it."
 
-    def refusal(self, obj: Agent) -> str:
-        return "An agent is not deleted here: its primary session goes only with it, under its lock."
-
     def blockers(self, obj: Agent) -> Sequence[Blocker]:
         return above.owned_by([obj.pk])
 
-
-class DocumentForm(VerbForm[Document]):
-    """A text and the revision that was read."""
+    def remove(self, obj: Agent, *, delete_automations: bool) -> Deletion:
+        return delete_agent(obj.pk, delete_automations=delete_automations)
 
 
 @admin.register(Document)
@@ -140,16 +144,13 @@ class DocumentAdmin(VerbAdmin[Document]):
 
     def create(self, request: HttpRequest, form: Any) -> Document:
         given = form.cleaned_data
-        return Document.objects.create(agent=given["agent"], name=given["name"], content=given["content"])
+        return put_document(given["agent"].pk, given["name"], given["content"], revision=0)
 
     def change(self, request: HttpRequest, obj: Document, form: Any) -> None:
         if form.changes:
-            _revise(Document.objects.filter(pk=obj.pk), form)
-
-
-def _revise(row: QuerySet[Any], form: VerbForm[Any]) -> None:
-    """Write the changed fields over the revision that the person saw, and no other."""
-    seen = form.cleaned_data["seen_revision"]
-    written = row.filter(revision=seen).update(**form.changes, revision=F("revision") + 1, updated_at=Now())
-    if not written:
-        raise RevisionConflict
+            put_document(
+                obj.agent_id,
+                obj.name,
+                form.cleaned_data["content"],
+                revision=form.cleaned_data["seen_revision"],
+            )

@@ -14,13 +14,14 @@ from django.contrib import admin
 from django.core.exceptions import FieldDoesNotExist
 from django.db.models import DateTimeField, Model
 from django.forms import ModelForm
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from sessions_app.admin.look import InfinitePaginator, ModelAdmin
 from sessions_app.admin.panels import Panel
 from sessions_app.exceptions import SessionsError
 
 M = TypeVar("M", bound=Model)
+NUL = "\x00"  # no text in PostgreSQL may hold it
 
 
 def instant(value: datetime | None) -> str:
@@ -55,6 +56,15 @@ class PageAdmin(ModelAdmin[M]):
     def has_view_permission(self, request: HttpRequest, obj: M | None = None) -> bool:
         return bool(request.user.is_active and request.user.is_staff)
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> M | None:
+        return None if NUL in object_id else super().get_object(request, object_id, from_field)
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        given = [*request.GET.lists(), *request.POST.lists()]
+        if any(NUL in value for _name, values in given for value in values):
+            return HttpResponseRedirect(f"{request.path}?e=1")  # what Django does with a bad filter
+        return super().changelist_view(request, extra_context)
+
     def get_list_display(self, request: HttpRequest) -> Any:
         return self._timed(super().get_list_display(request))
 
@@ -62,10 +72,12 @@ class PageAdmin(ModelAdmin[M]):
         return self._timed(super().get_readonly_fields(request, obj))
 
     def get_fieldsets(self, request: HttpRequest, obj: M | None = None) -> Any:
-        return [
-            (title, {**options, "fields": self._timed(options["fields"])})
-            for title, options in super().get_fieldsets(request, obj)
-        ]
+        found = super().get_fieldsets(request, obj)
+        if obj is not None and not self.has_change_permission(request, obj):
+            return [
+                (title, {**options, "fields": self._timed(options["fields"])}) for title, options in found
+            ]
+        return found
 
     def render_change_form(
         self,

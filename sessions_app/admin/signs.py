@@ -1,4 +1,4 @@
-"""Mailbox events, stored events and workers: what the machinery says of itself. All read-only."""
+"""Mailbox events, stored events, idempotency keys and workers: what the machinery says of itself. All read-only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.contrib import admin
 from sessions_app.admin.base import BigTable, ReadOnlyAdmin
 from sessions_app.admin.look import AutocompleteSelectFilter
 from sessions_app.admin.panels import Panel, as_json, verbatim
-from sessions_app.models import Event, MailboxEvent, Worker
+from sessions_app.models import Event, IdempotencyKey, MailboxEvent, Worker
 
 
 @admin.register(MailboxEvent)
@@ -57,3 +57,11 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
     list_display = ["__str__", "id", "epoch", "started_at", "heartbeat_at"]
     search_fields = ["host", "=pid"]
     ordering = ["-heartbeat_at"]
+
+
+@admin.register(IdempotencyKey)
+class IdempotencyKeyAdmin(BigTable[IdempotencyKey]):
+    list_display = ["id", "user", "address", "key", "created_at"]
+    list_select_related = ["user"]
+    search_fields = ["=key", "=user__username"]
+    search_help_text = "Key or user name"

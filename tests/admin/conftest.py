@@ -1,0 +1,135 @@
+"""A superuser's client, and rows of every model."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.test import Client
+from django.urls import reverse
+
+from agent_core.types import Role, StepKind
+from automations.edit import NewJob, create_job
+from automations.models import CronJob, RunRecord, RunState
+from sessions_app.models import (
+    Document,
+    Event,
+    EventType,
+    IdempotencyKey,
+    Lane,
+    MailboxEvent,
+    Message,
+    Session,
+    Turn,
+    TurnKind,
+    TurnState,
+    TurnStep,
+    Worker,
+)
+from tests.conftest import Person, new_person
+
+NOW = datetime(2026, 11, 21, 9, 0, 5, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _fast_passwords(settings: Any) -> None:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture
+def person(db: None) -> Person:
+    """Someone with an agent; in a transaction that is rolled back, unless the test is marked otherwise."""
+    return new_person("ada")
+
+
+@pytest.fixture
+def staff(db: None) -> Client:
+    """A superuser who has logged in."""
+    client = Client(raise_request_exception=True)
+    client.force_login(get_user_model().objects.create_superuser("root", password="pw"))
+    return client
+
+
+def url(row: Any, page: str) -> str:
+    """The address of a row's page, or of its model's list."""
+    meta = row._meta
+    args = [] if page in {"changelist", "add"} else [row.pk]
+    return reverse(f"admin:{meta.app_label}_{meta.model_name}_{page}", args=args)
+
+
+def make_job(session: Session, name: str = "look at the repo", **given: Any) -> CronJob:
+    schedule = given.pop("schedule", {"kind": "cron", "expr": "0 9 * * *"})
+    return create_job(NewJob(session_id=session.pk, message=name, schedule=schedule, **given))
+
+
+def make_turn(session: Session, state: TurnState = TurnState.SUCCEEDED, **fields: Any) -> Turn:
+    ended = None if state in {TurnState.QUEUED, TurnState.RUNNING} else NOW
+    return Turn.objects.create(
+        session=session,
+        kind=TurnKind.MESSAGE,
+        lane=Lane.PEOPLE,
+        content="<b>hello</b>",
+        state=state,
+        finished_at=ended,
+        started_at=NOW,
+        **fields,
+    )
+
+
+def fill(person: Person) -> dict[str, Any]:
+    """One row of every model, in a new session."""
+    session = person.session(title="A thread")
+    turn = make_turn(session, error_detail="Traceback …")
+    step = TurnStep.objects.create(turn=turn, n=0, kind=StepKind.PROMPT, data={"text": "<i>x</i>"})
+    message = Message.objects.create(
+        session=session, seq=1, role=Role.USER, content="<script>alert(1)</script>", turn=turn
+    )
+    job = make_job(session)
+    run = RunRecord.objects.create(
+        run_id=f"{job.pk}:1",
+        job=job,
+        session=session,
+        scheduled_for=NOW,
+        state=RunState.FAILED,
+        finished_at=NOW + timedelta(seconds=1),
+        turn=turn,
+        rendered_prompt="the rendered prompt",
+        prompt_variables={"name": "the variable"},
+        error_detail="the operators' detail",
+    )
+    return {
+        "agent": person.agent,
+        "document": Document.objects.create(
+            agent=person.agent, name=f"{uuid.uuid4().hex}.md", content="text"
+        ),
+        "session": session,
+        "turn": turn,
+        "turnstep": step,
+        "message": message,
+        "mailboxevent": MailboxEvent.objects.create(
+            target=session, event_type="job_completed", summary="done"
+        ),
+        "event": Event.objects.create(agent=person.agent, session=session, type=EventType.STATUS),
+        "worker": Worker.objects.create(host="host", pid=1),
+        "cronjob": job,
+        "runrecord": run,
+        "idempotencykey": IdempotencyKey.objects.create(
+            user=person.user, address="POST /api/sessions/", key=uuid.uuid4().hex
+        ),
+        "user": person.user,
+    }
+
+
+@pytest.fixture
+def rows(person: Person) -> dict[str, Any]:
+    """One row of every model."""
+    return fill(person)
+
+
+@pytest.fixture
+def many(person: Person) -> list[dict[str, Any]]:
+    """Twelve rows of every model, of different owners and agents."""
+    return [fill(new_person(f"user{n}")) for n in range(12)]

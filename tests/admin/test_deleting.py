@@ -1,0 +1,191 @@
+"""Deleting in two steps (rule 4.11): never past an automation nobody agreed to lose, never under a running turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
+from django.test import Client
+
+from automations.edit import update_job
+from automations.models import CronJob
+from sessions_app import delete
+from sessions_app.lock import SessionLocks
+from sessions_app.models import PRIMARY_KEY, Agent, Message, Session, SessionState, Turn, TurnState
+from tests.admin.conftest import fill, make_job, make_turn, url
+from tests.conftest import Person, new_person
+
+pytestmark = pytest.mark.django_db(
+    transaction=True
+)  # a delete commits by itself, with a connection of its own
+YES = {"confirmed": "yes"}
+
+
+def agreed(*jobs: CronJob) -> dict[str, Any]:
+    return YES | {"delete_automations": "yes", "shown": [job.pk for job in jobs]}
+
+
+def test_the_first_step_lists_what_is_in_the_way(staff: Client, person: Person) -> None:
+    session = person.session()
+    job, paused = make_job(session, "first job"), make_job(session, "paused job")
+    update_job(paused.pk, {"enabled": False})
+    page = staff.get(url(session, "delete")).content.decode()
+    for text in (job.pk, "first job", url(job, "change"), paused.pk, "paused job", "no (paused)"):
+        assert text in page
+    assert "Delete these automations and the session" in page
+    response = staff.post(url(session, "delete"), YES)
+    assert response.status_code == 409
+    assert "Nothing was deleted" in response.content.decode()
+    assert Session.objects.get(pk=session.pk).state == SessionState.OPEN
+    assert CronJob.objects.count() == 2
+
+
+def test_the_second_step_deletes_session_and_automations(staff: Client, person: Person) -> None:
+    rows = fill(person)
+    response = staff.post(url(rows["session"], "delete"), agreed(rows["cronjob"]))
+    assert response.status_code == 302
+    assert not Session.objects.filter(pk=rows["session"].pk).exists()
+    assert not CronJob.objects.exists()
+    assert not Message.objects.exists()
+    staff.get(response["Location"])
+    assert staff.get(url(rows["session"], "delete"), follow=True).status_code == 200
+
+
+def test_a_free_session_goes_with_one_confirmation(staff: Client, person: Person) -> None:
+    session = person.session()
+    make_turn(session)
+    staff.get(url(session, "delete"))
+    assert Session.objects.filter(pk=session.pk).exists()
+    staff.post(url(session, "delete"), YES)
+    assert not Session.objects.filter(pk=session.pk).exists()
+
+
+@pytest.mark.parametrize("already", [0, 1])
+def test_an_automation_bound_between_the_steps_stops_the_second(
+    staff: Client, person: Person, already: int
+) -> None:
+    session = person.session()
+    seen = [make_job(session) for _ in range(already)]
+    staff.get(url(session, "delete"))
+    late = make_job(session, "bound in between")
+    response = staff.post(url(session, "delete"), agreed(*seen) if seen else YES)
+    assert response.status_code == 409
+    assert late.pk in response.content.decode()
+    assert CronJob.objects.count() == already + 1
+    assert Session.objects.filter(pk=session.pk, state=SessionState.OPEN).exists()
+
+
+def test_an_automation_bound_after_the_look_is_named(
+    staff: Client, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verb's own refusal, when the page's look was too early."""
+    session = person.session()
+    made: list[CronJob] = []
+    stop_running = delete._stop_running
+
+    def bind_then_stop(*args: Any) -> None:
+        Session.objects.filter(pk=session.pk).update(state=SessionState.OPEN)
+        made.append(make_job(session, "very late"))
+        stop_running(*args)
+
+    monkeypatch.setattr(delete, "_stop_running", bind_then_stop)
+    response = staff.post(url(session, "delete"), YES, follow=True)
+    assert response.status_code == 200
+    assert "in the way are very late" in response.content.decode()
+    assert CronJob.objects.get().pk == made[0].pk
+
+
+def test_a_busy_session_is_not_deleted(
+    staff: Client, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delete, "LOCK_WAIT", 0.2)
+    session = person.session()
+    turn = make_turn(session, TurnState.RUNNING)
+    locks = SessionLocks(settings.DATABASE_LOCK_URL)
+    locks.reconnect()
+    try:
+        assert locks.try_hold(session.pk)
+        response = staff.post(url(session, "delete"), YES, follow=True)
+    finally:
+        locks.close()
+    assert "did not end in time" in response.content.decode()
+    assert Session.objects.get(pk=session.pk).state == SessionState.OPEN
+    turn.refresh_from_db()
+    assert turn.state == TurnState.RUNNING
+    assert turn.cancel_requested_at is not None
+
+
+def test_a_primary_session_is_not_deleted(staff: Client, person: Person) -> None:
+    primary = Session.objects.get(agent=person.agent, key=PRIMARY_KEY)
+    assert "only with its agent" in staff.get(url(primary, "delete")).content.decode()
+    response = staff.post(url(primary, "delete"), YES, follow=True)
+    assert "was not deleted" in response.content.decode()
+    assert Session.objects.filter(pk=primary.pk).exists()
+
+
+def test_several_at_once_follow_the_same_rule(staff: Client, person: Person) -> None:
+    free, bound = person.session(), person.session()
+    job = make_job(bound)
+    chosen = {"action": "delete_chosen", "index": "0", "_selected_action": [free.pk, bound.pk]}
+    page = staff.post(url(free, "changelist"), chosen)
+    assert page.status_code == 200
+    assert job.pk in page.content.decode()
+    assert staff.post(url(free, "changelist"), chosen | YES).status_code == 409
+    assert Session.objects.filter(pk__in=[free.pk, bound.pk]).count() == 2
+    assert staff.post(url(free, "changelist"), chosen | agreed(job)).status_code == 302
+    assert not Session.objects.filter(pk__in=[free.pk, bound.pk]).exists()
+    assert not CronJob.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["session", "agent", "user", "cronjob"])
+def test_djangos_own_bulk_delete_is_gone(staff: Client, rows: dict[str, Any], name: str) -> None:
+    row = rows[name]
+    staff.post(
+        url(row, "changelist"), {"action": "delete_selected", "_selected_action": [row.pk], "post": "yes"}
+    )
+    assert type(row).objects.filter(pk=row.pk).exists()
+
+
+def test_an_agent_goes_in_the_same_two_steps(staff: Client, rows: dict[str, Any]) -> None:
+    agent, job = rows["agent"], rows["cronjob"]
+    assert job.pk in staff.get(url(agent, "delete")).content.decode()
+    assert staff.post(url(agent, "delete"), YES).status_code == 409
+    assert Agent.objects.filter(pk=agent.pk).exists()
+    assert CronJob.objects.filter(pk=job.pk).exists()
+    staff.post(url(agent, "delete"), agreed(job))
+    assert not Agent.objects.filter(pk=agent.pk).exists()
+    assert not CronJob.objects.filter(pk=job.pk).exists()
+    assert not Session.objects.exists()
+
+
+def test_a_user_with_agents_is_not_deleted(staff: Client, rows: dict[str, Any]) -> None:
+    user, job = rows["user"], rows["cronjob"]
+    page = staff.get(url(user, "delete")).content.decode()
+    assert "Delete the user&#x27;s agents first: demo" in page
+    assert job.pk in page
+    chosen = {"action": "delete_chosen", "index": "0", "_selected_action": [user.pk]}
+    for response in (
+        staff.post(url(user, "delete"), agreed(job), follow=True),
+        staff.post(url(user, "changelist"), chosen | agreed(job), follow=True),
+    ):
+        assert "was not deleted" in response.content.decode()
+    assert User.objects.filter(pk=user.pk).exists()
+    assert Turn.objects.count() == 1
+
+
+def test_a_user_without_agents_is_deleted(staff: Client, rows: dict[str, Any]) -> None:
+    user = get_user_model().objects.create_user("gone")
+    staff.post(url(user, "delete"), YES)
+    assert not User.objects.filter(username="gone").exists()
+    other = new_person("other").user
+    staff.post(url(other, "delete"), YES)
+    assert User.objects.filter(username="other").exists()
+
+
+def test_deleting_a_job_takes_its_runs_along(staff: Client, rows: dict[str, Any]) -> None:
+    staff.post(url(rows["cronjob"], "delete"), YES)
+    assert not CronJob.objects.exists()
+    assert Session.objects.filter(pk=rows["session"].pk).exists()

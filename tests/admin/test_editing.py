@@ -1,0 +1,234 @@
+"""Making and changing through the forms: every change goes through its verb, every refusal comes back as an error."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.test import Client
+from django.urls import reverse
+
+from automations.models import CronJob, JobClock, RunRecord
+from sessions_app.models import PRIMARY_KEY, Agent, Document, Session, TurnState
+from tests.admin.conftest import make_job, make_turn, url
+from tests.conftest import Person
+
+CLOCK = {"clock-TOTAL_FORMS": "0", "clock-INITIAL_FORMS": "0"}
+
+
+def job_data(**given: Any) -> dict[str, Any]:
+    return {
+        "name": "", "message": "look at the repo", "schedule_kind": "cron", "cron": "0 9 * * *", "enabled": "on",
+        "overlap": "skip", "catch_up": "one", **given,
+    }  # fmt: skip
+
+
+def edit(client: Client, job: CronJob, **given: Any) -> Any:
+    data = job_data(
+        name=job.name,
+        message=job.message,
+        cron=job.expr,
+        cron_timezone=job.timezone,
+        seen_revision=job.revision,
+    )
+    return client.post(url(job, "change"), data | CLOCK | given)
+
+
+def errors_of(response: Any) -> dict[str, list[str]]:
+    assert response.status_code == 200, response.status_code
+    return dict(response.context["adminform"].form.errors)
+
+
+def test_an_automation_is_made_with_its_clock(staff: Client, person: Person) -> None:
+    session = person.session()
+    response = staff.post(reverse("admin:automations_cronjob_add"), job_data(session=session.pk))
+    assert response.status_code == 302
+    job = CronJob.objects.get()
+    assert (job.name, job.session_id, job.source) == ("look at the repo", session.pk, "manual")
+    assert JobClock.objects.get(job=job).next_run_at is not None
+
+
+BAD_JOBS: list[tuple[dict[str, Any], str, str]] = [
+    ({"cron": "61 * * * *"}, "cron", "61"),
+    ({"cron": ""}, "cron", ""),
+    ({"cron": "0 0 31 2 *"}, "cron", "names a day"),
+    ({"cron_timezone": "Mars/Base"}, "cron_timezone", "Mars/Base"),
+    ({"schedule_kind": "every", "seconds": "0"}, "seconds", "from 1"),
+    ({"schedule_kind": "every"}, "seconds", "whole number"),
+    ({"schedule_kind": "at", "once_at": "2020-01-01T00:00:00Z"}, "once_at", "has passed"),
+    ({"schedule_kind": "at", "once_at": "soon"}, "once_at", "time such as"),
+    ({"schedule_kind": "moon"}, "schedule_kind", "valid choice"),
+    ({"message": " "}, "message", "required"),
+    ({"timeout_seconds": "99999999"}, "timeout_seconds", "86400"),
+]
+
+
+def test_a_bad_automation_shows_its_reason_and_stores_nothing(staff: Client, person: Person) -> None:
+    session = person.session()
+    job = make_job(session)
+    before = CronJob.objects.values().get()
+    for given, field, reason in BAD_JOBS:
+        made = staff.post(reverse("admin:automations_cronjob_add"), job_data(session=session.pk, **given))
+        assert reason in " ".join(errors_of(made)[field]), given
+        changed = edit(staff, job, **given)
+        assert reason in " ".join(errors_of(changed)[field]), given
+        assert CronJob.objects.values().get() == before
+
+
+def test_an_edit_moves_the_clock_and_the_revision(staff: Client, person: Person) -> None:
+    job = make_job(person.session())
+    before = JobClock.objects.get(job=job).next_run_at
+    assert edit(staff, job, schedule_kind="every", seconds="7").status_code == 302
+    changed = CronJob.objects.get(pk=job.pk)
+    assert (changed.schedule_kind, changed.every_seconds, changed.expr) == ("every", 7, "")
+    assert changed.revision == job.revision + 1
+    assert JobClock.objects.get(job=job).next_run_at != before
+
+
+def test_saving_without_a_change_changes_nothing(staff: Client, person: Person) -> None:
+    job = make_job(person.session())
+    assert edit(staff, job).status_code == 302
+    assert CronJob.objects.get(pk=job.pk).revision == job.revision
+
+
+def test_an_edit_of_an_older_revision_is_refused(staff: Client, person: Person) -> None:
+    job = make_job(person.session())
+    assert edit(staff, job, message="first").status_code == 302
+    assert "changed by somebody else" in str(errors_of(edit(staff, job, message="second")))
+    assert CronJob.objects.get(pk=job.pk).message == "first"
+
+
+def test_neither_session_nor_legacy_fields_nor_the_clock_can_be_written(
+    staff: Client, person: Person
+) -> None:
+    job, other = make_job(person.session()), person.session()
+    clock = {
+        "clock-TOTAL_FORMS": "1", "clock-INITIAL_FORMS": "1", "clock-0-job": job.pk,
+        "clock-0-next_run_at_0": "2020-01-01", "clock-0-next_run_at_1": "00:00:00", "clock-0-inline": "on",
+    }  # fmt: skip
+    before = JobClock.objects.filter(job=job).values().get()
+    edit(
+        staff,
+        job,
+        session=str(other.pk),
+        channel="telegram",
+        to="x",
+        session_key="y",
+        kind="system_event",
+        **clock,
+    )
+    stored = CronJob.objects.get(pk=job.pk)
+    assert (stored.session_id, stored.channel, stored.to, stored.session_key) == (job.session_id, "", "", "")
+    assert stored.kind == "agent_turn"
+    assert JobClock.objects.filter(job=job).values().get() == before
+
+
+def test_system_jobs_are_read_only(staff: Client, rows: dict[str, Any]) -> None:
+    job = rows["cronjob"]
+    CronJob.objects.filter(pk=job.pk).update(kind="system_event")
+    assert staff.get(url(job, "change")).status_code == 200
+    assert edit(staff, job, message="other").status_code == 403
+    assert staff.post(url(job, "delete"), {"confirmed": "yes"}).status_code == 403
+    chosen = {"action": "delete_chosen", "_selected_action": [job.pk], "confirmed": "yes"}
+    staff.post(url(job, "changelist"), chosen)
+    staff.post(url(job, "changelist"), {"action": "pause", "_selected_action": [job.pk]})
+    stored = CronJob.objects.get(pk=job.pk)
+    assert (stored.message, stored.enabled) == (job.message, True)
+
+
+def test_pausing_and_resuming(staff: Client, person: Person) -> None:
+    job = make_job(person.session())
+    staff.post(url(job, "changelist"), {"action": "pause", "_selected_action": [job.pk]})
+    assert not CronJob.objects.get().enabled
+    assert JobClock.objects.get().next_run_at is None
+    staff.post(url(job, "changelist"), {"action": "resume", "_selected_action": [job.pk]})
+    assert CronJob.objects.get().enabled
+    assert JobClock.objects.get().next_run_at is not None
+    assert not RunRecord.objects.exists()
+
+
+def test_a_waiting_turn_is_cancelled_and_a_running_one_asked(staff: Client, person: Person) -> None:
+    session = person.session()
+    waiting, running = make_turn(session, TurnState.QUEUED), make_turn(session, TurnState.RUNNING)
+    ended = make_turn(session)
+    response = staff.post(
+        url(waiting, "changelist"),
+        {"action": "cancel", "_selected_action": [waiting.pk, running.pk, ended.pk]},
+        follow=True,
+    )
+    for turn in (waiting, running, ended):
+        turn.refresh_from_db()
+    assert (waiting.state, running.state, ended.state) == ("cancelled", "running", "succeeded")
+    assert running.cancel_requested_at is not None
+    page = response.content.decode()
+    for text in (f"Turn {waiting.pk} was cancelled", f"Turn {running.pk} was asked to end", "has succeeded"):
+        assert text in page
+
+
+def test_an_agent_is_made_with_its_primary_session(staff: Client, person: Person) -> None:
+    data = {
+        "owner": person.user.pk, "name": "second", "model": "", "timezone": "Europe/Berlin", "engine": "chat",
+        "routine_limit": "20", "heartbeat": json.dumps(person.agent.heartbeat), "policy": "{}",
+    }  # fmt: skip
+    address = reverse("admin:sessions_app_agent_add")
+    assert staff.post(address, data).status_code == 302
+    assert Session.objects.filter(agent__name="second", key=PRIMARY_KEY).exists()
+    assert Agent.objects.get(name="second").model == "offline"
+    assert errors_of(staff.post(address, data))
+    for wrong in (
+        {"timezone": "Mars/Base"},
+        {"policy": '{"max_attempts": "many"}'},
+        {"policy": "[1]"},
+        {"policy": '{"a\\u0000": 1}'},
+        {"heartbeat": '"x"'},
+        {"heartbeat": '{"active_hours": "\\u0000"}'},
+        {"model": "no such"},
+    ):
+        assert list(errors_of(staff.post(address, data | {"name": "third"} | wrong))) == list(wrong)
+    assert Agent.objects.count() == 2
+
+
+def test_an_agents_edit_raises_its_revision_and_can_remove_a_policy_key(
+    staff: Client, person: Person
+) -> None:
+    agent = person.agent
+    Agent.objects.filter(pk=agent.pk).update(policy={"max_attempts": 2, "max_tool_calls": 5})
+    data = {
+        "model": "offline", "timezone": "Europe/Berlin", "engine": "chat", "routine_limit": "20",
+        "heartbeat": json.dumps(agent.heartbeat), "policy": '{"max_attempts": 1}', "seen_revision": agent.revision,
+    }  # fmt: skip
+    assert staff.post(url(agent, "change"), data).status_code == 302
+    stored = Agent.objects.get(pk=agent.pk)
+    assert (stored.timezone, stored.policy) == ("Europe/Berlin", {"max_attempts": 1})
+    assert stored.revision == agent.revision + 1
+    assert "changed by somebody else" in str(
+        errors_of(staff.post(url(agent, "change"), data | {"timezone": "UTC"}))
+    )
+
+
+def test_a_document_is_written_over_the_revision_that_was_read(staff: Client, person: Person) -> None:
+    address = reverse("admin:sessions_app_document_add")
+    data = {"agent": person.agent.pk, "name": "USER.md", "content": "one"}
+    assert staff.post(address, data).status_code == 302
+    assert errors_of(staff.post(address, data))
+    document = Document.objects.get()
+    change = {"content": "two", "seen_revision": document.revision}
+    assert staff.post(url(document, "change"), change).status_code == 302
+    assert "somebody else" in str(
+        errors_of(staff.post(url(document, "change"), change | {"content": "three"}))
+    )
+    stored = Document.objects.get()
+    assert (stored.content, stored.revision) == ("two", document.revision + 1)
+
+
+def test_a_session_is_opened_by_the_verb(staff: Client, person: Person) -> None:
+    address = reverse("admin:sessions_app_session_add")
+    data = {"agent": person.agent.pk, "key": "", "channel": "web", "chat_type": "private", "title": "New"}
+    response = staff.post(address, data)
+    assert response.status_code == 302
+    assert staff.get(response["Location"]).status_code == 200
+    session = Session.objects.get(title="New")
+    assert session.owner == person.user
+    assert session.key.startswith("web:")
+    assert "reserved" in str(errors_of(staff.post(address, data | {"key": "job:1"}))["key"])
+    assert "already" in str(errors_of(staff.post(address, data | {"key": session.key})))

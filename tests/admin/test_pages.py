@@ -1,0 +1,163 @@
+"""Every list and page answers, shows what it should, and asks the database a bounded number of times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth import get_user_model
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from automations.models import CronJob, JobClock
+from sessions_app.models import Session
+from tests.admin.conftest import fill, make_turn, url
+from tests.conftest import Person, new_person
+
+READ_ONLY = ("turn", "turnstep", "message", "mailboxevent", "event", "worker", "runrecord", "idempotencykey")
+EDITABLE = ("agent", "document", "session", "cronjob")
+MOST_QUERIES = 16
+
+
+def test_every_model_of_ours_has_its_page() -> None:
+    from django.apps import apps
+
+    ours = [m for label in ("sessions_app", "automations") for m in apps.get_app_config(label).get_models()]
+    inlined = {JobClock}
+    assert not {model for model in ours if not admin.site.is_registered(model)} - inlined
+
+
+def test_every_list_page_and_search_answers(staff: Client, rows: dict[str, Any]) -> None:
+    for name, row in rows.items():
+        for query in (
+            "",
+            "?q=hello",
+            "?q=%00",
+            "?q=%27%22%3C",
+            f"?q={row.pk}",
+            "?p=99999999",
+            "?state__exact=%00",
+            "?o=1.-2",
+            "?x=1",
+        ):
+            response = staff.get(url(row, "changelist") + query, follow=True)
+            assert response.status_code == 200, (name, query)
+        assert staff.get(url(row, "change")).status_code == 200, name
+    assert staff.get(reverse("admin:index")).status_code == 200
+
+
+def test_an_address_that_cannot_be_one_is_answered(staff: Client, rows: dict[str, Any]) -> None:
+    for row in rows.values():
+        for wrong in ("nonsense", "0", "9" * 40, "%00", "00000000-0000-4000-8000-000000000000"):
+            for page in ("change", "delete", "history"):
+                address = url(row, page).replace(url(row, page).rsplit("/", 3)[1], wrong)
+                assert staff.get(address, follow=True).status_code in {200, 403, 404}, address
+
+
+def test_lists_do_not_ask_once_per_row(staff: Client, many: list[dict[str, Any]]) -> None:
+    for name, row in many[0].items():
+        staff.get(url(row, "changelist"))
+        with CaptureQueriesContext(connection) as asked:
+            assert staff.get(url(row, "changelist")).status_code == 200
+        assert len(asked) <= MOST_QUERIES, (name, [query["sql"] for query in asked])
+
+
+def test_pages_do_not_ask_once_per_row(staff: Client, person: Person, rows: dict[str, Any]) -> None:
+    def asked() -> dict[str, int]:
+        counts = {}
+        for name, row in rows.items():
+            with CaptureQueriesContext(connection) as queries:
+                staff.get(url(row, "change"))
+            counts[name] = len(queries)
+        return counts
+
+    asked()
+    before = asked()
+    for _ in range(5):
+        fill(person)
+        make_turn(rows["session"])
+    assert asked() == before
+    assert max(before.values()) <= MOST_QUERIES
+
+
+def test_rows_of_the_machinery_cannot_be_written(staff: Client, rows: dict[str, Any]) -> None:
+    for name in READ_ONLY:
+        row = rows[name]
+        before = type(row).objects.filter(pk=row.pk).values().get()
+        assert staff.get(url(row, "add")).status_code == 403
+        assert staff.post(url(row, "add"), {}).status_code == 403
+        assert staff.post(url(row, "change"), {"state": "failed", "content": "x"}).status_code == 403
+        assert staff.get(url(row, "delete")).status_code == 403
+        assert staff.post(url(row, "delete"), {"post": "yes", "confirmed": "yes"}).status_code == 403
+        for action in ("delete_selected", "delete_chosen"):
+            data = {"action": action, "_selected_action": [row.pk], "post": "yes", "confirmed": "yes"}
+            staff.post(url(row, "changelist"), data)
+        assert type(row).objects.filter(pk=row.pk).values().get() == before
+
+
+def test_machinery_columns_of_a_session_cannot_be_written(staff: Client, rows: dict[str, Any]) -> None:
+    session = rows["session"]
+    staff.post(
+        url(session, "change"), {"title": "New title", "state": "archived", "revision": "9", "last_seq": "7"}
+    )
+    stored = Session.objects.get(pk=session.pk)
+    assert (stored.title, stored.state, stored.revision, stored.last_seq) == ("New title", "open", 0, 0)
+
+
+def test_ordinary_users_cannot_enter(rows: dict[str, Any], client: Client) -> None:
+    for user in (None, new_person("eve").user):
+        if user is not None:
+            client.force_login(user)
+        for row in rows.values():
+            for page in ("changelist", "change", "delete"):
+                response = client.get(url(row, page))
+                assert response.status_code == 302
+                assert "/login/" in response["Location"]
+
+
+def test_staff_without_permissions_see_everything_and_change_nothing(
+    rows: dict[str, Any], client: Client
+) -> None:
+    client.force_login(get_user_model().objects.create_user("sam", is_staff=True))
+    for name in (*READ_ONLY, *EDITABLE):
+        assert client.get(url(rows[name], "changelist")).status_code == 200
+        assert client.get(url(rows[name], "change")).status_code == 200
+        assert client.post(url(rows[name], "change"), {"_save": "1"}).status_code == 403
+        assert client.post(url(rows[name], "delete"), {"confirmed": "yes"}).status_code == 403
+        for action in ("pause", "cancel", "delete_chosen"):
+            client.post(
+                url(rows[name], "changelist"), {"action": action, "_selected_action": [rows[name].pk]}
+            )
+    assert client.get(url(rows["user"], "changelist")).status_code == 403
+    assert client.get(reverse("admin:authtoken_tokenproxy_changelist")).status_code == 403
+    assert CronJob.objects.get().enabled
+
+
+def test_a_turns_page_shows_its_journal_and_messages_escaped(staff: Client, rows: dict[str, Any]) -> None:
+    page = staff.get(url(rows["turn"], "change")).content.decode()
+    assert "&lt;i&gt;x&lt;/i&gt;" in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "<script>alert(1)" not in page
+    assert "Traceback …" in page
+    assert "2026-11-21 09:00:05" in page
+
+
+def test_a_runs_page_shows_prompt_variables_and_detail(staff: Client, rows: dict[str, Any]) -> None:
+    page = staff.get(url(rows["runrecord"], "change")).content.decode()
+    for text in ("the rendered prompt", "the variable", "the operators&#x27; detail"):
+        assert text in page
+
+
+def test_a_sessions_page_links_to_its_automations_and_turns(staff: Client, rows: dict[str, Any]) -> None:
+    page = staff.get(url(rows["session"], "change")).content.decode()
+    assert url(rows["cronjob"], "change") in page
+    assert url(rows["turn"], "change") in page
+    assert "every day at 09:00 (UTC)" in page
+
+
+def test_a_jobs_page_shows_category_schedule_clock_and_runs(staff: Client, rows: dict[str, Any]) -> None:
+    page = staff.get(url(rows["cronjob"], "change")).content.decode()
+    for text in ("bound", "every day at 09:00 (UTC)", url(rows["runrecord"], "change"), "09:00:00"):
+        assert text in page
