@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 HINT_AGAIN_AFTER = 2
 ASK_EVERYONE_AFTER = 6
 MOST_HINTS = 1_000  # of one sweep
-FORGET_WORKER_AFTER = sa.literal_column("interval '1 hour'")
+FORGET_WORKER_AFTER: Any = sa.literal_column("interval '1 hour'")
 SWEEP_LOCK = 0x526F6E646F  # one sweep at a time in the whole fleet
 
 _turn, _session, _worker = table(Turn), table(Session), table(Worker)

@@ -19,6 +19,7 @@ from sessions_app.models import (
     Event,
     EventType,
     Message,
+    OnBusy,
     Session,
     Turn,
     TurnState,
@@ -188,7 +189,7 @@ def test_a_turn_that_kills_its_worker_again_and_again_fails_visibly(
     for attempt in range(1, 6):
         worker = fleet.worker()
         if attempt < 6:
-            until(lambda: len(model_server.requests) >= attempt or ended(turn))
+            until(lambda attempt=attempt: len(model_server.requests) >= attempt or ended(turn))  # type: ignore[misc]
         if ended(turn):
             break
         worker.kill()
@@ -248,7 +249,7 @@ def test_random_kills_lose_and_double_nothing(
     for session in sessions:
         for number in range(8):
             call = f'use tool count with {{"name": "t{session.pk.hex[:6]}-{number}"}}'
-            turns.append(receive(session.pk, Input(content=call, on_busy="enqueue")))
+            turns.append(receive(session.pk, Input(content=call, on_busy=OnBusy.ENQUEUE)))
     flush(5)
     for _ in range(4):
         worker = fleet.worker(8)

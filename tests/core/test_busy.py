@@ -10,7 +10,7 @@ from django.conf import settings
 from agent_core.testing import ModelServer
 from sessions_app.cancel import cancel_turn
 from sessions_app.exceptions import IdempotencyMismatch, SessionBusy, TurnEnded
-from sessions_app.models import Message, Session, Turn, TurnKind, TurnState
+from sessions_app.models import Message, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.receive import Input, receive
 from tests.conftest import Person
 from tests.core.test_main_job import ended
@@ -31,7 +31,7 @@ def automation(session: Session, name: str, slot: datetime, *, waited: float = 0
         Input(
             kind=TurnKind.AUTOMATION,
             content=name,
-            on_busy="enqueue",
+            on_busy=OnBusy.ENQUEUE,
             due_at=slot,
             origin_run=f"{name}:1",
             metadata={"automation_name": name, "automation_id": name, "timezone": "UTC"},
@@ -47,9 +47,9 @@ def test_a_message_is_injected_before_the_next_model_call_and_ends_with_its_host
     fleet.worker()
     session = person_with_server.session()
     host = receive(session.pk, Input(content=CALL_AND_WAIT))
-    until(lambda: (fleet.folder / "gate.calls").exists())
+    until((fleet.folder / "gate.calls").exists)
     guest = receive(session.pk, Input(content="my favourite colour is green"))
-    waiting = receive(session.pk, Input(content="after you", on_busy="enqueue"))
+    waiting = receive(session.pk, Input(content="after you", on_busy=OnBusy.ENQUEUE))
     (fleet.folder / "gate.go").touch()
     until(lambda: ended(host) and ended(guest) and ended(waiting))
     assert (host.state, guest.state, waiting.state) == ("succeeded", "merged", "succeeded")
@@ -66,7 +66,7 @@ def test_a_message_is_not_lost_when_its_host_fails_after_taking_it_along(
     fleet.worker()
     session = person_with_server.session()
     host = receive(session.pk, Input(content=CALL_AND_WAIT))
-    until(lambda: (fleet.folder / "gate.calls").exists())
+    until((fleet.folder / "gate.calls").exists)
     guest = receive(session.pk, Input(content="[[fail:402]] hello"))
     (fleet.folder / "gate.go").touch()
     until(lambda: ended(host) and ended(guest))
@@ -81,7 +81,7 @@ def test_nothing_is_injected_into_an_automation(
     fleet.worker()
     session = person_with_server.session()
     running = automation(session, CALL_AND_WAIT, datetime.now(UTC))
-    until(lambda: (fleet.folder / "gate.calls").exists())
+    until((fleet.folder / "gate.calls").exists)
     person = receive(session.pk, Input(content="hello"))
     scheduled = automation(session, "later", datetime.now(UTC))
     (fleet.folder / "gate.go").touch()
@@ -99,7 +99,7 @@ def test_reject_refuses_while_anything_runs_or_waits(person: Person) -> None:
     session = person.session()
     receive(session.pk, Input(content="first"))
     with pytest.raises(SessionBusy):
-        receive(session.pk, Input(content="second", on_busy="reject"))
+        receive(session.pk, Input(content="second", on_busy=OnBusy.REJECT))
     assert Turn.objects.filter(session=session).count() == 1
 
 
@@ -110,7 +110,7 @@ def test_an_interrupt_ends_the_running_turn_with_what_was_said_and_goes_next(
     session = person_with_server.session()
     running = receive(session.pk, Input(content="[[pause:p]] tell me a long story"))
     until(lambda: model_server.held.get("p"))
-    urgent = receive(session.pk, Input(content="stop, listen", on_busy="interrupt"))
+    urgent = receive(session.pk, Input(content="stop, listen", on_busy=OnBusy.INTERRUPT))
     until(lambda: ended(running) and ended(urgent))
     assert (running.state, urgent.state) == ("cancelled", "succeeded")
     said = list(Message.objects.filter(turn=running).order_by("seq"))
@@ -144,7 +144,7 @@ def test_people_go_first_then_slots_in_order_but_what_waited_too_long_goes_befor
     late = automation(session, "late", now - timedelta(seconds=1))
     early = automation(session, "early", now - timedelta(seconds=2))
     old = automation(session, "old", now - timedelta(hours=1), waited=settings.AUTOMATION_MAX_WAIT + 1)
-    people = [receive(session.pk, Input(content=f"p{number}", on_busy="enqueue")) for number in range(2)]
+    people = [receive(session.pk, Input(content=f"p{number}", on_busy=OnBusy.ENQUEUE)) for number in range(2)]
     fleet.worker()
     until(lambda: all(ended(turn) for turn in (late, early, old, *people)))
     order = list(

@@ -20,7 +20,7 @@ from sessions_app.claim import claim_next, look
 from sessions_app.commit import commit
 from sessions_app.context import Prepared, prepare
 from sessions_app.journal import Journal
-from sessions_app.models import Document, Message, Session, Turn, TurnState, TurnStep, Worker
+from sessions_app.models import Document, Message, OnBusy, Session, Turn, TurnState, TurnStep, Worker
 from sessions_app.receive import Input, receive
 from sessions_app.tools import TurnTools
 from tests import plugins  # noqa: F401 - registers the tools
@@ -60,7 +60,7 @@ def stolen(turn: Turn) -> None:
 def everything() -> dict[str, Any]:
     """All that a turn may write."""
     return {
-        model.__name__: list(model.objects.order_by("pk").values())  # type: ignore[attr-defined]
+        model.__name__: list(model.objects.order_by("pk").values())
         for model in (Turn, TurnStep, Message, Document, Session)
     }
 
@@ -151,34 +151,35 @@ def test_a_rescuer_waits_for_a_write_under_way_and_then_sees_it(session: Session
 
 
 def test_the_claim_takes_the_next_one_when_the_first_was_cancelled_under_it(session: Session) -> None:
-    first = receive(session.pk, Input(content="first", on_busy="enqueue"))
-    second = receive(session.pk, Input(content="second", on_busy="enqueue"))
+    first = receive(session.pk, Input(content="first", on_busy=OnBusy.ENQUEUE))
+    second = receive(session.pk, Input(content="second", on_busy=OnBusy.ENQUEUE))
     with transaction.atomic():
         assert Turn.objects.cancel_queued(first.pk, "cancelled")
         thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
         until(somebody_waits)
     thread.join(10)
     taken = came[0] or claim_next(session.pk, ME, auto_allowed=True)
+    assert taken is not None
     assert taken.pk == second.pk
     first.refresh_from_db()
     assert first.state == TurnState.CANCELLED
 
 
 def test_the_claim_keeps_the_order_when_a_cancel_rolls_back_under_it(session: Session) -> None:
-    first = receive(session.pk, Input(content="first", on_busy="enqueue"))
-    receive(session.pk, Input(content="second", on_busy="enqueue"))
-    with pytest.raises(RuntimeError), transaction.atomic():
+    first = receive(session.pk, Input(content="first", on_busy=OnBusy.ENQUEUE))
+    receive(session.pk, Input(content="second", on_busy=OnBusy.ENQUEUE))
+    with transaction.atomic():
         Turn.objects.cancel_queued(first.pk, "cancelled")
         thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
         until(somebody_waits)
-        raise RuntimeError
+        transaction.set_rollback(True)
     thread.join(10)
     assert came[0].pk == first.pk
 
 
 def test_two_claims_of_one_session_never_both_succeed(session: Session) -> None:
-    receive(session.pk, Input(content="first", on_busy="enqueue"))
-    receive(session.pk, Input(content="second", on_busy="enqueue"))
+    receive(session.pk, Input(content="first", on_busy=OnBusy.ENQUEUE))
+    receive(session.pk, Input(content="second", on_busy=OnBusy.ENQUEUE))
     attempts = [
         in_thread(lambda me=me: claim_next(session.pk, me, auto_allowed=True))  # type: ignore[misc]
         for me in (ME, OTHER) * 4
@@ -233,8 +234,8 @@ def test_a_connection_lost_within_commit_is_looked_up_and_not_committed_twice(
             self.inner = real()
             self.inner.__enter__()
 
-        def __exit__(self, *exc: Any) -> None:
-            self.inner.__exit__(*exc)
+        def __exit__(self, *_: object) -> None:
+            self.inner.__exit__(None, None, None)
             raise OperationalError("server closed the connection unexpectedly")
 
     with monkeypatch.context() as patch:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from agent_core.testing import ModelServer
 from automations.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
 from sessions_app.delete import delete_session
-from sessions_app.models import Event, EventType, Message, Session, Turn, TurnState
+from sessions_app.models import Event, EventType, Message, OnBusy, Session, Turn, TurnState
 from sessions_app.receive import Input, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -79,7 +80,9 @@ def test_an_automation_is_a_turn_that_knows_the_session_and_that_the_session_kno
 
 def test_seqs_have_no_gap_and_the_revision_counts_the_commits(fleet: Fleet, person: Person) -> None:
     session = person.session()
-    turns = [receive(session.pk, Input(content=f"note {number}", on_busy="enqueue")) for number in range(12)]
+    turns = [
+        receive(session.pk, Input(content=f"note {number}", on_busy=OnBusy.ENQUEUE)) for number in range(12)
+    ]
     fleet.worker()
     until(lambda: all(ended(turn) for turn in turns))
     session.refresh_from_db()
@@ -114,7 +117,7 @@ def test_a_turn_that_is_held_open_delays_no_other_session_and_its_own_automation
     create_job(NewJob(session_id=other.pk, message="elsewhere", schedule={"kind": "at", "at": at}))
     until(lambda: runs(RunState.SUCCEEDED, other), what="the other session's automation runs meanwhile")
     until(lambda: len(runs(RunState.QUEUED, busy)) == 2)
-    asked = receive(busy.pk, Input(content="and me", on_busy="enqueue"))
+    asked = receive(busy.pk, Input(content="and me", on_busy=OnBusy.ENQUEUE))
     held.refresh_from_db()
     assert held.state == TurnState.RUNNING
     model_server.release("long")
@@ -123,7 +126,7 @@ def test_a_turn_that_is_held_open_delays_no_other_session_and_its_own_automation
     names = [turn.metadata.get("automation_name") or turn.content for turn in order]
     assert names == ["[[hold:long]] think about it", "and me", "job 1", "job 2"]
     finished = list(order.values_list("started_at", "finished_at"))
-    assert all(end <= begin for (_, end), (begin, _) in zip(finished, finished[1:], strict=False))
+    assert all(end and begin and end <= begin for (_, end), (begin, _) in pairwise(finished))
 
 
 def test_the_closure_of_an_automation_is_visible_whatever_comes_of_it(
