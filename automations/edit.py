@@ -59,8 +59,8 @@ def create_job(given: NewJob) -> CronJob:
     now = datetime.now(UTC)
     values = _checked(
         {
-            "name": given.name or default_name(given.message),
             "message": given.message,
+            "name": given.name or default_name(given.message),
             "enabled": given.enabled,
             "overlap": given.overlap,
             "catch_up": given.catch_up,

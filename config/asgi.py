@@ -4,5 +4,7 @@ import os
 
 from django.core.asgi import get_asgi_application
 
+from config.limit import LimitBody
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-application = get_asgi_application()
+application = LimitBody(get_asgi_application())

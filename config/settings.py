@@ -61,6 +61,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "config.errors.api_problems",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -109,13 +110,15 @@ WHITENOISE_USE_FINDERS = not ENV.static_root  # nothing was collected: serve fro
 
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "rest_framework.authentication.TokenAuthentication",
+        "sessions_app.api.auth.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_PARSER_CLASSES": ["sessions_app.api.parser.StrictJSONParser"],
+    "DEFAULT_METADATA_CLASS": None,  # OPTIONS is not part of the contract
+    "EXCEPTION_HANDLER": "config.errors.problem_of",
+    "URL_FORMAT_OVERRIDE": None,
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
@@ -128,6 +131,17 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "config.schema.add_problems",
+    ],
+    "ENUM_NAME_OVERRIDES": {
+        "AutomationState": "automations.selectors.STATES",
+        "MailState": "sessions_app.api.shapes.MAIL_STATES",
+        "RunState": "automations.models.RunState",
+        "SessionState": "sessions_app.api.shapes.SESSION_STATES",
+        "TurnState": "sessions_app.models.TurnState",
+    },
 }
 
 UNFOLD = {"SITE_TITLE": "Rondo", "SITE_HEADER": "Rondo", "SITE_SUBHEADER": "All times are in UTC"}

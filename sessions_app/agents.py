@@ -140,7 +140,9 @@ def _within(name: str, least: int, most: int) -> Callable[[Any], str]:
 def _model(value: Any) -> str:
     if isinstance(value, str) and len(value) <= 200 and "\x00" not in value and _MODEL.fullmatch(value):
         return ""
-    return "model must be `offline` or `provider:name`, such as `openai-chat:gpt-5`, of at most 200 characters"
+    return (
+        "model must be `offline` or `provider:name`, such as `openai-chat:gpt-5`, of at most 200 characters"
+    )
 
 
 @lru_cache(maxsize=1)
@@ -151,7 +153,11 @@ def _zones() -> frozenset[str]:
 _CHECKS: dict[str, Callable[[Any], str]] = {
     "model": _model,
     "timezone": lambda value: "" if value in _zones() else f"there is no time zone {str(value)[:64]!r}",
-    "engine": lambda value: "" if value in Engine.values else f"engine must be one of {', '.join(Engine.values)}",
-    "unified_session": lambda value: "" if isinstance(value, bool) else "unified_session must be true or false",
+    "engine": lambda value: (
+        "" if value in Engine.values else f"engine must be one of {', '.join(Engine.values)}"
+    ),
+    "unified_session": lambda value: (
+        "" if isinstance(value, bool) else "unified_session must be true or false"
+    ),
     "routine_limit": _within("routine_limit", 0, MOST_ROUTINES),
 }

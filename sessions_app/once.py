@@ -51,9 +51,9 @@ def once(request: Request, create: Callable[[], Answer]) -> Answer:
     with transaction.atomic():
         if _insert(request):
             answer = create()
-            IdempotencyKey.objects.filter(user=request.user_id, address=request.address, key=request.key).update(
-                status=answer.status, body=answer.body, location=answer.location
-            )
+            IdempotencyKey.objects.filter(
+                user=request.user_id, address=request.address, key=request.key
+            ).update(status=answer.status, body=answer.body, location=answer.location)
             _forget()
             return answer
     earlier = IdempotencyKey.objects.get(user=request.user_id, address=request.address, key=request.key)

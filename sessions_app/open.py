@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import uuid
 from typing import Any
@@ -11,10 +12,12 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from sessions_app.exceptions import AgentExists, BadInput, SessionExists
+from sessions_app.exceptions import AgentExists, BadInput, NotFound, RevisionConflict, SessionExists
 from sessions_app.models import PRIMARY_KEY, Agent, ChatType, Session, SessionType
 
 RESERVED_PREFIXES = ("unified:", "heartbeat:", "job:", "cron:")
+LONGEST_KEY = 200  # characters
+_CHANNEL = re.compile(r"[a-z0-9_-]{1,32}")
 
 
 def create_agent(owner: AbstractBaseUser, name: str, **fields: Any) -> Agent:
@@ -43,15 +46,15 @@ def open_session(
     agent: Agent,
     *,
     key: str = "",
-    channel: str = "web",
+    channel: str = "",
     chat_type: str = ChatType.PRIVATE,
     title: str = "",
     chat_id: str = "",
 ) -> Session:
-    """Open a sub session; its key is `<channel>:<id>`. SessionExists, BadInput."""
+    """Open a sub session; its key is `<channel>:<id>`, made up when none is given. SessionExists, BadInput."""
+    channel = channel or key.partition(":")[0] or "web"
     key = key or f"{channel}:{secrets.token_hex(8)}"
-    if key.startswith(RESERVED_PREFIXES):
-        raise BadInput(f"the key {key!r} is reserved", code="reserved_key")
+    _check_key(key, channel)
     session = Session(
         id=uuid.uuid4(),
         agent=agent,
@@ -70,10 +73,40 @@ def open_session(
     except ValidationError as error:
         raise BadInput("; ".join(error.messages)) from error
     except IntegrityError as error:
+        if not Agent.objects.filter(pk=agent.pk).exists():
+            raise NotFound("there is no such agent") from error
         raise SessionExists(f"the agent has a session {key!r} already") from error
     return session
+
+
+def _check_key(key: str, channel: str) -> None:
+    if key.startswith(RESERVED_PREFIXES):
+        raise BadInput(f"the key {key!r} is reserved", code="reserved_key")
+    if not _CHANNEL.fullmatch(channel):
+        raise BadInput(
+            "a channel has 1 to 32 small letters, digits, dashes and underscores", code="bad_channel"
+        )
+    if (
+        not key.startswith(f"{channel}:")
+        or not key.isprintable()
+        or not len(channel) + 1 < len(key) <= LONGEST_KEY
+    ):
+        text = f"a key is `{channel}:<id>`, printable, of at most {LONGEST_KEY} characters"
+        raise BadInput(text, code="bad_key")
 
 
 def primary_session(agent: Agent) -> Session:
     """The agent's primary session."""
     return Session.objects.get(agent=agent, key=PRIMARY_KEY)
+
+
+def rename_session(session_id: uuid.UUID, title: str, *, revision: int | None = None) -> None:
+    """Give a session another title; its revision counts commits and stays. NotFound, RevisionConflict."""
+    with transaction.atomic():
+        session = Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
+        if session is None:
+            raise NotFound("there is no such session")
+        if revision is not None and revision != session.revision:
+            raise RevisionConflict
+        session.title = title
+        session.save(update_fields=["title"])

@@ -113,6 +113,8 @@ def _route(session: Session) -> dict[str, Any]:
 
 def _earlier(session_id: uuid.UUID, given: Input) -> Turn | None:
     turn = Turn.objects.filter(session_id=session_id, idempotency_key=given.idempotency_key).first()
-    if turn is not None and (turn.content != given.content or turn.kind != given.kind):
+    if turn is None:
+        return None
+    if (turn.content, turn.kind, turn.on_busy) != (given.content, given.kind, given.on_busy):
         raise IdempotencyMismatch
     return turn

@@ -35,7 +35,7 @@ def agents(user: AbstractBaseUser) -> QuerySet[Agent]:
 
 def agent(user: AbstractBaseUser, name: str) -> Agent:
     """One agent of the user. NotFound."""
-    found = agents(user).filter(name=name).first()
+    found = None if "\x00" in name else agents(user).filter(name=name).first()
     if found is None:
         raise NotFound("there is no such agent")
     return found

@@ -138,9 +138,7 @@ class Hub:
                 subscription.ring()
         return again
 
-    def _hand_out_events(
-        self, topics: Topics, waiting: Waiting
-    ) -> tuple[list[Subscription], set[uuid.UUID]]:
+    def _hand_out_events(self, topics: Topics, waiting: Waiting) -> tuple[list[Subscription], set[uuid.UUID]]:
         """One read for all. Readers who are up to date share a place, each newcomer has its own.
 
         Answers the newcomers that have all of their past now, and the sessions to look at again.
@@ -219,14 +217,11 @@ def _groups(readers: set[Subscription]) -> list[list[Subscription]]:
     return [live, *newcomers] if live else newcomers
 
 
-_hub: tuple[int, Hub] | None = None
+_hubs: dict[int, Hub] = {}  # by process: a forked child gets its own
 _guard = threading.Lock()
 
 
 def hub() -> Hub:
-    """The process's hub; a forked child gets its own."""
-    global _hub
+    """The process's hub."""
     with _guard:
-        if _hub is None or _hub[0] != os.getpid():
-            _hub = (os.getpid(), Hub())
-        return _hub[1]
+        return _hubs.setdefault(os.getpid(), Hub())

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from sessions_app.events import Cursor
-from sessions_app.models import Event
+from sessions_app.models import Event, EventType
 from sessions_app.stream_reads import PAGE, Running
 
 QUEUE = 2 * PAGE  # items that a subscriber may be behind
@@ -25,6 +27,10 @@ class Item:
     type: str
     event: Event | None = None
     content: dict[str, Any] = field(default_factory=dict)
+
+    def ends(self, turn_id: int) -> bool:
+        """Whether it is the end of this turn."""
+        return self.event is not None and self.type == EventType.TURN_END and self.event.turn_id == turn_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +86,28 @@ class Subscription:
         """There will be nothing more; what waits may still be taken."""
         self.closed = True
         self.ring()
+
+
+class Bell:
+    """Wakes a coroutine from other threads. Made in the coroutine's own loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        """From any thread; nobody is there any more when the loop has closed."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._rung.set)
+
+    async def wait(self, seconds: float) -> bool:
+        """Until it rings; False after `seconds`."""
+        try:
+            await asyncio.wait_for(self._rung.wait(), seconds)
+        except TimeoutError:
+            return False
+        self._rung.clear()
+        return True
 
 
 class Answers:

@@ -57,7 +57,18 @@ class Running:
 
 
 _session, _event = table(Session), table(Event)
-_NAMES = ("id", "xid", "agent_id", "turn_id", "scope", "source_type", "run_id", "type", "content", "created_at")
+_NAMES = (
+    "id",
+    "xid",
+    "agent_id",
+    "turn_id",
+    "scope",
+    "source_type",
+    "run_id",
+    "type",
+    "content",
+    "created_at",
+)
 _SAFE: Any = sa.literal_column("e.xid < pg_snapshot_xmin(pg_current_snapshot())")
 
 
@@ -133,4 +144,7 @@ def now() -> Cursor:
 def running(session_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Running]:
     """The running turn of each session that has one."""
     rows = Turn.objects.filter(session_id__in=session_ids, state=TurnState.RUNNING)
-    return {row.session_id: Running(turn=row.pk, attempt=row.attempt) for row in rows.only("session_id", "attempt")}
+    return {
+        row.session_id: Running(turn=row.pk, attempt=row.attempt)
+        for row in rows.only("session_id", "attempt")
+    }

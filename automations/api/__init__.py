@@ -1,0 +1,1 @@
+"""The HTTP door of automations: read input, call one verb, answer."""

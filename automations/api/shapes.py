@@ -1,0 +1,110 @@
+"""The shapes of what comes in and goes out. Fields only: what a value may be is the verbs' business."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
+from automations.selectors import STATES
+from sessions_app.api.fields import Flag, Input, Moment, OneOf, Text, WholeNumber
+from sessions_app.api.shapes import Output, TextOrNull
+
+_KINDS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "cron": ({"expr": {"type": "string", "example": "0 9 * * *"}, "timezone": {"type": "string"}}, ["expr"]),
+    "every": ({"seconds": {"type": "integer", "minimum": 1}}, ["seconds"]),
+    "at": ({"at": {"type": "string", "format": "date-time"}}, ["at"]),
+}
+SCHEDULE = {
+    "oneOf": [
+        {
+            "type": "object",
+            "properties": {"kind": {"type": "string", "enum": [kind]}, **properties},
+            "required": ["kind", *required],
+            "additionalProperties": False,
+        }
+        for kind, (properties, required) in _KINDS.items()
+    ]
+}
+
+
+@extend_schema_field(SCHEDULE)
+class Schedule(serializers.JSONField):
+    """Exactly one schedule; automations.schedule reads it, whatever it is."""
+
+
+class AutomationChanges(Input):
+    name = Text(required=False, allow_blank=True)
+    message = Text(required=False, allow_blank=True)
+    schedule = Schedule(required=False)
+    enabled = Flag(required=False)
+    overlap = OneOf(choices=Overlap.choices, required=False)
+    catch_up = OneOf(choices=CatchUp.choices, required=False)
+    timeout_seconds = WholeNumber(required=False, allow_null=True)
+
+
+class NewAutomation(AutomationChanges):
+    message = Text(allow_blank=True)
+    schedule = Schedule()
+
+
+class AutomationOut(Output):
+    id = serializers.CharField()
+    name = serializers.CharField()
+    message = serializers.CharField()
+    schedule = Schedule()
+    enabled = serializers.BooleanField()
+    execution_mode = serializers.ChoiceField(choices=ExecutionMode.choices)
+    overlap = serializers.ChoiceField(choices=Overlap.choices)
+    catch_up = serializers.ChoiceField(choices=CatchUp.choices)
+    timeout_seconds = serializers.IntegerField(allow_null=True)
+    source = serializers.ChoiceField(choices=Source.choices)  # type: ignore[assignment]  # a field of this name
+    next_run_at = serializers.DateTimeField(allow_null=True)
+    state = serializers.ChoiceField(choices=STATES)
+    last_status = serializers.ChoiceField(choices=RunState.choices, allow_null=True)
+    pending = serializers.BooleanField()
+    session_key = serializers.CharField()
+    revision = serializers.IntegerField()
+
+
+class PromptRefOut(Output):
+    id = serializers.CharField()
+    version = serializers.IntegerField()
+    sha256 = serializers.CharField()
+
+
+class RunOut(Output):
+    run_id = serializers.CharField()
+    scheduled_for = serializers.DateTimeField()
+    state = serializers.ChoiceField(choices=RunState.choices)
+    reason = TextOrNull(allow_null=True)
+    slots_from = serializers.DateTimeField(allow_null=True)
+    slots_to = serializers.DateTimeField(allow_null=True)
+    count = serializers.IntegerField(source="slots_count", allow_null=True)
+    attempt = serializers.IntegerField()
+    turn = serializers.IntegerField(source="turn_id", allow_null=True)
+    lag_ms = serializers.IntegerField(allow_null=True)
+    duration_ms = serializers.IntegerField(allow_null=True)
+    prompt_ref = PromptRefOut(allow_null=True)
+    error = TextOrNull(allow_null=True)
+
+
+class RunDetailOut(RunOut):
+    rendered_prompt = TextOrNull(allow_null=True)
+    prompt_variables = serializers.DictField(allow_null=True)
+
+
+class PreviewIn(Input):
+    schedule = Schedule()
+    after = Moment(required=False)
+    count = WholeNumber(required=False, min_value=1, max_value=50)
+
+
+class PreviewOut(Output):
+    next = serializers.ListField(
+        child=serializers.CharField(), help_text="ISO instants with the zone's offset."
+    )
+    words = serializers.CharField()
+    warnings = serializers.ListField(child=serializers.CharField())

@@ -1,0 +1,13 @@
+"""Addresses under /api/."""
+
+from django.urls import path
+
+from automations.api import views
+
+urlpatterns = [
+    path("sessions/<uuid:session_id>/automations/", views.AutomationList.as_view()),
+    path("automations/<slug:job_id>/", views.AutomationDetail.as_view()),
+    path("automations/<slug:job_id>/runs/", views.RunList.as_view()),
+    path("runs/<str:run_id>/", views.RunDetail.as_view()),
+    path("schedules/preview/", views.SchedulePreview.as_view()),
+]

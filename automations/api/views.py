@@ -1,0 +1,101 @@
+"""Automations of a session, their runs, and what a schedule would do."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from automations import selectors
+from automations.api.shapes import (
+    AutomationChanges,
+    AutomationOut,
+    NewAutomation,
+    PreviewIn,
+    PreviewOut,
+    RunDetailOut,
+    RunOut,
+)
+from automations.edit import NewJob, create_job, delete_job, read_schedule, update_job
+from automations.models import CronJob
+from automations.schedule_words import preview
+from sessions_app.api.base import KEY, ApiView, shown
+from sessions_app.api.conditions import revision_expected
+from sessions_app.once import Answer
+from sessions_app.selectors import session
+
+
+class AutomationList(ApiView):
+    ordering = ("created_at", "id")
+
+    @extend_schema(responses=AutomationOut(many=True))
+    def get(self, _request: Request, session_id: uuid.UUID) -> Response:
+        """The session's automations, the oldest first."""
+        rows = selectors.automations_of(self.user, session_id)
+        return self.page(rows, AutomationOut, of=selectors.automation_of)
+
+    @extend_schema(parameters=[KEY], request=NewAutomation, responses={201: AutomationOut})
+    def post(self, _request: Request, session_id: uuid.UUID) -> Response:
+        """Bind an automation to the session."""
+        session(self.user, session_id)
+        given = NewJob(session_id=session_id, **self.read(NewAutomation))
+        return self.create(lambda: self._made(create_job(given)))
+
+    def _made(self, job: CronJob) -> Answer:
+        body = AutomationOut(selectors.automation(self.user, job.pk)).data
+        return Answer(body=body, location=f"/api/automations/{job.pk}/")
+
+
+class AutomationDetail(ApiView):
+    @extend_schema(responses=AutomationOut)
+    def get(self, _request: Request, job_id: str) -> Response:
+        """One automation."""
+        automation = selectors.automation(self.user, job_id)
+        return shown(AutomationOut(automation).data, automation.revision)
+
+    @extend_schema(request=AutomationChanges, responses=AutomationOut)
+    def patch(self, _request: Request, job_id: str) -> Response:
+        """Change named fields; `schedule` is replaced whole."""
+        automation = selectors.automation(self.user, job_id)
+        revision = revision_expected(self.request, automation.revision)
+        update_job(job_id, self.read(AutomationChanges), revision=revision)
+        return self.get(self.request, job_id)
+
+    @extend_schema(responses={204: None})
+    def delete(self, _request: Request, job_id: str) -> Response:
+        """Delete an automation with its runs; a turn of it that runs goes on."""
+        automation = selectors.automation(self.user, job_id)
+        delete_job(job_id, revision=revision_expected(self.request, automation.revision))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class RunList(ApiView):
+    ordering = ("-scheduled_for", "-run_id")
+
+    @extend_schema(responses=RunOut(many=True))
+    def get(self, _request: Request, job_id: str) -> Response:
+        """The automation's runs, the latest slot first."""
+        return self.page(selectors.runs_of(self.user, job_id), RunOut)
+
+
+class RunDetail(ApiView):
+    @extend_schema(responses=RunDetailOut)
+    def get(self, _request: Request, run_id: str) -> Response:
+        """One run, with the prompt that its model was shown."""
+        return shown(RunDetailOut(selectors.run(self.user, run_id)).data)
+
+
+class SchedulePreview(ApiView):
+    @extend_schema(request=PreviewIn, responses=PreviewOut)
+    def post(self, _request: Request) -> Response:
+        """The next slots of a schedule, and the schedule in words."""
+        given = self.read(PreviewIn)
+        now = datetime.now(UTC)
+        schedule = read_schedule(given["schedule"], "UTC", now)
+        found = preview(schedule, given.get("after", now), given.get("count", 5))
+        body = {"next": [slot.isoformat() for slot in found.next], "words": found.words}
+        return Response(PreviewOut(body | {"warnings": found.warnings}).data)

@@ -1,0 +1,136 @@
+"""Reads for the doors. Every one starts from the user who asks: what is another's does not exist (invariant 10)."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db.models import Exists, Min, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Now
+
+from automations.exceptions import JobNotFound
+from automations.jobs import schedule_of
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.schedule import ScheduleError, schedule_json
+from sessions_app.exceptions import NotFound
+from sessions_app.selectors import session
+
+STATES = ("scheduled", "running", "done", "failed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Automation:
+    """A bound job as people see it. `state` is one of STATES; `pending`: a run of it waits."""
+
+    id: str
+    name: str
+    message: str
+    schedule: dict[str, Any]
+    enabled: bool
+    execution_mode: str
+    overlap: str
+    catch_up: str
+    timeout_seconds: int | None
+    source: str
+    next_run_at: datetime | None
+    state: str
+    last_status: str | None
+    pending: bool
+    session_key: str
+    revision: int
+
+
+def automations(user: AbstractBaseUser) -> QuerySet[CronJob]:
+    """The user's bound jobs with what `automation_of` reads, each asked for in the same statement."""
+    runs = RunRecord.objects.filter(job=OuterRef("pk"))
+    last = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for").values("state")[:1]
+    return (
+        CronJob.objects.filter(session__owner_id=user.pk)
+        .select_related("clock", "session", "agent")
+        .annotate(
+            last_status=Subquery(last),
+            runs_now=Exists(runs.filter(state=RunState.RUNNING)),
+            pending=Exists(runs.filter(state=RunState.QUEUED)),
+        )
+    )
+
+
+def automations_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[CronJob]:
+    """A session's bound jobs. NotFound."""
+    session(user, session_id)
+    return automations(user).filter(session_id=session_id)
+
+
+def automation(user: AbstractBaseUser, job_id: str) -> Automation:
+    """One of them. JobNotFound."""
+    job = automations(user).filter(pk=job_id).first()
+    if job is None:
+        raise JobNotFound
+    return automation_of(job)
+
+
+def automation_of(job: Any) -> Automation:
+    """A row of `automations` as people see it."""
+    return Automation(
+        id=job.pk,
+        name=job.name,
+        message=job.message,
+        schedule=_schedule(job),
+        enabled=job.enabled,
+        execution_mode=job.execution_mode,
+        overlap=job.overlap,
+        catch_up=job.catch_up,
+        timeout_seconds=job.timeout_seconds,
+        source=job.source,
+        next_run_at=job.clock.next_run_at,
+        state=_state(job),
+        last_status=job.last_status,
+        pending=job.pending,
+        session_key=job.session.key,
+        revision=job.revision,
+    )
+
+
+def _state(job: Any) -> str:
+    if job.runs_now:
+        return "running"
+    if job.fault:
+        return "failed"
+    if job.enabled and not job.pending and job.clock.next_run_at is None:
+        return "done"
+    return "scheduled"
+
+
+def _schedule(job: CronJob) -> dict[str, Any]:
+    try:
+        return schedule_json(schedule_of(job), zone=job.agent.timezone)
+    except ScheduleError:  # the job was set aside for it; its kind can be shown all the same
+        return {"kind": job.schedule_kind}
+
+
+def runs_of(user: AbstractBaseUser, job_id: str) -> QuerySet[RunRecord]:
+    """A job's runs. JobNotFound."""
+    automation(user, job_id)
+    return _runs(user).filter(job_id=job_id)
+
+
+def run(user: AbstractBaseUser, run_id: str) -> RunRecord:
+    """One run. NotFound."""
+    found = None if "\x00" in run_id else _runs(user).filter(pk=run_id).first()
+    if found is None:
+        raise NotFound("there is no such run")
+    return found
+
+
+def _runs(user: AbstractBaseUser) -> QuerySet[RunRecord]:
+    return RunRecord.objects.filter(job__session__owner_id=user.pk)
+
+
+def seconds_overdue() -> float:
+    """How long the latest due job has been waiting for beat; 0 when nothing is due. For operators."""
+    due = JobClock.objects.filter(next_run_at__lte=Now(), inline=False)
+    late = due.aggregate(late=Now() - Min("next_run_at"))["late"]
+    return float(late.total_seconds()) if late is not None else 0.0

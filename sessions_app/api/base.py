@@ -1,0 +1,95 @@
+"""What every view shares: read input strictly, answer with a tag, page, create once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers, status
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from sessions_app import once
+from sessions_app.api import conditions
+from sessions_app.api.pages import CursorPage
+from sessions_app.delete import Deletion
+from sessions_app.exceptions import BadInput
+
+KEY = OpenApiParameter(
+    "Idempotency-Key", str, OpenApiParameter.HEADER, description="The same key and body give the same answer."
+)
+Shape = type[serializers.BaseSerializer[Any]]
+
+
+class ApiView(APIView):
+    """A view of the requesting user's own things. `ordering` is that of its list, unique as a whole."""
+
+    pagination_class = CursorPage
+    ordering: tuple[str, ...] = ()
+
+    @property
+    def user(self) -> User:
+        """Who asks."""
+        return cast("User", self.request.user)
+
+    def read(self, shape: Shape, *, partial: bool = False) -> dict[str, Any]:
+        """The input, checked by its shape. ValidationError."""
+        given = shape(data=self.request.data, partial=partial)
+        given.is_valid(raise_exception=True)
+        return cast("dict[str, Any]", given.validated_data)
+
+    def page(self, rows: QuerySet[Any], shape: Shape, of: Callable[[Any], Any] | None = None) -> Response:
+        """One page; `of` turns a row into what the shape shows."""
+        paginator = self.pagination_class()
+        found = paginator.paginate_queryset(rows, self.request, view=self) or []
+        shown = [of(row) for row in found] if of else found
+        return paginator.get_paginated_response(shape(shown, many=True).data)
+
+    def create(self, make: Callable[[], once.Answer]) -> Response:
+        """Make something; the same Idempotency-Key and body give the same answer."""
+        key = conditions.idempotency_key(self.request)
+        if key is None:
+            return created(make())
+        address = f"{self.request.method} {self.request.path}"
+        asked = once.Request(user_id=self.user.pk, address=address, key=key, data=self.request.data)
+        return created(once.once(asked, make))
+
+    def flag(self, name: str) -> bool:
+        """A query parameter that is `true` or `false`. BadInput."""
+        given = self.request.query_params.get(name, "false")
+        if given not in {"true", "false"}:
+            raise BadInput(f"{name} must be true or false", code="bad_parameter")
+        return given == "true"
+
+    def parameter(self, name: str) -> str | None:
+        """A query parameter's text. BadInput for what no column can hold."""
+        given = self.request.query_params.get(name)
+        if given is not None and "\x00" in given:
+            raise BadInput(f"{name} holds a NUL character", code="bad_parameter")
+        return given
+
+
+def created(answer: once.Answer) -> Response:
+    """201 with the address of what was made."""
+    headers = {"Location": answer.location}
+    if "revision" in answer.body:
+        headers["ETag"] = conditions.etag(answer.body["revision"])
+    return Response(answer.body, status=answer.status, headers=headers)
+
+
+def shown(data: Mapping[str, Any], revision: int | None = None) -> Response:
+    """200 with a tag: the revision, else a hash."""
+    tag = conditions.etag_of(data) if revision is None else conditions.etag(revision)
+    return Response(data, headers={"ETag": tag})
+
+
+def deleted(deletion: Deletion) -> Response:
+    """What came of the two steps: 409 with what is in the way, or 200 with what went along."""
+    if deletion.deleted:
+        return Response({"deleted": True, "deleted_automations": list(deletion.deleted_ids)})
+    automations = [{"id": each.id, "name": each.name, "enabled": each.enabled} for each in deletion.blockers]
+    body = {"deleted": False, "blocked_by_automations": True, "automations": automations}
+    return Response(body, status=status.HTTP_409_CONFLICT)

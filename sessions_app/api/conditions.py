@@ -1,0 +1,87 @@
+"""Request headers with rules of their own: If-Match, Idempotency-Key, Prefer, Last-Event-ID."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from django.http import HttpRequest
+from rest_framework.request import Request
+
+from sessions_app.events import Cursor
+from sessions_app.exceptions import BadInput, RevisionConflict
+
+LONGEST_KEY = 200  # characters of an Idempotency-Key
+LONGEST_WAIT = 60  # seconds
+_TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
+_TAGS = re.compile(rf"{_TAG}(?:[ \t]*,[ \t]*{_TAG})*")
+_WAIT = re.compile(r'(?:^|[,\s])wait\s*=\s*"?(\d{1,9})"?\s*(?:[;,]|$)', re.IGNORECASE)
+
+
+def etag(revision: int) -> str:
+    """The tag of a resource that counts its revisions."""
+    return f'"{revision}"'
+
+
+def etag_of(data: Any) -> str:
+    """The tag of one that does not: a hash of what is shown."""
+    shown = json.dumps(data, sort_keys=True, default=str).encode()
+    return f'"{hashlib.sha256(shown).hexdigest()[:32]}"'
+
+
+def expected(request: Request, current: str) -> bool:
+    """Whether the client asked for a condition, which then holds: `current` is the resource's tag.
+
+    BadInput `bad_if_match`; RevisionConflict. A weak tag never matches (RFC 9110).
+    """
+    header = request.headers.get("If-Match")
+    if header is None or header.strip() == "*":
+        return False
+    if not _TAGS.fullmatch(header.strip()):
+        raise BadInput('If-Match must be `*` or tags in quotes, such as "3"', code="bad_if_match")
+    if current not in re.findall(_TAG, header):
+        raise RevisionConflict
+    return True
+
+
+def revision_expected(request: Request, current: int) -> int | None:
+    """The revision that a change must find, for the verb to check again under its lock; None for any."""
+    return current if expected(request, etag(current)) else None
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The key of a request that may come twice, or None. BadInput `bad_idempotency_key`."""
+    key = request.headers.get("Idempotency-Key")
+    if key is None:
+        return None
+    if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable():
+        text = f"Idempotency-Key must be 1 to {LONGEST_KEY} printable ASCII characters"
+        raise BadInput(text, code="bad_idempotency_key")
+    return key
+
+
+def turn_key(key: str | None) -> str | None:
+    """The key as a turn keeps it: apart from the keys that scheduled inputs get from their runs."""
+    if key is None:
+        return None
+    kept = f"api:{key}"
+    return kept if len(kept) <= LONGEST_KEY else f"api-sha256:{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def seconds_to_wait(request: Request | HttpRequest) -> int:
+    """N of `Prefer: wait=N`, at most 60; 0 without one. A preference that cannot be read is none (RFC 7240)."""
+    found = _WAIT.search(request.headers.get("Prefer", ""))
+    return min(int(found[1]), LONGEST_WAIT) if found else 0
+
+
+def last_event(request: Request) -> Cursor | None:
+    """Where a stream goes on: the header, as browsers send it, or ?last_event_id. BadInput `bad_cursor`."""
+    text = request.headers.get("Last-Event-ID") or request.query_params.get("last_event_id") or ""
+    if not text:
+        return None
+    try:
+        return Cursor.parse(text)
+    except ValueError:
+        raise BadInput("the event id is not one of ours", code="bad_cursor") from None

@@ -1,0 +1,87 @@
+"""Fields without coercion: "5" is not 5, true is not 1, and what nobody knows is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from rest_framework import serializers
+
+
+class Input(serializers.Serializer[Any]):
+    """An object with known keys only."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Refuse unknown keys before anything is read."""
+        unknown = (
+            sorted(str(key)[:60] for key in set(data) - set(self.fields)) if isinstance(data, Mapping) else []
+        )
+        if unknown:
+            raise serializers.ValidationError({name: ["This field is not known."] for name in unknown})
+        return super().to_internal_value(data)
+
+
+class Text(serializers.CharField):
+    """A string as it was sent. NUL and lone surrogates are refused by CharField itself."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"trim_whitespace": False} | options)
+
+    def to_internal_value(self, data: Any) -> str:
+        """A string."""
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return str(super().to_internal_value(data))
+
+
+class WholeNumber(serializers.IntegerField):
+    """A JSON number without a fraction."""
+
+    def to_internal_value(self, data: Any) -> int:
+        """An int."""
+        if isinstance(data, bool) or not isinstance(data, int):
+            self.fail("invalid")
+        return data
+
+
+class Flag(serializers.BooleanField):
+    """true or false."""
+
+    def to_internal_value(self, data: Any) -> bool:
+        """A bool."""
+        if not isinstance(data, bool):
+            self.fail("invalid", input=data)
+        return data
+
+
+class OneOf(serializers.ChoiceField):
+    """One of a few words."""
+
+    def to_internal_value(self, data: Any) -> str:
+        """The word."""
+        if not isinstance(data, str):
+            self.fail("invalid_choice", input=data)
+        return str(super().to_internal_value(data))
+
+
+class Moment(serializers.DateTimeField):
+    """An ISO instant with an offset; a wall time without one names no instant."""
+
+    def to_internal_value(self, value: Any) -> datetime:
+        """An aware datetime."""
+        try:
+            instant = (
+                datetime.fromisoformat(value) if isinstance(value, str) and "T" in value.upper() else None
+            )
+        except ValueError:
+            instant = None
+        if instant is None or instant.utcoffset() is None:
+            raise serializers.ValidationError(
+                "Must be an ISO time with an offset, such as 2027-01-01T09:00:00Z."
+            )
+        return instant
+
+
+class AnyObject(serializers.DictField):
+    """An object whose keys a verb checks."""

@@ -1,0 +1,171 @@
+"""The shapes of what comes in and goes out. Fields only: what a value may be is the verbs' business."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from sessions_app.api.fields import AnyObject, Flag, Input, OneOf, Text, WholeNumber
+from sessions_app.models import ChatType, Engine, OnBusy, SessionType, TurnKind, TurnState
+from sessions_app.models import Priority as MailPriority
+from sessions_app.receive import LONGEST_MESSAGE
+
+SESSION_STATES = ["active", "idle", "archived", "deleting"]
+MAIL_STATES = ["pending", "acknowledged", "dropped"]
+
+
+class Output(serializers.Serializer[Any]):
+    """Something that is only shown."""
+
+
+class HeartbeatIn(Input):
+    enabled = Flag(required=False)
+    interval_seconds = WholeNumber(required=False)
+    active_hours = serializers.ListField(child=WholeNumber(), required=False)
+    ack_max_chars = WholeNumber(required=False)
+
+
+class AgentChanges(Input):
+    model = Text(required=False, allow_blank=True)
+    timezone = Text(required=False, allow_blank=True)
+    engine = OneOf(choices=Engine.choices, required=False)
+    unified_session = Flag(required=False)
+    heartbeat = HeartbeatIn(required=False)
+    routine_limit = WholeNumber(required=False)
+    policy = AnyObject(required=False)
+
+
+class NewAgent(AgentChanges):
+    name = Text(max_length=64)
+
+
+class HeartbeatOut(Output):
+    enabled = serializers.BooleanField()
+    interval_seconds = serializers.IntegerField()
+    active_hours = serializers.ListField(child=serializers.IntegerField(), min_length=2, max_length=2)
+    ack_max_chars = serializers.IntegerField()
+
+
+class AgentOut(Output):
+    name = serializers.CharField()
+    model = serializers.CharField()
+    timezone = serializers.CharField()
+    engine = serializers.ChoiceField(choices=Engine.choices)
+    unified_session = serializers.BooleanField()
+    heartbeat = HeartbeatOut()
+    routine_limit = serializers.IntegerField()
+    policy = serializers.DictField()
+    primary_session = serializers.UUIDField()
+    revision = serializers.IntegerField()
+
+
+class DocumentIn(Input):
+    content = Text(allow_blank=True)
+
+
+class DocumentOut(Output):
+    name = serializers.CharField()
+    content = serializers.CharField()
+    revision = serializers.IntegerField()
+
+
+class DocumentsOut(Output):
+    next = serializers.CharField(allow_null=True, help_text="Always null: there is one page.")
+    previous = serializers.CharField(allow_null=True)
+    results = DocumentOut(many=True)
+
+
+class NewSession(Input):
+    agent = Text(help_text="The name of an agent of yours.")
+    key = Text(required=False, help_text="`<channel>:<id>`; made up when it is not given.")
+    channel = Text(required=False)
+    chat_type = OneOf(choices=ChatType.choices, required=False)
+    title = Text(required=False, allow_blank=True, max_length=200)
+
+
+class SessionChanges(Input):
+    title = Text(required=False, allow_blank=True, max_length=200)
+
+
+class SessionOut(Output):
+    id = serializers.UUIDField()
+    key = serializers.CharField()
+    type = serializers.ChoiceField(choices=SessionType.choices)
+    agent = serializers.CharField(source="agent_name")
+    state = serializers.ChoiceField(choices=SESSION_STATES, source="shown_state")
+    revision = serializers.IntegerField()
+    channel = serializers.CharField()
+    chat_type = serializers.ChoiceField(choices=ChatType.choices)
+    title = serializers.CharField()
+    created_at = serializers.DateTimeField()
+
+
+class BlockerOut(Output):
+    id = serializers.CharField()
+    name = serializers.CharField()
+    enabled = serializers.BooleanField()
+
+
+class BlockedOut(Output):
+    deleted = serializers.BooleanField(help_text="false")
+    blocked_by_automations = serializers.BooleanField(help_text="true")
+    automations = BlockerOut(many=True)
+
+
+class DeletedOut(Output):
+    deleted = serializers.BooleanField(help_text="true")
+    deleted_automations = serializers.ListField(child=serializers.CharField())
+
+
+class NewMessage(Input):
+    content = Text(allow_blank=True, help_text=f"1 to {LONGEST_MESSAGE} characters.")
+    on_busy = OneOf(choices=OnBusy.choices, required=False, help_text="inject when it is not given")
+
+
+class MessageOut(Output):
+    seq = serializers.IntegerField()
+    role = serializers.CharField()
+    content = serializers.CharField()
+    metadata = serializers.DictField()
+    turn = serializers.IntegerField(source="turn_id", allow_null=True)
+    created_at = serializers.DateTimeField()
+
+
+@extend_schema_field({"type": "string", "nullable": True})
+class TextOrNull(serializers.CharField):
+    """An empty text is shown as null."""
+
+    def to_representation(self, value: Any) -> Any:
+        """The text or None."""
+        return str(value) if value else None
+
+
+class TurnOut(Output):
+    id = serializers.IntegerField()
+    session = serializers.UUIDField(source="session_id")
+    kind = serializers.ChoiceField(choices=TurnKind.choices)
+    state = serializers.ChoiceField(choices=TurnState.choices)
+    content = serializers.CharField()
+    reply = serializers.CharField(allow_null=True)
+    error = TextOrNull(allow_null=True, help_text="A short sentence.")
+    error_code = TextOrNull(allow_null=True)
+    usage = serializers.DictField()
+    attempt = serializers.IntegerField()
+    lock_wait_ms = serializers.IntegerField(allow_null=True)
+    queued_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+
+class MailOut(Output):
+    event_id = serializers.UUIDField()
+    event_type = serializers.CharField()
+    summary = serializers.CharField()
+    detail = serializers.CharField()
+    priority = serializers.ChoiceField(choices=MailPriority.choices)
+    state = serializers.ChoiceField(choices=MAIL_STATES)
+    reason = TextOrNull(allow_null=True)
+    turn = serializers.IntegerField(source="acknowledged_by_id", allow_null=True)
+    created_at = serializers.DateTimeField()
