@@ -7,7 +7,7 @@ Day of month and day of week are joined by OR when both are given, by AND when o
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from datetime import datetime, time, timedelta
 from functools import lru_cache
@@ -19,6 +19,7 @@ from automations.schedule_errors import ScheduleError
 
 MAX_EXPR = 200
 _MINUTE = timedelta(minutes=1)
+_DAY = timedelta(days=1)
 _FIELDS = ("minute", "hour", "day of month", "month", "day of week")
 _SIZES = (60, 24, 31, 12, 7)
 _DAY_NAMES = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
@@ -134,44 +135,71 @@ def _numbers(values: Sequence[int | str], size: int) -> tuple[int, ...]:
 class CronFields:
     """The minutes that an expression names, on naive wall time. It holds no position: share it freely.
 
+    Each day that is named has the same minutes, so croniter is asked for days only, once for all jobs and calls.
     Raises ScheduleError bad_cron or never_fires.
     """
 
     def __init__(self, expr: str) -> None:
-        self._expr = read_expr(expr)
-        minute, hour, *days = self._expr.split()
+        normal = read_expr(expr)
+        minute, hour, *days = normal.split()
+        minutes, hours = _expand(normal)
         self._days = " ".join(("0", "0", *days))
+        self._times = tuple(60 * hour + minute for hour in hours for minute in minutes)  # of a day, ascending
         # As Vixie cron: a job is at a fixed time unless its minute or its hour begins with a star.
         self.is_fixed = not minute.startswith("*") and not hour.startswith("*")
 
     def after(self, wall: datetime) -> datetime | None:
         """The first named minute later than `wall`, or None within 50 years."""
-        return _step(self._expr, wall.replace(second=0, microsecond=0), back=False)
+        midnight = datetime.combine(wall.date(), time())
+        day = _day_from(self._days, midnight)
+        if day == midnight:
+            index = bisect_right(self._times, (wall - midnight) // _MINUTE)
+            if index < len(self._times):
+                return day + self._times[index] * _MINUTE
+            day = _day_from(self._days, midnight + _DAY)
+        return None if day is None else day + self._times[0] * _MINUTE
 
     def until(self, wall: datetime) -> datetime | None:
         """The last named minute that is not later than `wall`, or None within 50 years."""
-        return _step(self._expr, wall.replace(second=0, microsecond=0) + _MINUTE, back=True)
+        midnight = datetime.combine(wall.date(), time())
+        day = _day_until(self._days, midnight)
+        if day == midnight:
+            index = bisect_right(self._times, (wall - midnight) // _MINUTE)
+            if index > 0:
+                return day + self._times[index - 1] * _MINUTE
+            day = _day_until(self._days, midnight - _DAY)
+        return None if day is None else day + self._times[-1] * _MINUTE
 
     def count(self, low: datetime, high: datetime, limit: int) -> int:
         """How many named minutes lie in low <= minute < high; stops counting above `limit`.
 
         Counts by days, so that a minutely expression over years costs a few steps.
         """
-        minutes, hours = _expand(self._expr)
-        times = [hour * 60 + minute for hour in hours for minute in minutes]
         total = 0
-        day = _step(self._days, datetime.combine(low.date(), time()) - _MINUTE, back=False)
+        day = _day_from(self._days, datetime.combine(low.date(), time()))
         while day is not None and day < high and total <= limit:
-            first = bisect_left(times, _minutes_up(low - day)) if low > day else 0
-            last = bisect_left(times, _minutes_up(high - day))
+            first = bisect_left(self._times, _minutes_up(low - day)) if low > day else 0
+            last = bisect_left(self._times, _minutes_up(high - day))
             total += max(0, last - first)
-            day = _step(self._days, day, back=False)
+            day = _day_from(self._days, day + _DAY)
         return total
 
 
 def _minutes_up(span: timedelta) -> int:
     """The span in whole minutes, rounded up."""
     return -(-span // _MINUTE)
+
+
+@lru_cache(maxsize=16_384)
+def _day_from(days: str, midnight: datetime) -> datetime | None:
+    """The first named day from `midnight` on."""
+    return _step(days, midnight - _MINUTE, back=False)
+
+
+@lru_cache(maxsize=16_384)
+def _day_until(days: str, midnight: datetime) -> datetime | None:
+    """The last named day up to `midnight`, itself included."""
+    return _step(days, midnight + _MINUTE, back=True)
 
 
 def _step(expr: str, wall: datetime, *, back: bool) -> datetime | None:

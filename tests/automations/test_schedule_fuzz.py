@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hypothesis import given, settings
+from croniter import croniter
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from automations.cron_fields import CronFields
 from automations.schedule import Schedule, ScheduleError, next_slot, parse_schedule, schedule_json
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 123_456, tzinfo=UTC)
@@ -55,22 +57,32 @@ def test_whatever_is_sent_is_read_or_refused_with_a_code(data: dict[str, Any]) -
         assert error.message
 
 
-FIELD = st.lists(
-    st.from_regex(
-        r"(\*|[0-9]{1,2}|[0-9]-[0-9]{1,2}|L|[0-9]{1,2}W|[1-7]#[1-5]|MON|DEC)(/[0-9]{1,2})?", fullmatch=True
-    ),
-    min_size=1,
-    max_size=3,
-).map(",".join)
+def field(member: str) -> st.SearchStrategy[str]:
+    """One to three members of a form, as a list."""
+    return st.lists(st.from_regex(member, fullmatch=True), min_size=1, max_size=3).map(",".join)
+
+
+EXPRESSIONS = st.tuples(
+    field(r"(\*|[0-5]?[0-9]|[0-2][0-9]-[3-5][0-9])(/[1-9])?"),
+    field(r"(\*|1?[0-9]|[0-9]-1[0-9])(/[1-9])?"),
+    st.just("*")
+    | field(r"(\*|[12]?[1-9]|[1-9]-[12][0-9])(/[1-9])?")
+    | st.from_regex(r"L|[12]?[1-9]W", fullmatch=True),
+    st.just("*") | field(r"\*|[1-9]|1[0-2]|JAN|DEC|[1-6]-[7-9]|NOV-FEB"),
+    st.just("*")
+    | field(r"\*|[0-7]|MON|[1-3]-[4-6]|FRI-SUN")
+    | st.from_regex(r"[0-7]#[1-5]|L[0-7]", fullmatch=True),
+).map(" ".join)
 
 
 @settings(max_examples=600, deadline=None, database=None)
-@given(expr=st.lists(FIELD, min_size=5, max_size=5).map(" ".join))
+@given(expr=EXPRESSIONS)
 def test_an_expression_that_is_accepted_goes_on_firing(expr: str) -> None:
     schedule, error = outcome({"kind": "cron", "expr": expr})
     if schedule is None:
         assert error is not None
         assert error.code in {"bad_cron", "never_fires"}
+        event(f"refused: {error.code}")
         return
     slot: datetime | None = NOW
     for _ in range(3):
@@ -79,3 +91,17 @@ def test_an_expression_that_is_accepted_goes_on_firing(expr: str) -> None:
         assert later is not None
         assert later > slot
         slot = later
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(
+    expr=EXPRESSIONS,
+    wall=st.datetimes(datetime(1980, 1, 1), datetime(2090, 1, 1)),  # noqa: DTZ001 - wall time
+)
+def test_the_named_minutes_are_croniters(expr: str, wall: datetime) -> None:
+    schedule, _ = outcome({"kind": "cron", "expr": expr})
+    if schedule is None:
+        return
+    walk = croniter(expr, wall, ret_type=datetime, implement_cron_bug=True)
+    assert CronFields(expr).after(wall) == walk.get_next()
+    assert CronFields(expr).until(wall - timedelta(microseconds=1)) == walk.get_prev(start_time=wall)

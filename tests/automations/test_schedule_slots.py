@@ -116,6 +116,8 @@ def test_a_gap_of_years_costs_a_bounded_number_of_steps(
         return step(expr, wall, back=back)
 
     monkeypatch.setattr(cron_fields, "_step", counted)
+    cron_fields._day_from.cache_clear()
+    cron_fields._day_until.cache_clear()
     long_ago = NOW - timedelta(days=3 * 365)
     last = last_slot_until(schedule, long_ago, NOW)
     assert last is not None
