@@ -71,6 +71,14 @@ def pytest_load_initial_conftests() -> None:
     os.environ.setdefault("HTTPS", "0")
     os.environ.setdefault("RONDO_MODEL", "offline")
     _start_missing()
+    _use_own_queues()
+
+
+def _use_own_queues() -> None:
+    """Processes of pytest-xdist share the broker, each with a database number of its own."""
+    url, process = os.environ["CELERY_BROKER_URL"], os.environ.get("PYTEST_XDIST_WORKER", "")
+    if process and url.startswith("redis"):
+        os.environ["CELERY_BROKER_URL"] = with_database(url, str(int(process.removeprefix("gw")) + 1))
 
 
 @atexit.register  # also when pytest gives up before it has begun
