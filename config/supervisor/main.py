@@ -49,7 +49,9 @@ def _run(chosen: Options, folder: Path, keys: Keys) -> None:
         connection |= _connection(chosen, keys, found, made)
         with step("web, workers, beat"):
             fleet.start(children, folder, chosen, environ)
-            _wait_until_ready(children, chosen.url)
+            # Without workers or beats of ours, who runs the turns is somebody else's business.
+            complete = chosen.workers and chosen.beats
+            _wait_until_ready(children, f"{chosen.url}/{'readyz' if complete else 'healthz'}")
         _announce(connection)
         while not signals.stop_asked(LOOK_SECONDS):
             children.look()
@@ -96,11 +98,9 @@ def _wait_until_ready(children: Children, url: str) -> None:
 def _readiness(url: str) -> str:
     """`ready`, or what is missing in one line."""
     try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=5):  # noqa: S310  (our own address)
+        with urllib.request.urlopen(url, timeout=5):  # noqa: S310  (our own address)
             return "ready"
     except urllib.error.HTTPError as error:
-        if error.code == 404:
-            return "ready"
         return " ".join(error.read(500).decode(errors="replace").split()) or str(error)
     except OSError as error:
         return str(error)
