@@ -25,17 +25,17 @@ def until(condition: Callable[[], object], seconds: float = 10) -> None:
 
 
 class Signalled:
-    """Sends a signal as soon as the server holds a request; tells how long the turn took after it."""
+    """Sends a signal when the condition is true; tells how long the turn took after it."""
 
-    def __init__(self, server: ModelServer, verb: str) -> None:
+    def __init__(self, condition: Callable[[], object], verb: str) -> None:
         self.control = TurnControl()
         self.at = 0.0
-        self._server, self._verb = server, verb
+        self._condition, self._verb = condition, verb
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
-        until(lambda: self._server.held)
+        until(self._condition)
         self.at = time.monotonic()
         getattr(self.control, self._verb)()
 
@@ -47,7 +47,7 @@ class Signalled:
 
 @pytest.mark.parametrize(("verb", "ending"), [("cancel", Ending.CANCELLED), ("stop", Ending.HANDED_BACK)])
 def test_a_turn_that_waits_on_the_model_ends_at_once(server: ModelServer, verb: str, ending: Ending) -> None:
-    signalled = Signalled(server, verb)
+    signalled = Signalled(lambda: server.held, verb)
     run = drive(request("[[hold:x]]", model="openai-chat:m"), control=signalled.control)
     assert signalled.took() < AT_ONCE_SECONDS
     assert run.result.ending is ending
@@ -57,15 +57,17 @@ def test_a_turn_that_waits_on_the_model_ends_at_once(server: ModelServer, verb: 
 
 
 def test_a_turn_that_was_lost_raises_at_once(server: ModelServer) -> None:
-    signalled = Signalled(server, "lose")
+    signalled = Signalled(lambda: server.held, "lose")
     with pytest.raises(Stale):
         drive(request("[[hold:x]]", model="openai-chat:m"), control=signalled.control)
     assert signalled.took() < AT_ONCE_SECONDS
 
 
 def test_a_cancel_keeps_what_was_said_so_far(server: ModelServer) -> None:
-    signalled = Signalled(server, "cancel")
-    run = drive(request("[[pause:x]] tell me a long story", model="openai-chat:m"), control=signalled.control)
+    heard: list[TurnEvent] = []
+    signalled = Signalled(lambda: heard, "cancel")
+    given = request("[[pause:x]] tell me a long story", model="openai-chat:m")
+    run = drive(given, control=signalled.control, on_event=heard.append)
     assert signalled.took() < AT_ONCE_SECONDS
     (entry,) = run.result.entries
     assert entry.partial
@@ -74,8 +76,10 @@ def test_a_cancel_keeps_what_was_said_so_far(server: ModelServer) -> None:
 
 
 def test_a_stop_that_comes_with_text_half_said_returns_nothing(server: ModelServer) -> None:
-    signalled = Signalled(server, "stop")
-    run = drive(request("[[pause:x]] tell me a long story", model="openai-chat:m"), control=signalled.control)
+    heard: list[TurnEvent] = []
+    signalled = Signalled(lambda: heard, "stop")
+    given = request("[[pause:x]] tell me a long story", model="openai-chat:m")
+    run = drive(given, control=signalled.control, on_event=heard.append)
     assert run.result.ending is Ending.HANDED_BACK
     assert run.result.entries == ()
 
