@@ -50,6 +50,9 @@ class Scheduler(CeleryScheduler):
         except Error as error:
             log.warning("beat_waits_for_database", error=type(error).__name__)
             wait = LONGEST_RETRY
+        except Exception:  # a bug must not end the only beat of a small fleet
+            log.exception("beat_failed")
+            wait = LONGEST_RETRY
         finally:
             connection.close()
         if wait > 0:

@@ -131,6 +131,7 @@ def _decision(row: Due) -> Decision:
         overlap=row.job.overlap,
         previous_open=row.open > 0,
         waiting=row.waiting,
+        catch_up_queues=True,  # else the first slot that is caught up would skip all that follow
     )
 
 

@@ -156,6 +156,12 @@ class Env:
         "15",
         "A worker silent for longer is lost: its turns are rescued.",
     )
+    rondo_tool_grace_seconds: int = _variable(
+        "RONDO_TOOL_GRACE_SECONDS",
+        _count,
+        "30",
+        "Seconds past its deadline after which a tool counts as hung.",
+    )
     log_level: str = _variable("LOG_LEVEL", _level, "INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`.")
     log_format: str = _variable("LOG_FORMAT", _log_format, "text", "`text`, or `json`: an object per line.")
 

@@ -30,6 +30,7 @@ AUTOMATION_MAX_WAIT = ENV.automation_max_wait
 RONDO_SWEEP_SECONDS = ENV.rondo_sweep_seconds
 RONDO_HEARTBEAT_SECONDS = ENV.rondo_heartbeat_seconds
 RONDO_WORKER_LOST_SECONDS = ENV.rondo_worker_lost_seconds
+RONDO_TOOL_GRACE_SECONDS = ENV.rondo_tool_grace_seconds
 
 SECRET_KEY = ENV.secret_key
 DEBUG = ENV.debug

@@ -22,12 +22,11 @@ from sessions_app import recover
 from sessions_app.listen import Listener
 from sessions_app.lock import Handle, SessionLocks
 from sessions_app.models import Worker
-from sessions_app.publish import CONTROL
+from sessions_app.publish import CONTROL, publisher
 from sessions_app.wake import flush
 
 log = structlog.get_logger(__name__)
 
-TOOL_GRACE = 30.0  # seconds past its deadline after which a tool counts as hung
 TICK = 0.5  # seconds between two looks of the heartbeat thread
 AUTO_SHARE = 0.8  # of the slots, at most, for automations
 
@@ -75,6 +74,7 @@ class WorkerProcess:
         self._ended.set()
         self._listener.stop()
         flush(timeout=2.0)
+        publisher().flush(timeout=1.0)
         Worker.objects.filter(pk=self.id).delete()
         connection.close()
         self.locks.close()
@@ -102,7 +102,7 @@ class WorkerProcess:
             except psycopg.Error:
                 next_beat = 0.0
                 self._reconnect()
-            recover.fail_hung_tools(self.locks, TOOL_GRACE)
+            recover.fail_hung_tools(self.locks, settings.RONDO_TOOL_GRACE_SECONDS)
             self._ended.wait(TICK)
 
     def _beat(self) -> None:
