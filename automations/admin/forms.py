@@ -9,6 +9,7 @@ from django import forms
 from automations.models import CronJob, ScheduleKind
 from automations.schedule import AtSchedule, schedule_json
 from sessions_app.admin.base import VerbForm
+from sessions_app.admin.look import NumberInput, Select, TextInput
 
 SCHEDULE_FIELDS = ("schedule_kind", "cron", "cron_timezone", "seconds", "once_at")
 
@@ -29,15 +30,26 @@ class JobForm(VerbForm[CronJob]):
         "bad_message": "message",
         "bad_timeout_seconds": "timeout_seconds",
     }
-    name = forms.CharField(required=False, max_length=200, help_text="Empty: the message's first words.")
-    schedule_kind = forms.ChoiceField(choices=ScheduleKind.choices, initial=ScheduleKind.CRON)
-    cron = forms.CharField(
-        required=False, help_text="For cron: five fields, such as <code>0 9 * * 1-5</code>."
+    name = forms.CharField(
+        required=False, max_length=200, widget=TextInput, help_text="Empty: the message's first words."
     )
-    cron_timezone = forms.CharField(required=False, help_text="For cron; empty: the agent's.")
-    seconds = forms.IntegerField(required=False, help_text="For every: the seconds between two runs.")
+    schedule_kind = forms.ChoiceField(
+        choices=ScheduleKind.choices, initial=ScheduleKind.CRON, widget=Select, label="Schedule"
+    )
+    cron = forms.CharField(
+        required=False,
+        widget=TextInput,
+        help_text="For cron: five fields, such as <code>0 9 * * 1-5</code>.",
+    )
+    cron_timezone = forms.CharField(
+        required=False, widget=TextInput, label="Zone of cron", help_text="For cron; empty: the agent's."
+    )
+    seconds = forms.IntegerField(
+        required=False, widget=NumberInput, help_text="For every: the seconds between two runs."
+    )
     once_at = forms.CharField(
         required=False,
+        widget=TextInput,
         label="At",
         help_text="For at: <code>2027-01-01T09:00:00+01:00</code>; without an offset in the agent's zone.",
     )

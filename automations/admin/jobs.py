@@ -32,20 +32,21 @@ class ClockInline(TabularInline[JobClock, CronJob]):
 
     model = JobClock
     can_delete = False
-    verbose_name_plural = "clock"
+    verbose_name = verbose_name_plural = "clock"
+    max_num = 0
     fields = ["next", "last", "inline"]
     readonly_fields = ["next", "last", "inline"]
 
-    @admin.display(description="next run at (UTC)", empty_value="-")
+    @admin.display(description="next run at (UTC)")
     def next(self, clock: JobClock) -> str:
         return instant(clock.next_run_at)
 
-    @admin.display(description="last slot (UTC)", empty_value="-")
+    @admin.display(description="last slot (UTC)")
     def last(self, clock: JobClock) -> str:
         return instant(clock.last_slot)
 
     def has_view_permission(self, request: HttpRequest, obj: CronJob | None = None) -> bool:
-        return obj is not None
+        return bool(request.user.is_active and request.user.is_staff)
 
     def has_add_permission(self, request: HttpRequest, obj: CronJob | None = None) -> bool:
         return False
@@ -88,6 +89,9 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
         latest = RunRecord.objects.filter(job=OuterRef("pk")).order_by("-scheduled_for").values("state")[:1]
         return super().get_queryset(request).annotate(_last_status=Subquery(latest))
 
+    def get_inlines(self, request: HttpRequest, obj: CronJob | None = None) -> Any:
+        return self.inlines if obj else []
+
     def get_fieldsets(self, request: HttpRequest, obj: CronJob | None = None) -> Any:
         if obj is None:
             return [(None, {"fields": ["session", *self.given]})]
@@ -113,9 +117,9 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     def category(self, obj: CronJob) -> str:
         return category(obj)
 
-    @admin.display(description="session", empty_value="-")
+    @admin.display(description="session")
     def session_link(self, obj: CronJob) -> str:
-        return link(obj.session) if obj.session else obj.session_key
+        return link(obj.session) if obj.session else obj.session_key or "-"
 
     @admin.display(description="schedule")
     def words(self, obj: CronJob) -> str:
@@ -124,13 +128,13 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
         except ScheduleError as error:
             return f"unreadable: {error}"
 
-    @admin.display(description="next run (UTC)", ordering="clock__next_run_at", empty_value="-")
+    @admin.display(description="next run (UTC)", ordering="clock__next_run_at")
     def next_run(self, obj: CronJob) -> str:
         return instant(obj.clock.next_run_at)
 
-    @admin.display(description="last run", empty_value="-")
+    @admin.display(description="last run")
     def last_status(self, obj: CronJob) -> str:
-        return getattr(obj, "_last_status", None) or ""
+        return getattr(obj, "_last_status", None) or "-"
 
     def create(self, request: HttpRequest, form: Any) -> CronJob:
         given = form.cleaned_data

@@ -41,9 +41,9 @@ class RunRecordAdmin(BigTable[RunRecord]):
     def agent(self, obj: RunRecord) -> str:
         return str(obj.job.agent)
 
-    @admin.display(description="answer or error", empty_value="-")
+    @admin.display(description="answer or error")
     def answer(self, obj: RunRecord) -> str:
-        return (obj.error or obj.response_summary)[:80]
+        return (obj.error or obj.response_summary)[:80] or "-"
 
     def panels(self, obj: RunRecord) -> Iterable[Panel]:
         yield verbatim("Rendered prompt", obj.rendered_prompt)

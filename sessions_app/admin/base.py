@@ -15,6 +15,7 @@ from django.core.exceptions import FieldDoesNotExist
 from django.db.models import DateTimeField, Model
 from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.html import format_html
 
 from sessions_app.admin.look import InfinitePaginator, ModelAdmin
 from sessions_app.admin.panels import Panel
@@ -25,15 +26,18 @@ NUL = "\x00"  # no text in PostgreSQL may hold it
 
 
 def instant(value: datetime | None) -> str:
-    """`2026-11-21 09:00:05`, in UTC; empty for none."""
-    return "" if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    """`2026-11-21 09:00:05`, in UTC, on one line; a dash for none."""
+    if value is None:
+        return "-"
+    text = value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return format_html('<span style="white-space: nowrap">{}</span>', text)
 
 
 @cache
 def _column(name: str) -> Callable[[Any], str]:
     """A column that shows the instant `name`; the same object every time, as Django compares them."""
 
-    @admin.display(description=name.replace("_", " "), ordering=name, empty_value="-")
+    @admin.display(description=name.replace("_", " "), ordering=name)
     def shown(row: Any) -> str:
         return instant(getattr(row, name))
 

@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+WRAPPED = "white-space: pre-wrap; overflow-wrap: anywhere"
 LONGEST_CELL = 2_000  # characters of a text shown in a table
 
 
@@ -44,7 +45,7 @@ def as_json(value: Any) -> str:
 def cell(text: str) -> SafeString:
     """A long text in a table: lines kept, the end cut."""
     shown = text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]} …"
-    return format_html('<pre class="whitespace-pre-wrap break-words font-mono text-xs">{}</pre>', shown)
+    return format_html('<pre class="text-xs" style="{}">{}</pre>', WRAPPED, shown)
 
 
 def page_of(row: Model) -> str:

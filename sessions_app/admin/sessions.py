@@ -15,7 +15,7 @@ from django.http import HttpRequest
 from sessions_app.admin import above
 from sessions_app.admin.base import VerbAdmin, VerbForm, instant
 from sessions_app.admin.deletion import TwoStepDelete
-from sessions_app.admin.look import AutocompleteSelectFilter
+from sessions_app.admin.look import AutocompleteSelectFilter, TextInput
 from sessions_app.admin.panels import Panel, cell, link, list_of, table
 from sessions_app.delete import Blocker, Deletion, blockers_of, delete_session
 from sessions_app.models import Message, Session, SessionType, Turn, TurnState
@@ -29,9 +29,12 @@ class SessionForm(VerbForm[Session]):
 
     field_of = {"session_exists": "key", "reserved_key": "key"}
     key = forms.CharField(
-        required=False, max_length=200, help_text="<code>&lt;channel&gt;:&lt;id&gt;</code>; empty: made up."
+        required=False,
+        max_length=200,
+        widget=TextInput,
+        help_text="<code>&lt;channel&gt;:&lt;id&gt;</code>; empty: made up.",
     )
-    channel = forms.CharField(initial="web", max_length=32)
+    channel = forms.CharField(initial="web", max_length=32, widget=TextInput)
 
 
 @admin.register(Session)

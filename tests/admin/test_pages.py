@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import admin
@@ -158,6 +159,12 @@ def test_a_sessions_page_links_to_its_automations_and_turns(staff: Client, rows:
 
 
 def test_a_jobs_page_shows_category_schedule_clock_and_runs(staff: Client, rows: dict[str, Any]) -> None:
+    JobClock.objects.filter(job=rows["cronjob"]).update(next_run_at=datetime(2031, 2, 3, 9, 0, 7, tzinfo=UTC))
     page = staff.get(url(rows["cronjob"], "change")).content.decode()
-    for text in ("bound", "every day at 09:00 (UTC)", url(rows["runrecord"], "change"), "09:00:00"):
+    for text in (
+        "bound",
+        "every day at 09:00 (UTC)",
+        url(rows["runrecord"], "change"),
+        "2031-02-03 09:00:07",
+    ):
         assert text in page
