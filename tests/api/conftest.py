@@ -1,0 +1,183 @@
+"""Callers of the API: in this process for what one request does, over real HTTP where processes matter."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from rest_framework.authtoken.models import Token
+
+from tests.fleet import Fleet, Process, until
+
+
+@dataclass(kw_only=True)
+class Caller:
+    """Someone with a token; talks JSON to the application in this process."""
+
+    user: User
+    token: str
+    client: Client = field(default_factory=lambda: Client(raise_request_exception=False))
+
+    def __call__(self, method: str, path: str, data: Any = None, **headers: str) -> Any:
+        """`headers` as keywords: If_Match="..."."""
+        named = {"Authorization": f"Token {self.token}"} | {k.replace("_", "-"): v for k, v in headers.items()}
+        return self.client.generic(
+            method,
+            path,
+            data=b"" if data is None else (data if isinstance(data, bytes) else _json(data)),
+            content_type="application/json",
+            headers=named,
+        )
+
+    def get(self, path: str, **headers: str) -> Any:
+        return self("GET", path, **headers)
+
+    def post(self, path: str, data: Any = None, **headers: str) -> Any:
+        return self("POST", path, data, **headers)
+
+    def patch(self, path: str, data: Any = None, **headers: str) -> Any:
+        return self("PATCH", path, data, **headers)
+
+    def put(self, path: str, data: Any = None, **headers: str) -> Any:
+        return self("PUT", path, data, **headers)
+
+    def delete(self, path: str, **headers: str) -> Any:
+        return self("DELETE", path, **headers)
+
+    def agent(self, name: str = "demo") -> Any:
+        return made(self.post("/api/agents/", {"name": name}))
+
+    def session(self, agent: str = "demo", **fields: Any) -> str:
+        return str(made(self.post("/api/sessions/", {"agent": agent} | fields))["id"])
+
+    def automation(self, session: str, **fields: Any) -> Any:
+        asked = {"message": "check the repo", "schedule": {"kind": "every", "seconds": 3600}} | fields
+        return made(self.post(f"/api/sessions/{session}/automations/", asked))
+
+
+def _json(data: Any) -> bytes:
+    import json
+
+    return json.dumps(data).encode()
+
+
+def made(response: Any) -> Any:
+    assert response.status_code == 201, response.content
+    return response.json()
+
+
+def problem(response: Any, status: int, code: str) -> Any:
+    """The answer is this problem, complete."""
+    assert response.status_code == status, response.content
+    assert response.headers["Content-Type"] == "application/problem+json"
+    body = response.json()
+    assert (body["status"], body["code"]) == (status, code), body
+    assert body["type"]
+    assert body["title"]
+    assert body["detail"]
+    return body
+
+
+def new_caller(name: str) -> Caller:
+    user = User.objects.create_user(name)
+    return Caller(user=user, token=Token.objects.create(user=user).key)
+
+
+@pytest.fixture
+def ada(db: None) -> Caller:
+    """Has an agent `demo`."""
+    caller = new_caller("ada")
+    caller.agent()
+    return caller
+
+
+@pytest.fixture
+def bob(db: None) -> Caller:
+    """Somebody else."""
+    caller = new_caller("bob")
+    caller.agent()
+    return caller
+
+
+@pytest.fixture
+def nobody(db: None) -> Client:
+    return Client(raise_request_exception=False)
+
+
+@dataclass(kw_only=True)
+class Site:
+    """A web process and a worker on the test database, for the tests of one module."""
+
+    url: str
+    web: Process
+    fleet: Fleet
+
+    def caller(self, name: str) -> httpx2.Client:
+        """Over HTTP, as a new user with an agent `demo`."""
+        user = User.objects.create_user(name)
+        token = Token.objects.create(user=user).key
+        client = httpx2.Client(base_url=self.url, headers={"Authorization": f"Token {token}"}, timeout=20)
+        assert client.post("/api/agents/", json={"name": "demo"}).status_code == 201
+        return client
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(url: str) -> bool:
+    with suppress(OSError), urllib.request.urlopen(f"{url}/healthz", timeout=1) as answer:
+        return bool(answer.status == 200)
+    return False
+
+
+def start_web(folder: Path) -> tuple[str, Process]:
+    port = free_port()
+    log = folder / "web.log"
+    command = [sys.executable, "-m", "uvicorn", "config.asgi:application", "--port", str(port), "--lifespan", "off"]
+    with log.open("wb") as file:
+        child = subprocess.Popen(
+            [*command, "--timeout-graceful-shutdown", "1"],
+            env=os.environ | {"DB_POOL_SIZE": "4"},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    web = Process(name="web", log=log, child=child)
+    url = f"http://127.0.0.1:{port}"
+    until(lambda: _answers(url) or (child.poll() is not None), 20, "the web process answers")
+    assert child.poll() is None, web.text()
+    return url, web
+
+
+@pytest.fixture(scope="module")
+def processes(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One web process and one worker for a module; four database connections serve all of its requests."""
+    folder = tmp_path_factory.mktemp("api")
+    url, web = start_web(folder)
+    fleet = Fleet(folder=folder, processes=[web])
+    try:
+        fleet.worker()
+        yield Site(url=url, web=web, fleet=fleet)
+    finally:
+        fleet.end()
+
+
+@pytest.fixture
+def site(transactional_db: None, processes: Site) -> Site:
+    """The processes of the module, with empty tables."""
+    return processes

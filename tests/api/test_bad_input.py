@@ -1,0 +1,327 @@
+"""Bad input gets a problem with a code and a reason, and nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.apps import apps
+
+from automations.models import CronJob
+from tests.api.conftest import Caller, problem
+
+pytestmark = pytest.mark.django_db
+
+OK = {"kind": "every", "seconds": 60}
+
+
+def rows() -> dict[str, int]:
+    """How many rows each of our tables has."""
+    ours = [model for app in ("sessions_app", "automations") for model in apps.get_app_config(app).get_models()]
+    return {model.__name__: model._default_manager.count() for model in ours}
+
+
+@pytest.fixture
+def session(ada: Caller) -> Iterator[str]:
+    """A session; after the test there are as many rows as before."""
+    made = ada.session()
+    before = rows()
+    yield made
+    assert rows() == before
+
+
+@pytest.mark.parametrize(
+    ("schedule", "code"),
+    [
+        ({"kind": "cron", "expr": "61 * * * *"}, "bad_cron"),
+        ({"kind": "cron", "expr": "* * * * * *"}, "bad_cron"),
+        ({"kind": "cron", "expr": 5}, "bad_cron"),
+        ({"kind": "cron", "expr": "0\u0000 * * * *"}, "bad_cron"),
+        ({"kind": "cron", "expr": "* " * 5000}, "bad_cron"),
+        ({"kind": "cron", "expr": "0 0 30 2 *"}, "never_fires"),
+        ({"kind": "cron", "expr": "0 9 * * *", "timezone": "Mars/Olympus"}, "unknown_timezone"),
+        ({"kind": "cron", "expr": "0 9 * * *", "timezone": "a\u0000b"}, "unknown_timezone"),
+        ({"kind": "cron", "expr": "0 9 * * *", "timezone": 5}, "unknown_timezone"),
+        ({"kind": "at", "at": "2020-01-01T00:00:00Z"}, "past_at"),
+        ({"kind": "at", "at": "tomorrow"}, "bad_time"),
+        ({"kind": "every", "seconds": 0}, "bad_interval"),
+        ({"kind": "every", "seconds": "5"}, "bad_interval"),
+        ({"kind": "every", "seconds": True}, "bad_interval"),
+        ({"kind": "every", "seconds": 1.5}, "bad_interval"),
+        ({"kind": "every", "seconds": 10**30}, "bad_interval"),
+        ({"kind": "every", "seconds": 60, "expr": "0 9 * * *"}, "bad_schedule"),
+        ({"kind": "weekly"}, "bad_schedule"),
+        ({}, "bad_schedule"),
+        ([OK, OK], "bad_schedule"),
+        ("0 9 * * *", "bad_schedule"),
+        (None, "bad_input"),
+    ],
+)
+def test_a_bad_schedule(ada: Caller, session: str, schedule: Any, code: str) -> None:
+    asked = {"message": "check", "schedule": schedule}
+    problem(ada.post(f"/api/sessions/{session}/automations/", asked), 400, code)
+    problem(ada.post("/api/schedules/preview/", {"schedule": schedule}), 400, code)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"schedule": OK}, "bad_input"),
+        ({"message": "check"}, "bad_input"),  # no schedule at all
+        ({"message": "check", "schedule": OK, "every_seconds": 5}, "bad_input"),  # and a second one
+        ({"message": "", "schedule": OK}, "empty_message"),
+        ({"message": 5, "schedule": OK}, "bad_input"),
+        ({"message": "a\u0000b", "schedule": OK}, "bad_input"),
+        ({"message": "x" * 20_001, "schedule": OK}, "bad_message"),
+        ({"message": "check", "schedule": OK, "name": "x" * 201}, "bad_name"),
+        ({"message": "check", "schedule": OK, "enabled": 1}, "bad_input"),
+        ({"message": "check", "schedule": OK, "enabled": "true"}, "bad_input"),
+        ({"message": "check", "schedule": OK, "overlap": "maybe"}, "bad_input"),
+        ({"message": "check", "schedule": OK, "catch_up": 1}, "bad_input"),
+        ({"message": "check", "schedule": OK, "timeout_seconds": "5"}, "bad_input"),
+        ({"message": "check", "schedule": OK, "timeout_seconds": 100_000}, "bad_timeout_seconds"),
+        ({"message": "check", "schedule": OK, "deliver": True}, "bad_input"),  # a legacy field
+        ({"message": "check", "schedule": OK, "channel": "web"}, "bad_input"),
+        ({"message": "check", "schedule": OK, "execution_mode": "isolated"}, "bad_input"),
+        ([], "bad_input"),
+        ("text", "bad_input"),
+    ],
+)
+def test_a_bad_automation(ada: Caller, session: str, body: Any, code: str) -> None:
+    problem(ada.post(f"/api/sessions/{session}/automations/", body), 400, code)
+
+
+def test_a_bad_change_of_an_automation_changes_nothing(ada: Caller) -> None:
+    session = ada.session()
+    job = ada.automation(session)
+    address = f"/api/automations/{job['id']}/"
+    for body, code in (
+        ({"schedule": {"kind": "cron", "expr": "x"}}, "bad_cron"),
+        ({"name": " "}, "bad_name"),
+        ({"session_key": "web:2"}, "bad_input"),
+        ({"next_run_at": None}, "bad_input"),
+        ({"enabled": None}, "bad_input"),
+        ({"message": "new", "schedule": None}, "bad_input"),
+    ):
+        problem(ada.patch(address, body), 400, code)
+    assert ada.get(address).json() == job
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({}, "bad_input"),
+        ({"content": ""}, "empty_message"),
+        ({"content": " \n\t "}, "empty_message"),
+        ({"content": "x" * 100_001}, "message_too_long"),
+        ({"content": 5}, "bad_input"),
+        ({"content": True}, "bad_input"),
+        ({"content": None}, "bad_input"),
+        ({"content": ["a"]}, "bad_input"),
+        ({"content": "a\u0000b"}, "bad_input"),
+        ({"content": "a", "on_busy": "queue"}, "bad_input"),
+        ({"content": "a", "on_busy": 1}, "bad_input"),
+        ({"content": "a", "role": "system"}, "bad_input"),
+    ],
+)
+def test_a_bad_message(ada: Caller, session: str, body: Any, code: str) -> None:
+    problem(ada.post(f"/api/sessions/{session}/messages/", body), 400, code)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({}, 400, "bad_input"),
+        ({"agent": "unknown"}, 404, "not_found"),
+        ({"agent": "a\u0000b"}, 400, "bad_input"),
+        ({"agent": 5}, 400, "bad_input"),
+        ({"agent": "demo", "key": "unified:default"}, 400, "reserved_key"),
+        ({"agent": "demo", "key": "job:1:2"}, 400, "reserved_key"),
+        ({"agent": "demo", "key": "nocolon"}, 400, "bad_key"),
+        ({"agent": "demo", "key": "web:"}, 400, "bad_key"),
+        ({"agent": "demo", "key": "web:a\nb"}, 400, "bad_key"),
+        ({"agent": "demo", "key": "web:" + "x" * 200}, 400, "bad_key"),
+        ({"agent": "demo", "key": "web:1", "channel": "telegram"}, 400, "bad_key"),
+        ({"agent": "demo", "channel": "We b"}, 400, "bad_channel"),
+        ({"agent": "demo", "channel": "job"}, 400, "reserved_key"),
+        ({"agent": "demo", "chat_type": "crowd"}, 400, "bad_input"),
+        ({"agent": "demo", "title": "x" * 201}, 400, "bad_input"),
+        ({"agent": "demo", "type": "primary"}, 400, "bad_input"),
+    ],
+)
+def test_a_bad_session(ada: Caller, session: str, body: Any, status: int, code: str) -> None:
+    problem(ada.post("/api/sessions/", body), status, code)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"name": ""}, "bad_input"),
+        ({"name": "a/b"}, "bad_name"),
+        ({"name": " a"}, "bad_name"),
+        ({"name": "x" * 65}, "bad_input"),
+        ({"model": ""}, "bad_model"),
+        ({"model": "gpt 5"}, "bad_model"),
+        ({"model": "openai:" + "x" * 200}, "bad_model"),
+        ({"timezone": "Mars/Olympus"}, "unknown_timezone"),
+        ({"timezone": "localtime"}, "unknown_timezone"),
+        ({"engine": "magic"}, "bad_input"),
+        ({"unified_session": "yes"}, "bad_input"),
+        ({"routine_limit": -1}, "bad_routine_limit"),
+        ({"routine_limit": "5"}, "bad_input"),
+        ({"heartbeat": {"pulse": 1}}, "bad_input"),
+        ({"heartbeat": {"active_hours": [8, 25]}}, "bad_heartbeat"),
+        ({"heartbeat": {"active_hours": [8]}}, "bad_heartbeat"),
+        ({"heartbeat": {"interval_seconds": 0}}, "bad_heartbeat"),
+        ({"heartbeat": {"enabled": 1}}, "bad_input"),
+        ({"heartbeat": []}, "bad_input"),
+        ({"policy": {"max_tool_call": 1}}, "bad_policy"),
+        ({"policy": {"max_tool_calls": "5"}}, "bad_policy"),
+        ({"policy": {"max_tool_calls": True}}, "bad_policy"),
+        ({"policy": {"a\u0000": 1}}, "bad_policy"),
+        ({"policy": 5}, "bad_input"),
+        ({"owner": "bob"}, "bad_input"),
+        ({"revision": 7}, "bad_input"),
+    ],
+)
+def test_a_bad_agent(ada: Caller, session: str, fields: dict[str, Any], code: str) -> None:
+    problem(ada.post("/api/agents/", {"name": "other"} | fields), 400, code)
+    if "name" not in fields:
+        problem(ada.patch("/api/agents/demo/", fields), 400, code)
+
+
+def test_a_bad_document(ada: Caller, session: str) -> None:
+    address = "/api/agents/demo/documents/USER.md/"
+    problem(ada.put(address, {"content": "x" * 200_001}), 400, "document_too_long")
+    problem(ada.put(address, {"content": "a\u0000b"}), 400, "bad_input")
+    problem(ada.put(address, {}), 400, "bad_input")
+    problem(ada.put(address, {"content": "x", "revision": 5}), 400, "bad_input")
+
+
+def test_what_exists_already_is_refused(ada: Caller) -> None:
+    ada.session(key="web:1")
+    before = rows()
+    problem(ada.post("/api/agents/", {"name": "demo"}), 409, "agent_exists")
+    problem(ada.post("/api/sessions/", {"agent": "demo", "key": "web:1"}), 409, "session_exists")
+    assert rows() == before
+
+
+def test_the_51st_enabled_automation_is_refused(ada: Caller) -> None:
+    session = ada.session()
+    for number in range(50):
+        ada.automation(session, name=f"job {number}")
+    asked = {"message": "one more", "schedule": OK}
+    problem(ada.post(f"/api/sessions/{session}/automations/", asked), 409, "too_many_automations")
+    paused = ada.automation(session, enabled=False)
+    problem(ada.patch(f"/api/automations/{paused['id']}/", {"enabled": True}), 409, "too_many_automations")
+    assert CronJob.objects.filter(enabled=True).count() == 50
+
+
+def test_a_session_that_is_busy_or_closed_refuses(ada: Caller) -> None:
+    from sessions_app.models import Session
+
+    session = ada.session()
+    ada.post(f"/api/sessions/{session}/messages/", {"content": "one"})
+    before = rows()
+    busy = ada.post(f"/api/sessions/{session}/messages/", {"content": "two", "on_busy": "reject"})
+    problem(busy, 409, "session_busy")
+    Session.objects.filter(pk=session).update(state="archived")
+    problem(ada.post(f"/api/sessions/{session}/messages/", {"content": "two"}), 409, "session_closed")
+    asked = {"message": "check", "schedule": OK}
+    problem(ada.post(f"/api/sessions/{session}/automations/", asked), 409, "session_closed")
+    assert rows() == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"\xff\xfe{}",
+        b'{"content": NaN}',
+        b'{"content": "a", "content": "b"}',
+        b'{"content": "\\ud800"}',
+        b'{"content": 1' + b"0" * 5000 + b"}",
+        b"[" * 100_000,
+    ],
+)
+def test_a_malformed_body(ada: Caller, session: str, body: bytes) -> None:
+    problem(ada.post(f"/api/sessions/{session}/messages/", body), 400, "malformed_body")
+
+
+@pytest.mark.parametrize("header", ["5", "abc", '"5', "'5'", '"5" "6"', "", ",", '""5""'])
+def test_a_malformed_if_match(ada: Caller, session: str, header: str) -> None:
+    problem(ada.patch("/api/agents/demo/", {"routine_limit": 5}, If_Match=header), 400, "bad_if_match")
+
+
+@pytest.mark.parametrize("header", ['"7"', 'W/"0"', '"00"', '"abc"', '""'])
+def test_an_if_match_that_does_not_hold(ada: Caller, session: str, header: str) -> None:
+    agent = ada.get("/api/agents/demo/").json()
+    problem(ada.patch("/api/agents/demo/", {"routine_limit": 5}, If_Match=header), 412, "revision_conflict")
+    problem(ada.delete("/api/agents/demo/", If_Match=header), 412, "revision_conflict")
+    problem(ada.delete(f"/api/sessions/{session}/", If_Match=header), 412, "revision_conflict")
+    assert ada.get("/api/agents/demo/").json() == agent
+
+
+@pytest.mark.parametrize("header", ["*", '"0"', '"7", "0"', 'W/"1", "0"'])
+def test_an_if_match_that_holds(ada: Caller, header: str) -> None:
+    assert ada.patch("/api/agents/demo/", {"routine_limit": 5}, If_Match=header).status_code == 200
+
+
+@pytest.mark.parametrize("cursor", ["x", "AAAA", "cD1hYmM=", "cD0lMDA=", "bz0tNQ==", "%00", "ä", "bz1hYmM="])
+def test_a_bad_cursor(ada: Caller, session: str, cursor: str) -> None:
+    problem(ada.get(f"/api/sessions/{session}/turns/?cursor={cursor}"), 400, "bad_cursor")
+    problem(ada.get(f"/api/sessions/?cursor={cursor}"), 400, "bad_cursor")
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "201", "x", "", "9" * 5000])
+def test_a_bad_page_size(ada: Caller, session: str, size: str) -> None:
+    problem(ada.get(f"/api/sessions/?page_size={size}"), 400, "bad_page_size")
+
+
+@pytest.mark.parametrize("cursor", ["x", "1", "1-", "-1", "1-x", "99999999999999999999-1", "１-１"])
+def test_a_bad_event_cursor(ada: Caller, session: str, cursor: str) -> None:
+    address = f"/api/sessions/{session}/events/"
+    problem(ada.get(f"{address}?last_event_id={cursor}"), 400, "bad_cursor")
+
+
+def test_a_bad_idempotency_key(ada: Caller, session: str) -> None:
+    for key in ("", "x" * 201, "a\tb"):
+        refused = ada.post(f"/api/sessions/{session}/messages/", {"content": "a"}, Idempotency_Key=key)
+        problem(refused, 400, "bad_idempotency_key")
+        problem(ada.post("/api/sessions/", {"agent": "demo"}, Idempotency_Key=key), 400, "bad_idempotency_key")
+
+
+def test_a_huge_body(ada: Caller, session: str) -> None:
+    body = {"content": "x" * (1024 * 1024)}
+    problem(ada.post(f"/api/sessions/{session}/messages/", body), 413, "too_large")
+
+
+def test_addresses_methods_and_types_that_are_not_there(ada: Caller, session: str) -> None:
+    problem(ada.get("/api/nothing/"), 404, "not_found")
+    problem(ada.get("/api/agents/%00/"), 404, "not_found")
+    problem(ada.get("/api/runs/%00/"), 404, "not_found")
+    problem(ada.get("/api/turns/99999999999999999999999/"), 404, "not_found")
+    problem(ada.get("/api/sessions/not-a-uuid/"), 404, "not_found")
+    problem(ada.get(f"/api/sessions/?key=a%00b"), 400, "bad_parameter")
+    wrong = ada("PUT", "/api/agents/", {})
+    problem(wrong, 405, "method_not_allowed")
+    assert wrong.headers["Allow"] == "GET, HEAD, POST"
+    problem(ada("OPTIONS", "/api/agents/"), 405, "method_not_allowed")
+    problem(ada.get("/api/agents/", Accept="text/html"), 406, "not_acceptable")
+    form = ada.client.post(
+        "/api/agents/", data="name=x", content_type="application/x-www-form-urlencoded",
+        headers={"Authorization": f"Token {ada.token}"},
+    )  # fmt: skip
+    problem(form, 415, "unsupported_media_type")
+    problem(ada.post("/api/agents", {"name": "x"}), 404, "not_found")
+
+
+def test_a_bug_tells_nothing_about_itself(ada: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("secret internals")
+
+    monkeypatch.setattr("sessions_app.selectors.agents", broken)
+    response = ada.get("/api/agents/")
+    assert b"secret" not in response.content
+    problem(response, 500, "server_error")

@@ -1,0 +1,302 @@
+"""Agents, documents, sessions, automations: the shapes of the contract, changes, deletion in two steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from automations.models import CronJob, RunRecord
+from sessions_app.models import Agent, Document, MailboxEvent, Session, Turn
+from tests.api.conftest import Caller, problem
+
+pytestmark = pytest.mark.django_db
+REAL = pytest.mark.django_db(transaction=True)  # a delete gives its connection back while it waits for the lock
+
+
+def test_an_agent_is_made_with_its_primary_session(ada: Caller) -> None:
+    response = ada.post("/api/agents/", {"name": "second", "timezone": "Asia/Shanghai", "policy": {"max_attempts": 1}})
+    assert response.status_code == 201
+    agent = response.json()
+    primary = Session.objects.get(agent__name="second")
+    assert agent == {
+        "name": "second",
+        "model": "offline",
+        "timezone": "Asia/Shanghai",
+        "engine": "chat",
+        "unified_session": False,
+        "heartbeat": {"enabled": True, "interval_seconds": 1800, "active_hours": [8, 22], "ack_max_chars": 300},
+        "routine_limit": 20,
+        "policy": {"max_attempts": 1},
+        "primary_session": str(primary.pk),
+        "revision": 0,
+    }
+    assert primary.type == "primary"
+    assert response.headers["Location"] == "/api/agents/second/"
+    again = ada.get("/api/agents/second/")
+    assert again.json() == agent
+    assert again.headers["ETag"] == '"0"'
+    assert [each["name"] for each in ada.get("/api/agents/").json()["results"]] == ["demo", "second"]
+
+
+def test_a_patch_merges_heartbeat_and_policy(ada: Caller) -> None:
+    ada.patch("/api/agents/demo/", {"policy": {"max_attempts": 2, "timeout_seconds": 30}})
+    changed = ada.patch(
+        "/api/agents/demo/",
+        {"heartbeat": {"active_hours": [22, 6]}, "policy": {"max_attempts": None, "max_tool_calls": 3}},
+    ).json()
+    assert changed["heartbeat"] == {
+        "enabled": True,
+        "interval_seconds": 1800,
+        "active_hours": [22, 6],
+        "ack_max_chars": 300,
+    }
+    assert changed["policy"] == {"timeout_seconds": 30, "max_tool_calls": 3}
+    assert changed["revision"] == 2
+
+
+def test_a_document_is_written_whole_and_counts_its_revisions(ada: Caller) -> None:
+    address = "/api/agents/demo/documents/USER.md/"
+    empty = ada.get(address)
+    assert empty.json() == {"name": "USER.md", "content": "", "revision": 0}
+    assert ada.put(address, {"content": "likes tea"}, If_Match='"0"').json()["revision"] == 1
+    problem(ada.put(address, {"content": "likes beer"}, If_Match='"0"'), 412, "revision_conflict")
+    assert ada.put(address, {"content": ""}).json() == {"name": "USER.md", "content": "", "revision": 2}
+    names = [each["name"] for each in ada.get("/api/agents/demo/documents/").json()["results"]]
+    assert names == ["AGENTS.md", "USER.md", "MEMORY.md", "SKILLS.md", "HEARTBEAT.md"]
+    problem(ada.put("/api/agents/demo/documents/OTHER.md/", {"content": "x"}), 404, "not_found")
+    assert Document.objects.count() == 1
+
+
+@REAL
+def test_a_session_is_opened_found_renamed_and_deleted(ada: Caller) -> None:
+    response = ada.post("/api/sessions/", {"agent": "demo", "key": "telegram:42", "chat_type": "group", "title": "T"})
+    assert response.status_code == 201
+    session = response.json()
+    address = response.headers["Location"]
+    assert address == f"/api/sessions/{session['id']}/"
+    assert session["created_at"].endswith("Z")
+    assert {name: value for name, value in session.items() if name not in {"id", "created_at"}} == {
+        "key": "telegram:42",
+        "type": "sub",
+        "agent": "demo",
+        "state": "idle",
+        "revision": 0,
+        "channel": "telegram",
+        "chat_type": "group",
+        "title": "T",
+    }
+    for query, count in (("", 2), ("?type=sub", 1), ("?key=telegram:42", 1), ("?agent=none", 0), ("?agent=demo", 2)):
+        assert len(ada.get(f"/api/sessions/{query}").json()["results"]) == count
+    problem(ada.get("/api/sessions/?type=odd"), 400, "bad_parameter")
+    assert ada.patch(address, {"title": "New"}, If_Match='"0"').json()["title"] == "New"
+    assert ada.delete(address).json() == {"deleted": True, "deleted_automations": []}
+    problem(ada.get(address), 404, "not_found")
+
+
+def test_an_open_session_is_active_while_a_turn_is_open_without_a_statement_per_session(ada: Caller) -> None:
+    busy, idle = ada.session(), ada.session()
+    ada.post(f"/api/sessions/{busy}/messages/", {"content": "hello"})
+
+    def states() -> dict[str, str]:
+        return {each["id"]: each["state"] for each in ada.get("/api/sessions/").json()["results"]}
+
+    with CaptureQueriesContext(connection) as few:
+        assert (states()[busy], states()[idle]) == ("active", "idle")
+    for _ in range(10):
+        ada.session()
+    with CaptureQueriesContext(connection) as many:
+        states()
+        states()
+    assert len(many) == len(few)
+
+
+@REAL
+def test_deleting_a_session_takes_two_steps_when_automations_are_bound(ada: Caller) -> None:
+    session = ada.session()
+    bound = ada.automation(session, name="repo")
+    paused = ada.automation(session, name="old", enabled=False)
+    blocked = ada.delete(f"/api/sessions/{session}/")
+    assert blocked.status_code == 409
+    assert blocked.json() == {
+        "deleted": False,
+        "blocked_by_automations": True,
+        "automations": [
+            {"id": bound["id"], "name": "repo", "enabled": True},
+            {"id": paused["id"], "name": "old", "enabled": False},
+        ],
+    }
+    assert ada.get(f"/api/sessions/{session}/").json()["state"] == "idle"
+    gone = ada.delete(f"/api/sessions/{session}/?delete_automations=true")
+    assert gone.status_code == 200
+    assert gone.json()["deleted"] is True
+    assert set(gone.json()["deleted_automations"]) == {bound["id"], paused["id"]}
+    assert not CronJob.objects.exists()
+    problem(ada.delete(f"/api/sessions/{session}/?delete_automations=yes"), 404, "not_found")
+
+
+@REAL
+def test_deleting_an_agent_takes_the_same_two_steps_over_all_its_sessions(ada: Caller) -> None:
+    first, second = ada.session(), ada.session()
+    ids = {ada.automation(first)["id"], ada.automation(second)["id"]}
+    ada.post(f"/api/sessions/{first}/messages/", {"content": "hello"})
+    blocked = ada.delete("/api/agents/demo/")
+    assert blocked.status_code == 409
+    assert {each["id"] for each in blocked.json()["automations"]} == ids
+    assert ada.get(f"/api/sessions/{second}/").json()["state"] == "idle"
+    gone = ada.delete("/api/agents/demo/?delete_automations=true").json()
+    assert gone["deleted"] is True
+    assert set(gone["deleted_automations"]) == ids
+    assert [Agent.objects.count(), Session.objects.count(), Turn.objects.count(), CronJob.objects.count()] == [0] * 4
+
+
+def test_a_primary_session_is_deleted_with_its_agent_only(ada: Caller) -> None:
+    primary = ada.get("/api/agents/demo/").json()["primary_session"]
+    problem(ada.delete(f"/api/sessions/{primary}/"), 409, "primary_session")
+
+
+def test_an_automation_shows_what_the_contract_names(ada: Caller) -> None:
+    session = ada.session(key="web:1")
+    response = ada.post(
+        f"/api/sessions/{session}/automations/",
+        {"message": "check the repo", "schedule": {"kind": "cron", "expr": "0 9 * * *", "timezone": "Asia/Shanghai"}},
+    )
+    assert response.status_code == 201
+    assert response.headers["ETag"] == '"1"'
+    job = response.json()
+    next_run_at = job.pop("next_run_at")
+    assert next_run_at.endswith("T01:00:00Z")
+    assert job == {
+        "id": job["id"],
+        "name": "check the repo",
+        "message": "check the repo",
+        "schedule": {"kind": "cron", "expr": "0 9 * * *", "timezone": "Asia/Shanghai"},
+        "enabled": True,
+        "execution_mode": "session",
+        "overlap": "skip",
+        "catch_up": "one",
+        "timeout_seconds": None,
+        "source": "manual",
+        "state": "scheduled",
+        "last_status": None,
+        "pending": False,
+        "session_key": "web:1",
+        "revision": 1,
+    }
+    address = response.headers["Location"]
+    changed = ada.patch(address, {"schedule": {"kind": "every", "seconds": 60}, "enabled": False}, If_Match='"1"')
+    assert (changed.json()["schedule"], changed.json()["state"]) == ({"kind": "every", "seconds": 60}, "scheduled")
+    assert (changed.json()["next_run_at"], changed.json()["revision"]) == (None, 2)
+    problem(ada.patch(address, {"name": "x"}, If_Match='"1"'), 412, "revision_conflict")
+    problem(ada.delete(address, If_Match='"1"'), 412, "revision_conflict")
+    assert ada.delete(address, If_Match='"2"').status_code == 204
+    problem(ada.get(address), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("changes", "run", "state"),
+    [
+        ({}, None, "scheduled"),
+        ({}, "running", "running"),
+        ({"fault": "odd"}, None, "failed"),
+        ({"enabled": False}, None, "scheduled"),
+        ({"next_run_at": None}, "succeeded", "done"),
+        ({"next_run_at": None}, "queued", "scheduled"),
+        ({"next_run_at": None, "fault": "odd"}, None, "failed"),
+    ],
+)
+def test_the_state_of_an_automation_follows_its_clock_and_its_runs(
+    ada: Caller, changes: dict[str, Any], run: str | None, state: str
+) -> None:
+    session = ada.session()
+    job = CronJob.objects.get(pk=ada.automation(session)["id"])
+    if "next_run_at" in changes:
+        job.clock.next_run_at = changes.pop("next_run_at")
+        job.clock.save()
+    CronJob.objects.filter(pk=job.pk).update(**changes)
+    if run:
+        ended = {} if run in {"queued", "running"} else {"finished_at": "2026-11-21T00:00:00Z"}
+        RunRecord.objects.create(run_id=f"{job.pk}:1", job=job, scheduled_for="2026-11-21T00:00:00Z", state=run, **ended)
+    shown = ada.get(f"/api/automations/{job.pk}/").json()
+    assert (shown["state"], shown["last_status"], shown["pending"]) == (state, run, run == "queued")
+
+
+def test_runs_are_shown_latest_first_and_one_run_shows_its_prompt(ada: Caller) -> None:
+    session = ada.session()
+    job = CronJob.objects.get(pk=ada.automation(session)["id"])
+    for number in (1, 2):
+        RunRecord.objects.create(
+            run_id=f"{job.pk}:{number}000",
+            job=job,
+            scheduled_for=f"1970-01-01T00:00:0{number}Z",
+            state="skipped",
+            reason="overlap",
+            slots_count=3,
+            finished_at="2026-11-21T00:00:00Z",
+            rendered_prompt="what the model saw",
+            prompt_variables={"name": "x"},
+            error_detail="secret",
+        )
+    listed = ada.get(f"/api/automations/{job.pk}/runs/").json()["results"]
+    assert [each["run_id"] for each in listed] == [f"{job.pk}:2000", f"{job.pk}:1000"]
+    names = "run_id scheduled_for state reason slots_from slots_to count attempt turn lag_ms duration_ms prompt_ref error"
+    assert set(listed[0]) == set(names.split())
+    one = ada.get(f"/api/runs/{job.pk}:1000/").json()
+    assert {name: value for name, value in one.items() if name in listed[1]} == listed[1]
+    assert (one["rendered_prompt"], one["prompt_variables"]) == ("what the model saw", {"name": "x"})
+    assert "secret" not in str(one)
+
+
+def test_a_preview_says_when_and_in_words(ada: Caller) -> None:
+    asked = {
+        "schedule": {"kind": "cron", "expr": "0 9 * * *", "timezone": "Asia/Shanghai"},
+        "after": "2026-12-01T00:00:00Z",
+        "count": 2,
+    }
+    assert ada.post("/api/schedules/preview/", asked).json() == {
+        "next": ["2026-12-01T09:00:00+08:00", "2026-12-02T09:00:00+08:00"],
+        "words": "every day at 09:00 (Asia/Shanghai)",
+        "warnings": [],
+    }
+    problem(ada.post("/api/schedules/preview/", asked | {"count": 51}), 400, "bad_input")
+    problem(ada.post("/api/schedules/preview/", asked | {"after": "2026-12-01T00:00:00"}), 400, "bad_input")
+
+
+def test_a_waiting_turn_is_shown_and_cancelled(ada: Caller) -> None:
+    session = ada.session()
+    sent = ada.post(f"/api/sessions/{session}/messages/", {"content": "hello"})
+    assert sent.status_code == 202
+    turn = sent.json()
+    assert sent.headers["Location"] == f"/api/turns/{turn['id']}/"
+    names = "id session kind state content reply error error_code usage attempt lock_wait_ms queued_at started_at"
+    assert set(turn) == {*names.split(), "finished_at"}
+    assert (turn["session"], turn["kind"], turn["state"], turn["reply"]) == (session, "message", "queued", None)
+    cancelled = ada.post(f"/api/turns/{turn['id']}/cancel/")
+    assert cancelled.status_code == 202
+    assert cancelled.json()["state"] == "cancelled"
+    problem(ada.post(f"/api/turns/{turn['id']}/cancel/"), 409, "turn_ended")
+    assert [each["id"] for each in ada.get(f"/api/sessions/{session}/turns/").json()["results"]] == [turn["id"]]
+
+
+def test_the_mailbox_shows_what_waits_and_what_was_dropped(ada: Caller) -> None:
+    session = ada.session()
+    MailboxEvent.objects.create(target_id=session, event_type="job_completed", summary="done", detail="all of it")
+    MailboxEvent.objects.create(
+        target_id=session, event_type="job_failed", summary="late", dropped_at="2026-11-21T00:00:00Z", reason="stale"
+    )
+    dropped, pending = ada.get(f"/api/sessions/{session}/mailbox/").json()["results"]
+    assert (dropped["state"], dropped["reason"], dropped["turn"]) == ("dropped", "stale", None)
+    assert (pending["state"], pending["reason"], pending["detail"]) == ("pending", None, "all of it")
+
+
+def test_pages_follow_each_other_without_gap_or_double(ada: Caller) -> None:
+    session = ada.session()
+    ids = [ada.automation(session, name=f"job {number}")["id"] for number in range(7)]
+    seen, address = [], f"/api/sessions/{session}/automations/?page_size=3"
+    while address:
+        page = ada.get(address).json()
+        seen += [each["id"] for each in page["results"]]
+        address = page["next"]
+    assert seen == ids
