@@ -1,5 +1,6 @@
 #!/usr/bin/env python
-"""Rondo's command line. `up` runs without Django, because it provides what Django's settings ask for."""
+"""Rondo's command line. `up` runs without Django, because it provides what Django's settings ask for; `tour` because
+it is a client of a running system."""
 
 import os
 import sys
@@ -11,6 +12,10 @@ def main() -> int:
         from config.supervisor.main import main as up
 
         return up(sys.argv[2:])
+    if sys.argv[1:2] == ["tour"]:
+        from config.tour.main import main as tour
+
+        return tour(sys.argv[2:])
     if sys.argv[1:2] in ([], ["help"], ["--help"], ["-h"]):
         from config.env import set_placeholders
 
