@@ -27,6 +27,7 @@ Shape = type[serializers.BaseSerializer[Any]]
 class ApiView(APIView):
     """A view of the requesting user's own things. `ordering` is that of its list, unique as a whole."""
 
+    http_method_names = ["get", "head", "post", "put", "patch", "delete"]
     pagination_class = CursorPage
     ordering: tuple[str, ...] = ()
 
