@@ -1,0 +1,133 @@
+"""A user's data is reachable only by that user (invariant 10): every address, two users and none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, get_resolver, resolve
+
+from automations.models import CronJob, RunRecord
+from sessions_app.models import MailboxEvent, Session
+from tests.api.conftest import Caller, problem
+from tests.api.test_bad_input import rows
+
+pytestmark = pytest.mark.django_db
+
+OPEN = {"api/schema/", "api/docs/"}
+LISTS = {"/api/agents/", "/api/sessions/"}
+BODIES = {
+    "automations": {"message": "theirs", "schedule": {"kind": "every", "seconds": 60}},
+    "messages": {"content": "theirs"},
+    "documents": {"content": "theirs"},
+}
+
+
+@pytest.fixture
+def addresses(ada: Caller) -> list[str]:
+    """Every address of something that is Ada's."""
+    session = ada.session()
+    job = CronJob.objects.get(pk=ada.automation(session)["id"])
+    turn = ada.post(f"/api/sessions/{session}/messages/", {"content": "secret of ada"}).json()["id"]
+    MailboxEvent.objects.create(target_id=session, event_type="job_completed", summary="secret of ada")
+    RunRecord.objects.create(
+        run_id=f"{job.pk}:1000", job=job, session_id=session, scheduled_for="2026-11-21T00:00:00Z", state="queued"
+    )
+    ada.agent("private")  # a name that nobody else has
+    ada.put("/api/agents/private/documents/USER.md/", {"content": "secret of ada"})
+    return [
+        *LISTS,
+        "/api/agents/private/",
+        "/api/agents/private/documents/",
+        "/api/agents/private/documents/USER.md/",
+        f"/api/sessions/{session}/",
+        *(f"/api/sessions/{session}/{part}/" for part in ("messages", "turns", "events", "mailbox", "automations")),
+        f"/api/turns/{turn}/",
+        f"/api/turns/{turn}/cancel/",
+        f"/api/automations/{job.pk}/",
+        f"/api/automations/{job.pk}/runs/",
+        f"/api/runs/{job.pk}:1000/",
+        "/api/schedules/preview/",
+    ]
+
+
+def routes(patterns: Any, prefix: str = "") -> set[str]:
+    found: set[str] = set()
+    for each in patterns:
+        route = prefix + str(each.pattern)
+        found |= {route} if isinstance(each, URLPattern) else routes(each.url_patterns, route)
+    return found
+
+
+def test_the_list_of_addresses_is_complete(addresses: list[str]) -> None:
+    known = {route for route in routes(get_resolver().url_patterns) if route.startswith("api/")}
+    assert {resolve(address).route for address in addresses} == known - OPEN
+
+
+def methods(address: str) -> list[str]:
+    view: Any = resolve(address).func
+    return [name for name in ("get", "post", "put", "patch", "delete") if hasattr(view.cls, name)]
+
+
+def body(address: str) -> Any:
+    return next((data for part, data in BODIES.items() if part in address), {})
+
+
+def test_without_a_token_every_address_answers_401(addresses: list[str], nobody: Client) -> None:
+    before = rows()
+    for address in addresses:
+        for method in methods(address):
+            for headers in ({}, {"Authorization": "Token wrong"}, {"Authorization": "Bearer"}):
+                call = getattr(nobody, method)
+                response = call(address, content_type="application/json", headers=headers) if method != "get" else (
+                    nobody.get(address, headers=headers)
+                )  # fmt: skip
+                problem(response, 401, "not_authenticated")
+                assert response.headers["WWW-Authenticate"] == "Token"
+    assert rows() == before
+
+
+def test_what_is_anothers_does_not_exist(addresses: list[str], ada: Caller, bob: Caller) -> None:
+    before = rows()
+    for address in addresses:
+        if address in LISTS or "preview" in address:
+            continue
+        for method in methods(address):
+            problem(bob(method.upper(), address, body(address)), 404, "not_found")
+            problem(bob(method.upper(), f"{address}?delete_automations=true", body(address)), 404, "not_found")
+    assert rows() == before
+
+
+def test_lists_hold_ones_own_things_only(addresses: list[str], ada: Caller, bob: Caller) -> None:
+    primaries = Session.objects.filter(owner=bob.user)
+    assert [each["name"] for each in bob.get("/api/agents/").json()["results"]] == ["demo"]
+    listed = {each["id"] for each in bob.get("/api/sessions/").json()["results"]}
+    assert listed == {str(each.pk) for each in primaries}
+    problem(bob.post("/api/sessions/", {"agent": "private"}), 404, "not_found")
+    assert bob.get("/api/sessions/?agent=private").json()["results"] == []
+
+
+def test_staff_see_others_things_in_the_admin_only(addresses: list[str], bob: Caller) -> None:
+    bob.user.is_staff = bob.user.is_superuser = True
+    bob.user.save()
+    problem(bob.get("/api/agents/private/"), 404, "not_found")
+
+
+def test_bearer_means_token_and_a_browser_session_works_with_its_csrf_token(ada: Caller) -> None:
+    assert ada.client.get("/api/agents/", headers={"Authorization": f"Bearer {ada.token}"}).status_code == 200
+    browser = Client(enforce_csrf_checks=True, raise_request_exception=False)
+    browser.force_login(ada.user)
+    assert browser.get("/api/agents/").status_code == 200
+    refused = browser.post("/api/agents/", {"name": "x"}, content_type="application/json")
+    problem(refused, 403, "permission_denied")
+
+
+def test_the_schema_and_its_page_are_open_and_load_nothing_from_elsewhere(nobody: Client) -> None:
+    schema = nobody.get("/api/schema/", headers={"Accept": "application/json"})
+    assert schema.status_code == 200
+    assert "Problem" in schema.json()["components"]["schemas"]
+    page = nobody.get("/api/docs/", headers={"Accept": "text/html"})
+    assert page.status_code == 200
+    assert "/static/drf_spectacular_sidecar/" in page.content.decode()
+    assert "//cdn" not in page.content.decode()
