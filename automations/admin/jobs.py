@@ -34,6 +34,7 @@ class ClockInline(TabularInline[JobClock, CronJob]):
     can_delete = False
     verbose_name = verbose_name_plural = "clock"
     max_num = 0
+    hide_title = True
     fields = ["next", "last", "inline"]
     readonly_fields = ["next", "last", "inline"]
 

@@ -115,6 +115,10 @@ class ReadOnlyAdmin(PageAdmin[M]):
 
     actions: Sequence[Any] | None = ()
 
+    def get_fields(self, request: HttpRequest, obj: M | None = None) -> Any:
+        hidden = set(self.get_exclude(request, obj) or ())
+        return [field.name for field in self.opts.concrete_fields if field.name not in hidden]
+
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 

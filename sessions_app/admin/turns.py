@@ -22,7 +22,7 @@ MOST_STEPS = 200  # shown on a turn's page
 class TurnAdmin(BigTable[Turn]):
     list_display = [
         "id", "session_link", "agent", "kind", "state", "attempt", "lock_wait_ms", "error_code", "queued_at",
-        "started_at", "finished_at",
+        "finished_at",
     ]  # fmt: skip
     list_select_related = ["session", "session__agent"]
     list_filter = ["state", "kind", "lane", ("session__agent", AutocompleteSelectFilter), "session__type"]

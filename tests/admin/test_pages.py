@@ -143,6 +143,7 @@ def test_a_turns_page_shows_its_journal_and_messages_escaped(staff: Client, rows
     assert "<script>alert(1)" not in page
     assert "Traceback …" in page
     assert "2026-11-21 09:00:05" in page
+    assert "Queued at" in page
 
 
 def test_a_runs_page_shows_prompt_variables_and_detail(staff: Client, rows: dict[str, Any]) -> None:
