@@ -1,0 +1,1 @@
+"""What Rondo costs, measured side by side in one run: `python -m benchmarks`. Figures: docs/performance.md."""

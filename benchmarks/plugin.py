@@ -1,0 +1,29 @@
+"""Loaded into the measured workers by RONDO_PLUGINS: a model that answers at once, a task that does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from celery import shared_task
+
+from agent_core import models
+from agent_core.models import ModelCall, ModelReply
+
+MODEL = "instant"
+NOOP = "benchmarks.noop"
+
+
+class InstantModel:
+    """Says one word, in one piece."""
+
+    async def stream(self, _call: ModelCall) -> AsyncIterator[str | ModelReply]:
+        yield "Done."
+        yield ModelReply(text="Done.")
+
+
+@shared_task(name=NOOP, ignore_result=True)
+def noop(_session_id: str, _lane: str) -> None:
+    """Nothing, with the arguments of a hint."""
+
+
+models.register(MODEL, InstantModel)

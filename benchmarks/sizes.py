@@ -1,0 +1,54 @@
+"""How much each benchmark does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Counts; `rounds` alternates what is compared, and medians are taken over it."""
+
+    rounds: int = 3
+    sessions: int = 200
+    messages: int = 10
+    workers: int = 1
+    concurrency: int = 16
+    counted_turns: int = 10
+    jobs: tuple[int, ...] = (1_000, 100_000)
+    due: tuple[int, ...] = (100, 1_000)
+    fire_rounds: int = 5
+    backlog: int = 30_000
+    claims: int = 300
+    history: int = 100_000
+    contexts: int = 100
+    waiting: int = 500
+
+
+FULL = Sizes()
+QUICK = Sizes(
+    rounds=1,
+    sessions=100,
+    messages=5,
+    jobs=(1_000, 10_000),
+    fire_rounds=3,
+    backlog=10_000,
+    claims=100,
+    history=20_000,
+    contexts=40,
+    waiting=200,
+)
+TINY = Sizes(
+    rounds=1,
+    sessions=5,
+    messages=2,
+    counted_turns=2,
+    jobs=(20, 40),
+    due=(5, 10),
+    fire_rounds=1,
+    backlog=50,
+    claims=4,
+    history=300,
+    contexts=3,
+    waiting=10,
+)

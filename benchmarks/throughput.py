@@ -1,0 +1,98 @@
+"""Turns per second with an instant model, against no-op Celery tasks on the same broker and the same workers.
+
+The workers are stopped (SIGSTOP) while the queue is filled, so that both begin with a full one.
+"""
+
+from __future__ import annotations
+
+import signal
+import statistics
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from benchmarks import data, fleet
+from benchmarks.fleet import Worker
+from benchmarks.plugin import MODEL, NOOP
+from benchmarks.report import Figure
+from benchmarks.servers import Servers
+from benchmarks.sizes import Sizes
+
+TARGET = 1 / 5
+
+
+def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
+    """Alternate both `rounds` times after one round that warms up."""
+    agent = data.person(MODEL)
+    count = sizes.sessions * sizes.messages
+    noops, turns = [], []
+    with fleet.workers(servers.folder, sizes.workers, sizes.concurrency) as processes:
+        _noops(processes, min(count, 200))
+        _turns(processes, data.sessions(agent, min(sizes.sessions, 20)), 2)
+        for number in range(1, sizes.rounds + 1):
+            noops.append(_noops(processes, count))
+            turns.append(_turns(processes, data.sessions(agent, sizes.sessions), sizes.messages))
+            say(f"round {number}: {noops[-1]:.0f} no-ops/s, {turns[-1]:.0f} turns/s")
+    setting = f"{sizes.workers} × -P threads -c {sizes.concurrency}, {sizes.sessions} sessions × {sizes.messages}"
+    ratio = statistics.median(turn / noop for turn, noop in zip(turns, noops, strict=True))
+    return [
+        Figure(name="no-op tasks", value=statistics.median(noops), unit="/s", note=setting),
+        Figure(name="turns, instant model", value=statistics.median(turns), unit="/s", note=setting),
+        Figure(name="turns to no-op tasks", value=ratio, at_least=TARGET),
+    ]
+
+
+def _noops(processes: list[Worker], count: int) -> float:
+    from celery import current_app
+
+    from sessions_app.wake import shard_queues
+
+    people = [name for name in shard_queues() if name.startswith("turns.")]
+    _signal(processes, signal.SIGSTOP)
+    with current_app.producer_or_acquire() as producer:
+        for number in range(count):
+            current_app.send_task(
+                NOOP,
+                args=["00000000-0000-0000-0000-000000000000", "turns"],
+                queue=people[number % len(people)],
+                ignore_result=True,
+                producer=producer,
+            )
+    start = time.monotonic()
+    _signal(processes, signal.SIGCONT)
+    fleet.until(lambda: fleet.waiting_hints() == 0, "the no-ops have run")
+    return count / (time.monotonic() - start)
+
+
+def _turns(processes: list[Worker], sessions: list[object], each: int) -> float:
+    from sessions_app import wake
+
+    _signal(processes, signal.SIGSTOP)
+    data.queue_messages(sessions, each)
+    wake.flush(60.0)
+    start = datetime.now(UTC)
+    _signal(processes, signal.SIGCONT)
+    fleet.until(lambda: _left(sessions) == 0, "the turns have run", every=0.1)
+    seconds = (_last_end(sessions) - start).total_seconds()
+    fleet.until(lambda: fleet.waiting_hints() == 0, "the left-over hints are read")
+    return len(sessions) * each / seconds
+
+
+def _left(sessions: list[object]) -> int:
+    from sessions_app.models import Turn, TurnState
+
+    return Turn.objects.filter(session__in=sessions).exclude(state=TurnState.SUCCEEDED).count()
+
+
+def _last_end(sessions: list[object]) -> datetime:
+    from django.db.models import Max
+
+    from sessions_app.models import Turn
+
+    last: datetime = Turn.objects.filter(session__in=sessions).aggregate(last=Max("finished_at"))["last"]
+    return last
+
+
+def _signal(processes: list[Worker], number: int) -> None:
+    for process in processes:
+        process.signal(number)
