@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator
 
 from agent_core import loop, models
+from agent_core.clean import clean_reply, clean_text
 from agent_core.control import Signal, TurnControl
 from agent_core.exceptions import AgentCoreError, ModelRefused, ModelUnavailable, Stale
 from agent_core.models import ModelCall, ModelReply
@@ -106,10 +107,11 @@ class Exchange:
                 while True:
                     item = self._next(items)
                     if isinstance(item, ModelReply):
-                        return item
+                        return clean_reply(item)
                     if isinstance(item, str) and item:
-                        self.text += item
-                        yield self._delta(item, number)
+                        said = clean_text(item)
+                        self.text += said
+                        yield self._delta(said, number)
         finally:
             future.cancel()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from agent_core import offline_schedule
+from agent_core.clean import parse_arguments
 from agent_core.exceptions import ModelRefused
 from agent_core.models import ModelCall
 from agent_core.offline_facts import Facts, facts_of, questions, unknown_key
@@ -109,14 +109,11 @@ def _use_tool(heard: _Heard) -> str | Wish | None:
     match = _USE_TOOL.match(heard.text)
     if not match:
         return None
-    raw = (match["json"] or "{}").strip()
-    try:
-        arguments = json.loads(raw)
-    except ValueError:
-        arguments = None
-    if isinstance(arguments, dict):
-        return _wish(heard, match["name"], arguments)
-    return _wish(heard, match["name"], {}, unparsed=raw)
+    raw = (match["json"] or "").strip()
+    arguments = parse_arguments(raw)
+    if arguments is None:
+        return _wish(heard, match["name"], {}, unparsed=raw)
+    return _wish(heard, match["name"], arguments)
 
 
 def _automations(heard: _Heard) -> str | Wish | None:

@@ -6,7 +6,6 @@ step, wake at once and resume, so the loop is our own. Importing this module tak
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import AsyncIterator, Iterable
@@ -33,6 +32,7 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
+from agent_core.clean import parse_arguments
 from agent_core.exceptions import ModelError, ModelRefused, ModelUnavailable
 from agent_core.models import ModelCall, ModelReply
 from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult, ToolSpec, Usage
@@ -209,16 +209,14 @@ def _reply(response: wire.ModelResponse) -> ModelReply:
 
 
 def _call(part: wire.ToolCallPart) -> ToolCall:
-    raw = part.args if isinstance(part.args, str) else None
-    arguments: object = part.args or {}
-    if raw is not None:
-        try:
-            arguments = json.loads(raw or "{}")
-        except ValueError:
-            arguments = None
-    if isinstance(arguments, dict):
-        return ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=arguments)
-    return ToolCall(id=part.tool_call_id, name=part.tool_name, arguments={}, unparsed=raw)
+    raw = part.args if isinstance(part.args, str) else ""
+    arguments = part.args if isinstance(part.args, dict) else parse_arguments(raw)
+    return ToolCall(
+        id=part.tool_call_id,
+        name=part.tool_name,
+        arguments=arguments or {},
+        unparsed=raw if arguments is None else None,
+    )
 
 
 def _without_secrets(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent_core import offline
+from agent_core.clean import parse_arguments
 from agent_core.models import ModelCall, ModelReply
 from agent_core.types import JSON, Entry, Role, ToolCall, ToolOutcome, ToolResult, ToolSpec
 
@@ -79,14 +80,12 @@ def _text(message: Mapping[str, Any]) -> str:
 
 
 def _call(call: Mapping[str, Any]) -> ToolCall:
-    raw = call["function"].get("arguments") or "{}"
-    try:
-        arguments = json.loads(raw)
-    except ValueError:
-        arguments = None
-    if isinstance(arguments, dict):
-        return ToolCall(id=call["id"], name=call["function"]["name"], arguments=arguments)
-    return ToolCall(id=call["id"], name=call["function"]["name"], arguments={}, unparsed=raw)
+    raw = call["function"].get("arguments") or ""
+    arguments = parse_arguments(raw)
+    unparsed = raw if arguments is None else None
+    return ToolCall(
+        id=call["id"], name=call["function"]["name"], arguments=arguments or {}, unparsed=unparsed
+    )
 
 
 def _add_result(entries: list[Entry], message: Mapping[str, Any], names: dict[str, str]) -> None:

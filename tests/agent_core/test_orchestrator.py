@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 import time
+from typing import Any
 
 import pytest
 
+from agent_core.clean import parse_arguments
 from agent_core.control import TurnControl
 from agent_core.exceptions import ModelRefused, ModelUnavailable, Stale
 from agent_core.orchestrator import run_turn
@@ -224,3 +229,32 @@ def test_a_turn_that_is_dropped_leaves_no_stream_behind() -> None:
             break
         time.sleep(0.01)
     assert left == ["closed"]
+
+
+def test_what_a_database_cannot_store_does_not_get_in() -> None:
+    odd = tool_call(text="a\x00b\ud800", list=["\x00", {"k\x00": 1.5}])
+    deep: Any = []
+    for _ in range(500):
+        deep = [deep]
+    script(calls(odd, tool_call("read", n=1, x=float("nan")), tool_call("read", n=2, x=deep)), says("x\x00y"))
+    ports = Ports()
+    run = drive(request(policy=QUICK.merged({"max_same_failure_signature": 9})), ports)
+    assert [call.arguments for call in ports.ran] == [{"text": "ab?", "list": ["", {"k": 1.5}]}]
+    assert [one.error_class for one in run.outputs()] == ["", "BadArguments", "BadArguments"]
+    assert run.result.reply == "xy"
+    stored = json.dumps([step.to_json() for step in ports.steps], allow_nan=False)
+    assert "\\u0000" not in stored
+    assert "\x00" not in "".join(event.content.get("text", "") for event in run.events)
+
+
+@pytest.mark.parametrize("raw", ["[" * 100_000, "[1]", "{", "nothing"])
+def test_arguments_that_are_no_object_do_not_parse(raw: str) -> None:
+    assert parse_arguments(raw) is None
+
+
+def test_the_client_of_networks_is_not_loaded_for_the_offline_model() -> None:
+    program = (
+        "import sys; from agent_core import models, orchestrator; models.resolve('offline');"
+        "sys.exit('pydantic_ai' in sys.modules or 'openai' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
