@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Generator
 
 from agent_core import loop, models
-from agent_core.clean import clean_reply, clean_text
 from agent_core.control import Signal, TurnControl
 from agent_core.exceptions import AgentCoreError, ModelRefused, ModelUnavailable, Stale
-from agent_core.models import ModelCall, ModelReply
+from agent_core.models import ModelCall, ModelReply, clean_reply, clean_text
 from agent_core.policy import TurnPolicy
 from agent_core.types import EventType, TurnEvent
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from agent_core import offline_schedule
-from agent_core.clean import parse_arguments
 from agent_core.exceptions import ModelRefused
-from agent_core.models import ModelCall
+from agent_core.models import ModelCall, parse_arguments
 from agent_core.offline_facts import Facts, facts_of, questions, unknown_key
 from agent_core.types import Entry, Role
 

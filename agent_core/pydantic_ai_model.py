@@ -32,9 +32,8 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from agent_core.clean import parse_arguments
 from agent_core.exceptions import ModelError, ModelRefused, ModelUnavailable
-from agent_core.models import ModelCall, ModelReply
+from agent_core.models import ModelCall, ModelReply, parse_arguments
 from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult, ToolSpec, Usage
 
 OPENAI_URL: Final = "https://api.openai.com/v1"

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent_core import offline
-from agent_core.clean import parse_arguments
-from agent_core.models import ModelCall, ModelReply
+from agent_core.models import ModelCall, ModelReply, parse_arguments
 from agent_core.types import JSON, Entry, Role, ToolCall, ToolOutcome, ToolResult, ToolSpec
 
 _CREATED = 1_700_000_000  # fixed: answers are the same each time

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agent_core.clean import parse_arguments
 from agent_core.control import TurnControl
 from agent_core.exceptions import ModelRefused, ModelUnavailable, Stale
+from agent_core.models import parse_arguments
 from agent_core.orchestrator import run_turn
 from agent_core.types import Ending, Entry, Role, ToolCall, ToolOutcome, TurnEvent, Usage
 from tests.agent_core.fakes import (
