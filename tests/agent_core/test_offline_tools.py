@@ -1,0 +1,85 @@
+"""The offline model and its tools: schedules, lists, any tool that is offered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_core.models import ModelCall
+from agent_core.offline import reply_to
+from agent_core.types import Entry, Role, ToolOutcome, ToolResult, ToolSpec
+from tests.agent_core.fakes import user
+from tests.agent_core.test_offline import SUFFIX, ask, said
+
+
+def wanted(message: str, **more: Any) -> dict[str, Any]:
+    (call,) = ask(message, **more).calls
+    assert call.name == "cron"
+    return call.arguments
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [
+        ("every 10 seconds check the repo", {"message": "check the repo", "every_seconds": 10}),
+        ("Every 5 minutes, check the repo.", {"message": "check the repo", "every_seconds": 300}),
+        ("check the repo every hour", {"message": "check the repo", "every_seconds": 3600}),
+        ("please every 2 days water the plants", {"message": "water the plants", "every_seconds": 172_800}),
+        ("every day at 9 say hi", {"message": "say hi", "cron_expr": "0 9 * * *"}),
+        ("every day at 9:30 remind me to drink", {"message": "drink", "cron_expr": "30 9 * * *"}),
+        ("every weekday at 7 pm say hi", {"message": "say hi", "cron_expr": "0 19 * * 1-5"}),
+        ("every monday at 8 say hi", {"message": "say hi", "cron_expr": "0 8 * * 1"}),
+        ("every sunday at 12 am say hi", {"message": "say hi", "cron_expr": "0 0 * * 0"}),
+        (
+            "every day at 18:00 in Asia/Shanghai say hi",
+            {"message": "say hi", "cron_expr": "0 18 * * *", "tz": "Asia/Shanghai"},
+        ),
+        ("every day at 9 in the kitchen sing", {"message": "in the kitchen sing", "cron_expr": "0 9 * * *"}),
+        ("at 2027-01-01T09:00 say hi", {"message": "say hi", "at": "2027-01-01T09:00"}),
+        ("at 2027-01-01T09:00:30+01:00: say hi", {"message": "say hi", "at": "2027-01-01T09:00:30+01:00"}),
+        ("say hi at 2027-01-01T09:00Z", {"message": "say hi", "at": "2027-01-01T09:00Z"}),
+        ("every 10 seconds tell me my name", {"message": "tell me my name", "every_seconds": 10}),
+    ],
+)
+def test_schedules_become_automations(message: str, arguments: dict[str, Any]) -> None:
+    assert wanted(message) == {"action": "add", **arguments}
+
+
+def test_it_has_no_clock() -> None:
+    assert said("in 10 minutes call mum").startswith("Offline I have no clock.")
+
+
+def test_a_schedule_that_is_none() -> None:
+    assert said("every day at 25 sing") == "That is no time of day."
+    assert said("every 10 seconds") == "Say what is to be done, too."
+
+
+def test_automations_are_listed_and_removed() -> None:
+    assert wanted("list my automations") == {"action": "list"}
+    assert wanted("remove automation ab12") == {"action": "remove", "job_id": "ab12"}
+    plain = ToolSpec(name="cron", description="", parameters={"type": "object"})
+    assert wanted("remove automation ab12", tools=(plain,)) == {"action": "remove", "id": "ab12"}
+
+
+def test_only_a_tool_that_is_offered_is_called() -> None:
+    assert said("every 10 seconds check the repo", tools=()) == "I have no tool cron here."
+    assert said('use tool rm with {"path": "/"}') == "I have no tool rm here."
+
+
+def test_any_tool_can_be_used_and_its_output_is_reported() -> None:
+    tool = ToolSpec(name="add-up", description="", parameters={"type": "object"})
+    reply = ask('Use tool add-up with {"a": [1,\n2]}', tools=(tool,))
+    assert (reply.text, reply.calls[0].name, reply.calls[0].arguments) == ("", "add-up", {"a": [1, 2]})
+    assert ask("use tool add-up", tools=(tool,)).calls[0].arguments == {}
+    assert ask("use tool add-up with [1", tools=(tool,)).calls[0].unparsed == "[1"
+    after = (
+        user("use tool add-up"),
+        Entry(role=Role.ASSISTANT, content="", calls=reply.calls),
+        Entry(
+            role=Role.TOOL,
+            content="",
+            results=(ToolResult(id="1", name="add-up", output="3", outcome=ToolOutcome.OK),),
+        ),
+    )
+    assert reply_to(ModelCall(system_prompt="", entries=after, tools=(tool,))).text == f"3{SUFFIX}"
