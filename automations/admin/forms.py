@@ -56,8 +56,8 @@ class JobForm(VerbForm[CronJob]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if "message" in self.fields:
-            self.fields["message"].required = True
+        for name in {"session", "message"} & self.fields.keys():
+            self.fields[name].required = True
         job = self.instance
         if not job._state.adding:
             stored: dict[str, Any] = {

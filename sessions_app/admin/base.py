@@ -133,6 +133,7 @@ class BigTable(ReadOnlyAdmin[M]):
     """Tables that grow without end: newest first by primary key, and nobody counts them."""
 
     paginator = InfinitePaginator
+    show_facets = admin.ShowFacets.NEVER
     ordering = ["-pk"]
 
 
@@ -147,6 +148,19 @@ class VerbForm(ModelForm[M]):
         super().__init__(*args, **kwargs)
         if "seen_revision" in self.fields:
             self.fields["seen_revision"].initial = getattr(self.instance, "revision", None)
+        self.data = self._readable(self.data)
+        self.initial = self._readable(self.initial)
+
+    def _readable(self, given: Any) -> Any:
+        """The data without keys of rows that cannot be keys: their widget asks the database for them, and fails."""
+        readable = given.copy()
+        for name, field in self.fields.items():
+            if isinstance(field, forms.ModelChoiceField) and (key := self.add_prefix(name)) in given:
+                try:
+                    field.to_python(given[key])
+                except forms.ValidationError:
+                    readable[key] = ""
+        return readable
 
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()

@@ -75,6 +75,17 @@ def test_a_bad_automation_shows_its_reason_and_stores_nothing(staff: Client, per
         assert CronJob.objects.values().get() == before
 
 
+def test_an_automation_without_a_session_is_refused(staff: Client, person: Person) -> None:
+    address = reverse("admin:automations_cronjob_add")
+    for session in ("", "nonsense", "00000000-0000-4000-8000-000000000000"):
+        assert list(errors_of(staff.post(address, job_data(session=session)))) == ["session"]
+        assert staff.get(address, {"session": session}).status_code == 200
+    closed = person.session()
+    Session.objects.filter(pk=closed.pk).update(state="archived")
+    assert "archived" in str(errors_of(staff.post(address, job_data(session=closed.pk))))
+    assert not CronJob.objects.exists()
+
+
 def test_an_edit_moves_the_clock_and_the_revision(staff: Client, person: Person) -> None:
     job = make_job(person.session())
     before = JobClock.objects.get(job=job).next_run_at

@@ -159,6 +159,19 @@ def test_a_sessions_page_links_to_its_automations_and_turns(staff: Client, rows:
     assert "every day at 09:00 (UTC)" in page
 
 
+def test_links_to_full_lists_show_only_what_belongs_there(
+    staff: Client, person: Person, rows: dict[str, Any]
+) -> None:
+    fill(person)
+    for name in ("agent", "session", "turn", "cronjob"):
+        panels = staff.get(url(rows[name], "change")).context["panels"]
+        for panel in panels:
+            if panel.more:
+                shown = staff.get(panel.more)
+                assert shown.status_code == 200, panel
+                assert len(shown.context["cl"].result_list) == len(panel.rows), panel
+
+
 def test_a_jobs_page_shows_category_schedule_clock_and_runs(staff: Client, rows: dict[str, Any]) -> None:
     JobClock.objects.filter(job=rows["cronjob"]).update(next_run_at=datetime(2031, 2, 3, 9, 0, 7, tzinfo=UTC))
     page = staff.get(url(rows["cronjob"], "change")).content.decode()
