@@ -115,6 +115,7 @@ class CronJob(models.Model):
                 condition=Q(schedule_kind="cron", every_seconds__isnull=True, at__isnull=True) & ~Q(expr="")
                 | Q(
                     schedule_kind="every",
+                    every_seconds__isnull=False,
                     every_seconds__gte=1,
                     anchor__isnull=False,
                     at__isnull=True,

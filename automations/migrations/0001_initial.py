@@ -102,7 +102,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='cronjob',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('at__isnull', True), ('every_seconds__isnull', True), ('schedule_kind', 'cron'), models.Q(('expr', ''), _negated=True)), models.Q(('anchor__isnull', False), ('at__isnull', True), ('every_seconds__gte', 1), ('expr', ''), ('schedule_kind', 'every')), models.Q(('at__isnull', False), ('every_seconds__isnull', True), ('expr', ''), ('schedule_kind', 'at')), _connector='OR'), name='cronjob_exactly_one_schedule'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('at__isnull', True), ('every_seconds__isnull', True), ('schedule_kind', 'cron'), models.Q(('expr', ''), _negated=True)), models.Q(('anchor__isnull', False), ('at__isnull', True), ('every_seconds__gte', 1), ('every_seconds__isnull', False), ('expr', ''), ('schedule_kind', 'every')), models.Q(('at__isnull', False), ('every_seconds__isnull', True), ('expr', ''), ('schedule_kind', 'at')), _connector='OR'), name='cronjob_exactly_one_schedule'),
         ),
         migrations.AddConstraint(
             model_name='cronjob',

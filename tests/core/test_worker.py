@@ -26,7 +26,9 @@ def test_a_storm_of_automations_leaves_slots_for_people(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
     fleet.worker(5)
-    storm = [automation(person_with_server.session(), f"[[hold:storm]] {n}", datetime.now(UTC)) for n in range(12)]
+    storm = [
+        automation(person_with_server.session(), f"[[hold:storm]] {n}", datetime.now(UTC)) for n in range(12)
+    ]
     until(lambda: model_server.held.get("storm") == 4, what="80 % of five slots")
     asked = receive(person_with_server.session().pk, Input(content="hello"))
     until(lambda: ended(asked))
