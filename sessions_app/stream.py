@@ -41,6 +41,8 @@ class Hub:
         self._dirty: set[uuid.UUID] = set()
         self._deltas: list[Delta] = []
         self._started = False
+        self._stopped = threading.Event()
+        self._listener = Listener([EVENTS], self._hear, self._look_at_all)
         self._answers = Answers()  # the reading thread's alone
 
     def start(self) -> None:
@@ -50,7 +52,13 @@ class Hub:
                 return
             self._started = True
         threading.Thread(target=self._run, name="rondo-stream", daemon=True).start()
-        Listener([EVENTS], self._hear, self._look_at_all).start()
+        self._listener.start()
+
+    def stop(self) -> None:
+        """End the threads within seconds; the process needs no such thing, tests do."""
+        self._stopped.set()
+        self._listener.stop()
+        self._look_at_all()
 
     def subscribe(self, session_id: uuid.UUID, after: Cursor, ring: Callable[[], None]) -> Subscription:
         """Read a session from a cursor on. Whoever subscribes has seen to it that the session is theirs."""
@@ -97,7 +105,7 @@ class Hub:
 
     def _run(self) -> None:
         again: set[uuid.UUID] = set()
-        while True:
+        while not self._stopped.is_set():
             dirty, deltas = self._next(again)
             try:
                 again = self._deliver(dirty, deltas)

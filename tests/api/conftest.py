@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from rest_framework.authtoken.models import Token
 
+from agent_core.testing import ModelServer
 from tests.fleet import Fleet, Process, until
 
 
@@ -36,7 +40,7 @@ class Caller:
         return self.client.generic(
             method,
             path,
-            data=b"" if data is None else (data if isinstance(data, bytes) else _json(data)),
+            data=b"" if data is None else (data if isinstance(data, bytes) else json.dumps(data).encode()),
             content_type="application/json",
             headers=named,
         )
@@ -65,12 +69,6 @@ class Caller:
     def automation(self, session: str, **fields: Any) -> Any:
         asked = {"message": "check the repo", "schedule": {"kind": "every", "seconds": 3600}} | fields
         return made(self.post(f"/api/sessions/{session}/automations/", asked))
-
-
-def _json(data: Any) -> bytes:
-    import json
-
-    return json.dumps(data).encode()
 
 
 def made(response: Any) -> Any:
@@ -123,14 +121,100 @@ class Site:
     url: str
     web: Process
     fleet: Fleet
+    model: ModelServer
 
-    def caller(self, name: str) -> httpx2.Client:
-        """Over HTTP, as a new user with an agent `demo`."""
-        user = User.objects.create_user(name)
-        token = Token.objects.create(user=user).key
-        client = httpx2.Client(base_url=self.url, headers={"Authorization": f"Token {token}"}, timeout=20)
-        assert client.post("/api/agents/", json={"name": "demo"}).status_code == 201
-        return client
+    def client(self, token: str) -> httpx2.Client:
+        """Another connection of the same user."""
+        return httpx2.Client(base_url=self.url, headers={"Authorization": f"Token {token}"}, timeout=20)
+
+    def metric(self, name: str) -> float:
+        """One figure of /metrics."""
+        lines = httpx2.get(f"{self.url}/metrics").text.splitlines()
+        return float(next(line.split()[1] for line in lines if line.startswith(f"{name} ")))
+
+
+@dataclass(kw_only=True)
+class Window:
+    """A session of a user, over HTTP."""
+
+    site: Site
+    token: str
+    session: str
+    http: httpx2.Client
+
+    @property
+    def address(self) -> str:
+        return f"/api/sessions/{self.session}"
+
+    def send(self, content: str, **headers: str) -> httpx2.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.http.post(f"{self.address}/messages/", json={"content": content}, headers=named)
+
+    def turn(self, content: str) -> Any:
+        """Send and wait for the end."""
+        response = self.send(content, Prefer="wait=20")
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    @contextmanager
+    def stream(self, **headers: str) -> Iterator[Stream]:
+        """The session's events, read by a thread of their own."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection = HTTPConnection(self.site.url.removeprefix("http://"), timeout=60)
+        connection.request("GET", f"{self.address}/events/", headers=named | {"Authorization": f"Token {self.token}"})
+        plug = connection.sock
+        stream = Stream(response=connection.getresponse())
+        assert stream.response.status == 200, stream.response.read()
+        stream.thread.start()
+        try:
+            until(lambda: stream.cursor, 10, "the stream's first line")
+            yield stream
+        finally:
+            with suppress(OSError):
+                plug.shutdown(socket.SHUT_RDWR)
+            stream.thread.join(5)
+            connection.close()
+
+
+@dataclass(kw_only=True)
+class Stream:
+    """What came through a stream so far."""
+
+    response: HTTPResponse
+    events: list[dict[str, Any]] = field(default_factory=list)
+    cursor: str = ""
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._read, daemon=True)
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["type"] == kind]
+
+    def wait_for_end(self, turn: int, seconds: float = 20) -> None:
+        until(lambda: any(e["content"]["turn"] == turn for e in self.of("turn_end")), seconds, f"turn {turn} ends")
+
+    def _read(self) -> None:
+        block: dict[str, str] = {}
+        with suppress(OSError, HTTPException):
+            for raw in self.response:
+                line = raw.decode().rstrip("\n")
+                if not line:
+                    self._take(block)
+                    block = {}
+                else:
+                    name, _, value = line.partition(": ")
+                    block[name] = value
+        self.ended = True
+
+    def _take(self, block: dict[str, str]) -> None:
+        self.cursor = block.get("id", self.cursor)
+        if "data" not in block:
+            return
+        event = json.loads(block["data"])
+        assert event["type"] == block["event"]
+        assert event["event_id"] == block.get("id")
+        self.events.append(event)
 
 
 def free_port() -> int:
@@ -171,8 +255,10 @@ def processes(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -
     url, web = start_web(folder)
     fleet = Fleet(folder=folder, processes=[web])
     try:
-        fleet.worker()
-        yield Site(url=url, web=web, fleet=fleet)
+        with ModelServer() as model:
+            fleet.environ |= {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "test-key"}
+            fleet.worker()
+            yield Site(url=url, web=web, fleet=fleet, model=model)
     finally:
         fleet.end()
 
@@ -181,3 +267,15 @@ def processes(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -
 def site(transactional_db: None, processes: Site) -> Site:
     """The processes of the module, with empty tables."""
     return processes
+
+
+@pytest.fixture
+def window(site: Site) -> Iterator[Window]:
+    """A session of an agent on the model server."""
+    user = User.objects.create_user("ada")
+    token = Token.objects.create(user=user).key
+    with site.client(token) as http:
+        made = http.post("/api/agents/", json={"name": "demo", "model": "openai-chat:test"})
+        assert made.status_code == 201, made.text
+        session = http.post("/api/sessions/", json={"agent": "demo"}).json()["id"]
+        yield Window(site=site, token=token, session=session, http=http)

@@ -1,0 +1,125 @@
+"""The read loop by itself: order, hidden events, slow readers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+
+from sessions_app.api import streams
+from sessions_app.events import Cursor
+from sessions_app.models import Event, EventType
+from sessions_app.stream import Hub
+from sessions_app.stream_parts import QUEUE, Item, Subscription
+from sessions_app.stream_reads import PAGE, now
+from tests.conftest import Person
+from tests.fleet import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+BEGINNING = Cursor(xid=0, id=0)
+
+
+@pytest.fixture
+def hub(person: Person) -> Iterator[Hub]:
+    hub = Hub()
+    yield hub
+    hub.stop()
+
+
+def write(session: Any, count: int = 1, turn: int = 1) -> list[int]:
+    made = Event.objects.bulk_create(
+        Event(agent_id=session.agent_id, session=session, turn_id=turn, type=EventType.STATUS, content={"n": number})
+        for number in range(count)
+    )
+    return [event.pk for event in made]
+
+
+class Reader:
+    """Keeps what a subscription gives."""
+
+    def __init__(self, hub: Hub, session: Any, after: Cursor) -> None:
+        self.items: list[Item] = []
+        self.hub = hub
+        self.subscription: Subscription = hub.subscribe(session.pk, after, lambda: None)
+
+    def ids(self) -> list[int]:
+        self.items += self.subscription.take()
+        if self.subscription.behind:
+            self.hub.look(self.subscription.session_id)
+        return [item.event.pk for item in self.items if item.event is not None]
+
+
+def test_a_reader_who_was_away_for_long_is_given_its_past_at_its_own_pace(hub: Hub, person: Person) -> None:
+    session = person.session()
+    ids = write(session, 3 * QUEUE)
+    reader = Reader(hub, session, BEGINNING)
+    until(lambda: reader.ids() == ids, 20)
+    assert not reader.subscription.closed
+
+
+def test_a_reader_who_does_not_read_is_dropped_alone(hub: Hub, person: Person) -> None:
+    session = person.session()
+    slow, quick = Reader(hub, session, now()), Reader(hub, session, now())
+    until(lambda: not slow.subscription.behind and not quick.subscription.behind)
+    ids: list[int] = []
+    while len(ids) <= QUEUE:
+        ids += write(session, PAGE)
+        hub.look(session.pk)
+        until(lambda: quick.ids() == ids)
+    assert slow.subscription.closed
+    assert not quick.subscription.closed
+    assert slow.ids() == ids[:QUEUE]
+    assert hub.subscribers() == 1
+
+
+def test_no_event_is_stepped_over_while_an_older_transaction_is_open(hub: Hub, person: Person) -> None:
+    session = person.session()
+    reader = Reader(hub, session, now())
+    until(lambda: not reader.subscription.behind)
+    with psycopg.connect(settings.DATABASE_LOCK_URL) as older:
+        older.execute(
+            "INSERT INTO sessions_app_event (agent_id, session_id, scope, source_type, run_id, type, content)"
+            " VALUES (%s, %s, 'session', '', '', 'status', '{}')",
+            [session.agent_id, session.pk],
+        )
+        (younger,) = write(session)
+        hub.look(session.pk)
+        for _ in range(20):
+            asyncio.run(asyncio.sleep(0.01))
+            assert reader.ids() == []
+        older.commit()
+    until(lambda: len(reader.ids()) == 2)
+    assert reader.ids()[1] == younger
+    assert reader.ids()[0] < younger
+
+
+def test_a_reader_hears_of_events_that_nobody_announced(hub: Hub, person: Person) -> None:
+    session = person.session()
+    reader = Reader(hub, session, now())
+    ids = write(session)
+    until(lambda: reader.ids() == ids, 5)
+
+
+def test_a_quiet_stream_says_that_it_is_alive(
+    hub: Hub, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "KEEP_ALIVE", 0.05)
+    monkeypatch.setattr(streams, "hub", lambda: hub)
+    session = person.session()
+
+    async def listen() -> list[bytes]:
+        body = streams._stream(session, "demo", await sync_to_async(now)())
+        lines = [await anext(body) for _ in range(3)]
+        await body.aclose()
+        return lines
+
+    first, *others = asyncio.run(listen())
+    assert first.startswith(b"retry: 1000\nid: ")
+    assert others == [b": keep-alive\n\n"] * 2
+    assert hub.subscribers() == 0

@@ -1,0 +1,130 @@
+"""A session's events over real HTTP, from a real worker."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+
+import pytest
+from django.db import connection
+
+from sessions_app.models import Event
+from tests.api.conftest import Window
+from tests.fleet import until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+
+
+def test_a_window_sees_a_turn_from_its_queue_to_its_end(window: Window) -> None:
+    with window.stream() as stream:
+        assert stream.response.headers["Content-Type"] == "text/event-stream"
+        assert stream.response.headers["Cache-Control"] == "no-cache"
+        assert stream.response.headers["X-Accel-Buffering"] == "no"
+        turn = window.turn("my favourite colour is blue")
+        stream.wait_for_end(turn["id"])
+        kinds = [event["type"] for event in stream.events]
+        assert kinds[:2] == ["turn_queued", "turn_start"]
+        assert set(kinds[2:-3]) <= {"delta", "status", "tool_call", "tool_output"}
+        assert kinds[-3:] == ["message", "message", "turn_end"]
+        assert "".join(delta["content"]["text"] for delta in stream.of("delta")) == turn["reply"]
+        assert all(delta["event_id"] is None for delta in stream.of("delta"))
+        first = stream.events[0]
+        assert first | {"timestamp": "", "event_id": ""} == {
+            "v": 1,
+            "event_id": "",
+            "timestamp": "",
+            "agent_name": "demo",
+            "session_id": window.session,
+            "scope": "session",
+            "source_type": "message",
+            "run_id": None,
+            "type": "turn_queued",
+            "content": {"turn": turn["id"], "text": "my favourite colour is blue", "kind": "message"},
+        }
+
+
+def test_a_window_that_comes_back_goes_on_where_it_was(window: Window) -> None:
+    with window.stream() as stream:
+        start = stream.cursor
+        first = window.turn("one")["id"]
+        stream.wait_for_end(first)
+        middle = stream.of("turn_start")[0]["event_id"]
+    second = window.turn("two")["id"]
+    stored = [f"{event.xid}-{event.pk}" for event in Event.objects.order_by("xid", "id")]
+    for cursor, expected in ((start, stored), (middle, stored[2:]), (stored[-1], [])):
+        with window.stream(Last_Event_ID=cursor) as again:
+            if expected:
+                again.wait_for_end(second)
+            assert [event["event_id"] for event in again.events if event["event_id"]] == expected
+    with window.site.client(window.token) as client:
+        address = f"{window.address}/events/?last_event_id={middle}"
+        with client.stream("GET", address) as response:
+            seen = next(line for line in response.iter_lines() if line.startswith("event:"))
+    assert seen == "event: message"
+
+
+def test_a_newcomer_is_told_what_the_running_turn_said_so_far(window: Window) -> None:
+    with window.stream() as early:
+        turn = window.send("[[pause:story]] [[reply:Once upon a time there was a very long answer.]]").json()["id"]
+        until(lambda: early.of("delta"), 20)
+        with window.stream() as late:
+            until(lambda: late.events, 10)
+            assert late.events[0]["type"] == "snapshot"
+            assert late.events[0]["event_id"] is None
+            so_far = late.events[0]["content"]
+            assert so_far == early.of("delta")[0]["content"]
+            window.site.model.release("story")
+            late.wait_for_end(turn)
+            early.wait_for_end(turn)
+            rest = "".join(delta["content"]["text"] for delta in late.of("delta"))
+            assert so_far["text"] + rest == "Once upon a time there was a very long answer."
+            assert len(late.of("turn_end")) == len(early.of("turn_end")) == 1
+            assert early.of("snapshot") == []
+
+
+def test_twenty_windows_see_each_turn_end_once_over_one_connection(window: Window) -> None:
+    with ExitStack() as stack:
+        streams = [stack.enter_context(window.stream()) for _ in range(20)]
+        until(lambda: window.site.metric("rondo_event_subscribers") == 20, 10)
+        turns = [window.send(f"note {number}", Prefer="").json()["id"] for number in range(3)]
+        for stream in streams:
+            for turn in turns:
+                stream.wait_for_end(turn)
+        for stream in streams:
+            assert sorted(event["content"]["turn"] for event in stream.of("turn_end")) == turns
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT application_name FROM pg_stat_activity WHERE datname = current_database()")
+            names = [name for (name,) in cursor.fetchall()]
+        assert names.count("rondo listen") == 2  # the web process's and the worker's
+    until(lambda: window.site.metric("rondo_event_subscribers") == 0, 10, "windows that left are forgotten")
+
+
+def test_the_windows_of_a_deleted_session_end(window: Window) -> None:
+    with window.stream() as stream:
+        assert window.http.delete(f"{window.address}/").status_code == 200
+        until(lambda: stream.ended, 10, "the stream ends")
+
+
+def test_windows_of_other_sessions_hear_nothing(window: Window) -> None:
+    other = window.http.post("/api/sessions/", json={"agent": "demo"}).json()["id"]
+    elsewhere = Window(site=window.site, token=window.token, session=other, http=window.http)
+    with elsewhere.stream() as stream, window.stream() as own:
+        own.wait_for_end(window.turn("hello")["id"])
+        elsewhere.turn("there")
+        until(lambda: stream.of("turn_end"))
+        assert {event["session_id"] for event in stream.events} == {other}
+
+
+def test_many_messages_at_once_end_once_each(window: Window) -> None:
+    with window.stream() as stream:
+        ids: list[int] = []
+        threads = [
+            threading.Thread(target=lambda: ids.append(window.send("at once").json()["id"])) for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for turn in ids:
+            stream.wait_for_end(turn)
+        assert sorted(event["content"]["turn"] for event in stream.of("turn_end")) == sorted(ids)
