@@ -31,7 +31,7 @@ class Report:
         first, *more = shown.splitlines() or [""]
         self.say(f"   {who + ':':<12} {first}")
         for line in more:
-            self.say(f"   {'':<12} {line}")
+            self.say(f"   {'':<12} {line}".rstrip())
 
     def check(self, what: str, holds: object, why: object = "") -> bool:
         """One thing that must hold; `why` says what was seen instead."""
