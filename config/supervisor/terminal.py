@@ -4,7 +4,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,8 +16,9 @@ _LARGEST = 64 * 1024 * 1024  # bytes of a log before its older part is dropped
 
 
 def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    with suppress(OSError):  # a terminal that was closed must not keep us from stopping what runs
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
 
 
 @contextmanager
