@@ -250,7 +250,7 @@ def _checked(values: dict[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         problem = _CHECKS[name](value)
         if problem:
-            raise BadJob(problem, code=f"bad_{name}" if value else f"empty_{name}")
+            raise BadJob(problem, code=f"empty_{name}" if value == "" else f"bad_{name}")
     return values
 
 

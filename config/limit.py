@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 API = "/api/"
 LONGEST_BODY = 1024 * 1024  # bytes
 DRAINED = 16 * LONGEST_BODY  # bytes read and dropped, so that a client that is still sending hears the answer
+DRAIN_SECONDS = 2.0  # for a client that announced more than it sends
 TOO_LARGE = f"A request body may have {LONGEST_BODY} bytes."
 
 Message = MutableMapping[str, Any]
@@ -49,7 +52,8 @@ class LimitBody:
             message = await receive()
             taken += len(message.get("body", b""))
             if taken > LONGEST_BODY:
-                await _drain(message, receive, taken)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(_drain(message, receive, taken), DRAIN_SECONDS)
                 raise _TooLarge
             return message
 

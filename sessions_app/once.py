@@ -53,20 +53,20 @@ def once(request: Request, create: Callable[[], Answer]) -> Answer:
             answer = create()
             IdempotencyKey.objects.filter(
                 user=request.user_id, address=request.address, key=request.key
-            ).update(status=answer.status, body=answer.body, location=answer.location)
+            ).update(status=answer.status, body=json.dumps(answer.body), location=answer.location)
             _forget()
             return answer
     earlier = IdempotencyKey.objects.get(user=request.user_id, address=request.address, key=request.key)
     if earlier.body_sha256 != request.body_sha256:
         raise IdempotencyMismatch
-    return Answer(status=earlier.status, body=earlier.body, location=earlier.location)
+    return Answer(status=earlier.status, body=json.loads(earlier.body), location=earlier.location)
 
 
 def _insert(request: Request) -> bool:
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO sessions_app_idempotencykey (user_id, address, key, body_sha256, status, body, location)"
-            " VALUES (%s, %s, %s, %s, 0, '{}', '') ON CONFLICT DO NOTHING",
+            " VALUES (%s, %s, %s, %s, 0, '', '') ON CONFLICT DO NOTHING",
             [request.user_id, request.address, request.key, request.body_sha256],
         )
         return bool(cursor.rowcount)

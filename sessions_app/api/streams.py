@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -56,7 +56,7 @@ class SessionEvents(ApiView):
         return StreamingHttpResponse(body, content_type="text/event-stream", headers=headers)
 
 
-async def _stream(session: Session, agent_name: str, cursor: Cursor) -> AsyncIterator[bytes]:
+async def _stream(session: Session, agent_name: str, cursor: Cursor) -> AsyncGenerator[bytes, None]:
     bell = Bell()
     subscription = hub().subscribe(session.pk, cursor, bell.ring)
     try:

@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
                 ('key', models.CharField(max_length=200)),
                 ('body_sha256', models.CharField(max_length=64)),
                 ('status', models.PositiveSmallIntegerField(default=0)),
-                ('body', models.JSONField(default=dict)),
+                ('body', models.TextField(blank=True, help_text='JSON, to the letter.')),
                 ('location', models.CharField(blank=True, max_length=300)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
             ],

@@ -15,7 +15,7 @@ class IdempotencyKey(models.Model):
     key = models.CharField(max_length=200)
     body_sha256 = models.CharField(max_length=64)
     status = models.PositiveSmallIntegerField(default=0)
-    body = models.JSONField(default=dict)
+    body = models.TextField(blank=True, help_text="JSON, to the letter.")
     location = models.CharField(max_length=300, blank=True)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 

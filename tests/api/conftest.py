@@ -11,8 +11,8 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.client import HTTPConnection, HTTPException, HTTPResponse
 from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from django.test import Client
 from rest_framework.authtoken.models import Token
 
 from agent_core.testing import ModelServer
+from sessions_app.models import Turn
+from sessions_app.models.turn import OPEN_STATES
 from tests.fleet import Fleet, Process, until
 
 
@@ -36,7 +38,9 @@ class Caller:
 
     def __call__(self, method: str, path: str, data: Any = None, **headers: str) -> Any:
         """`headers` as keywords: If_Match="..."."""
-        named = {"Authorization": f"Token {self.token}"} | {k.replace("_", "-"): v for k, v in headers.items()}
+        named = {"Authorization": f"Token {self.token}"} | {
+            k.replace("_", "-"): v for k, v in headers.items()
+        }
         return self.client.generic(
             method,
             path,
@@ -161,7 +165,9 @@ class Window:
         """The session's events, read by a thread of their own."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection = HTTPConnection(self.site.url.removeprefix("http://"), timeout=60)
-        connection.request("GET", f"{self.address}/events/", headers=named | {"Authorization": f"Token {self.token}"})
+        connection.request(
+            "GET", f"{self.address}/events/", headers=named | {"Authorization": f"Token {self.token}"}
+        )
         plug = connection.sock
         stream = Stream(response=connection.getresponse())
         assert stream.response.status == 200, stream.response.read()
@@ -192,7 +198,11 @@ class Stream:
         return [event for event in self.events if event["type"] == kind]
 
     def wait_for_end(self, turn: int, seconds: float = 20) -> None:
-        until(lambda: any(e["content"]["turn"] == turn for e in self.of("turn_end")), seconds, f"turn {turn} ends")
+        until(
+            lambda: any(e["content"]["turn"] == turn for e in self.of("turn_end")),
+            seconds,
+            f"turn {turn} ends",
+        )
 
     def _read(self) -> None:
         block: dict[str, str] = {}
@@ -232,7 +242,16 @@ def _answers(url: str) -> bool:
 def start_web(folder: Path) -> tuple[str, Process]:
     port = free_port()
     log = folder / "web.log"
-    command = [sys.executable, "-m", "uvicorn", "config.asgi:application", "--port", str(port), "--lifespan", "off"]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "config.asgi:application",
+        "--port",
+        str(port),
+        "--lifespan",
+        "off",
+    ]
     with log.open("wb") as file:
         child = subprocess.Popen(
             [*command, "--timeout-graceful-shutdown", "1"],
@@ -264,9 +283,10 @@ def processes(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture
-def site(transactional_db: None, processes: Site) -> Site:
-    """The processes of the module, with empty tables."""
-    return processes
+def site(transactional_db: None, processes: Site) -> Iterator[Site]:
+    """The processes of the module, with empty tables. Nobody works on them when they are emptied."""
+    yield processes
+    until(lambda: not Turn.objects.filter(state__in=OPEN_STATES).exists(), 20, "every turn has ended")
 
 
 @pytest.fixture

@@ -22,12 +22,19 @@ SCHEDULE = {"kind": "every", "seconds": 60}
     [
         ("/api/agents/", {"name": "a", "policy": {"max_attempts": 1}}, {"name": "b"}, Agent),
         ("/api/sessions/", {"agent": "demo", "title": "a"}, {"agent": "demo"}, Session),
-        ("automations", {"message": "a", "schedule": SCHEDULE}, {"message": "b", "schedule": SCHEDULE}, CronJob),
+        (
+            "automations",
+            {"message": "a", "schedule": SCHEDULE},
+            {"message": "b", "schedule": SCHEDULE},
+            CronJob,
+        ),
         ("messages", {"content": "a"}, {"content": "b"}, Turn),
         ("messages", {"content": "a"}, {"content": "a", "on_busy": "enqueue"}, Turn),
     ],
 )
-def test_the_second_time_gives_the_first_answer(ada: Caller, path: str, body: Any, other: Any, model: Any) -> None:
+def test_the_second_time_gives_the_first_answer(
+    ada: Caller, path: str, body: Any, other: Any, model: Any
+) -> None:
     session = ada.session()
     address = path if path.startswith("/") else f"/api/sessions/{session}/{path}/"
     first = ada.post(address, body, Idempotency_Key="one")

@@ -32,7 +32,11 @@ def addresses(ada: Caller) -> list[str]:
     turn = ada.post(f"/api/sessions/{session}/messages/", {"content": "secret of ada"}).json()["id"]
     MailboxEvent.objects.create(target_id=session, event_type="job_completed", summary="secret of ada")
     RunRecord.objects.create(
-        run_id=f"{job.pk}:1000", job=job, session_id=session, scheduled_for="2026-11-21T00:00:00Z", state="queued"
+        run_id=f"{job.pk}:1000",
+        job=job,
+        session_id=session,
+        scheduled_for="2026-11-21T00:00:00Z",
+        state="queued",
     )
     ada.agent("private")  # a name that nobody else has
     ada.put("/api/agents/private/documents/USER.md/", {"content": "secret of ada"})
@@ -42,7 +46,10 @@ def addresses(ada: Caller) -> list[str]:
         "/api/agents/private/documents/",
         "/api/agents/private/documents/USER.md/",
         f"/api/sessions/{session}/",
-        *(f"/api/sessions/{session}/{part}/" for part in ("messages", "turns", "events", "mailbox", "automations")),
+        *(
+            f"/api/sessions/{session}/{part}/"
+            for part in ("messages", "turns", "events", "mailbox", "automations")
+        ),
         f"/api/turns/{turn}/",
         f"/api/turns/{turn}/cancel/",
         f"/api/automations/{job.pk}/",
@@ -95,7 +102,9 @@ def test_what_is_anothers_does_not_exist(addresses: list[str], ada: Caller, bob:
             continue
         for method in methods(address):
             problem(bob(method.upper(), address, body(address)), 404, "not_found")
-            problem(bob(method.upper(), f"{address}?delete_automations=true", body(address)), 404, "not_found")
+            problem(
+                bob(method.upper(), f"{address}?delete_automations=true", body(address)), 404, "not_found"
+            )
     assert rows() == before
 
 

@@ -13,11 +13,15 @@ from sessions_app.models import Agent, Document, MailboxEvent, Session, Turn
 from tests.api.conftest import Caller, problem
 
 pytestmark = pytest.mark.django_db
-REAL = pytest.mark.django_db(transaction=True)  # a delete gives its connection back while it waits for the lock
+REAL = pytest.mark.django_db(
+    transaction=True
+)  # a delete gives its connection back while it waits for the lock
 
 
 def test_an_agent_is_made_with_its_primary_session(ada: Caller) -> None:
-    response = ada.post("/api/agents/", {"name": "second", "timezone": "Asia/Shanghai", "policy": {"max_attempts": 1}})
+    response = ada.post(
+        "/api/agents/", {"name": "second", "timezone": "Asia/Shanghai", "policy": {"max_attempts": 1}}
+    )
     assert response.status_code == 201
     agent = response.json()
     primary = Session.objects.get(agent__name="second")
@@ -27,7 +31,12 @@ def test_an_agent_is_made_with_its_primary_session(ada: Caller) -> None:
         "timezone": "Asia/Shanghai",
         "engine": "chat",
         "unified_session": False,
-        "heartbeat": {"enabled": True, "interval_seconds": 1800, "active_hours": [8, 22], "ack_max_chars": 300},
+        "heartbeat": {
+            "enabled": True,
+            "interval_seconds": 1800,
+            "active_hours": [8, 22],
+            "ack_max_chars": 300,
+        },
         "routine_limit": 20,
         "policy": {"max_attempts": 1},
         "primary_session": str(primary.pk),
@@ -72,7 +81,9 @@ def test_a_document_is_written_whole_and_counts_its_revisions(ada: Caller) -> No
 
 @REAL
 def test_a_session_is_opened_found_renamed_and_deleted(ada: Caller) -> None:
-    response = ada.post("/api/sessions/", {"agent": "demo", "key": "telegram:42", "chat_type": "group", "title": "T"})
+    response = ada.post(
+        "/api/sessions/", {"agent": "demo", "key": "telegram:42", "chat_type": "group", "title": "T"}
+    )
     assert response.status_code == 201
     session = response.json()
     address = response.headers["Location"]
@@ -88,7 +99,13 @@ def test_a_session_is_opened_found_renamed_and_deleted(ada: Caller) -> None:
         "chat_type": "group",
         "title": "T",
     }
-    for query, count in (("", 2), ("?type=sub", 1), ("?key=telegram:42", 1), ("?agent=none", 0), ("?agent=demo", 2)):
+    for query, count in (
+        ("", 2),
+        ("?type=sub", 1),
+        ("?key=telegram:42", 1),
+        ("?agent=none", 0),
+        ("?agent=demo", 2),
+    ):
         assert len(ada.get(f"/api/sessions/{query}").json()["results"]) == count
     problem(ada.get("/api/sessions/?type=odd"), 400, "bad_parameter")
     assert ada.patch(address, {"title": "New"}, If_Match='"0"').json()["title"] == "New"
@@ -149,7 +166,12 @@ def test_deleting_an_agent_takes_the_same_two_steps_over_all_its_sessions(ada: C
     gone = ada.delete("/api/agents/demo/?delete_automations=true").json()
     assert gone["deleted"] is True
     assert set(gone["deleted_automations"]) == ids
-    assert [Agent.objects.count(), Session.objects.count(), Turn.objects.count(), CronJob.objects.count()] == [0] * 4
+    assert [
+        Agent.objects.count(),
+        Session.objects.count(),
+        Turn.objects.count(),
+        CronJob.objects.count(),
+    ] == [0] * 4
 
 
 def test_a_primary_session_is_deleted_with_its_agent_only(ada: Caller) -> None:
@@ -161,7 +183,10 @@ def test_an_automation_shows_what_the_contract_names(ada: Caller) -> None:
     session = ada.session(key="web:1")
     response = ada.post(
         f"/api/sessions/{session}/automations/",
-        {"message": "check the repo", "schedule": {"kind": "cron", "expr": "0 9 * * *", "timezone": "Asia/Shanghai"}},
+        {
+            "message": "check the repo",
+            "schedule": {"kind": "cron", "expr": "0 9 * * *", "timezone": "Asia/Shanghai"},
+        },
     )
     assert response.status_code == 201
     assert response.headers["ETag"] == '"1"'
@@ -186,8 +211,13 @@ def test_an_automation_shows_what_the_contract_names(ada: Caller) -> None:
         "revision": 1,
     }
     address = response.headers["Location"]
-    changed = ada.patch(address, {"schedule": {"kind": "every", "seconds": 60}, "enabled": False}, If_Match='"1"')
-    assert (changed.json()["schedule"], changed.json()["state"]) == ({"kind": "every", "seconds": 60}, "scheduled")
+    changed = ada.patch(
+        address, {"schedule": {"kind": "every", "seconds": 60}, "enabled": False}, If_Match='"1"'
+    )
+    assert (changed.json()["schedule"], changed.json()["state"]) == (
+        {"kind": "every", "seconds": 60},
+        "scheduled",
+    )
     assert (changed.json()["next_run_at"], changed.json()["revision"]) == (None, 2)
     problem(ada.patch(address, {"name": "x"}, If_Match='"1"'), 412, "revision_conflict")
     problem(ada.delete(address, If_Match='"1"'), 412, "revision_conflict")
@@ -218,7 +248,9 @@ def test_the_state_of_an_automation_follows_its_clock_and_its_runs(
     CronJob.objects.filter(pk=job.pk).update(**changes)
     if run:
         ended = {} if run in {"queued", "running"} else {"finished_at": "2026-11-21T00:00:00Z"}
-        RunRecord.objects.create(run_id=f"{job.pk}:1", job=job, scheduled_for="2026-11-21T00:00:00Z", state=run, **ended)
+        RunRecord.objects.create(
+            run_id=f"{job.pk}:1", job=job, scheduled_for="2026-11-21T00:00:00Z", state=run, **ended
+        )
     shown = ada.get(f"/api/automations/{job.pk}/").json()
     assert (shown["state"], shown["last_status"], shown["pending"]) == (state, run, run == "queued")
 
@@ -241,8 +273,8 @@ def test_runs_are_shown_latest_first_and_one_run_shows_its_prompt(ada: Caller) -
         )
     listed = ada.get(f"/api/automations/{job.pk}/runs/").json()["results"]
     assert [each["run_id"] for each in listed] == [f"{job.pk}:2000", f"{job.pk}:1000"]
-    names = "run_id scheduled_for state reason slots_from slots_to count attempt turn lag_ms duration_ms prompt_ref error"
-    assert set(listed[0]) == set(names.split())
+    names = "run_id scheduled_for state reason slots_from slots_to count attempt turn lag_ms duration_ms prompt_ref"
+    assert set(listed[0]) == {*names.split(), "error"}
     one = ada.get(f"/api/runs/{job.pk}:1000/").json()
     assert {name: value for name, value in one.items() if name in listed[1]} == listed[1]
     assert (one["rendered_prompt"], one["prompt_variables"]) == ("what the model saw", {"name": "x"})
@@ -270,21 +302,36 @@ def test_a_waiting_turn_is_shown_and_cancelled(ada: Caller) -> None:
     assert sent.status_code == 202
     turn = sent.json()
     assert sent.headers["Location"] == f"/api/turns/{turn['id']}/"
-    names = "id session kind state content reply error error_code usage attempt lock_wait_ms queued_at started_at"
+    names = (
+        "id session kind state content reply error error_code usage attempt lock_wait_ms queued_at started_at"
+    )
     assert set(turn) == {*names.split(), "finished_at"}
-    assert (turn["session"], turn["kind"], turn["state"], turn["reply"]) == (session, "message", "queued", None)
+    assert (turn["session"], turn["kind"], turn["state"], turn["reply"]) == (
+        session,
+        "message",
+        "queued",
+        None,
+    )
     cancelled = ada.post(f"/api/turns/{turn['id']}/cancel/")
     assert cancelled.status_code == 202
     assert cancelled.json()["state"] == "cancelled"
     problem(ada.post(f"/api/turns/{turn['id']}/cancel/"), 409, "turn_ended")
-    assert [each["id"] for each in ada.get(f"/api/sessions/{session}/turns/").json()["results"]] == [turn["id"]]
+    assert [each["id"] for each in ada.get(f"/api/sessions/{session}/turns/").json()["results"]] == [
+        turn["id"]
+    ]
 
 
 def test_the_mailbox_shows_what_waits_and_what_was_dropped(ada: Caller) -> None:
     session = ada.session()
-    MailboxEvent.objects.create(target_id=session, event_type="job_completed", summary="done", detail="all of it")
     MailboxEvent.objects.create(
-        target_id=session, event_type="job_failed", summary="late", dropped_at="2026-11-21T00:00:00Z", reason="stale"
+        target_id=session, event_type="job_completed", summary="done", detail="all of it"
+    )
+    MailboxEvent.objects.create(
+        target_id=session,
+        event_type="job_failed",
+        summary="late",
+        dropped_at="2026-11-21T00:00:00Z",
+        reason="stale",
     )
     dropped, pending = ada.get(f"/api/sessions/{session}/mailbox/").json()["results"]
     assert (dropped["state"], dropped["reason"], dropped["turn"]) == ("dropped", "stale", None)

@@ -65,7 +65,9 @@ def test_a_window_that_comes_back_goes_on_where_it_was(window: Window) -> None:
 
 def test_a_newcomer_is_told_what_the_running_turn_said_so_far(window: Window) -> None:
     with window.stream() as early:
-        turn = window.send("[[pause:story]] [[reply:Once upon a time there was a very long answer.]]").json()["id"]
+        turn = window.send("[[pause:story]] [[reply:Once upon a time there was a very long answer.]]").json()[
+            "id"
+        ]
         until(lambda: early.of("delta"), 20)
         with window.stream() as late:
             until(lambda: late.events, 10)

@@ -1,0 +1,166 @@
+"""What only shows over real HTTP: waiting, two requests at once, huge bodies, health."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import pytest
+
+from sessions_app.models import IdempotencyKey, Session, Turn
+from tests.api.conftest import Site, Window
+from tests.fleet import until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+
+HUGE = b'{"content": "' + b"x" * 5_000_000 + b'"}'
+
+
+def test_who_prefers_to_wait_is_answered_with_the_finished_turn(window: Window) -> None:
+    began = time.monotonic()
+    response = window.send("my favourite colour is blue", Prefer="respond-async, wait=20")
+    assert response.status_code == 200
+    assert response.headers["Preference-Applied"] == "wait=20"
+    turn = response.json()
+    assert (turn["state"], turn["error"]) == ("succeeded", None)
+    assert turn["reply"]
+    assert turn["finished_at"].endswith("Z")
+    assert time.monotonic() - began < 10
+    assert window.http.get(response.headers["Location"]).json() == turn
+    history = window.http.get(f"{window.address}/messages/").json()["results"]
+    assert [(each["seq"], each["role"], each["turn"]) for each in history] == [
+        (1, "user", turn["id"]),
+        (2, "assistant", turn["id"]),
+    ]
+    assert history[1]["content"] == turn["reply"]
+
+
+def test_a_turn_that_failed_is_finished_too_and_keeps_its_detail_to_itself(window: Window) -> None:
+    response = window.send("[[fail:402]] x", Prefer="wait=20")
+    assert response.status_code == 200
+    assert response.json()["state"] == "failed"
+    assert response.json()["error"] == "The model refused the request."
+    assert "402" not in response.json()["reply"]
+
+
+def test_who_waits_too_short_is_told_where_to_look(window: Window) -> None:
+    began = time.monotonic()
+    response = window.send("[[hold:long]] x", Prefer="wait=1")
+    assert response.status_code == 202
+    assert 0.9 < time.monotonic() - began < 5
+    assert response.json()["state"] in {"queued", "running"}
+    window.site.model.release("long")
+    until(lambda: window.http.get(response.headers["Location"]).json()["state"] == "succeeded")
+
+
+@pytest.mark.parametrize("prefer", ["", "wait", "wait=x", "wait=-1", "wait=0", "return=minimal"])
+def test_a_preference_that_is_none_waits_for_nothing(window: Window, prefer: str) -> None:
+    assert window.send("hello", Prefer=prefer).status_code == 202
+
+
+def test_thirty_who_wait_leave_room_for_others(window: Window) -> None:
+    """The web process has four database connections; who waits holds none of them."""
+    sessions = [window.http.post("/api/sessions/", json={"agent": "demo"}).json()["id"] for _ in range(30)]
+    windows = [
+        Window(site=window.site, token=window.token, session=each, http=window.http) for each in sessions
+    ]
+    with ThreadPoolExecutor(30) as pool:
+        waiting = [pool.submit(each.send, "[[hold:all]] x", Prefer="wait=20") for each in windows]
+        until(lambda: window.site.metric("rondo_event_subscribers") == 30, 20)
+        began = time.monotonic()
+        for _ in range(10):
+            assert window.http.get("/api/agents/").status_code == 200
+        assert time.monotonic() - began < 3
+        window.site.model.release("all")
+        assert [each.result().status_code for each in waiting] == [200] * 30
+
+
+def test_who_hangs_up_while_waiting_holds_up_nobody(window: Window) -> None:
+    body = json.dumps({"content": "[[hold:gone]] x"})
+    head = (
+        f"POST {window.address}/messages/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Token {window.token}\r\n"
+        f"Prefer: wait=60\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with _connected(window.site) as caller:
+        caller.sendall((head + body).encode())
+        until(lambda: window.site.metric("rondo_event_subscribers") == 1, 10)
+    until(lambda: window.site.metric("rondo_event_subscribers") == 0, 10)
+    window.site.model.release("gone")
+
+
+def test_of_equal_creates_at_once_one_creates(window: Window) -> None:
+    def four(call: Callable[[str], httpx2.Response], key: str) -> list[httpx2.Response]:
+        with ThreadPoolExecutor(4) as pool:
+            return list(pool.map(call, [key] * 4))
+
+    def create(key: str) -> httpx2.Response:
+        return window.http.post("/api/sessions/", json={"agent": "demo"}, headers={"Idempotency-Key": key})
+
+    def send(key: str) -> httpx2.Response:
+        return window.send("hello", Idempotency_Key=key)
+
+    before = Session.objects.count()
+    for number in range(5):
+        made, sent = four(create, f"key {number}"), four(send, f"key {number}")
+        assert {each.status_code for each in made} == {201}
+        assert len({each.text for each in made}) == 1
+        assert {each.status_code for each in sent} == {202}
+        assert len({each.json()["id"] for each in sent}) == 1
+    assert Session.objects.count() == before + 5
+    assert IdempotencyKey.objects.count() == 5
+    assert Turn.objects.count() == 5
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_huge_body_is_refused_however_it_is_sent(window: Window, chunked: bool) -> None:
+    content: Any = iter([HUGE[:3_000_000], HUGE[3_000_000:]]) if chunked else HUGE
+    headers = {"Content-Type": "application/json"}
+    response = window.http.post(f"{window.address}/messages/", content=content, headers=headers)
+    assert response.status_code == 413
+    assert response.headers["Content-Type"] == "application/problem+json"
+    assert response.json()["code"] == "too_large"
+    assert not Turn.objects.exists()
+    assert window.http.get("/api/agents/").status_code == 200
+
+
+def test_a_small_body_in_chunks_is_read(window: Window) -> None:
+    content = iter([b'{"content": ', b'"hello"}'])
+    headers = {"Content-Type": "application/json"}
+    response = window.http.post(f"{window.address}/messages/", content=content, headers=headers)
+    assert response.status_code == 202, response.text
+
+
+@pytest.mark.parametrize(("declared", "status"), [(10, b"400"), (2_000_000, b"413")])
+def test_a_length_that_lies_stores_nothing(window: Window, declared: int, status: bytes) -> None:
+    head = (
+        f"POST {window.address}/messages/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Token {window.token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {declared}\r\n\r\n"
+    )
+    with _connected(window.site) as caller:
+        caller.sendall(head.encode() + b'{"content": "x"}' + b" " * 1_500_000)
+        assert status in caller.recv(100).split(b"\r\n")[0]
+    assert not Turn.objects.exists()
+
+
+def _connected(site: Site) -> socket.socket:
+    host, port = site.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def test_ready_names_what_is_missing(site: Site) -> None:
+    assert httpx2.get(f"{site.url}/healthz").text == "ok\n"
+    until(lambda: httpx2.get(f"{site.url}/readyz").status_code == 200)
+    ready = httpx2.get(f"{site.url}/readyz").json()
+    assert set(ready["checks"]) == {"database", "broker", "workers", "shards", "beat"}
+    assert ready["ready"] is True
+    worker = site.fleet.processes[1]
+    assert worker.stop() == 0
+    missing = httpx2.get(f"{site.url}/readyz")
+    assert missing.status_code == 503
+    assert [line.split(":")[0] for line in missing.json()["missing"]] == ["workers", "shards"]
+    assert site.metric("rondo_workers") == 0
