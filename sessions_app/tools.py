@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +9,6 @@ import structlog
 from django.db import connection, transaction
 
 from agent_core import tools
-from agent_core.control import TurnControl
 from agent_core.exceptions import Stale, ToolFailed, UnknownTool
 from agent_core.types import Entry, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
 from sessions_app.journal import Journal
@@ -41,8 +37,6 @@ class TurnTools:
 
     journal: Journal
     context: ToolContext
-    control: TurnControl
-    tool_seconds: float
 
     def responded(self, entry: Entry, usage: Usage) -> None:
         """Journal a model response that asks for tools."""
@@ -63,12 +57,7 @@ class TurnTools:
             return self._settle(
                 ToolResult(id=call.id, name=call.name, output=REFUSED, outcome=ToolOutcome.REFUSED)
             )
-        with self._deadline():
-            return (
-                self._call_in_transaction(tool, call)
-                if tool.transactional
-                else self._call_outside(tool, call)
-            )
+        return self._call_in_transaction(tool, call) if tool.transactional else self._call_outside(tool, call)
 
     def outcome_unknown(self, call: ToolCall) -> ToolResult:
         """Journal that a call was interrupted."""
@@ -130,8 +119,7 @@ class TurnTools:
         return self._settle(result)
 
     def _succeeded(self, call: ToolCall, output: str) -> ToolResult:
-        text = output.replace("\x00", "")[:OUTPUT_LIMIT]
-        return ToolResult(id=call.id, name=call.name, output=text, outcome=ToolOutcome.OK)
+        return ToolResult(id=call.id, name=call.name, output=_storable(output), outcome=ToolOutcome.OK)
 
     def _failed(self, call: ToolCall, error: Exception) -> ToolResult:
         if not isinstance(error, ToolFailed | UnknownTool):
@@ -145,7 +133,7 @@ class TurnTools:
         return ToolResult(
             id=call.id,
             name=call.name,
-            output=text.replace("\x00", "")[:OUTPUT_LIMIT],
+            output=_storable(text),
             outcome=ToolOutcome.FAILED,
             error_class=type(error).__name__,
         )
@@ -156,11 +144,7 @@ class TurnTools:
         self.journal.record(StepKind.RESULT, result.to_json(), (EventType.TOOL_OUTPUT, shown))
         return result
 
-    @contextlib.contextmanager
-    def _deadline(self) -> Iterator[None]:
-        """Let the watchdog see how long the call may take: a thread cannot be stopped from outside."""
-        self.control.tool_deadline = time.monotonic() + self.tool_seconds
-        try:
-            yield
-        finally:
-            self.control.tool_deadline = None
+
+def _storable(text: str) -> str:
+    """Cut to the limit, without what PostgreSQL cannot hold: NUL and halves of surrogate pairs."""
+    return text[:OUTPUT_LIMIT].replace("\x00", "").encode(errors="replace").decode()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 
 import structlog
-from django.db import DatabaseError, connection
+from django.db import InterfaceError, OperationalError, connection
 
 from agent_core.control import Signal
 from agent_core.exceptions import Stale
@@ -57,7 +57,7 @@ def _run(worker: WorkerProcess, handle: Handle, turn: Turn) -> None:
             _finish(handle, turn)
         except Stale:
             log.warning("turn_stale")
-        except DatabaseError:
+        except (OperationalError, InterfaceError):
             log.exception("turn_left")  # RUNNING with our name on it: the sweep brings it back to us
 
 
@@ -66,17 +66,21 @@ def _finish(handle: Handle, turn: Turn) -> None:
     try:
         prepared = prepare(turn, journal)
         result = _ended_before_it_began(prepared) or _talk(handle, prepared)
-    except (Stale, DatabaseError):
+        if result.ending is Ending.HANDED_BACK:
+            _hand_back(turn)
+            return
+        commit(prepared, result)
+    except (Stale, OperationalError, InterfaceError):
         raise
     except Exception as error:  # a bug must end this turn visibly, not come again for ever
         log.exception("turn_broke")
-        prepared, result = broken(turn, journal, error)
-    if result.ending is Ending.HANDED_BACK:
-        if Turn.objects.hand_back(turn):
-            log.info("turn_handed_back")
-        return
-    commit(prepared, result)
-    log.info("turn_end", state=turn.state, code=result.error_code)
+        commit(*broken(turn, journal, error))
+    log.info("turn_end", state=turn.state, code=turn.error_code)
+
+
+def _hand_back(turn: Turn) -> None:
+    if Turn.objects.hand_back(turn):
+        log.info("turn_handed_back")
 
 
 def _ended_before_it_began(prepared: Prepared) -> TurnResult | None:
@@ -97,13 +101,7 @@ def _ended_before_it_began(prepared: Prepared) -> TurnResult | None:
 
 def _talk(handle: Handle, prepared: Prepared) -> TurnResult:
     turn, control = prepared.turn, handle.control
-    policy = prepared.request.policy
-    tools = TurnTools(
-        journal=prepared.journal,
-        context=prepared.tool_context,
-        control=control,
-        tool_seconds=policy.tool_timeout_seconds,
-    )
+    tools = TurnTools(journal=prepared.journal, context=prepared.tool_context)
     story = run_turn(prepared.request, tools, control)
     session_id, deltas = str(turn.session_id), publisher()
     connection.close()  # back to the pool: nothing is open while the model thinks

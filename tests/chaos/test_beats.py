@@ -185,10 +185,11 @@ def batches_under_way() -> int:
 def test_a_beat_killed_before_its_commit_has_fired_nothing(fleet: Fleet, person: Person) -> None:
     session = person.session()
     beat = fleet.beat()
-    job = once(session, soon(1))
+    at = soon(1)
+    job = once(session, at)
     with transaction.atomic():
         # a row in the way that is not committed: the batch's insert waits for it
-        RunRecord.objects.create(run_id="in-the-way", job=job, scheduled_for=job.at)
+        RunRecord.objects.create(run_id="in-the-way", job=job, scheduled_for=at)
         until(somebody_waits, 60, "beat waits within its batch")
         beat.kill()
         transaction.set_rollback(True)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 
-from agent_core.control import TurnControl
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, StepKind, ToolCall, TurnResult, Usage
 from sessions_app import commit as commit_module
@@ -48,9 +47,7 @@ def claimed(session: Session) -> Turn:
 
 
 def ports(prepared: Prepared) -> TurnTools:
-    return TurnTools(
-        journal=prepared.journal, context=prepared.tool_context, control=TurnControl(), tool_seconds=5
-    )
+    return TurnTools(journal=prepared.journal, context=prepared.tool_context)
 
 
 def stolen(turn: Turn) -> None:
