@@ -124,7 +124,7 @@ class Env:
         "RONDO_MODEL",
         _text,
         "offline",
-        "Model of new agents: `offline` or one such as `openai-chat:gpt-5`.",
+        "Model of agents that name none: `offline` or one such as `openai-chat:gpt-5`.",
     )
     openai_base_url: str = _variable("OPENAI_BASE_URL", _text, "", "A server that speaks OpenAI's protocol.")
     openai_api_key: str = _variable("OPENAI_API_KEY", _text, "", "Key for it.")

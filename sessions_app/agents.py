@@ -138,6 +138,8 @@ def _within(name: str, least: int, most: int) -> Callable[[Any], str]:
 
 
 def _model(value: Any) -> str:
+    if value == "":
+        return ""  # the server's
     if isinstance(value, str) and len(value) <= 200 and "\x00" not in value and _MODEL.fullmatch(value):
         return ""
     return (

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 
 from agent_core import tools
@@ -80,7 +79,7 @@ def prepare(turn: Turn, journal: Journal) -> Prepared:
             history=_history(session),
             message=shown.message,
             steps=steps[1:],
-            model=session.agent.model or settings.RONDO_MODEL,
+            model=session.agent.effective_model,
             policy=TurnPolicy().merged(session.agent.policy, turn.metadata.get("policy", {})),
             attempt=turn.attempt,
             tools=_offered(tool_context),

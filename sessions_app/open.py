@@ -7,7 +7,6 @@ import secrets
 import uuid
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
@@ -22,7 +21,7 @@ _CHANNEL = re.compile(r"[a-z0-9_-]{1,32}")
 
 def create_agent(owner: AbstractBaseUser, name: str, **fields: Any) -> Agent:
     """Make an agent with its primary session. AgentExists, BadInput."""
-    agent = Agent(owner=owner, name=name, **({"model": settings.RONDO_MODEL} | fields))  # type: ignore[misc]
+    agent = Agent(owner=owner, name=name, **fields)  # type: ignore[misc]
     try:
         agent.clean_fields()
     except ValidationError as error:

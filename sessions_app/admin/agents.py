@@ -89,7 +89,7 @@ class AgentAdmin(TwoStepDelete[Agent], VerbAdmin[Agent]):
 
     def create(self, request: HttpRequest, form: Any) -> Agent:
         given = form.cleaned_data
-        settings = {name: given[name] for name in self.settings if name != "model" or given["model"]}
+        settings = {name: given[name] for name in self.settings}
         return new_agent(given["owner"], given["name"], settings)
 
     def change(self, request: HttpRequest, obj: Agent, form: Any) -> None:

@@ -50,7 +50,7 @@ class HeartbeatOut(Output):
 
 class AgentOut(Output):
     name = serializers.CharField()
-    model = serializers.CharField()
+    model = serializers.CharField(source="effective_model")
     timezone = serializers.CharField()
     engine = serializers.ChoiceField(choices=Engine.choices)
     unified_session = serializers.BooleanField()

@@ -56,6 +56,11 @@ class Agent(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def effective_model(self) -> str:
+        """The model that answers: the agent's own, or the server's while it names none."""
+        return self.model or str(settings.RONDO_MODEL)
+
 
 class Document(models.Model):
     """A text of an agent, read anew by every turn, so an edit is live with the next one."""

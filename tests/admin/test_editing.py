@@ -184,7 +184,7 @@ def test_an_agent_is_made_with_its_primary_session(staff: Client, person: Person
     address = reverse("admin:sessions_app_agent_add")
     assert staff.post(address, data).status_code == 302
     assert Session.objects.filter(agent__name="second", key=PRIMARY_KEY).exists()
-    assert Agent.objects.get(name="second").model == "offline"
+    assert Agent.objects.get(name="second").effective_model == "offline"
     assert errors_of(staff.post(address, data))
     for wrong in (
         {"timezone": "Mars/Base"},
