@@ -61,7 +61,14 @@ def problem(status: int, code: str, detail: str, **extras: Any) -> HttpResponse:
     """`{type, title, status, code, detail}` and what else helps, such as `errors` by field."""
     phrase = HTTPStatus(status).phrase
     body = {"type": "about:blank", "title": phrase, "status": status, "code": code, "detail": detail}
-    return JsonResponse(body | extras, status=status, content_type=PROBLEM)
+    response = JsonResponse(body | extras, status=status, content_type=PROBLEM)
+    return response if status >= 500 else unlogged(response)
+
+
+def unlogged(response: HttpResponse) -> HttpResponse:
+    """An answer that is no news for operators: Django would log every refusal as a warning, 503 as an error."""
+    response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - Django's own mark
+    return response
 
 
 def plain_problem(status: int) -> HttpResponse:

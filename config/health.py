@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from automations import selectors as automations
 from config.env import all_queues
+from config.errors import unlogged
 from sessions_app import selectors as sessions
 from sessions_app.stream import hub
 
@@ -39,13 +40,13 @@ def healthz(_request: HttpRequest) -> HttpResponse:
     return HttpResponse("ok\n", content_type="text/plain")
 
 
-def readyz(_request: HttpRequest) -> JsonResponse:
+def readyz(_request: HttpRequest) -> HttpResponse:
     """200 when a message sent now would be answered, else 503; the parts by name."""
     checks = {name: _checked(check) for name, check in CHECKS.items()}
     missing = [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok]
     parts = {name: asdict(check) for name, check in checks.items()}
     answer = {"ready": not missing, "missing": missing, "checks": parts}
-    return JsonResponse(answer, status=503 if missing else 200)
+    return unlogged(JsonResponse(answer, status=503 if missing else 200))
 
 
 def _checked(check: Callable[[], Check]) -> Check:
