@@ -197,7 +197,9 @@ def _queue() -> Statement:
         .returning(*_turn.c)
         .cte("new_turns")
     )
-    told = events.insert_from(turns, EventType.TURN_QUEUED, {"text": turns.c.content, "kind": turns.c.kind})
+    told = events.insert_from(
+        turns, EventType.TURN_QUEUED, events.object_of({"text": turns.c.content, "kind": turns.c.kind})
+    )
     return Statement(
         sa.select(turns.c.id, turns.c.session_id, _session.c.agent_id)
         .join(_session, _session.c.id == turns.c.session_id)

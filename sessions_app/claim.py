@@ -112,7 +112,9 @@ def _claim_statement() -> Statement:
         .cte("claimed")
     )
     start = events.insert_from(
-        claimed, EventType.TURN_START, {"attempt": claimed.c.attempt, "kind": claimed.c.kind}
+        claimed,
+        EventType.TURN_START,
+        events.object_of({"attempt": claimed.c.attempt, "kind": claimed.c.kind}),
     )
     return Statement(sa.select(claimed).add_cte(start))
 

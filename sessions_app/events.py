@@ -19,11 +19,16 @@ _event, _session = table(Event), table(Session)
 VERSION = 1
 
 
-def insert_from(source: Any, event_type: EventType, content: Mapping[str, Any]) -> Any:
-    """A CTE that stores one event for each turn row of `source`; `content` maps names to its columns."""
+def object_of(fields: Mapping[str, Any]) -> Any:
+    """A JSON object of names and columns."""
     pairs: list[Any] = []
-    for name, value in content.items():
+    for name, value in fields.items():
         pairs += [sa.literal_column(f"'{name}'"), value]
+    return sa.func.jsonb_build_object(*pairs)
+
+
+def insert_from(source: Any, event_type: EventType, content: Any) -> Any:
+    """A CTE that stores one event for each turn row of `source`; `content` is a JSON expression."""
     rows = (
         sa.select(
             _session.c.agent_id,
@@ -33,7 +38,7 @@ def insert_from(source: Any, event_type: EventType, content: Mapping[str, Any]) 
             source.c.kind,
             source.c.origin_run,
             sa.literal(event_type.value, sa.Text()),
-            sa.cast(sa.func.jsonb_build_object(*pairs), JSONB),
+            sa.cast(content, JSONB),
         )
         .select_from(source)
         .join(_session, _session.c.id == source.c.session_id)

@@ -58,7 +58,7 @@ def _record(event_type: EventType | None) -> Statement:
     query = sa.select(fenced.c.cancel_requested_at).add_cte(inserted)
     if event_type is not None:
         shown = sa.cast(sa.bindparam("event", type_=sa.Text()), JSONB)
-        query = query.add_cte(events.insert_from(fenced, event_type, {"step": shown}))
+        query = query.add_cte(events.insert_from(fenced, event_type, shown))
     return Statement(query)
 
 

@@ -16,7 +16,7 @@ from sessions_app.models import Agent, EventType, OnBusy, Session, Turn, TurnKin
 
 log = structlog.get_logger(__name__)
 
-UNKNOWN = "This call was interrupted; whether it took effect is unknown. Check before you repeat it."
+UNKNOWN = "Interrupted, outcome unknown: check whether it took effect before you repeat it."
 REFUSED = "This needs a person's consent and cannot be done in a scheduled turn. Ask in the conversation."
 OUTPUT_LIMIT = 50_000  # characters of a tool's output that the model and the journal get
 
