@@ -8,6 +8,7 @@ import uuid
 from typing import Any
 
 from celery import shared_task, signals
+from celery.concurrency.thread import TaskPool
 from django.db import connection
 
 from sessions_app import wake
@@ -29,9 +30,27 @@ def _start(queues: list[str], slots: int) -> WorkerProcess:
         return process
 
 
+def _tell_loop_of_free_slots(consumer: Any) -> None:
+    """Wake Celery's event loop whenever a slot is free.
+
+    Its thread pool does not: a full worker that takes nothing in advance would look again up to a second later.
+    """
+    if not isinstance(consumer.pool, TaskPool):
+        return  # other pools have pipes that wake the loop
+    apply = consumer.pool.on_apply
+
+    def on_apply(*args: Any, **kwargs: Any) -> Any:
+        result = apply(*args, **kwargs)
+        result.f.add_done_callback(lambda _: consumer.hub.call_soon(bool))  # `bool`: nothing but the waking
+        return result
+
+    consumer.pool.on_apply = on_apply  # type: ignore[method-assign]
+
+
 @signals.worker_ready.connect(weak=False)
 def _ready(sender: Any, **_: Any) -> None:
     consumer = sender
+    _tell_loop_of_free_slots(consumer)
     _start(sorted(consumer.app.amqp.queues.consume_from), consumer.pool.limit)
 
 
