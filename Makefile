@@ -36,11 +36,11 @@ lock: $(READY) ## pin every dependency of pyproject.toml in requirements.lock
 
 format-check: $(READY)
 	@echo "== format"
-	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff format --check --output-format concise .
 
 lint: $(READY)
 	@echo "== lint"
-	@$(PY) -m ruff check .
+	@$(PY) -m ruff check --output-format concise .
 
 types: $(READY)
 	@echo "== types"

@@ -82,6 +82,10 @@ def logging_config(level: str, log_format: str) -> dict[str, Any]:
             "uvicorn.error": through_root,
             "uvicorn.access": through_root,
             "celery": through_root,
+            # A line per hint and per model call would bury the rest; turns have lines of their own.
+            "celery.worker.strategy": {"level": "WARNING"},
+            "celery.app.trace": {"level": "WARNING"},
             "httpx": {"level": "WARNING"},
+            "httpx2": {"level": "WARNING"},
         },
     }

@@ -21,6 +21,8 @@ import pytest
 
 from config.supervisor import postgres, valkey
 
+EMBEDDED = "RONDO_TEST_POSTGRES_IS_EMBEDDED"
+
 _started: list[tuple[subprocess.Popen[bytes], signal.Signals]] = []
 _folders: list[Path] = []
 
@@ -59,6 +61,7 @@ def _start_missing() -> None:
     _folders.append(folder)
     if not os.environ.get("DATABASE_URL"):
         os.environ["DATABASE_URL"] = _start_postgres(folder)
+        os.environ[EMBEDDED] = "1"
         os.environ.pop("DATABASE_LOCK_URL", None)
     if not os.environ.get("CELERY_BROKER_URL"):
         os.environ["CELERY_BROKER_URL"] = _start_valkey(folder)
@@ -72,6 +75,12 @@ def pytest_load_initial_conftests() -> None:
     os.environ.setdefault("RONDO_MODEL", "offline")
     _start_missing()
     _use_own_queues()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The embedded server goes as a whole; dropping the database first would only trip over open connections."""
+    if os.environ.get(EMBEDDED):
+        config.option.reuse_db = True
 
 
 def _use_own_queues() -> None:
