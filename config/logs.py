@@ -78,7 +78,8 @@ def logging_config(level: str, log_format: str) -> dict[str, Any]:
         "loggers": {
             "django": through_root,
             "django.server": through_root,
-            "django.request": {"level": "ERROR"},  # a refusal (4xx) is no fault of ours; the access log has it
+            # A refusal (4xx) is no fault of ours; the access log has it.
+            "django.request": {"level": "ERROR"},
             "uvicorn": through_root,
             "uvicorn.error": through_root,
             "uvicorn.access": through_root,
