@@ -41,7 +41,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"which of {', '.join(NAMES)}; default all")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, one round: under a minute")
-    parser.add_argument("--full", action="store_true", help="firing at 1,000,000 jobs, too: some minutes more")
+    parser.add_argument(
+        "--full", action="store_true", help="firing at 1,000,000 jobs, too: some minutes more"
+    )
     parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)  # for the tests
     parser.add_argument("--concurrency", type=int, metavar="N", help="threads of a worker process")
     parser.add_argument("--workers", type=int, metavar="N", help="worker processes of `throughput`")

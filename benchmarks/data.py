@@ -70,7 +70,9 @@ def history(session: Any, count: int) -> None:
 
     Message.objects.bulk_create(
         (
-            Message(session=session, seq=n, role="user" if n % 2 else "assistant", content=f"Sentence {n}. " * 8)
+            Message(
+                session=session, seq=n, role="user" if n % 2 else "assistant", content=f"Sentence {n}. " * 8
+            )
             for n in range(1, count + 1)
         ),
         ROWS_AT_ONCE,

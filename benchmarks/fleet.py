@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 300.0  # seconds
+PATIENCE = 120.0  # seconds
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE, every: float = 0.02) -> None:
@@ -66,7 +66,8 @@ def workers(folder: Path, count: int, concurrency: int, **environ: str) -> Itera
     """Several of them."""
     with ExitStack() as stack:
         yield [
-            stack.enter_context(worker(folder, f"worker{n}", concurrency, **environ)) for n in range(1, count + 1)
+            stack.enter_context(worker(folder, f"worker{n}", concurrency, **environ))
+            for n in range(1, count + 1)
         ]
 
 
@@ -90,7 +91,7 @@ def waiting_hints() -> int:
 
 def _size(channel: Any, name: str) -> int:
     if hasattr(channel, "_size"):  # Redis: asking by declaration costs three round trips
-        return int(channel._size(name))
+        return int(channel._size(name))  # noqa: SLF001
     return int(channel.queue_declare(name, passive=True).message_count)
 
 

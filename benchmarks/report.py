@@ -57,7 +57,12 @@ def table(figures: Iterable[Figure]) -> str:
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [row[0].ljust(widths[0]), row[1].rjust(widths[1]), row[2].rjust(widths[2]), row[3].ljust(widths[3])]
+    cells = [
+        row[0].ljust(widths[0]),
+        row[1].rjust(widths[1]),
+        row[2].rjust(widths[2]),
+        row[3].ljust(widths[3]),
+    ]
     return "  ".join([*cells, row[4]])
 
 
@@ -80,4 +85,6 @@ def _processor() -> str:
 
 def write_json(path: Path, about: str, figures: Iterable[Figure]) -> None:
     """`{"machine": str, "figures": [{name, value, unit, at_most, at_least, note}]}`."""
-    path.write_text(json.dumps({"machine": about, "figures": [asdict(figure) for figure in figures]}, indent=1))
+    path.write_text(
+        json.dumps({"machine": about, "figures": [asdict(figure) for figure in figures]}, indent=1)
+    )

@@ -33,11 +33,12 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
             noops.append(_noops(processes, count))
             turns.append(_turns(processes, data.sessions(agent, sizes.sessions), sizes.messages))
             say(f"round {number}: {noops[-1]:.0f} no-ops/s, {turns[-1]:.0f} turns/s")
-    setting = f"{sizes.workers} × -P threads -c {sizes.concurrency}, {sizes.sessions} sessions × {sizes.messages}"
+    setting = f"-P threads -c {sizes.concurrency}, {sizes.workers} worker(s)"
+    load = f"{sizes.sessions} sessions, {sizes.messages} messages each"
     ratio = statistics.median(turn / noop for turn, noop in zip(turns, noops, strict=True))
     return [
         Figure(name="no-op tasks", value=statistics.median(noops), unit="/s", note=setting),
-        Figure(name="turns, instant model", value=statistics.median(turns), unit="/s", note=setting),
+        Figure(name="turns, instant model", value=statistics.median(turns), unit="/s", note=load),
         Figure(name="turns to no-op tasks", value=ratio, at_least=TARGET),
     ]
 

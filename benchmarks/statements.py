@@ -1,0 +1,193 @@
+"""SQL statements of a turn, of a message received, of a job fired: counted exactly, in PostgreSQL's own log.
+
+Each turn runs alone in a real worker whose sweep and heartbeat are put off. What the log shows is told apart by
+the server process that did it: the worker's pool, its lock connection, its publisher, and this process.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from benchmarks import data, fleet
+from benchmarks.plugin import MODEL
+from benchmarks.report import Figure
+from benchmarks.servers import Servers
+from benchmarks.sizes import Sizes
+
+TARGET = 15
+QUIET = {"RONDO_SWEEP_SECONDS": "3600", "RONDO_HEARTBEAT_SECONDS": "3600"}
+LINE = re.compile(r"^\S+ \S+ \S+ \[(\d+)\] LOG:  (?:statement|execute [^:]*): ?")
+ADVISORY = re.compile(r"pg_(try_)?advisory|NOTIFY|pg_notify", re.IGNORECASE)
+BATCH = 100  # jobs fired together
+SHOWN = 100  # characters of a statement in the list
+PUBLISHED = 0.3  # seconds within which the publisher has sent what it has
+
+
+@dataclass(frozen=True, kw_only=True)
+class Executed:
+    """One statement by one server process; `kind` is pool, lock or publish for a worker's, own for ours."""
+
+    kind: str
+    text: str
+
+    @property
+    def role(self) -> str:
+        """`transaction` for BEGIN and COMMIT, `check` for a pool's health check, else `statement`."""
+        word = self.text.partition(" ")[0].upper()
+        if word in {"BEGIN", "COMMIT", "ROLLBACK"}:
+            return "transaction"
+        return "check" if self.text in {"", "SELECT 1"} else "statement"
+
+
+def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
+    """Count; without our own server there is no log to read."""
+    if servers.postgres_log is None:
+        say("not counted: this needs the embedded PostgreSQL, whose log is read")
+        return []
+    agent, count = data.person(MODEL), sizes.counted_turns
+    (session,) = data.sessions(agent, 1)
+    jobs, batch = data.jobs([session], count), data.jobs(data.sessions(agent, BATCH), BATCH)
+    with psycopg.connect(servers.database_url, autocommit=True, application_name="watch") as watch, _logged():
+        _publish_once(session)
+        log = _Log(servers.postgres_log, watch)
+        with fleet.worker(servers.folder, "counted", 4, **QUIET):
+            _wait_for_turns(watch)
+            log.read()
+            for _ in range(count):
+                _chat(session, watch)
+            chats = log.read()
+            for job in jobs:
+                _fire([job])
+                _wait_for_turns(watch)
+            automations = log.read()
+        log.read()
+        _fire(batch)
+        fired = _own(log.read())
+    _list(chats, count, say)
+    return [
+        *_of_turns("chat turn", chats, count, TARGET),
+        *_of_turns("automation's turn", automations, count, None),
+        Figure(name="SQL per message received", value=_own(chats) / count, note="with BEGIN and COMMIT"),
+        Figure(name="SQL per fired job", value=fired / BATCH, note=f"{fired} for a batch of {BATCH}"),
+    ]
+
+
+def _of_turns(name: str, executed: list[Executed], count: int, target: float | None) -> list[Figure]:
+    worker = [each for each in executed if each.kind != "own"]
+    roles = Counter(each.role for each in worker if each.kind == "pool")
+    kinds = Counter(each.kind for each in worker)
+    note = (
+        f"pool {roles['statement'] / count:.3g}, BEGIN and COMMIT {roles['transaction'] / count:.3g}, "
+        f"health checks {roles['check'] / count:.3g}, lock {kinds['lock'] / count:.3g}, "
+        f"NOTIFY {kinds['publish'] / count:.3g}"
+    )
+    plain = roles["statement"] + kinds["lock"]
+    return [
+        Figure(name=f"SQL per {name}", value=plain / count, at_most=target, note="pool and lock connection"),
+        Figure(name=f"SQL per {name}, round trips", value=len(worker) / count, note=note),
+    ]
+
+
+def _publish_once(session: Any) -> None:
+    """The first message waits for the worker; by it our own publisher is connected, and known for ours."""
+    from sessions_app.publish import publisher
+
+    data.queue_messages([session], 1)
+    publisher().flush(5.0)
+
+
+def _chat(session: Any, watch: psycopg.Connection[Any]) -> None:
+    data.queue_messages([session], 1)
+    _wait_for_turns(watch)
+
+
+def _fire(jobs: list[str]) -> None:
+    from automations.fire import fire_due
+
+    data.make_due(jobs)
+    fire_due(len(jobs))
+
+
+def _wait_for_turns(watch: psycopg.Connection[Any]) -> None:
+    waiting = "SELECT 1 FROM sessions_app_turn WHERE state IN ('queued', 'running')"
+    fleet.until(lambda: watch.execute(waiting).fetchone() is None, "the turn has ended")
+    time.sleep(PUBLISHED)  # the last look, and what the publishers send
+
+
+def _own(executed: list[Executed]) -> int:
+    return sum(each.kind == "own" and each.role != "check" for each in executed)
+
+
+def _list(executed: list[Executed], count: int, say: Callable[[str], None]) -> None:
+    worker = [each for each in executed if each.kind != "own"]
+    say("the statements of one chat turn, as the server saw them:")
+    for number, each in enumerate(worker[-(len(worker) // count) :], 1):
+        say(f"{number:3} {each.kind:8} {each.text[:SHOWN] or '(health check)'}")
+
+
+class _Log:
+    """PostgreSQL's log, read on from where it was. `watch` is a connection to ask who is who."""
+
+    def __init__(self, path: Path, watch: psycopg.Connection[Any]) -> None:
+        self._path, self._watch = path, watch
+        self._offset = path.stat().st_size
+        rows = watch.execute("SELECT pid FROM pg_stat_activity WHERE application_name = 'rondo publish'")
+        self._ours = {row[0] for row in rows}
+
+    def read(self) -> list[Executed]:
+        """What was executed since the last time, oldest first, without the signs of life of connections."""
+        kinds = self._kinds()
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            text = file.read().decode(errors="replace")
+            self._offset = file.tell()
+        return [
+            each
+            for each in _executed(text, kinds)
+            if each.kind in {"pool", "own"} or ADVISORY.search(each.text)
+        ]
+
+    def _kinds(self) -> dict[int, str]:
+        names = {"rondo lock": "lock", "rondo publish": "publish", "bench counted": "pool", "bench": "own"}
+        rows = self._watch.execute("SELECT pid, application_name FROM pg_stat_activity").fetchall()
+        return {pid: names[name] for pid, name in rows if name in names and pid not in self._ours}
+
+
+def _executed(text: str, kinds: dict[int, str]) -> Iterator[Executed]:
+    pid, parts = 0, [""]
+    for line in [*text.splitlines(), "0 0 0 [0] LOG:  statement: "]:
+        if match := LINE.match(line):
+            if pid in kinds:
+                yield Executed(kind=kinds[pid], text=" ".join(" ".join(parts).split()))
+            pid, parts = int(match[1]), [line[match.end() :]]
+        elif line.startswith("\t"):
+            parts.append(line)
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """Connections that are opened in here have their statements logged; our own is opened anew."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_database()")
+        change = f'ALTER DATABASE "{cursor.fetchone()[0]}"'
+        cursor.execute(f"{change} SET log_statement = 'all'")
+    connection.close()
+    connection.close_pool()  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"{change} RESET log_statement")
+        connection.close()
+        connection.close_pool()  # type: ignore[attr-defined]

@@ -1,0 +1,136 @@
+"""One worker process that holds hundreds of turns while their model thinks: memory and connections of each.
+
+The model is a server in a process of its own that answers nobody until it is told to.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from benchmarks import data, fleet
+from benchmarks.report import Figure
+from benchmarks.servers import Servers
+from benchmarks.sizes import Sizes
+
+TARGET_MEBIBYTES = 0.3
+TARGET_TURNS = 500
+SPARE_SLOTS = 12
+SETTLED = 2.0  # seconds
+
+
+def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
+    """Memory before and while they wait; then all are let go and must succeed."""
+    count = sizes.waiting
+    with _model(servers.folder) as port:
+        agent = data.person("openai-chat:held")
+        environ = {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "none"}
+        with fleet.worker(servers.folder, "holding", count + SPARE_SLOTS, **environ) as worker:
+            _warm_up(agent)
+            before = _resident_mebibytes(worker.child.pid)
+            targets = data.sessions(agent, count)
+            data.queue_messages(targets, 1, "[[hold:bench]] Hello")
+            fleet.until(lambda: _held(port) == count, f"{count} turns wait for the model")
+            time.sleep(SETTLED)
+            held = _resident_mebibytes(worker.child.pid)
+            connections = _connections(servers.database_url)
+            say(f"{count} wait: {before:.0f} MiB before, {held:.0f} MiB now")
+            _control(port, "release", {"all": True})
+            began = time.monotonic()
+            fleet.until(lambda: _answered(targets) == count, "all turns have ended well")
+            drained = time.monotonic() - began
+    target = TARGET_MEBIBYTES if count >= TARGET_TURNS else None
+    return [
+        Figure(name="turns that wait in one process", value=count, at_least=TARGET_TURNS if target else None),
+        Figure(
+            name="memory per waiting turn",
+            value=(held - before) / count,
+            unit="MiB",
+            at_most=target,
+            note=f"{before:.0f} MiB before, {held:.0f} MiB with {count}",
+        ),
+        Figure(name="lock connections meanwhile", value=connections["lock"], at_most=1),
+        Figure(
+            name="all connections of that process", value=sum(connections.values()), note=_listed(connections)
+        ),
+        Figure(name="seconds until all ended, let go at once", value=drained, unit="s"),
+    ]
+
+
+@contextmanager
+def _model(folder: Path) -> Iterator[int]:
+    port_file = folder / "model.port"
+    child = subprocess.Popen(
+        [sys.executable, "-m", "agent_core.testing", "--port-file", str(port_file)], stderr=subprocess.DEVNULL
+    )
+    try:
+        fleet.until(port_file.exists, "the model server is ready", 30)
+        yield int(port_file.read_text())
+    finally:
+        child.kill()
+        child.wait()
+
+
+def _control(port: int, what: str, body: dict[str, Any] | None = None) -> Any:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/control/{what}",
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        return json.loads(answer.read() or b"null")
+
+
+def _held(port: int) -> int:
+    held: dict[str, int] = _control(port, "held")
+    return held.get("bench", 0)
+
+
+def _warm_up(agent: Any) -> None:
+    """One turn, so that what is imported late is there."""
+    targets = data.sessions(agent, 1)
+    data.queue_messages(targets, 1)
+    fleet.until(lambda: _answered(targets) == 1, "the first turn has ended")
+
+
+def _answered(targets: list[Any]) -> int:
+    from sessions_app.models import Turn, TurnState
+
+    return Turn.objects.filter(session__in=targets, state=TurnState.SUCCEEDED).count()
+
+
+def _resident_mebibytes(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise ProcessLookupError(pid)
+
+
+def _connections(url: str) -> dict[str, int]:
+    """How many connections the worker has, by use; ours are left out."""
+    with psycopg.connect(url, autocommit=True, application_name="watch") as watch:
+        rows = watch.execute(
+            "SELECT application_name, count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND (application_name = 'bench holding' OR application_name LIKE 'rondo %') GROUP BY 1"
+        ).fetchall()
+    counted = dict(rows)
+    from_here = 1  # this process publishes, too
+    return {
+        "pool": counted.pop("bench holding", 0),
+        "lock": counted.pop("rondo lock", 0),
+        "publish": counted.pop("rondo publish", from_here) - from_here,
+        **counted,
+    }
+
+
+def _listed(connections: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in connections.items())
