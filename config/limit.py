@@ -53,7 +53,8 @@ class LimitBody:
             taken += len(message.get("body", b""))
             if taken > LONGEST_BODY:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(_drain(message, receive, taken), DRAIN_SECONDS)
+                    async with asyncio.timeout(DRAIN_SECONDS):
+                        await _drain(message, receive, taken)
                 raise _TooLarge
             return message
 

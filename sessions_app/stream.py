@@ -30,6 +30,12 @@ SOON = 0.05  # seconds until another look at what an older transaction still hid
 
 Topics = dict[uuid.UUID, set[Subscription]]
 Waiting = dict[int, list[Delta]]  # pieces by turn that were heard and not handed out yet
+Again = dict[
+    uuid.UUID, Cursor
+]  # sessions to look at again, without word of anything new: up to this event only
+EVERYTHING = Cursor(xid=2**64, id=0)
+STARTS = Cursor(xid=-1, id=0)  # up to the first event that closes a turn: its last pieces may not be here yet
+CLOSING = {EventType.MESSAGE, EventType.TURN_END}
 
 
 class Hub:
@@ -99,12 +105,12 @@ class Hub:
             if "text" in message:
                 piece = {name: message[name] for name in ("turn", "attempt", "text")}
                 self._deltas.append(Delta(session_id=session_id, **piece))
-            if session_id in self._topics:
+            elif session_id in self._topics:
                 self._dirty.add(session_id)
             self._changed.notify_all()
 
     def _run(self) -> None:
-        again: set[uuid.UUID] = set()
+        again: Again = {}
         while not self._stopped.is_set():
             dirty, deltas = self._next(again)
             try:
@@ -115,29 +121,34 @@ class Hub:
                 time.sleep(POLL)
             except Exception:  # a bug must not silence every window
                 log.exception("stream_failed")
-                again = set()
+                again = {}
                 time.sleep(POLL)
             finally:
                 connection.close()
 
-    def _next(self, again: set[uuid.UUID]) -> tuple[set[uuid.UUID], list[Delta]]:
-        """Wait for something to do; `again` are sessions to look at after a short while in any case."""
+    def _next(self, again: Again) -> tuple[Again, list[Delta]]:
+        """Wait for something to do: sessions to read, up to where, and pieces to hand out."""
         with self._changed:
             heard = self._changed.wait_for(lambda: self._dirty or self._deltas, SOON if again else POLL)
             if not heard and not again:
                 self._dirty.update(self._topics)
-            dirty, self._dirty = self._dirty | again, set()
+            dirty = again | dict.fromkeys(self._dirty, EVERYTHING)
+            self._dirty = set()
             deltas, self._deltas = self._deltas, []
         return dirty, deltas
 
-    def _deliver(self, dirty: set[uuid.UUID], deltas: list[Delta]) -> set[uuid.UUID]:
+    def _deliver(self, dirty: Again, deltas: list[Delta]) -> Again:
         """Hand out what is there; the sessions that are to be looked at again soon."""
-        with self._changed:
-            topics = {key: set(self._topics[key]) for key in dirty if key in self._topics}
         waiting: Waiting = {}
         for delta in deltas:
             waiting.setdefault(delta.turn, []).append(delta)
-        caught_up, again = self._hand_out_events(topics, waiting)
+        wanted = {*dirty, *(delta.session_id for delta in deltas)}
+        with self._changed:
+            topics = {key: set(self._topics[key]) for key in wanted if key in self._topics}
+        for delta in deltas:
+            if not self._answers.knows(delta.turn):
+                dirty.setdefault(delta.session_id, STARTS)  # a turn's start comes before its pieces
+        caught_up, again = self._hand_out_events(topics, dirty, waiting)
         for pieces in waiting.values():
             self._hand_out_pieces(topics.get(pieces[0].session_id, set()), pieces)
         self._let_in(caught_up)
@@ -146,29 +157,38 @@ class Hub:
                 subscription.ring()
         return again
 
-    def _hand_out_events(self, topics: Topics, waiting: Waiting) -> tuple[list[Subscription], set[uuid.UUID]]:
+    def _hand_out_events(
+        self, topics: Topics, dirty: Again, waiting: Waiting
+    ) -> tuple[list[Subscription], Again]:
         """One read for all. Readers who are up to date share a place, each newcomer has its own.
 
-        Answers the newcomers that have all of their past now, and the sessions to look at again.
+        Answers the newcomers that have all of their past now, and the sessions to look at again. An event is
+        news of its own only together with the pieces that were sent before it, so what came in unannounced
+        since the last look waits for its announcement, or for the next poll.
         """
-        groups = [group for readers in topics.values() for group in _groups(readers)]
+        groups = [group for key, readers in topics.items() if key in dirty for group in _groups(readers)]
         places = [
             Place(session_id=group[0].session_id, cursor=min((each.cursor for each in group), key=_order))
             for group in groups
         ]
-        caught_up, again = [], set()
+        caught_up: list[Subscription] = []
+        again: Again = {}
         for group, found in zip(groups, read(places) if places else [], strict=True):
-            self._hand_out(group, found, waiting)
-            if found.more or found.hidden:
-                again.add(group[0].session_id)
+            session_id = group[0].session_id
+            self._hand_out(group, found, dirty[session_id], waiting)
+            last = EVERYTHING if found.more else found.hidden
+            if last is not None:
+                again[session_id] = max(last, again.get(session_id, last), key=_order)
             if group[0].behind and not found.more and not group[0].closed:
                 caught_up.append(group[0])
         return caught_up, again
 
-    def _hand_out(self, group: list[Subscription], found: Found, waiting: Waiting) -> None:
+    def _hand_out(self, group: list[Subscription], found: Found, last: Cursor, waiting: Waiting) -> None:
         for event in found.events:
+            if event.type in CLOSING if last is STARTS else _order(_cursor(event)) > _order(last):
+                break
             turn = event.turn_id or 0
-            if event.type in {EventType.MESSAGE, EventType.TURN_END} and not group[0].behind:
+            if event.type in CLOSING and not group[0].behind:
                 self._hand_out_pieces(set(group), waiting.pop(turn, []))  # the pieces come before the whole
             self._hand_out_event(group, event)
             if event.type == EventType.TURN_END:
@@ -178,8 +198,7 @@ class Hub:
                 self._drop(subscription)
 
     def _hand_out_event(self, group: list[Subscription], event: Event) -> None:
-        cursor = Cursor(xid=int(event.xid), id=event.pk)
-        item = Item(type=event.type, event=event)
+        cursor, item = _cursor(event), Item(type=event.type, event=event)
         for subscription in group:
             if _order(subscription.cursor) < _order(cursor):
                 subscription.cursor = cursor
@@ -213,6 +232,10 @@ class Hub:
     def _drop(self, subscription: Subscription) -> None:
         self.unsubscribe(subscription)
         subscription.close()
+
+
+def _cursor(event: Event) -> Cursor:
+    return Cursor(xid=int(event.xid), id=event.pk)
 
 
 def _order(cursor: Cursor) -> tuple[int, int]:

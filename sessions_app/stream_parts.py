@@ -103,7 +103,10 @@ class Bell:
     async def wait(self, seconds: float) -> bool:
         """Until it rings; False after `seconds`."""
         try:
-            await asyncio.wait_for(self._rung.wait(), seconds)
+            async with asyncio.timeout(
+                seconds
+            ):  # wait_for would swallow a cancellation that comes with a ring
+                await self._rung.wait()
         except TimeoutError:
             return False
         self._rung.clear()
@@ -133,6 +136,10 @@ class Answers:
         self._ended[turn] = None
         while len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
+
+    def knows(self, turn: int) -> bool:
+        """Whether something of the turn was heard or its end was told."""
+        return turn in self._said or turn in self._ended
 
     def has_ended(self, turn: int) -> bool:
         """Whether the end was told."""

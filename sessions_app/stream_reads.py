@@ -40,11 +40,11 @@ class Place:
 
 @dataclass(kw_only=True)
 class Found:
-    """What came after a place. `more`: the page was full; `hidden`: there is more that is not safe to read yet."""
+    """What came after a place. `more`: the page was full; `hidden`: the last event that is not safe to read yet."""
 
     events: list[Event] = field(default_factory=list)
     more: bool = False
-    hidden: bool = False
+    hidden: Cursor | None = None
     gone: bool = False
 
 
@@ -123,9 +123,9 @@ def read(places: Sequence[Place]) -> list[Found]:
         if row.safe:
             answer.events.append(_event_of(row, places[number].session_id))
         else:
-            answer.hidden = True
+            answer.hidden = Cursor(xid=int(row.xid), id=row.id)
     for answer, count in zip(answers, counts, strict=True):
-        answer.more = count == PAGE and not answer.hidden
+        answer.more = count == PAGE and answer.hidden is None
     return answers
 
 

@@ -29,7 +29,8 @@ async def until_ended(session_id: uuid.UUID, turn_id: int, seconds: float) -> bo
     place = object()
     _waiting.add(place)
     try:
-        return await asyncio.wait_for(_wait(session_id, turn_id), seconds)
+        async with asyncio.timeout(seconds):
+            return await _wait(session_id, turn_id)
     except TimeoutError:
         return await sync_to_async(_has_ended)(turn_id)
     finally:
