@@ -28,6 +28,15 @@ from sessions_app.models.turn import OPEN_STATES
 from tests.fleet import Fleet, Process, until
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A test that failed shows the logs of its module's processes."""
+    outcome: Any = yield
+    site = getattr(item, "funcargs", {}).get("processes")
+    if outcome.get_result().failed and isinstance(site, Site):
+        outcome.get_result().sections.append(("processes", site.fleet.logs()))
+
+
 @dataclass(kw_only=True)
 class Caller:
     """Someone with a token; talks JSON to the application in this process."""

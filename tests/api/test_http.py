@@ -7,13 +7,14 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from sessions_app.models import IdempotencyKey, Session, Turn
-from tests.api.conftest import Site, Window
+from tests.api.conftest import Site, Window, start_web
 from tests.fleet import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
@@ -150,6 +151,23 @@ def test_a_length_that_lies_stores_nothing(window: Window, declared: int, status
 def _connected(site: Site) -> socket.socket:
     host, port = site.url.removeprefix("http://").split(":")
     return socket.create_connection((host, int(port)), timeout=10)
+
+
+def test_a_web_process_stops_with_windows_open_and_people_waiting(
+    window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, web = start_web(tmp_path)
+    monkeypatch.setattr(window.site, "url", url)
+    with window.site.client(window.token) as http, ThreadPoolExecutor(1) as pool, window.stream() as stream:
+        here = Window(site=window.site, token=window.token, session=window.session, http=http)
+        waiting = pool.submit(here.send, "[[hold:stop]] x", Prefer="wait=60")
+        until(lambda: window.site.metric("rondo_event_subscribers") == 2, 10)
+        began = time.monotonic()
+        web.stop(10)
+        assert time.monotonic() - began < 6
+        until(lambda: stream.ended, 5)
+        assert isinstance(waiting.exception(5), httpx2.HTTPError)
+    window.site.model.release("stop")
 
 
 def test_ready_names_what_is_missing(site: Site) -> None:
