@@ -103,5 +103,6 @@ def purge() -> None:
 
     wake.flush(30.0)
     with current_app.connection_for_write() as connection:
+        channel: Any = connection.default_channel
         for name in wake.shard_queues():
-            connection.default_channel.queue_purge(name)
+            channel.queue_purge(name)

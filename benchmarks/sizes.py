@@ -23,6 +23,7 @@ class Sizes:
     history: int = 100_000
     contexts: int = 100
     waiting: int = 500
+    settle_seconds: float = 2.0
 
 
 FULL = Sizes()
@@ -51,4 +52,5 @@ TINY = Sizes(
     history=300,
     contexts=3,
     waiting=10,
+    settle_seconds=0.2,
 )

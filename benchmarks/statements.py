@@ -81,8 +81,8 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
     ]
 
 
-def _of_turns(name: str, executed: list[Executed], count: int, target: float | None) -> list[Figure]:
-    worker = [each for each in executed if each.kind != "own"]
+def _of_turns(name: str, seen: list[Executed], count: int, target: float | None) -> list[Figure]:
+    worker = [each for each in seen if each.kind != "own"]
     roles = Counter(each.role for each in worker if each.kind == "pool")
     kinds = Counter(each.kind for each in worker)
     note = (
@@ -123,12 +123,12 @@ def _wait_for_turns(watch: psycopg.Connection[Any]) -> None:
     time.sleep(PUBLISHED)  # the last look, and what the publishers send
 
 
-def _own(executed: list[Executed]) -> int:
-    return sum(each.kind == "own" and each.role != "check" for each in executed)
+def _own(seen: list[Executed]) -> int:
+    return sum(each.kind == "own" and each.role != "check" for each in seen)
 
 
-def _list(executed: list[Executed], count: int, say: Callable[[str], None]) -> None:
-    worker = [each for each in executed if each.kind != "own"]
+def _list(seen: list[Executed], count: int, say: Callable[[str], None]) -> None:
+    worker = [each for each in seen if each.kind != "own"]
     say("the statements of one chat turn, as the server saw them:")
     for number, each in enumerate(worker[-(len(worker) // count) :], 1):
         say(f"{number:3} {each.kind:8} {each.text[:SHOWN] or '(health check)'}")
@@ -152,7 +152,7 @@ class _Log:
             self._offset = file.tell()
         return [
             each
-            for each in _executed(text, kinds)
+            for each in executed(text, kinds)
             if each.kind in {"pool", "own"} or ADVISORY.search(each.text)
         ]
 
@@ -162,7 +162,8 @@ class _Log:
         return {pid: names[name] for pid, name in rows if name in names and pid not in self._ours}
 
 
-def _executed(text: str, kinds: dict[int, str]) -> Iterator[Executed]:
+def executed(text: str, kinds: dict[int, str]) -> Iterator[Executed]:
+    """The statements in PostgreSQL's log of the processes in `kinds` (by process id), oldest first."""
     pid, parts = 0, [""]
     for line in [*text.splitlines(), "0 0 0 [0] LOG:  statement: "]:
         if match := LINE.match(line):

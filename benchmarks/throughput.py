@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from benchmarks import data, fleet
 from benchmarks.fleet import Worker
@@ -65,7 +66,7 @@ def _noops(processes: list[Worker], count: int) -> float:
     return count / (time.monotonic() - start)
 
 
-def _turns(processes: list[Worker], sessions: list[object], each: int) -> float:
+def _turns(processes: list[Worker], sessions: list[Any], each: int) -> float:
     from sessions_app import wake
 
     _signal(processes, signal.SIGSTOP)
@@ -79,13 +80,13 @@ def _turns(processes: list[Worker], sessions: list[object], each: int) -> float:
     return len(sessions) * each / seconds
 
 
-def _left(sessions: list[object]) -> int:
+def _left(sessions: list[Any]) -> int:
     from sessions_app.models import Turn, TurnState
 
     return Turn.objects.filter(session__in=sessions).exclude(state=TurnState.SUCCEEDED).count()
 
 
-def _last_end(sessions: list[object]) -> datetime:
+def _last_end(sessions: list[Any]) -> datetime:
     from django.db.models import Max
 
     from sessions_app.models import Turn

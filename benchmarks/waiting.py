@@ -25,7 +25,6 @@ from benchmarks.sizes import Sizes
 TARGET_MEBIBYTES = 0.3
 TARGET_TURNS = 500
 SPARE_SLOTS = 12
-SETTLED = 2.0  # seconds
 
 
 def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
@@ -40,7 +39,7 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
             targets = data.sessions(agent, count)
             data.queue_messages(targets, 1, "[[hold:bench]] Hello")
             fleet.until(lambda: _held(port) == count, f"{count} turns wait for the model")
-            time.sleep(SETTLED)
+            time.sleep(sizes.settle_seconds)
             held = _resident_mebibytes(worker.child.pid)
             connections = _connections(servers.database_url)
             say(f"{count} wait: {before:.0f} MiB before, {held:.0f} MiB now")
@@ -91,7 +90,7 @@ def _control(port: int, what: str, body: dict[str, Any] | None = None) -> Any:
 
 
 def _held(port: int) -> int:
-    held: dict[str, int] = _control(port, "held")
+    held: dict[str, int] = _control(port, "held")["held"]
     return held.get("bench", 0)
 
 
@@ -122,7 +121,7 @@ def _connections(url: str) -> dict[str, int]:
             "SELECT application_name, count(*) FROM pg_stat_activity WHERE datname = current_database()"
             " AND (application_name = 'bench holding' OR application_name LIKE 'rondo %') GROUP BY 1"
         ).fetchall()
-    counted = dict(rows)
+    counted: dict[str, int] = dict(rows)
     from_here = 1  # this process publishes, too
     return {
         "pool": counted.pop("bench holding", 0),

@@ -1,0 +1,98 @@
+"""Every benchmark runs with tiny sizes, and counts what it says. What it measures is never asserted: timing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.report import Figure, table
+from benchmarks.statements import Executed, executed
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """All figures of one run with servers of its own: the log of PostgreSQL is read."""
+    answer = tmp_path_factory.mktemp("benchmarks") / "figures.json"
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"DATABASE_URL", "DATABASE_LOCK_URL", "CELERY_BROKER_URL"}
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--tiny", "--json", str(answer)],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {figure["name"]: figure for figure in json.loads(answer.read_text())["figures"]}
+
+
+@pytest.mark.processes
+def test_every_benchmark_gives_its_figures(figures: dict[str, dict[str, Any]]) -> None:
+    assert {
+        "turns to no-op tasks",
+        "SQL per chat turn",
+        "SQL per automation's turn",
+        "SQL per message received",
+        "SQL per fired job",
+        "fire 10: 40 jobs to 20",
+        "claim beside 50 queued rows to none",
+        "context of 300 messages to 100",
+        "memory per waiting turn",
+    } <= set(figures)
+    assert all(figure["value"] >= 0 for figure in figures.values())
+
+
+@pytest.mark.processes
+def test_a_chat_turn_keeps_to_its_statements(figures: dict[str, dict[str, Any]]) -> None:
+    assert 10 <= figures["SQL per chat turn"]["value"] <= 15
+    assert "lock 2" in figures["SQL per chat turn, round trips"]["note"]
+    assert figures["SQL per automation's turn"]["value"] > figures["SQL per chat turn"]["value"]
+    assert figures["SQL per fired job"]["value"] < 0.2  # a batch, not a loop
+
+
+@pytest.mark.processes
+def test_all_turns_wait_at_once_on_one_lock_connection(figures: dict[str, dict[str, Any]]) -> None:
+    assert figures["turns that wait in one process"]["value"] == 10
+    assert figures["lock connections meanwhile"]["value"] == 1
+
+
+def test_statements_are_read_from_the_log() -> None:
+    nothing = " "  # a health check is an empty statement
+    log = f"""\
+2026-11-21 10:00:00.000 UTC [7] LOG:  statement: BEGIN
+2026-11-21 10:00:00.000 UTC [9] LOG:  statement: SELECT of somebody else
+2026-11-21 10:00:00.001 UTC [7] LOG:  statement: SELECT a
+\tFROM b
+2026-11-21 10:00:00.001 UTC [8] LOG:  execute <unnamed>: SELECT pg_try_advisory_lock($1)
+2026-11-21 10:00:00.001 UTC [8] DETAIL:  Parameters: $1 = '1'
+2026-11-21 10:00:00.002 UTC [7] LOG:  statement:{nothing}
+"""
+    found = list(executed(log, {7: "pool", 8: "lock"}))
+    assert found == [
+        Executed(kind="pool", text="BEGIN"),
+        Executed(kind="pool", text="SELECT a FROM b"),
+        Executed(kind="lock", text="SELECT pg_try_advisory_lock($1)"),
+        Executed(kind="pool", text=""),
+    ]
+    assert [each.role for each in found] == ["transaction", "statement", "statement", "check"]
+
+
+def test_a_missed_target_says_by_how_much() -> None:
+    assert Figure(name="cost", value=3.0, at_most=2.0).verdict == "MISSED by 50%"
+    assert Figure(name="rate", value=0.1, at_least=0.2).verdict == "MISSED by 50%"
+    assert Figure(name="rate", value=0.2, at_least=0.2).verdict == "met"
+    lines = table([Figure(name="cost", value=3.0, unit="ms", at_most=2.0)]).splitlines()
+    assert lines[-1].split() == ["cost", "3", "ms", "≤", "2", "MISSED", "by", "50%"]
