@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models.functions import Now
+from django.db.models import BigIntegerField, DurationField, ExpressionWrapper, F
+from django.db.models.functions import Cast, Extract, Now
 
 from agent_core import prompts
 from agent_core.types import Ending, TurnResult
@@ -22,6 +22,11 @@ RUN_STATES = {
     Ending.FAILED: RunState.FAILED,
     Ending.CANCELLED: RunState.CANCELLED,
 }
+
+
+# by the database's clock, which also set the start; null for a run that never started
+_ELAPSED = ExpressionWrapper(Now() - F("started_at"), DurationField())
+_MILLISECONDS = Cast(Extract(_ELAPSED, "epoch") * 1000, BigIntegerField())
 
 
 class AutomationKind:
@@ -82,7 +87,7 @@ class AutomationKind:
             "error_detail": (result.error_detail or "").replace("\x00", ""),
             "response_summary": first_line(closure),
             "usage": result.usage.to_json(),
-            "duration_ms": milliseconds_since(turn.started_at),
+            "duration_ms": _MILLISECONDS,
         }
         RunRecord.objects.filter(
             run_id=turn.origin_run, state__in=[RunState.QUEUED, RunState.RUNNING]
@@ -111,11 +116,6 @@ def first_line(text: str) -> str:
     return next(iter(text.strip().splitlines()), "")[:200]
 
 
-def milliseconds_since(start: datetime | None) -> int | None:
-    """Whole milliseconds from an instant to now; None without one."""
-    return None if start is None else max(0, int((datetime.now(UTC) - start).total_seconds() * 1000))
-
-
 class SessionAutomations:
     """What automations bind to sessions, for deletion."""
 
@@ -124,15 +124,17 @@ class SessionAutomations:
         jobs = CronJob.objects.filter(session_id=session_id).order_by("created_at", "id")
         return tuple(Blocker(id=job.pk, name=job.name, enabled=job.enabled) for job in jobs)
 
-    def delete(self, session_id: uuid.UUID) -> tuple[str, ...]:
-        """Delete the session's jobs with their runs. Clocks first: that is the order beat locks in."""
-        ids = list(
-            JobClock.objects.select_for_update()
-            .filter(job__session_id=session_id)
-            .order_by("job_id")
-            .values_list("job_id", flat=True)
+    def lock(self, session_ids: list[uuid.UUID]) -> tuple[str, ...]:
+        """Lock the clocks, then the jobs: the order beat and edits lock in; the jobs' ids."""
+        clocks = (
+            JobClock.objects.select_for_update().filter(job__session_id__in=session_ids).order_by("job_id")
         )
+        ids = tuple(clock.job_id for clock in clocks)
+        list(CronJob.objects.select_for_update().filter(pk__in=ids).order_by("pk").values_list("pk"))
+        return ids
+
+    def delete(self, ids: tuple[str, ...]) -> None:
+        """Delete these jobs with their runs. One that was bound since the lock stays, and is in the way."""
         RunRecord.objects.filter(job_id__in=ids).delete()
         JobClock.objects.filter(job_id__in=ids).delete()
-        CronJob.objects.filter(pk__in=ids, session_id=session_id).delete()
-        return tuple(ids)
+        CronJob.objects.filter(pk__in=ids).delete()

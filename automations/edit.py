@@ -121,7 +121,7 @@ def update_job(job_id: str, changes: Mapping[str, Any], *, revision: int | None 
 def _switch(job: CronJob) -> None:
     """Before `enabled` changes: resuming counts against the limit, pausing cancels what waits."""
     if job.enabled:
-        _cancel_queued_runs(job)
+        _cancel_queued_runs(job, "paused")
     else:
         _check_limit(_locked_session(job.session_id), besides=job.pk)
         job.fault = ""
@@ -138,7 +138,7 @@ def delete_job(job_id: str, *, revision: int | None = None) -> None:
     """Remove an automation with its runs; a turn of it that runs goes on. JobNotFound, ProtectedJob."""
     with transaction.atomic():
         _clock, job = _locked_job(job_id, revision)
-        _cancel_queued_runs(job)
+        _cancel_queued_runs(job, "deleted")
         RunRecord.objects.filter(job=job).delete()
         JobClock.objects.filter(job=job).delete()
         CronJob.objects.filter(pk=job.pk).delete()
@@ -230,18 +230,18 @@ def _rewind(clock: JobClock, job: CronJob, now: datetime) -> None:
     clock.save(update_fields=["next_run_at"])
 
 
-def _cancel_queued_runs(job: CronJob) -> None:
+def _cancel_queued_runs(job: CronJob, reason: str) -> None:
     """What waits is not run any more; what runs goes on."""
     waiting = RunRecord.objects.filter(job=job, state=RunState.QUEUED).select_related("turn")
     for run in waiting:
         if run.turn_id is not None and run.turn is not None and run.turn.state == TurnState.QUEUED:
             try:
-                cancel_turn(run.turn_id, reason="paused")
+                cancel_turn(run.turn_id, reason=reason)
             except TurnEnded:
                 continue
         else:
             RunRecord.objects.filter(pk=run.pk, state=RunState.QUEUED).update(
-                state=RunState.CANCELLED, reason="paused", finished_at=Now()
+                state=RunState.CANCELLED, reason=reason, finished_at=Now()
             )
 
 

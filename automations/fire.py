@@ -18,7 +18,7 @@ from django.db import InterfaceError, OperationalError, transaction
 from automations import due, gaps
 from automations.due import Due
 from automations.jobs import Category, category, schedule_of, snapshot
-from automations.slots import Decision, decide, run_id
+from automations.slots import Decision, GapReason, decide, run_id, skip_due
 from sessions_app import events
 from sessions_app.models import Lane, SessionState
 from sessions_app.wake import Hint, send
@@ -122,7 +122,8 @@ def _decision(row: Due) -> Decision:
     if category(row.job) is not Category.BOUND:
         raise NotRunnable(f"a {category(row.job)} job has no way to run")
     if row.session_state != SessionState.OPEN:
-        raise NotRunnable(f"its session is {row.session_state}")
+        # a delete may still fail and open it again: the job stays sound
+        return skip_due(schedule_of(row.job), row.next_run_at, row.now, GapReason.SESSION_CLOSED)
     return decide(
         schedule=schedule_of(row.job),
         next_run_at=row.next_run_at,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -38,6 +38,7 @@ class GapReason(StrEnum):
     OVERLAP = "overlap"
     QUEUE_FULL = "queue_full"
     EDITED = "edited"
+    SESSION_CLOSED = "session_closed"
     SCHEDULE_ERROR = "schedule_error"
 
 
@@ -109,6 +110,14 @@ def decide(
         gaps = (*gaps, Gap(reason=refusal, slots_from=chosen, slots_to=chosen, count=1))
     run = (chosen,) if refusal is None else ()
     return Decision(run=run, skipped=gaps, accounted_to=chosen, next_run_at=next_slot(schedule, chosen))
+
+
+def skip_due(schedule: Schedule, next_run_at: datetime, now: datetime, reason: GapReason) -> Decision:
+    """Run none of the due slots, whatever the policies say; one gap names them."""
+    first, now = whole_milliseconds(next_run_at), whole_milliseconds(now)
+    latest = last_slot_until(schedule, first, now) or first
+    gap = replace(_missed(schedule, first, latest), reason=reason)
+    return Decision(run=(), skipped=(gap,), accounted_to=latest, next_run_at=next_slot(schedule, latest))
 
 
 def _chosen(

@@ -13,7 +13,7 @@ from django.db import transaction
 from agent_core.types import Ending, TurnResult
 from sessions_app import events
 from sessions_app.commit import turn_end
-from sessions_app.exceptions import TurnEnded
+from sessions_app.exceptions import NotFound, TurnEnded
 from sessions_app.kinds import kind_of
 from sessions_app.models import Turn, TurnState
 from sessions_app.publish import CONTROL, publisher
@@ -30,7 +30,10 @@ def cancel_turn(turn_id: int, reason: str = "cancelled") -> Turn:
             events.announce(turn.session_id)
             return turn
         asked = Turn.objects.request_cancel(turn_id)
-        turn = Turn.objects.get(pk=turn_id)
+        try:
+            turn = Turn.objects.get(pk=turn_id)
+        except Turn.DoesNotExist:
+            raise NotFound("there is no such turn") from None
         if not asked and turn.state not in {TurnState.RUNNING, TurnState.QUEUED}:
             raise TurnEnded(f"the turn has {turn.state}")
         _tell(turn)

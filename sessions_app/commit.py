@@ -74,7 +74,7 @@ def _write(prepared: Prepared, result: TurnResult) -> None:
     turn, session = prepared.turn, prepared.session
     closure = closure_text(result)
     draft = _draft(prepared, result, closure)
-    first_seq = _advance(turn, len(draft.messages))
+    first_seq, has_guests = _advance(turn, len(draft.messages))
     _journal_answer(prepared.journal, result)
     if not Turn.objects.finish(turn, STATES[result.ending], result):
         raise Stale
@@ -83,13 +83,13 @@ def _write(prepared: Prepared, result: TurnResult) -> None:
     Message.objects.bulk_create(draft.messages)
     if result.ending is Ending.SUCCEEDED and prepared.event_ids:
         mailbox.acknowledge(turn, prepared.event_ids)
-    ended = [turn, *_settle_guests(turn, result)]
+    ended = [turn, *(_settle_guests(turn, result) if has_guests else ())]
     prepared.kind.closed(turn, result, closure or result.reply)
     Event.objects.bulk_create(_events(session, draft.messages, ended))
     events.announce(session.pk)
 
 
-_session = table(Session)
+_session, _guest = table(Session), table(Turn)
 ADVANCE = Statement(
     sa.update(_session)
     .where(_session.c.id == sa.bindparam("session_id", type_=sa.Uuid()))
@@ -104,23 +104,35 @@ ADVANCE = Statement(
             sa.cast(sa.bindparam("route", type_=sa.Text()), JSONB), _session.c.last_route
         ),
     )
-    .returning(_session.c.last_seq)
+    .returning(
+        _session.c.last_seq,
+        # asked here, because most turns have none; nobody but the turn's own worker takes any along
+        sa.exists()
+        .where(
+            _guest.c.session_id == _session.c.id,
+            _guest.c.host_id == sa.bindparam("turn_id", type_=sa.BigInteger()),
+            _guest.c.state == sa.literal_column(f"'{TurnState.QUEUED}'"),
+        )
+        .correlate(_session)
+        .label("has_guests"),
+    )
 )
 
 
-def _advance(turn: Turn, count: int) -> int:
-    """Move the session on by one revision and `count` messages; the seq of the first of them."""
+def _advance(turn: Turn, count: int) -> tuple[int, bool]:
+    """Move the session on by one revision and `count` messages; the seq of the first, whether there are guests."""
     by_person = turn.kind == TurnKind.MESSAGE
     route = turn.metadata.get("route") if by_person else None
     row = ADVANCE.first(
         session_id=turn.session_id,
+        turn_id=turn.pk,
         count=count,
         title=" ".join(turn.content.split())[:TITLE_LENGTH] if by_person else "",
         route=None if route is None else json.dumps(route),
     )
     if row is None:
         raise Stale  # the session is gone, and the turn with it
-    return int(row.last_seq) - count + 1
+    return int(row.last_seq) - count + 1, row.has_guests
 
 
 def _draft(prepared: Prepared, result: TurnResult, closure: str) -> _Draft:
@@ -174,11 +186,9 @@ def _journal_answer(journal: Journal, result: TurnResult) -> None:
 
 def _settle_guests(turn: Turn, result: TurnResult) -> list[Turn]:
     """Messages that were taken along: merged when their host succeeded, else free to run by themselves."""
-    guests = list(Turn.objects.filter(session_id=turn.session_id, host_id=turn.pk, state=TurnState.QUEUED))
-    if not guests:
-        return []
+    guests = Turn.objects.filter(session_id=turn.session_id, host_id=turn.pk, state=TurnState.QUEUED)
     if result.ending is Ending.SUCCEEDED:
-        return [guest for guest in guests if Turn.objects.merge(guest)]
+        return [guest for guest in list(guests) if Turn.objects.merge(guest)]
     Turn.objects.release_guests(turn)
     wake(turn.session_id, turn.lane)
     return []

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from django.db import transaction
 
 from agent_core import tools
@@ -20,6 +21,8 @@ from sessions_app.journal import Journal
 from sessions_app.kinds import Kind, Trigger, kind_of
 from sessions_app.models import Agent, Document, Session, Turn
 from sessions_app.tools import ToolContext
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +95,8 @@ def broken(turn: Turn, journal: Journal, error: Exception) -> tuple[Prepared, Tu
     steps = journal.steps(of_this_attempt=True)
     entries, usage = said_so_far(steps[1:])
     shown = _Shown.from_json(steps[0].data) if steps else None
-    trigger = shown.trigger if shown else Trigger(content=turn.content, model_content=turn.content)
     kind = kind_of(turn)
+    trigger = shown.trigger if shown else _trigger_of_a_broken_turn(kind, turn)
     session = Session.objects.select_related("agent").get(pk=turn.session_id)
     prepared = Prepared(
         turn=turn,
@@ -115,6 +118,14 @@ def broken(turn: Turn, journal: Journal, error: Exception) -> tuple[Prepared, Tu
         error_detail=f"{type(error).__name__}: {error}"[:2000],
     )
     return prepared, result
+
+
+def _trigger_of_a_broken_turn(kind: Kind, turn: Turn) -> Trigger:
+    try:
+        return kind.trigger(turn)
+    except Exception:  # the trigger itself may be what is broken; the closure still needs one
+        log.exception("trigger_broke")
+        return Trigger(content=turn.content, model_content=turn.content, source={"kind": turn.kind})
 
 
 def _shown(

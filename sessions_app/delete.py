@@ -6,11 +6,13 @@ import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
-from django.db.models import ProtectedError
+from django.db.models import Case, F, ProtectedError, When
+from django.db.models.functions import Now
 
 from sessions_app.cancel import cancel_turn
 from sessions_app.events import announce
@@ -30,6 +32,7 @@ from sessions_app.models import (
 )
 
 LOCK_WAIT = 10.0  # seconds to wait for a running turn to end
+ABANDONED_AFTER = timedelta(seconds=60)  # a delete that took longer than this is not at work any more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +59,11 @@ class Bound(Protocol):
     def blockers(self, session_id: uuid.UUID) -> tuple[Blocker, ...]:
         """What is bound to the session, disabled ones too."""
 
-    def delete(self, session_id: uuid.UUID) -> tuple[str, ...]:
-        """Delete it, in the session's own transaction; the ids."""
+    def lock(self, session_ids: list[uuid.UUID]) -> tuple[str, ...]:
+        """Lock what is bound to these sessions, before the sessions themselves; the ids."""
+
+    def delete(self, ids: tuple[str, ...]) -> None:
+        """Delete what was locked, in the same transaction."""
 
 
 _bound: list[Bound] = []
@@ -85,16 +91,7 @@ def delete_session(session_id: uuid.UUID, *, delete_automations: bool = False) -
         raise BadInput("a primary session is deleted with its agent", code="primary_session")
     if not delete_automations and (blockers := blockers_of(session_id)):
         return Deletion(deleted=False, blockers=blockers)
-    before = _before(session.state)
-    Session.objects.filter(pk=session_id).update(state=SessionState.DELETING)
-    try:
-        deletion = _delete_locked([session_id], delete_automations)
-    except BaseException:
-        _reopen(session_id, before)
-        raise
-    if not deletion.deleted:
-        _reopen(session_id, before)
-    return deletion
+    return _delete([session_id], delete_automations)
 
 
 def delete_agent(agent_id: int, *, delete_automations: bool = False) -> Deletion:
@@ -104,32 +101,44 @@ def delete_agent(agent_id: int, *, delete_automations: bool = False) -> Deletion
     """
     if not Agent.objects.filter(pk=agent_id).exists():
         raise NotFound("there is no such agent")
-    sessions = dict(Session.objects.filter(agent_id=agent_id).order_by("id").values_list("id", "state"))
-    if not delete_automations and (blockers := _blockers_of_all(sessions)):
+    session_ids = list(Session.objects.filter(agent_id=agent_id).order_by("id").values_list("id", flat=True))
+    if not delete_automations and (blockers := _blockers_of_all(session_ids)):
         return Deletion(deleted=False, blockers=blockers)
-    Session.objects.filter(pk__in=sessions).update(state=SessionState.DELETING)
-    deleted = False
-    try:
-        deletion = _delete_locked(list(sessions), delete_automations, agent_id)
-        deleted = deletion.deleted
-    finally:
-        if not deleted:
-            for session_id, state in sessions.items():
-                _reopen(session_id, _before(state))
-    return deletion
+    return _delete(session_ids, delete_automations, agent_id)
+
+
+def reopen_abandoned() -> int:
+    """Reopen sessions whose delete died half way; the number of them. A delete at work holds the row."""
+    since = Now() - ABANDONED_AFTER
+    with transaction.atomic():
+        abandoned = Session.objects.filter(state=SessionState.DELETING, deleting_since__lt=since)
+        return _reopen([session.pk for session in abandoned.select_for_update(skip_locked=True, no_key=True)])
 
 
 def _blockers_of_all(session_ids: Iterable[uuid.UUID]) -> tuple[Blocker, ...]:
     return tuple(blocker for session_id in session_ids for blocker in blockers_of(session_id))
 
 
-def _before(state: str) -> SessionState:
-    """What a session goes back to when its delete comes to nothing."""
-    return SessionState.ARCHIVED if state == SessionState.ARCHIVED else SessionState.OPEN
+def _delete(session_ids: list[uuid.UUID], delete_automations: bool, agent_id: int | None = None) -> Deletion:
+    """Close the sessions, delete them, and open them again when that comes to nothing."""
+    Session.objects.filter(pk__in=session_ids).update(
+        reopens_as=Case(When(state=SessionState.DELETING, then=F("reopens_as")), default=F("state")),
+        state=SessionState.DELETING,
+        deleting_since=Now(),
+    )
+    deleted = False
+    try:
+        deletion = _delete_locked(session_ids, delete_automations, agent_id)
+        deleted = deletion.deleted
+    finally:
+        if not deleted:
+            _reopen(session_ids)
+    return deletion
 
 
-def _reopen(session_id: uuid.UUID, state: SessionState) -> None:
-    Session.objects.filter(pk=session_id, state=SessionState.DELETING).update(state=state)
+def _reopen(session_ids: list[uuid.UUID]) -> int:
+    closed = Session.objects.filter(pk__in=session_ids, state=SessionState.DELETING)
+    return closed.update(state=F("reopens_as"), deleting_since=None)
 
 
 def _delete_locked(
@@ -163,23 +172,27 @@ def _stop_running(session_ids: list[uuid.UUID]) -> None:
 def _delete_rows(session_ids: list[uuid.UUID], delete_automations: bool, agent_id: int | None) -> Deletion:
     try:
         with transaction.atomic():
-            deleted_ids = tuple(
-                item
-                for session_id in session_ids
-                for bound in _bound
-                for item in (bound.delete(session_id) if delete_automations else ())
-            )
-            if agent_id is not None:
-                _lock_agent(agent_id, session_ids)
-            if Session.objects.select_for_update().filter(pk__in=session_ids).count() < len(session_ids):
-                raise NotFound("there is no such session")
+            locked = [(bound, bound.lock(session_ids)) for bound in _bound if delete_automations]
+            _lock_sessions(session_ids, agent_id)
+            for bound, ids in locked:
+                bound.delete(ids)
             _delete_of_sessions(session_ids)
             if agent_id is not None:
                 Agent.objects.filter(pk=agent_id).delete()
     except (ProtectedError, IntegrityError):
         # something was bound between the two steps, or while we waited
         return Deletion(deleted=False, blockers=_blockers_of_all(session_ids))
-    return Deletion(deleted=True, deleted_ids=deleted_ids)
+    return Deletion(deleted=True, deleted_ids=tuple(item for _, ids in locked for item in ids))
+
+
+def _lock_sessions(session_ids: list[uuid.UUID], agent_id: int | None) -> None:
+    """After clocks and jobs: agent, session, turn. Everybody locks in this order."""
+    if agent_id is not None:
+        _lock_agent(agent_id, session_ids)
+    sessions = Session.objects.select_for_update().filter(pk__in=session_ids).order_by("id")
+    if len(sessions) < len(session_ids):
+        raise NotFound("there is no such session")
+    list(Turn.objects.select_for_update().filter(session_id__in=session_ids).order_by("id").values_list("id"))
 
 
 def _lock_agent(agent_id: int, session_ids: list[uuid.UUID]) -> None:

@@ -59,13 +59,14 @@ def connect_directly(url: str, **options: Any) -> psycopg.Connection[Any]:
 
 @dataclass(eq=False)
 class Handle:
-    """One held session. `connection` is where its lock lives, None while it is being taken again."""
+    """One held session. `connection` is where its lock was taken; the lock is lost when that is an older one."""
 
     session_id: uuid.UUID
     connection: psycopg.Connection[Any] | None = None
     control: TurnControl = field(default_factory=TurnControl)
     turn_id: int | None = None
     claim: uuid.UUID | None = None
+    released: bool = False
 
 
 class SessionLocks:
@@ -92,17 +93,19 @@ class SessionLocks:
         return handle
 
     def release(self, handle: Handle) -> None:
-        """Give the session free. The guard's entry goes last: until then nobody here may take it."""
-        connection = handle.connection
-        try:
-            if connection is not None:
-                connection.execute("SELECT pg_advisory_unlock(%s)", [lock_key(handle.session_id)])
-        except psycopg.Error:
-            pass  # the lock died with its connection; the heartbeat connects anew
-        finally:
-            with self._guard:
-                if self._held.get(handle.session_id) is handle:
-                    del self._held[handle.session_id]
+        """Give the session free; twice does nothing.
+
+        The guard's entry goes last: until then nobody in this process may take the session.
+        """
+        with self._guard:
+            if handle.released:
+                return
+            handle.released = True
+            connection, handle.connection = handle.connection, None
+        self._unlock(handle, connection)
+        with self._guard:
+            if self._held.get(handle.session_id) is handle:
+                del self._held[handle.session_id]
 
     def held(self) -> list[Handle]:
         """What this process holds now."""
@@ -124,8 +127,6 @@ class SessionLocks:
             old.close()
         self._connection = connect_directly(self._url, options=_OPTIONS, application_name="rondo lock")
         self.epoch += 1
-        for handle in self.held():
-            handle.connection = None
         self.retake()
 
     def retake(self) -> None:
@@ -135,7 +136,8 @@ class SessionLocks:
         works the turn goes on: its claim is still its own, and the fence decides.
         """
         for handle in self.held():
-            if handle.connection is None and handle.turn_id is not None and not self._lock(handle):
+            lost = handle.connection is not self._connection and handle.turn_id is not None
+            if lost and not handle.released and not self._lock(handle):
                 log.warning("lock_not_retaken", session=str(handle.session_id), turn=handle.turn_id)
 
     def close(self) -> None:
@@ -155,5 +157,17 @@ class SessionLocks:
             return False
         if row is None or not row[0]:
             return False
-        handle.connection = connection
-        return True
+        with self._guard:
+            if not handle.released:
+                handle.connection = connection
+                return True
+        self._unlock(handle, connection)  # it was released while we took it again
+        return False
+
+    def _unlock(self, handle: Handle, connection: psycopg.Connection[Any] | None) -> None:
+        if connection is None:
+            return
+        try:
+            connection.execute("SELECT pg_advisory_unlock(%s)", [lock_key(handle.session_id)])
+        except psycopg.Error:
+            log.debug("unlock_on_a_lost_connection", session=str(handle.session_id))  # the lock died with it

@@ -9,6 +9,7 @@ from typing import Any
 
 from celery import shared_task, signals
 from celery.concurrency.thread import TaskPool
+from celery.worker import state
 from django.db import connection
 
 from sessions_app import wake
@@ -23,11 +24,10 @@ _parked: set[uuid.UUID] = set()
 
 def _start(queues: list[str], slots: int) -> WorkerProcess:
     with _guard:
-        process = _processes.get(os.getpid())
-        if process is None:
-            process = _processes[os.getpid()] = WorkerProcess(queues, slots)
-            process.start()
-        return process
+        if os.getpid() not in _processes:
+            _processes[os.getpid()] = WorkerProcess(queues, slots)
+            _processes[os.getpid()].start()
+        return _processes[os.getpid()]
 
 
 def _tell_loop_of_free_slots(consumer: Any) -> None:
@@ -47,11 +47,16 @@ def _tell_loop_of_free_slots(consumer: Any) -> None:
     consumer.pool.on_apply = on_apply  # type: ignore[method-assign]
 
 
+def _told_to_stop() -> bool:
+    return any(flag is not None for flag in (state.should_stop, state.should_terminate))
+
+
 @signals.worker_ready.connect(weak=False)
 def _ready(sender: Any, **_: Any) -> None:
     consumer = sender
     _tell_loop_of_free_slots(consumer)
-    _start(sorted(consumer.app.amqp.queues.consume_from), consumer.pool.limit)
+    process = _start(sorted(consumer.app.amqp.queues.consume_from), consumer.pool.limit)
+    process.wait_until_signed_in(_told_to_stop)
 
 
 @signals.worker_shutting_down.connect(weak=False)

@@ -11,14 +11,14 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import psycopg
 import structlog
 from django.conf import settings
 from django.db import connection
 
-from sessions_app import recover
+from sessions_app import delete, recover
 from sessions_app.listen import Listener
 from sessions_app.lock import Handle, SessionLocks
 from sessions_app.models import Worker
@@ -40,6 +40,7 @@ class WorkerProcess:
         self.auto_slots = threading.BoundedSemaphore(max(1, int(slots * AUTO_SHARE)))
         self.stopping = threading.Event()
         self._ended = threading.Event()
+        self._signed_in = threading.Event()
         self._queues = sorted(queues)
         self._listener = Listener([CONTROL], self._heard)
         self._threads = [
@@ -48,19 +49,15 @@ class WorkerProcess:
         ]
 
     def start(self) -> None:
-        """Connect, sign in, start the threads."""
-        self.locks.reconnect()
-        Worker.objects.create(
-            id=self.id,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            epoch=self.locks.epoch,
-            shards=self._queues,
-        )
-        connection.close()
+        """Start the threads. They connect and sign in as soon as the database lets them."""
         self._listener.start()
         for thread in self._threads:
             thread.start()
+
+    def wait_until_signed_in(self, give_up: Callable[[], bool]) -> None:
+        """Hold the process's first hints back until it could run them."""
+        while not self._signed_in.wait(TICK) and not give_up():
+            log.info("worker_waits_for_database")
         log.info("worker_ready", worker=str(self.id), queues=len(self._queues))
 
     def begin_stop(self) -> None:
@@ -93,17 +90,25 @@ class WorkerProcess:
         next_beat = 0.0
         while not self._ended.is_set():
             try:
-                if time.monotonic() >= next_beat:
-                    self._beat()
-                    next_beat = time.monotonic() + settings.RONDO_HEARTBEAT_SECONDS
-                else:
-                    self.locks.execute("SELECT 1")
-                    self.locks.retake()
-            except psycopg.Error:
-                next_beat = 0.0
-                self._reconnect()
-            recover.fail_hung_tools(self.locks, settings.RONDO_TOOL_GRACE_SECONDS)
+                next_beat = self._look_after_locks(next_beat)
+                recover.fail_hung_tools(self.locks, settings.RONDO_TOOL_GRACE_SECONDS)
+            except Exception:  # a bug here must not make the process a dead one that still takes hints
+                log.exception("heartbeat_failed")
             self._ended.wait(TICK)
+
+    def _look_after_locks(self, next_beat: float) -> float:
+        """Give a sign of life when it is time, else see that the connection stands; when the next sign is due."""
+        try:
+            if time.monotonic() < next_beat:
+                self.locks.execute("SELECT 1")
+                self.locks.retake()
+                return next_beat
+            self._beat()
+            self._signed_in.set()
+            return time.monotonic() + settings.RONDO_HEARTBEAT_SECONDS
+        except psycopg.Error:
+            self._reconnect()
+            return 0.0
 
     def _beat(self) -> None:
         self.locks.execute(
@@ -135,7 +140,8 @@ class WorkerProcess:
         try:
             self.locks.reconnect()
             self._beat()
-            log.warning("lock_connection_replaced", epoch=self.locks.epoch)
+            self._signed_in.set()
+            log.info("lock_connection_made", epoch=self.locks.epoch)
         except (psycopg.Error, OSError) as error:
             log.warning("lock_connection_lost", error=type(error).__name__)
 
@@ -143,6 +149,7 @@ class WorkerProcess:
         while not self._ended.wait(settings.RONDO_SWEEP_SECONDS):
             try:
                 recover.sweep(self.id, self.locks.held)
+                delete.reopen_abandoned()
             except Exception:  # the database is away, or a bug: the next sweep must come all the same
                 log.exception("sweep_failed")
             finally:

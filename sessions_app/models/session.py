@@ -58,6 +58,10 @@ class Session(models.Model):
     chat_id = models.CharField(max_length=200, blank=True)
     chat_type = models.CharField(max_length=16, choices=ChatType, default=ChatType.PRIVATE)
     channel_meta = models.JSONField(default=dict, blank=True)
+    reopens_as = models.CharField(
+        max_length=16, choices=SessionState, default=SessionState.OPEN, editable=False
+    )
+    deleting_since = models.DateTimeField(null=True, blank=True, editable=False)
     last_route = models.JSONField(null=True, blank=True)
     variables = models.JSONField(default=dict, blank=True)
     revision = models.PositiveBigIntegerField(default=0)
@@ -70,6 +74,11 @@ class Session(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["agent", "key"], name="session_key_once_per_agent"),
+            models.CheckConstraint(
+                condition=models.Q(state="deleting", deleting_since__isnull=False)
+                | (~models.Q(state="deleting") & models.Q(deleting_since__isnull=True)),
+                name="session_deleting_since",
+            ),
             models.CheckConstraint(
                 condition=models.Q(state__in=SessionState.values), name="session_state_known"
             ),

@@ -58,7 +58,6 @@ def test_an_unlock_of_an_older_connection_frees_nobody(session_id: uuid.UUID) ->
     cut_lock_connections()
     other.reconnect()
     locks.reconnect()  # `old` had no turn yet, so its lock is not taken again
-    assert old.connection is None
     other_handle = other.try_hold(session_id)
     assert other_handle is not None
     locks.release(old)
@@ -86,6 +85,53 @@ def test_a_held_lock_is_taken_again_on_the_new_connection(session_id: uuid.UUID)
     other.close()
 
 
+def test_a_second_release_frees_nobody_else(session_id: uuid.UUID) -> None:
+    locks, other = connected(), connected()
+    hung = locks.try_hold(session_id)
+    assert hung is not None
+    locks.release(hung)  # the watchdog, in place of a thread that hangs
+    following = locks.try_hold(session_id)
+    assert following is not None
+    locks.release(hung)  # the thread itself, when its tool came back after all
+    assert other.try_hold(session_id) is None
+    assert locks.try_hold(session_id) is None
+    locks.close()
+    other.close()
+
+
+def test_what_was_released_while_it_was_taken_again_does_not_stay_locked(session_id: uuid.UUID) -> None:
+    locks, other = connected(), connected()
+    handle = locks.try_hold(session_id)
+    assert handle is not None
+    handle.turn_id = 1
+    cut_lock_connections()
+    locks.release(handle)
+    locks.reconnect()
+    other.reconnect()
+    assert other.try_hold(session_id) is not None
+    locks.close()
+    other.close()
+
+
+def test_a_worker_that_starts_before_its_database_answers_takes_no_hint_until_it_can(
+    fleet: Fleet, person: Person
+) -> None:
+    name = connection.settings_dict["NAME"]
+    with psycopg.connect(
+        settings.DATABASE_LOCK_URL.replace(f"/{name}", "/postgres"), autocommit=True
+    ) as admin:
+        admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        try:
+            worker = fleet.worker(ready=False)
+            worker.wait_for("worker_waits_for_database")
+        finally:
+            admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+    worker.wait_for("worker_ready")
+    turns = [receive(person.session().pk, Input(content="hello")) for _ in range(4)]
+    until(lambda: all(ended(turn) for turn in turns))
+    assert {turn.hinted_at for turn in turns} == {None}, "woken by their hints, not by the sweep"
+
+
 def test_the_key_is_64_bits_of_the_session() -> None:
     keys = {lock_key(uuid.UUID(int=number)) for number in range(10_000)}
     assert len(keys) == 10_000
@@ -109,8 +155,8 @@ def test_a_cut_lock_connection_under_fifty_running_turns_interrupts_none(
     until(lambda: model_server.held.get("all") == 50)
     other = fleet.worker(8)
     assert cut_lock_connections() == 2
-    fleet.processes[0].wait_for("lock_connection_replaced")
-    other.wait_for("lock_connection_replaced")
+    fleet.processes[0].wait_for("lock_connection_made epoch=2")
+    other.wait_for("lock_connection_made epoch=2")
     model_server.release("all")
     until(lambda: all(ended(turn) for turn in turns))
     assert {(turn.state, turn.attempt) for turn in turns} == {("succeeded", 1)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +11,9 @@ from django.conf import settings
 from agent_core.testing import ModelServer
 from sessions_app.cancel import cancel_turn
 from sessions_app.exceptions import IdempotencyMismatch, SessionBusy, TurnEnded
+from sessions_app.lock import connect_directly
 from sessions_app.models import Message, OnBusy, Session, Turn, TurnKind, TurnState
+from sessions_app.publish import EVENTS
 from sessions_app.receive import Input, receive
 from tests.conftest import Person
 from tests.core.test_main_job import ended
@@ -108,8 +111,11 @@ def test_an_interrupt_ends_the_running_turn_with_what_was_said_and_goes_next(
 ) -> None:
     fleet.worker()
     session = person_with_server.session()
-    running = receive(session.pk, Input(content="[[pause:p]] tell me a long story"))
-    until(lambda: model_server.held.get("p"))
+    with connect_directly(settings.DATABASE_LOCK_URL) as listening:
+        listening.execute(f"LISTEN {EVENTS}")
+        running = receive(session.pk, Input(content="[[pause:p]] tell me a long story"))
+        with closing(listening.notifies(timeout=30)) as notes:
+            assert any('"text"' in note.payload for note in notes), "the first words were said"
     urgent = receive(session.pk, Input(content="stop, listen", on_busy=OnBusy.INTERRUPT))
     until(lambda: ended(running) and ended(urgent))
     assert (running.state, urgent.state) == ("cancelled", "succeeded")

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
 import pytest
+from django.db.models.functions import Now
 
 from agent_core.testing import ModelServer
 from automations.edit import NewJob, create_job
 from automations.fire import fire_due
 from automations.models import CronJob, JobClock, RunRecord
 from sessions_app import delete
+from sessions_app.cancel import cancel_turn
 from sessions_app.delete import delete_session
 from sessions_app.exceptions import BadInput, NotFound, SessionBusy
 from sessions_app.models import PRIMARY_KEY, Event, Message, Session, SessionState, Turn, TurnStep
 from sessions_app.receive import Input, receive
+from tests.chaos.test_locks import connected
 from tests.conftest import Person
+from tests.core.test_fence import in_thread
 from tests.core.test_main_job import ended
 from tests.fleet import Fleet, until
 
@@ -79,3 +87,69 @@ def test_a_primary_session_goes_only_with_its_agent(person: Person) -> None:
     with pytest.raises(BadInput):
         delete_session(primary.pk, delete_automations=True)
     assert Session.objects.filter(pk=primary.pk).exists()
+
+
+def test_a_slot_that_is_due_while_a_delete_is_tried_is_skipped_and_the_job_stays_sound(
+    person: Person,
+) -> None:
+    session = person.session()
+    job = create_job(NewJob(session_id=session.pk, message="m", schedule=EVERY))
+    JobClock.objects.update(next_run_at="2026-01-01T00:00:00Z")
+    Session.objects.filter(pk=session.pk).update(state=SessionState.DELETING, deleting_since=Now())
+    fire_due()
+    job.refresh_from_db()
+    run = RunRecord.objects.get()
+    assert (job.enabled, job.fault, run.state, run.reason) == (True, "", "skipped", "session_closed")
+    assert JobClock.objects.get(job=job).next_run_at is not None
+
+
+def test_a_delete_that_died_half_way_is_undone_by_the_sweep(fleet: Fleet, person: Person) -> None:
+    dead, at_work = person.session(), person.session()
+    turn = receive(dead.pk, Input(content="hello"))
+    Session.objects.filter(pk=dead.pk).update(
+        state=SessionState.DELETING, deleting_since=datetime.now(UTC) - timedelta(minutes=2)
+    )
+    Session.objects.filter(pk=at_work.pk).update(
+        state=SessionState.DELETING, deleting_since=datetime.now(UTC)
+    )
+    fleet.worker()
+    until(lambda: ended(turn))
+    dead.refresh_from_db()
+    at_work.refresh_from_db()
+    assert (dead.state, dead.deleting_since) == (SessionState.OPEN, None)
+    assert at_work.state == SessionState.DELETING
+
+
+def test_a_session_opens_again_as_what_it_was(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delete, "LOCK_WAIT", 0.5)
+    session = person.session()
+    create_job(NewJob(session_id=session.pk, message="m", schedule=EVERY))
+    Session.objects.filter(pk=session.pk).update(state=SessionState.ARCHIVED)
+    holder = connected()
+    assert holder.try_hold(session.pk)
+    deletes = [in_thread(partial(delete_session, session.pk, delete_automations=True)) for _ in range(2)]
+    for thread, came in deletes:
+        thread.join(30)
+        assert isinstance(came[0], SessionBusy)
+    holder.close()
+    session.refresh_from_db()
+    assert session.state == SessionState.ARCHIVED
+
+
+def test_cancelling_a_queued_run_while_its_session_is_deleted_never_deadlocks(person: Person) -> None:
+    for _ in range(8):
+        session = person.session()
+        create_job(NewJob(session_id=session.pk, message="m", schedule=EVERY))
+        JobClock.objects.filter(job__session=session).update(next_run_at="2026-01-01T00:00:00Z")
+        fire_due()
+        turn = Turn.objects.get(session=session)
+        actions: list[Any] = [
+            partial(cancel_turn, turn.pk),
+            partial(delete_session, session.pk, delete_automations=True),
+        ]
+        threads = [in_thread(action) for action in actions]
+        for thread, _ in threads:
+            thread.join(20)
+        cancelled, deleted = (came[0] for _, came in threads)
+        assert isinstance(cancelled, Turn | NotFound)
+        assert deleted.deleted
