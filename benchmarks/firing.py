@@ -96,16 +96,24 @@ def _fired(ids: list[str]) -> _Cost:
     return cost
 
 
+_END = (
+    # the same slots are to be fired again, so these runs move to slots of their own, long ago
+    """UPDATE automations_runrecord SET state = 'succeeded', finished_at = now(), run_id = 'past:' || turn_id,
+    scheduled_for = to_timestamp(turn_id) WHERE state = 'queued'""",
+    """UPDATE sessions_app_turn SET state = 'succeeded', finished_at = now(), idempotency_key = NULL
+    WHERE state = 'queued'""",
+    "VACUUM ANALYZE automations_runrecord",
+    "VACUUM ANALYZE sessions_app_turn",
+)
+
+
 def _end_all() -> None:
-    """What was fired has run: the next round finds a past, not an open run, and no dead rows."""
+    """What was fired has run: the next round finds a past, not open runs and dead rows."""
     from django.db import connection
 
     with connection.cursor() as cursor:
-        for table in ("sessions_app_turn", "automations_runrecord"):
-            cursor.execute(
-                f"UPDATE {table} SET state = 'succeeded', finished_at = now() WHERE state = 'queued'"  # noqa: S608
-            )
-            cursor.execute(f"VACUUM ANALYZE {table}")
+        for statement in _END:
+            cursor.execute(statement)
 
 
 @contextmanager
