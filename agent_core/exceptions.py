@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import ClassVar
 
 
 class AgentCoreError(Exception):
@@ -39,12 +40,16 @@ class ToolFailed(ToolError):
 class ModelError(AgentCoreError):
     """The model gave no reply."""
 
+    code: ClassVar[str] = "model_refused"  # of the turn that it ends
+
 
 class ModelUnavailable(ModelError):
     """The model did not answer; asking again may help.
 
     ``retry_after`` is the wait in seconds that the model's server asked for, if it did.
     """
+
+    code = "model_unavailable"
 
     def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(message or "The model did not answer; asking again may help.")
@@ -53,3 +58,9 @@ class ModelUnavailable(ModelError):
 
 class ModelRefused(ModelError):
     """The model refused the request; asking again does not help."""
+
+
+class ModelNotConfigured(ModelError):
+    """The model cannot be used on this server: its name is unknown, or a key or package is missing."""
+
+    code = "model_not_configured"

@@ -82,7 +82,7 @@ class Exchange:
     def run(self) -> Generator[TurnEvent, None, ModelReply]:
         """Yield deltas, and a status before each further try; return the reply.
 
-        Raises ModelUnavailable after the last try, ModelRefused, or as ``Watch.check`` does.
+        Raises ModelUnavailable after the last try, ModelRefused, ModelNotConfigured, or as ``Watch.check`` does.
         """
         for number in range(1, self._policy.max_attempts + 1):
             self.text = ""

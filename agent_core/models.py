@@ -71,7 +71,7 @@ def register(name: str, factory: Callable[[], Model]) -> None:
 def resolve(name: str) -> Model:
     """Return this process's model of this name, made on first use.
 
-    Raises ModelRefused when the name or its settings (such as a missing key) are no good.
+    Raises ModelNotConfigured when the name or its settings (such as a missing key) are no good.
     """
     key = (os.getpid(), name)  # connections must not be shared with the parent of a fork
     with _lock:

@@ -6,6 +6,7 @@ process's loop thread. All that must survive goes out through the ports before i
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Generator
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Final
 
 from agent_core import journal
 from agent_core.control import TurnControl
-from agent_core.exceptions import AgentCoreError, ModelError, ModelUnavailable
+from agent_core.exceptions import AgentCoreError, ModelError
 from agent_core.exchange import Cancelled, Exchange, Stopped, TimedOut, Watch
 from agent_core.limits import Limits
 from agent_core.models import ModelCall, ModelReply
@@ -35,6 +36,7 @@ from agent_core.types import (
 ERROR_TEXTS: Final = {
     "model_unavailable": "The model did not answer.",
     "model_refused": "The model refused the request.",
+    "model_not_configured": "The model is not set up on this server.",
     "timeout": "It took too long.",
     "max_tool_calls": "Too many tool calls.",
     "max_failed_tool_outputs": "Too many tools failed.",
@@ -43,6 +45,9 @@ ERROR_TEXTS: Final = {
     "internal_error": "Something went wrong.",
 }
 _LONGEST_DETAIL = 2000
+_LONGEST_LOGGED = 300
+
+log = logging.getLogger(__name__)
 
 
 class _LimitPassed(AgentCoreError):
@@ -69,11 +74,17 @@ def run_turn(
     except _LimitPassed as error:
         return turn.failed(str(error), error)
     except ModelError as error:
-        unavailable = isinstance(error, ModelUnavailable)
-        return turn.failed("model_unavailable" if unavailable else "model_refused", error)
+        _log(error)
+        return turn.failed(error.code, error)
     except _ModelBroke as error:
         return turn.failed("internal_error", error.cause)
     return turn.ended(Ending.SUCCEEDED)
+
+
+def _log(error: ModelError) -> None:
+    """One line per turn that a model ended; the message was rid of keys where it was made."""
+    detail = " ".join(str(error).split())[:_LONGEST_LOGGED]
+    log.warning("model_failed", extra={"code": error.code, "error": type(error).__name__, "detail": detail})
 
 
 class _ModelBroke(AgentCoreError):

@@ -32,7 +32,7 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from agent_core.exceptions import ModelError, ModelRefused, ModelUnavailable
+from agent_core.exceptions import ModelError, ModelNotConfigured, ModelRefused, ModelUnavailable
 from agent_core.models import ModelCall, ModelReply, parse_arguments
 from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult, ToolSpec, Usage
 
@@ -65,7 +65,8 @@ class PydanticAiModel:
         try:
             self._model = _model(name)
         except (UserError, ValueError, ImportError) as error:
-            raise ModelRefused(_without_secrets(f"The model {name!r} cannot be used: {error}")) from None
+            text = _without_secrets(f"The model {name!r} cannot be used: {error}")
+            raise ModelNotConfigured(text) from None
 
     async def stream(self, call: ModelCall) -> AsyncIterator[str | ModelReply]:
         """Make one streamed request; see ``models.Model``."""

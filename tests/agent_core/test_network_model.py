@@ -13,7 +13,7 @@ import pytest
 
 from agent_core import loop, models
 from agent_core.control import TurnControl
-from agent_core.exceptions import ModelRefused, ModelUnavailable
+from agent_core.exceptions import ModelNotConfigured, ModelRefused, ModelUnavailable
 from agent_core.models import ModelCall
 from agent_core.pydantic_ai_model import PydanticAiModel, translated
 from agent_core.testing import ModelServer
@@ -155,7 +155,7 @@ def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_key_is_in_no_message(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTHER_API_KEY", "another-secret-value")
     leak = f"Incorrect key: {KEY}, also another-secret-value, sk-abcdef123456, Bearer xyz.123"
-    with pytest.raises(ModelRefused) as refused:
+    with pytest.raises(ModelNotConfigured) as refused:
         PydanticAiModel(leak)
     for error in (translated(RuntimeError(leak)), refused.value):
         for secret in (KEY, "another-secret-value", "sk-abcdef", "xyz.123"):
@@ -182,7 +182,7 @@ def test_an_error_that_is_printed_does_not_show_what_the_server_said(server: Mod
 def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ModelRefused, match="OPENAI_API_KEY"):
+    with pytest.raises(ModelNotConfigured, match="OPENAI_API_KEY"):
         PydanticAiModel("openai-chat:gpt-5-mini")
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent_core.control import TurnControl
-from agent_core.exceptions import ModelRefused, ModelUnavailable, Stale
+from agent_core.exceptions import ModelNotConfigured, ModelRefused, ModelUnavailable, Stale
 from agent_core.models import parse_arguments
 from agent_core.orchestrator import run_turn
 from agent_core.types import Ending, Entry, Role, ToolCall, ToolOutcome, TurnEvent, Usage
@@ -172,10 +173,32 @@ def test_a_stream_that_ends_without_a_reply_fails_the_turn() -> None:
     assert drive(request()).result.error_code == "model_refused"
 
 
-def test_an_unknown_model_fails_the_turn() -> None:
+def test_a_model_that_is_not_set_up_fails_the_turn_at_once_with_a_word_of_its_own() -> None:
     run = drive(request(model="no-such-provider:x"))
-    assert run.result.error_code == "model_refused"
+    assert (run.result.ending, run.result.error_code) == (Ending.FAILED, "model_not_configured")
+    assert run.result.error_text == "The model is not set up on this server."
     assert "no-such-provider" in str(run.result.error_detail)
+    assert run.events == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ModelNotConfigured("no\nkey"), "model_not_configured"),
+        (ModelRefused("no\nkey"), "model_refused"),
+        (ModelUnavailable("no\nkey"), "model_unavailable"),
+    ],
+)
+def test_a_turn_that_the_model_ended_is_one_warning_in_the_log(
+    caplog: pytest.LogCaptureFixture, error: Exception, code: str
+) -> None:
+    with caplog.at_level(logging.WARNING, "agent_core"):
+        failing(*[error] * 3)
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == "model_failed"
+    assert (vars(record)["code"], vars(record)["error"]) == (code, type(error).__name__)
+    assert vars(record)["detail"] == "no key"
 
 
 @pytest.mark.parametrize("port", ["responded", "intend", "call", "injected"])
