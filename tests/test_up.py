@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import psycopg
 import pytest
 
 from config.supervisor import account
+from config.supervisor.children import SAME_REQUEST_SECONDS
+from config.supervisor.fleet import WORKER_PATIENCE
 from tests.up import ROOT, Up, alive, all_pids, clean_environ, until
 
 pytestmark = pytest.mark.processes
@@ -123,6 +126,39 @@ def test_a_stop_signal_ends_everything_with_exit_code_0(up: Up, number: signal.S
     assert up.stop(number) == 0
     assert not [pid for pid in pids if alive(pid)]
     assert not (up.data / "connection.json").exists()
+
+
+def _clean_stops(up: Up) -> int:
+    return (up.data / "logs" / "postgres.log").read_text().count("database system is shut down")
+
+
+def test_signals_that_come_together_are_one_request(up: Up) -> None:
+    """As `timeout 30 manage.py up` and a second Ctrl-C send them."""
+    pids, before = all_pids(up.connection()), _clean_stops(up)
+    assert up.process is not None
+    up.process.send_signal(signal.SIGTERM)
+    up.process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert up.stop(signal.SIGTERM) == 0
+    assert not [pid for pid in pids if alive(pid)]
+    assert "kill" not in up.output
+    assert _clean_stops(up) == before + 1
+
+
+def test_a_later_second_signal_hurries_workers_and_lets_servers_stop_cleanly(up: Up) -> None:
+    connection, before = up.connection(), _clean_stops(up)
+    os.kill(connection["pids"]["worker"][0], signal.SIGSTOP)  # it would keep us for WORKER_PATIENCE
+    assert up.process is not None
+    began = time.monotonic()
+    up.process.send_signal(signal.SIGINT)
+    time.sleep(SAME_REQUEST_SECONDS + 0.5)
+    assert up.stop(signal.SIGINT) == 0
+    assert time.monotonic() - began < WORKER_PATIENCE
+    assert [line for line in up.output.splitlines() if "kill" in line] == [
+        "worker1 killed at your second request"
+    ]
+    assert not [pid for pid in all_pids(connection) if alive(pid)]
+    assert _clean_stops(up) == before + 1
 
 
 def test_a_port_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:

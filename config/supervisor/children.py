@@ -15,6 +15,7 @@ FIRST_DELAY = 0.5  # seconds before a dead child is started again; doubled each 
 LONGEST_DELAY = 15.0
 STEADY_SECONDS = 30.0  # … until one lived this long
 LOOK_SECONDS = 0.25
+SAME_REQUEST_SECONDS = 2.0  # `timeout` signals us and our group at once, and fingers slip: one request
 
 
 class StopOrder(IntEnum):
@@ -24,6 +25,11 @@ class StopOrder(IntEnum):
     WORKER = 1
     BROKER = 2
     DATABASE = 3
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it keeps data: such a one gets its time, however often we are asked to stop."""
+        return self in (StopOrder.BROKER, StopOrder.DATABASE)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -105,13 +111,16 @@ class Children:
                 self._changed()
 
     def stop(self) -> None:
-        """Stop group by group; who takes too long is killed. A second Ctrl-C ends all patience."""
-        hurry = False
+        """Stop group by group; who takes too long is killed.
+
+        A second request kills those that keep no data; servers always get their signal and their patience.
+        """
+        asked = _Asked()
         for order in StopOrder:
             group = [child for child in self._all if child.order is order and child.alive()]
             for child in group:
                 _send(child, child.stop_signal)
-            hurry = _wait_for(group, hurry=hurry) or hurry
+            _wait_for(group, asked)
 
 
 def _how(code: int) -> str:
@@ -123,16 +132,37 @@ def _send(child: Child, number: signal.Signals) -> None:
         child.process.send_signal(number)
 
 
-def _wait_for(group: list[Child], *, hurry: bool) -> bool:
-    """Wait for a group to end; True if we were asked to hurry."""
+class _Asked:
+    """How often we were asked to stop: once, until a signal comes that is no echo of the first."""
+
+    def __init__(self) -> None:
+        self._first = time.monotonic()
+        self.again = False
+
+    def wait(self) -> None:
+        """Sleep for one look, less when a child ends or we are asked again."""
+        if signals.stop_asked(LOOK_SECONDS) and time.monotonic() - self._first >= SAME_REQUEST_SECONDS:
+            self.again = True
+
+
+def _wait_for(group: list[Child], asked: _Asked) -> None:
+    """Wait for a group to end; kill who is late."""
     began = time.monotonic()
     killed: list[Child] = []
     while waiting := [child for child in group if child.alive()]:
-        late = [child for child in waiting if hurry or time.monotonic() - began > child.patience]
-        for child in late:
-            if child not in killed:
-                say(f"{child.name} does not stop; killing it")
+        for child in waiting:
+            why = _reason_to_kill(child, time.monotonic() - began, asked)
+            if why and child not in killed:
+                say(f"{child.name} {why}")
                 _send(child, signal.SIGKILL)
                 killed.append(child)
-        hurry = signals.stop_asked(LOOK_SECONDS) or hurry
-    return hurry
+        asked.wait()
+
+
+def _reason_to_kill(child: Child, seconds: float, asked: _Asked) -> str:
+    """What a person reads about it, or an empty text."""
+    if seconds > child.patience:
+        return f"did not stop within {child.patience:.0f} s; killed"
+    if asked.again and not child.order.is_server:
+        return "killed at your second request"
+    return ""
