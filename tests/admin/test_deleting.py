@@ -87,7 +87,8 @@ def test_an_automation_bound_after_the_look_is_named(
     stop_running = delete._stop_running
 
     def bind_then_stop(*args: Any) -> None:
-        Session.objects.filter(pk=session.pk).update(state=SessionState.OPEN)
+        reopened = {"state": SessionState.OPEN, "deleting_since": None}
+        Session.objects.filter(pk=session.pk).update(**reopened)
         made.append(make_job(session, "very late"))
         stop_running(*args)
 
