@@ -3,6 +3,7 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
 from config import health
+from config.home import home
 
 handler400 = "config.errors.bad_request"
 handler403 = "config.errors.permission_denied"
@@ -10,6 +11,7 @@ handler404 = "config.errors.not_found"
 handler500 = "config.errors.server_error"
 
 urlpatterns = [
+    path("", home, name="home"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", health.metrics, name="metrics"),
