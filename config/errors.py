@@ -113,8 +113,8 @@ def _of_django(error: Exception) -> HttpResponse | None:
 def _of_drf(error: drf.APIException) -> HttpResponse:
     if isinstance(error, drf.ValidationError):
         found = dict(_field_errors(error.detail, ""))
-        first, texts = next(iter(found.items()), ("", ["The input is not valid."]))
-        detail = f"{first}: {texts[0]}" if first else texts[0]
+        first, texts = next(iter(found.items()), ("body", ["The input is not valid."]))
+        detail = f"{first}: {texts[0]}"
         return problem(400, "bad_input", detail, errors=found)
     code = "malformed_body" if isinstance(error, drf.ParseError) else CODES.get(error.status_code, "refused")
     response = problem(error.status_code, code, str(error.detail))
@@ -126,7 +126,7 @@ def _of_drf(error: drf.APIException) -> HttpResponse:
 
 
 def _field_errors(detail: Any, path: str) -> Iterator[tuple[str, list[str]]]:
-    """Pairs of a field's dotted path ("" for the whole input) and its sentences."""
+    """Pairs of a field's dotted path (`body` for the whole input) and its sentences."""
     if isinstance(detail, dict):
         for key, inner in detail.items():
             name = "" if key == "non_field_errors" else str(key)
@@ -135,7 +135,7 @@ def _field_errors(detail: Any, path: str) -> Iterator[tuple[str, list[str]]]:
         for number, inner in enumerate(detail):
             yield from _field_errors(inner, f"{path}.{number}".strip("."))
     else:
-        yield path, [str(text) for text in (detail if isinstance(detail, list) else [detail])]
+        yield path or "body", [str(text) for text in (detail if isinstance(detail, list) else [detail])]
 
 
 @sync_and_async_middleware

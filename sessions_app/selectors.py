@@ -71,9 +71,10 @@ def sessions(user: AbstractBaseUser) -> QuerySet[Session]:
     return Session.objects.filter(owner_id=user.pk).annotate(shown_state=shown, agent_name=F("agent__name"))
 
 
-def session(user: AbstractBaseUser, session_id: uuid.UUID) -> Session:
-    """One session of the user. NotFound."""
-    found = sessions(user).filter(pk=session_id).first()
+def session(user: AbstractBaseUser, session_id: uuid.UUID, *, lock: bool = False) -> Session:
+    """One session of the user; `lock`: nobody changes it until the transaction ends. NotFound."""
+    rows = sessions(user).filter(pk=session_id)
+    found = (rows.select_for_update(no_key=True, of=("self",)) if lock else rows).first()
     if found is None:
         raise NotFound("there is no such session")
     return found

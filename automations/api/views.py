@@ -62,7 +62,7 @@ class AutomationDetail(ApiView):
         """Change named fields; `schedule` is replaced whole."""
         automation = selectors.automation(self.user, job_id)
         revision = revision_expected(self.request, automation.revision)
-        update_job(job_id, self.read(AutomationChanges), revision=revision)
+        update_job(job_id, self.read(AutomationChanges, of=AutomationOut), revision=revision)
         return self.get(self.request, job_id)
 
     @extend_schema(responses={204: None})

@@ -64,7 +64,7 @@ class AgentDetail(ApiView):
         """Change settings. `heartbeat` and `policy` are merged; null removes a key of `policy`."""
         agent = selectors.agent(self.user, name)
         revision = revision_expected(self.request, agent.revision)
-        agents.update_agent(agent.pk, self.read(AgentChanges, partial=True), revision=revision)
+        agents.update_agent(agent.pk, self.read(AgentChanges, partial=True, of=AgentOut), revision=revision)
         return self.get(self.request, name)
 
     @extend_schema(parameters=[DELETE_AUTOMATIONS], responses={200: DeletedOut, 409: BlockedOut})
@@ -95,6 +95,6 @@ class DocumentDetail(ApiView):
         """Write a document whole; it is live with the next turn."""
         found = selectors.document(self.user, name, document)
         revision = revision_expected(self.request, found.revision)
-        given = self.read(DocumentIn)
+        given = self.read(DocumentIn, of=DocumentOut)
         agents.put_document(found.agent_id, found.name, given["content"], revision=revision)
         return self.get(self.request, name, document)

@@ -22,6 +22,8 @@ KEY = OpenApiParameter(
     "Idempotency-Key", str, OpenApiParameter.HEADER, description="The same key and body give the same answer."
 )
 Shape = type[serializers.BaseSerializer[Any]]
+OutputShape = type[serializers.Serializer[Any]]
+Tag = Callable[[Mapping[str, Any]], str]
 
 
 class ApiView(APIView):
@@ -36,9 +38,12 @@ class ApiView(APIView):
         """Who asks."""
         return cast("User", self.request.user)
 
-    def read(self, shape: Shape, *, partial: bool = False) -> dict[str, Any]:
-        """The input, checked by its shape. ValidationError."""
-        given = shape(data=self.request.data, partial=partial)
+    def read(self, shape: Shape, *, partial: bool = False, of: OutputShape | None = None) -> dict[str, Any]:
+        """The input, checked by its shape. ValidationError. `of`: the shape of what is changed."""
+        if not isinstance(self.request.data, Mapping):
+            raise serializers.ValidationError({"body": ["A JSON object is expected."]})
+        fixed = frozenset(of().get_fields()) if of else frozenset()
+        given = shape(data=self.request.data, partial=partial, context={"fixed": fixed})
         given.is_valid(raise_exception=True)
         return cast("dict[str, Any]", given.validated_data)
 
@@ -49,14 +54,14 @@ class ApiView(APIView):
         shown = [of(row) for row in found] if of else found
         return paginator.get_paginated_response(shape(shown, many=True).data)
 
-    def create(self, make: Callable[[], once.Answer]) -> Response:
-        """Make something; the same Idempotency-Key and body give the same answer."""
+    def create(self, make: Callable[[], once.Answer], tag: Tag | None = None) -> Response:
+        """Make something; the same Idempotency-Key and body give the same answer. `tag`: of what was made."""
         key = conditions.idempotency_key(self.request)
         if key is None:
-            return created(make())
+            return created(make(), tag)
         address = f"{self.request.method} {self.request.path}"
         asked = once.Request(user_id=self.user.pk, address=address, key=key, data=self.request.data)
-        return created(once.once(asked, make))
+        return created(once.once(asked, make), tag)
 
     def flag(self, name: str) -> bool:
         """A query parameter that is `true` or `false`. BadInput."""
@@ -73,11 +78,10 @@ class ApiView(APIView):
         return given
 
 
-def created(answer: once.Answer) -> Response:
-    """201 with the address of what was made."""
-    headers = {"Location": answer.location}
-    if "revision" in answer.body:
-        headers["ETag"] = conditions.etag(answer.body["revision"])
+def created(answer: once.Answer, tag: Tag | None) -> Response:
+    """201 with the address of what was made, and its tag: its revision unless `tag` says otherwise."""
+    etag = tag(answer.body) if tag else conditions.etag(answer.body["revision"])
+    headers = {"Location": answer.location, "ETag": etag}
     return Response(answer.body, status=answer.status, headers=headers)
 
 

@@ -9,16 +9,21 @@ from typing import Any
 from rest_framework import serializers
 
 
+FIXED, UNKNOWN = "This field cannot be changed.", "This field is not known."
+
+
 class Input(serializers.Serializer[Any]):
     """An object with known keys only."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """Refuse unknown keys before anything is read."""
-        unknown = (
-            sorted(str(key)[:60] for key in set(data) - set(self.fields)) if isinstance(data, Mapping) else []
-        )
+        """Refuse unknown keys before anything is read; what is only shown is told from what does not exist."""
+        if not isinstance(data, Mapping):
+            raise serializers.ValidationError({"non_field_errors": ["A JSON object is expected."]})
+        fixed = self.context.get("fixed", frozenset()) if self.parent is None else frozenset()
+        unknown = sorted(str(key) for key in set(data) - set(self.fields))
         if unknown:
-            raise serializers.ValidationError({name: ["This field is not known."] for name in unknown})
+            texts = {name[:60]: [FIXED if name in fixed else UNKNOWN] for name in unknown}
+            raise serializers.ValidationError(texts)
         return super().to_internal_value(data)
 
 

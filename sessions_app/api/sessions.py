@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 
+from django.db import transaction
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -11,7 +12,7 @@ from rest_framework.response import Response
 from sessions_app import selectors
 from sessions_app.api.agents import DELETE_AUTOMATIONS
 from sessions_app.api.base import KEY, ApiView, deleted, shown
-from sessions_app.api.conditions import revision_expected
+from sessions_app.api.conditions import etag_of, expected
 from sessions_app.api.shapes import (
     BlockedOut,
     DeletedOut,
@@ -53,7 +54,7 @@ class SessionList(ApiView):
         """Open a session of an agent of yours."""
         given = self.read(NewSession)
         agent = selectors.agent(self.user, given.pop("agent"))
-        return self.create(lambda: self._made(open_session(agent, **given)))
+        return self.create(lambda: self._made(open_session(agent, **given)), etag_of)
 
     def _made(self, session: Session) -> Answer:
         body = SessionOut(selectors.session(self.user, session.pk)).data
@@ -64,23 +65,24 @@ class SessionDetail(ApiView):
     @extend_schema(responses=SessionOut)
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
         """One session."""
-        session = selectors.session(self.user, session_id)
-        return shown(SessionOut(session).data, session.revision)
+        return shown(SessionOut(selectors.session(self.user, session_id)).data)
 
     @extend_schema(request=SessionChanges, responses=SessionOut)
     def patch(self, _request: Request, session_id: uuid.UUID) -> Response:
         """Change the title. The revision counts commits of turns, so it stays."""
-        session = selectors.session(self.user, session_id)
-        revision = revision_expected(self.request, session.revision)
-        given = self.read(SessionChanges)
-        rename_session(session.pk, given.get("title", session.title), revision=revision)
+        given = self.read(SessionChanges, of=SessionOut)
+        with transaction.atomic():
+            session = selectors.session(self.user, session_id, lock=True)  # its tag holds until the change
+            expected(self.request, etag_of(SessionOut(session).data))
+            if "title" in given:
+                rename_session(session.pk, given["title"])
         return self.get(self.request, session_id)
 
     @extend_schema(parameters=[DELETE_AUTOMATIONS], responses={200: DeletedOut, 409: BlockedOut})
     def delete(self, _request: Request, session_id: uuid.UUID) -> Response:
         """Delete a session with all it holds, unless automations are bound to it."""
         session = selectors.session(self.user, session_id)
-        revision_expected(self.request, session.revision)
+        expected(self.request, etag_of(SessionOut(session).data))
         return deleted(delete_session(session.pk, delete_automations=self.flag("delete_automations")))
 
 

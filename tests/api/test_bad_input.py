@@ -250,6 +250,33 @@ def test_a_malformed_body(ada: Caller, session: str, body: bytes) -> None:
     problem(ada.post(f"/api/sessions/{session}/messages/", body), 400, "malformed_body")
 
 
+@pytest.mark.parametrize("body", [[], "text", 5, True, [{"message": "x"}]])
+def test_a_body_that_is_no_object_is_told_so(ada: Caller, session: str, body: Any) -> None:
+    for refused in (
+        ada.post(f"/api/sessions/{session}/automations/", body),
+        ada.patch(f"/api/sessions/{session}/", body),
+        ada(method="PATCH", path="/api/agents/demo/", data=b"null"),
+    ):
+        found = problem(refused, 400, "bad_input")
+        assert found["errors"] == {"body": ["A JSON object is expected."]}
+    nested = problem(ada.patch("/api/agents/demo/", {"heartbeat": body}), 400, "bad_input")
+    assert nested["errors"] == {"heartbeat": ["A JSON object is expected."]}
+
+
+def test_what_is_only_shown_is_told_from_what_does_not_exist(ada: Caller, session: str) -> None:
+    agent, known = "/api/agents/demo/", "This field cannot be changed."
+    for address, name in (
+        (agent, "name"),
+        (agent, "revision"),
+        (f"/api/sessions/{session}/", "key"),
+        (f"/api/sessions/{session}/", "state"),
+    ):
+        found = problem(ada.patch(address, {name: "x", "odd": 1}), 400, "bad_input")
+        assert found["errors"] == {name: [known], "odd": ["This field is not known."]}
+    document = ada.put(f"{agent}documents/USER.md/", {"content": "x", "revision": 1})
+    assert problem(document, 400, "bad_input")["errors"] == {"revision": [known]}
+
+
 @pytest.mark.parametrize("header", ["5", "abc", '"5', "'5'", '"5" "6"', "", ",", '""5""'])
 def test_a_malformed_if_match(ada: Caller, session: str, header: str) -> None:
     problem(ada.patch("/api/agents/demo/", {"routine_limit": 5}, If_Match=header), 400, "bad_if_match")

@@ -108,7 +108,14 @@ def test_a_session_is_opened_found_renamed_and_deleted(ada: Caller) -> None:
     ):
         assert len(ada.get(f"/api/sessions/{query}").json()["results"]) == count
     problem(ada.get("/api/sessions/?type=odd"), 400, "bad_parameter")
-    assert ada.patch(address, {"title": "New"}, If_Match='"0"').json()["title"] == "New"
+    tag = response.headers["ETag"]
+    assert ada.get(address).headers["ETag"] == tag
+    renamed = ada.patch(address, {"title": "New"}, If_Match=tag)
+    assert renamed.json()["title"] == "New"
+    problem(ada.patch(address, {"title": "Other"}, If_Match=tag), 412, "revision_conflict")
+    problem(ada.delete(address, If_Match=tag), 412, "revision_conflict")
+    assert ada.get(address).json()["title"] == "New"
+    assert ada.patch(address, {"title": "Newer"}, If_Match=renamed.headers["ETag"]).status_code == 200
     assert ada.delete(address).json() == {"deleted": True, "deleted_automations": []}
     problem(ada.get(address), 404, "not_found")
 
