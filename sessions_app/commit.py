@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import transaction
 from sqlalchemy.dialects.postgresql import JSONB
 
 from agent_core.exceptions import Stale
@@ -21,13 +21,13 @@ from sessions_app import events, mailbox
 from sessions_app.context import Prepared
 from sessions_app.history import parts_of
 from sessions_app.journal import Journal
-from sessions_app.kinds import closure_text
+from sessions_app.kinds import closure_text, kind_of
 from sessions_app.models import Event, EventType, Message, Session, Turn, TurnKind, TurnState
+from sessions_app.patience import patiently
 from sessions_app.sql import Statement, table
 from sessions_app.wake import wake
 
 TITLE_LENGTH = 80
-MOST_TRIES = 3  # of a commit whose connection was lost
 STATES = {
     Ending.SUCCEEDED: TurnState.SUCCEEDED,
     Ending.FAILED: TurnState.FAILED,
@@ -48,18 +48,21 @@ class _Draft:
 def commit(prepared: Prepared, result: TurnResult) -> None:
     """End the turn with its result. Stale if it is not ours any more.
 
-    A connection lost inside COMMIT leaves the outcome open: the turn is read again by its claim.
+    A connection lost inside COMMIT leaves the outcome open, so every further try begins with a look at the turn.
     """
-    for _ in range(MOST_TRIES):
-        try:
-            with transaction.atomic():
-                _write(prepared, result)
+    tries = 0
+
+    def once() -> None:
+        nonlocal tries
+        tries += 1
+        if tries > 1 and _stands(prepared.turn):
+            # committed after all; only what follows a commit was lost
+            events.announce(prepared.turn.session_id)
             return
-        except (OperationalError, InterfaceError):
-            connection.close()
-            if _stands(prepared.turn):
-                return
-    raise OperationalError("the commit could not be written")
+        with transaction.atomic():
+            _write(prepared, result)
+
+    patiently(once)
 
 
 def _stands(turn: Turn) -> bool:
@@ -213,3 +216,16 @@ def turn_end(turn: Turn, agent_id: int) -> Event:
     return events.event(
         turn, agent_id, EventType.TURN_END, {"state": turn.state, "error": turn.error or None}
     )
+
+
+def close_without_history(turn: Turn) -> None:
+    """The last resort for a turn whose commit fails whatever it holds: ended, its run too, nothing appended."""
+    result = TurnResult(
+        ending=Ending.FAILED, error_code="commit_failed", error_text="It could not be stored."
+    )
+    with transaction.atomic():
+        if not Turn.objects.finish(turn, TurnState.FAILED, result):
+            raise Stale
+        Turn.objects.release_guests(turn)
+        kind_of(turn).closed(turn, result, "")
+        turn_end(turn, Session.objects.values_list("agent_id", flat=True).get(pk=turn.session_id)).save()

@@ -15,6 +15,7 @@ from django.db.models import Case, F, ProtectedError, When
 from django.db.models.functions import Now
 
 from sessions_app.cancel import cancel_turn
+from sessions_app.claim import look
 from sessions_app.events import announce
 from sessions_app.exceptions import BadInput, NotFound, SessionBusy, TurnEnded
 from sessions_app.lock import SessionLocks
@@ -29,7 +30,9 @@ from sessions_app.models import (
     Turn,
     TurnState,
     TurnStep,
+    Worker,
 )
+from sessions_app.wake import wake
 
 LOCK_WAIT = 10.0  # seconds to wait for a running turn to end
 ABANDONED_AFTER = timedelta(seconds=60)  # a delete that took longer than this is not at work any more
@@ -133,6 +136,9 @@ def _delete(session_ids: list[uuid.UUID], delete_automations: bool, agent_id: in
     finally:
         if not deleted:
             _reopen(session_ids)
+            for session_id in session_ids:
+                if lane := look(session_id):  # our probe of the lock may have turned a hint away
+                    wake(session_id, lane)
     return deletion
 
 
@@ -151,13 +157,27 @@ def _delete_locked(
         _stop_running(session_ids)
         give_up = time.monotonic() + LOCK_WAIT
         for session_id in session_ids:
-            while locks.try_hold(session_id) is None:
+            while not _is_ours(locks, session_id):
                 if time.monotonic() > give_up:
                     raise SessionBusy("a turn of the session is running and did not end in time")
                 time.sleep(0.05)
         return _delete_rows(session_ids, delete_automations, agent_id)
     finally:
         locks.close()
+
+
+def _is_ours(locks: SessionLocks, session_id: uuid.UUID) -> bool:
+    """The lock is ours and nobody runs a turn: a worker may have lost its lock for a moment and go on."""
+    handle = locks.try_hold(session_id)
+    if handle is None:
+        return False
+    lost_after = timedelta(seconds=settings.RONDO_WORKER_LOST_SECONDS)
+    alive = Worker.objects.filter(heartbeat_at__gt=Now() - lost_after).values("id")
+    running = Turn.objects.filter(session_id=session_id, state=TurnState.RUNNING, claim__isnull=False)
+    if running.filter(worker__in=alive).exists():
+        locks.release(handle)
+        return False
+    return True
 
 
 def _stop_running(session_ids: list[uuid.UUID]) -> None:

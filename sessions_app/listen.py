@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import psycopg
 import structlog
 from django.conf import settings
 from psycopg import sql
@@ -49,7 +48,7 @@ class Listener:
         while not self._stopped.is_set():
             try:
                 self._listen()
-            except (psycopg.Error, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
                 log.warning("listen_lost", error=type(error).__name__)
                 self._stopped.wait(RECONNECT)
 

@@ -85,6 +85,8 @@ class Publisher:
     def _run(self) -> None:
         while True:
             batch = self._take()
+            if not batch:
+                continue  # pieces without text
             try:
                 if self._connection is None or self._connection.closed:
                     self._connection = connect_directly(
@@ -95,7 +97,7 @@ class Publisher:
                     "SELECT pg_notify(c, p) FROM unnest(%s::text[], %s::text[]) AS n(c, p)",
                     [list(channels), list(payloads)],
                 )
-            except psycopg.Error as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
                 log.warning("publish_failed", dropped=len(batch), error=type(error).__name__)
                 self.close()
             time.sleep(INTERVAL)

@@ -14,6 +14,7 @@ from sessions_app.exceptions import BadInput, IdempotencyMismatch, NotFound, Ses
 from sessions_app.kinds import registered
 from sessions_app.models import EventType, Lane, OnBusy, Session, SessionState, Turn, TurnKind
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.patience import through_deadlocks
 from sessions_app.wake import wake
 
 LONGEST_MESSAGE = 100_000  # characters
@@ -42,8 +43,7 @@ def receive(session_id: uuid.UUID, given: Input) -> Turn:
     if given.idempotency_key and (earlier := _earlier(session_id, given)):
         return earlier
     try:
-        with transaction.atomic():
-            return _queue(session_id, given)
+        return through_deadlocks(lambda: _queue(session_id, given))
     except IntegrityError:
         # the same key came a moment ago, or the session was deleted under us
         if given.idempotency_key and (earlier := _earlier(session_id, given)):
@@ -53,6 +53,7 @@ def receive(session_id: uuid.UUID, given: Input) -> Turn:
         raise
 
 
+@transaction.atomic
 def _queue(session_id: uuid.UUID, given: Input) -> Turn:
     session = _open_session(session_id, exclusive=given.on_busy in {OnBusy.REJECT, OnBusy.INTERRUPT})
     if given.on_busy == OnBusy.REJECT and _busy(session_id):

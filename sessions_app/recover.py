@@ -18,9 +18,9 @@ from sessions_app.commit import commit
 from sessions_app.context import broken
 from sessions_app.journal import Journal
 from sessions_app.lock import Handle, SessionLocks
-from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
+from sessions_app.models import Lane, Session, SessionState, Turn, TurnState, Worker
 from sessions_app.sql import Statement, table
-from sessions_app.wake import Hint, send, wake
+from sessions_app.wake import Hint, send
 
 log = structlog.get_logger(__name__)
 
@@ -143,11 +143,10 @@ def fail_hung_tools(locks: SessionLocks, grace: float) -> None:
     for handle in locks.held():
         deadline = handle.control.tool_deadline
         if deadline is not None and time.monotonic() > deadline + grace:
-            handle.control.tool_deadline = None
             handle.control.lose()
             _fail(handle)
             locks.release(handle)
-            wake(handle.session_id, "turns")
+            send([Hint(session_id=handle.session_id, lane=Lane.PEOPLE)])
 
 
 def _fail(handle: Handle) -> None:
@@ -157,7 +156,4 @@ def _fail(handle: Handle) -> None:
         log.error("tool_hung", turn=turn.pk)
     except (Turn.DoesNotExist, Stale):
         log.info("hung_tool_had_ended", turn=handle.turn_id)
-    except Exception:
-        log.exception("hung_tool_not_failed", turn=handle.turn_id)
-    finally:
-        connection.close()
+    handle.control.tool_deadline = None

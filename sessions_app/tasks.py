@@ -19,7 +19,6 @@ from sessions_app.worker import WorkerProcess
 
 _processes: dict[int, WorkerProcess] = {}  # by process id: a forked child starts its own
 _guard = threading.Lock()
-_parked: set[uuid.UUID] = set()
 
 
 def _start(queues: list[str], slots: int) -> WorkerProcess:
@@ -90,16 +89,14 @@ def run_session(session_id: str, lane: str) -> None:
 
 
 def _run_automation(process: WorkerProcess, session: uuid.UUID) -> None:
-    """Automations use only a part of the slots; what finds none is parked until one is free."""
+    """Automations use only a part of the slots."""
     if not process.auto_slots.acquire(blocking=False):
-        with _guard:
-            _parked.add(session)
+        process.park(session)
         return
     try:
         run_next_turn(process, session, Lane.AUTO)
     finally:
         process.auto_slots.release()
-        with _guard:
-            parked = _parked.pop() if _parked else None
+        parked = process.unpark()
         if parked is not None:
             wake.wake(parked, Lane.AUTO)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from django.db import connection, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 
 from agent_core import tools
 from agent_core.exceptions import Stale, ToolFailed, UnknownTool
 from agent_core.types import Entry, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
 from sessions_app.journal import Journal
 from sessions_app.models import Agent, EventType, OnBusy, Session, Turn, TurnKind, TurnState
+from sessions_app.patience import through_deadlocks
 
 log = structlog.get_logger(__name__)
 
@@ -101,14 +102,18 @@ class TurnTools:
 
     def _call_in_transaction(self, tool: tools.Tool, call: ToolCall) -> ToolResult:
         try:
-            with transaction.atomic():
-                self.journal.fence()
-                output = tool.run(self.context, call.arguments)
-                return self._settle(self._succeeded(call, output))
-        except Stale:
-            raise
+            return through_deadlocks(lambda: self._effect_and_result(tool, call))
+        except (Stale, OperationalError, InterfaceError):
+            raise  # whether it was committed shows in the journal; whoever resumes the turn looks there
         except Exception as error:  # noqa: BLE001 - whatever a tool raises; its effect was rolled back, the model is told
             return self._settle(self._failed(call, error))
+
+    def _effect_and_result(self, tool: tools.Tool, call: ToolCall) -> ToolResult:
+        with transaction.atomic():
+            # the session first, as everybody locks: the tool may need it, and the fence locks the turn
+            Session.objects.select_for_update(no_key=True).filter(pk=self.context.session.pk).first()
+            self.journal.fence()
+            return self._settle(self._succeeded(call, tool.run(self.context, call.arguments)))
 
     def _call_outside(self, tool: tools.Tool, call: ToolCall) -> ToolResult:
         connection.close()  # back to the pool: the tool may take its time

@@ -16,7 +16,7 @@ from agent_core.journal import said_so_far
 from agent_core.orchestrator import run_turn
 from agent_core.types import Ending, EventType, TurnResult
 from sessions_app.claim import MAX_RESCUES, claim_next, look
-from sessions_app.commit import commit
+from sessions_app.commit import close_without_history, commit
 from sessions_app.context import Prepared, broken, prepare
 from sessions_app.journal import Journal
 from sessions_app.lock import Handle
@@ -74,8 +74,18 @@ def _finish(handle: Handle, turn: Turn) -> None:
         raise
     except Exception as error:  # a bug must end this turn visibly, not come again for ever
         log.exception("turn_broke")
-        commit(*broken(turn, journal, error))
+        _fail(turn, journal, error)
     log.info("turn_end", state=turn.state, code=turn.error_code)
+
+
+def _fail(turn: Turn, journal: Journal, error: Exception) -> None:
+    try:
+        commit(*broken(turn, journal, error))
+    except (Stale, OperationalError, InterfaceError):
+        raise
+    except Exception:  # not even its failure can be stored
+        log.exception("failure_broke")
+        close_without_history(turn)
 
 
 def _hand_back(turn: Turn) -> None:

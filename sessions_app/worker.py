@@ -21,13 +21,14 @@ from django.db import connection
 from sessions_app import delete, recover
 from sessions_app.listen import Listener
 from sessions_app.lock import Handle, SessionLocks
-from sessions_app.models import Worker
+from sessions_app.models import Lane, Worker
 from sessions_app.publish import CONTROL, publisher
-from sessions_app.wake import flush
+from sessions_app.wake import Hint, flush, send
 
 log = structlog.get_logger(__name__)
 
 TICK = 0.5  # seconds between two looks of the heartbeat thread
+MOST_FORWARDED = 20  # parked hints of one tick
 AUTO_SHARE = 0.8  # of the slots, at most, for automations
 
 
@@ -41,11 +42,14 @@ class WorkerProcess:
         self.stopping = threading.Event()
         self._ended = threading.Event()
         self._signed_in = threading.Event()
+        self._parked: dict[uuid.UUID, None] = {}
+        self._parking = threading.Lock()
         self._queues = sorted(queues)
         self._listener = Listener([CONTROL], self._heard)
         self._threads = [
             threading.Thread(target=self._live, name="rondo-heartbeat", daemon=True),
             threading.Thread(target=self._sweep, name="rondo-sweep", daemon=True),
+            threading.Thread(target=self._watch, name="rondo-watchdog", daemon=True),
         ]
 
     def start(self) -> None:
@@ -76,6 +80,27 @@ class WorkerProcess:
         connection.close()
         self.locks.close()
 
+    def park(self, session_id: uuid.UUID) -> None:
+        """An automation's hint that found no slot: kept until one is free, and offered to the other workers."""
+        with self._parking:
+            self._parked[session_id] = None
+
+    def unpark(self) -> uuid.UUID | None:
+        """The session that has been parked longest, if any."""
+        with self._parking:
+            session_id = next(iter(self._parked), None)
+            if session_id is not None:
+                del self._parked[session_id]
+        return session_id
+
+    def _forward_parked(self) -> None:
+        """Ask everyone to take what still found no slot here. What comes back is parked again, until the next tick."""
+        with self._parking:
+            waiting = list(self._parked)[:MOST_FORWARDED]
+            for session_id in waiting:
+                del self._parked[session_id]
+        send(Hint(session_id=session_id, lane=Lane.AUTO, anywhere=True) for session_id in waiting)
+
     def follow(self, handle: Handle) -> None:
         """A turn begins under this handle: a stop that came meanwhile is for it, too."""
         if self.stopping.is_set():
@@ -91,7 +116,7 @@ class WorkerProcess:
         while not self._ended.is_set():
             try:
                 next_beat = self._look_after_locks(next_beat)
-                recover.fail_hung_tools(self.locks, settings.RONDO_TOOL_GRACE_SECONDS)
+                self._forward_parked()
             except Exception:  # a bug here must not make the process a dead one that still takes hints
                 log.exception("heartbeat_failed")
             self._ended.wait(TICK)
@@ -129,9 +154,10 @@ class WorkerProcess:
             "SELECT id, claim, state, cancel_requested_at IS NOT NULL FROM sessions_app_turn WHERE id = ANY(%s)",
             [list(running)],
         )
-        for turn_id, claim, state, cancelled in rows:
-            handle = running[turn_id]
-            if state == "running" and claim != handle.claim:
+        found = {row[0]: row[1:] for row in rows}
+        for turn_id, handle in running.items():
+            claim, state, cancelled = found.get(turn_id, (None, "gone", False))
+            if state == "gone" or (state == "running" and claim != handle.claim):
                 handle.control.lose()
             elif cancelled:
                 handle.control.cancel()
@@ -144,6 +170,16 @@ class WorkerProcess:
             log.info("lock_connection_made", epoch=self.locks.epoch)
         except (psycopg.Error, OSError) as error:
             log.warning("lock_connection_lost", error=type(error).__name__)
+
+    def _watch(self) -> None:
+        """A thread of its own: what a hung tool holds may block the one who ends its turn."""
+        while not self._ended.wait(TICK):
+            try:
+                recover.fail_hung_tools(self.locks, settings.RONDO_TOOL_GRACE_SECONDS)
+            except Exception:  # the database is away, or a bug: the next look must come all the same
+                log.exception("watchdog_failed")
+            finally:
+                connection.close()
 
     def _sweep(self) -> None:
         while not self._ended.wait(settings.RONDO_SWEEP_SECONDS):
