@@ -7,6 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from agent_core.types import Role, ToolOutcome
 from sessions_app.api.fields import AnyObject, Flag, Input, OneOf, Text, WholeNumber
 from sessions_app.models import ChatType, Engine, OnBusy, SessionType, TurnKind, TurnState
 from sessions_app.models import Priority as MailPriority
@@ -124,10 +125,33 @@ class NewMessage(Input):
     on_busy = OneOf(choices=OnBusy.choices, required=False, help_text="inject when it is not given")
 
 
+class CallOut(Output):
+    id = serializers.CharField()
+    name = serializers.CharField()
+    arguments = serializers.DictField()
+
+
+class ResultOut(Output):
+    id = serializers.CharField(help_text="The call's.")
+    name = serializers.CharField()
+    outcome = serializers.ChoiceField(choices=[outcome.value for outcome in ToolOutcome])
+    output = serializers.CharField()
+
+
+class PartsOut(Output):
+    calls = CallOut(many=True)
+    results = ResultOut(many=True)
+
+    def to_representation(self, instance: Any) -> Any:
+        """Both lists, whatever the entry holds."""
+        return super().to_representation({"calls": [], "results": []} | instance)
+
+
 class MessageOut(Output):
     seq = serializers.IntegerField()
-    role = serializers.CharField()
+    role = serializers.ChoiceField(choices=[role.value for role in Role])
     content = serializers.CharField()
+    parts = PartsOut(help_text="The tools that an assistant calls, and what a tool entry holds of them.")
     metadata = serializers.DictField()
     turn = serializers.IntegerField(source="turn_id", allow_null=True)
     created_at = serializers.DateTimeField()

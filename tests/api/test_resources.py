@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from automations.models import CronJob, RunRecord
-from sessions_app.models import Agent, Document, MailboxEvent, Session, Turn
+from sessions_app.models import Agent, Document, MailboxEvent, Message, Session, Turn
 from tests.api.conftest import Caller, problem
 
 pytestmark = pytest.mark.django_db
@@ -354,3 +354,36 @@ def test_pages_follow_each_other_without_gap_or_double(ada: Caller) -> None:
         seen += [each["id"] for each in page["results"]]
         address = page["next"]
     assert seen == ids
+
+
+def test_the_history_says_which_tools_were_called_and_what_came_of_it(ada: Caller) -> None:
+    session = ada.session()
+    call = {"id": "c1", "name": "remember", "arguments": {"key": "tea"}}
+    result = {"id": "c1", "name": "remember", "outcome": "failed", "output": "No room."}
+    entries: list[tuple[str, str, dict[str, Any]]] = [
+        ("user", "remember tea", {}),
+        ("assistant", "", {"calls": [call | {"unparsed": "{"}]}),
+        ("tool", "", {"results": [result | {"error_class": "Full"}]}),
+        ("assistant", "I could not.", {}),
+    ]
+    for seq, (role, content, parts) in enumerate(entries, 1):
+        Message.objects.create(session_id=session, seq=seq, role=role, content=content, parts=parts)
+    shown = ada.get(f"/api/sessions/{session}/messages/").json()["results"]
+    assert set(shown[0]) == {"seq", "role", "content", "parts", "metadata", "turn", "created_at"}
+    assert [(each["role"], each["content"]) for each in shown] == [entry[:2] for entry in entries]
+    nothing: dict[str, Any] = {"calls": [], "results": []}
+    assert [each["parts"] for each in shown] == [
+        nothing,
+        nothing | {"calls": [call]},
+        nothing | {"results": [result]},
+        nothing,
+    ]
+
+
+def test_the_schema_describes_the_parts_of_a_message(ada: Caller) -> None:
+    answer = ada.get("/api/schema/?format=json", Accept="application/vnd.oai.openapi+json")
+    schemas = answer.json()["components"]["schemas"]
+    assert set(schemas["PartsOut"]["properties"]) == {"calls", "results"}
+    assert set(schemas["CallOut"]["required"]) == {"id", "name", "arguments"}
+    assert set(schemas["ResultOut"]["required"]) == {"id", "name", "outcome", "output"}
+    assert "parts" in schemas["MessageOut"]["required"]
