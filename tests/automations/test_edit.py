@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from automations.edit import MOST_ENABLED, NewJob, create_job, delete_job, update_job
 from automations.exceptions import BadJob, JobNotFound, ProtectedJob, TooManyJobs
 from automations.fire import fire_due
 from automations.models import CronJob, JobClock, RunRecord, RunState
+from sessions_app.claim import claim_next
 from sessions_app.delete import delete_session
 from sessions_app.exceptions import NotFound, RevisionConflict, SessionClosed
 from sessions_app.models import Session, SessionState, Turn, TurnState
@@ -211,7 +214,7 @@ def test_system_jobs_are_protected(person: Person) -> None:
 
 def test_nothing_is_bound_to_a_session_that_is_gone_or_going(person: Person) -> None:
     going = person.session()
-    Session.objects.filter(pk=going.pk).update(state=SessionState.DELETING)
+    Session.objects.filter(pk=going.pk).update(state=SessionState.DELETING, deleting_since=Now())
     with pytest.raises(SessionClosed):
         new(going)
     gone = person.session()
@@ -249,3 +252,30 @@ def test_two_deletes_at_once_delete_once(person: Person) -> None:
     )
     assert not Session.objects.filter(pk=session.pk).exists()
     assert not CronJob.objects.exists()
+
+
+def test_a_one_shot_that_is_done_does_not_count_against_the_limit(person: Person) -> None:
+    session = person.session()
+    for _ in range(MOST_ENABLED):
+        new(session)
+    JobClock.objects.update(next_run_at=None)
+    assert new(session).enabled
+
+
+def test_pausing_leaves_a_turn_that_runs_alone(person: Person) -> None:
+    job = new(person.session())
+    overdue(job)
+    fire_due()
+    turn = Turn.objects.get()
+    assert claim_next(turn.session_id, uuid.uuid4(), auto_allowed=True)
+    update_job(job.pk, {"enabled": False})
+    turn.refresh_from_db()
+    assert (turn.state, turn.cancel_requested_at) == (TurnState.RUNNING, None)
+    assert RunRecord.objects.get().state == RunState.RUNNING
+
+
+def test_an_edit_of_nothing_changes_nothing_and_a_new_schedule_brings_its_zone(person: Person) -> None:
+    job = new(person.session(), schedule={"kind": "cron", "expr": "0 9 * * *", "timezone": "Asia/Shanghai"})
+    assert update_job(job.pk, {}).revision == 1
+    changed = update_job(job.pk, {"schedule": EVERY})
+    assert (changed.timezone, changed.revision) == ("UTC", 2)

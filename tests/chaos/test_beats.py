@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from automations.edit import NewJob, create_job, delete_job
-from automations.fire import fire_due
+from automations.fire import NothingFires, fire_due
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from config.supervisor import valkey
 from sessions_app.delete import delete_session
@@ -230,3 +230,15 @@ def test_a_hung_broker_holds_up_no_slot_and_a_beat_killed_after_its_commit_loses
     until(lambda: RunRecord.objects.filter(state=RunState.SUCCEEDED).count() == 4)
     assert {run.job_id for run in RunRecord.objects.all()} == {job.pk for job in jobs}
     assert set(Turn.objects.values_list("attempt", flat=True)) == {1}
+
+
+def test_a_fault_that_is_not_the_jobs_own_sets_none_aside(person: Person, trap: None) -> None:
+    jobs = [once(person.session(), soon(0.01)) for _ in range(5)]
+    CronJob.objects.update(name="trap")
+    until(lambda: JobClock.objects.filter(next_run_at__lte=Now()).count() == 5)
+    with pytest.raises(NothingFires):
+        fire_due()
+    assert CronJob.objects.filter(enabled=True, fault="").count() == 5
+    CronJob.objects.filter(pk__in=[job.pk for job in jobs[:2]]).update(name="sound")
+    assert fire_due().queued == 2
+    assert CronJob.objects.filter(enabled=False).exclude(fault="").count() == 3

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import pytest
+from django.conf import settings
+from django.db import connection as django_connection
 from kombu import Connection
 
 from agent_core.testing import ModelServer
 from automations.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
+from sessions_app.lock import connect_directly
 from sessions_app.models import Agent, Message, OnBusy, Turn, TurnState, Worker
+from sessions_app.publish import EVENTS, Publisher
 from sessions_app.receive import Input, receive
 from sessions_app.wake import shard_of
 from tests import plugins
@@ -95,6 +101,75 @@ def test_a_bug_in_a_turn_fails_it_visibly_and_once(fleet: Fleet, person: Person)
     closure = Message.objects.get(turn=turn, role="assistant").content
     assert closure == "This did not work: Something went wrong."
     assert "no_such_limit" in turn.error_detail
+
+
+def test_an_automation_that_finds_no_slot_here_goes_where_there_is_one(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    fleet.environ["RONDO_SWEEP_SECONDS"] = "60"  # whoever waits for the sweep fails this test
+    fleet.worker(5)
+    held = [automation(person_with_server.session(), f"[[hold:h]] {n}", datetime.now(UTC)) for n in range(4)]
+    until(lambda: model_server.held.get("h") == 4)
+    fleet.worker(5)
+    quick = [automation(person_with_server.session(), f"quick {n}", datetime.now(UTC)) for n in range(6)]
+    until(lambda: all(ended(turn) for turn in quick), 20)
+    model_server.release("h")
+    until(lambda: all(ended(turn) for turn in held))
+
+
+def test_an_answer_outlives_a_moment_without_its_database(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    worker = fleet.worker()
+    turn = receive(person_with_server.session().pk, Input(content="[[hold:h]] hello"))
+    until(lambda: model_server.held.get("h"))
+    with no_connections():
+        model_server.release("h")
+        worker.wait_for("database_away")
+    until(lambda: ended(turn))
+    assert (turn.state, turn.attempt, len(model_server.requests)) == ("succeeded", 1, 1)
+
+
+@contextmanager
+def no_connections() -> Iterator[None]:
+    """Nobody else gets into the test database, and who is in is thrown out."""
+    name = django_connection.settings_dict["NAME"]
+    with connect_directly(settings.DATABASE_LOCK_URL.replace(f"/{name}", "/postgres")) as admin:
+        admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        try:
+            yield
+        finally:
+            admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+    django_connection.close()
+
+
+def test_a_turn_whose_every_commit_fails_ends_all_the_same(fleet: Fleet, person: Person) -> None:
+    with django_connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'trapped'; END $$"
+        )
+        cursor.execute("CREATE TRIGGER trap BEFORE INSERT ON sessions_app_message EXECUTE FUNCTION trap()")
+    try:
+        fleet.worker()
+        turn = receive(person.session().pk, Input(content="hello"))
+        until(lambda: ended(turn))
+    finally:
+        with django_connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION trap() CASCADE")
+    assert (turn.state, turn.error_code, turn.attempt) == ("failed", "commit_failed", 1)
+
+
+def test_a_piece_of_an_answer_without_text_does_not_end_the_publisher(transactional_db: None) -> None:
+    sender = Publisher()
+    with connect_directly(settings.DATABASE_LOCK_URL) as listening:
+        listening.execute(f"LISTEN {EVENTS}")
+        sender.delta("s", 1, 1, "")
+        sender.flush(5)
+        sender.notify(EVENTS, {"s": "after"})
+        with closing(listening.notifies(timeout=10)) as notes:
+            assert "after" in next(notes).payload
+    sender.close()
 
 
 def rabbitmq() -> str:
