@@ -16,4 +16,17 @@ class ProjectConfig(AppConfig):
         import config.celery  # noqa: F401
 
         for name in settings.RONDO_PLUGINS:
-            import_module(name)
+            _load(name)
+
+
+def _load(name: str) -> None:
+    """Import a plugin; one that is not there ends the process in one line, like any bad variable.
+
+    What a plugin raises itself goes through with its traceback, for its author.
+    """
+    try:
+        import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):  # itself or a package that it is in
+            raise SystemExit(f"rondo: RONDO_PLUGINS names {name}, which cannot be found") from None
+        raise

@@ -3,9 +3,13 @@
 `docs/configuration.md` holds the same table; a test compares the two.
 """
 
+import re
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+SHORTEST_KEY = 16  # characters of SECRET_KEY
+_MODEL = re.compile(r"offline|[^\s:]+:\S+")
 
 
 class EnvError(Exception):
@@ -34,6 +38,20 @@ def _count(raw: str) -> int:
 
 def _names(raw: str) -> tuple[str, ...]:
     return tuple(name for name in (part.strip() for part in raw.split(",")) if name)
+
+
+def _modules(raw: str) -> tuple[str, ...]:
+    names = _names(raw)
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f"must be names of Python modules, which {name!r} is not")
+    return names
+
+
+def _model(raw: str) -> str:
+    if not _MODEL.fullmatch(raw):
+        raise ValueError(f"must be offline or provider:name, such as openai-chat:gpt-5, not {raw!r}")
+    return raw
 
 
 def _postgres(raw: str) -> str:
@@ -78,7 +96,9 @@ def _variable(name: str, read: Callable[[str], Any], default: str | None, meanin
 class Env:
     """The whole configuration of a process."""
 
-    secret_key: str = _variable("SECRET_KEY", _text, None, "Signs browser sessions: long and random.")
+    secret_key: str = _variable(
+        "SECRET_KEY", _text, None, "Signs browser sessions: random, 16 characters or more."
+    )
     database_url: str = _variable(
         "DATABASE_URL",
         _postgres,
@@ -122,14 +142,14 @@ class Env:
     )
     rondo_model: str = _variable(
         "RONDO_MODEL",
-        _text,
+        _model,
         "offline",
         "Model of agents that name none: `offline` or one such as `openai-chat:gpt-5`.",
     )
     openai_base_url: str = _variable("OPENAI_BASE_URL", _text, "", "A server that speaks OpenAI's protocol.")
     openai_api_key: str = _variable("OPENAI_API_KEY", _text, "", "Key for it.")
     rondo_plugins: tuple[str, ...] = _variable(
-        "RONDO_PLUGINS", _names, "", "Python modules imported at start; they register tools."
+        "RONDO_PLUGINS", _modules, "", "Python modules imported at start; they register tools."
     )
     turn_shards: int = _variable(
         "TURN_SHARDS", _count, "8", "Number of shard queues. The same in every process of a fleet."
@@ -182,6 +202,7 @@ def load(environ: Mapping[str, str]) -> Env:
     values = {attribute: _value(variable, environ) for attribute, variable in variables()}
     env = Env(**values)
     _check_queues(env)
+    _check_key(env, environ)
     return env
 
 
@@ -206,6 +227,12 @@ def _check_queues(env: Env) -> None:
         raise EnvError(
             f"TURN_QUEUES names unknown queues: {', '.join(unknown)} (TURN_SHARDS is {env.turn_shards})"
         )
+
+
+def _check_key(env: Env, environ: Mapping[str, str]) -> None:
+    """A key that can be guessed lets anybody sign in. Debugging and test runs (pytest) may have one."""
+    if len(env.secret_key) < SHORTEST_KEY and not env.debug and "PYTEST_VERSION" not in environ:
+        raise EnvError(f"SECRET_KEY is too short: it must be random, {SHORTEST_KEY} characters or more")
 
 
 def set_placeholders(environ: MutableMapping[str, str]) -> None:

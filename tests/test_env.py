@@ -7,7 +7,7 @@ import pytest
 from config.env import Env, EnvError, all_queues, load, variables
 
 REQUIRED = {
-    "SECRET_KEY": "secret",
+    "SECRET_KEY": "sixteen-or-more.",
     "DATABASE_URL": "postgresql://user:password@127.0.0.1/rondo",
     "CELERY_BROKER_URL": "redis://127.0.0.1/0",
 }
@@ -46,6 +46,13 @@ def test_all_missing_variables_are_named_in_one_line() -> None:
         ("CELERY_BROKER_URL", "somewhere"),
         ("LOG_LEVEL", "loud"),
         ("LOG_FORMAT", "xml"),
+        ("RONDO_MODEL", "foo"),
+        ("RONDO_MODEL", "openai-chat:"),
+        ("RONDO_MODEL", ":gpt-5"),
+        ("RONDO_MODEL", "openai-chat:gpt 5"),
+        ("RONDO_PLUGINS", "a.b,.c"),
+        ("RONDO_PLUGINS", "a/b.py"),
+        ("SECRET_KEY", "fifteen-letters"),
         ("TURN_QUEUES", "turns.8"),
         ("TURN_QUEUES", "urgent"),
     ],
@@ -53,6 +60,16 @@ def test_all_missing_variables_are_named_in_one_line() -> None:
 def test_an_unreadable_value_is_refused_with_the_variables_name(name: str, value: str) -> None:
     with pytest.raises(EnvError, match=f"^{name} "):
         load({**REQUIRED, name: value})
+
+
+@pytest.mark.parametrize("name", ["offline", "openai-chat:gpt-5", "openai-chat:org/model:free"])
+def test_a_model_is_offline_or_named_with_its_provider(name: str) -> None:
+    assert load({**REQUIRED, "RONDO_MODEL": name}).rondo_model == name
+
+
+@pytest.mark.parametrize("excuse", [{"DEBUG": "1"}, {"PYTEST_VERSION": "9"}])
+def test_debugging_and_tests_may_have_a_short_key(excuse: dict[str, str]) -> None:
+    assert load({**REQUIRED, "SECRET_KEY": "short", **excuse}).secret_key == "short"
 
 
 def test_lists_are_separated_by_commas() -> None:

@@ -290,3 +290,62 @@ def test_without_its_settings_a_process_refuses_to_start_and_names_what_is_missi
     assert done.stderr.splitlines() == [
         "rondo: not set: DATABASE_URL (see docs/configuration.md, or use `manage.py up`)"
     ]
+
+
+SETTINGS = {
+    "SECRET_KEY": "only-for-this-one-test",
+    "DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/none",
+    "CELERY_BROKER_URL": "memory://",
+}
+PROGRAMS = {
+    "manage": [str(ROOT / "manage.py"), "check"],
+    "web": ["-m", "uvicorn", "config.asgi:application"],
+    "worker": ["-m", "celery", "-A", "config", "worker", "-P", "threads", "-c", "1"],
+    "beat": ["-m", "celery", "-A", "config", "beat", "--pidfile="],
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("RONDO_PLUGINS", "nosuch.tools", "RONDO_PLUGINS names nosuch.tools, which cannot be found"),
+        ("RONDO_MODEL", "foo", "RONDO_MODEL must be offline or provider:name, "),
+        ("SECRET_KEY", "short", "SECRET_KEY is too short: "),
+    ],
+)
+def test_a_bad_variable_ends_each_kind_of_process_in_one_line(
+    program: str, name: str, value: str, complaint: str
+) -> None:
+    environ = {**clean_environ(), **SETTINGS, name: value}
+    environ.pop("PYTEST_VERSION", None)  # as a process that is not under test
+    done = subprocess.run(
+        [sys.executable, *PROGRAMS[program]],
+        env=environ, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"rondo: {complaint}")
+
+
+def test_an_error_inside_a_plugin_keeps_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "broken_plugin.py").write_text("import nosuch\n")
+    done = _manage("check", **SETTINGS, RONDO_PLUGINS="broken_plugin", PYTHONPATH=str(tmp_path))
+    assert "broken_plugin.py" in done.stderr
+    assert "No module named 'nosuch'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        (SETTINGS["DATABASE_URL"], "cannot reach the database of DATABASE_URL: "),
+        ("mysql://nobody:secret@127.0.0.1/none", "DATABASE_URL cannot be read"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_refused_before_anything_starts(
+    tmp_path: Path, url: str, complaint: str
+) -> None:
+    up = Up(folder=tmp_path, environ={**clean_environ(), "DATABASE_URL": url})
+    assert complaint in up.refused()
+    assert "secret" not in up.output
+    assert not (up.data / "broker").exists()

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
+
 from config.supervisor import postgres, signals, valkey
 from config.supervisor.children import Child, Children, StopOrder
 from config.supervisor.datadir import Keys
@@ -13,6 +15,8 @@ from config.supervisor.errors import SetupError
 from config.supervisor.terminal import last_line, step
 
 START_SECONDS = 60.0  # recovery after a crash replays the log first
+CONNECT_SECONDS = 5  # for a database of yours; it is expected to run
+_LONGEST_REASON = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +27,27 @@ class Servers:
 
 def start(children: Children, folder: Path, keys: Keys, environ: Mapping[str, str]) -> Servers:
     """Start what the environment does not name, wait until it answers. Raises SetupError, StopRequested."""
-    database_url = environ.get("DATABASE_URL") or _postgres(children, folder, keys)
+    database_url = environ.get("DATABASE_URL", "")
+    if database_url:
+        _check_database(database_url)
+    else:
+        database_url = _postgres(children, folder, keys)
     broker_url = environ.get("CELERY_BROKER_URL") or _valkey(children, folder, keys)
     return Servers(database_url=database_url, broker_url=broker_url)
+
+
+def _check_database(url: str) -> None:
+    """Before anything is started for it. Texts about addresses that cannot be read may hold a password."""
+    try:
+        with step("database of DATABASE_URL"):
+            psycopg.connect(url, connect_timeout=CONNECT_SECONDS).close()
+    except psycopg.OperationalError as error:
+        reason = " ".join(str(error).split())[:_LONGEST_REASON]
+        raise SetupError(f"cannot reach the database of DATABASE_URL: {reason}") from None
+    except psycopg.Error:
+        raise SetupError(
+            "DATABASE_URL cannot be read; it must be like postgresql://user:password@host:5432/name"
+        ) from None
 
 
 def _postgres(children: Children, folder: Path, keys: Keys) -> str:
