@@ -53,7 +53,8 @@ class Tool:
             name=self.name,
             description=self.description,
             parameters=self.parameters,
-            idempotent=self.idempotent,
+            # without a journaled result a transaction of our own did not take place: it may run again
+            idempotent=self.idempotent or self.transactional,
         )
 
 

@@ -80,7 +80,15 @@ class Scheduler(CeleryScheduler):
         """Nothing is kept here."""
 
     def close(self) -> None:
-        """Celery calls this in its signal handler, in the middle of a tick: only set flags."""
+        """Celery calls this in its signal handler, in the middle of a tick, which may hold any lock that is needed.
+
+        So another thread does it, and is not waited for longer than a moment.
+        """
+        ending = threading.Thread(target=self._end, name="rondo-beat-end", daemon=True)
+        ending.start()
+        ending.join(timeout=1.5)
+
+    def _end(self) -> None:
         self._closed.set()
         self._changed.set()
         wake.flush(timeout=1.0)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 
 from automations import gaps
+from automations.checks import checked
 from automations.due import plans_changed
 from automations.exceptions import BadJob, JobNotFound, ProtectedJob, TooManyJobs
 from automations.jobs import Category, category, schedule_columns, schedule_of
@@ -26,15 +27,13 @@ from automations.schedule import (
     parse_schedule,
 )
 from automations.slots import Gap, GapReason
-from sessions_app.cancel import cancel_turn
-from sessions_app.exceptions import NotFound, RevisionConflict, SessionClosed, TurnEnded
-from sessions_app.models import Session, SessionState, TurnState
+from sessions_app.cancel import cancel_waiting
+from sessions_app.exceptions import NotFound, RevisionConflict, SessionClosed
+from sessions_app.models import Session, SessionState, Turn
+from sessions_app.models.turn import OPEN_STATES
 
 MOST_ENABLED = 50  # automations of one session
-LONGEST_MESSAGE = 20_000  # characters
-LONGEST_NAME = 200
 NAME_FROM_MESSAGE = 30  # characters
-LONGEST_TIMEOUT = 86_400  # seconds
 EDITABLE = frozenset({"name", "message", "schedule", "enabled", "overlap", "catch_up", "timeout_seconds"})
 
 
@@ -56,8 +55,7 @@ class NewJob:
 
 def create_job(given: NewJob) -> CronJob:
     """Make a bound automation. BadJob, TooManyJobs, NotFound, SessionClosed."""
-    now = datetime.now(UTC)
-    values = _checked(
+    values = checked(
         {
             "message": given.message,
             "name": given.name or default_name(given.message),
@@ -70,6 +68,7 @@ def create_job(given: NewJob) -> CronJob:
     try:
         with transaction.atomic():
             session = _locked_session(given.session_id)
+            now = _database_now()
             schedule = read_schedule(given.schedule, session.agent.timezone, now)
             if given.enabled:
                 _check_limit(session)
@@ -98,13 +97,18 @@ def update_job(job_id: str, changes: Mapping[str, Any], *, revision: int | None 
     unknown = sorted(set(changes) - EDITABLE)
     if unknown:
         raise BadJob(f"{unknown[0]!r} cannot be changed", code="not_editable")
-    plain = _checked({name: value for name, value in changes.items() if name != "schedule"})
-    now = datetime.now(UTC)
+    plain = checked({name: value for name, value in changes.items() if name != "schedule"})
     with transaction.atomic():
         clock, job = _locked_job(job_id, revision)
+        if not changes:
+            job.clock = clock
+            return job
+        now = _database_now()
         planned = {}
         if "schedule" in changes:
-            planned = schedule_columns(_changed_schedule(job, changes["schedule"], now))
+            planned = {"timezone": job.agent.timezone} | schedule_columns(
+                _changed_schedule(job, changes["schedule"], now)
+            )
         switched = plain.get("enabled", job.enabled) != job.enabled
         if planned or switched:
             _account_overdue(clock, job, now)
@@ -153,6 +157,14 @@ def read_schedule(data: Any, timezone: str, now: datetime) -> Schedule:
         raise BadJob(str(error), code=error.code) from error
 
 
+def _database_now() -> datetime:
+    """The clock that firing goes by. Read after the locks, so that nothing fired in between lies ahead of it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        row = cursor.fetchone()
+    return row[0]  # type: ignore[no-any-return]
+
+
 def default_name(message: str) -> str:
     """The first 30 characters of the message, on one line."""
     return " ".join(message.split())[:NAME_FROM_MESSAGE].strip()
@@ -198,7 +210,9 @@ def _locked_session(session_id: uuid.UUID | None) -> Session:
 
 def _check_limit(session: Session, besides: str = "") -> None:
     # the session row is locked, so two cannot both be the fiftieth
-    if CronJob.objects.filter(session=session, enabled=True).exclude(pk=besides).count() >= MOST_ENABLED:
+    # a one-shot that is done does not count: it has no slot left
+    planned = CronJob.objects.filter(session=session, enabled=True, clock__next_run_at__isnull=False)
+    if planned.exclude(pk=besides).count() >= MOST_ENABLED:
         raise TooManyJobs(f"a session may have {MOST_ENABLED} enabled automations")
 
 
@@ -232,56 +246,11 @@ def _rewind(clock: JobClock, job: CronJob, now: datetime) -> None:
 
 def _cancel_queued_runs(job: CronJob, reason: str) -> None:
     """What waits is not run any more; what runs goes on."""
-    waiting = RunRecord.objects.filter(job=job, state=RunState.QUEUED).select_related("turn")
-    for run in waiting:
-        if run.turn_id is not None and run.turn is not None and run.turn.state == TurnState.QUEUED:
-            try:
-                cancel_turn(run.turn_id, reason=reason)
-            except TurnEnded:
-                continue
-        else:
+    for run in RunRecord.objects.filter(job=job, state=RunState.QUEUED):
+        if run.turn_id is not None and cancel_waiting(run.turn_id, reason):
+            continue
+        waits = run.turn_id and Turn.objects.filter(pk=run.turn_id, state__in=OPEN_STATES).exists()
+        if not waits:  # the turn is gone, or ended without its run
             RunRecord.objects.filter(pk=run.pk, state=RunState.QUEUED).update(
                 state=RunState.CANCELLED, reason=reason, finished_at=Now()
             )
-
-
-def _checked(values: dict[str, Any]) -> dict[str, Any]:
-    """The plain fields, each refused with its own reason."""
-    for name, value in values.items():
-        problem = _CHECKS[name](value)
-        if problem:
-            raise BadJob(problem, code=f"empty_{name}" if value == "" else f"bad_{name}")
-    return values
-
-
-def _text(name: str, longest: int) -> Any:
-    def check(value: Any) -> str:
-        if not isinstance(value, str) or not value.strip():
-            return f"the {name} is empty"
-        if len(value) > longest:
-            return f"the {name} is longer than {longest} characters"
-        return f"the {name} holds a NUL character" if "\x00" in value else ""
-
-    return check
-
-
-def _one_of(name: str, known: list[str]) -> Any:
-    return lambda value: "" if value in known else f"{name} must be one of {', '.join(known)}"
-
-
-def _timeout(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LONGEST_TIMEOUT:
-        return f"timeout_seconds must be a whole number from 1 to {LONGEST_TIMEOUT}"
-    return ""
-
-
-_CHECKS: dict[str, Any] = {
-    "name": _text("name", LONGEST_NAME),
-    "message": _text("message", LONGEST_MESSAGE),
-    "enabled": lambda value: "" if isinstance(value, bool) else "enabled must be true or false",
-    "overlap": _one_of("overlap", Overlap.values),
-    "catch_up": _one_of("catch_up", CatchUp.values),
-    "timeout_seconds": _timeout,
-}

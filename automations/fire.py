@@ -38,6 +38,10 @@ class Fired:
     hints: list[Hint] = field(default_factory=list)
 
 
+class NothingFires(Exception):
+    """No due job could be fired: the fault is not the jobs'. Nothing was changed."""
+
+
 class NotRunnable(Exception):
     """The job is of a category that has no way to run."""
 
@@ -69,20 +73,32 @@ def fire_due(limit: int = BATCH) -> Fired:
 
 
 def _one_by_one(limit: int) -> Fired:
+    """Row by row. Only where another row went through is a failure the row's own; else it is everybody's.
+
+    A table that lacks a column, say, would otherwise set aside every job of the server.
+    """
     total = Fired()
+    failed: dict[str, Exception] = {}
     for job_id in due.peek(limit):
         try:
             fired = _fire(1, job_id)
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:
-            log.exception("job_set_aside", job=job_id)
-            gaps.set_aside(job_id, f"{type(error).__name__}: {error}")
-            total.claimed += 1
+            log.exception("job_failed_to_fire", job=job_id)
+            failed[job_id] = error
             continue
         total.claimed += fired.claimed
         total.queued += fired.queued
         total.hints += fired.hints
+    if failed and not total.claimed:
+        log.error("nothing_fires", jobs=len(failed))
+        raise NothingFires(f"{len(failed)} due jobs, and none could be fired") from next(
+            iter(failed.values())
+        )
+    for job_id, cause in failed.items():
+        gaps.set_aside(job_id, f"{type(cause).__name__}: {cause}")
+        total.claimed += 1
     return total
 
 

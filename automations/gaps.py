@@ -9,7 +9,9 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from automations.due import Due, lock_one
+from automations.jobs import schedule_of
 from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.schedule import ScheduleError, next_slot
 from automations.slots import Gap, GapReason, run_id
 
 
@@ -22,11 +24,11 @@ def record_gaps(gaps: Iterable[tuple[Due, Gap]]) -> None:
 def skip(job: CronJob, gap: Gap, error_detail: str = "") -> None:
     """One SKIPPED run for consecutive slots with one reason: the last one grows, or a new one begins."""
     last = RunRecord.objects.filter(job_id=job.pk).order_by("-scheduled_for").first()
-    if last is not None and last.state == RunState.SKIPPED and last.reason == gap.reason and last.slots_from:
+    if last is not None and _continues(job, last, gap):
         before = Gap(
             reason=gap.reason,
-            slots_from=last.slots_from,
-            slots_to=last.slots_to or last.slots_from,
+            slots_from=last.slots_from or last.scheduled_for,
+            slots_to=last.slots_to or last.scheduled_for,
             count=last.slots_count,
         )
         joined = before.and_then(gap)
@@ -47,6 +49,16 @@ def skip(job: CronJob, gap: Gap, error_detail: str = "") -> None:
         error_detail=error_detail[:2000],
     )
     RunRecord.objects.bulk_create([run], ignore_conflicts=True)
+
+
+def _continues(job: CronJob, last: RunRecord, gap: Gap) -> bool:
+    """The gap begins at the very slot after the last run, which is a gap of the same reason."""
+    if last.state != RunState.SKIPPED or last.reason != gap.reason or last.slots_from is None:
+        return False
+    try:
+        return next_slot(schedule_of(job), last.slots_to or last.slots_from) == gap.slots_from
+    except ScheduleError:
+        return False  # what is being recorded is that the schedule cannot be read
 
 
 def record_faults(faults: Iterable[tuple[Due, str]]) -> None:
