@@ -8,10 +8,16 @@ from django import forms
 
 from automations.models import CronJob, ScheduleKind
 from automations.schedule import AtSchedule, schedule_json
-from sessions_app.admin.base import VerbForm
+from sessions_app.admin.base import VerbForm, one_line
 from sessions_app.admin.look import NumberInput, Select, TextInput
 
-SCHEDULE_FIELDS = ("schedule_kind", "cron", "cron_timezone", "seconds", "once_at")
+KIND_OF = {
+    "cron": ScheduleKind.CRON,
+    "cron_timezone": ScheduleKind.CRON,
+    "seconds": ScheduleKind.EVERY,
+    "once_at": ScheduleKind.AT,
+}
+SCHEDULE_FIELDS = ("schedule_kind", *KIND_OF)
 
 
 class JobForm(VerbForm[CronJob]):
@@ -28,6 +34,7 @@ class JobForm(VerbForm[CronJob]):
         "bad_name": "name",
         "empty_message": "message",
         "bad_message": "message",
+        "message_too_long": "message",
         "bad_timeout_seconds": "timeout_seconds",
     }
     name = forms.CharField(
@@ -68,6 +75,23 @@ class JobForm(VerbForm[CronJob]):
                 "once_at": _at(job),
             }
             self.initial = {**stored, **self.initial}
+
+    def clean_name(self) -> str:
+        return one_line("name", self.cleaned_data["name"])
+
+    def clean(self) -> dict[str, Any] | None:
+        cleaned = super().clean()
+        chosen = self.cleaned_data.get("schedule_kind")
+        if chosen is not None:
+            for name, kind in KIND_OF.items():
+                # what is stored of the schedule before is left out when the kind changes
+                if (
+                    kind != chosen
+                    and name in self.changed_data
+                    and self.cleaned_data.get(name) not in (None, "")
+                ):
+                    self.add_error(name, f"Exactly one schedule: leave this empty, or choose {kind.label}.")
+        return cleaned
 
     @property
     def schedule(self) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from sessions_app.delete import Blocker, Deletion
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Agent
 
+SHOWN = 6  # characters of a token: enough to tell them apart, too few to use
+
 for model in (User, Group, TokenProxy):
     admin.site.unregister(model)
 
@@ -72,3 +74,9 @@ class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[type-arg]
 @admin.register(TokenProxy)
 class TokenAdmin(RestTokenAdmin, ModelAdmin):  # type: ignore[type-arg]
     autocomplete_fields = ["user"]
+    list_display = ["beginning", "user", "created"]
+    list_select_related = ["user"]
+
+    @admin.display(description="key", ordering="key")
+    def beginning(self, obj: TokenProxy) -> str:
+        return f"{obj.key[:SHOWN]}…"

@@ -14,10 +14,12 @@ from django.http import HttpRequest
 from sessions_app.admin import above
 from sessions_app.admin.base import VerbAdmin, VerbForm, instant
 from sessions_app.admin.deletion import TwoStepDelete
+from sessions_app.admin.look import Select
 from sessions_app.admin.panels import Panel, link, list_of, table
 from sessions_app.agents import new_agent, put_document, update_agent
 from sessions_app.delete import Blocker, Deletion, delete_agent
 from sessions_app.models import Agent, Document, Session
+from sessions_app.selectors import DOCUMENTS
 
 LAST = 20  # sessions shown on an agent's page
 
@@ -53,6 +55,7 @@ class DocumentForm(VerbForm[Document]):
     """A text and the revision that was read."""
 
     field_of = {"document_too_long": "content", "bad_document": "content"}
+    name = forms.ChoiceField(choices=[(name, name) for name in DOCUMENTS], widget=Select)
 
 
 @admin.register(Agent)
@@ -134,6 +137,9 @@ class DocumentAdmin(VerbAdmin[Document]):
     @admin.display(description="owner")
     def owner(self, obj: Document) -> str:
         return str(obj.agent.owner)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Document | None = None) -> bool:
+        return False  # a document is emptied, as in the API
 
     def get_fieldsets(self, request: HttpRequest, obj: Document | None = None) -> Any:
         added = [] if obj is None else ["revision", "updated_at", "seen_revision"]

@@ -19,7 +19,8 @@ from django.utils.html import format_html
 
 from sessions_app.admin.look import InfinitePaginator, ModelAdmin
 from sessions_app.admin.panels import Panel
-from sessions_app.exceptions import SessionsError
+from sessions_app.exceptions import BadInput, SessionsError
+from sessions_app.lines import check_line
 
 M = TypeVar("M", bound=Model)
 NUL = "\x00"  # no text in PostgreSQL may hold it
@@ -135,6 +136,14 @@ class BigTable(ReadOnlyAdmin[M]):
     paginator = InfinitePaginator
     show_facets = admin.ShowFacets.NEVER
     ordering = ["-pk"]
+
+
+def one_line(name: str, text: str) -> str:
+    """A name or title that a form was given. forms.ValidationError."""
+    try:
+        return check_line(name, text)
+    except BadInput as refusal:
+        raise forms.ValidationError(f"{refusal}.", code=refusal.code) from refusal
 
 
 class VerbForm(ModelForm[M]):

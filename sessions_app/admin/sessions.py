@@ -13,7 +13,7 @@ from django.db.models import Case, CharField, Exists, OuterRef, QuerySet, Value,
 from django.http import HttpRequest
 
 from sessions_app.admin import above
-from sessions_app.admin.base import VerbAdmin, VerbForm, instant
+from sessions_app.admin.base import VerbAdmin, VerbForm, instant, one_line
 from sessions_app.admin.deletion import TwoStepDelete
 from sessions_app.admin.look import AutocompleteSelectFilter, TextInput
 from sessions_app.admin.panels import Panel, cell, link, list_of, table
@@ -35,6 +35,9 @@ class SessionForm(VerbForm[Session]):
         help_text="<code>&lt;channel&gt;:&lt;id&gt;</code>; empty: made up.",
     )
     channel = forms.CharField(initial="web", max_length=32, widget=TextInput)
+
+    def clean_title(self) -> str:
+        return one_line("title", self.cleaned_data["title"])
 
 
 @admin.register(Session)

@@ -8,7 +8,6 @@ from typing import Any
 
 from rest_framework import serializers
 
-
 FIXED, UNKNOWN = "This field cannot be changed.", "This field is not known."
 
 

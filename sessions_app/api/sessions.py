@@ -23,6 +23,7 @@ from sessions_app.api.shapes import (
 )
 from sessions_app.delete import delete_session
 from sessions_app.exceptions import BadInput
+from sessions_app.lines import check_line
 from sessions_app.models import Session, SessionType
 from sessions_app.once import Answer
 from sessions_app.open import open_session, rename_session
@@ -53,6 +54,7 @@ class SessionList(ApiView):
     def post(self, _request: Request) -> Response:
         """Open a session of an agent of yours."""
         given = self.read(NewSession)
+        check_line("title", given.get("title", ""))
         agent = selectors.agent(self.user, given.pop("agent"))
         return self.create(lambda: self._made(open_session(agent, **given)), etag_of)
 
@@ -71,6 +73,7 @@ class SessionDetail(ApiView):
     def patch(self, _request: Request, session_id: uuid.UUID) -> Response:
         """Change the title. The revision counts commits of turns, so it stays."""
         given = self.read(SessionChanges, of=SessionOut)
+        check_line("title", given.get("title", ""))
         with transaction.atomic():
             session = selectors.session(self.user, session_id, lock=True)  # its tag holds until the change
             expected(self.request, etag_of(SessionOut(session).data))

@@ -141,13 +141,20 @@ def test_several_at_once_follow_the_same_rule(staff: Client, person: Person) -> 
     assert not CronJob.objects.exists()
 
 
-@pytest.mark.parametrize("name", ["session", "agent", "user", "cronjob"])
+@pytest.mark.parametrize("name", ["session", "agent", "user", "cronjob", "document"])
 def test_djangos_own_bulk_delete_is_gone(staff: Client, rows: dict[str, Any], name: str) -> None:
     row = rows[name]
     staff.post(
         url(row, "changelist"), {"action": "delete_selected", "_selected_action": [row.pk], "post": "yes"}
     )
     assert type(row).objects.filter(pk=row.pk).exists()
+
+
+def test_a_document_is_not_deleted_but_emptied(staff: Client, rows: dict[str, Any]) -> None:
+    document = rows["document"]
+    assert "delete_selected" not in staff.get(url(document, "changelist")).content.decode()
+    assert staff.post(url(document, "delete"), {"post": "yes"}).status_code == 403
+    document.refresh_from_db()
 
 
 def test_an_agent_goes_in_the_same_two_steps(staff: Client, rows: dict[str, Any]) -> None:

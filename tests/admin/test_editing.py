@@ -53,10 +53,21 @@ BAD_JOBS: list[tuple[dict[str, Any], str, str]] = [
     ({"cron": ""}, "cron", ""),
     ({"cron": "0 0 31 2 *"}, "cron", "names a day"),
     ({"cron_timezone": "Mars/Base"}, "cron_timezone", "Mars/Base"),
-    ({"schedule_kind": "every", "seconds": "0"}, "seconds", "from 1"),
-    ({"schedule_kind": "every"}, "seconds", "whole number"),
-    ({"schedule_kind": "at", "once_at": "2020-01-01T00:00:00Z"}, "once_at", "has passed"),
-    ({"schedule_kind": "at", "once_at": "soon"}, "once_at", "time such as"),
+    ({"schedule_kind": "every", "cron": "", "seconds": "0"}, "seconds", "from 1"),
+    ({"schedule_kind": "every", "cron": ""}, "seconds", "whole number"),
+    ({"schedule_kind": "at", "cron": "", "once_at": "2020-01-01T00:00:00Z"}, "once_at", "has passed"),
+    ({"schedule_kind": "at", "cron": "", "once_at": "soon"}, "once_at", "time such as"),
+    ({"seconds": "60"}, "seconds", "Exactly one schedule"),
+    ({"once_at": "2036-01-01T00:00:00Z"}, "once_at", "Exactly one schedule"),
+    ({"schedule_kind": "every", "cron": "0 8 * * *", "seconds": "60"}, "cron", "Exactly one schedule"),
+    ({"schedule_kind": "every", "cron": "", "seconds": "60", "once_at": "x"}, "once_at", "Exactly one"),
+    (
+        {"schedule_kind": "every", "cron": "", "seconds": "60", "cron_timezone": "Asia/Tokyo"},
+        "cron_timezone",
+        "one",
+    ),
+    ({"name": "two\nlines"}, "name", "line break"),
+    ({"message": "x" * 20_001}, "message", "longer than"),
     ({"schedule_kind": "moon"}, "schedule_kind", "valid choice"),
     ({"message": " "}, "message", "required"),
     ({"timeout_seconds": "99999999"}, "timeout_seconds", "86400"),
@@ -222,6 +233,8 @@ def test_a_document_is_written_over_the_revision_that_was_read(staff: Client, pe
     data = {"agent": person.agent.pk, "name": "USER.md", "content": "one"}
     assert staff.post(address, data).status_code == 302
     assert errors_of(staff.post(address, data))
+    for name in ("OTHER.md", "user.md", "", "../USER.md"):
+        assert list(errors_of(staff.post(address, data | {"name": name}))) == ["name"]
     document = Document.objects.get()
     change = {"content": "two", "seen_revision": document.revision}
     assert staff.post(url(document, "change"), change).status_code == 302
@@ -241,5 +254,10 @@ def test_a_session_is_opened_by_the_verb(staff: Client, person: Person) -> None:
     session = Session.objects.get(title="New")
     assert session.owner == person.user
     assert session.key.startswith("web:")
+    for title in ("a\nb", "a\x1bb"):
+        assert "line break" in str(errors_of(staff.post(address, data | {"title": title}))["title"])
+        changed = staff.post(url(session, "change"), {"title": title})
+        assert "line break" in str(errors_of(changed)["title"])
+    assert Session.objects.get(pk=session.pk).title == "New"
     assert "reserved" in str(errors_of(staff.post(address, data | {"key": "job:1"}))["key"])
     assert "already" in str(errors_of(staff.post(address, data | {"key": session.key})))

@@ -11,6 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from rest_framework.authtoken.models import Token
 
 from automations.models import CronJob, JobClock
 from sessions_app.models import Session
@@ -182,3 +183,10 @@ def test_a_jobs_page_shows_category_schedule_clock_and_runs(staff: Client, rows:
         "2031-02-03 09:00:07",
     ):
         assert text in page
+
+
+def test_the_list_of_tokens_shows_their_beginnings_only(staff: Client, person: Person) -> None:
+    token = Token.objects.create(user=person.user)
+    page = staff.get(reverse("admin:authtoken_tokenproxy_changelist")).content.decode()
+    assert f"{token.key[:6]}…" in page
+    assert token.key[:7] not in page

@@ -14,6 +14,7 @@ from tests.api.conftest import Caller, problem
 pytestmark = pytest.mark.django_db
 
 OK = {"kind": "every", "seconds": 60}
+BREAKS = ["\n", "\r", "\t", "\x1b", "\x85", "\u2028", "\u2029"]  # what one line does not hold
 
 
 def rows() -> dict[str, int]:
@@ -73,9 +74,12 @@ def test_a_bad_schedule(ada: Caller, session: str, schedule: Any, code: str) -> 
         ({"message": "check"}, "bad_input"),  # no schedule at all
         ({"message": "check", "schedule": OK, "every_seconds": 5}, "bad_input"),  # and a second one
         ({"message": "", "schedule": OK}, "empty_message"),
+        ({"message": " \n\t ", "schedule": OK}, "empty_message"),
+        ({"message": "check", "schedule": OK, "name": " \u3000 "}, "empty_name"),
+        *(({"message": "check", "schedule": OK, "name": f"a{each}b"}, "bad_name") for each in BREAKS),
         ({"message": 5, "schedule": OK}, "bad_input"),
         ({"message": "a\u0000b", "schedule": OK}, "bad_input"),
-        ({"message": "x" * 20_001, "schedule": OK}, "bad_message"),
+        ({"message": "x" * 20_001, "schedule": OK}, "message_too_long"),
         ({"message": "check", "schedule": OK, "name": "x" * 201}, "bad_name"),
         ({"message": "check", "schedule": OK, "enabled": 1}, "bad_input"),
         ({"message": "check", "schedule": OK, "enabled": "true"}, "bad_input"),
@@ -100,7 +104,11 @@ def test_a_bad_change_of_an_automation_changes_nothing(ada: Caller) -> None:
     address = f"/api/automations/{job['id']}/"
     for body, code in (
         ({"schedule": {"kind": "cron", "expr": "x"}}, "bad_cron"),
-        ({"name": " "}, "bad_name"),
+        ({"name": " "}, "empty_name"),
+        ({"name": ""}, "empty_name"),
+        ({"name": "a\nb"}, "bad_name"),
+        ({"message": "  "}, "empty_message"),
+        ({"message": "x" * 20_001}, "message_too_long"),
         ({"session_key": "web:2"}, "bad_input"),
         ({"next_run_at": None}, "bad_input"),
         ({"enabled": None}, "bad_input"),
@@ -150,10 +158,13 @@ def test_a_bad_message(ada: Caller, session: str, body: Any, code: str) -> None:
         ({"agent": "demo", "chat_type": "crowd"}, 400, "bad_input"),
         ({"agent": "demo", "title": "x" * 201}, 400, "bad_input"),
         ({"agent": "demo", "type": "primary"}, 400, "bad_input"),
+        *(({"agent": "demo", "title": f"a{each}b"}, 400, "bad_title") for each in BREAKS),
     ],
 )
 def test_a_bad_session(ada: Caller, session: str, body: Any, status: int, code: str) -> None:
     problem(ada.post("/api/sessions/", body), status, code)
+    if code == "bad_title":
+        problem(ada.patch(f"/api/sessions/{session}/", {"title": body["title"]}), status, code)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +173,7 @@ def test_a_bad_session(ada: Caller, session: str, body: Any, status: int, code: 
         ({"name": ""}, "bad_input"),
         ({"name": "a/b"}, "bad_name"),
         ({"name": " a"}, "bad_name"),
+        *(({"name": f"a{each}b"}, "bad_name") for each in BREAKS),
         ({"name": "x" * 65}, "bad_input"),
         ({"model": "gpt 5"}, "bad_model"),
         ({"model": "openai:" + "x" * 200}, "bad_model"),
