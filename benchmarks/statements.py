@@ -24,7 +24,7 @@ from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
 
 TARGET = 15
-QUIET = {"RONDO_SWEEP_SECONDS": "3600", "RONDO_HEARTBEAT_SECONDS": "3600"}
+QUIET = {"RONDO_SWEEP_SECONDS": "30", "RONDO_HEARTBEAT_SECONDS": "3600"}
 LINE = re.compile(r"^\S+ \S+ \S+ \[(\d+)\] LOG:  (?:statement|execute [^:]*): ?")
 ADVISORY = re.compile(r"pg_(try_)?advisory|NOTIFY|pg_notify", re.IGNORECASE)
 BATCH = 100  # jobs fired together
