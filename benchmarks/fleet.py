@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from config.supervisor.spawn import spawn
+
+ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 120.0  # seconds
 
 
@@ -40,14 +43,12 @@ def worker(folder: Path, name: str, concurrency: int, **environ: str) -> Iterato
     """A worker with the settings of production, stopped at the end."""
     log = folder / f"{name}.log"
     command = ["worker", "-P", "threads", "-c", str(concurrency), "--without-gossip", "--without-mingle"]
-    with log.open("wb") as output:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "celery", "-A", "config", *command, "-n", f"{name}@%h"],
-            env=os.environ | {"PGAPPNAME": f"bench {name}"} | environ,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    child = spawn(
+        [sys.executable, "-m", "celery", "-A", "config", *command, "-n", f"{name}@%h"],
+        log=log,
+        cwd=ROOT,
+        environ=os.environ | {"PGAPPNAME": f"bench {name}"} | environ,
+    )
     made = Worker(child=child, log=log)
     try:
         until(lambda: _is_ready(made), f"{name} is ready; see {log}", 60)

@@ -83,7 +83,10 @@ def _turns(processes: list[Worker], sessions: list[Any], each: int) -> float:
 def _left(sessions: list[Any]) -> int:
     from sessions_app.models import Turn, TurnState
 
-    return Turn.objects.filter(session__in=sessions).exclude(state=TurnState.SUCCEEDED).count()
+    turns = Turn.objects.filter(session__in=sessions)
+    if broken := turns.filter(state=TurnState.FAILED).first():
+        raise RuntimeError(f"a turn failed: {broken.error_code} {broken.error_detail}")
+    return turns.exclude(state=TurnState.SUCCEEDED).count()
 
 
 def _last_end(sessions: list[Any]) -> datetime:

@@ -6,7 +6,7 @@ The model is a server in a process of its own that answers nobody until it is to
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 import time
 import urllib.request
@@ -21,6 +21,7 @@ from benchmarks import data, fleet
 from benchmarks.report import Figure
 from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
+from config.supervisor.spawn import spawn
 
 TARGET_MEBIBYTES = 0.3
 TARGET_TURNS = 500
@@ -68,8 +69,11 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
 @contextmanager
 def _model(folder: Path) -> Iterator[int]:
     port_file = folder / "model.port"
-    child = subprocess.Popen(
-        [sys.executable, "-m", "agent_core.testing", "--port-file", str(port_file)], stderr=subprocess.DEVNULL
+    child = spawn(
+        [sys.executable, "-m", "agent_core.testing", "--port-file", port_file],
+        log=folder / "model.log",
+        cwd=fleet.ROOT,
+        environ=os.environ,
     )
     try:
         fleet.until(port_file.exists, "the model server is ready", 30)
@@ -104,7 +108,10 @@ def _warm_up(agent: Any) -> None:
 def _answered(targets: list[Any]) -> int:
     from sessions_app.models import Turn, TurnState
 
-    return Turn.objects.filter(session__in=targets, state=TurnState.SUCCEEDED).count()
+    turns = Turn.objects.filter(session__in=targets)
+    if broken := turns.filter(state=TurnState.FAILED).first():
+        raise RuntimeError(f"a turn failed: {broken.error_code} {broken.error_detail}")
+    return turns.filter(state=TurnState.SUCCEEDED).count()
 
 
 def _resident_mebibytes(pid: int) -> float:
