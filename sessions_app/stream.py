@@ -21,7 +21,7 @@ from sessions_app.listen import Listener
 from sessions_app.models import Event, EventType
 from sessions_app.publish import EVENTS
 from sessions_app.stream_parts import Answers, Delta, Item, Subscription
-from sessions_app.stream_reads import Found, Place, read, running
+from sessions_app.stream_reads import Found, Origin, Place, origin_of, read, running
 
 log = structlog.get_logger(__name__)
 
@@ -191,6 +191,8 @@ class Hub:
             if event.type in CLOSING and not group[0].behind:
                 self._hand_out_pieces(set(group), waiting.pop(turn, []))  # the pieces come before the whole
             self._hand_out_event(group, event)
+            if event.type == EventType.TURN_START and not self._answers.has_ended(turn):
+                self._answers.began(turn, Origin(source_type=event.source_type, run_id=event.run_id))
             if event.type == EventType.TURN_END:
                 self._answers.end(turn)
         if found.gone:
@@ -209,10 +211,13 @@ class Hub:
         if not pieces or self._answers.has_ended(pieces[0].turn):
             return
         self._answers.add(pieces)
+        live = [each for each in readers if not each.behind]
+        if not live:
+            return
+        origin = self._answers.origin(pieces[0].turn, origin_of)
         for piece in pieces:
-            for subscription in readers:
-                if not subscription.behind:
-                    self._give(subscription, piece.item())
+            for subscription in live:
+                self._give(subscription, piece.item(origin))
 
     def _let_in(self, newcomers: list[Subscription]) -> None:
         """From here on they hear what everybody hears; what the running turn said before comes first."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from sessions_app.events import Cursor
 from sessions_app.models import Event, EventType
-from sessions_app.stream_reads import PAGE, Running
+from sessions_app.stream_reads import NOWHERE, PAGE, Origin, Running
 
 QUEUE = 2 * PAGE  # items that a subscriber may be behind
 REMEMBERED = 1_000  # running answers, and turns whose end was seen
@@ -27,6 +27,7 @@ class Item:
     type: str
     event: Event | None = None
     content: dict[str, Any] = field(default_factory=dict)
+    origin: Origin = NOWHERE  # of the turn; a stored event has its own
 
     def ends(self, turn_id: int) -> bool:
         """Whether it is the end of this turn."""
@@ -42,9 +43,10 @@ class Delta:
     attempt: int
     text: str
 
-    def item(self) -> Item:
+    def item(self, origin: Origin) -> Item:
         """As windows get it."""
-        return Item(type="delta", content={"turn": self.turn, "attempt": self.attempt, "text": self.text})
+        content = {"turn": self.turn, "attempt": self.attempt, "text": self.text}
+        return Item(type="delta", content=content, origin=origin)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -119,6 +121,19 @@ class Answers:
     def __init__(self) -> None:
         self._said: OrderedDict[int, tuple[int, str]] = OrderedDict()
         self._ended: OrderedDict[int, None] = OrderedDict()
+        self._origins: OrderedDict[int, Origin] = OrderedDict()
+
+    def origin(self, turn: int, ask: Callable[[int], Origin]) -> Origin:
+        """The turn's origin; the database is asked once, when no event has told it."""
+        if turn not in self._origins:
+            self.began(turn, ask(turn))
+        return self._origins[turn]
+
+    def began(self, turn: int, origin: Origin) -> None:
+        """An event told where the turn came from."""
+        self._origins[turn] = origin
+        while len(self._origins) > REMEMBERED:
+            self._origins.popitem(last=False)
 
     def add(self, pieces: Iterable[Delta]) -> None:
         """Remember pieces; those of a new attempt replace the ones of the old."""
@@ -133,6 +148,7 @@ class Answers:
     def end(self, turn: int) -> None:
         """The turn's end was told; what comes late of it is not."""
         self._said.pop(turn, None)
+        self._origins.pop(turn, None)
         self._ended[turn] = None
         while len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
@@ -148,4 +164,5 @@ class Answers:
     def snapshot(self, running: Running) -> Item:
         """What a newcomer is told of the running turn."""
         attempt, text = self._said.get(running.turn, (running.attempt, ""))
-        return Item(type="snapshot", content={"turn": running.turn, "attempt": attempt, "text": text})
+        content = {"turn": running.turn, "attempt": attempt, "text": text}
+        return Item(type="snapshot", content=content, origin=running.origin)

@@ -49,11 +49,23 @@ class Found:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What gave a turn its input: its kind, and its run or nothing. Stored events carry the same."""
+
+    source_type: str
+    run_id: str
+
+
+NOWHERE = Origin(source_type="", run_id="")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Running:
-    """A running turn and its attempt."""
+    """A running turn, its attempt and its origin."""
 
     turn: int
     attempt: int
+    origin: Origin
 
 
 _session, _event = table(Session), table(Event)
@@ -145,6 +157,16 @@ def running(session_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Running]:
     """The running turn of each session that has one."""
     rows = Turn.objects.filter(session_id__in=session_ids, state=TurnState.RUNNING)
     return {
-        row.session_id: Running(turn=row.pk, attempt=row.attempt)
-        for row in rows.only("session_id", "attempt")
+        row.session_id: Running(turn=row.pk, attempt=row.attempt, origin=_origin(row))
+        for row in rows.only("session_id", "attempt", "kind", "origin_run")
     }
+
+
+def origin_of(turn_id: int) -> Origin:
+    """A turn's origin; NOWHERE when it was deleted."""
+    row = Turn.objects.filter(pk=turn_id).only("kind", "origin_run").first()
+    return _origin(row) if row else NOWHERE
+
+
+def _origin(row: Turn) -> Origin:
+    return Origin(source_type=row.kind, run_id=row.origin_run)

@@ -18,7 +18,7 @@ class Input(serializers.Serializer[Any]):
         """Refuse unknown keys before anything is read; what is only shown is told from what does not exist."""
         if not isinstance(data, Mapping):
             raise serializers.ValidationError({"non_field_errors": ["A JSON object is expected."]})
-        fixed = self.context.get("fixed", frozenset()) if self.parent is None else frozenset()
+        fixed: frozenset[str] = self.context.get("fixed", frozenset()) if self.root is self else frozenset()
         unknown = sorted(str(key) for key in set(data) - set(self.fields))
         if unknown:
             texts = {name[:60]: [FIXED if name in fixed else UNKNOWN] for name in unknown}

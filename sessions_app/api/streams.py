@@ -96,8 +96,8 @@ def _passing(item: Item, session: Session, agent_name: str) -> dict[str, Any]:
         "agent_name": agent_name,
         "session_id": str(session.pk),
         "scope": Scope.SESSION.value,
-        "source_type": "turn",
-        "run_id": None,
+        "source_type": item.origin.source_type,
+        "run_id": item.origin.run_id or None,
         "type": item.type,
         "content": item.content,
     }

@@ -183,7 +183,11 @@ def test_a_waiting_turn_is_cancelled_and_a_running_one_asked(staff: Client, pers
     assert (waiting.state, running.state, ended.state) == ("cancelled", "running", "succeeded")
     assert running.cancel_requested_at is not None
     page = response.content.decode()
-    for text in (f"Turn {waiting.pk} was cancelled", f"Turn {running.pk} was asked to end", "has succeeded"):
+    for text in (
+        f"Turn {waiting.pk} was cancelled",
+        f"Turn {running.pk} was asked to end",
+        "has ended: succeeded",
+    ):
         assert text in page
 
 

@@ -12,11 +12,11 @@ import pytest
 from django.conf import settings
 
 from sessions_app.api import streams
-from sessions_app.events import Cursor
-from sessions_app.models import Event, EventType
+from sessions_app.events import Cursor, event
+from sessions_app.models import Event, EventType, Lane, Turn, TurnKind
 from sessions_app.stream import Hub
 from sessions_app.stream_parts import QUEUE, Item, Subscription
-from sessions_app.stream_reads import PAGE, now
+from sessions_app.stream_reads import PAGE, Origin, now
 from tests.conftest import Person
 from tests.fleet import until
 
@@ -105,6 +105,29 @@ def test_no_event_is_stepped_over_while_an_older_transaction_is_open(hub: Hub, p
     until(lambda: len(reader.ids()) == 2)
     assert reader.ids()[1] == younger
     assert reader.ids()[0] < younger
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_pieces_come_from_where_their_turn_came_from(hub: Hub, person: Person, told: bool) -> None:
+    """As its start said, or as the turn's row does when nobody here saw the start."""
+    session = person.session()
+    turn = Turn.objects.create(
+        session=session, kind=TurnKind.AUTOMATION, lane=Lane.AUTO, content="x", origin_run="job:1"
+    )
+    origin = Origin(source_type="automation", run_id="job:1")
+    reader = Reader(hub, session, now())
+    until(lambda: not reader.subscription.behind)
+    if told:
+        event(turn, session.agent_id, EventType.TURN_START, {"attempt": 1}).save(force_insert=True)
+        hub.look(session.pk)
+        until(lambda: len(reader.ids()) == 1)
+        Turn.objects.filter(pk=turn.pk).update(origin_run="other")  # nobody asks for it
+    for text in ("one", "two"):
+        hub._hear("", {"s": str(session.pk), "turn": turn.pk, "attempt": 1, "text": text})
+    until(lambda: reader.ids() is not None and len(reader.items) == 2 + told)
+    assert [(item.type, item.origin) for item in reader.items[-2:]] == [("delta", origin)] * 2
+    shown = streams._passing(reader.items[-1], session, "demo")
+    assert (shown["source_type"], shown["run_id"]) == ("automation", "job:1")
 
 
 def test_a_reader_hears_of_events_that_nobody_announced(hub: Hub, person: Person) -> None:

@@ -28,6 +28,7 @@ def test_a_window_sees_a_turn_from_its_queue_to_its_end(window: Window) -> None:
         assert kinds[-3:] == ["message", "message", "turn_end"]
         assert "".join(delta["content"]["text"] for delta in stream.of("delta")) == turn["reply"]
         assert all(delta["event_id"] is None for delta in stream.of("delta"))
+        assert {(each["source_type"], each["run_id"]) for each in stream.events} == {("message", None)}
         first = stream.events[0]
         assert first | {"timestamp": "", "event_id": ""} == {
             "v": 1,
