@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.db import connection
 from django.db.models import Exists, Min, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Now
 
@@ -16,6 +17,7 @@ from automations.jobs import schedule_of
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.schedule import ScheduleError, schedule_json
 from sessions_app.exceptions import NotFound
+from sessions_app.publish import JOBS
 from sessions_app.selectors import session
 
 STATES = ("scheduled", "running", "done", "failed")
@@ -127,6 +129,16 @@ def run(user: AbstractBaseUser, run_id: str) -> RunRecord:
 
 def _runs(user: AbstractBaseUser) -> QuerySet[RunRecord]:
     return RunRecord.objects.filter(job__session__owner_id=user.pk)
+
+
+def beats_seen() -> int:
+    """How many beats listen for changed plans, as far as the database shows their connections. For operators."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query = %s",
+            [f'LISTEN "{JOBS}"'],
+        )
+        return int(cursor.fetchone()[0])
 
 
 def seconds_overdue() -> float:

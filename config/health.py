@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 import structlog
@@ -33,6 +34,13 @@ class Check:
 
     ok: bool
     detail: str
+    seen: bool = True  # False: nothing is wrong, and nothing shows that it is well
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """`{ok, state, detail}`; state is `ok`, `missing` or `unknown`."""
+        state = "missing" if not self.ok else "ok" if self.seen else "unknown"
+        return {"ok": self.ok, "state": state, "detail": self.detail}
 
 
 def healthz(_request: HttpRequest) -> HttpResponse:
@@ -44,7 +52,7 @@ def readyz(_request: HttpRequest) -> HttpResponse:
     """200 when a message sent now would be answered, else 503; the parts by name."""
     checks = {name: _checked(check) for name, check in CHECKS.items()}
     missing = [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok]
-    parts = {name: asdict(check) for name, check in checks.items()}
+    parts = {name: check.shown for name, check in checks.items()}
     answer = {"ready": not missing, "missing": missing, "checks": parts}
     return unlogged(JsonResponse(answer, status=503 if missing else 200))
 
@@ -90,7 +98,11 @@ def _beat() -> Check:
     late = automations.seconds_overdue()
     if late > LATE:
         return Check(ok=False, detail=f"a job is {late:.0f} s overdue; start `celery -A config beat`")
-    return Check(ok=True, detail="nothing is overdue")
+    seen = automations.beats_seen()
+    if not seen:
+        detail = "nothing is overdue, but no beat is seen; start `celery -A config beat`"
+        return Check(ok=True, detail=detail, seen=False)
+    return Check(ok=True, detail=f"{seen} listening; nothing is overdue")
 
 
 CHECKS: dict[str, Callable[[], Check]] = {

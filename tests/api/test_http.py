@@ -176,9 +176,18 @@ def test_ready_names_what_is_missing(site: Site) -> None:
     ready = httpx2.get(f"{site.url}/readyz").json()
     assert set(ready["checks"]) == {"database", "broker", "workers", "shards", "beat"}
     assert ready["ready"] is True
+    assert ready["checks"]["beat"]["state"] == "unknown"
+    assert "no beat is seen" in ready["checks"]["beat"]["detail"]
+    assert {check["state"] for name, check in ready["checks"].items() if name != "beat"} == {"ok"}
+    beat = site.fleet.beat()
+    until(lambda: httpx2.get(f"{site.url}/readyz").json()["checks"]["beat"]["state"] == "ok", 10)
+    assert beat.stop() == 0
+    until(lambda: httpx2.get(f"{site.url}/readyz").json()["checks"]["beat"]["state"] == "unknown", 10)
+    assert httpx2.get(f"{site.url}/readyz").status_code == 200
     worker = site.fleet.processes[1]
     assert worker.stop() == 0
     missing = httpx2.get(f"{site.url}/readyz")
     assert missing.status_code == 503
     assert [line.split(":")[0] for line in missing.json()["missing"]] == ["workers", "shards"]
+    assert missing.json()["checks"]["workers"]["state"] == "missing"
     assert site.metric("rondo_workers") == 0
