@@ -10,7 +10,7 @@ from pathlib import Path
 
 # Lines of our own processes, as config.logs writes them. What servers say while clients come and go is noise.
 _IMPORTANT = re.compile(r'^\S+ (WARNING|ERROR|CRITICAL) |"level": "(warning|error|critical)"')
-_LINE = 240  # characters of a log line that the terminal shows
+_LINE = 400  # characters of a log line that the terminal shows
 _BURST = 10  # lines of one log shown per look
 _LARGEST = 64 * 1024 * 1024  # bytes of a log before its older part is dropped
 
