@@ -125,7 +125,7 @@ def test_an_answer_outlives_a_moment_without_its_database(
     until(lambda: model_server.held.get("h"))
     with no_connections():
         model_server.release("h")
-        worker.wait_for("database_away")
+        worker.wait_for("error connecting in 'pool-1'")
     until(lambda: ended(turn))
     assert (turn.state, turn.attempt, len(model_server.requests)) == ("succeeded", 1, 1)
 
