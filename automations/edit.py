@@ -167,7 +167,8 @@ def _database_now() -> datetime:
 
 def default_name(message: str) -> str:
     """The first 30 characters of the message, on one line."""
-    return " ".join(message.split())[:NAME_FROM_MESSAGE].strip()
+    printable = "".join(letter if letter.isprintable() else " " for letter in message)
+    return " ".join(printable.split())[:NAME_FROM_MESSAGE].strip()
 
 
 def _changed_schedule(job: CronJob, data: Any, now: datetime) -> Schedule:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
@@ -24,28 +21,12 @@ from automations.api.shapes import (
     RunOut,
 )
 from automations.edit import NewJob, create_job, delete_job, read_schedule, update_job
-from automations.exceptions import BadJob
 from automations.models import CronJob
 from automations.schedule_words import preview
 from sessions_app.api.base import KEY, ApiView, shown
 from sessions_app.api.conditions import revision_expected
-from sessions_app.lines import check_line
 from sessions_app.once import Answer
 from sessions_app.selectors import session
-
-
-@contextmanager
-def _told_apart(given: Mapping[str, Any]) -> Iterator[None]:
-    """An automation's texts are refused with the codes of a message's: blank ones as empty, long ones as too long."""
-    try:
-        yield
-    except BadJob as refusal:
-        for name in ("message", "name"):
-            if refusal.code == f"bad_{name}" and name in given and not given[name].strip():
-                raise BadJob(str(refusal), code=f"empty_{name}") from refusal
-        if refusal.code == "bad_message":  # no NUL: the shape has refused it
-            raise BadJob(str(refusal), code="message_too_long") from refusal
-        raise
 
 
 class AutomationList(ApiView):
@@ -62,9 +43,7 @@ class AutomationList(ApiView):
         """Bind an automation to the session."""
         session(self.user, session_id)
         given = self.read(NewAutomation)
-        check_line("name", given.get("name", ""))
-        with _told_apart(given):
-            return self.create(lambda: self._made(create_job(NewJob(session_id=session_id, **given))))
+        return self.create(lambda: self._made(create_job(NewJob(session_id=session_id, **given))))
 
     def _made(self, job: CronJob) -> Answer:
         body = AutomationOut(selectors.automation(self.user, job.pk)).data
@@ -84,9 +63,7 @@ class AutomationDetail(ApiView):
         automation = selectors.automation(self.user, job_id)
         revision = revision_expected(self.request, automation.revision)
         given = self.read(AutomationChanges, of=AutomationOut)
-        check_line("name", given.get("name", ""))
-        with _told_apart(given):
-            update_job(job_id, given, revision=revision)
+        update_job(job_id, given, revision=revision)
         return self.get(self.request, job_id)
 
     @extend_schema(responses={204: None})

@@ -16,7 +16,7 @@ from automations.fire import fire_due
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.claim import claim_next
 from sessions_app.delete import delete_session
-from sessions_app.exceptions import NotFound, RevisionConflict, SessionClosed
+from sessions_app.exceptions import BadInput, NotFound, RevisionConflict, SessionClosed
 from sessions_app.models import Session, SessionState, Turn, TurnState
 from tests.conftest import Person
 from tests.core.test_fence import in_thread
@@ -54,8 +54,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no schedule": ({"schedule": {}}, "bad_schedule"),
     "two schedules": ({"schedule": {"kind": "every", "seconds": 5, "expr": "* * * * *"}}, "bad_schedule"),
     "too often": ({"schedule": {"kind": "every", "seconds": 0}}, "bad_interval"),
-    "empty message": ({"message": " "}, "bad_message"),
-    "long message": ({"message": "x" * 20_001}, "bad_message"),
+    "empty message": ({"message": " "}, "empty_message"),
+    "long message": ({"message": "x" * 20_001}, "message_too_long"),
+    "two-line name": ({"name": "a\nb"}, "bad_name"),
     "NUL": ({"message": "a\x00b"}, "bad_message"),
     "bad overlap": ({"overlap": "sometimes"}, "bad_overlap"),
     "bad catch_up": ({"catch_up": "never"}, "bad_catch_up"),
@@ -67,7 +68,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_bad_automation_is_refused_with_its_code_and_nothing_is_stored(person: Person, what: str) -> None:
     fields, code = BAD[what]
     session = person.session()
-    with pytest.raises(BadJob) as refusal:
+    with pytest.raises((BadJob, BadInput)) as refusal:
         new(session, **fields)
     assert refusal.value.code == code
     assert str(refusal.value)
