@@ -11,7 +11,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from sessions_app.exceptions import AgentExists, BadInput, NotFound, RevisionConflict, SessionExists
+from sessions_app.exceptions import AgentExists, BadInput, NotFound, SessionExists
 from sessions_app.models import PRIMARY_KEY, Agent, ChatType, Session, SessionType
 
 RESERVED_PREFIXES = ("unified:", "heartbeat:", "job:", "cron:")
@@ -99,13 +99,11 @@ def primary_session(agent: Agent) -> Session:
     return Session.objects.get(agent=agent, key=PRIMARY_KEY)
 
 
-def rename_session(session_id: uuid.UUID, title: str, *, revision: int | None = None) -> None:
-    """Give a session another title; its revision counts commits and stays. NotFound, RevisionConflict."""
+def rename_session(session_id: uuid.UUID, title: str) -> None:
+    """Give a session another title; its revision counts commits and stays. NotFound."""
     with transaction.atomic():
         session = Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
         if session is None:
             raise NotFound("there is no such session")
-        if revision is not None and revision != session.revision:
-            raise RevisionConflict
         session.title = title
         session.save(update_fields=["title"])
