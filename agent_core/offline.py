@@ -24,8 +24,10 @@ A schedule may also stand at the end ("check the repo every 5 minutes"). A messa
 "## Background Updates" has each update quoted in the answer. A due automation (its task stands
 between <task> and </task>) does its task: one of the sentences above other than a schedule, else
 "Done: …" with what it remembers of the conversation. A heartbeat answers HEARTBEAT_OK unless tasks
-are due. Only a tool that is offered is called. Each reply that is not empty ends with
-" (offline model)".
+are due. Asked whether a person is told of an answer, it says no where the answer says "nothing
+new", "nothing to report", "no news", "no changes", "all quiet" and the like, else yes. Asked to
+tidy MEMORY.md, it adds each fact, decision and open matter that is not in it. Only a tool that is
+offered is called. Each reply that is not empty ends with " (offline model)".
 """
 
 from __future__ import annotations

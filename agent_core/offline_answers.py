@@ -16,6 +16,7 @@ from agent_core.types import Entry, Role
 SUFFIX: Final = " (offline model)"
 _TRIGGER = "Scheduled automation triggered: "
 _HEARTBEAT = "answer exactly HEARTBEAT_OK"
+_JUDGE = "You decide whether a person is told"
 _LONGEST_ECHO = 200
 _LONGEST_DELAY_SECONDS = 600.0
 _TASK = re.compile(r"<task>\n?(.*?)\n?</task>\s*$", re.DOTALL)
@@ -32,6 +33,14 @@ _AUTOMATION_SAID = re.compile(
 )
 _SAID_LAST = re.compile(r"\bwhat did you (?:just )?(?:say|tell me)(?: last)?\b", re.IGNORECASE)
 _REMEMBER_ALL = re.compile(r"\bwhat (?:do you|did i ask you to) (?:remember|know)\b", re.IGNORECASE)
+_DREAM = re.compile(
+    r"<memory>\n(?P<memory>.*)\n</memory>\n<conversations>\n(?P<heard>.*)\n</conversations>$", re.DOTALL
+)
+_HEARD = re.compile(r"^(?:Fact|Decided|Open): (?P<line>.+)$", re.MULTILINE)
+_NOTHING_NEW = re.compile(
+    r"\b(?:nothing (?:new|to report|has changed|changed)|no (?:news|changes?)|all (?:is )?(?:well|quiet|normal))\b",
+    re.IGNORECASE,
+)
 _THINK = re.compile(r"^think for (?P<seconds>\d+(?:\.\d+)?) seconds?\W*", re.IGNORECASE)
 
 
@@ -65,9 +74,19 @@ class _Heard:
     tools: dict[str, dict[str, Any]]
 
 
+def judges(call: ModelCall) -> bool:
+    """Whether the call asks for a verdict on a reply (``evaluate.py``)."""
+    return call.system_prompt.startswith(_JUDGE)
+
+
 def answer(call: ModelCall, number: int) -> Answer:
     """Answer the user entry at this place of the call's entries."""
     content = call.entries[number].content
+    if judges(call):
+        return Answer(text=_verdict(content))
+    dream = _DREAM.search(content)
+    if dream:
+        return Answer(text=_memory(dream["memory"], dream["heard"]))
     earlier = call.entries[:number]
     updates, body = _split_updates(content)
     if _HEARTBEAT in call.system_prompt:
@@ -251,6 +270,20 @@ def _heartbeat(body: str) -> str:
     _, _, due = body.partition("## Due Tasks\n")
     titles = [match["title"].strip() for match in _DUE.finditer(due)]
     return f"Done: {'; '.join(titles)}." if titles else "HEARTBEAT_OK"
+
+
+def _verdict(content: str) -> str:
+    quiet = _NOTHING_NEW.search(content.rpartition("\n## Answer\n")[2])
+    if quiet:
+        return f'{{"notify": false, "reason": "It says: {quiet[0].lower()}."}}'
+    return '{"notify": true, "reason": "It says something."}'
+
+
+def _memory(memory: str, heard: str) -> str:
+    """MEMORY.md as it was, with a line for each thing that is not in it yet."""
+    kept = "" if memory == "(empty)" else _plain(memory)
+    new = dict.fromkeys(f"- {match['line']}" for match in _HEARD.finditer(heard))
+    return "\n".join(part for part in (kept, *(line for line in new if line not in kept)) if part)
 
 
 def _sentence(facts: list[str]) -> str:

@@ -22,6 +22,7 @@ class Update:
     event_type: str
     summary: str
     detail: str = ""
+    artifacts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,6 +115,8 @@ def background_updates(updates: tuple[Update, ...]) -> str:
             # An indented continuation cannot be taken for a new item or for the person's message.
             detail = "\n    ".join(update.detail.strip().splitlines())
             lines.append(f"  Detail: {detail}")
+        if update.artifacts:
+            lines.append(f"  Artifacts: {', '.join(map(_one_line, update.artifacts))}")
     return "\n".join(lines)
 
 

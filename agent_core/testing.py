@@ -12,6 +12,7 @@ what the prompt held. The last user message may hold marks, which are taken out 
 | ``[[delay:0.5]]`` | waits so many seconds first |
 | ``[[empty]]`` | answers with no text |
 | ``[[reply:TEXT]]`` | answers with TEXT |
+| ``[[judge-hold:NAME]]`` and so on | the same, for a request for a verdict on a reply, and only for such |
 
 As a process: ``python -m agent_core.testing --port 0 --port-file FILE`` (the file gets the port).
 It is driven over HTTP: ``POST /control/release`` ``{"name": NAME}`` or ``{"all": true}``;
@@ -33,12 +34,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from agent_core import offline, testing_wire
+from agent_core import offline, offline_answers, testing_wire
 from agent_core.models import ModelCall, ModelReply
 from agent_core.testing_http import is_gone, serving
 from agent_core.types import JSON
 
-_MARK = re.compile(r"\[\[(?P<kind>hold|pause|fail|drop|delay|empty|reply)(?::(?P<value>[^\]]*))?\]\]")
+_MARK = re.compile(
+    r"\[\[(?P<judge>judge-)?(?P<kind>hold|pause|fail|drop|delay|empty|reply)(?::(?P<value>[^\]]*))?\]\]"
+)
 _LOOK_AT_CLIENT_SECONDS = 0.5
 
 
@@ -123,13 +126,16 @@ class ModelServer:
 
     def receive(self, body: JSON, *, authorized: bool) -> Received:
         """Note a request; its marks are read from its last user message."""
+        is_judge = offline_answers.judges(testing_wire.model_call(body))
         marks = _MARK.finditer(testing_wire.last_user_text(body))
         with self._lock:
             received = Received(
                 number=len(self._received) + 1,
                 body=body,
                 authorized=authorized,
-                marks={mark["kind"]: mark["value"] or "" for mark in marks},
+                marks={
+                    mark["kind"]: mark["value"] or "" for mark in marks if bool(mark["judge"]) is is_judge
+                },
             )
             self._received.append(received)
         return received

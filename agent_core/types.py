@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from agent_core.policy import TurnPolicy
+from agent_core.verdict import Verdict
 
 JSON = dict[str, Any]
 
@@ -267,6 +268,7 @@ class TurnResult:
     error_text: str | None = None
     error_detail: str | None = None
     usage: Usage = Usage()
+    verdict: Verdict | None = None  # where the reply was judged
 
     @property
     def reply(self) -> str:

@@ -1,0 +1,71 @@
+"""Which addresses of the network a tool may go to: public ones, looked up once."""
+
+from __future__ import annotations
+
+import ipaddress
+import queue
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+May = Callable[[Address], bool]
+
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+# within it: protocol assignments with Teredo, 6to4 and documentation; the first two carry IPv4 addresses within
+_NOT_PUBLIC_6 = tuple(
+    map(ipaddress.IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "3ffe::/16"))
+)
+_NOT_PUBLIC_4 = tuple(map(ipaddress.IPv4Network, ("192.0.0.0/24", "192.88.99.0/24")))
+
+
+class NoAddress(Exception):
+    """The name leads nowhere; the message says why, for the model."""
+
+
+def is_public(address: Address) -> bool:
+    """Nothing of this machine, of its network or of its cloud. What is not known to be public is not."""
+    if isinstance(address, ipaddress.IPv6Address):
+        return (
+            address in _GLOBAL_UNICAST
+            and address.is_global
+            and not any(address in network for network in _NOT_PUBLIC_6)
+        )
+    return (
+        address.is_global
+        and not (address.is_multicast or address.is_reserved or address.is_private)
+        and not any(address in network for network in _NOT_PUBLIC_4)
+    )
+
+
+def look_up(host: str, port: int, may: May, seconds: float) -> list[str]:
+    """The addresses of a host, each of which `may` allows. NoAddress.
+
+    Whoever connects uses these and never the name again: a second look could find other ones (DNS rebinding). One
+    bad address refuses all: a name that has a private one is no public place.
+    """
+    found = [ipaddress.ip_address(address.partition("%")[0]) for address in _answers(host, port, seconds)]
+    if not found:
+        raise NoAddress(f"there is no host {host!r}")
+    if not all(may(address) for address in found):
+        raise NoAddress(f"{host!r} is not a public address")
+    return [str(address) for address in dict.fromkeys(found)]
+
+
+def _answers(host: str, port: int, seconds: float) -> list[str]:
+    """What the resolver says, at most so late: it has no time limit of its own."""
+    answers: queue.Queue[Any] = queue.Queue(1)
+
+    def ask() -> None:
+        try:
+            answers.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError):
+            answers.put([])
+
+    threading.Thread(target=ask, name="rondo-resolve", daemon=True).start()
+    try:
+        rows = answers.get(timeout=max(0.01, seconds))
+    except queue.Empty:
+        raise NoAddress(f"{host!r} could not be looked up in time") from None
+    return [str(row[4][0]) for row in rows]
