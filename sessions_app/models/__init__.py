@@ -1,18 +1,29 @@
 """The rows. Every state is listed once, beside its arrows, and held by a CHECK."""
 
 from sessions_app.models.agent import Agent, Document, Engine
+from sessions_app.models.allowance import Allowance
+from sessions_app.models.counter import Counter
+from sessions_app.models.delivery import DELIVERY_ARROWS, Delivery, DeliveryState
 from sessions_app.models.event import Event, EventType, Scope
 from sessions_app.models.idempotency import IdempotencyKey
 from sessions_app.models.mailbox import MailboxEvent, Priority
+from sessions_app.models.memory import TaskState
 from sessions_app.models.message import Message
-from sessions_app.models.session import PRIMARY_KEY, ChatType, Session, SessionState, SessionType
+from sessions_app.models.pruning import Pruning
+from sessions_app.models.session import BACKGROUND, PRIMARY_KEY, ChatType, Session, SessionState, SessionType
 from sessions_app.models.turn import Lane, OnBusy, Turn, TurnKind, TurnState, TurnStep
 from sessions_app.models.worker import Worker
 
 __all__ = [
+    "BACKGROUND",
+    "DELIVERY_ARROWS",
     "PRIMARY_KEY",
     "Agent",
+    "Allowance",
     "ChatType",
+    "Counter",
+    "Delivery",
+    "DeliveryState",
     "Document",
     "Engine",
     "Event",
@@ -23,10 +34,12 @@ __all__ = [
     "Message",
     "OnBusy",
     "Priority",
+    "Pruning",
     "Scope",
     "Session",
     "SessionState",
     "SessionType",
+    "TaskState",
     "Turn",
     "TurnKind",
     "TurnState",

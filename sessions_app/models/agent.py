@@ -65,10 +65,15 @@ class Agent(models.Model):
 class Document(models.Model):
     """A text of an agent, read anew by every turn, so an edit is live with the next one."""
 
+    basis: str | None = None  # no column: of a document that is more than text, what a writer has seen
+
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="documents")
     name = models.CharField(max_length=64)
     content = models.TextField(blank=True)
     revision = models.PositiveIntegerField(default=1)
+    imported_digest = models.CharField(
+        max_length=64, blank=True, help_text="SHA-256 of the file that it was last imported from."
+    )
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:

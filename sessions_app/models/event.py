@@ -26,7 +26,7 @@ class CurrentTransactionId(Func):
 
 
 class Scope(models.TextChoices):
-    """Which windows an event is for."""
+    """Which windows an event is for: its session's, or every one of its agent."""
 
     SESSION = "session"
     AGENT = "agent"
@@ -62,8 +62,17 @@ class Event(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(type__in=EventType.values), name="event_type_known"),
             models.CheckConstraint(condition=Q(scope__in=Scope.values), name="event_scope_known"),
+            # text is for the session's own windows (rule 9.1)
+            models.CheckConstraint(
+                condition=Q(scope=Scope.SESSION) | Q(type=EventType.STATUS), name="event_for_all_is_status"
+            ),
         ]
-        indexes = [models.Index(fields=["session", "xid", "id"], name="event_cursor")]
+        indexes = [
+            models.Index(fields=["session", "xid", "id"], name="event_cursor"),
+            models.Index(
+                fields=["agent", "xid", "id"], condition=Q(scope=Scope.AGENT), name="event_agent_cursor"
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.type} {self.pk}"

@@ -58,6 +58,14 @@ class MailboxEvent(models.Model):
                 condition=Q(dropped_at__isnull=True) | ~Q(reason=""), name="mailbox_dropped_with_reason"
             ),
             models.CheckConstraint(condition=Q(priority__in=Priority.values), name="mailbox_priority_known"),
+            models.CheckConstraint(
+                condition=Q(target__isnull=False) | Q(dropped_at__isnull=False),
+                name="mailbox_without_target_is_dropped",
+            ),
+            models.CheckConstraint(
+                condition=Q(acknowledged_by__isnull=True) | Q(acknowledged_at__isnull=False),
+                name="mailbox_turn_acknowledged_it",
+            ),
         ]
         indexes = [
             models.Index(
@@ -65,7 +73,13 @@ class MailboxEvent(models.Model):
                 condition=Q(acknowledged_at__isnull=True, dropped_at__isnull=True),
                 name="mailbox_pending",
             ),
+            # what PostgreSQL looks through when a turn is deleted
+            models.Index(
+                fields=["acknowledged_by"],
+                condition=Q(acknowledged_by__isnull=False),
+                name="mailbox_of_turn",
+            ),
         ]
 
     def __str__(self) -> str:
-        return self.summary
+        return self.summary or str(self.event_id)

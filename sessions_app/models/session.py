@@ -22,6 +22,9 @@ class SessionType(models.TextChoices):
     JOB = "job"
 
 
+BACKGROUND = (SessionType.HEARTBEAT, SessionType.JOB)  # no person writes in them
+
+
 class SessionState(models.TextChoices):
     """What may still happen to a session. Active and idle are not stored: they are read from its turns."""
 

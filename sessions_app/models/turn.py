@@ -38,6 +38,7 @@ class TurnKind(models.TextChoices):
 
     MESSAGE = "message"
     AUTOMATION = "automation"
+    LEGACY = "legacy"
     HEARTBEAT = "heartbeat"
     JOB = "job"
     SCHEDULED_MESSAGE = "scheduled_message"
@@ -192,6 +193,8 @@ class Turn(models.Model):
                 fields=["session", "lane", "due_at", "id"], condition=Q(state="queued"), name="turn_queue"
             ),
             models.Index(fields=["session", "id"], name="turn_of_session"),
+            # what PostgreSQL looks through when a host is deleted
+            models.Index(fields=["host"], condition=Q(host__isnull=False), name="turn_of_host"),
         ]
 
     def __str__(self) -> str:

@@ -1,0 +1,32 @@
+"""TaskState: what a session holds on to beyond its recent messages."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models.functions import Now
+
+from sessions_app.models.session import Session
+
+
+class TaskState(models.Model):
+    """Durable facts of one session: no step-level waits, no live values.
+
+    `open_loops` and `important_facts` are lists of texts.
+    """
+
+    session = models.OneToOneField(
+        Session, primary_key=True, on_delete=models.CASCADE, related_name="task_state"
+    )
+    current_goal = models.TextField(blank=True)
+    active_flow = models.TextField(blank=True)
+    open_loops = models.JSONField(default=list, blank=True)
+    important_facts = models.JSONField(default=list, blank=True)
+    last_decision = models.TextField(blank=True)
+    revision = models.PositiveIntegerField(default=1)
+    consolidated_revision = models.PositiveIntegerField(
+        default=0, help_text="The revision that MEMORY.md has taken in."
+    )
+    updated_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.current_goal or f"task state of {self.session_id}"
