@@ -16,8 +16,9 @@ from sessions_app.admin.base import VerbAdmin, VerbForm, instant
 from sessions_app.admin.deletion import TwoStepDelete
 from sessions_app.admin.look import Select
 from sessions_app.admin.panels import Panel, link, list_of, table
-from sessions_app.agents import new_agent, put_document, update_agent
+from sessions_app.agents import new_agent, put_document, update_agent, write_document
 from sessions_app.delete import Blocker, Deletion, delete_agent
+from sessions_app.documents import shown
 from sessions_app.models import Agent, Document, Session
 from sessions_app.selectors import DOCUMENTS
 
@@ -56,6 +57,13 @@ class DocumentForm(VerbForm[Document]):
 
     field_of = {"document_too_long": "content", "bad_document": "content"}
     name = forms.ChoiceField(choices=[(name, name) for name in DOCUMENTS], widget=Select)
+    seen_basis = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        adding = self.instance._state.adding
+        if not adding and (now := shown(self.instance)) is not None:
+            self.initial.update({"content": now.content, "seen_basis": now.basis})
 
 
 @admin.register(Agent)
@@ -142,7 +150,7 @@ class DocumentAdmin(VerbAdmin[Document]):
         return False  # a document is emptied, as in the API
 
     def get_fieldsets(self, request: HttpRequest, obj: Document | None = None) -> Any:
-        added = [] if obj is None else ["revision", "updated_at", "seen_revision"]
+        added = [] if obj is None else ["revision", "updated_at", "seen_revision", "seen_basis"]
         return [(None, {"fields": self._timed(["agent", "name", "content", *added])})]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Document | None = None) -> Any:
@@ -154,9 +162,11 @@ class DocumentAdmin(VerbAdmin[Document]):
 
     def change(self, request: HttpRequest, obj: Document, form: Any) -> None:
         if form.changes:
-            put_document(
+            given = form.cleaned_data
+            write_document(
                 obj.agent_id,
                 obj.name,
-                form.cleaned_data["content"],
-                revision=form.cleaned_data["seen_revision"],
+                given["content"],
+                revision=given["seen_revision"],
+                basis=given["seen_basis"] or None,
             )

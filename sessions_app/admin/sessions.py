@@ -11,6 +11,7 @@ from django import forms
 from django.contrib import admin
 from django.db.models import Case, CharField, Exists, OuterRef, QuerySet, Value, When
 from django.http import HttpRequest
+from django.utils.html import format_html
 
 from sessions_app.admin import above
 from sessions_app.admin.base import VerbAdmin, VerbForm, instant, one_line
@@ -20,6 +21,7 @@ from sessions_app.admin.panels import Panel, cell, link, list_of, table
 from sessions_app.delete import Blocker, Deletion, blockers_of, delete_session
 from sessions_app.models import Message, Session, SessionType, Turn, TurnState
 from sessions_app.open import open_session
+from sessions_app.unified import behind
 
 LAST = 20  # turns and messages shown on a session's page
 
@@ -52,7 +54,7 @@ class SessionAdmin(TwoStepDelete[Session], VerbAdmin[Session]):
     autocomplete_fields = ["agent"]
     add_fields = ["agent", "key", "channel", "chat_type", "chat_id", "title"]
     shown = [
-        "id", "agent", "owner", "key", "type", "state", "activity", "channel", "chat_type", "chat_id",
+        "id", "agent", "owner", "key", "type", "state", "shows", "activity", "channel", "chat_type", "chat_id",
         "channel_meta", "last_route", "variables", "revision", "last_seq", "window_from_seq", "created_at",
         "updated_at",
     ]  # fmt: skip
@@ -77,6 +79,11 @@ class SessionAdmin(TwoStepDelete[Session], VerbAdmin[Session]):
     @admin.display(description="session", ordering="title")
     def name(self, obj: Session) -> str:
         return str(obj)
+
+    @admin.display(description="shows")
+    def shows(self, obj: Session) -> str:
+        other = Session.objects.filter(pk=behind([obj.pk])[obj.pk]).exclude(pk=obj.pk).first()
+        return format_html("{}, in unified mode", link(other)) if other else "its own history"
 
     @admin.display(description="turns")
     def activity(self, obj: Session) -> str:

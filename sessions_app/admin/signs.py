@@ -1,4 +1,4 @@
-"""Mailbox events, stored events, idempotency keys and workers: what the machinery says of itself. All read-only."""
+"""What the machinery says of itself: mailbox events, events, idempotency keys, allowances, workers. All read-only."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from django.contrib import admin
 
 from sessions_app.admin.base import BigTable, ReadOnlyAdmin
 from sessions_app.admin.look import AutocompleteSelectFilter
-from sessions_app.admin.panels import Panel, as_json, verbatim
-from sessions_app.models import Event, IdempotencyKey, MailboxEvent, Worker
+from sessions_app.admin.panels import Panel, as_json, link, verbatim
+from sessions_app.models import Allowance, Event, IdempotencyKey, MailboxEvent, Worker
 
 
 @admin.register(MailboxEvent)
 class MailboxEventAdmin(BigTable[MailboxEvent]):
     list_display = [
-        "summary", "event_type", "priority", "target", "source_key", "state", "reason", "created_at",
+        "__str__", "event_type", "priority", "target", "source_key", "state", "reason", "turn", "created_at",
     ]  # fmt: skip
-    list_select_related = ["target"]
+    list_select_related = ["target", "acknowledged_by"]
     list_filter = [
         "priority",
         ("acknowledged_at", admin.EmptyFieldListFilter),
@@ -34,6 +34,10 @@ class MailboxEventAdmin(BigTable[MailboxEvent]):
             return "acknowledged"
         return "dropped" if obj.dropped_at else "pending"
 
+    @admin.display(description="shown by")
+    def turn(self, obj: MailboxEvent) -> str:
+        return link(obj.acknowledged_by) if obj.acknowledged_by else "-"
+
     def panels(self, obj: MailboxEvent) -> Iterable[Panel]:
         yield verbatim("Detail", obj.detail)
         yield verbatim("Artifacts", as_json(obj.artifacts))
@@ -43,7 +47,7 @@ class MailboxEventAdmin(BigTable[MailboxEvent]):
 class EventAdmin(BigTable[Event]):
     list_display = ["id", "xid", "type", "scope", "agent", "session", "turn_id", "run_id", "created_at"]
     list_select_related = ["agent", "session"]
-    list_filter = ["type", "scope"]  # the table has no index by agent; search finds a session's
+    list_filter = ["type", "scope"]  # no index by agent holds them all; search finds a session's
     search_fields = ["=session__id", "=session__key"]
     search_help_text = "Session id or key"
     exclude = ["content"]
@@ -65,3 +69,10 @@ class IdempotencyKeyAdmin(BigTable[IdempotencyKey]):
     list_select_related = ["user"]
     search_fields = ["=key", "=user__username"]
     search_help_text = "Key or user name"
+
+
+@admin.register(Allowance)
+class AllowanceAdmin(BigTable[Allowance]):
+    list_display = ["key", "full_at"]
+    search_fields = ["key__startswith"]
+    search_help_text = "Begins with `user:<id>` or `address:<network>`"

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from sessions_app import agents, selectors
 from sessions_app.api.base import KEY, ApiView, deleted, shown
-from sessions_app.api.conditions import revision_expected
+from sessions_app.api.conditions import basis_expected, etag, etag_with_basis, revision_expected
 from sessions_app.api.shapes import (
     AgentChanges,
     AgentOut,
@@ -20,9 +20,10 @@ from sessions_app.api.shapes import (
     DocumentOut,
     DocumentsOut,
     NewAgent,
+    WrittenOut,
 )
 from sessions_app.delete import delete_agent
-from sessions_app.models import Agent
+from sessions_app.models import Agent, Document
 from sessions_app.once import Answer
 
 DELETE_AUTOMATIONS = OpenApiParameter(
@@ -34,6 +35,7 @@ DELETE_AUTOMATIONS = OpenApiParameter(
 
 class AgentList(ApiView):
     ordering = ("name",)
+    refuses = {"post": (409,)}
 
     @extend_schema(responses=AgentOut(many=True))
     def get(self, _request: Request) -> Response:
@@ -53,6 +55,8 @@ class AgentList(ApiView):
 
 
 class AgentDetail(ApiView):
+    refuses = {"delete": (409,)}
+
     @extend_schema(responses=AgentOut)
     def get(self, _request: Request, name: str) -> Response:
         """One agent."""
@@ -84,17 +88,35 @@ class DocumentList(ApiView):
 
 
 class DocumentDetail(ApiView):
+    refuses = {"put": (409,)}
+
     @extend_schema(responses=DocumentOut)
     def get(self, _request: Request, name: str, document: str) -> Response:
-        """One document."""
+        """One document; HEARTBEAT.md shows the routines as they are."""
         found = selectors.document(self.user, name, document)
-        return shown(DocumentOut(found).data, found.revision)
+        return Response(DocumentOut(found).data, headers={"ETag": _tag(found)})
 
-    @extend_schema(request=DocumentIn, responses=DocumentOut)
+    @extend_schema(request=DocumentIn, responses=WrittenOut)
     def put(self, _request: Request, name: str, document: str) -> Response:
-        """Write a document whole; it is live with the next turn."""
+        """Write a document whole; it is live with the next turn. HEARTBEAT.md changes the routines that it lists."""
         found = selectors.document(self.user, name, document)
-        revision = revision_expected(self.request, found.revision)
-        given = self.read(DocumentIn, of=DocumentOut)
-        agents.put_document(found.agent_id, found.name, given["content"], revision=revision)
-        return self.get(self.request, name, document)
+        revision = basis = None
+        if found.basis is None:
+            revision = revision_expected(self.request, found.revision)
+        else:
+            basis = basis_expected(self.request, found.basis)
+        content = self.read(DocumentIn, of=DocumentOut)["content"]
+        taken = agents.write_document(
+            found.agent_id, found.name, content, revision=revision, basis=basis
+        ).taken
+        now = selectors.document(self.user, name, document)
+        told = {"parse": taken.parse, "problem": taken.problem} if taken else {}
+        body = WrittenOut(DocumentOut(now).data | {name: text for name, text in told.items() if text}).data
+        return Response(body, headers={"ETag": _tag(now)})
+
+
+def _tag(document: Document) -> str:
+    """The tag of a document: its revision, unless it is more than text."""
+    if document.basis is None:
+        return etag(document.revision)
+    return etag_with_basis(document.basis, document.content)

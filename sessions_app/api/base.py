@@ -9,6 +9,8 @@ from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers, status
+from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated, PermissionDenied
+from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
@@ -19,7 +21,10 @@ from sessions_app.delete import Deletion
 from sessions_app.exceptions import BadInput
 
 KEY = OpenApiParameter(
-    "Idempotency-Key", str, OpenApiParameter.HEADER, description="The same key and body give the same answer."
+    "Idempotency-Key",
+    {"type": "string", "minLength": 1, "maxLength": conditions.LONGEST_KEY, "pattern": "^[ -~]+$"},
+    OpenApiParameter.HEADER,
+    description="The same key and body give the same answer.",
 )
 Shape = type[serializers.BaseSerializer[Any]]
 OutputShape = type[serializers.Serializer[Any]]
@@ -27,16 +32,41 @@ Tag = Callable[[Mapping[str, Any]], str]
 
 
 class ApiView(APIView):
-    """A view of the requesting user's own things. `ordering` is that of its list, unique as a whole."""
+    """A view of the requesting user's own things. `ordering` is that of its list, unique as a whole.
+
+    `refuses`: by method, the statuses of refusals that do not follow from its kind (config.schema), for the docs.
+    """
 
     http_method_names = ["get", "head", "post", "put", "patch", "delete"]
     pagination_class = CursorPage
     ordering: tuple[str, ...] = ()
+    refuses: Mapping[str, tuple[int, ...]] = {}
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Who asks, what they may, how often. DRF counts those who may; who may not is counted by address."""
+        try:
+            super().initial(request, *args, **kwargs)
+        except (NotAuthenticated, AuthenticationFailed, PermissionDenied):
+            self.check_throttles(request)
+            raise
 
     @property
     def user(self) -> User:
         """Who asks."""
         return cast("User", self.request.user)
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """What is shown has a tag, and is not shown again to who has it already."""
+        if (
+            request.method in {"GET", "HEAD"}
+            and isinstance(response, Response)
+            and response.status_code == 200
+        ):
+            tag = response.headers.get("ETag") or conditions.etag_of(response.data)
+            response["ETag"] = tag
+            if conditions.is_known(request, tag):
+                response = Response(status=status.HTTP_304_NOT_MODIFIED, headers={"ETag": tag})
+        return super().finalize_response(request, response, *args, **kwargs)
 
     def read(self, shape: Shape, *, partial: bool = False, of: OutputShape | None = None) -> dict[str, Any]:
         """The input, checked by its shape. ValidationError. `of`: the shape of what is changed."""

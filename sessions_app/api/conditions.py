@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from django.http import HttpRequest
+from django.utils.http import parse_etags
 from rest_framework.request import Request
 
 from sessions_app.events import Cursor
@@ -17,7 +18,7 @@ LONGEST_KEY = 200  # characters of an Idempotency-Key
 LONGEST_WAIT = 60  # seconds
 _TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _TAGS = re.compile(rf"{_TAG}(?:[ \t]*,[ \t]*{_TAG})*")
-_WAIT = re.compile(r'(?:^|[,\s])wait\s*=\s*"?(\d{1,9})"?\s*(?:[;,]|$)', re.IGNORECASE)
+_WAIT = re.compile(r'(?:^|[,\s])wait\s*=\s*"?([0-9]+)"?\s*(?:[;,]|$)', re.IGNORECASE)
 
 
 def etag(revision: int) -> str:
@@ -44,6 +45,28 @@ def expected(request: Request, current: str) -> bool:
     if current not in re.findall(_TAG, header):
         raise RevisionConflict
     return True
+
+
+def basis_expected(request: Request, basis: str) -> str | None:
+    """The basis that a change must find, for the verb to check again under its lock; None for any.
+
+    The tag of such a resource is its basis and a hash of what is shown. A change asks for the first part alone: what
+    changed by itself meanwhile is in nobody's way.
+    """
+    tags = re.findall(_TAG, request.headers.get("If-Match", ""))
+    seen = next((tag for tag in tags if tag.startswith(f'"{basis}/')), f'"{basis}"')
+    return basis if expected(request, seen) else None
+
+
+def etag_with_basis(basis: str, data: Any) -> str:
+    """The tag of a resource that changes by itself, too: what an edit must have seen, then a hash of all of it."""
+    return f'"{basis}/{etag_of(data)[1:13]}"'
+
+
+def is_known(request: Request, current: str) -> bool:
+    """Whether If-None-Match names the tag of what is shown. One that cannot be read names nothing."""
+    known = parse_etags(request.headers.get("If-None-Match", ""))
+    return known == ["*"] or current in {each.removeprefix("W/") for each in known}
 
 
 def revision_expected(request: Request, current: int) -> int | None:
@@ -73,7 +96,8 @@ def turn_key(key: str | None) -> str | None:
 def seconds_to_wait(request: Request | HttpRequest) -> int:
     """N of `Prefer: wait=N`, at most 60; 0 without one. A preference that cannot be read is none (RFC 7240)."""
     found = _WAIT.search(request.headers.get("Prefer", ""))
-    return min(int(found[1]), LONGEST_WAIT) if found else 0
+    digits = found[1].lstrip("0")[:3] if found else ""  # three of them say already that it is too long
+    return min(int(digits or "0"), LONGEST_WAIT)
 
 
 def last_event(request: Request) -> Cursor | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from rest_framework import serializers
@@ -78,13 +78,11 @@ class Moment(serializers.DateTimeField):
             instant = (
                 datetime.fromisoformat(value) if isinstance(value, str) and "T" in value.upper() else None
             )
-        except ValueError:
+            if instant is not None and instant.utcoffset() is not None:
+                return instant.astimezone(UTC)  # which the first and the last day may not have
+        except (ValueError, OverflowError):
             instant = None
-        if instant is None or instant.utcoffset() is None:
-            raise serializers.ValidationError(
-                "Must be an ISO time with an offset, such as 2027-01-01T09:00:00Z."
-            )
-        return instant
+        raise serializers.ValidationError("Must be an ISO time with an offset, such as 2027-01-01T09:00:00Z.")
 
 
 class AnyObject(serializers.DictField):

@@ -15,6 +15,7 @@ from sessions_app.exceptions import BadInput
 
 LONGEST_PAGE = 200
 _KEYS = {"o", "r", "p"}  # offset, reverse, position, as CursorPagination writes them
+LONGEST_NUMBER = 6  # digits
 
 
 class CursorPage(CursorPagination):
@@ -23,6 +24,14 @@ class CursorPage(CursorPagination):
     page_size = 50
     page_size_query_param = "page_size"
     max_page_size = LONGEST_PAGE
+
+    def get_schema_operation_parameters(self, view: Any) -> Any:
+        """What the OpenAPI schema says of a list's query."""
+        cursor, size = super().get_schema_operation_parameters(view)
+        cursor["description"] = "Where the page begins, as `next` and `previous` give it."
+        size["description"] = "Entries of a page."
+        size["schema"] |= {"minimum": 1, "maximum": LONGEST_PAGE, "default": self.page_size}
+        return [cursor, size]
 
     def get_ordering(self, request: Any, queryset: Any, view: Any) -> Any:  # noqa: ARG002 - DRF's signature
         """The view's."""
@@ -33,7 +42,8 @@ class CursorPage(CursorPagination):
         given = request.query_params.get(self.page_size_query_param)
         if given is None:
             return self.page_size
-        if not (given.isascii() and given.isdigit() and 1 <= int(given[:6]) <= LONGEST_PAGE):
+        plain = given.isascii() and given.isdigit() and len(given) <= LONGEST_NUMBER
+        if not (plain and 1 <= int(given) <= LONGEST_PAGE):
             raise BadInput(f"page_size must be a number from 1 to {LONGEST_PAGE}", code="bad_page_size")
         return int(given)
 

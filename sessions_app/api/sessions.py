@@ -33,6 +33,7 @@ FILTERS = {"agent": "agent__name", "key": "key", "type": "type"}
 
 class SessionList(ApiView):
     ordering = ("-created_at", "-id")
+    refuses = {"post": (404, 409)}
 
     @extend_schema(
         parameters=[
@@ -64,6 +65,8 @@ class SessionList(ApiView):
 
 
 class SessionDetail(ApiView):
+    refuses = {"delete": (409,)}
+
     @extend_schema(responses=SessionOut)
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
         """One session."""
@@ -72,10 +75,10 @@ class SessionDetail(ApiView):
     @extend_schema(request=SessionChanges, responses=SessionOut)
     def patch(self, _request: Request, session_id: uuid.UUID) -> Response:
         """Change the title. The revision counts commits of turns, so it stays."""
-        given = self.read(SessionChanges, of=SessionOut)
-        check_line("title", given.get("title", ""))
         with transaction.atomic():
             session = selectors.session(self.user, session_id, lock=True)  # its tag holds until the change
+            given = self.read(SessionChanges, of=SessionOut)
+            check_line("title", given.get("title", ""))
             expected(self.request, etag_of(SessionOut(session).data))
             if "title" in given:
                 rename_session(session.pk, given["title"])

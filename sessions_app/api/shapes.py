@@ -9,11 +9,13 @@ from rest_framework import serializers
 
 from agent_core.types import Role, ToolOutcome
 from sessions_app.api.fields import AnyObject, Flag, Input, OneOf, Text, WholeNumber
+from sessions_app.lines import one_line
 from sessions_app.models import ChatType, Engine, OnBusy, SessionType, TurnKind, TurnState
 from sessions_app.models import Priority as MailPriority
 from sessions_app.receive import LONGEST_MESSAGE
 
 SESSION_STATES = ["active", "idle", "archived", "deleting"]
+LONGEST_PREVIEW = 100  # characters
 MAIL_STATES = ["pending", "acknowledged", "dropped"]
 
 
@@ -72,6 +74,15 @@ class DocumentOut(Output):
     revision = serializers.IntegerField()
 
 
+class WrittenOut(DocumentOut):
+    parse = serializers.ChoiceField(
+        choices=["ok", "corrupted", "empty"],
+        required=False,
+        help_text="HEARTBEAT.md only: what the text turned out to be. A corrupted one is kept and changes no routine.",
+    )
+    problem = serializers.CharField(required=False, help_text="Of a corrupted one: what is wrong with it.")
+
+
 class DocumentsOut(Output):
     next = serializers.CharField(allow_null=True, help_text="Always null: there is one page.")
     previous = serializers.CharField(allow_null=True)
@@ -90,6 +101,22 @@ class SessionChanges(Input):
     title = Text(required=False, allow_blank=True, max_length=200)
 
 
+class LineField(serializers.CharField):
+    """A text's beginning on one line; null is empty."""
+
+    def __init__(self, length: int, **options: Any) -> None:
+        self.length = length
+        super().__init__(**options)
+
+    def get_attribute(self, instance: Any) -> str:
+        """The text."""
+        return super().get_attribute(instance) or ""
+
+    def to_representation(self, value: Any) -> str:
+        """The line."""
+        return one_line(value, self.length)
+
+
 class SessionOut(Output):
     id = serializers.UUIDField()
     key = serializers.CharField()
@@ -100,6 +127,11 @@ class SessionOut(Output):
     channel = serializers.CharField()
     chat_type = serializers.ChoiceField(choices=ChatType.choices)
     title = serializers.CharField()
+    preview = LineField(
+        LONGEST_PREVIEW,
+        source="last_words",
+        help_text=f"What was said last, at most {LONGEST_PREVIEW} characters of it; not an automation's trigger.",
+    )
     created_at = serializers.DateTimeField()
 
 
@@ -188,6 +220,7 @@ class MailOut(Output):
     event_type = serializers.CharField()
     summary = serializers.CharField()
     detail = serializers.CharField()
+    artifacts = serializers.ListField(child=serializers.CharField())
     priority = serializers.ChoiceField(choices=MailPriority.choices)
     state = serializers.ChoiceField(choices=MAIL_STATES)
     reason = TextOrNull(allow_null=True)

@@ -33,6 +33,7 @@ PREFER = OpenApiParameter(
 
 class MessageList(ApiView):
     ordering = ("seq",)
+    refuses = {"post": (409,)}
 
     @extend_schema(responses=MessageOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
@@ -45,7 +46,7 @@ class MessageList(ApiView):
         responses={202: TurnOut, 200: OpenApiResponse(TurnOut, "With `Prefer: wait`: the turn has ended.")},
     )
     def post(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """Send a message; it becomes a turn."""
+        """Send a message; it becomes a turn, in a thread of a unified agent one of the primary session."""
         selectors.session(self.user, session_id)
         given = self.read(NewMessage)
         message = Input(
@@ -73,6 +74,8 @@ class TurnDetail(ApiView):
 
 
 class TurnCancel(ApiView):
+    refuses = {"post": (409,)}
+
     @extend_schema(request=None, responses={202: TurnOut})
     def post(self, _request: Request, turn_id: int) -> Response:
         """Cancel a turn: one that waits ends at once, one that runs is asked to end itself."""
@@ -96,6 +99,8 @@ async def messages(request: HttpRequest, session_id: uuid.UUID) -> Any:
     if request.method != "POST" or response.status_code != status.HTTP_202_ACCEPTED:
         return response
     seconds = conditions.seconds_to_wait(request)
+    # the turn's session, which is another one in a thread of a unified agent
+    session_id = uuid.UUID(response.data["session"])
     if seconds and await until_ended(session_id, response.data["id"], seconds):
         await sync_to_async(_finish)(
             response, cast("User", request.user)

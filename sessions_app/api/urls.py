@@ -7,6 +7,7 @@ from sessions_app.api import agents, sessions, streams, turns
 urlpatterns = [
     path("agents/", agents.AgentList.as_view()),
     path("agents/<str:name>/", agents.AgentDetail.as_view()),
+    path("agents/<str:name>/events/", streams.AgentEvents.as_view()),
     path("agents/<str:name>/documents/", agents.DocumentList.as_view()),
     path("agents/<str:name>/documents/<str:document>/", agents.DocumentDetail.as_view()),
     path("sessions/", sessions.SessionList.as_view()),

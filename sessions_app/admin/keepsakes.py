@@ -1,0 +1,53 @@
+"""What turns leave behind beside messages: deliveries on their way out, and what sessions hold on to. Read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.contrib import admin
+
+from sessions_app.admin.base import BigTable
+from sessions_app.admin.look import AutocompleteSelectFilter
+from sessions_app.admin.panels import Panel, as_json, link, verbatim
+from sessions_app.models import Delivery, TaskState
+
+
+@admin.register(Delivery)
+class DeliveryAdmin(BigTable[Delivery]):
+    list_display = [
+        "id", "session_key", "message_link", "channel", "address", "state", "reason", "attempts", "created_at",
+        "ended_at",
+    ]  # fmt: skip
+    list_select_related = ["message"]
+    list_filter = ["state", "channel", ("session__agent", AutocompleteSelectFilter)]
+    search_fields = ["=session__id", "=session_key", "=address", "=idempotency_key"]
+    search_help_text = "Session id or key, address, key of the delivery"
+    exclude = ["meta"]
+
+    @admin.display(description="message")
+    def message_link(self, obj: Delivery) -> str:
+        return link(obj.message) if obj.message else "-"
+
+    def panels(self, obj: Delivery) -> Iterable[Panel]:
+        if obj.message:
+            yield verbatim("What is delivered", obj.message.content)
+        yield verbatim("Meta", as_json(obj.meta))
+
+
+@admin.register(TaskState)
+class TaskStateAdmin(BigTable[TaskState]):
+    list_display = ["session_link", "current_goal", "revision", "consolidated_revision", "updated_at"]
+    list_select_related = ["session"]
+    list_filter = [("session__agent", AutocompleteSelectFilter)]
+    search_fields = ["=session__id", "=session__key"]
+    search_help_text = "Session id or key"
+    ordering = ["-updated_at"]
+    exclude = ["open_loops", "important_facts"]
+
+    @admin.display(description="session", ordering="session_id")
+    def session_link(self, obj: TaskState) -> str:
+        return link(obj.session)
+
+    def panels(self, obj: TaskState) -> Iterable[Panel]:
+        yield verbatim("Open loops", as_json(obj.open_loops))
+        yield verbatim("Important facts", as_json(obj.important_facts))
