@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from zoneinfo import available_timezones
@@ -13,10 +14,14 @@ from django.db import IntegrityError, transaction
 
 from agent_core.exceptions import PolicyError
 from agent_core.policy import TurnPolicy
+from sessions_app import belongings, documents
+from sessions_app.documents import Taken
+from sessions_app.events import announce_change
 from sessions_app.exceptions import BadInput, NotFound, RevisionConflict
 from sessions_app.models import Agent, Document, Engine
 from sessions_app.models.agent import heartbeat_defaults
 from sessions_app.open import create_agent
+from sessions_app.patience import through_deadlocks
 
 LONGEST_DOCUMENT = 200_000  # characters
 MOST_ROUTINES = 1_000
@@ -44,39 +49,80 @@ def update_agent(agent_id: int, changes: Mapping[str, Any], *, revision: int | N
     BadInput, NotFound; RevisionConflict when `revision` is not the agent's.
     """
     with transaction.atomic():
+        if changes.keys() & {"timezone", "heartbeat"}:
+            belongings.lock(agent_id)
         agent = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
         if agent is None:
             raise NotFound("there is no such agent")
+        zone, heartbeat = agent.timezone, agent.heartbeat
         if revision is not None and revision != agent.revision:
             raise RevisionConflict
         columns = _columns(changes, agent.heartbeat, agent.policy)
+        toggled = columns.get("unified_session", agent.unified_session) != agent.unified_session
         for name, value in columns.items():
             setattr(agent, name, value)
         agent.revision += 1
         agent.save(update_fields=[*columns, "revision", "updated_at"])
+        if toggled:
+            announce_change()
+        if agent.timezone != zone:
+            belongings.zone_changed(agent, zone)
+        if agent.heartbeat != heartbeat:
+            belongings.heartbeat_changed(agent)
     return agent
 
 
 def put_document(agent_id: int, name: str, content: str, *, revision: int | None = None) -> Document:
-    """Write a document whole; revision 0 is the one that was never written. BadInput, NotFound, RevisionConflict."""
+    """Write a document whole; revision 0 is the one that was never written.
+
+    BadInput, NotFound, RevisionConflict, and what stands behind the document may refuse it.
+    """
+    return write_document(agent_id, name, content, revision=revision).document
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A document that was written; `taken`: what it came to, of one that is more than text."""
+
+    document: Document
+    taken: Taken | None
+
+
+def write_document(
+    agent_id: int, name: str, content: str, *, revision: int | None = None, basis: str | None = None
+) -> Written:
+    """`put_document` with what came of it. `basis`: what its writer has seen, of one that is more than text."""
     if len(content) > LONGEST_DOCUMENT:
         raise BadInput(f"the document is longer than {LONGEST_DOCUMENT} characters", code="document_too_long")
     if "\x00" in content:
         raise BadInput("the document holds a NUL character", code="bad_document")
     try:
-        with transaction.atomic():
-            rows = Document.objects.select_for_update(no_key=True)
-            document = rows.filter(agent_id=agent_id, name=name).first()
-            document = document or Document(agent_id=agent_id, name=name, revision=0)
-            if revision is not None and revision != document.revision:
-                raise RevisionConflict
-            document.content, document.revision = content, document.revision + 1
-            document.save()
+        return through_deadlocks(lambda: _write(agent_id, name, content, revision, basis))
     except IntegrityError:
         if not Agent.objects.filter(pk=agent_id).exists():
             raise NotFound("there is no such agent") from None
         raise RevisionConflict from None  # somebody else wrote the first one just now
-    return document
+
+
+@transaction.atomic
+def _write(agent_id: int, name: str, content: str, revision: int | None, basis: str | None) -> Written:
+    meaning = documents.meaning_of(name)
+    if meaning is not None:
+        meaning.lock(agent_id)
+    rows = Document.objects.select_for_update(no_key=True)
+    document = rows.filter(agent_id=agent_id, name=name).first()
+    document = document or Document(agent_id=agent_id, name=name, revision=0)
+    if revision is not None and revision != document.revision:
+        raise RevisionConflict
+    taken = None
+    if meaning is not None:
+        if basis is not None and basis != meaning.shown(document).basis:
+            raise RevisionConflict
+        taken = meaning.take(document, content)
+        content = taken.content
+    document.content, document.revision = content, document.revision + 1
+    document.save()
+    return Written(document=document, taken=taken)
 
 
 def _columns(given: Mapping[str, Any], heartbeat: dict[str, Any], policy: dict[str, Any]) -> dict[str, Any]:
@@ -125,6 +171,8 @@ def _heartbeat_problem(key: str, value: Any) -> str:
     hour = _within("hour", 0, 24)
     if not isinstance(value, list) or len(value) != 2 or any(hour(each) for each in value):
         return "heartbeat.active_hours must be two hours from 0 to 24"
+    if value[0] % 24 == value[1] % 24 and value != [0, 24]:
+        return "heartbeat.active_hours must differ; [0, 24] is the whole day"
     return ""
 
 

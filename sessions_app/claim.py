@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from django.conf import settings
 from django.db import transaction
 
-from sessions_app import events
+from sessions_app import events, metrics
 from sessions_app.kinds import kind_of
 from sessions_app.models import EventType, Lane, Session, SessionState, Turn, TurnState, TurnStep, Worker
 from sessions_app.sql import Statement, table
@@ -116,7 +116,10 @@ def _claim_statement() -> Statement:
         EventType.TURN_START,
         events.object_of({"attempt": claimed.c.attempt, "kind": claimed.c.kind}),
     )
-    return Statement(sa.select(claimed).add_cte(start))
+    attempt = {"kind": claimed.c.kind, "attempt": claimed.c.attempt}
+    everywhere = events.tell_of_background(claimed, EventType.TURN_START, attempt)
+    told = sa.select(everywhere.c.agent_id).scalar_subquery().label("told")
+    return Statement(sa.select(claimed, told).add_cte(start))
 
 
 CLAIM = _claim_statement()
@@ -139,13 +142,19 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
         )
         if row is None:
             return None
-        turn = _from_row(row)
+        fields = row._asdict()
+        told = fields.pop("told")
+        turn = _from_row(fields)
+        if told is not None:
+            events.announce(session_id, told)
         kind_of(turn).started(turn)
+        if turn.attempt == 1:
+            metrics.lock_waited(turn.lock_wait_ms or 0)
     return turn
 
 
-def _from_row(row: Any) -> Turn:
-    values = {name: json.loads(value) if name in _JSON else value for name, value in row._asdict().items()}
+def _from_row(row: dict[str, Any]) -> Turn:
+    values = {name: json.loads(value) if name in _JSON else value for name, value in row.items()}
     turn = Turn(**values)
     turn._state.adding = False
     turn._state.db = "default"

@@ -17,12 +17,13 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, StepKind, TurnResult
-from sessions_app import events, mailbox
+from sessions_app import events, mailbox, metrics
 from sessions_app.context import Prepared
 from sessions_app.history import parts_of
 from sessions_app.journal import Journal
 from sessions_app.kinds import closure_text, kind_of
-from sessions_app.models import Event, EventType, Message, Session, Turn, TurnKind, TurnState
+from sessions_app.lines import one_line
+from sessions_app.models import BACKGROUND, Event, EventType, Message, Session, Turn, TurnKind, TurnState
 from sessions_app.patience import patiently
 from sessions_app.sql import Statement, table
 from sessions_app.wake import wake
@@ -57,7 +58,7 @@ def commit(prepared: Prepared, result: TurnResult) -> None:
         tries += 1
         if tries > 1 and _stands(prepared.turn):
             # committed after all; only what follows a commit was lost
-            events.announce(prepared.turn.session_id)
+            _announce(prepared.session)
             return
         with transaction.atomic():
             _write(prepared, result)
@@ -86,10 +87,11 @@ def _write(prepared: Prepared, result: TurnResult) -> None:
     Message.objects.bulk_create(draft.messages)
     if result.ending is Ending.SUCCEEDED and prepared.event_ids:
         mailbox.acknowledge(turn, prepared.event_ids)
+    metrics.turn_failed(turn.error_code)
     ended = [turn, *(_settle_guests(turn, result) if has_guests else ())]
     prepared.kind.closed(turn, result, closure or result.reply)
     Event.objects.bulk_create(_events(session, draft.messages, ended))
-    events.announce(session.pk)
+    _announce(session)
 
 
 _session, _guest = table(Session), table(Turn)
@@ -130,7 +132,7 @@ def _advance(turn: Turn, count: int) -> tuple[int, bool]:
         session_id=turn.session_id,
         turn_id=turn.pk,
         count=count,
-        title=" ".join(turn.content.split())[:TITLE_LENGTH] if by_person else "",
+        title=one_line(turn.content, TITLE_LENGTH) if by_person else "",
         route=None if route is None else json.dumps(route),
     )
     if row is None:
@@ -208,7 +210,20 @@ def _events(session: Session, messages: list[Message], ended: list[Turn]) -> lis
         for message in messages
         if message.content
     ]
-    return told + [turn_end(turn, session.agent_id) for turn in ended]
+    return told + [each for turn in ended for each in _ends(turn, session)]
+
+
+def _ends(turn: Turn, session: Session) -> list[Event]:
+    """A turn's end, and what every window of the agent is told of it when it ran in the background."""
+    if session.type not in BACKGROUND:
+        return [turn_end(turn, session.agent_id)]
+    about = {"kind": turn.kind, "state": turn.state}
+    everywhere = events.background(turn, session.agent_id, EventType.TURN_END, about)
+    return [turn_end(turn, session.agent_id), everywhere]
+
+
+def _announce(session: Session) -> None:
+    events.announce(session.pk, session.agent_id if session.type in BACKGROUND else None)
 
 
 def turn_end(turn: Turn, agent_id: int) -> Event:
@@ -228,4 +243,6 @@ def close_without_history(turn: Turn) -> None:
             raise Stale
         Turn.objects.release_guests(turn)
         kind_of(turn).closed(turn, result, "")
-        turn_end(turn, Session.objects.values_list("agent_id", flat=True).get(pk=turn.session_id)).save()
+        session = Session.objects.get(pk=turn.session_id)
+        Event.objects.bulk_create(_ends(turn, session))
+        _announce(session)

@@ -14,7 +14,7 @@ from django.db import transaction
 from agent_core import tools
 from agent_core.journal import said_so_far
 from agent_core.policy import TurnPolicy
-from agent_core.strategies import STRATEGIES, ContextInput
+from agent_core.strategies import STRATEGIES, ContextInput, DueTask
 from agent_core.types import Ending, Entry, Step, StepKind, ToolSpec, TurnRequest, TurnResult
 from sessions_app import history, mailbox
 from sessions_app.journal import Journal
@@ -79,13 +79,13 @@ def prepare(turn: Turn, journal: Journal) -> Prepared:
         tool_context=tool_context,
         request=TurnRequest(
             system_prompt=system_prompt,
-            history=_history(session),
+            history=() if kind.alone else _history(session),
             message=shown.message,
             steps=steps[1:],
             model=session.agent.effective_model,
             policy=TurnPolicy().merged(session.agent.policy, turn.metadata.get("policy", {})),
             attempt=turn.attempt,
-            tools=_offered(tool_context),
+            tools=() if kind.alone else _offered(tool_context),
         ),
     )
 
@@ -146,6 +146,11 @@ def _shown(
             trigger=trigger.model_content,
             documents=documents,
             updates=drained.updates if drained else (),
+            due_tasks=tuple(
+                DueTask(id=task["id"], title=task["title"], description=task["description"])
+                for task in turn.metadata.get("tasks", ())
+            ),
+            instructions=session.variables.get("job_instructions", ""),
         )
     )
     if before:

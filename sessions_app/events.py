@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from django.db import transaction
 from sqlalchemy.dialects.postgresql import JSONB
 
-from sessions_app.models import Event, EventType, Scope, Session, Turn
+from sessions_app.models import BACKGROUND, Event, EventType, Scope, Session, Turn
 from sessions_app.publish import EVENTS, publisher
 from sessions_app.sql import table
 
@@ -29,12 +29,24 @@ def object_of(fields: Mapping[str, Any]) -> Any:
 
 def insert_from(source: Any, event_type: EventType, content: Any) -> Any:
     """A CTE that stores one event for each turn row of `source`; `content` is a JSON expression."""
+    return _insert(source, event_type, Scope.SESSION, content, sa.true()).cte(f"event_{event_type.value}")
+
+
+def tell_of_background(source: Any, what: EventType, fields: Mapping[str, Any]) -> Any:
+    """A CTE that tells every window of an agent of the turns of `source` that run in the background; its agents."""
+    content = object_of({"background": sa.literal_column(f"'{what.value}'"), **fields})
+    in_background = _session.c.type.in_([sa.literal_column(f"'{each}'") for each in BACKGROUND])
+    told = _insert(source, EventType.STATUS, Scope.AGENT, content, in_background)
+    return told.returning(_event.c.agent_id).cte("told_of_background")
+
+
+def _insert(source: Any, event_type: EventType, scope: Scope, content: Any, which: Any) -> Any:
     rows = (
         sa.select(
             _session.c.agent_id,
             source.c.session_id,
             source.c.id,
-            sa.literal(Scope.SESSION.value, sa.Text()),
+            sa.literal(scope.value, sa.Text()),
             source.c.kind,
             source.c.origin_run,
             sa.literal(event_type.value, sa.Text()),
@@ -42,9 +54,10 @@ def insert_from(source: Any, event_type: EventType, content: Any) -> Any:
         )
         .select_from(source)
         .join(_session, _session.c.id == source.c.session_id)
+        .where(which)
     )
     names = ["agent_id", "session_id", "turn_id", "scope", "source_type", "run_id", "type", "content"]
-    return sa.insert(_event).from_select(names, rows, include_defaults=False).cte(f"event_{event_type.value}")
+    return sa.insert(_event).from_select(names, rows, include_defaults=False)
 
 
 def event(turn: Turn, agent_id: int, event_type: EventType, content: dict[str, Any]) -> Event:
@@ -60,10 +73,25 @@ def event(turn: Turn, agent_id: int, event_type: EventType, content: dict[str, A
     )
 
 
-def announce(session_id: uuid.UUID) -> None:
-    """Tell the windows of a session, after the commit, that there is something to read."""
-    payload = {"s": str(session_id)}
+def background(turn: Turn, agent_id: int, what: EventType, content: dict[str, Any]) -> Event:
+    """What every window of the agent is told of a turn in the background: that, and no text (rule 9.1)."""
+    told = event(turn, agent_id, EventType.STATUS, {"background": what.value, **content})
+    told.scope = Scope.AGENT
+    return told
+
+
+def announce(session_id: uuid.UUID, agent_id: int | None = None) -> None:
+    """Tell the windows of a session, after the commit, that there is something to read.
+
+    `agent_id`: something of it is for every window of that agent.
+    """
+    payload: dict[str, Any] = {"s": str(session_id)} | ({} if agent_id is None else {"a": agent_id})
     transaction.on_commit(lambda: publisher().notify(EVENTS, payload), robust=True)
+
+
+def announce_change() -> None:
+    """Tell every window, after the commit, to see what it shows: unified mode was toggled, or a session is gone."""
+    transaction.on_commit(lambda: publisher().notify(EVENTS, {"look": "all"}), robust=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,12 @@ def fence_select(*columns: Any) -> Any:
 FENCE = Statement(fence_select(_turn.c.cancel_requested_at))
 
 
+def _following(turn_id: Any) -> Any:
+    """The number of the turn's next step: read, not counted, since what was counted may have been rolled back."""
+    last = sa.select(sa.func.max(_step.c.n)).where(_step.c.turn_id == turn_id).correlate_except(_step)
+    return sa.func.coalesce(last.scalar_subquery() + 1, 0)
+
+
 def _record(event_type: EventType | None) -> Statement:
     fenced = fence_select(*_turn.c).cte("fenced")
     data = sa.bindparam("data", type_=sa.Text())
@@ -47,7 +53,7 @@ def _record(event_type: EventType | None) -> Statement:
             ["turn_id", "n", "kind", "data"],
             sa.select(
                 fenced.c.id,
-                sa.bindparam("n", type_=sa.Integer()),
+                _following(fenced.c.id),
                 sa.bindparam("kind", type_=sa.Text()),
                 sa.cast(data, JSONB),
             ),
@@ -72,7 +78,6 @@ class Journal:
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
-        self._next = 0
 
     def steps(self, *, of_this_attempt: bool = False) -> tuple[Step, ...]:
         """What earlier attempts recorded, step 0 first; after a failure also what this one did.
@@ -83,7 +88,6 @@ class Journal:
         if self.turn.attempt == 1 and not of_this_attempt:
             return ()
         rows = list(TurnStep.objects.filter(turn_id=self.turn.pk).order_by("n"))
-        self._next = rows[-1].n + 1 if rows else 0
         return tuple(Step(n=row.n, kind=StepKind(row.kind), data=row.data) for row in rows)
 
     def fence(self) -> None:
@@ -99,14 +103,13 @@ class Journal:
         self, kind: StepKind, data: dict[str, Any], event: tuple[EventType, dict[str, Any]] | None = None
     ) -> None:
         """Append a step, with the event that tells of it, behind the fence. One statement."""
-        params: dict[str, Any] = {"kind": str(kind), "data": json.dumps(data), "n": self._next}
+        params: dict[str, Any] = {"kind": str(kind), "data": json.dumps(data)}
         if event is not None:
             params["event"] = json.dumps(event[1])
         statement = _RECORD[event[0] if event else None]
         row = statement.first(turn_id=self.turn.pk, claim=self.turn.claim, **params)
         if row is None:
             raise Stale
-        self._next += 1
         self.turn.cancel_requested_at = row.cancel_requested_at
         if event is not None:
             events.announce(self.turn.session_id)

@@ -1,7 +1,7 @@
 """The kinds of turns: what each adds to the one flow. Apps above register theirs when they start.
 
-A kind never runs a turn; it answers four questions that the flow asks, each inside the transaction of the
-step that asks it.
+A kind never runs a turn; it answers six questions that the flow asks, each but `to_judge` inside the
+transaction of the step that asks it.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Kind(Protocol):
     drains_mailbox: bool
     interactive: bool  # a person waits: may be injected into, may create automations
     replays_model_content: bool  # later turns see what the model saw, not what people see
+    alone: bool  # the model is given the trigger alone: no history, no tools
 
     def started(self, turn: Turn) -> None:
         """The turn was claimed; same transaction."""
@@ -61,8 +62,25 @@ class Kind(Protocol):
     def shown(self, turn: Turn, trigger: Trigger) -> None:
         """The trigger is about to be shown to the model; the transaction of the journal's first step."""
 
+    def said(self, turn: Turn) -> str | None:
+        """What the turn says without any model; None: the model is asked."""
+
+    def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
+        """The task against which the reply is judged before it is committed; None: it goes unjudged."""
+
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
-        """The turn ended; the transaction of its commit. `closure` is the last text people see."""
+        """The turn ended; the transaction of its commit. `closure` is the last text people see.
+
+        Raises Unkept when a success cannot be kept.
+        """
+
+
+class Unkept(Exception):
+    """What a turn gave cannot be kept: the turn fails with this code and text, and nothing of it is stored."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code, self.text = code, text
 
 
 CLOSURES = {
@@ -86,6 +104,7 @@ class MessageKind:
     drains_mailbox = True
     interactive = True
     replays_model_content = True
+    alone = False
 
     def started(self, turn: Turn) -> None:
         """Nothing to note."""
@@ -101,6 +120,12 @@ class MessageKind:
 
     def shown(self, turn: Turn, trigger: Trigger) -> None:
         """Nothing to note."""
+
+    def said(self, turn: Turn) -> str | None:
+        """People talk with the model."""
+
+    def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
+        """A person who asked is told."""
 
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
         """Nothing to note."""

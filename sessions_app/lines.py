@@ -14,3 +14,9 @@ def check_line(name: str, text: str) -> str:
     if any(unicodedata.category(each) in _BREAKING for each in text):
         raise BadInput(f"the {name} holds a line break or another control character", code=f"bad_{name}")
     return text
+
+
+def one_line(text: str, length: int) -> str:
+    """The first `length` characters of a text as one line without control characters."""
+    plain = "".join(" " if unicodedata.category(each) in _BREAKING else each for each in text)
+    return " ".join(plain.split())[:length].rstrip()

@@ -11,6 +11,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
+from sessions_app import belongings
 from sessions_app.exceptions import AgentExists, BadInput, NotFound, SessionExists
 from sessions_app.models import PRIMARY_KEY, Agent, ChatType, Session, SessionType
 
@@ -36,6 +37,7 @@ def create_agent(owner: AbstractBaseUser, name: str, **fields: Any) -> Agent:
                 type=SessionType.PRIMARY,
                 title="Primary",
             )
+            belongings.made(agent)
     except IntegrityError as error:
         raise AgentExists(f"you have an agent named {name!r} already") from error
     return agent
@@ -78,9 +80,14 @@ def open_session(
     return session
 
 
-def _check_key(key: str, channel: str) -> None:
+def must_be_free(key: str) -> None:
+    """BadInput `reserved_key` for the key of a session that the server itself opens."""
     if key.startswith(RESERVED_PREFIXES):
         raise BadInput(f"the key {key!r} is reserved", code="reserved_key")
+
+
+def _check_key(key: str, channel: str) -> None:
+    must_be_free(key)
     if not _CHANNEL.fullmatch(channel):
         raise BadInput(
             "a channel has 1 to 32 small letters, digits, dashes and underscores", code="bad_channel"

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Q, Subquery
 
 from sessions_app import cancel, events
-from sessions_app.exceptions import BadInput, IdempotencyMismatch, NotFound, SessionBusy, SessionClosed
+from sessions_app.exceptions import BadInput, IdempotencyMismatch, NotFound, SessionBusy
 from sessions_app.kinds import registered
-from sessions_app.models import EventType, Lane, OnBusy, Session, SessionState, Turn, TurnKind
+from sessions_app.models import PRIMARY_KEY, EventType, Lane, OnBusy, Session, Turn, TurnKind
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.patience import through_deadlocks
+from sessions_app.unified import Entered, enter, must_be_open
 from sessions_app.wake import wake
 
 LONGEST_MESSAGE = 100_000  # characters
@@ -35,37 +38,36 @@ class Input:
 
 
 def receive(session_id: uuid.UUID, given: Input) -> Turn:
-    """Queue an input of a session. The same idempotency key and content give the same turn.
+    """Queue an input. The same idempotency key and content give the same turn.
 
+    What a person says in a thread of a unified agent becomes a turn of the primary session.
     BadInput, NotFound, SessionClosed, SessionBusy (`on_busy` reject), IdempotencyMismatch.
     """
     _check(given)
-    if given.idempotency_key and (earlier := _earlier(session_id, given)):
-        return earlier
     try:
         return through_deadlocks(lambda: _queue(session_id, given))
     except IntegrityError:
-        # the same key came a moment ago, or the session was deleted under us
-        if given.idempotency_key and (earlier := _earlier(session_id, given)):
-            return earlier
-        if not Session.objects.filter(pk=session_id).exists():
+        if not Session.objects.filter(pk=session_id).exists():  # it was deleted under us
             raise NotFound("there is no such session") from None
         raise
 
 
 @transaction.atomic
 def _queue(session_id: uuid.UUID, given: Input) -> Turn:
-    session = _open_session(session_id, exclusive=given.on_busy in {OnBusy.REJECT, OnBusy.INTERRUPT})
-    if given.on_busy == OnBusy.REJECT and _busy(session_id):
+    if given.idempotency_key and (earlier := _earlier(session_id, given.idempotency_key, given)):
+        return earlier
+    entered = enter(session_id)
+    session = _fed(entered, given)
+    if given.on_busy == OnBusy.REJECT and _busy(session.pk):
         raise SessionBusy
     turn = Turn(
-        session_id=session_id,
+        session_id=session.pk,
         kind=given.kind,
         lane=Lane.PEOPLE if given.kind == TurnKind.MESSAGE else Lane.AUTO,
         content=given.content,
-        metadata=given.metadata | {"route": _route(session)},
+        metadata=given.metadata | {"route": _route(entered.session)},
         on_busy=given.on_busy,
-        idempotency_key=given.idempotency_key,
+        idempotency_key=_key_in(session.pk, session_id, given.idempotency_key),
         origin_run=given.origin_run,
         origin_attempt=given.origin_attempt,
     )
@@ -76,9 +78,9 @@ def _queue(session_id: uuid.UUID, given: Input) -> Turn:
         turn, session.agent_id, EventType.TURN_QUEUED, {"text": given.content, "kind": given.kind}
     ).save(force_insert=True)
     if given.on_busy == OnBusy.INTERRUPT:
-        cancel.interrupt(session_id)
-    events.announce(session_id)
-    wake(session_id, turn.lane)
+        cancel.interrupt(session.pk)
+    events.announce(session.pk)
+    wake(session.pk, turn.lane)
     return turn
 
 
@@ -93,15 +95,17 @@ def _check(given: Input) -> None:
         raise BadInput("the message holds a NUL character", code="bad_message")
 
 
-def _open_session(session_id: uuid.UUID, *, exclusive: bool) -> Session:
-    """The session. A delete that overtakes us makes the foreign key fail at our COMMIT, so no lock is needed."""
-    rows = Session.objects.filter(pk=session_id)
-    session = (rows.select_for_update(no_key=True) if exclusive else rows).first()
-    if session is None:
-        raise NotFound("there is no such session")
-    if session.state != SessionState.OPEN:
-        raise SessionClosed(f"the session is {session.state}")
-    return session
+def _fed(entered: Entered, given: Input) -> Session:
+    """The session whose turn it becomes: only what people say is unified.
+
+    A delete that overtakes us makes the foreign key fail at our COMMIT, so no lock is needed for it.
+    """
+    target = entered.behind if given.kind == TurnKind.MESSAGE else entered.session.pk
+    exclusive = given.on_busy in {OnBusy.REJECT, OnBusy.INTERRUPT}
+    if target == entered.session.pk and not exclusive:
+        return entered.session
+    rows = Session.objects.filter(pk=target)
+    return must_be_open((rows.select_for_update(no_key=True) if exclusive else rows).first())
 
 
 def _busy(session_id: uuid.UUID) -> bool:
@@ -112,10 +116,28 @@ def _route(session: Session) -> dict[str, Any]:
     return {"channel": session.channel, "chat_id": session.chat_id, "meta": session.channel_meta}
 
 
-def _earlier(session_id: uuid.UUID, given: Input) -> Turn | None:
-    turn = Turn.objects.filter(session_id=session_id, idempotency_key=given.idempotency_key).first()
+def _earlier(session_id: uuid.UUID, key: str, given: Input) -> Turn | None:
+    """The turn that this key has become, also when the mode was toggled since.
+
+    The lock lasts until our COMMIT: of two at once with one key the second finds what the first has written.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"{session_id} {key}"])
+    primary = Session.objects.filter(key=PRIMARY_KEY, agent__sessions=session_id).values("pk")
+    said_here = Q(session_id=session_id, idempotency_key=key)
+    said_behind = Q(session_id=Subquery(primary), idempotency_key=_key_from(session_id, key))
+    turn = Turn.objects.filter(said_here | said_behind).first()
     if turn is None:
         return None
     if (turn.content, turn.kind, turn.on_busy) != (given.content, given.kind, given.on_busy):
         raise IdempotencyMismatch
     return turn
+
+
+def _key_in(session_id: uuid.UUID, entered_id: uuid.UUID, key: str | None) -> str | None:
+    """The key as the turn keeps it. Two threads that feed one session may use the same keys."""
+    return key if key is None or session_id == entered_id else _key_from(entered_id, key)
+
+
+def _key_from(entered_id: uuid.UUID, key: str) -> str:
+    return f"{entered_id.hex}:{hashlib.sha256(key.encode()).hexdigest()}"

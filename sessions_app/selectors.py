@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Case, CharField, Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Coalesce, Left, Now
 
+from sessions_app.documents import shown as shown_document
 from sessions_app.exceptions import NotFound
 from sessions_app.models import (
     PRIMARY_KEY,
@@ -17,13 +19,18 @@ from sessions_app.models import (
     Document,
     MailboxEvent,
     Message,
+    Priority,
     Session,
     SessionState,
     Turn,
     TurnState,
     Worker,
 )
+from sessions_app.unified import with_behind
 
+MOST_NAMESAKES = 5  # agents of one name that a refusal lists
+LOOKED_BACK = 100  # messages at the end of a history in which its last visible words are looked for
+LONGEST_LOOK = 1_000  # characters of one of them
 DOCUMENTS = ("AGENTS.md", "USER.md", "MEMORY.md", "SKILLS.md", "HEARTBEAT.md")
 
 
@@ -42,23 +49,38 @@ def agent(user: AbstractBaseUser, name: str) -> Agent:
 
 
 def documents(user: AbstractBaseUser, agent_name: str) -> list[Document]:
-    """Every document an agent may have; one that was never written is empty, of revision 0. NotFound."""
+    """Every document an agent may have, as it is now; one that was never written is of revision 0. NotFound."""
+    return [_as_it_is(each) for each in _written(user, agent_name)]
+
+
+def document(user: AbstractBaseUser, agent_name: str, name: str) -> Document:
+    """One of them. NotFound."""
+    for found in _written(user, agent_name):
+        if found.name == name:
+            return _as_it_is(found)
+    raise NotFound("there is no such document")
+
+
+def _written(user: AbstractBaseUser, agent_name: str) -> list[Document]:
     owner = agent(user, agent_name)
     written = {row.name: row for row in Document.objects.filter(agent=owner, agent__owner_id=user.pk)}
     names = [*DOCUMENTS, *sorted(set(written) - set(DOCUMENTS))]
     return [written.get(name) or Document(agent=owner, name=name, revision=0) for name in names]
 
 
-def document(user: AbstractBaseUser, agent_name: str, name: str) -> Document:
-    """One of them. NotFound."""
-    for found in documents(user, agent_name):
-        if found.name == name:
-            return found
-    raise NotFound("there is no such document")
+def _as_it_is(document: Document) -> Document:
+    """With what stands behind it, and `basis`: what a writer has seen then; None for one that is only text."""
+    shown = shown_document(document)
+    document.basis = shown.basis if shown else None
+    document.content = shown.content if shown else document.content
+    return document
 
 
-def sessions(user: AbstractBaseUser) -> QuerySet[Session]:
-    """The user's sessions, each with `agent_name` and `shown_state`: an open one is active or idle."""
+def sessions(user: AbstractBaseUser) -> QuerySet[Any]:
+    """The user's sessions with `agent_name`, `behind`, `last_words` (see _last_words) and `shown_state`.
+
+    `behind` is the id of the session that it shows now. The state shown of an open one is active or idle.
+    """
     # two probes, because each partial index knows one state only
     running = Exists(Turn.objects.filter(session=OuterRef("pk"), state=TurnState.RUNNING))
     queued = Exists(Turn.objects.filter(session=OuterRef("pk"), state=TurnState.QUEUED))
@@ -68,22 +90,49 @@ def sessions(user: AbstractBaseUser) -> QuerySet[Session]:
         default=Value("idle"),
         output_field=CharField(),
     )
-    return Session.objects.filter(owner_id=user.pk).annotate(shown_state=shown, agent_name=F("agent__name"))
+    rows: QuerySet[Session] = with_behind(Session.objects.filter(owner_id=user.pk))
+    last_seq = Subquery(Session.objects.filter(pk=OuterRef("behind")).values("last_seq"))
+    return rows.annotate(
+        shown_state=shown, agent_name=F("agent__name"), shown_seq=last_seq, last_words=_last_words()
+    )
+
+
+def _last_words() -> Subquery:
+    """The beginning of what a person or the assistant said last; null when that lies far back or is nowhere.
+
+    It is looked for in the history that the session shows; an automation's trigger is not said by anybody.
+    The range of seqs bounds the look at a long history.
+    """
+    said = Message.objects.filter(
+        session=OuterRef("behind"),
+        seq__gt=OuterRef("shown_seq") - LOOKED_BACK,
+        role__in=["user", "assistant"],
+    ).exclude(metadata__has_key="_automation_turn")
+    text = said.annotate(text=Left("content", LONGEST_LOOK)).filter(text__regex=r"[^[:space:]]")
+    return Subquery(text.order_by("-seq").values("text")[:1])
 
 
 def session(user: AbstractBaseUser, session_id: uuid.UUID, *, lock: bool = False) -> Session:
     """One session of the user; `lock`: nobody changes it until the transaction ends. NotFound."""
     rows = sessions(user).filter(pk=session_id)
-    found = (rows.select_for_update(no_key=True, of=("self",)) if lock else rows).first()
+    found: Session | None = (rows.select_for_update(no_key=True, of=("self",)) if lock else rows).first()
+    if found is None:
+        raise NotFound("there is no such session")
+    return found
+
+
+def entered(user: AbstractBaseUser, session_id: uuid.UUID) -> Any:
+    """One session of the user with `behind`, the id of the session that it shows now. NotFound."""
+    found = sessions(user).filter(pk=session_id).first()
     if found is None:
         raise NotFound("there is no such session")
     return found
 
 
 def messages(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Message]:
-    """A session's history. NotFound."""
-    session(user, session_id)
-    return Message.objects.filter(session_id=session_id, session__owner_id=user.pk)
+    """The history that a session shows. NotFound."""
+    behind = entered(user, session_id).behind
+    return Message.objects.filter(session_id=behind, session__owner_id=user.pk)
 
 
 def turns(user: AbstractBaseUser) -> QuerySet[Turn]:
@@ -94,9 +143,8 @@ def turns(user: AbstractBaseUser) -> QuerySet[Turn]:
 
 
 def turns_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Turn]:
-    """A session's turns. NotFound."""
-    session(user, session_id)
-    return turns(user).filter(session_id=session_id)
+    """The turns that a session shows. NotFound."""
+    return turns(user).filter(session_id=entered(user, session_id).behind)
 
 
 def turn(user: AbstractBaseUser, turn_id: int) -> Turn:
@@ -108,15 +156,15 @@ def turn(user: AbstractBaseUser, turn_id: int) -> Turn:
 
 
 def mailbox(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[MailboxEvent]:
-    """What other sessions' work told this one, each with `state`. NotFound."""
-    session(user, session_id)
+    """What other sessions' work told this one and the one behind it, each with `state`. NotFound."""
+    behind = entered(user, session_id).behind
     state = Case(
         When(acknowledged_at__isnull=False, then=Value("acknowledged")),
         When(dropped_at__isnull=False, then=Value("dropped")),
         default=Value("pending"),
         output_field=CharField(),
     )
-    rows = MailboxEvent.objects.filter(target_id=session_id, target__owner_id=user.pk)
+    rows = MailboxEvent.objects.filter(target_id__in={session_id, behind}, target__owner_id=user.pk)
     return rows.annotate(state=state)
 
 
@@ -132,3 +180,36 @@ def open_turns() -> dict[str, int]:
     for state in (TurnState.QUEUED, TurnState.RUNNING):
         counts[str(state)] = Turn.objects.filter(state=state).aggregate(n=Count("id"))["n"]
     return counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unread:
+    """Updates that wait in mailboxes; `urgent` of them."""
+
+    waiting: int
+    urgent: int
+
+
+def unread_mail() -> Unread:
+    """What no turn has shown yet, of all sessions. For operators."""
+    rows = MailboxEvent.objects.filter(acknowledged_at__isnull=True, dropped_at__isnull=True)
+    counts: dict[str, Any] = rows.aggregate(
+        all=Count("id"), urgent=Count("id", filter=Q(priority=Priority.URGENT))
+    )
+    return Unread(waiting=counts["all"], urgent=counts["urgent"])
+
+
+def agent_called(name: str) -> Agent:
+    """The agent of this name, or of `user/name` where several users have one. NotFound."""
+    owner, _, rest = name.partition("/")
+    found = list(
+        Agent.objects.filter(Q(name=name) | Q(name=rest, owner__username=owner))
+        .select_related("owner")
+        .order_by("owner__username")[:MOST_NAMESAKES]
+    )
+    if not found:
+        raise NotFound(f"there is no agent {name!r}")
+    if len(found) > 1:
+        names = ", ".join(f"{agent.owner.get_username()}/{agent.name}" for agent in found)
+        raise NotFound(f"several users have an agent {name!r}: say which of {names}")
+    return found[0]

@@ -6,7 +6,7 @@ The ORM cannot say a data-modifying CTE, and a string hides a misspelt column un
 from __future__ import annotations
 
 from collections import namedtuple
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import sqlalchemy as sa
@@ -47,10 +47,21 @@ class Statement:
     """A statement compiled once, at first use, and executed with named parameters."""
 
     def __init__(self, clause: Any) -> None:
-        compiled = clause.compile(dialect=_DIALECT)
-        self.text = str(compiled)
-        self._constants = {key: value for key, value in compiled.params.items() if value is not None}
+        self._clause = clause
         self._row: Any = None
+
+    @cached_property
+    def text(self) -> str:
+        """The statement as PostgreSQL gets it, with places for parameters."""
+        return str(self._compiled)
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return self._clause.compile(dialect=_DIALECT)
+
+    @cached_property
+    def _constants(self) -> dict[str, Any]:
+        return {key: value for key, value in self._compiled.params.items() if value is not None}
 
     def all(self, **params: Any) -> list[Any]:
         """Every row, as named tuples. JSON columns come as text, as Django's connection gives them."""

@@ -20,19 +20,29 @@ from sessions_app.events import Cursor
 from sessions_app.listen import Listener
 from sessions_app.models import Event, EventType
 from sessions_app.publish import EVENTS
-from sessions_app.stream_parts import Answers, Delta, Item, Subscription
-from sessions_app.stream_reads import Found, Origin, Place, origin_of, read, running
+from sessions_app.stream_parts import (
+    Answers,
+    Delta,
+    Item,
+    Subscription,
+    Topics,
+    cursor_of,
+    groups_of,
+    order,
+    still_there,
+    to_warn,
+)
+from sessions_app.stream_reads import Found, Origin, Place, Shown, horizon, origin_of, read, running
+from sessions_app.unified import behind
 
 log = structlog.get_logger(__name__)
 
 POLL = 2.0  # seconds between two looks without a notification: one may have been lost
 SOON = 0.05  # seconds until another look at what an older transaction still hides
 
-Topics = dict[uuid.UUID, set[Subscription]]
+Readers = dict[Shown, set[Subscription]]
 Waiting = dict[int, list[Delta]]  # pieces by turn that were heard and not handed out yet
-Again = dict[
-    uuid.UUID, Cursor
-]  # sessions to look at again, without word of anything new: up to this event only
+Again = dict[Shown, Cursor]  # what to look at again, without word of anything new: up to this event only
 EVERYTHING = Cursor(xid=2**64, id=0)
 STARTS = Cursor(xid=-1, id=0)  # up to the first event that closes a turn: its last pieces may not be here yet
 CLOSING = {EventType.MESSAGE, EventType.TURN_END}
@@ -43,8 +53,8 @@ class Hub:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._topics: Topics = {}
-        self._dirty: set[uuid.UUID] = set()
+        self._topics = Topics()
+        self._dirty: set[Shown] = set()
         self._deltas: list[Delta] = []
         self._started = False
         self._stopped = threading.Event()
@@ -66,47 +76,53 @@ class Hub:
         self._listener.stop()
         self._look_at_all()
 
-    def subscribe(self, session_id: uuid.UUID, after: Cursor, ring: Callable[[], None]) -> Subscription:
-        """Read a session from a cursor on. Whoever subscribes has seen to it that the session is theirs."""
+    def subscribe(
+        self, opened: Shown, after: Cursor, ring: Callable[[], None], shows: Shown | None = None
+    ) -> Subscription:
+        """Read a session or an agent from a cursor on. Whoever subscribes has seen to it that it is theirs.
+
+        `shows`: the session behind it, as far as is known; the reading thread sees to it when that changes.
+        """
         self.start()
-        subscription = Subscription(session_id=session_id, cursor=after, ring=ring)
+        subscription = Subscription(opened=opened, shows=shows or opened, cursor=after, ring=ring)
         with self._changed:
-            self._topics.setdefault(session_id, set()).add(subscription)
-        self.look(session_id)
+            self._topics.join(subscription)
+        self.look(subscription.shows)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Forget a reader; twice is harmless."""
         with self._changed:
-            readers = self._topics.get(subscription.session_id, set())
-            readers.discard(subscription)
-            if not readers:
-                self._topics.pop(subscription.session_id, None)
+            self._topics.leave(subscription)
 
-    def look(self, session_id: uuid.UUID) -> None:
-        """Have a session read again soon."""
+    def look(self, shown: Shown) -> None:
+        """Have a session or an agent read again soon, for those who are shown it."""
         with self._changed:
-            self._dirty.add(session_id)
+            self._dirty.add(shown)
             self._changed.notify_all()
 
     def subscribers(self) -> int:
         """How many read now."""
         with self._changed:
-            return sum(len(readers) for readers in self._topics.values())
+            return self._topics.count()
 
     def _look_at_all(self) -> None:
         with self._changed:
-            self._dirty.update(self._topics)
+            self._dirty |= self._topics.shown()
             self._changed.notify_all()
 
     def _hear(self, _channel: str, message: dict[str, Any]) -> None:
+        if "s" not in message:
+            self._look_at_all()
+            return
         session_id = uuid.UUID(message["s"])
         with self._changed:
             if "text" in message:
                 piece = {name: message[name] for name in ("turn", "attempt", "text")}
                 self._deltas.append(Delta(session_id=session_id, **piece))
-            elif session_id in self._topics:
-                self._dirty.add(session_id)
+            else:
+                told = {session_id} | (self._topics.of_agent(message["a"]) if "a" in message else set())
+                self._dirty |= told & self._topics.shown()
             self._changed.notify_all()
 
     def _run(self) -> None:
@@ -131,20 +147,20 @@ class Hub:
         with self._changed:
             heard = self._changed.wait_for(lambda: self._dirty or self._deltas, SOON if again else POLL)
             if not heard and not again:
-                self._dirty.update(self._topics)
+                self._dirty |= self._topics.shown()
             dirty = again | dict.fromkeys(self._dirty, EVERYTHING)
             self._dirty = set()
             deltas, self._deltas = self._deltas, []
         return dirty, deltas
 
     def _deliver(self, dirty: Again, deltas: list[Delta]) -> Again:
-        """Hand out what is there; the sessions that are to be looked at again soon."""
+        """Hand out what is there; what is to be looked at again soon."""
         waiting: Waiting = {}
         for delta in deltas:
             waiting.setdefault(delta.turn, []).append(delta)
         wanted = {*dirty, *(delta.session_id for delta in deltas)}
         with self._changed:
-            topics = {key: set(self._topics[key]) for key in wanted if key in self._topics}
+            topics = self._topics.readers(wanted)
         for delta in deltas:
             if not self._answers.knows(delta.turn):
                 dirty.setdefault(delta.session_id, STARTS)  # a turn's start comes before its pieces
@@ -158,7 +174,7 @@ class Hub:
         return again
 
     def _hand_out_events(
-        self, topics: Topics, dirty: Again, waiting: Waiting
+        self, topics: Readers, dirty: Again, waiting: Waiting
     ) -> tuple[list[Subscription], Again]:
         """One read for all. Readers who are up to date share a place, each newcomer has its own.
 
@@ -166,26 +182,60 @@ class Hub:
         news of its own only together with the pieces that were sent before it, so what came in unannounced
         since the last look waits for its announcement, or for the next poll.
         """
-        groups = [group for key, readers in topics.items() if key in dirty for group in _groups(readers)]
+        groups = [group for key, readers in topics.items() if key in dirty for group in groups_of(readers)]
         places = [
-            Place(session_id=group[0].session_id, cursor=min((each.cursor for each in group), key=_order))
+            Place(shows=group[0].shows, cursor=min((each.cursor for each in group), key=order))
             for group in groups
         ]
+        if not places:
+            return [], {}
+        everything_found = read(places)
+        self._follow([each for group in groups for each in group])
         caught_up: list[Subscription] = []
         again: Again = {}
-        for group, found in zip(groups, read(places) if places else [], strict=True):
-            session_id = group[0].session_id
-            self._hand_out(group, found, dirty[session_id], waiting)
+        for newcomer, warning in to_warn([group[0] for group in groups], horizon):
+            self._give(newcomer, warning)
+        for readers, place, found in zip(groups, places, everything_found, strict=True):
+            group = still_there(readers, place, found)
+            if not group:
+                continue
+            self._hand_out(group, found, dirty[place.shows], waiting)
             last = EVERYTHING if found.more else found.hidden
             if last is not None:
-                again[session_id] = max(last, again.get(session_id, last), key=_order)
+                again[place.shows] = max(last, again.get(place.shows, last), key=order)
             if group[0].behind and not found.more and not group[0].closed:
                 caught_up.append(group[0])
         return caught_up, again
 
+    def _follow(self, readers: list[Subscription]) -> None:
+        """Let go of readers whose session is gone, and move those who are to be shown another one from here on.
+
+        Asked after the read and before anything is handed out: a cursor then never passes what another session
+        said since a toggle, because all that is handed out was there before.
+        """
+        now = behind({each.opened for each in readers if isinstance(each.opened, uuid.UUID)})
+        for each in readers:
+            if isinstance(each.opened, int):
+                continue  # an agent is behind nothing; the read said whether it is there
+            if each.opened not in now:
+                self._drop(each)
+            elif now[each.opened] != each.shows:
+                self._move(each, now[each.opened])
+
+    def _move(self, subscription: Subscription, shows: uuid.UUID) -> None:
+        """Show a reader another session from its cursor on, as to a newcomer: with what its running turn said."""
+        with self._changed:
+            if not self._topics.leave(subscription):
+                return  # it has left meanwhile
+            subscription.shows, subscription.behind = shows, True
+            self._topics.join(subscription)
+            self._dirty.add(shows)
+        about = {"turn": None, "shows": str(shows)}
+        self._give(subscription, Item(type=EventType.STATUS, about=shows, content=about))
+
     def _hand_out(self, group: list[Subscription], found: Found, last: Cursor, waiting: Waiting) -> None:
         for event in found.events:
-            if event.type in CLOSING if last is STARTS else _order(_cursor(event)) > _order(last):
+            if event.type in CLOSING if last is STARTS else order(cursor_of(event)) > order(last):
                 break
             turn = event.turn_id or 0
             if event.type in CLOSING and not group[0].behind:
@@ -200,9 +250,9 @@ class Hub:
                 self._drop(subscription)
 
     def _hand_out_event(self, group: list[Subscription], event: Event) -> None:
-        cursor, item = _cursor(event), Item(type=event.type, event=event)
+        cursor, item = cursor_of(event), Item(type=event.type, about=event.session_id, event=event)
         for subscription in group:
-            if _order(subscription.cursor) < _order(cursor):
+            if order(subscription.cursor) < order(cursor):
                 subscription.cursor = cursor
                 self._give(subscription, item)
 
@@ -223,34 +273,20 @@ class Hub:
         """From here on they hear what everybody hears; what the running turn said before comes first."""
         if not newcomers:
             return
-        turns = running([each.session_id for each in newcomers])
+        turns = running([each.shows for each in newcomers])
         for subscription in newcomers:
             subscription.behind = False
-            if subscription.session_id in turns:
-                self._give(subscription, self._answers.snapshot(turns[subscription.session_id]))
+            if subscription.shows in turns:
+                self._give(subscription, self._answers.snapshot(turns[subscription.shows]))
 
     def _give(self, subscription: Subscription, item: Item) -> None:
         if not subscription.closed and not subscription.put(item):
-            log.warning("subscriber_dropped", session=str(subscription.session_id))
+            log.warning("subscriber_dropped", opened=str(subscription.opened))
             self._drop(subscription)
 
     def _drop(self, subscription: Subscription) -> None:
         self.unsubscribe(subscription)
         subscription.close()
-
-
-def _cursor(event: Event) -> Cursor:
-    return Cursor(xid=int(event.xid), id=event.pk)
-
-
-def _order(cursor: Cursor) -> tuple[int, int]:
-    return cursor.xid, cursor.id
-
-
-def _groups(readers: set[Subscription]) -> list[list[Subscription]]:
-    live = [each for each in readers if not each.behind]
-    newcomers = [[each] for each in readers if each.behind and each.has_room()]
-    return [live, *newcomers] if live else newcomers
 
 
 _hubs: dict[int, Hub] = {}  # by process: a forked child gets its own

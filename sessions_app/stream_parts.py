@@ -13,7 +13,7 @@ from typing import Any
 
 from sessions_app.events import Cursor
 from sessions_app.models import Event, EventType
-from sessions_app.stream_reads import NOWHERE, PAGE, Origin, Running
+from sessions_app.stream_reads import NOWHERE, PAGE, Found, Origin, Place, Running, Shown
 
 QUEUE = 2 * PAGE  # items that a subscriber may be behind
 REMEMBERED = 1_000  # running answers, and turns whose end was seen
@@ -22,9 +22,14 @@ LONGEST_ANSWER = 100_000  # characters
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One thing for a window: a stored event, or `delta` or `snapshot` with `{turn, attempt, text}`."""
+    """One thing for a window that shows `about`: a stored event, or what is only sent.
+
+    That is `delta` or `snapshot` with `{turn, attempt, text}`, or `status` with `{turn: null, shows}`: from here on
+    the window shows that session; or with `{turn: null, events_missed: true}`: read the history again.
+    """
 
     type: str
+    about: Shown
     event: Event | None = None
     content: dict[str, Any] = field(default_factory=dict)
     origin: Origin = NOWHERE  # of the turn; a stored event has its own
@@ -46,20 +51,25 @@ class Delta:
     def item(self, origin: Origin) -> Item:
         """As windows get it."""
         content = {"turn": self.turn, "attempt": self.attempt, "text": self.text}
-        return Item(type="delta", content=content, origin=origin)
+        return Item(type="delta", about=self.session_id, content=content, origin=origin)
 
 
 @dataclass(eq=False, kw_only=True)
 class Subscription:
-    """One reader of one session. `ring` is called, from any thread, when there is something to take.
+    """One reader of a session or an agent. `ring` is called, from any thread, when there is something to take.
 
+    `shows`: the session whose events it is given, for a thread of a unified agent another one than was `opened`.
+    `agent_id`: whose it is, once that was read.
     `behind`: it is still given what was there before it came, at its own pace.
     """
 
-    session_id: uuid.UUID
+    opened: Shown
+    shows: Shown
     cursor: Cursor
     ring: Callable[[], None]
+    agent_id: int | None = None
     behind: bool = True
+    warned: bool = False  # that events of its past may have been pruned
     closed: bool = False
     _items: deque[Item] = field(default_factory=deque)
     _guard: threading.Lock = field(default_factory=threading.Lock)
@@ -88,6 +98,45 @@ class Subscription:
         """There will be nothing more; what waits may still be taken."""
         self.closed = True
         self.ring()
+
+
+class Topics:
+    """Who is shown what. Whoever asks it holds the hub's guard."""
+
+    def __init__(self) -> None:
+        self._readers: dict[Shown, set[Subscription]] = {}
+
+    def join(self, subscription: Subscription) -> None:
+        """From here on it is a reader of what it shows."""
+        self._readers.setdefault(subscription.shows, set()).add(subscription)
+
+    def leave(self, subscription: Subscription) -> bool:
+        """It is no reader any more; whether it was one."""
+        readers = self._readers.get(subscription.shows, set())
+        known = subscription in readers
+        readers.discard(subscription)
+        if not readers:
+            self._readers.pop(subscription.shows, None)
+        return known
+
+    def shown(self) -> set[Shown]:
+        """All that somebody reads."""
+        return set(self._readers)
+
+    def of_agent(self, agent_id: int) -> set[Shown]:
+        """What somebody reads of this agent, or of one that is not known yet."""
+        ours = {agent_id, None}
+        return {
+            key for key, readers in self._readers.items() if any(each.agent_id in ours for each in readers)
+        }
+
+    def readers(self, wanted: Iterable[Shown]) -> dict[Shown, set[Subscription]]:
+        """The readers, now, of those of them that have any."""
+        return {key: set(self._readers[key]) for key in wanted if key in self._readers}
+
+    def count(self) -> int:
+        """How many read."""
+        return sum(len(readers) for readers in self._readers.values())
 
 
 class Bell:
@@ -165,4 +214,45 @@ class Answers:
         """What a newcomer is told of the running turn."""
         attempt, text = self._said.get(running.turn, (running.attempt, ""))
         content = {"turn": running.turn, "attempt": attempt, "text": text}
-        return Item(type="snapshot", content=content, origin=running.origin)
+        return Item(type="snapshot", about=running.session_id, content=content, origin=running.origin)
+
+
+def cursor_of(event: Event) -> Cursor:
+    """Where a reader stands that was given this event."""
+    return Cursor(xid=int(event.xid), id=event.pk)
+
+
+def order(cursor: Cursor) -> tuple[int, int]:
+    """What cursors are compared by."""
+    return cursor.xid, cursor.id
+
+
+def to_warn(
+    readers: Iterable[Subscription], horizon: Callable[[], Cursor]
+) -> list[tuple[Subscription, Item]]:
+    """Newcomers from before the horizon, each once, with what tells them that they may have missed events.
+
+    Ask after the read, and before handing out what it found.
+    """
+    unsure = [each for each in readers if each.behind and not each.warned]
+    pruned_to = order(horizon()) if unsure else (0, 0)
+    missing = [each for each in unsure if order(each.cursor) < pruned_to]
+    for each in missing:
+        each.warned = True
+    content = {"turn": None, "events_missed": True}
+    return [(each, Item(type=EventType.STATUS, about=each.shows, content=content)) for each in missing]
+
+
+def still_there(readers: Iterable[Subscription], place: Place, found: Found) -> list[Subscription]:
+    """Those that what was found is for: none has left or been moved since. They learn whose it is."""
+    group = [each for each in readers if each.shows == place.shows and not each.closed]
+    for each in group:
+        each.agent_id = found.agent_id
+    return group
+
+
+def groups_of(readers: set[Subscription]) -> list[list[Subscription]]:
+    """Who may share a read: all that are up to date; each newcomer reads by itself."""
+    live = [each for each in readers if not each.behind]
+    newcomers = [[each] for each in readers if each.behind and each.has_room()]
+    return [live, *newcomers] if live else newcomers

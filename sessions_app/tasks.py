@@ -88,6 +88,14 @@ def run_session(session_id: str, lane: str) -> None:
         connection.close()
 
 
+@shared_task(name=wake.MAINTENANCE, ignore_result=True)
+def maintain() -> None:
+    """A hint: there may be something to prune."""
+    process = _start(wake.shard_queues(), os.cpu_count() or 1)
+    if not process.stopping.is_set():
+        process.begin_maintenance()
+
+
 def _run_automation(process: WorkerProcess, session: uuid.UUID) -> None:
     """Automations use only a part of the slots."""
     if not process.auto_slots.acquire(blocking=False):

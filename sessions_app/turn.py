@@ -1,4 +1,4 @@
-"""The story of a turn: lock, claim, context, agent, commit, release, look again.
+"""The story of a turn: lock, claim, context, agent (or words that need none), judge, commit, release, look again.
 
 Whatever dies on the way leaves rows that the next worker can go on from: a RUNNING turn with a journal.
 """
@@ -11,14 +11,16 @@ import structlog
 from django.db import InterfaceError, OperationalError, connection
 
 from agent_core.control import Signal
+from agent_core.evaluate import evaluate_response
 from agent_core.exceptions import Stale
 from agent_core.journal import said_so_far
 from agent_core.orchestrator import run_turn
-from agent_core.types import Ending, EventType, TurnResult
+from agent_core.types import Ending, Entry, EventType, Role, TurnResult
 from sessions_app.claim import MAX_RESCUES, claim_next, look
 from sessions_app.commit import close_without_history, commit
 from sessions_app.context import Prepared, broken, prepare
 from sessions_app.journal import Journal
+from sessions_app.kinds import Unkept
 from sessions_app.lock import Handle
 from sessions_app.models import Lane, Turn
 from sessions_app.publish import publisher
@@ -65,13 +67,17 @@ def _finish(handle: Handle, turn: Turn) -> None:
     journal = Journal(turn)
     try:
         prepared = prepare(turn, journal)
-        result = _ended_before_it_began(prepared) or _talk(handle, prepared)
+        result = _ended_before_it_began(prepared) or _said(prepared) or _talk(handle, prepared)
+        result = _judged(handle, prepared, result)
         if result.ending is Ending.HANDED_BACK:
             _hand_back(turn)
             return
         commit(prepared, result)
     except (Stale, OperationalError, InterfaceError):
         raise
+    except Unkept as refusal:
+        log.warning("result_not_kept", code=refusal.code)
+        _fail(turn, journal, refusal)
     except Exception as error:  # a bug must end this turn visibly, not come again for ever
         log.exception("turn_broke")
         _fail(turn, journal, error)
@@ -109,6 +115,14 @@ def _ended_before_it_began(prepared: Prepared) -> TurnResult | None:
     )
 
 
+def _said(prepared: Prepared) -> TurnResult | None:
+    """Some turns need no model: their kind knows what they say."""
+    text = prepared.kind.said(prepared.turn)
+    if text is None:
+        return None
+    return TurnResult(ending=Ending.SUCCEEDED, entries=(Entry(role=Role.ASSISTANT, content=text),))
+
+
 def _talk(handle: Handle, prepared: Prepared) -> TurnResult:
     turn, control = prepared.turn, handle.control
     tools = TurnTools(journal=prepared.journal, context=prepared.tool_context)
@@ -124,3 +138,12 @@ def _talk(handle: Handle, prepared: Prepared) -> TurnResult:
             return end.value  # type: ignore[no-any-return]
         if event.type is EventType.LLM_DELTA:
             deltas.delta(session_id, turn.pk, turn.attempt, event.content["text"])
+
+
+def _judged(handle: Handle, prepared: Prepared, result: TurnResult) -> TurnResult:
+    """Where the turn's kind asks for it, one more model call says whether the reply is worth telling."""
+    task = prepared.kind.to_judge(prepared.turn, result)
+    if task is None:
+        return result
+    connection.close()  # the journal may have opened it again during the talk
+    return evaluate_response(result, task=task, request=prepared.request, control=handle.control)

@@ -20,6 +20,7 @@ from django.db import transaction
 from sessions_app.models import Lane
 
 TASK = "sessions.run"
+MAINTENANCE = "rondo.maintain"
 ANY_QUEUE = "turns.any"
 
 log = structlog.get_logger(__name__)
@@ -33,12 +34,31 @@ class Hint:
     lane: str
     anywhere: bool = False
 
+    task = TASK
+
+    @property
+    def args(self) -> list[str]:
+        """What the task is given."""
+        return [str(self.session_id), self.lane]
+
     @property
     def queue(self) -> str:
         """The Celery queue this hint travels in."""
         if self.anywhere:
             return ANY_QUEUE
         return f"{self.lane}.{shard_of(self.session_id)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaintenanceHint:
+    """ "There may be something to prune"; every worker listens."""
+
+    task = MAINTENANCE
+    args: tuple[str, ...] = ()
+    queue = ANY_QUEUE
+
+
+AnyHint = Hint | MaintenanceHint
 
 
 def shard_of(session_id: uuid.UUID) -> int:
@@ -57,6 +77,11 @@ def wake(session_id: uuid.UUID, lane: str) -> None:
     transaction.on_commit(lambda: send([Hint(session_id=session_id, lane=lane)]), robust=True)
 
 
+def ask_for_maintenance() -> None:
+    """Hint at a round of maintenance."""
+    _sender().put([MaintenanceHint()])
+
+
 def send(hints: Iterable[Hint]) -> None:
     """Hand hints to the sending thread."""
     _sender().put(hints)
@@ -70,11 +95,11 @@ def flush(timeout: float) -> None:
 class _Sender:
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: dict[Hint, None] = {}
+        self._waiting: dict[AnyHint, None] = {}
         self._busy = False
         self._thread: threading.Thread | None = None
 
-    def put(self, hints: Iterable[Hint]) -> None:
+    def put(self, hints: Iterable[AnyHint]) -> None:
         with self._changed:
             self._waiting.update(dict.fromkeys(hints))
             if self._thread is None:
@@ -96,12 +121,12 @@ class _Sender:
                 self._busy = True
             self._publish(batch)
 
-    def _publish(self, batch: list[Hint]) -> None:
+    def _publish(self, batch: list[AnyHint]) -> None:
         for sent, hint in enumerate(batch):
             try:
                 current_app.send_task(
-                    TASK,
-                    args=[str(hint.session_id), hint.lane],
+                    hint.task,
+                    args=hint.args,
                     queue=hint.queue,
                     retry=False,
                     ignore_result=True,

@@ -18,7 +18,7 @@ import structlog
 from django.conf import settings
 from django.db import connection
 
-from sessions_app import delete, recover
+from sessions_app import delete, maintain, metrics, recover
 from sessions_app.listen import Listener
 from sessions_app.lock import Handle, SessionLocks
 from sessions_app.models import Lane, Worker
@@ -42,6 +42,7 @@ class WorkerProcess:
         self.stopping = threading.Event()
         self._ended = threading.Event()
         self._signed_in = threading.Event()
+        self._maintenance = threading.Event()
         self._parked: dict[uuid.UUID, None] = {}
         self._parking = threading.Lock()
         self._queues = sorted(queues)
@@ -50,6 +51,7 @@ class WorkerProcess:
             threading.Thread(target=self._live, name="rondo-heartbeat", daemon=True),
             threading.Thread(target=self._sweep, name="rondo-sweep", daemon=True),
             threading.Thread(target=self._watch, name="rondo-watchdog", daemon=True),
+            threading.Thread(target=self._maintain, name="rondo-maintenance", daemon=True),
         ]
 
     def start(self) -> None:
@@ -76,6 +78,7 @@ class WorkerProcess:
         self._listener.stop()
         flush(timeout=2.0)
         publisher().flush(timeout=1.0)
+        metrics.flush()
         Worker.objects.filter(pk=self.id).delete()
         connection.close()
         self.locks.close()
@@ -92,6 +95,10 @@ class WorkerProcess:
             if session_id is not None:
                 del self._parked[session_id]
         return session_id
+
+    def begin_maintenance(self) -> None:
+        """Do a round soon, in a thread of its own: it takes no slot from the turns."""
+        self._maintenance.set()
 
     def _forward_parked(self) -> None:
         """Ask everyone to take what still found no slot here. What comes back is parked again, until the next tick."""
@@ -188,5 +195,17 @@ class WorkerProcess:
                 delete.reopen_abandoned()
             except Exception:  # the database is away, or a bug: the next sweep must come all the same
                 log.exception("sweep_failed")
+            finally:
+                connection.close()
+
+    def _maintain(self) -> None:
+        while not self._ended.is_set():
+            if not self._maintenance.wait(TICK):
+                continue
+            self._maintenance.clear()
+            try:
+                maintain.hinted(self.stopping.is_set)
+            except Exception:  # the database is away, or a bug: the next hint must find us all the same
+                log.exception("maintenance_failed")
             finally:
                 connection.close()

@@ -1,0 +1,67 @@
+"""Task states: what sessions hold on to beyond their recent messages, and which of it is not in MEMORY.md yet."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Case, F, PositiveIntegerField, Q, QuerySet, Value, When
+from django.db.models.functions import Now
+
+from sessions_app.exceptions import BadInput, NotFound
+from sessions_app.models import TaskState
+
+TEXTS = ("current_goal", "active_flow", "last_decision")
+LISTS = ("open_loops", "important_facts")
+_EMPTY = Q(**dict.fromkeys(TEXTS, ""), **{name: [] for name in LISTS})
+
+
+def remember(session_id: uuid.UUID, changes: Mapping[str, Any]) -> TaskState:
+    """Change named parts of a session's task state, which is made when there is none. BadInput, NotFound."""
+    for name, value in changes.items():
+        _check(name, value)
+    try:
+        with transaction.atomic():
+            TaskState.objects.bulk_create(
+                [TaskState(session_id=session_id, revision=0)], ignore_conflicts=True
+            )
+            TaskState.objects.filter(session_id=session_id).update(
+                **changes, revision=F("revision") + 1, updated_at=Now()
+            )
+            transaction.get_connection().check_constraints()  # the session may be gone: know it here
+    except IntegrityError as error:
+        raise NotFound("there is no such session") from error
+    return TaskState.objects.get(session_id=session_id)
+
+
+def _check(name: str, value: Any) -> None:
+    if name in TEXTS:
+        sound = isinstance(value, str)
+    elif name in LISTS:
+        sound = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    else:
+        raise BadInput(f"a task state has no part {name[:60]!r}", code="not_editable")
+    if not sound:
+        raise BadInput(f"{name} must be {'text' if name in TEXTS else 'a list of texts'}", code=f"bad_{name}")
+
+
+def unconsolidated(agent_id: int) -> QuerySet[TaskState]:
+    """Task states of the agent's sessions that say something MEMORY.md has not taken in, the oldest first."""
+    return (
+        TaskState.objects.filter(session__agent_id=agent_id, revision__gt=F("consolidated_revision"))
+        .exclude(_EMPTY)
+        .order_by("updated_at", "session_id")
+    )
+
+
+def consolidated(revisions: Mapping[str, int]) -> None:
+    """Note that MEMORY.md has taken in these revisions, by session. What changed since stays to be taken in."""
+    whens = [When(session_id=session_id, then=Value(number)) for session_id, number in revisions.items()]
+    if whens:
+        TaskState.objects.filter(session_id__in=revisions).update(
+            consolidated_revision=Case(
+                *whens, default=F("consolidated_revision"), output_field=PositiveIntegerField()
+            )
+        )
