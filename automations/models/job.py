@@ -1,4 +1,4 @@
-"""The rows of automations: the job, its clock, its runs."""
+"""The job and its clock."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from automations.models.times import readable
 from sessions_app.models import Agent, Session, Turn
 
 ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # nothing that is misread aloud
@@ -63,6 +64,7 @@ class Source(models.TextChoices):
     CHAT = "chat"
     HEARTBEAT_REFLECT = "heartbeat_reflect"
     IMPORT = "import"
+    SYSTEM = "system"
 
 
 class CronJob(models.Model):
@@ -71,6 +73,14 @@ class CronJob(models.Model):
     id = models.CharField(primary_key=True, max_length=32, default=new_job_id, editable=False)
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="jobs")
     session = models.ForeignKey(Session, null=True, blank=True, on_delete=models.PROTECT, related_name="jobs")
+    home = models.ForeignKey(
+        Session,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="routines",
+        help_text="Routines only: the conversation that is told; empty: the primary one.",
+    )
     name = models.CharField(max_length=200)
     kind = models.CharField(max_length=16, choices=JobKind, default=JobKind.AGENT_TURN)
     schedule_kind = models.CharField(max_length=8, choices=ScheduleKind)
@@ -79,6 +89,12 @@ class CronJob(models.Model):
     anchor = models.DateTimeField(null=True, blank=True, help_text="Where the grid of `every` begins.")
     at = models.DateTimeField(null=True, blank=True)
     timezone = models.CharField(max_length=64, default="UTC")
+    active_from = models.PositiveSmallIntegerField(
+        null=True, blank=True, help_text="Heartbeats only: the first hour of the day, in the zone."
+    )
+    active_to = models.PositiveSmallIntegerField(
+        null=True, blank=True, help_text="The hour at which the day ends; before `active_from`: the next day."
+    )
     message = models.TextField(blank=True)
     description = models.TextField(blank=True)
     task_type = models.CharField(max_length=32, blank=True)
@@ -88,7 +104,16 @@ class CronJob(models.Model):
     overlap = models.CharField(max_length=8, choices=Overlap, default=Overlap.SKIP)
     catch_up = models.CharField(max_length=8, choices=CatchUp, default=CatchUp.ONE)
     timeout_seconds = models.PositiveIntegerField(null=True, blank=True)
-    max_retry = models.PositiveSmallIntegerField(default=0)
+    max_retry = models.PositiveSmallIntegerField(
+        default=0, help_text="Further attempts of a run that failed."
+    )
+    ends_at = models.DateTimeField(null=True, blank=True, help_text="No slot lies later.")
+    max_runs = models.PositiveIntegerField(
+        null=True, blank=True, help_text="No more slots are run than these."
+    )
+    jitter_seconds = models.PositiveIntegerField(
+        default=0, help_text="Each slot is fired up to so much later, always by the same amount for one job."
+    )
     source = models.CharField(max_length=20, choices=Source, default=Source.MANUAL)
     created_by_turn = models.ForeignKey(
         Turn,
@@ -100,6 +125,8 @@ class CronJob(models.Model):
         db_index=False,
     )
     revision = models.PositiveIntegerField(default=1)
+    system_event = models.CharField(max_length=32, blank=True, help_text="System jobs only: what they do.")
+    imported_id = models.CharField(max_length=200, blank=True, help_text="Its id in the store it came from.")
     session_key = models.CharField(max_length=200, blank=True, help_text="Legacy jobs only.")
     deliver = models.BooleanField(null=True, blank=True, help_text="Legacy jobs only.")
     channel = models.CharField(max_length=64, blank=True, help_text="Legacy jobs only.")
@@ -129,16 +156,60 @@ class CronJob(models.Model):
                 name="cronjob_bound_runs_in_session",
             ),
             models.CheckConstraint(
+                condition=Q(execution_mode="session", home__isnull=True)
+                | Q(
+                    execution_mode__in=["inline", "isolated"],
+                    kind="agent_turn",
+                    session_key="",
+                    channel="",
+                    to="",
+                    deliver__isnull=True,
+                    channel_meta__isnull=True,
+                ),
+                name="cronjob_routine_has_no_legacy_field",
+            ),
+            models.CheckConstraint(
+                condition=Q(active_from__isnull=True, active_to__isnull=True)
+                | Q(active_from__range=(0, 24), active_to__range=(0, 24), active_from__isnull=False)
+                & Q(active_to__isnull=False)
+                & ~Q(active_from=models.F("active_to")),
+                name="cronjob_active_hours",
+            ),
+            models.CheckConstraint(
                 condition=Q(session__isnull=True)
                 | Q(session_key="", channel="", to="", deliver__isnull=True, channel_meta__isnull=True),
                 name="cronjob_bound_has_no_legacy_field",
+            ),
+            models.CheckConstraint(
+                condition=Q(kind="agent_turn", system_event="")
+                | (Q(kind="system_event", session__isnull=True) & ~Q(system_event="")),
+                name="cronjob_system_names_its_event",
+            ),
+            models.UniqueConstraint(
+                fields=["agent", "system_event"],
+                condition=~Q(system_event=""),
+                name="cronjob_system_event_once_per_agent",
+            ),
+            models.UniqueConstraint(
+                fields=["agent", "imported_id"],
+                condition=~Q(imported_id=""),
+                name="cronjob_imported_once_per_agent",
+            ),
+            models.CheckConstraint(
+                condition=Q(max_runs__isnull=True) | Q(max_runs__gte=1), name="cronjob_max_runs_positive"
             ),
             models.CheckConstraint(condition=Q(kind__in=JobKind.values), name="cronjob_kind_known"),
             models.CheckConstraint(
                 condition=Q(execution_mode__in=ExecutionMode.values), name="cronjob_execution_mode_known"
             ),
+            readable("cronjob_times_readable", "at", "anchor", "ends_at", "created_at", "updated_at"),
             models.CheckConstraint(condition=Q(overlap__in=Overlap.values), name="cronjob_overlap_known"),
             models.CheckConstraint(condition=Q(catch_up__in=CatchUp.values), name="cronjob_catch_up_known"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["timezone", "id"], condition=Q(enabled=True, schedule_kind="cron"), name="job_zones"
+            )
         ]
 
     def __str__(self) -> str:
@@ -148,101 +219,35 @@ class CronJob(models.Model):
 class JobClock(models.Model):
     """The narrow row beat writes: when the job is next due and the last slot that was accounted for.
 
-    `next_run_at` is null while the job has nothing to do (paused, done, set aside). `last_slot` only grows, so
-    that a purge of runs never reopens a slot.
+    `next_run_at` is the instant of firing, the slot plus the job's jitter; null while the job has nothing to do
+    (paused, done, set aside). `last_slot` only grows, so that a purge of runs never reopens a slot; nor does it
+    give back `runs_started`, which counts the slots that became runs.
     """
 
     job = models.OneToOneField(CronJob, primary_key=True, on_delete=models.CASCADE, related_name="clock")
     inline = models.BooleanField(default=False, help_text="Started by the heartbeat, not by beat.")
     next_run_at = models.DateTimeField(null=True, blank=True)
     last_slot = models.DateTimeField(null=True, blank=True)
+    planned_from = models.DateTimeField(
+        db_default=Now(),
+        help_text="Slots count from here: when the job was made, resumed or given its schedule.",
+    )
+    runs_started = models.PositiveBigIntegerField(default=0)
 
     class Meta:
+        constraints = [readable("jobclock_times_readable", "next_run_at", "last_slot", "planned_from")]
         indexes = [
             models.Index(
                 fields=["next_run_at"],
                 condition=Q(next_run_at__isnull=False, inline=False),
                 name="jobclock_due",
-            )
+            ),
+            models.Index(
+                fields=["next_run_at"],
+                condition=Q(next_run_at__isnull=False, inline=True),
+                name="jobclock_inline_due",
+            ),
         ]
 
     def __str__(self) -> str:
         return f"clock of {self.job_id}"
-
-
-class RunState(models.TextChoices):
-    """Where a run stands; RUN_ARROWS lists every way on."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    SKIPPED = "skipped"
-
-
-RUN_ARROWS: dict[RunState, tuple[RunState, ...]] = {
-    RunState.QUEUED: (RunState.RUNNING, RunState.CANCELLED),
-    # back to queued: another attempt of the same run
-    RunState.RUNNING: (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.QUEUED),
-    RunState.SUCCEEDED: (),
-    RunState.FAILED: (),
-    RunState.CANCELLED: (),
-    RunState.SKIPPED: (),
-}
-
-
-class RunRecord(models.Model):
-    """One slot of one job and its real outcome. A skipped gap of slots is one row: from, to, count."""
-
-    run_id = models.CharField(primary_key=True, max_length=64)
-    job = models.ForeignKey(CronJob, on_delete=models.CASCADE, related_name="runs", db_index=False)
-    session = models.ForeignKey(Session, null=True, on_delete=models.SET_NULL, related_name="+")
-    session_key = models.CharField(max_length=200, blank=True)
-    scheduled_for = models.DateTimeField()
-    state = models.CharField(max_length=16, choices=RunState, default=RunState.QUEUED)
-    reason = models.CharField(max_length=64, blank=True)
-    slots_from = models.DateTimeField(null=True, blank=True)
-    slots_to = models.DateTimeField(null=True, blank=True)
-    slots_count = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Null: more than were counted."
-    )
-    attempt = models.PositiveSmallIntegerField(default=1)
-    not_before = models.DateTimeField(null=True, blank=True)
-    turn = models.ForeignKey(Turn, null=True, blank=True, on_delete=models.SET_NULL, related_name="runs")
-    snapshot = models.JSONField(default=dict, help_text="What was run: name, message, schedule, revision.")
-    prompt_ref = models.JSONField(null=True, blank=True)
-    prompt_variables = models.JSONField(null=True, blank=True)
-    rendered_prompt = models.TextField(blank=True)
-    error = models.CharField(max_length=300, blank=True)
-    error_detail = models.TextField(blank=True)
-    response_summary = models.CharField(max_length=300, blank=True)
-    lag_ms = models.BigIntegerField(null=True, blank=True)
-    duration_ms = models.BigIntegerField(null=True, blank=True)
-    usage = models.JSONField(default=dict, blank=True)
-    created_at = models.DateTimeField(db_default=Now(), editable=False)
-    started_at = models.DateTimeField(null=True, blank=True)
-    finished_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        verbose_name = "run"
-        constraints = [
-            models.UniqueConstraint(fields=["job", "scheduled_for"], name="run_once_per_slot"),
-            models.CheckConstraint(condition=Q(state__in=RunState.values), name="run_state_known"),
-            models.CheckConstraint(
-                condition=~Q(state="skipped") | ~Q(reason=""), name="run_skipped_with_reason"
-            ),
-            models.CheckConstraint(
-                condition=Q(state__in=["queued", "running"], finished_at__isnull=True)
-                | Q(state__in=["succeeded", "failed", "cancelled", "skipped"], finished_at__isnull=False),
-                name="run_finished_iff_ended",
-            ),
-        ]
-        indexes = [
-            models.Index(
-                fields=["job"], condition=Q(state__in=["queued", "running"]), name="run_open_of_job"
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return self.run_id

@@ -1,0 +1,31 @@
+"""The rows of automations. Every state is listed once, beside its arrows, and held by a CHECK."""
+
+from automations.models.job import (
+    CatchUp,
+    CronJob,
+    ExecutionMode,
+    JobClock,
+    JobKind,
+    Overlap,
+    ScheduleKind,
+    Source,
+    new_job_id,
+)
+from automations.models.run import RUN_ARROWS, RunRecord, RunState
+from automations.models.zone import ZoneData
+
+__all__ = [
+    "RUN_ARROWS",
+    "CatchUp",
+    "CronJob",
+    "ExecutionMode",
+    "JobClock",
+    "JobKind",
+    "Overlap",
+    "RunRecord",
+    "RunState",
+    "ScheduleKind",
+    "Source",
+    "ZoneData",
+    "new_job_id",
+]
