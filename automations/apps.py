@@ -9,9 +9,30 @@ class AutomationsConfig(AppConfig):
 
     def ready(self) -> None:
         """Make what lies here known to the layers below."""
-        from automations import bound, tools
-        from sessions_app import delete, kinds
+        from automations import (
+            bound,
+            dream,
+            heartbeat,
+            heartbeat_apply,
+            isolated,
+            job_tools,
+            legacy,
+            prune_runs,
+            routine_tools,
+            system,
+            tools,
+        )
+        from sessions_app import belongings, delete, documents, kinds
 
         kinds.register(bound.AutomationKind())
+        kinds.register(legacy.LegacyKind())
+        kinds.register(dream.DreamKind())
+        kinds.register(heartbeat.HeartbeatKind())
+        kinds.register(isolated.JobKind())
+        belongings.register(system.SystemJobs())
         delete.register(bound.SessionAutomations())
+        documents.register(heartbeat_apply.HeartbeatDocument())
         tools.register()
+        routine_tools.register()
+        job_tools.register()
+        prune_runs.register_all()

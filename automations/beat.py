@@ -6,23 +6,30 @@ Any number of beats may run; there is no leader. Nothing is kept in memory or in
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import structlog
 from celery.beat import Scheduler as CeleryScheduler
-from django.db import Error, connection
+from django.conf import settings
+from django.db import Error, InterfaceError, OperationalError, connection
 
 from automations import due
+from automations.due_tasks import DueTasks
 from automations.fire import BATCH, fire_due
+from automations.retries import queue_due
+from automations.zone_data import ZoneWatch
 from sessions_app import wake
 from sessions_app.listen import Listener
 from sessions_app.publish import JOBS
+from sessions_app.wake import send
 
 log = structlog.get_logger(__name__)
 
 LONGEST_WAIT = 30.0  # seconds; also how late an unheard edit may be noticed
 SHORTEST_RETRY = 0.1  # seconds, when what is due is in another beat's hands; doubles
 LONGEST_RETRY = 1.0
+FIRST_MAINTENANCE = 60.0  # seconds after the start, so that a beat that is often restarted asks for it, too
 
 
 class Scheduler(CeleryScheduler):
@@ -32,6 +39,9 @@ class Scheduler(CeleryScheduler):
         self._changed = threading.Event()
         self._closed = threading.Event()
         self._retry = SHORTEST_RETRY
+        self._zones = ZoneWatch()
+        self._due_tasks = DueTasks()
+        self._maintain_at = time.monotonic() + min(FIRST_MAINTENANCE, settings.RONDO_MAINTENANCE_SECONDS)
         super().__init__(*args, **kwargs)
 
     def setup_schedule(self) -> None:
@@ -41,12 +51,14 @@ class Scheduler(CeleryScheduler):
         log.info("beat_ready")
 
     def tick(self, *_args: Any, **_kwargs: Any) -> float:
-        """Fire what is due, then wait until the next job is, or until something changed."""
+        """Plan by new zone data, fire what is due, then wait until the next job is, or until something changed."""
         if self._closed.is_set():
             return LONGEST_WAIT
+        if self._changed.is_set():
+            self._due_tasks.look_anew()
         self._changed.clear()
         try:
-            wait = self._fire()
+            wait = min(self._zones.step(), self._due_tasks.step(), self._fire(), self._ask_for_maintenance())
         except Error as error:
             log.warning("beat_waits_for_database", error=type(error).__name__)
             wait = LONGEST_RETRY
@@ -61,6 +73,7 @@ class Scheduler(CeleryScheduler):
 
     def _fire(self) -> float:
         """Seconds to wait; 0 when there may be more."""
+        self._queue_retries()
         fired = fire_due(BATCH)
         if fired.claimed:
             log.info("fired", claimed=fired.claimed, queued=fired.queued)
@@ -75,6 +88,22 @@ class Scheduler(CeleryScheduler):
         # overdue, and yet nothing could be claimed: another beat or an edit holds it
         self._retry = min(self._retry * 2, LONGEST_RETRY)
         return self._retry / 2
+
+    def _queue_retries(self) -> None:
+        """Further attempts; whatever is wrong with them keeps no slot from being fired."""
+        try:
+            send(queue_due(BATCH))
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:
+            log.exception("retries_failed")
+
+    def _ask_for_maintenance(self) -> float:
+        """Hint at it when it is time; seconds until the next."""
+        if time.monotonic() >= self._maintain_at:
+            self._maintain_at = time.monotonic() + settings.RONDO_MAINTENANCE_SECONDS
+            wake.ask_for_maintenance()
+        return self._maintain_at - time.monotonic()
 
     def sync(self) -> None:
         """Nothing is kept here."""

@@ -1,108 +1,31 @@
-"""Bound automations: what a slot's turn begins with, and what its run records."""
+"""Bound automations: what a slot's turn begins with, and what is bound to a session."""
 
 from __future__ import annotations
 
 import uuid
 from typing import Any
 
-from django.db.models import BigIntegerField, DurationField, ExpressionWrapper, F
-from django.db.models.functions import Cast, Extract, Now
+from django.db.models import Q
+from django.db.models.functions import Now
 
-from agent_core import prompts
-from agent_core.types import Ending, TurnResult
-from automations.models import CronJob, JobClock, RunRecord, RunState
-from automations.zones import load_zone
+from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunState
+from automations.queued_runs import cancel_queued_runs
+from automations.slot_kind import SlotKind, trigger_of
 from sessions_app.delete import Blocker
 from sessions_app.kinds import Trigger
-from sessions_app.models import Session, Turn, TurnKind
+from sessions_app.models import Session, SessionType, Turn, TurnKind
 
 PROMPT = "cron.agent_turn.reminder"
-RUN_STATES = {
-    Ending.SUCCEEDED: RunState.SUCCEEDED,
-    Ending.FAILED: RunState.FAILED,
-    Ending.CANCELLED: RunState.CANCELLED,
-}
 
 
-# by the database's clock, which also set the start; null for a run that never started
-_ELAPSED = ExpressionWrapper(Now() - F("started_at"), DurationField())
-_MILLISECONDS = Cast(Extract(_ELAPSED, "epoch") * 1000, BigIntegerField())
-
-
-class AutomationKind:
+class AutomationKind(SlotKind):
     """A slot of a bound job: a normal turn of its session, with a readable trigger and a recorded run."""
 
     name = TurnKind.AUTOMATION
-    drains_mailbox = False
-    interactive = False
-    replays_model_content = False
-
-    def started(self, turn: Turn) -> None:
-        """The run is running; a second attempt of the turn changes nothing."""
-        RunRecord.objects.filter(run_id=turn.origin_run, state=RunState.QUEUED).update(
-            state=RunState.RUNNING, started_at=Now()
-        )
 
     def trigger(self, turn: Turn) -> Trigger:
-        """The readable trigger for the history, the rendered prompt for the model: from the turn, not the job."""
-        about = turn.metadata
-        prompt = prompts.render(PROMPT, prompt_variables(turn))
-        reference = prompt.ref.to_json()
-        return Trigger(
-            content=f"Scheduled automation triggered: {about['automation_name']}\n\n{turn.content}",
-            model_content=prompt.text,
-            metadata={
-                "_automation_turn": True,
-                "automation_id": about["automation_id"],
-                "automation_name": about["automation_name"],
-                "automation_run_id": turn.origin_run,
-                "automation_prompt_ref": reference,
-            },
-            source={
-                "kind": "automation",
-                "id": about["automation_id"],
-                "name": about["automation_name"],
-                "run_id": turn.origin_run,
-            },
-            route=route_of(turn.session_id),
-            template={"prompt_ref": reference, "variables": dict(prompt.variables)},
-        )
-
-    def shown(self, turn: Turn, trigger: Trigger) -> None:
-        """The run keeps what the model is shown; the history does not."""
-        template = trigger.template or {}
-        RunRecord.objects.filter(run_id=turn.origin_run).update(
-            prompt_ref=template["prompt_ref"],
-            prompt_variables=template["variables"],
-            rendered_prompt=trigger.model_content,
-        )
-
-    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
-        """The run's real outcome, in the turn's own commit."""
-        ended = {
-            "state": RUN_STATES[result.ending],
-            "reason": result.error_code or "",
-            "finished_at": Now(),
-            "error": (result.error_text or "")[:300],
-            "error_detail": (result.error_detail or "").replace("\x00", ""),
-            "response_summary": first_line(closure),
-            "usage": result.usage.to_json(),
-            "duration_ms": _MILLISECONDS,
-        }
-        RunRecord.objects.filter(
-            run_id=turn.origin_run, state__in=[RunState.QUEUED, RunState.RUNNING]
-        ).update(**ended)
-
-
-def prompt_variables(turn: Turn) -> dict[str, Any]:
-    """What the template of an automation's prompt has places for."""
-    zone = turn.metadata["timezone"]
-    return {
-        "name": turn.metadata["automation_name"],
-        "message": turn.content,
-        "scheduled_for": turn.due_at.astimezone(load_zone(zone)).isoformat(timespec="seconds"),
-        "timezone": zone,
-    }
+        """The automation's own words; the answer goes where a person last wrote, never to a legacy address."""
+        return trigger_of(turn, PROMPT, route_of(turn.session_id))
 
 
 def route_of(session_id: uuid.UUID) -> dict[str, Any]:
@@ -111,30 +34,48 @@ def route_of(session_id: uuid.UUID) -> dict[str, Any]:
     return last or {"channel": "web", "chat_id": "", "meta": {}}
 
 
-def first_line(text: str) -> str:
-    """The first line of a reply, at most 200 characters."""
-    return next(iter(text.strip().splitlines()), "")[:200]
+def _of_session(session_id: uuid.UUID) -> Q:
+    """What belongs to a session: a routine without a home belongs to the agent's primary one."""
+    primary = Session.objects.filter(pk=session_id, type=SessionType.PRIMARY).values("agent_id")
+    homeless = Q(home=None, agent__in=primary) & ~Q(execution_mode=ExecutionMode.SESSION)
+    return Q(session_id=session_id) | Q(home_id=session_id) | homeless
 
 
 class SessionAutomations:
-    """What automations bind to sessions, for deletion."""
+    """What automations and routines bind to sessions, for deletion."""
 
     def blockers(self, session_id: uuid.UUID) -> tuple[Blocker, ...]:
-        """The session's bound jobs, disabled ones too."""
-        jobs = CronJob.objects.filter(session_id=session_id).order_by("created_at", "id")
+        """The session's bound jobs and the routines whose home it is, disabled ones too."""
+        jobs = CronJob.objects.filter(_of_session(session_id)).order_by("created_at", "id")
         return tuple(Blocker(id=job.pk, name=job.name, enabled=job.enabled) for job in jobs)
 
-    def lock(self, session_ids: list[uuid.UUID]) -> tuple[str, ...]:
-        """Lock the clocks, then the jobs: the order beat and edits lock in; the jobs' ids."""
-        clocks = (
-            JobClock.objects.select_for_update().filter(job__session_id__in=session_ids).order_by("job_id")
+    def lock(self, session_ids: list[uuid.UUID], agent_id: int | None) -> tuple[str, ...]:
+        """Lock the clocks, then the jobs: the order beat and edits lock in; the ids of those that are in the way."""
+        which = Q(job__session_id__in=session_ids) | Q(job__home_id__in=session_ids)
+        if agent_id is not None:  # its legacy and system jobs, too
+            which |= Q(job__agent_id=agent_id)
+        clocks = JobClock.objects.select_for_update(of=("self",)).filter(which).order_by("job_id")
+        ids = list(clocks.values_list("job_id", flat=True))
+        jobs = CronJob.objects.select_for_update().filter(pk__in=ids).order_by("pk")
+        return tuple(
+            job.pk
+            for job in jobs.only("session_id", "execution_mode")
+            if job.session_id is not None or job.execution_mode != ExecutionMode.SESSION
         )
-        ids = tuple(clock.job_id for clock in clocks)
-        list(CronJob.objects.select_for_update().filter(pk__in=ids).order_by("pk").values_list("pk"))
-        return ids
 
     def delete(self, ids: tuple[str, ...]) -> None:
-        """Delete these jobs with their runs. One that was bound since the lock stays, and is in the way."""
+        """Delete these jobs with their runs. One that was bound since the lock stays, and is in the way.
+
+        A routine runs in other sessions than its home, which stay: what waits there ends with it.
+        """
+        for job in CronJob.objects.filter(pk__in=ids).exclude(execution_mode=ExecutionMode.SESSION):
+            cancel_queued_runs(job, "deleted")
         RunRecord.objects.filter(job_id__in=ids).delete()
         JobClock.objects.filter(job_id__in=ids).delete()
         CronJob.objects.filter(pk__in=ids).delete()
+
+    def let_go(self, session_ids: list[uuid.UUID]) -> None:
+        """A legacy or system job outlives its session: runs that wait or run in it end with it."""
+        RunRecord.objects.filter(
+            session_id__in=session_ids, state__in=[RunState.QUEUED, RunState.RUNNING]
+        ).update(state=RunState.CANCELLED, reason="session_deleted", not_before=None, finished_at=Now())

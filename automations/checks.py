@@ -1,17 +1,21 @@
-"""The plain fields of an automation, each refused with a code and a reason of its own."""
+"""The plain fields of automations and routines, each refused with a code and a reason of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from automations.exceptions import BadJob
-from automations.models import CatchUp, Overlap
+from automations.models import CatchUp, ExecutionMode, Overlap, Source
 from sessions_app.lines import check_line
 
 LONGEST_MESSAGE = 20_000  # characters
 LONGEST_NAME = 200
 LONGEST_TIMEOUT = 86_400  # seconds
+LONGEST_JITTER = 86_400  # seconds
+MOST_RUNS = 1_000_000
+MOST_RETRIES = 10
+TASK_TYPES = ("", "time_reminder")  # what is done without a model; empty: nothing is
 
 
 def checked(values: dict[str, Any]) -> dict[str, Any]:
@@ -38,25 +42,44 @@ def _name(value: Any) -> None:
     check_line("name", value)
 
 
+def _title(value: Any) -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise BadJob("the title is empty", code="empty_title")
+    if len(value) > LONGEST_NAME:
+        raise BadJob(f"the title is longer than {LONGEST_NAME} characters", code="bad_title")
+    check_line("title", value)
+
+
+def _description(value: Any) -> None:
+    if not isinstance(value, str) or "\x00" in value:
+        raise BadJob("the description must be text without a NUL character", code="bad_description")
+    if len(value) > LONGEST_MESSAGE:
+        raise BadJob(f"the description is longer than {LONGEST_MESSAGE} characters", code="bad_description")
+
+
 def _enabled(value: Any) -> None:
     if not isinstance(value, bool):
         raise BadJob("enabled must be true or false", code="bad_enabled")
 
 
-def _one_of(name: str, known: list[str]) -> Callable[[Any], None]:
+def _one_of(name: str, known: Collection[str]) -> Callable[[Any], None]:
     def check(value: Any) -> None:
         if value not in known:
-            raise BadJob(f"{name} must be one of {', '.join(known)}", code=f"bad_{name}")
+            words = ", ".join(each or "(empty)" for each in known)
+            raise BadJob(f"{name} must be one of {words}", code=f"bad_{name}")
 
     return check
 
 
-def _timeout(value: Any) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LONGEST_TIMEOUT:
-        reason = f"timeout_seconds must be a whole number from 1 to {LONGEST_TIMEOUT}"
-        raise BadJob(reason, code="bad_timeout_seconds")
+def _whole(name: str, least: int, most: int, *, nullable: bool) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if value is None and nullable:
+            return
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            reason = f"{name} must be a whole number from {least} to {most}"
+            raise BadJob(reason, code=f"bad_{name}")
+
+    return check
 
 
 _CHECKS: dict[str, Callable[[Any], None]] = {
@@ -65,5 +88,13 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "enabled": _enabled,
     "overlap": _one_of("overlap", Overlap.values),
     "catch_up": _one_of("catch_up", CatchUp.values),
-    "timeout_seconds": _timeout,
+    "timeout_seconds": _whole("timeout_seconds", 1, LONGEST_TIMEOUT, nullable=True),
+    "max_runs": _whole("max_runs", 1, MOST_RUNS, nullable=True),
+    "jitter_seconds": _whole("jitter_seconds", 0, LONGEST_JITTER, nullable=False),
+    "max_retry": _whole("max_retry", 0, MOST_RETRIES, nullable=False),
+    "title": _title,
+    "description": _description,
+    "execution_mode": _one_of("execution_mode", (ExecutionMode.INLINE, ExecutionMode.ISOLATED)),
+    "task_type": _one_of("task_type", TASK_TYPES),
+    "source": _one_of("source", [each for each in Source.values if each != Source.SYSTEM]),
 }

@@ -1,18 +1,16 @@
-"""The statements of firing: claim what is due, queue runs with their turns, move the clocks."""
+"""The statements of firing that concern clocks: claim what is due, move them."""
 
 from __future__ import annotations
 
-import json
+import uuid
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB, insert
 
-from automations.models import CronJob, JobClock, RunRecord, RunState
-from sessions_app import events
-from sessions_app.models import EventType, Lane, OnBusy, Session, Turn, TurnKind, TurnState
+from automations.models import CronJob, JobClock, RunRecord
+from sessions_app.models import Session, Turn, TurnState
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.publish import JOBS, publisher
 from sessions_app.sql import Statement, table
@@ -23,26 +21,41 @@ _turn, _session = table(Turn), table(Session)
 
 @dataclass(frozen=True, kw_only=True)
 class Due:
-    """A claimed job with what its decision needs; `open` and `waiting` count its runs by their turns' states."""
+    """A claimed job with what its decision needs; `open` and `waiting` count its runs by their turns' states.
+
+    `next_run_at`: when its first due slot is fired; `last_slot`: up to where its slots are accounted for. `retrying`:
+    its runs that wait for another attempt.
+    """
 
     job: CronJob
     next_run_at: datetime
+    last_slot: datetime | None
+    runs_started: int
     now: datetime
+    session_id: uuid.UUID | None
     session_state: str
     session_key: str
     open: int
     waiting: int
+    retrying: int
 
 
-_EMPTY = sa.cast(sa.literal_column("'{}'"), JSONB)
-# NOT inline, as the partial index spells it: for "inline IS FALSE" PostgreSQL would read every clock
-_IS_DUE = sa.and_(_clock.c.next_run_at <= sa.func.now(), ~_clock.c.inline)
+# (SELECT now()): for a time that it knows PostgreSQL expects few due rows, and sorts them; after an outage each batch
+# would read all that is overdue. For one that it does not know it walks the index in order, up to the limit.
+# NOT inline, as the partial index spells it: for "inline IS FALSE" it would read every clock.
+_IS_DUE = sa.and_(_clock.c.next_run_at <= sa.select(sa.func.now()).scalar_subquery(), ~_clock.c.inline)
 
 
 def _claim(*which: Any) -> Statement:
     # now(), never clock_timestamp(): a volatile function cannot be an index condition
     return Statement(
-        sa.select(_clock.c.job_id, _clock.c.next_run_at, sa.func.now().label("now"))
+        sa.select(
+            _clock.c.job_id,
+            _clock.c.next_run_at,
+            _clock.c.last_slot,
+            _clock.c.runs_started,
+            sa.func.now().label("now"),
+        )
         .where(_IS_DUE, *which)
         .order_by(_clock.c.next_run_at)
         .limit(sa.bindparam("limit", type_=sa.Integer()))
@@ -60,26 +73,41 @@ PEEK = Statement(
 OPEN_RUNS = Statement(
     sa.select(
         _run.c.job_id,
-        sa.func.count().label("open"),
+        sa.func.count(_turn.c.id).label("open"),
         sa.func.count().filter(_turn.c.state == TurnState.QUEUED).label("waiting"),
+        sa.func.count(_run.c.not_before).label("retrying"),
     )
-    .join(_turn, _turn.c.id == _run.c.turn_id)
+    .select_from(_run)
+    .outerjoin(
+        _turn,
+        sa.and_(
+            _turn.c.id == _run.c.turn_id,
+            _turn.c.state.in_([sa.literal_column(f"'{state}'") for state in OPEN_STATES]),
+        ),
+    )
     .where(
         _run.c.job_id == sa.any_(sa.bindparam("job_ids", type_=sa.ARRAY(sa.Text()))),
         _run.c.state.in_([sa.literal_column("'queued'"), sa.literal_column("'running'")]),
-        _turn.c.state.in_([sa.literal_column(f"'{state}'") for state in OPEN_STATES]),
     )
     .group_by(_run.c.job_id)
 )
-NEXT = Statement(
-    sa.select(
-        (sa.func.extract("epoch", _clock.c.next_run_at) - sa.func.extract("epoch", sa.func.now())).label(
-            "wait"
-        )
-    )
+_next_slot = (
+    sa.select(_clock.c.next_run_at)
     .where(_clock.c.next_run_at.is_not(None), ~_clock.c.inline)
     .order_by(_clock.c.next_run_at)
     .limit(1)
+)
+_next_retry = (
+    sa.select(_run.c.not_before).where(_run.c.not_before.is_not(None)).order_by(_run.c.not_before).limit(1)
+)
+NEXT = Statement(
+    sa.select(
+        sa.func.extract(
+            "epoch",
+            # least() passes over a NULL
+            sa.func.least(_next_slot.scalar_subquery(), _next_retry.scalar_subquery()) - sa.func.now(),
+        ).label("wait")
+    )
 )
 
 
@@ -89,9 +117,9 @@ def peek(limit: int) -> list[str]:
 
 
 def seconds_to_next() -> float | None:
-    """Seconds until the next job is due; None without any."""
-    row = NEXT.first()
-    return None if row is None else float(row.wait)
+    """Seconds until the next job or the next further attempt is due; None without any."""
+    [row] = NEXT.all()
+    return None if row.wait is None else float(row.wait)
 
 
 def claim(limit: int, only: str | None) -> list[Due]:
@@ -119,107 +147,16 @@ def _due(row: Any, job: CronJob, opened: Any | None) -> Due:
     return Due(
         job=job,
         next_run_at=row.next_run_at,
+        last_slot=row.last_slot,
+        runs_started=row.runs_started,
         now=row.now,
+        session_id=session.pk if session else None,
         session_state=session.state if session else "",
         session_key=session.key if session else "",
         open=opened.open if opened else 0,
         waiting=opened.waiting if opened else 0,
+        retrying=opened.retrying if opened else 0,
     )
-
-
-def _queue() -> Statement:
-    types: dict[str, Any] = {
-        "session_id": sa.Uuid(),
-        "scheduled_for": sa.DateTime(timezone=True),
-        "snapshot": JSONB(),
-        "metadata": JSONB(),
-        "lag_ms": sa.BigInteger(),
-    }
-    names = [
-        "run_id",
-        "job_id",
-        "session_id",
-        "session_key",
-        "scheduled_for",
-        "snapshot",
-        "lag_ms",
-        "content",
-        "metadata",
-        "idempotency_key",
-    ]
-    columns: list[Any] = [sa.column(name, types.get(name, sa.Text())) for name in names]
-    rows = sa.func.jsonb_to_recordset(sa.cast(sa.bindparam("rows", type_=sa.Text()), JSONB))
-    data = rows.table_valued(*columns, name="data").render_derived(with_types=True)
-    sequence = f"pg_get_serial_sequence('{_turn.name}', 'id')::regclass"
-    turn_id = sa.literal_column(f"nextval({sequence})", sa.BigInteger()).label("turn_id")
-    numbered = sa.select(*data.c, turn_id).cte("numbered")
-    run_values = {
-        **{_run.c[n].name: numbered.c[n] for n in names if n in _run.c},
-        "state": sa.literal(RunState.QUEUED.value),
-        "turn_id": numbered.c.turn_id,
-        "attempt": sa.literal(1),
-        "usage": _EMPTY,
-        **{
-            name: sa.literal("")
-            for name in ("reason", "rendered_prompt", "error", "error_detail", "response_summary")
-        },
-    }
-    runs = (
-        insert(_run)
-        .from_select(list(run_values), sa.select(*run_values.values()), include_defaults=False)
-        .on_conflict_do_nothing()
-        .returning(_run.c.run_id)
-        .cte("new_runs")
-    )
-    turn_values = {
-        "id": numbered.c.turn_id,
-        "session_id": numbered.c.session_id,
-        "kind": sa.literal(TurnKind.AUTOMATION.value),
-        "lane": sa.literal(Lane.AUTO.value),
-        "content": numbered.c.content,
-        "metadata": numbered.c.metadata,
-        "origin_run": numbered.c.run_id,
-        "on_busy": sa.literal(OnBusy.ENQUEUE.value),
-        "idempotency_key": numbered.c.idempotency_key,
-        "state": sa.literal(TurnState.QUEUED.value),
-        "due_at": numbered.c.scheduled_for,
-        "origin_attempt": sa.literal(1),
-        "usage": _EMPTY,
-        **{name: sa.literal(0) for name in ("attempt", "rescues", "steps_at_claim")},
-        **{name: sa.literal("") for name in ("error_code", "error", "error_detail")},
-    }
-    turns = (
-        sa.insert(_turn)
-        .from_select(
-            list(turn_values),
-            sa.select(*turn_values.values()).join(runs, runs.c.run_id == numbered.c.run_id),
-            include_defaults=False,
-        )
-        .returning(*_turn.c)
-        .cte("new_turns")
-    )
-    told = events.insert_from(
-        turns, EventType.TURN_QUEUED, events.object_of({"text": turns.c.content, "kind": turns.c.kind})
-    )
-    return Statement(
-        sa.select(turns.c.id, turns.c.session_id, _session.c.agent_id)
-        .join(_session, _session.c.id == turns.c.session_id)
-        .order_by(turns.c.id)
-        .add_cte(told)
-    )
-
-
-QUEUE = _queue()
-
-
-def queue(rows: list[dict[str, Any]]) -> list[Any]:
-    """Insert runs, and for each one that is new its turn and event, in slot order; the new turns.
-
-    A slot that has its run already is left alone: that is what makes a second beat harmless.
-    """
-    if not rows:
-        return []
-    return QUEUE.all(rows=json.dumps(sorted(rows, key=lambda row: str(row["scheduled_for"]))))
 
 
 _values = (
@@ -227,11 +164,13 @@ _values = (
         sa.bindparam("job_ids", type_=sa.ARRAY(sa.Text())),
         sa.bindparam("nexts", type_=sa.ARRAY(sa.DateTime(timezone=True))),
         sa.bindparam("lasts", type_=sa.ARRAY(sa.DateTime(timezone=True))),
+        sa.bindparam("runs", type_=sa.ARRAY(sa.BigInteger())),
     )
     .table_valued(
         sa.column("job_id", sa.Text()),
         sa.column("next_run_at", sa.DateTime(timezone=True)),
         sa.column("last_slot", sa.DateTime(timezone=True)),
+        sa.column("runs", sa.BigInteger()),
         name="moved",
     )
     .render_derived()
@@ -242,14 +181,29 @@ ADVANCE = Statement(
     .values(
         next_run_at=_values.c.next_run_at,
         last_slot=sa.func.greatest(_clock.c.last_slot, _values.c.last_slot),
+        runs_started=_clock.c.runs_started + _values.c.runs,
     )
 )
 
 
-def advance(moved: list[tuple[str, datetime | None, datetime | None]]) -> None:
-    """Move clocks to (job, next_run_at, last_slot). `last_slot` never goes back."""
-    job_ids, nexts, lasts = (list(column) for column in zip(*moved, strict=True))
-    ADVANCE.run(job_ids=job_ids, nexts=nexts, lasts=lasts)
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """Where a job's clock goes: the next firing, the latest slot that is accounted for, how many became runs."""
+
+    job_id: str
+    next_run_at: datetime | None
+    last_slot: datetime | None
+    runs: int = 0
+
+
+def advance(moved: list[Moved]) -> None:
+    """Move clocks. `last_slot` never goes back."""
+    ADVANCE.run(
+        job_ids=[each.job_id for each in moved],
+        nexts=[each.next_run_at for each in moved],
+        lasts=[each.last_slot for each in moved],
+        runs=[each.runs for each in moved],
+    )
 
 
 def plans_changed() -> None:

@@ -35,3 +35,23 @@ class ProtectedJob(AutomationsError):
     """This is a system job; it cannot be changed or removed."""
 
     code = "protected_job"
+
+
+class TooManyRoutines(AutomationsError):
+    """The agent has as many enabled routines as it may have."""
+
+    code = "too_many_routines"
+
+
+class DuplicateRoutine(AutomationsError):
+    """The agent has a routine of this title and schedule already; `routine_id` is the one."""
+
+    code = "duplicate_routine"
+
+    def __init__(self, message: str = "", *, routine_id: str = "") -> None:
+        super().__init__(message)
+        self.routine_id = routine_id
+
+
+class RoutineNotFound(JobNotFound):
+    """There is no such routine."""

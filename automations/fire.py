@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
 from django.db import InterfaceError, OperationalError, transaction
 
-from automations import due, gaps
-from automations.due import Due
-from automations.jobs import Category, category, schedule_of, snapshot
-from automations.slots import Decision, GapReason, decide, run_id, skip_due
+from automations import due, gaps, retries
+from automations.due import Due, Moved
+from automations.jobs import snapshot
+from automations.plan import Plan, accounted_to, jitter_of, plan_of
+from automations.queue_slots import queue
+from automations.slot_turn import placed, turn_of, why_not
+from automations.slots import Decision, GapReason, decide, nothing_due, run_id, skip_due
 from sessions_app import events
 from sessions_app.models import Lane, SessionState
 from sessions_app.wake import Hint, send
@@ -42,17 +45,14 @@ class NothingFires(Exception):
     """No due job could be fired: the fault is not the jobs'. Nothing was changed."""
 
 
-class NotRunnable(Exception):
-    """The job is of a category that has no way to run."""
-
-
 @dataclass(kw_only=True)
 class _Batch:
     """What a batch is about to write, collected before the first insert."""
 
     runs: list[dict[str, Any]] = field(default_factory=list)
     gaps: list[tuple[Due, Any]] = field(default_factory=list)
-    clocks: list[tuple[str, datetime | None, datetime | None]] = field(default_factory=list)
+    clocks: list[Moved] = field(default_factory=list)
+    superseded: list[str] = field(default_factory=list)
     faults: list[tuple[Due, str]] = field(default_factory=list)
 
 
@@ -61,23 +61,24 @@ def fire_due(limit: int = BATCH) -> Fired:
 
     A batch that fails as a whole is done again row by row, and a row that fails by itself is set aside.
     """
+    fired = Fired()
     try:
         fired = _fire(limit, None)
     except (OperationalError, InterfaceError):
         raise  # the database is away: nothing was written, the next tick tries again
     except Exception:
         log.exception("batch_failed")
-        fired = _one_by_one(limit)
-    send(fired.hints)
+        _one_by_one(limit, fired)
+    finally:
+        send(fired.hints)
     return fired
 
 
-def _one_by_one(limit: int) -> Fired:
-    """Row by row. Only where another row went through is a failure the row's own; else it is everybody's.
+def _one_by_one(limit: int, total: Fired) -> None:
+    """Row by row, counted in `total`. Only where another row went through is a failure the row's own.
 
-    A table that lacks a column, say, would otherwise set aside every job of the server.
+    Else it is everybody's: a table that lacks a column, say, would set aside every job of the server.
     """
-    total = Fired()
     failed: dict[str, Exception] = {}
     for job_id in due.peek(limit):
         try:
@@ -99,19 +100,19 @@ def _one_by_one(limit: int) -> Fired:
     for job_id, cause in failed.items():
         gaps.set_aside(job_id, f"{type(cause).__name__}: {cause}")
         total.claimed += 1
-    return total
 
 
 def _fire(limit: int, only: str | None) -> Fired:
     with transaction.atomic():
-        rows = due.claim(limit, only)
+        rows = placed(due.claim(limit, only))
         if not rows:
             return Fired()
         batch = _Batch()
         for row in rows:
             _decide(row, batch)
         gaps.record_gaps(batch.gaps)
-        queued = due.queue(batch.runs)
+        queued = queue(batch.runs)
+        retries.supersede(batch.superseded)
         gaps.record_faults(batch.faults)
         due.advance(batch.clocks)
     for turn in queued:
@@ -122,28 +123,45 @@ def _fire(limit: int, only: str | None) -> Fired:
 def _decide(row: Due, batch: _Batch) -> None:
     """What becomes of one due job. Whatever its row makes go wrong stays with it."""
     try:
-        decision = _decision(row)
-        runs = [_run(row, slot) for slot in decision.run]
+        plan = plan_of(row.job, row.runs_started)
+        decision = _decision(row, plan)
+        runs = [_run(row, each, late=row.now - plan.jitter - each) for each in decision.run]
+        following = plan.firing_of(decision.next_run_at, runs=len(runs))
     except Exception as error:  # noqa: BLE001 - a row can be poisoned in any way
         log.warning("job_set_aside", job=row.job.pk, error=str(error))
         batch.faults.append((row, str(error)))
-        batch.clocks.append((row.job.pk, None, row.next_run_at))
+        slot = row.next_run_at - jitter_of(row.job)
+        batch.clocks.append(Moved(job_id=row.job.pk, next_run_at=None, last_slot=slot))
         return
     batch.runs += runs
     batch.gaps += [(row, gap) for gap in decision.skipped]
-    batch.clocks.append((row.job.pk, decision.next_run_at, decision.accounted_to))
+    batch.clocks.append(
+        Moved(
+            job_id=row.job.pk,
+            next_run_at=following,
+            last_slot=decision.accounted_to,
+            runs=len(runs),
+        )
+    )
+    if runs and row.retrying:
+        batch.superseded.append(row.job.pk)
 
 
-def _decision(row: Due) -> Decision:
-    if category(row.job) is not Category.BOUND:
-        raise NotRunnable(f"a {category(row.job)} job has no way to run")
+def _decision(row: Due, plan: Plan) -> Decision:
+    now = row.now - plan.jitter
+    slot = plan.first_slot(row.next_run_at, accounted_to(row.last_slot, row.now))
+    if slot is None or slot > now:
+        return nothing_due(slot)
     if row.session_state != SessionState.OPEN:
         # a delete may still fail and open it again: the job stays sound
-        return skip_due(schedule_of(row.job), row.next_run_at, row.now, GapReason.SESSION_CLOSED)
+        return skip_due(plan.slots, slot, now, GapReason.SESSION_CLOSED)
+    reason = why_not(row)
+    if reason is not None:
+        return skip_due(plan.slots, slot, now, reason)
     return decide(
-        schedule=schedule_of(row.job),
-        next_run_at=row.next_run_at,
-        now=row.now,
+        schedule=plan.slots,
+        next_run_at=slot,
+        now=now,
         catch_up=row.job.catch_up,
         overlap=row.job.overlap,
         previous_open=row.open > 0,
@@ -152,24 +170,18 @@ def _decision(row: Due) -> Decision:
     )
 
 
-def _run(row: Due, slot: datetime) -> dict[str, Any]:
-    """One run and its turn, as the insert wants them."""
-    kept, identity = snapshot(row.job), run_id(row.job.pk, slot)
+def _run(row: Due, slot: datetime, *, late: timedelta) -> dict[str, Any]:
+    """One run and its turn, as the insert wants them. `late`: behind the slot's firing, jitter is none of it."""
+    kept, identity, turn = snapshot(row.job), run_id(row.job.pk, slot), turn_of(row, slot)
     return {
+        "session_key": row.session_key,
+        **turn,
         "run_id": identity,
         "job_id": row.job.pk,
-        "session_id": str(row.job.session_id),
-        "session_key": row.session_key,
         "scheduled_for": slot.isoformat(),
         "snapshot": kept,
-        "lag_ms": max(0, round((row.now - slot).total_seconds() * 1000)),
-        "content": row.job.message,
-        "metadata": {
-            "policy": kept["policy"],
-            "automation_id": row.job.pk,
-            "automation_name": row.job.name,
-            "timezone": row.job.timezone,
-        },
+        "lag_ms": max(0, round(late.total_seconds() * 1000)),
+        "metadata": {**turn["metadata"], "policy": kept["policy"]},
         "idempotency_key": f"run:{identity}:1",
     }
 

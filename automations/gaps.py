@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models.functions import Now
+from django.db.models.functions import Greatest, Now
 
 from automations.due import Due, lock_one
-from automations.jobs import schedule_of
+from automations.jobs import internal_key, schedule_of
 from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.plan import jitter_of
 from automations.schedule import ScheduleError, next_slot
 from automations.slots import Gap, GapReason, run_id
 
@@ -38,7 +39,7 @@ def skip(job: CronJob, gap: Gap, error_detail: str = "") -> None:
         run_id=run_id(job.pk, gap.slots_from),
         job_id=job.pk,
         session_id=job.session_id,
-        session_key=job.session.key if job.session else job.session_key,
+        session_key=job.session.key if job.session else internal_key(job),
         scheduled_for=gap.slots_from,
         state=RunState.SKIPPED,
         reason=gap.reason,
@@ -64,7 +65,7 @@ def _continues(job: CronJob, last: RunRecord, gap: Gap) -> bool:
 def record_faults(faults: Iterable[tuple[Due, str]]) -> None:
     """Set jobs aside with the reason; the slot that showed the fault is a skipped run."""
     for due, reason in faults:
-        _fault(due.job, due.next_run_at, reason)
+        _fault(due.job, due.next_run_at - jitter_of(due.job), reason)
 
 
 def _fault(job: CronJob, slot: datetime, reason: str) -> None:
@@ -79,8 +80,10 @@ def _fault(job: CronJob, slot: datetime, reason: str) -> None:
 def set_aside(job_id: str, reason: str) -> None:
     """Take a job out of firing whose row breaks the batch's own statements."""
     with transaction.atomic():
-        slot = lock_one(job_id)
-        if slot is None:
+        firing = lock_one(job_id)
+        if firing is None:
             return
-        JobClock.objects.filter(job_id=job_id).update(next_run_at=None, last_slot=slot)
-        _fault(CronJob.objects.get(pk=job_id), slot, reason)
+        job = CronJob.objects.get(pk=job_id)
+        slot = firing - jitter_of(job)
+        JobClock.objects.filter(job_id=job_id).update(next_run_at=None, last_slot=Greatest("last_slot", slot))
+        _fault(job, slot, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from automations.models import CronJob, JobKind, ScheduleKind
+from automations.models import CronJob, ExecutionMode, JobKind, ScheduleKind
 from automations.schedule import (
     AtSchedule,
     CronSchedule,
@@ -14,6 +14,7 @@ from automations.schedule import (
     ScheduleError,
     schedule_json,
 )
+from sessions_app.models import Agent
 
 RESERVED_IDS = frozenset({"dream", "heartbeat"})
 
@@ -23,17 +24,30 @@ class Category(StrEnum):
 
     SYSTEM = "system"
     BOUND = "bound"
+    ROUTINE = "routine"
     LEGACY = "legacy"
 
 
 def category(job: CronJob) -> Category:
-    """System by kind or reserved id, never by name; bound with a session and no legacy field; else legacy."""
+    """System by kind or reserved id, never by name; routine by its mode; bound with a session; else legacy."""
     if job.kind == JobKind.SYSTEM_EVENT or job.pk in RESERVED_IDS:
         return Category.SYSTEM
+    if job.execution_mode != ExecutionMode.SESSION:
+        return Category.ROUTINE
     legacy = job.channel or job.to or job.deliver is not None or job.channel_meta is not None
     if job.session_id is not None and not legacy:
         return Category.BOUND
     return Category.LEGACY
+
+
+def internal_key(job: CronJob) -> str:
+    """The key of the session in which a legacy or system job runs; an agent's heartbeat has one name for people."""
+    return heartbeat_key(job.agent) if job.system_event == "heartbeat" else f"cron:{job.pk}"
+
+
+def heartbeat_key(agent: Agent) -> str:
+    """The key of an agent's heartbeat session."""
+    return f"heartbeat:{agent.name}"
 
 
 def schedule_of(job: CronJob) -> Schedule:
@@ -71,5 +85,6 @@ def snapshot(job: CronJob) -> dict[str, Any]:
         "timezone": job.timezone,
         "schedule": schedule_json(schedule_of(job), zone=job.timezone),
         "revision": job.revision,
+        "max_retry": job.max_retry,
         "policy": {} if job.timeout_seconds is None else {"timeout_seconds": job.timeout_seconds},
     }

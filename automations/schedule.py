@@ -7,28 +7,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache, partial
 from typing import Any, Literal
 
+from automations.active_hours import ActiveHours, count_within, last_within, next_within
 from automations.cron_fields import CronFields, read_expr
 from automations.cron_slots import count_cron, last_cron, next_cron
 from automations.schedule_errors import ScheduleCode, ScheduleError
-from automations.zones import as_utc, instant_of, load_zone
+from automations.zone_files import load_zone
+from automations.zones import as_utc, instant_of
 
 __all__ = [
+    "ActiveSchedule",
     "AtSchedule",
     "CronSchedule",
+    "EndingSchedule",
     "EverySchedule",
     "Schedule",
     "ScheduleCode",
     "ScheduleError",
+    "Slots",
     "count_slots",
-    "first_slot",
     "last_slot_until",
     "next_slot",
     "parse_schedule",
+    "read_time",
     "schedule_json",
     "whole_milliseconds",
 ]
@@ -70,13 +75,31 @@ class EverySchedule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AtSchedule:
-    """One instant, aware."""
+    """One instant, aware. `zone`: that which it was written in, known until it is stored."""
 
     at: datetime
+    zone: tzinfo = field(default=UTC, compare=False)
     kind: Literal["at"] = "at"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActiveSchedule:
+    """The slots of another schedule that lie within active hours."""
+
+    slots: CronSchedule | EverySchedule | AtSchedule
+    hours: ActiveHours
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndingSchedule:
+    """The slots of another schedule up to `ends_at`, which is aware and may be a slot itself."""
+
+    slots: CronSchedule | EverySchedule | AtSchedule | ActiveSchedule
+    ends_at: datetime
+
+
 Schedule = CronSchedule | EverySchedule | AtSchedule
+Slots = Schedule | ActiveSchedule | EndingSchedule
 
 
 def parse_schedule(data: Mapping[str, Any], *, default_timezone: str, now: datetime) -> Schedule:
@@ -133,17 +156,28 @@ def _years_after(instant: datetime, years: int) -> datetime:
 
 def _read_every(seconds: object, now: datetime) -> EverySchedule:
     if isinstance(seconds, bool) or not isinstance(seconds, int):
-        raise ScheduleError("bad_interval", "`seconds` must be a whole number.")
+        raise ScheduleError("bad_interval", "The interval must be a whole number of seconds.")
     if not 1 <= seconds <= MAX_EVERY_SECONDS:
-        raise ScheduleError("bad_interval", f"`seconds` must be from 1 to {MAX_EVERY_SECONDS} (10 years).")
+        message = f"The interval must be from 1 to {MAX_EVERY_SECONDS} seconds (10 years)."
+        raise ScheduleError("bad_interval", message)
     return EverySchedule(seconds=seconds, anchor=whole_milliseconds(now))
 
 
 def _read_at(text: object, default_timezone: str, now: datetime) -> AtSchedule:
+    at, zone = read_time(text, default_timezone, now, name="at")
+    return AtSchedule(at=at, zone=zone)
+
+
+def read_time(text: object, default_timezone: str, now: datetime, *, name: str) -> tuple[datetime, tzinfo]:
+    """An ISO time that lies ahead, in UTC, and the zone it was written in: the default one when it has no offset.
+
+    ScheduleError, which says `name`.
+    """
     if not isinstance(text, str) or not _AT.fullmatch(text):
-        raise ScheduleError("bad_time", "`at` must be a time such as `2027-01-01T09:00:00+01:00`.")
+        raise ScheduleError("bad_time", f"`{name}` must be a time such as `2027-01-01T09:00:00+01:00`.")
     try:
         given = datetime.fromisoformat(text.upper())
+        zone = given.tzinfo or load_zone(default_timezone)
         at = as_utc(given) if given.tzinfo else instant_of(load_zone(default_timezone), given)
     except ScheduleError:
         raise
@@ -154,7 +188,7 @@ def _read_at(text: object, default_timezone: str, now: datetime) -> AtSchedule:
         raise ScheduleError("past_at", f"The time {text!r} has passed.")
     if at > _LAST_INSTANT:
         raise ScheduleError("bad_time", f"The time {text!r} is too far away.")
-    return AtSchedule(at=at)
+    return at, zone
 
 
 def schedule_json(schedule: Schedule, *, zone: str = "UTC") -> dict[str, Any]:
@@ -178,11 +212,16 @@ def cron_fields(expr: str) -> CronFields:
     return CronFields(expr)
 
 
-def next_slot(schedule: Schedule, after: datetime) -> datetime | None:
+def next_slot(schedule: Slots, after: datetime) -> datetime | None:
     """The first slot later than `after` (UTC, whole milliseconds), or None: there is none any more.
 
     Raises ScheduleError if a stored schedule has become unusable (a zone that is gone).
     """
+    if isinstance(schedule, EndingSchedule):
+        slot = next_slot(schedule.slots, after)
+        return slot if slot is not None and slot <= schedule.ends_at else None
+    if isinstance(schedule, ActiveSchedule):
+        return next_within(schedule.hours, partial(next_slot, schedule.slots), after)
     after = max(as_utc(after), _FIRST_INSTANT)
     if after >= _LAST_INSTANT:
         return None
@@ -196,13 +235,12 @@ def next_slot(schedule: Schedule, after: datetime) -> datetime | None:
     return slot if slot is not None and slot <= _LAST_INSTANT else None
 
 
-def first_slot(schedule: Schedule, *, after: datetime) -> datetime | None:
-    """The first slot of a schedule saved at `after`."""
-    return next_slot(schedule, after)
-
-
-def last_slot_until(schedule: Schedule, after: datetime, until: datetime) -> datetime | None:
+def last_slot_until(schedule: Slots, after: datetime, until: datetime) -> datetime | None:
     """The latest slot s with after < s <= until, or None. Its cost does not grow with the number of slots."""
+    if isinstance(schedule, EndingSchedule):
+        return last_slot_until(schedule.slots, after, min(until, schedule.ends_at))
+    if isinstance(schedule, ActiveSchedule):
+        return last_within(schedule.hours, partial(last_slot_until, schedule.slots), after, until)
     after, until = _bounded(after, until)
     if after >= until:
         return None
@@ -216,8 +254,12 @@ def last_slot_until(schedule: Schedule, after: datetime, until: datetime) -> dat
     return slot if slot is not None and after < slot <= until else None
 
 
-def count_slots(schedule: Schedule, after: datetime, until: datetime, limit: int = 1000) -> int | None:
+def count_slots(schedule: Slots, after: datetime, until: datetime, limit: int = 1000) -> int | None:
     """How many slots s have after < s <= until; None when there are more than `limit`."""
+    if isinstance(schedule, EndingSchedule):
+        return count_slots(schedule.slots, after, min(until, schedule.ends_at), limit)
+    if isinstance(schedule, ActiveSchedule):
+        return count_within(schedule.hours, partial(next_slot, schedule.slots), after, until, limit)
     after, until = _bounded(after, until)
     if after >= until:
         return 0

@@ -9,16 +9,16 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import connection
-from django.db.models import Exists, Min, OuterRef, QuerySet, Subquery
+from django.db.models import Exists, Min, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Now
 
-from automations.exceptions import JobNotFound
+from automations.exceptions import JobNotFound, ProtectedJob
 from automations.jobs import schedule_of
-from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunState
 from automations.schedule import ScheduleError, schedule_json
 from sessions_app.exceptions import NotFound
 from sessions_app.publish import JOBS
-from sessions_app.selectors import session
+from sessions_app.selectors import entered
 
 STATES = ("scheduled", "running", "done", "failed")
 
@@ -36,6 +36,10 @@ class Automation:
     overlap: str
     catch_up: str
     timeout_seconds: int | None
+    ends_at: datetime | None
+    max_runs: int | None
+    jitter_seconds: int
+    max_retry: int
     source: str
     next_run_at: datetime | None
     state: str
@@ -61,9 +65,8 @@ def automations(user: AbstractBaseUser) -> QuerySet[CronJob]:
 
 
 def automations_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[CronJob]:
-    """A session's bound jobs. NotFound."""
-    session(user, session_id)
-    return automations(user).filter(session_id=session_id)
+    """The jobs bound to a session and to the one behind it. NotFound."""
+    return automations(user).filter(session_id__in={session_id, entered(user, session_id).behind})
 
 
 def automation(user: AbstractBaseUser, job_id: str) -> Automation:
@@ -72,6 +75,14 @@ def automation(user: AbstractBaseUser, job_id: str) -> Automation:
     if job is None:
         raise JobNotFound
     return automation_of(job)
+
+
+def automation_to_change(user: AbstractBaseUser, job_id: str) -> Automation:
+    """One of them, for whoever wants to change it. JobNotFound; ProtectedJob for a system job of the user's agent."""
+    own = CronJob.objects.exclude(system_event="").filter(agent__owner_id=user.pk)
+    if own.filter(pk=job_id).exists():
+        raise ProtectedJob
+    return automation(user, job_id)
 
 
 def automation_of(job: Any) -> Automation:
@@ -86,9 +97,13 @@ def automation_of(job: Any) -> Automation:
         overlap=job.overlap,
         catch_up=job.catch_up,
         timeout_seconds=job.timeout_seconds,
+        ends_at=job.ends_at,
+        max_runs=job.max_runs,
+        jitter_seconds=job.jitter_seconds,
+        max_retry=job.max_retry,
         source=job.source,
         next_run_at=job.clock.next_run_at,
-        state=_state(job),
+        state=state_of(job),
         last_status=job.last_status,
         pending=job.pending,
         session_key=job.session.key,
@@ -96,7 +111,8 @@ def automation_of(job: Any) -> Automation:
     )
 
 
-def _state(job: Any) -> str:
+def state_of(job: Any) -> str:
+    """One of STATES, of a row with `runs_now` and `pending`."""
     if job.runs_now:
         return "running"
     if job.fault:
@@ -128,7 +144,9 @@ def run(user: AbstractBaseUser, run_id: str) -> RunRecord:
 
 
 def _runs(user: AbstractBaseUser) -> QuerySet[RunRecord]:
-    return RunRecord.objects.filter(job__session__owner_id=user.pk)
+    """Runs of the user's automations and routines; system and legacy jobs have no place here."""
+    ours = Q(job__session__isnull=False) | ~Q(job__execution_mode=ExecutionMode.SESSION)
+    return RunRecord.objects.filter(ours, job__agent__owner_id=user.pk)
 
 
 def beats_seen() -> int:

@@ -6,29 +6,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from automations.schedule import Schedule, count_slots, last_slot_until, next_slot, whole_milliseconds
+from automations.models import CatchUp, Overlap
+from automations.schedule import Slots, count_slots, last_slot_until, next_slot, whole_milliseconds
 
 COUNT_LIMIT = 1000
 MAX_WAITING = 1  # runs of one job that may wait in its session's queue
+MAX_CATCHING_UP = 100  # runs of one job that may wait while it catches up
 LATE_AFTER = timedelta(seconds=60)
 ALL_WINDOW = timedelta(hours=24)
 _TICK = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class CatchUp(StrEnum):
-    """Which of several overdue slots run."""
-
-    ONE = "one"
-    NONE = "none"
-    ALL = "all"
-
-
-class Overlap(StrEnum):
-    """What becomes of a slot while the previous run is open."""
-
-    SKIP = "skip"
-    QUEUE = "queue"
 
 
 class GapReason(StrEnum):
@@ -40,6 +27,9 @@ class GapReason(StrEnum):
     EDITED = "edited"
     SESSION_CLOSED = "session_closed"
     SCHEDULE_ERROR = "schedule_error"
+    NOTHING_TO_DO = "nothing_to_do"
+    SESSION_BUSY = "session_busy"
+    MODEL_DOWN = "model_down"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +66,7 @@ class Decision:
 
 def decide(
     *,
-    schedule: Schedule,
+    schedule: Slots,
     next_run_at: datetime,
     now: datetime,
     catch_up: str,
@@ -90,21 +80,26 @@ def decide(
     `next_run_at` counts as a slot whatever the schedule says (a routine may be given its first one); the slots
     after it are the schedule's. `catch_up`: one | none | all. `overlap`: skip | queue. `previous_open`: the job's
     previous run is queued or running. `waiting`: its runs that are queued. `catch_up_queues`: with `catch_up`
-    all, a slot more than 60 s late is queued behind open runs instead of skipped.
+    all, a slot more than 60 s late is queued behind open runs instead of skipped, up to 100 of them.
 
     Raises ScheduleError (the stored schedule has become unusable) and ValueError (an unknown word).
     """
     catching, overlapping = CatchUp(catch_up), Overlap(overlap)
     first, now = whole_milliseconds(next_run_at), whole_milliseconds(now)
     if first > now:
-        return Decision(run=(), skipped=(), accounted_to=None, next_run_at=first)
+        return nothing_due(first)
     latest = last_slot_until(schedule, first, now) or first
     chosen = _chosen(schedule, catching, first, latest, now)
     if chosen is None:
         gap = _missed(schedule, first, latest)
         return Decision(run=(), skipped=(gap,), accounted_to=latest, next_run_at=next_slot(schedule, latest))
     gaps = () if chosen == first else (_missed(schedule, first, _before(schedule, first, chosen)),)
-    caught_up = catch_up_queues and catching is CatchUp.ALL and now - chosen > LATE_AFTER
+    caught_up = (
+        catch_up_queues
+        and catching is CatchUp.ALL
+        and now - chosen > LATE_AFTER
+        and waiting < MAX_CATCHING_UP
+    )
     refusal = None if caught_up else _refusal(overlapping, previous_open, waiting)
     if refusal is not None:
         gaps = (*gaps, Gap(reason=refusal, slots_from=chosen, slots_to=chosen, count=1))
@@ -112,7 +107,12 @@ def decide(
     return Decision(run=run, skipped=gaps, accounted_to=chosen, next_run_at=next_slot(schedule, chosen))
 
 
-def skip_due(schedule: Schedule, next_run_at: datetime, now: datetime, reason: GapReason) -> Decision:
+def nothing_due(next_run_at: datetime | None) -> Decision:
+    """No slot has come: the clock goes on to this one."""
+    return Decision(run=(), skipped=(), accounted_to=None, next_run_at=next_run_at)
+
+
+def skip_due(schedule: Slots, next_run_at: datetime, now: datetime, reason: GapReason) -> Decision:
     """Run none of the due slots, whatever the policies say; one gap names them."""
     first, now = whole_milliseconds(next_run_at), whole_milliseconds(now)
     latest = last_slot_until(schedule, first, now) or first
@@ -121,7 +121,7 @@ def skip_due(schedule: Schedule, next_run_at: datetime, now: datetime, reason: G
 
 
 def _chosen(
-    schedule: Schedule, catching: CatchUp, first: datetime, latest: datetime, now: datetime
+    schedule: Slots, catching: CatchUp, first: datetime, latest: datetime, now: datetime
 ) -> datetime | None:
     """The due slot to run, if any; `first` and `latest` are the ends of what is due."""
     if catching is CatchUp.ONE:
@@ -143,12 +143,12 @@ def _refusal(overlap: Overlap, previous_open: bool, waiting: int) -> GapReason |
     return GapReason.QUEUE_FULL if waiting >= MAX_WAITING else None
 
 
-def _before(schedule: Schedule, first: datetime, slot: datetime) -> datetime:
+def _before(schedule: Slots, first: datetime, slot: datetime) -> datetime:
     """The due slot before `slot`; `first` is the first of them."""
     return last_slot_until(schedule, first, slot - _TICK) or first
 
 
-def _missed(schedule: Schedule, first: datetime, last: datetime) -> Gap:
+def _missed(schedule: Slots, first: datetime, last: datetime) -> Gap:
     """The gap from `first` to `last`, both included. Counting stops at the limit."""
     others = count_slots(schedule, first, last, COUNT_LIMIT - 1)
     count = None if others is None else 1 + others

@@ -1,21 +1,13 @@
-"""Time zones by the standard library: names, changes of the clock, wall time to instant (rule 4.6)."""
+"""Time zones by the standard library: changes of the clock, wall time to instant (rule 4.6)."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from automations.schedule_errors import ScheduleError
-
 TICK = timedelta(microseconds=1)
-_NAME = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", re.ASCII)
-_MAX_NAME = 64
-# Files of the zone folder that are no zones: the host's setting, leap-second copies, a place-holder.
-_NO_ZONES = frozenset({"localtime", "posixrules", "Factory"})
-_NO_FOLDERS = ("right/", "posix/")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,23 +32,6 @@ class Change:
     def new_wall(self) -> datetime:
         """The (naive) wall time that the new offset shows at `at`."""
         return naive_utc(self.at) + self.after
-
-
-@lru_cache(maxsize=1024)
-def load_zone(name: str) -> ZoneInfo:
-    """The zone of an IANA name, exactly as written. Raises ScheduleError unknown_timezone."""
-    refused = ScheduleError("unknown_timezone", f"There is no time zone {name[:_MAX_NAME]!r}.")
-    if (
-        len(name) > _MAX_NAME
-        or not _NAME.fullmatch(name)
-        or name in _NO_ZONES
-        or name.startswith(_NO_FOLDERS)
-    ):
-        raise refused
-    try:
-        return ZoneInfo(name)
-    except (ValueError, OSError, KeyError):  # ZoneInfo("Europe") is an IsADirectoryError
-        raise refused from None
 
 
 def as_utc(instant: datetime) -> datetime:

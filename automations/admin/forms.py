@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -36,6 +37,10 @@ class JobForm(VerbForm[CronJob]):
         "bad_message": "message",
         "message_too_long": "message",
         "bad_timeout_seconds": "timeout_seconds",
+        "bad_ends_at": "last_at",
+        "bad_max_runs": "max_runs",
+        "bad_jitter_seconds": "jitter_seconds",
+        "bad_max_retry": "max_retry",
     }
     name = forms.CharField(
         required=False, max_length=200, widget=TextInput, help_text="Empty: the message's first words."
@@ -61,10 +66,25 @@ class JobForm(VerbForm[CronJob]):
         help_text="For at: <code>2027-01-01T09:00:00+01:00</code>; without an offset in the agent's zone.",
     )
 
+    last_at = forms.CharField(
+        required=False,
+        widget=TextInput,
+        label="Ends at",
+        help_text="No slot lies later; without an offset in the agent's zone.",
+    )
+    jitter_seconds = forms.IntegerField(
+        required=False, widget=NumberInput, help_text=CronJob._meta.get_field("jitter_seconds").help_text
+    )
+    max_retry = forms.IntegerField(
+        required=False, widget=NumberInput, help_text=CronJob._meta.get_field("max_retry").help_text
+    )
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name in {"session", "message"} & self.fields.keys():
             self.fields[name].required = True
+        if "session" in self.fields:
+            self.fields["session"].help_text = "A thread of a unified agent stands for the primary session."
         job = self.instance
         if not job._state.adding:
             stored: dict[str, Any] = {
@@ -72,7 +92,8 @@ class JobForm(VerbForm[CronJob]):
                 "cron": job.expr,
                 "cron_timezone": job.timezone if job.expr else "",
                 "seconds": job.every_seconds,
-                "once_at": _at(job),
+                "once_at": _written(job, job.at),
+                "last_at": _written(job, job.ends_at),
             }
             self.initial = {**stored, **self.initial}
 
@@ -93,6 +114,12 @@ class JobForm(VerbForm[CronJob]):
                     self.add_error(name, f"Exactly one schedule: leave this empty, or choose {kind.label}.")
         return cleaned
 
+    def clean_jitter_seconds(self) -> int:
+        return self.cleaned_data["jitter_seconds"] or 0
+
+    def clean_max_retry(self) -> int:
+        return self.cleaned_data["max_retry"] or 0
+
     @property
     def schedule(self) -> dict[str, Any]:
         """The schedule as the API spells it."""
@@ -108,13 +135,18 @@ class JobForm(VerbForm[CronJob]):
     @property
     def changes(self) -> dict[str, Any]:
         changes = super().changes
+        for name in ("jitter_seconds", "max_retry"):  # empty is 0
+            if changes.get(name) == self.initial.get(name):
+                changes.pop(name, None)
         if changes.keys() & set(SCHEDULE_FIELDS):
             changes = {name: value for name, value in changes.items() if name not in SCHEDULE_FIELDS}
             changes["schedule"] = self.schedule
+        if "last_at" in changes:
+            changes["ends_at"] = changes.pop("last_at") or None
         return changes
 
 
-def _at(job: CronJob) -> str:
-    if job.at is None:
+def _written(job: CronJob, instant: datetime | None) -> str:
+    if instant is None:
         return ""
-    return str(schedule_json(AtSchedule(at=job.at), zone=job.agent.timezone)["at"])
+    return str(schedule_json(AtSchedule(at=instant), zone=job.agent.timezone)["at"])

@@ -12,9 +12,10 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 
 from automations.admin.forms import JobForm
-from automations.edit import NewJob, create_job, delete_job, update_job
+from automations.edit import NewJob, bind_job, delete_job, update_job
 from automations.jobs import Category, category, schedule_of
 from automations.models import CronJob, JobClock, RunRecord
+from automations.routines import update_routine
 from automations.schedule import ScheduleError
 from automations.schedule_words import describe
 from sessions_app.admin.base import VerbAdmin, instant
@@ -66,7 +67,7 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     list_display = [
         "name", "id", "category", "agent", "session_link", "words", "enabled", "next_run", "last_status", "fault",
     ]  # fmt: skip
-    list_select_related = ["agent", "session", "clock"]
+    list_select_related = ["agent", "session", "home", "clock"]
     list_filter = [
         "enabled", "kind", "schedule_kind", "execution_mode", "source", ("agent", AutocompleteSelectFilter),
     ]  # fmt: skip
@@ -77,14 +78,28 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     autocomplete_fields = ["session"]
     given = [
         "name", "message", "schedule_kind", "cron", "cron_timezone", "seconds", "once_at", "enabled", "overlap",
-        "catch_up", "timeout_seconds",
+        "catch_up", "timeout_seconds", "last_at", "max_runs", "jitter_seconds", "max_retry",
     ]  # fmt: skip
     facts = [
-        "id", "agent", "session_link", "category", "words", "fault", "execution_mode", "max_retry", "source",
-        "created_by_turn_id", "revision", "created_at", "updated_at",
+        "id", "agent", "session_link", "category", "words", "fault", "execution_mode", "source", "system_event",
+        "imported_id", "created_by_turn_id", "revision", "created_at", "updated_at",
     ]  # fmt: skip
-    legacy = ["kind", "task_type", "description", "session_key", "deliver", "channel", "to", "channel_meta"]
-    plain = ["name", "message", "schedule_kind", "enabled", "overlap", "catch_up", "timeout_seconds"]
+    legacy = [
+        "kind",
+        "system_event",
+        "imported_id",
+        "task_type",
+        "description",
+        "session_key",
+        "deliver",
+        "channel",
+        "to",
+        "channel_meta",
+    ]
+    plain = [
+        "name", "message", "schedule_kind", "enabled", "overlap", "catch_up", "timeout_seconds", "ends_at", "max_runs",
+        "jitter_seconds", "max_retry",
+    ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[CronJob]:
         latest = RunRecord.objects.filter(job=OuterRef("pk")).order_by("-scheduled_for").values("state")[:1]
@@ -120,7 +135,8 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
 
     @admin.display(description="session")
     def session_link(self, obj: CronJob) -> str:
-        return link(obj.session) if obj.session else obj.session_key or "-"
+        told = obj.session or obj.home  # a routine's home is told of it
+        return link(told) if told else obj.session_key or "-"
 
     @admin.display(description="schedule")
     def words(self, obj: CronJob) -> str:
@@ -139,11 +155,15 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
 
     def create(self, request: HttpRequest, form: Any) -> CronJob:
         given = form.cleaned_data
-        same = ("name", "message", "enabled", "overlap", "catch_up", "timeout_seconds")
-        return create_job(
+        same = [
+            "name", "message", "enabled", "overlap", "catch_up", "timeout_seconds", "max_runs", "jitter_seconds",
+            "max_retry",
+        ]  # fmt: skip
+        return bind_job(
             NewJob(
                 session_id=given["session"].pk,
                 schedule=form.schedule,
+                ends_at=given["last_at"] or None,
                 **{name: given[name] for name in same},
             )
         )
@@ -166,7 +186,10 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     def _switch(self, request: HttpRequest, queryset: QuerySet[CronJob], *, on: bool) -> None:
         for job in queryset.filter(enabled=not on).order_by("pk"):
             try:
-                update_job(job.pk, {"enabled": on})
+                if category(job) is Category.ROUTINE:
+                    update_routine(job.pk, {"enabled": on})
+                else:
+                    update_job(job.pk, {"enabled": on}, by_operator=True)
             except SessionsError as refusal:
                 self.message_user(request, f"{job}: {refusal}.", messages.ERROR)
             else:

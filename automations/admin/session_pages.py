@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from django.db.models import Q
 from django.urls import reverse
 
 from automations.jobs import schedule_of
-from automations.models import CronJob
+from automations.models import CronJob, ExecutionMode
 from automations.schedule import ScheduleError
 from automations.schedule_words import describe
 from sessions_app.admin import above
@@ -23,8 +24,9 @@ class AutomationPages:
     """Automations on a session's page and on the pages that delete."""
 
     def panel(self, session: Session) -> Panel:
-        """The session's automations, newest last."""
-        jobs = CronJob.objects.filter(session=session).select_related("clock", "agent").order_by("created_at")
+        """The session's automations and the routines whose home it is, newest last."""
+        mine = CronJob.objects.filter(Q(session=session) | Q(home=session))
+        jobs = mine.select_related("clock", "agent").order_by("created_at")
         return table(
             "Automations",
             ["name", "id", "schedule", "enabled", "next run (UTC)"],
@@ -46,8 +48,9 @@ class AutomationPages:
         return reverse("admin:automations_cronjob_change", args=[blocker_id])
 
     def owned_by(self, agent_ids: Collection[int]) -> tuple[Blocker, ...]:
-        """Jobs bound to sessions of these agents."""
-        jobs = CronJob.objects.filter(session__agent_id__in=agent_ids).order_by("created_at", "id")
+        """Jobs bound to sessions of these agents, and their routines."""
+        bound = Q(session__isnull=False) | ~Q(execution_mode=ExecutionMode.SESSION)
+        jobs = CronJob.objects.filter(bound, agent_id__in=agent_ids).order_by("created_at", "id")
         return tuple(Blocker(id=job.pk, name=job.name, enabled=job.enabled) for job in jobs)
 
 

@@ -2,12 +2,16 @@
 
 from django.urls import path
 
-from automations.api import views
+from automations.api import routines, views
 
 urlpatterns = [
     path("sessions/<uuid:session_id>/automations/", views.AutomationList.as_view()),
     path("automations/<slug:job_id>/", views.AutomationDetail.as_view()),
+    path("automations/<slug:job_id>/explain/", views.AutomationExplanation.as_view()),
     path("automations/<slug:job_id>/runs/", views.RunList.as_view()),
+    path("agents/<str:name>/routines/", routines.RoutineList.as_view()),
+    path("routines/<slug:routine_id>/", routines.RoutineDetail.as_view()),
+    path("routines/<slug:routine_id>/runs/", routines.RoutineRuns.as_view()),
     path("runs/<str:run_id>/", views.RunDetail.as_view()),
     path("schedules/preview/", views.SchedulePreview.as_view()),
 ]

@@ -1,0 +1,119 @@
+"""Retries: a run that waits for another attempt gets its next turn, or gives way (rule 4.7).
+
+Lock order: clock, session, then run, as everybody locks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+import structlog
+from django.db import InterfaceError, OperationalError, transaction
+from django.db.models.functions import Now
+
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from sessions_app import events
+from sessions_app.models import EventType, Lane, OnBusy, Session, SessionState, Turn
+from sessions_app.sql import Statement, table
+from sessions_app.wake import Hint
+
+log = structlog.get_logger(__name__)
+
+_clock, _job, _run, _session = table(JobClock), table(CronJob), table(RunRecord), table(Session)
+_IDS = sa.bindparam("ids", type_=sa.ARRAY(sa.Text()))
+_DUE = _run.c.not_before <= sa.func.now()
+
+# of the rows at the head only: a join would be planned as a walk through all jobs
+_MODE = sa.select(_job.c.execution_mode).where(_job.c.id == _run.c.job_id).correlate(_run).scalar_subquery()
+PEEK = Statement(
+    sa.select(_run.c.job_id)
+    .where(_DUE, sa.literal_column("'inline'") != _MODE)  # those go with a heartbeat
+    .order_by(_run.c.not_before)
+    .limit(sa.bindparam("limit", type_=sa.Integer()))
+)
+LOCK_CLOCKS = Statement(
+    sa.select(_clock.c.job_id)
+    .where(_clock.c.job_id == sa.any_(_IDS))
+    .order_by(_clock.c.job_id)
+    .with_for_update(skip_locked=True)
+)
+LOCK_SESSIONS = Statement(
+    sa.select(_session.c.id)
+    .where(_session.c.id.in_(sa.select(_run.c.session_id).where(_run.c.job_id == sa.any_(_IDS), _DUE)))
+    .order_by(_session.c.id)
+    .with_for_update(read=True, key_share=True)
+)
+
+
+def queue_due(limit: int) -> list[Hint]:
+    """Queue the next attempt of runs whose wait is over; hints to send after the commit."""
+    due = [row.job_id for row in PEEK.all(limit=limit)]
+    if not due:
+        return []
+    with transaction.atomic():
+        jobs = [row.job_id for row in LOCK_CLOCKS.all(ids=due)]
+        LOCK_SESSIONS.all(ids=jobs)
+        waiting = (
+            RunRecord.objects.filter(job_id__in=jobs, not_before__lte=Now())
+            .select_for_update(of=("self",), no_key=True)
+            .select_related("job", "session", "turn")
+            .order_by("run_id")
+        )
+        return [hint for run in waiting if (hint := _queue_or_give_up(run)) is not None]
+
+
+def _queue_or_give_up(run: RunRecord) -> Hint | None:
+    """A run whose attempt cannot be queued ends with the reason: it holds up neither other runs nor firing."""
+    try:
+        with transaction.atomic():
+            return _queue(run)
+    except (OperationalError, InterfaceError):
+        raise  # the database is away
+    except Exception as error:
+        log.exception("attempt_not_queued", run=run.pk)
+        _give_up(run, "retry_error", f"{type(error).__name__}: {error}")
+        return None
+
+
+def _queue(run: RunRecord) -> Hint | None:
+    """The run's next turn is the one before once more; without what it needs the run ends here."""
+    if not run.job.enabled:
+        _give_up(run, "paused")
+        return None
+    if not (run.turn and run.session) or run.session.state != SessionState.OPEN:
+        _give_up(run, "session_closed")
+        return None
+    turn = Turn(
+        session=run.session,
+        kind=run.turn.kind,
+        lane=Lane.AUTO,
+        content=run.turn.content,
+        metadata=run.turn.metadata,
+        origin_run=run.pk,
+        origin_attempt=run.attempt,
+        on_busy=OnBusy.ENQUEUE,
+        idempotency_key=f"run:{run.pk}:{run.attempt}",
+        due_at=run.scheduled_for,
+    )
+    turn.save(force_insert=True)
+    told = {"text": turn.content, "kind": turn.kind}
+    events.event(turn, run.session.agent_id, EventType.TURN_QUEUED, told).save(force_insert=True)
+    RunRecord.objects.filter(pk=run.pk, state=RunState.QUEUED).update(turn=turn, not_before=None)
+    events.announce(turn.session_id)
+    return Hint(session_id=turn.session_id, lane=Lane.AUTO)
+
+
+def _give_up(run: RunRecord, reason: str, detail: str = "") -> None:
+    ended = {"state": RunState.CANCELLED, "reason": reason, "not_before": None, "finished_at": Now()}
+    if detail:
+        ended["error_detail"] = detail[:2000]
+    RunRecord.objects.filter(pk=run.pk, state=RunState.QUEUED).update(**ended)
+
+
+def supersede(job_ids: Iterable[str]) -> None:
+    """The next slot of these jobs has come: what waited for another attempt gives way. Their clocks are locked."""
+    if job_ids:
+        RunRecord.objects.filter(job_id__in=list(job_ids), not_before__isnull=False).update(
+            state=RunState.CANCELLED, reason="superseded", not_before=None, finished_at=Now()
+        )

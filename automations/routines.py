@@ -1,0 +1,263 @@
+"""Routines: what an agent does in the background by itself. One service for tools, API, command line and documents.
+
+The agent's row is locked for its limit and for duplicates; edits lock the clock, then the job, then the agent, as
+everybody does.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+
+from automations.checks import checked
+from automations.clocks import account_overdue, database_now
+from automations.due import plans_changed
+from automations.edit import delete_job, locked_job, locked_session, replan, save, switch
+from automations.exceptions import (
+    BadJob,
+    DuplicateRoutine,
+    JobNotFound,
+    RoutineNotFound,
+    TooManyRoutines,
+)
+from automations.jobs import Category, category, schedule_columns
+from automations.models import CronJob, ExecutionMode, JobClock, Source, new_job_id
+from automations.routine_plan import PLAN, changed_plan, moves_the_clock, new_plan
+from automations.routine_schedule import same_schedule
+from automations.schedule import Schedule
+from sessions_app.exceptions import NotFound, RevisionConflict
+from sessions_app.models import Agent, SessionType
+from sessions_app.patience import through_deadlocks
+from sessions_app.unified import enter
+
+MAX_RETRY = 3  # further attempts of a failed run, unless told otherwise (rule 4.7)
+INLINE_TIMEOUT = 60  # seconds; whatever asks for more is not done within a heartbeat
+INLINE_DESCRIPTION = 200  # characters; likewise
+EDITABLE = PLAN | {
+    "title", "description", "execution_mode", "enabled", "timeout_seconds", "max_retry", "task_type",
+}  # fmt: skip
+_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRoutine:
+    """A routine to add.
+
+    `schedule`: `30m`, `1h`, `2d` or five cron fields; `next_run_at`: an ISO time, the first firing, or the only one
+    without a schedule. With neither it is done once, at once. `timezone` empty: the agent's. `session_id`: the
+    conversation that is told; None: the primary one. `routine_id`: taken if it is free.
+    """
+
+    agent_id: int
+    title: str
+    description: str = ""
+    schedule: str | None = None
+    next_run_at: str | None = None
+    execution_mode: str | None = None
+    timezone: str = ""
+    timeout_seconds: int | None = None
+    max_retry: int = MAX_RETRY
+    task_type: str = ""
+    source: str = Source.MANUAL
+    enabled: bool = True
+    allow_duplicate: bool = False
+    session_id: uuid.UUID | None = None
+    turn_id: int | None = None
+    routine_id: str = ""
+
+
+def routines(agent_id: int) -> QuerySet[CronJob]:
+    """The agent's routines, disabled ones too, the oldest first."""
+    rows = CronJob.objects.filter(agent_id=agent_id).exclude(execution_mode=ExecutionMode.SESSION)
+    return rows.select_related("clock").order_by("created_at", "id")
+
+
+def add_routine(given: NewRoutine) -> CronJob:
+    """Add a routine. BadJob, TooManyRoutines, DuplicateRoutine, NotFound, SessionClosed."""
+    values = checked(
+        {
+            "title": given.title,
+            "description": given.description,
+            "enabled": given.enabled,
+            "timeout_seconds": given.timeout_seconds,
+            "max_retry": given.max_retry,
+            "task_type": given.task_type,
+            "source": given.source,
+            "execution_mode": given.execution_mode or inferred_mode(given.timeout_seconds, given.description),
+        }
+    )
+    return through_deadlocks(lambda: _add(given, values))
+
+
+def _add(given: NewRoutine, values: dict[str, Any]) -> CronJob:
+    try:
+        with transaction.atomic():
+            home_id = _home(given)
+            agent = locked_agent(given.agent_id)
+            now = database_now()
+            zone = given.timezone or agent.timezone
+            schedule, first = new_plan(given.schedule, given.next_run_at, zone=zone, now=now)
+            if given.enabled:
+                if not given.allow_duplicate:
+                    _refuse_duplicate(agent.pk, given.title, schedule, now)
+                check_routine_limit(agent)
+            columns = _columns(values) | {"timezone": zone} | schedule_columns(schedule)
+            job = CronJob(agent=agent, home_id=home_id, created_by_turn_id=given.turn_id, **columns)
+            _insert(job, given.routine_id)
+            job.clock = JobClock.objects.create(
+                job=job,
+                inline=job.execution_mode == ExecutionMode.INLINE,
+                next_run_at=first if given.enabled else None,
+                planned_from=now,
+            )
+            transaction.on_commit(plans_changed, robust=True)
+    except IntegrityError as error:  # at the commit: the agent or its session went meanwhile
+        raise NotFound("the agent or the session was deleted just now") from error
+    return job
+
+
+def update_routine(routine_id: str, changes: Mapping[str, Any], *, revision: int | None = None) -> CronJob:
+    """Change named fields only; what runs or waits keeps what it was made from, unless the routine is disabled.
+
+    BadJob, RoutineNotFound, TooManyRoutines; RevisionConflict when `revision` is not the routine's.
+    """
+    unknown = sorted(set(changes) - EDITABLE)
+    if unknown:
+        raise BadJob(f"{unknown[0]!r} cannot be changed", code="not_editable")
+    plain = _columns(checked({name: value for name, value in changes.items() if name not in PLAN}))
+    return through_deadlocks(lambda: _update(routine_id, plain, changes, revision))
+
+
+def _update(
+    routine_id: str, plain: dict[str, Any], changes: Mapping[str, Any], revision: int | None
+) -> CronJob:
+    with transaction.atomic():
+        clock, job = locked_routine(routine_id, revision)
+        job.clock = clock
+        now = database_now()
+        plan, first = changed_plan(job, changes, now)
+        columns = {name: value for name, value in (plain | plan).items() if value != getattr(job, name)}
+        if not columns and first is None:
+            return job
+        _change(job, columns, first, now)
+        transaction.on_commit(plans_changed, robust=True)
+    return job
+
+
+def remove_routine(routine_id: str, *, hard: bool = False, revision: int | None = None) -> None:
+    """Disable a routine, or with `hard` delete it with its runs; what runs goes on. RoutineNotFound."""
+    if not hard:
+        update_routine(routine_id, {"enabled": False}, revision=revision)
+        return
+    with transaction.atomic():
+        locked_routine(routine_id, revision)
+        delete_job(routine_id)
+
+
+def inferred_mode(timeout_seconds: int | None, description: str) -> str:
+    """Where a routine is done when nobody says it (rule 6.4). Only a timeout that was given counts."""
+    if timeout_seconds is not None and timeout_seconds > INLINE_TIMEOUT:
+        return ExecutionMode.ISOLATED
+    return ExecutionMode.ISOLATED if len(description) > INLINE_DESCRIPTION else ExecutionMode.INLINE
+
+
+def normalised(title: str) -> str:
+    """A title as duplicates are told by: without case, width and spacing."""
+    return _SPACE.sub(" ", unicodedata.normalize("NFKC", title)).strip().casefold()
+
+
+def locked_agent(agent_id: int) -> Agent:
+    """The agent, locked: nobody adds a routine until the transaction ends. NotFound."""
+    agent = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
+    if agent is None:
+        raise NotFound("there is no such agent")
+    return agent
+
+
+def locked_routine(routine_id: str, revision: int | None = None) -> tuple[JobClock, CronJob]:
+    """A routine and its clock, both locked. RoutineNotFound, RevisionConflict."""
+    try:
+        clock, job = locked_job(routine_id, None)
+    except JobNotFound:
+        raise RoutineNotFound from None
+    if category(job) is not Category.ROUTINE:
+        raise RoutineNotFound
+    if revision is not None and revision != job.revision:
+        raise RevisionConflict
+    return clock, job
+
+
+def check_routine_limit(agent: Agent, besides: str = "") -> None:
+    """TooManyRoutines. The agent is locked, so two cannot both be the last; one that is done does not count."""
+    enabled = routines(agent.pk).filter(enabled=True, clock__next_run_at__isnull=False)
+    if enabled.exclude(pk=besides).count() >= agent.routine_limit:
+        raise TooManyRoutines(f"the agent may have {agent.routine_limit} enabled routines")
+
+
+def _change(job: CronJob, columns: dict[str, Any], first: datetime | None, now: datetime) -> None:
+    """Write what changed, and move the clock where the plan did."""
+    clock = job.clock
+    switched = columns.get("enabled", job.enabled) != job.enabled
+    replanned = first is not None or moves_the_clock(job, columns)
+    if replanned or switched:
+        account_overdue(clock, job, now)
+    if switched:
+        switch(clock, job)
+    save(job, columns)
+    clock.inline = job.execution_mode == ExecutionMode.INLINE
+    clock.save(update_fields=["inline"])
+    if replanned or switched:
+        planned_again = replan(clock, job, now)
+        if first is not None and job.enabled:
+            clock.next_run_at = first
+            clock.save(update_fields=["next_run_at"])
+        if planned_again:
+            check_routine_limit(locked_agent(job.agent_id), besides=job.pk)
+
+
+def _columns(values: dict[str, Any]) -> dict[str, Any]:
+    """Of the plain fields, the columns: a title is a job's name."""
+    columns = dict(values)
+    if "title" in columns:
+        columns["name"] = columns.pop("title").strip()
+    return columns
+
+
+def _home(given: NewRoutine) -> uuid.UUID | None:
+    """The conversation that is told, locked; None for the primary one. NotFound for another agent's."""
+    if given.session_id is None:
+        return None
+    session = locked_session(enter(given.session_id).behind)
+    if session.agent_id != given.agent_id:
+        raise NotFound("there is no such session")
+    return None if session.type == SessionType.PRIMARY else session.pk
+
+
+def _refuse_duplicate(agent_id: int, title: str, schedule: Schedule, now: datetime) -> None:
+    wanted = normalised(title)
+    for job in routines(agent_id).filter(enabled=True, clock__next_run_at__isnull=False):
+        if normalised(job.name) == wanted and same_schedule(job, schedule, now):
+            raise DuplicateRoutine(
+                f"the routine {job.pk} has this title and schedule already", routine_id=job.pk
+            )
+
+
+def _insert(job: CronJob, wanted_id: str) -> None:
+    """With the id that was asked for where it is free, else with a new one."""
+    if wanted_id and not CronJob.objects.filter(pk=wanted_id).exists():
+        job.pk = wanted_id
+        try:
+            with transaction.atomic():
+                job.save(force_insert=True)
+            return
+        except IntegrityError:  # somebody took it just now
+            job.pk = new_job_id()
+    job.save(force_insert=True)

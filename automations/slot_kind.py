@@ -1,0 +1,76 @@
+"""What the kinds of scheduled turns share: nobody waits, no mailbox is drained, a run is recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_core import prompts
+from agent_core.types import TurnResult
+from automations import runs
+from automations.zone_files import load_zone
+from sessions_app.kinds import Trigger
+from sessions_app.models import Turn
+
+
+class SlotKind:
+    """A slot's turn; each kind adds its name and its trigger."""
+
+    drains_mailbox = False
+    interactive = False
+    replays_model_content = False
+    alone = False
+
+    def started(self, turn: Turn) -> None:
+        """The run is running."""
+        runs.started(turn)
+
+    def shown(self, turn: Turn, trigger: Trigger) -> None:
+        """The run keeps the prompt."""
+        runs.shown(turn, trigger)
+
+    def said(self, turn: Turn) -> str | None:
+        """Slots ask the model."""
+
+    def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
+        """Nobody judges what the kind does not ask to be judged."""
+
+    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
+        """The run's real outcome, in the turn's own commit."""
+        runs.closed(turn, result, closure)
+
+
+def trigger_of(turn: Turn, prompt_id: str, route: dict[str, Any] | None) -> Trigger:
+    """The readable trigger for the history, the rendered prompt for the model: from the turn, not the job."""
+    about = turn.metadata
+    prompt = prompts.render(prompt_id, variables_of(turn))
+    reference = prompt.ref.to_json()
+    return Trigger(
+        content=f"Scheduled automation triggered: {about['automation_name']}\n\n{turn.content}",
+        model_content=prompt.text,
+        metadata={
+            "_automation_turn": True,
+            "automation_id": about["automation_id"],
+            "automation_name": about["automation_name"],
+            "automation_run_id": turn.origin_run,
+            "automation_prompt_ref": reference,
+        },
+        source={
+            "kind": "automation",
+            "id": about["automation_id"],
+            "name": about["automation_name"],
+            "run_id": turn.origin_run,
+        },
+        route=route,
+        template={"prompt_ref": reference, "variables": dict(prompt.variables)},
+    )
+
+
+def variables_of(turn: Turn) -> dict[str, Any]:
+    """What the template of a slot's prompt has places for."""
+    zone = turn.metadata["timezone"]
+    return {
+        "name": turn.metadata["automation_name"],
+        "message": turn.content,
+        "scheduled_for": turn.due_at.astimezone(load_zone(zone)).isoformat(timespec="seconds"),
+        "timezone": zone,
+    }
