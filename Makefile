@@ -1,21 +1,26 @@
 # `make help` lists the targets. ARGS passes flags: make up ARGS="--port 9000"
 PYTHON ?= python3
 ARGS ?=
+# the whole suite at once in as many processes as there are cores, up to four; a chosen test in one
+PROCESSES = $(if $(ARGS),,-n logical --maxprocesses 4 --dist loadgroup)
 PY := .venv/bin/python
 READY := .venv/.ready
 LOCK_HEAD := \# Every dependency with the hashes of all its files. Made by "make lock" from pyproject.toml.
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check format-check lint types imports migrations tour bench fmt lock
+.PHONY: help up test check format-check lint types imports migrations broken-rules tour bench fmt lock
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: $(READY) ## start everything and stay until Ctrl-C (ARGS="--port 9000", ARGS=--help)
 	@$(PY) manage.py up $(ARGS)
 
 test: $(READY) ## run the whole test suite (ARGS="-k name" and other flags of pytest)
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest $(PROCESSES) $(ARGS)
+
+broken-rules: $(READY) ## break each rule of docs/session-rules.md on purpose; its test must see it (ARGS="closure")
+	@$(PY) -m tests.broken_rules $(ARGS)
 
 check: format-check lint types imports migrations test ## format, lint, types, import contracts, migrations, then the tests
 

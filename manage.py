@@ -20,6 +20,9 @@ def main() -> int:
         from config.env import set_placeholders
 
         set_placeholders(os.environ)  # so that our commands are listed before anything is configured
+    from config.supervisor.join import join_running
+
+    join_running(os.environ)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django.core.management import execute_from_command_line
 

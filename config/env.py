@@ -3,79 +3,17 @@
 `docs/configuration.md` holds the same table; a test compares the two.
 """
 
-import re
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from config import env_values as read
+
 SHORTEST_KEY = 16  # characters of SECRET_KEY
-_MODEL = re.compile(r"offline|[^\s:]+:\S+")
 
 
 class EnvError(Exception):
     """A variable is missing or unreadable. The text is one line and names the variable."""
-
-
-def _text(raw: str) -> str:
-    return raw
-
-
-def _flag(raw: str) -> bool:
-    value = raw.lower()
-    if value in {"1", "true", "yes", "on"}:
-        return True
-    if value in {"0", "false", "no", "off"}:
-        return False
-    raise ValueError("must be 1 or 0")
-
-
-def _count(raw: str) -> int:
-    value = int(raw) if raw.isascii() and raw.isdigit() else 0
-    if value < 1:
-        raise ValueError("must be a whole number of at least 1")
-    return value
-
-
-def _names(raw: str) -> tuple[str, ...]:
-    return tuple(name for name in (part.strip() for part in raw.split(",")) if name)
-
-
-def _modules(raw: str) -> tuple[str, ...]:
-    names = _names(raw)
-    for name in names:
-        if not all(part.isidentifier() for part in name.split(".")):
-            raise ValueError(f"must be names of Python modules, which {name!r} is not")
-    return names
-
-
-def _model(raw: str) -> str:
-    if not _MODEL.fullmatch(raw):
-        raise ValueError(f"must be offline or provider:name, such as openai-chat:gpt-5, not {raw!r}")
-    return raw
-
-
-def _postgres(raw: str) -> str:
-    if not raw.startswith(("postgresql://", "postgres://")):
-        raise ValueError("must start with postgresql://")
-    return raw
-
-
-def _broker(raw: str) -> str:
-    if "://" not in raw:
-        raise ValueError("must be an address such as redis://host:6379/0 or amqp://host//")
-    return raw
-
-
-def _level(raw: str) -> str:
-    if raw not in {"DEBUG", "INFO", "WARNING", "ERROR"}:
-        raise ValueError("must be DEBUG, INFO, WARNING or ERROR")
-    return raw
-
-
-def _log_format(raw: str) -> str:
-    if raw not in {"text", "json"}:
-        raise ValueError("must be text or json")
-    return raw
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,93 +35,145 @@ class Env:
     """The whole configuration of a process."""
 
     secret_key: str = _variable(
-        "SECRET_KEY", _text, None, "Signs browser sessions: random, 16 characters or more."
+        "SECRET_KEY", read.text, None, "Signs browser sessions: random, 16 characters or more."
     )
     database_url: str = _variable(
         "DATABASE_URL",
-        _postgres,
+        read.postgres,
         None,
         "PostgreSQL 15 or newer: `postgresql://user:password@host:5432/name`.",
     )
     celery_broker_url: str = _variable(
-        "CELERY_BROKER_URL", _broker, None, "Any Celery broker; tested on Redis, Valkey and RabbitMQ."
+        "CELERY_BROKER_URL", read.broker, None, "Any Celery broker; tested on Redis, Valkey and RabbitMQ."
     )
     database_lock_url: str = _variable(
         "DATABASE_LOCK_URL",
-        _text,
+        read.text,
         "",
         "Direct address of the same database for locks and LISTEN, when `DATABASE_URL` goes through a pooler."
         " Empty: `DATABASE_URL`.",
     )
     db_pool_size: int = _variable(
         "DB_POOL_SIZE",
-        _count,
+        read.count,
         "10",
         "Most pooled database connections of one process.",
     )
     allowed_hosts: tuple[str, ...] = _variable(
-        "ALLOWED_HOSTS", _names, "localhost,127.0.0.1,[::1]", "Host names that the web process answers to."
+        "ALLOWED_HOSTS",
+        read.names,
+        "localhost,127.0.0.1,[::1]",
+        "Host names that the web process answers to.",
     )
     csrf_trusted_origins: tuple[str, ...] = _variable(
-        "CSRF_TRUSTED_ORIGINS", _names, "", "Origins such as `https://rondo.example` behind a proxy."
+        "CSRF_TRUSTED_ORIGINS", read.names, "", "Origins such as `https://rondo.example` behind a proxy."
     )
     https: bool = _variable(
         "HTTPS",
-        _flag,
+        read.flag,
         "1",
         "Browsers come over HTTPS: secure cookies, `X-Forwarded-Proto` counts.",
     )
-    debug: bool = _variable("DEBUG", _flag, "0", "Django's debug pages. Never in production.")
+    debug: bool = _variable("DEBUG", read.flag, "0", "Django's debug pages. Never in production.")
+    rondo_throttle: tuple[int, int] | None = _variable(
+        "RONDO_THROTTLE",
+        read.rate,
+        "1200/min",
+        "API requests of one user, and of one address without a token: a number for each `s`, `min`, `h` or `d`."
+        " 0: no limit.",
+    )
     static_root: str = _variable(
         "STATIC_ROOT",
-        _text,
+        read.text,
         "",
         "Folder of `collectstatic`. Empty: files come from the packages.",
     )
     rondo_model: str = _variable(
         "RONDO_MODEL",
-        _model,
+        read.model,
         "offline",
         "Model of agents that name none: `offline` or one such as `openai-chat:gpt-5`.",
     )
-    openai_base_url: str = _variable("OPENAI_BASE_URL", _text, "", "A server that speaks OpenAI's protocol.")
-    openai_api_key: str = _variable("OPENAI_API_KEY", _text, "", "Key for it.")
+    openai_base_url: str = _variable(
+        "OPENAI_BASE_URL", read.text, "", "A server that speaks OpenAI's protocol."
+    )
+    openai_api_key: str = _variable("OPENAI_API_KEY", read.text, "", "Key for it.")
     rondo_plugins: tuple[str, ...] = _variable(
-        "RONDO_PLUGINS", _modules, "", "Python modules imported at start; they register tools."
+        "RONDO_PLUGINS", read.modules, "", "Python modules imported at start; they register tools."
+    )
+    rondo_fetch_url: bool = _variable(
+        "RONDO_FETCH_URL", read.flag, "1", "Agents have the tool `fetch_url`, which reads public web pages."
     )
     turn_shards: int = _variable(
-        "TURN_SHARDS", _count, "8", "Number of shard queues. The same in every process of a fleet."
+        "TURN_SHARDS", read.count, "8", "Number of shard queues. The same in every process of a fleet."
     )
     turn_queues: tuple[str, ...] = _variable(
         "TURN_QUEUES",
-        _names,
+        read.names,
         "",
         "Queues that this worker reads, such as `turns.0,turns.any`. Empty: all.",
     )
     automation_max_wait: int = _variable(
         "AUTOMATION_MAX_WAIT",
-        _count,
+        read.count,
         "600",
         "Seconds after which a waiting automation goes before people.",
     )
-    rondo_sweep_seconds: int = _variable("RONDO_SWEEP_SECONDS", _count, "5", "Seconds between two sweeps.")
+    rondo_sweep_seconds: int = _variable(
+        "RONDO_SWEEP_SECONDS", read.count, "5", "Seconds between two sweeps."
+    )
     rondo_heartbeat_seconds: int = _variable(
-        "RONDO_HEARTBEAT_SECONDS", _count, "5", "Seconds between two signs of life of a worker."
+        "RONDO_HEARTBEAT_SECONDS", read.count, "5", "Seconds between two signs of life of a worker."
     )
     rondo_worker_lost_seconds: int = _variable(
         "RONDO_WORKER_LOST_SECONDS",
-        _count,
+        read.count,
         "15",
         "A worker silent for longer is lost: its turns are rescued.",
     )
     rondo_tool_grace_seconds: int = _variable(
         "RONDO_TOOL_GRACE_SECONDS",
-        _count,
+        read.count,
         "30",
         "Seconds past its deadline after which a tool counts as hung.",
     )
-    log_level: str = _variable("LOG_LEVEL", _level, "INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`.")
-    log_format: str = _variable("LOG_FORMAT", _log_format, "text", "`text`, or `json`: an object per line.")
+    rondo_maintenance_seconds: int = _variable(
+        "RONDO_MAINTENANCE_SECONDS", read.count, "3600", "Seconds between two rounds of maintenance."
+    )
+    rondo_keep_events_days: int = _variable(
+        "RONDO_KEEP_EVENTS_DAYS", read.kept, "1", "Days that events are kept. 0, here and below: for ever."
+    )
+    rondo_keep_journals_days: int = _variable(
+        "RONDO_KEEP_JOURNALS_DAYS", read.kept, "7", "Days that the journal of an ended turn is kept."
+    )
+    rondo_keep_turns_days: int = _variable(
+        "RONDO_KEEP_TURNS_DAYS", read.kept, "90", "Days that an ended turn is kept. Its messages stay."
+    )
+    rondo_keep_turns_per_session: int = _variable(
+        "RONDO_KEEP_TURNS_PER_SESSION", read.kept, "10000", "Turns kept of one session."
+    )
+    rondo_keep_runs_days: int = _variable(
+        "RONDO_KEEP_RUNS_DAYS", read.kept, "90", "Days that an ended run is kept."
+    )
+    rondo_keep_runs_per_job: int = _variable(
+        "RONDO_KEEP_RUNS_PER_JOB", read.kept, "1000", "Runs kept of one automation."
+    )
+    rondo_keep_mailbox_days: int = _variable(
+        "RONDO_KEEP_MAILBOX_DAYS", read.kept, "30", "Days that an acknowledged or dropped update is kept."
+    )
+    rondo_keep_job_sessions_days: int = _variable(
+        "RONDO_KEEP_JOB_SESSIONS_DAYS",
+        read.kept,
+        "14",
+        "Days that the session of an ended background job is kept.",
+    )
+    rondo_keep_deliveries_days: int = _variable(
+        "RONDO_KEEP_DELIVERIES_DAYS", read.kept, "90", "Days that an ended delivery is kept."
+    )
+    log_level: str = _variable("LOG_LEVEL", read.level, "INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`.")
+    log_format: str = _variable(
+        "LOG_FORMAT", read.log_format, "text", "`text`, or `json`: an object per line."
+    )
 
 
 def variables() -> tuple[tuple[str, Variable], ...]:

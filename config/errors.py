@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from http import HTTPStatus
+from math import ceil
 from typing import Any
 
 import structlog
@@ -18,38 +19,13 @@ from django.utils.decorators import sync_and_async_middleware
 from rest_framework import exceptions as drf
 
 from automations.schedule_errors import ScheduleError
+from config.codes import code_of, status_of
 from config.limit import API, LONGEST_BODY, TOO_LARGE
 from sessions_app.exceptions import SessionsError
 
 log = structlog.get_logger(__name__)
 
 PROBLEM = "application/problem+json"
-STATUS = {  # of a domain error by its code; what is not named here is bad input
-    "not_found": 404,
-    "session_busy": 409,
-    "session_closed": 409,
-    "session_exists": 409,
-    "agent_exists": 409,
-    "turn_ended": 409,
-    "too_many_automations": 409,
-    "protected_job": 409,
-    "primary_session": 409,
-    "revision_conflict": 412,
-    "idempotency_mismatch": 422,
-    "pooled_connection": 500,
-}
-CODES = {  # of a refusal that carries only a status
-    400: "bad_request",
-    401: "not_authenticated",
-    403: "permission_denied",
-    404: "not_found",
-    405: "method_not_allowed",
-    406: "not_acceptable",
-    413: "too_large",
-    415: "unsupported_media_type",
-    429: "throttled",
-    500: "server_error",
-}
 TEXTS = {
     400: "The request cannot be read.",
     404: "There is nothing at this address.",
@@ -74,13 +50,13 @@ def unlogged(response: HttpResponse) -> HttpResponse:
 def plain_problem(status: int) -> HttpResponse:
     """The problem of a bare status."""
     phrase = HTTPStatus(status).phrase
-    return problem(status, CODES.get(status, "refused"), TEXTS.get(status, f"{phrase}."))
+    return problem(status, code_of(status), TEXTS.get(status, f"{phrase}."))
 
 
 def problem_of(error: Exception, _context: Any = None) -> HttpResponse | None:
     """DRF's exception handler; None for a bug, which then becomes a 500 without its text."""
     if isinstance(error, SessionsError):
-        return problem(STATUS.get(error.code, 400), error.code, str(error), **error.details)
+        return problem(status_of(error.code), error.code, str(error), **error.details)
     if isinstance(error, ScheduleError):
         return problem(400, error.code, error.message)
     if isinstance(error, drf.APIException):
@@ -116,12 +92,12 @@ def _of_drf(error: drf.APIException) -> HttpResponse:
         first, texts = next(iter(found.items()), ("body", ["The input is not valid."]))
         detail = f"{first}: {texts[0]}"
         return problem(400, "bad_input", detail, errors=found)
-    code = "malformed_body" if isinstance(error, drf.ParseError) else CODES.get(error.status_code, "refused")
+    code = "malformed_body" if isinstance(error, drf.ParseError) else code_of(error.status_code)
     response = problem(error.status_code, code, str(error.detail))
     if header := getattr(error, "auth_header", None):
         response["WWW-Authenticate"] = header
     if (wait := getattr(error, "wait", None)) is not None:
-        response["Retry-After"] = str(int(wait) + 1)
+        response["Retry-After"] = str(ceil(wait))
     return response
 
 

@@ -20,6 +20,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 # What the apps read.
 RONDO_MODEL = ENV.rondo_model
 RONDO_PLUGINS = ENV.rondo_plugins
+RONDO_FETCH_URL = ENV.rondo_fetch_url
 OPENAI_BASE_URL = ENV.openai_base_url
 OPENAI_API_KEY = ENV.openai_api_key
 DATABASE_LOCK_URL = ENV.database_lock_url or ENV.database_url
@@ -27,10 +28,21 @@ CELERY_BROKER_URL = ENV.celery_broker_url
 TURN_SHARDS = ENV.turn_shards
 TURN_QUEUES = ENV.turn_queues
 AUTOMATION_MAX_WAIT = ENV.automation_max_wait
+RONDO_THROTTLE = ENV.rondo_throttle
 RONDO_SWEEP_SECONDS = ENV.rondo_sweep_seconds
 RONDO_HEARTBEAT_SECONDS = ENV.rondo_heartbeat_seconds
 RONDO_WORKER_LOST_SECONDS = ENV.rondo_worker_lost_seconds
 RONDO_TOOL_GRACE_SECONDS = ENV.rondo_tool_grace_seconds
+RONDO_MAINTENANCE_SECONDS = ENV.rondo_maintenance_seconds
+RONDO_KEEP_EVENTS_DAYS = ENV.rondo_keep_events_days
+RONDO_KEEP_JOURNALS_DAYS = ENV.rondo_keep_journals_days
+RONDO_KEEP_TURNS_DAYS = ENV.rondo_keep_turns_days
+RONDO_KEEP_TURNS_PER_SESSION = ENV.rondo_keep_turns_per_session
+RONDO_KEEP_RUNS_DAYS = ENV.rondo_keep_runs_days
+RONDO_KEEP_RUNS_PER_JOB = ENV.rondo_keep_runs_per_job
+RONDO_KEEP_MAILBOX_DAYS = ENV.rondo_keep_mailbox_days
+RONDO_KEEP_JOB_SESSIONS_DAYS = ENV.rondo_keep_job_sessions_days
+RONDO_KEEP_DELIVERIES_DAYS = ENV.rondo_keep_deliveries_days
 
 SECRET_KEY = ENV.secret_key
 DEBUG = ENV.debug
@@ -115,12 +127,14 @@ REST_FRAMEWORK: dict[str, Any] = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_THROTTLE_CLASSES": ["sessions_app.api.throttle.Throttle"],
+    "NUM_PROXIES": 0,  # uvicorn knows which proxies to believe, and puts the client's address in their place
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["sessions_app.api.parser.StrictJSONParser"],
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS is not part of the contract
     "EXCEPTION_HANDLER": "config.errors.problem_of",
     "URL_FORMAT_OVERRIDE": None,
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "config.schema.Schema",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 

@@ -2,7 +2,7 @@ from django.contrib import admin
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
-from config import health
+from config import health, metrics
 from config.home import home
 
 handler400 = "config.errors.bad_request"
@@ -14,7 +14,7 @@ urlpatterns = [
     path("", home, name="home"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
-    path("metrics", health.metrics, name="metrics"),
+    path("metrics", metrics.metrics, name="metrics"),
     path("admin/", admin.site.urls),
     path("api/", include("sessions_app.api.urls")),
     path("api/", include("automations.api.urls")),

@@ -1,0 +1,98 @@
+"""How the values of environment variables are read. Each raises ValueError with what it must be."""
+
+import re
+
+MOST_KEPT = 1_000_000  # days or rows
+_RATE = re.compile(r"([0-9]{1,9})/(s|min|h|d)")
+_SECONDS = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
+_MODEL = re.compile(r"offline|[^\s:]+:\S+")
+
+
+def text(raw: str) -> str:
+    """Whatever it says."""
+    return raw
+
+
+def flag(raw: str) -> bool:
+    """True or false."""
+    value = raw.lower()
+    if value in {"1", "true", "yes", "on"}:
+        return True
+    if value in {"0", "false", "no", "off"}:
+        return False
+    raise ValueError("must be 1 or 0")
+
+
+def count(raw: str) -> int:
+    """A whole number of at least 1."""
+    value = int(raw) if raw.isascii() and raw.isdigit() else 0
+    if value < 1:
+        raise ValueError("must be a whole number of at least 1")
+    return value
+
+
+def kept(raw: str) -> int:
+    """How long or how many to keep; 0: for ever."""
+    value = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 10 else -1
+    if not 0 <= value <= MOST_KEPT:
+        raise ValueError(f"must be a whole number from 0 (for ever) to {MOST_KEPT}")
+    return value
+
+
+def names(raw: str) -> tuple[str, ...]:
+    """Names between commas."""
+    return tuple(name for name in (part.strip() for part in raw.split(",")) if name)
+
+
+def modules(raw: str) -> tuple[str, ...]:
+    """Names of Python modules between commas."""
+    found = names(raw)
+    for name in found:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f"must be names of Python modules, which {name!r} is not")
+    return found
+
+
+def model(raw: str) -> str:
+    """A model string."""
+    if not _MODEL.fullmatch(raw):
+        raise ValueError(f"must be offline or provider:name, such as openai-chat:gpt-5, not {raw!r}")
+    return raw
+
+
+def postgres(raw: str) -> str:
+    """The address of a PostgreSQL."""
+    if not raw.startswith(("postgresql://", "postgres://")):
+        raise ValueError("must start with postgresql://")
+    return raw
+
+
+def broker(raw: str) -> str:
+    """The address of a broker."""
+    if "://" not in raw:
+        raise ValueError("must be an address such as redis://host:6379/0 or amqp://host//")
+    return raw
+
+
+def rate(raw: str) -> tuple[int, int] | None:
+    """So many in so many seconds; None: no limit."""
+    if raw == "0":
+        return None
+    found = _RATE.fullmatch(raw)
+    if not found or int(found[1]) < 1:
+        raise ValueError("must be such as 1200/min (s, min, h or d), or 0 for no limit")
+    return int(found[1]), _SECONDS[found[2]]
+
+
+def level(raw: str) -> str:
+    """A log level."""
+    if raw not in {"DEBUG", "INFO", "WARNING", "ERROR"}:
+        raise ValueError("must be DEBUG, INFO, WARNING or ERROR")
+    return raw
+
+
+def log_format(raw: str) -> str:
+    """A log format."""
+    if raw not in {"text", "json"}:
+        raise ValueError("must be text or json")
+    return raw

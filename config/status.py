@@ -1,0 +1,218 @@
+"""What `manage.py status` shows: what runs where now, what waits, what comes next. One look, read by its database."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Count, F, Min
+from django.db.models.functions import Now
+
+from automations.models import JobClock
+from sessions_app.models import Agent, Lane, Session, Turn, TurnState, Worker
+from sessions_app.publish import JOBS
+from sessions_app.selectors import Unread, unread_mail
+
+MOST_WORKERS = 12  # shown to a person; JSON has all
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerNow:
+    """A worker process. `silent_seconds` since its last sign of life; `turns` that it runs."""
+
+    id: str
+    host: str
+    pid: int
+    alive: bool
+    silent_seconds: float
+    queues: list[str]
+    turns: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeatNow:
+    """A beat, as its LISTEN shows: where it connects from, and for how long."""
+
+    address: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneNow:
+    """Turns of one lane."""
+
+    waiting: int
+    running: int
+    oldest_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextJob:
+    """The job that is fired next; below 0 seconds it is overdue."""
+
+    id: str
+    name: str
+    at: datetime
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """All of it. `sessions` are counted by type."""
+
+    workers: list[WorkerNow]
+    beats: list[BeatNow]
+    people: LaneNow
+    automations: LaneNow
+    agents: int
+    sessions: dict[str, int]
+    next_job: NextJob | None
+    due_jobs: int
+    mailbox: Unread
+
+    def to_json(self) -> dict[str, Any]:
+        """As an object of plain values; instants as ISO text."""
+        shown = asdict(self)
+        if self.next_job is not None:
+            shown["next_job"]["at"] = self.next_job.at.isoformat()
+        return shown
+
+
+def look() -> Status:
+    """What is so now."""
+    by_type = Session.objects.values_list("type").annotate(count=Count("pk")).order_by("type")
+    return Status(
+        workers=_workers(),
+        beats=_beats(),
+        people=_lane(Lane.PEOPLE),
+        automations=_lane(Lane.AUTO),
+        agents=Agent.objects.count(),
+        sessions=dict(by_type),
+        next_job=_next_job(),
+        due_jobs=JobClock.objects.filter(next_run_at__lte=Now(), inline=False).count(),
+        mailbox=unread_mail(),
+    )
+
+
+def _workers() -> list[WorkerNow]:
+    runs: dict[Any, list[int]] = {}
+    running = Turn.objects.filter(state=TurnState.RUNNING, claim__isnull=False).order_by("pk")
+    for worker, turn in running.values_list("worker", "pk"):
+        runs.setdefault(worker, []).append(turn)
+    rows: Any = Worker.objects.annotate(silent=Now() - F("heartbeat_at")).order_by("host", "pid", "pk")
+    return [
+        WorkerNow(
+            id=str(row.pk),
+            host=row.host,
+            pid=row.pid,
+            alive=row.silent.total_seconds() <= settings.RONDO_WORKER_LOST_SECONDS,
+            silent_seconds=round(max(0.0, row.silent.total_seconds()), 1),
+            queues=row.shards,
+            turns=runs.get(row.pk, []),
+        )
+        for row in rows
+    ]
+
+
+def _beats() -> list[BeatNow]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT coalesce(host(client_addr), 'local'),"
+            " extract(epoch FROM clock_timestamp() - backend_start)::float8 FROM pg_stat_activity"
+            " WHERE datname = current_database() AND query = %s ORDER BY backend_start",
+            [f'LISTEN "{JOBS}"'],
+        )
+        return [BeatNow(address=address, seconds=round(age, 1)) for address, age in cursor.fetchall()]
+
+
+def _lane(lane: Lane) -> LaneNow:
+    turns = Turn.objects.filter(lane=lane)
+    queued = turns.filter(state=TurnState.QUEUED).aggregate(
+        count=Count("pk"), age=Now() - Min("queued_at", default=Now())
+    )
+    return LaneNow(
+        waiting=queued["count"],
+        running=turns.filter(state=TurnState.RUNNING).count(),
+        oldest_seconds=round(max(0.0, queued["age"].total_seconds()), 1),
+    )
+
+
+def _next_job() -> NextJob | None:
+    due = JobClock.objects.filter(next_run_at__isnull=False, inline=False)
+    clock: Any = (
+        due.select_related("job").annotate(left=F("next_run_at") - Now()).order_by("next_run_at").first()
+    )
+    if clock is None:
+        return None
+    return NextJob(
+        id=clock.pk, name=clock.job.name, at=clock.next_run_at, seconds=round(clock.left.total_seconds(), 1)
+    )
+
+
+def in_words(status: Status) -> list[str]:
+    """One screen."""
+    sessions = ", ".join(f"{count:,} {kind}" for kind, count in status.sessions.items()) or "none"
+    unread = status.mailbox
+    return [
+        *_worker_lines(status.workers),
+        f"beats        {_beat_words(status.beats)}",
+        f"people       {_lane_words(status.people)}",
+        f"automations  {_lane_words(status.automations)}",
+        f"next job     {_job_words(status)}",
+        f"mailboxes    {unread.waiting:,} waiting, {unread.urgent:,} of them urgent",
+        f"agents       {status.agents:,}",
+        f"sessions     {sessions}",
+    ]
+
+
+def _worker_lines(workers: list[WorkerNow]) -> list[str]:
+    if not workers:
+        return ["workers      none"]
+    # those that need a look first: silent ones, then those with most to do
+    ordered = sorted(workers, key=lambda worker: (worker.alive, -len(worker.turns)))
+    lines = [
+        f"{'workers' if not n else '':12} {_worker_words(w)}" for n, w in enumerate(ordered[:MOST_WORKERS])
+    ]
+    more = len(workers) - MOST_WORKERS
+    return lines + [f"{'':12} and {more:,} more, with nothing else to tell"] * (more > 0)
+
+
+def _worker_words(worker: WorkerNow) -> str:
+    life = "alive" if worker.alive else f"SILENT for {_span(worker.silent_seconds)}"
+    return (
+        f"{worker.host} pid {worker.pid}: {life}, running {len(worker.turns)}, reads {_queues(worker.queues)}"
+    )
+
+
+def _queues(queues: list[str]) -> str:
+    return f"{len(queues)} queues" if len(queues) > 4 else ", ".join(queues)
+
+
+def _beat_words(beats: list[BeatNow]) -> str:
+    if not beats:
+        return "none seen"
+    return ", ".join(f"{beat.address} for {_span(beat.seconds)}" for beat in beats)
+
+
+def _lane_words(lane: LaneNow) -> str:
+    oldest = f", the oldest for {_span(lane.oldest_seconds)}" if lane.waiting else ""
+    return f"{lane.waiting:,} waiting{oldest}; {lane.running:,} running"
+
+
+def _job_words(status: Status) -> str:
+    job = status.next_job
+    if job is None:
+        return "none"
+    when = f"in {_span(job.seconds)}" if job.seconds >= 0 else f"overdue for {_span(-job.seconds)}"
+    due = f"; {status.due_jobs:,} due" if status.due_jobs else ""
+    return f"{job.name} ({job.id}) {when}, {job.at:%Y-%m-%d %H:%M:%S}Z{due}"
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
