@@ -1,4 +1,4 @@
-"""`python -m benchmarks [names] [--quick | --full]`: measure, then print every figure beside its target."""
+"""`python -m benchmarks [names] [--quick]`: measure, then print every figure beside its target."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from benchmarks.report import Figure, machine, table, write_json
 from benchmarks.servers import Servers, servers
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes
 
-NAMES = ("throughput", "statements", "firing", "scale", "waiting")
-MILLION = 1_000_000
+NAMES = ("throughput", "statements", "firing", "ticks", "scale", "waiting", "mailbox", "streams")
 
 
 def main() -> int:
@@ -41,9 +40,6 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"which of {', '.join(NAMES)}; default all")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, one round: under a minute")
-    parser.add_argument(
-        "--full", action="store_true", help="firing at 1,000,000 jobs, too: some minutes more"
-    )
     parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)  # for the tests
     parser.add_argument("--concurrency", type=int, metavar="N", help="threads of a worker process")
     parser.add_argument("--workers", type=int, metavar="N", help="worker processes of `throughput`")
@@ -57,8 +53,6 @@ def _arguments() -> argparse.Namespace:
 def _sizes(given: argparse.Namespace) -> Sizes:
     sizes = TINY if given.tiny else QUICK if given.quick else FULL
     chosen = {name: value for name in ("concurrency", "workers") if (value := getattr(given, name))}
-    if given.full:
-        chosen["jobs"] = (*sizes.jobs, MILLION)
     return replace(sizes, **chosen)
 
 

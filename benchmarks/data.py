@@ -108,7 +108,44 @@ def make_due(ids: list[str]) -> None:
     """These jobs' next slot is this very minute's past."""
     from automations.models import JobClock
 
-    JobClock.objects.filter(job_id__in=ids).update(next_run_at=datetime.now(UTC) - timedelta(seconds=1))
+    JobClock.objects.filter(job_id__in=ids).update(
+        next_run_at=datetime.now(UTC) - timedelta(seconds=1), last_slot=None
+    )
+
+
+def check_fired(ids: list[str]) -> None:
+    """AssertionError unless exactly these jobs have a queued run, each one with one queued turn, and none is due."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT run.job_id, run.session_id = job.session_id AND turn.session_id = job.session_id"
+            " FROM automations_runrecord run JOIN automations_cronjob job ON job.id = run.job_id"
+            " LEFT JOIN sessions_app_turn turn ON turn.origin_run = run.run_id AND turn.state = 'queued'"
+            " WHERE run.state = 'queued'"
+        )
+        fired = cursor.fetchall()
+        cursor.execute("SELECT count(*) FROM automations_jobclock WHERE next_run_at <= now()")
+        (still_due,) = cursor.fetchone()
+    assert sorted(job_id for job_id, _ in fired) == sorted(ids), "other jobs were fired than were due"
+    assert all(right for _, right in fired), "a run has no turn in its job's session"
+    assert still_due == 0, f"{still_due} jobs are still due"
+
+
+_END = (
+    # the same slots may be fired again, so these runs move to slots of their own, long ago
+    """UPDATE automations_runrecord SET state = 'succeeded', finished_at = now(), run_id = 'past:' || turn_id,
+    scheduled_for = to_timestamp(turn_id) WHERE state = 'queued'""",
+    """UPDATE sessions_app_turn SET state = 'succeeded', finished_at = now(), idempotency_key = NULL
+    WHERE state = 'queued'""",
+    "VACUUM ANALYZE automations_runrecord",
+    "VACUUM ANALYZE sessions_app_turn",
+)
+
+
+def end_fired() -> None:
+    """What was fired has run: the next round finds a past, not open runs and dead rows."""
+    with connection.cursor() as cursor:
+        for statement in _END:
+            cursor.execute(statement)
 
 
 def settle() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE, ev
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """A Celery worker process and its log."""
+    """A process of ours and its log."""
 
     child: subprocess.Popen[bytes]
     log: Path
@@ -41,17 +42,39 @@ class Worker:
 @contextmanager
 def worker(folder: Path, name: str, concurrency: int, **environ: str) -> Iterator[Worker]:
     """A worker with the settings of production, stopped at the end."""
+    options = ["-P", "threads", "-c", str(concurrency), "--without-gossip", "--without-mingle"]
+    command = ["celery", "-A", "config", "worker", *options, "-n", f"{name}@%h"]
+    with _process(folder, name, command, _is_ready, environ) as made:
+        yield made
+
+
+@contextmanager
+def web(folder: Path) -> Iterator[int]:
+    """A web process; its port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    command = ["uvicorn", "config.asgi:application", "--port", str(port), "--lifespan", "off"]
+    with _process(
+        folder, "web", [*command, "--timeout-graceful-shutdown", "1"], lambda _: _answers(port), {}
+    ):
+        yield port
+
+
+@contextmanager
+def _process(
+    folder: Path, name: str, command: list[str], ready: Callable[[Worker], bool], environ: dict[str, str]
+) -> Iterator[Worker]:
     log = folder / f"{name}.log"
-    command = ["worker", "-P", "threads", "-c", str(concurrency), "--without-gossip", "--without-mingle"]
     child = spawn(
-        [sys.executable, "-m", "celery", "-A", "config", *command, "-n", f"{name}@%h"],
+        [sys.executable, "-m", *command],
         log=log,
         cwd=ROOT,
         environ=os.environ | {"PGAPPNAME": f"bench {name}"} | environ,
     )
     made = Worker(child=child, log=log)
     try:
-        until(lambda: _is_ready(made), f"{name} is ready; see {log}", 60)
+        until(lambda: _lives(made) and ready(made), f"{name} is ready; see {log}", 60)
         yield made
     finally:
         child.terminate()
@@ -62,6 +85,22 @@ def worker(folder: Path, name: str, concurrency: int, **environ: str) -> Iterato
             child.wait()
 
 
+def _lives(made: Worker) -> bool:
+    if made.child.poll() is not None:
+        raise RuntimeError(f"a process died:\n{made.log.read_text(errors='replace')[-3000:]}")
+    return True
+
+
+def _is_ready(made: Worker) -> bool:
+    return "worker_ready" in made.log.read_text(errors="replace")
+
+
+def _answers(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
 @contextmanager
 def workers(folder: Path, count: int, concurrency: int, **environ: str) -> Iterator[list[Worker]]:
     """Several of them."""
@@ -70,13 +109,6 @@ def workers(folder: Path, count: int, concurrency: int, **environ: str) -> Itera
             stack.enter_context(worker(folder, f"worker{n}", concurrency, **environ))
             for n in range(1, count + 1)
         ]
-
-
-def _is_ready(made: Worker) -> bool:
-    text = made.log.read_text(errors="replace")
-    if made.child.poll() is not None:
-        raise RuntimeError(f"a worker died:\n{text[-3000:]}")
-    return "worker_ready" in text
 
 
 def waiting_hints() -> int:

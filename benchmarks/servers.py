@@ -45,7 +45,7 @@ def servers() -> Iterator[Servers]:
         log = None if given else folder / "postgres.log"
         admin_url = given or stack.enter_context(_postgres(folder))
         broker_url = os.environ.get("CELERY_BROKER_URL") or stack.enter_context(_valkey(folder))
-        url = stack.enter_context(_database(admin_url))
+        url = stack.enter_context(database(admin_url))
         yield Servers(database_url=url, broker_url=broker_url, folder=folder, postgres_log=log)
 
 
@@ -86,7 +86,8 @@ def _valkey(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _database(admin_url: str) -> Iterator[str]:
+def database(admin_url: str) -> Iterator[str]:
+    """A new database on that server, dropped at the end; its URL."""
     name = f"rondo_bench_{secrets.token_hex(4)}"
     with psycopg.connect(admin_url, autocommit=True) as admin:
         admin.execute(f'CREATE DATABASE "{name}"')

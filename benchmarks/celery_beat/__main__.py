@@ -1,0 +1,155 @@
+"""`python -m benchmarks.celery_beat '{"schedules": 1000, "due": [1, 100], "rounds": 3, "idle_ticks": 20}'`.
+
+Prints what its DatabaseScheduler costs as the last line of stdout, each cost as `benchmarks.cost.Cost`:
+
+    {"idle": cost, "edited": cost, "due": {"1": cost, "100": cost}, "written": {"1": cost, "100": cost}}
+
+idle: one tick with nothing due. edited: the tick after one schedule was saved. due: all ticks until that many due
+schedules were sent. written: storing that they ran, which its beat does every three minutes and beside its ticks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+from celery import Celery
+
+from benchmarks.cost import MILLISECONDS, Cost, measured, median
+
+QUEUE = "celery-beat-benchmark"
+INTERVAL_DAYS = 30
+ROWS_AT_ONCE = 5_000
+SLACK = 2.0  # a reload may take so many times as long as the first one did
+
+
+def main(given: dict[str, Any]) -> dict[str, Any]:
+    """Make the schedules, then measure `rounds` times each."""
+    import django
+    from django.core.management import call_command
+
+    django.setup()
+    call_command("migrate", interactive=False, verbosity=0)
+    _make(given["schedules"])
+    beat, rounds = _Beat(), range(given["rounds"])
+    answer: dict[str, Any] = {
+        "idle": asdict(median([beat.idle(given["idle_ticks"]) for _ in rounds])),
+        "edited": asdict(median([beat.edited() for _ in rounds])),
+        "due": {},
+        "written": {},
+    }
+    for due in given["due"]:
+        sent, written = zip(*(beat.fire(due) for _ in rounds), strict=True)
+        answer["due"][due], answer["written"][due] = asdict(median(sent)), asdict(median(written))
+    return answer
+
+
+def _make(count: int) -> None:
+    """Schedules until there are `count`, all with one interval: the cheapest kind to read and to compare."""
+    from django.db import connection
+    from django_celery_beat.models import IntervalSchedule, PeriodicTask  # type: ignore[import-untyped]
+    from django_celery_beat.utils import now  # type: ignore[import-untyped]
+
+    interval, _ = IntervalSchedule.objects.get_or_create(every=INTERVAL_DAYS, period=IntervalSchedule.DAYS)
+    PeriodicTask.objects.bulk_create(
+        (
+            PeriodicTask(
+                name=f"schedule {number}",
+                task="noop",
+                interval=interval,
+                args=json.dumps([f"{number:032x}"]),
+                last_run_at=now(),
+            )
+            for number in range(PeriodicTask.objects.count(), count)
+        ),
+        ROWS_AT_ONCE,
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE")
+
+
+class _Beat:
+    """Its own DatabaseScheduler, ticked without the sleep in between."""
+
+    def __init__(self) -> None:
+        from django_celery_beat.schedulers import DatabaseScheduler  # type: ignore[import-untyped]
+
+        self._app = Celery("celery_beat", broker=os.environ["CELERY_BROKER_URL"], set_as_current=True)
+        # without results there is no clean-up task among the schedules
+        self._app.conf.update(task_default_queue=QUEUE, result_expires=None)
+        self._scheduler = DatabaseScheduler(app=self._app)
+        self._scheduler.tick()
+        self._reload = timedelta(seconds=self.edited().wall / MILLISECONDS)
+        self.fire(1)  # connections and imports of this process
+
+    def idle(self, ticks: int) -> Cost:
+        """One tick of so many, with nothing due."""
+        with measured() as cost:
+            waits = [self._scheduler.tick() for _ in range(ticks)]
+        assert min(waits) > 0, "something was due"
+        return cost.over(ticks)
+
+    def edited(self) -> Cost:
+        """The tick after one schedule was saved."""
+        from django_celery_beat.models import PeriodicTask
+
+        task = PeriodicTask.objects.order_by("?").first()
+        task.args = json.dumps([f"edited {time.time()}"])
+        task.save()
+        with measured() as cost:
+            self._scheduler.tick()
+        assert json.dumps(self._scheduler.schedule[task.name].args) == task.args, "the edit was not seen"
+        return cost
+
+    def fire(self, due: int) -> tuple[Cost, Cost]:
+        """Send what is due; then store that it ran. Exactly the due ones must have been sent, once each."""
+        names = self._make_due(due)
+        before = _run_counts()
+        with measured() as sent:
+            while self._scheduler.tick() == 0:
+                pass
+        with measured() as written:
+            self._scheduler.sync()
+        after = _run_counts()
+        assert {
+            name: after[name] - before[name] for name in after if after[name] != before[name]
+        } == dict.fromkeys(names, 1), "others were sent than were due"
+        assert self._arrived() == due, "the broker has another number of messages"
+        return sent, written
+
+    def _make_due(self, count: int) -> list[str]:
+        """Let some become due in a moment, let the scheduler read that, and wait until they are; their names."""
+        from django_celery_beat.models import PeriodicTask, PeriodicTasks
+        from django_celery_beat.utils import now
+
+        names = list(PeriodicTask.objects.order_by("?").values_list("name", flat=True)[:count])
+        due_at = now() + timedelta(seconds=0.5) + SLACK * self._reload
+        PeriodicTask.objects.filter(name__in=names).update(last_run_at=due_at - timedelta(days=INTERVAL_DAYS))
+        PeriodicTasks.update_changed()
+        self._scheduler.tick()
+        assert now() < due_at, "the reload took longer than they needed to become due"
+        time.sleep((due_at - now()).total_seconds())
+        return names
+
+    def _arrived(self) -> int:
+        """How many messages are at the broker; they are dropped."""
+        with self._app.connection_for_write() as connection:
+            channel: Any = connection.default_channel
+            count: int = channel.queue_declare(QUEUE, passive=True).message_count
+            channel.queue_purge(QUEUE)
+        return count
+
+
+def _run_counts() -> dict[str, int]:
+    from django_celery_beat.models import PeriodicTask
+
+    return dict(PeriodicTask.objects.values_list("name", "total_run_count"))
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -1,0 +1,83 @@
+"""Deposits per second, by one and by many at once; drains per second: what a turn reads and its commit acknowledges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from benchmarks import data
+from benchmarks.plugin import MODEL
+from benchmarks.report import Figure
+from benchmarks.servers import Servers
+from benchmarks.sizes import Sizes
+
+DETAIL = "A sentence of the report. " * 12
+
+
+def run(_servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
+    """Deposit in turn into every mailbox, then empty them all."""
+    targets = data.sessions(data.person(MODEL), sizes.mailboxes)
+    _deposited(targets, 1, sizes.mailboxes)  # connections and plans of this process
+    alone = _deposited(targets, 1, sizes.deposits)
+    together = _deposited(targets, sizes.depositors, sizes.deposits)
+    say(f"{alone:.0f} deposits/s by one, {together:.0f}/s by {sizes.depositors}")
+    data.settle()
+    drains, updates = _drained(targets)
+    return [
+        Figure(name="deposits by one", value=alone, unit="/s", note="each with its mark for all windows"),
+        Figure(
+            name="deposits by many at once",
+            value=together,
+            unit="/s",
+            note=f"{sizes.depositors} threads, {sizes.mailboxes} mailboxes",
+        ),
+        Figure(name="drains", value=drains, unit="/s", note="read, then acknowledged in a transaction"),
+        Figure(name="updates drained", value=updates, unit="/s"),
+    ]
+
+
+def _deposited(targets: list[Any], threads: int, count: int) -> float:
+    from django.db import connection
+
+    from sessions_app.mailbox import Mail, deposit
+
+    def some(first: int) -> int:
+        made = 0
+        for number in range(first, count, threads):
+            mail = Mail(event_type="job_completed", summary=f"Update {number}.", detail=DETAIL)
+            made += deposit(targets[number % len(targets)].pk, mail)
+            connection.close()  # as one commit of a job does
+        return made
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(threads) as pool:
+        made = sum(pool.map(some, range(threads)))
+    seconds = time.monotonic() - began
+    if made != count:
+        raise RuntimeError(f"{made} of {count} updates were deposited")
+    return count / seconds
+
+
+def _drained(targets: list[Any]) -> tuple[float, float]:
+    """Drains and updates per second, until every mailbox is empty."""
+    from django.db import transaction
+
+    from sessions_app.mailbox import acknowledge, prepare_drain, unread
+    from sessions_app.models import Turn
+
+    waiting = unread().count()
+    for target in targets:
+        data.queue_rows(target, 1)
+    turns = {turn.session_id: turn for turn in Turn.objects.filter(session__in=targets)}
+    drains, seconds = 0, 0.0
+    while unread().exists():
+        for target in targets:
+            began = time.monotonic()
+            drained = prepare_drain(target.pk)
+            with transaction.atomic():
+                acknowledge(turns[target.pk], drained.ids)
+            seconds += time.monotonic() - began
+            drains += 1
+    return drains / seconds, waiting / seconds
