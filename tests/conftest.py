@@ -8,10 +8,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from django.conf import settings
 
 from tests.fleet import Fleet
+
+# `make test` always looks at the same examples; RONDO_EXPLORE=1 at others each time
+hypothesis.settings.register_profile(
+    "rondo", derandomize="RONDO_EXPLORE" not in os.environ, deadline=None, database=None
+)
+hypothesis.settings.load_profile("rondo")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Processes of pytest-xdist: tests that share a fixture of their module stay together, and begin first."""
+    for item in items:
+        if _shares(item):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=lambda item: not _shares(item))
+
+
+def _shares(item: Any) -> bool:
+    fixtures = item._fixtureinfo.name2fixturedefs
+    return any(fixture.scope == "module" for each in fixtures.values() for fixture in each)
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -29,8 +50,10 @@ def _no_connection_outlives_the_tests(django_db_setup: None, django_db_blocker: 
     yield
     from django.db import connections
 
+    from sessions_app import metrics
     from sessions_app.publish import publisher
 
+    metrics.flush()
     publisher().flush(2.0)
     publisher().close()
     with django_db_blocker.unblock():
@@ -96,12 +119,16 @@ def person_with_server(model_server: Any) -> Person:
     return new_person("ada", model="openai-chat:test")
 
 
-def new_person(name: str, **fields: Any) -> Person:
+def new_person(name: str, *, dreams: bool = False, **fields: Any) -> Person:
+    """A user with an agent. Without `dreams` the agent has no system job: none is due in the middle of a test."""
     from django.contrib.auth import get_user_model
 
+    from automations.models import CronJob
     from sessions_app.open import create_agent
 
     user = get_user_model().objects.create_user(name, password="pw")
     agent = create_agent(user, "demo", **({"model": "offline"} | fields))
+    if not dreams:
+        CronJob.objects.filter(agent=agent).delete()
     assert settings.DATABASE_LOCK_URL
     return Person(user=user, agent=agent)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from django.db import connection
+
+from tests.warm import Child
 
 QUICK = {  # seconds: as fast as whole numbers allow, so that a rescue need not be slept for
     "RONDO_SWEEP_SECONDS": "1",
@@ -41,7 +42,7 @@ class Process:
 
     name: str
     log: Path
-    child: subprocess.Popen[bytes]
+    child: Child | subprocess.Popen[bytes]
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")
@@ -106,14 +107,9 @@ class Fleet:
     def _start(self, kind: str, *command: str, **environ: str) -> Process:
         name = f"{kind}{len(self.processes)}"
         log = self.folder / f"{name}.log"
-        with log.open("wb") as file:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "celery", "-A", "config", *command],
-                env=os.environ | QUICK | {"TEST_TOOLS_FOLDER": str(self.folder)} | self.environ | environ,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        log.touch()
+        environ = os.environ | QUICK | {"TEST_TOOLS_FOLDER": str(self.folder)} | self.environ | environ
+        child = Child(["celery", "-A", "config", *command], environ, log)
         process = Process(name=name, log=log, child=child)
         self.processes.append(process)
         return process

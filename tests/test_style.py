@@ -12,7 +12,7 @@ APPS = ("config", "automations", "sessions_app", "agent_core")
 MOST_FILE_LINES = 300
 MOST_FUNCTION_LINES = 40
 ONE_STATEMENT = {
-    "automations/due.py:_queue",
+    "automations/queue_slots.py:_queue",
     "sessions_app/claim.py:_claim_statement",
 }  # SQL that is one thought
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")

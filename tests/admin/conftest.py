@@ -15,6 +15,8 @@ from agent_core.types import Role, StepKind
 from automations.edit import NewJob, create_job
 from automations.models import CronJob, RunRecord, RunState
 from sessions_app.models import (
+    Allowance,
+    Delivery,
     Document,
     Event,
     EventType,
@@ -23,6 +25,7 @@ from sessions_app.models import (
     MailboxEvent,
     Message,
     Session,
+    TaskState,
     Turn,
     TurnKind,
     TurnState,
@@ -112,10 +115,20 @@ def fill(person: Person) -> dict[str, Any]:
         "mailboxevent": MailboxEvent.objects.create(
             target=session, event_type="job_completed", summary="done"
         ),
+        "delivery": Delivery.objects.create(
+            session=session,
+            session_key=session.key,
+            message=message,
+            idempotency_key=f"run:{run.pk}",
+            channel="telegram",
+            address="42",
+        ),
+        "taskstate": TaskState.objects.create(session=session, current_goal="hello", open_loops=["<b>x</b>"]),
         "event": Event.objects.create(agent=person.agent, session=session, type=EventType.STATUS),
         "worker": Worker.objects.create(host="host", pid=1),
         "cronjob": job,
         "runrecord": run,
+        "allowance": Allowance.objects.create(key=f"user:{person.user.pk} {uuid.uuid4()}", full_at=NOW),
         "idempotencykey": IdempotencyKey.objects.create(
             user=person.user, address="POST /api/sessions/", key=uuid.uuid4().hex
         ),

@@ -78,27 +78,6 @@ def test_an_automation_bound_between_the_steps_stops_the_second(
     assert Session.objects.filter(pk=session.pk, state=SessionState.OPEN).exists()
 
 
-def test_an_automation_bound_after_the_look_is_named(
-    staff: Client, person: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The verb's own refusal, when the page's look was too early."""
-    session = person.session()
-    made: list[CronJob] = []
-    stop_running = delete._stop_running
-
-    def bind_then_stop(*args: Any) -> None:
-        reopened = {"state": SessionState.OPEN, "deleting_since": None}
-        Session.objects.filter(pk=session.pk).update(**reopened)
-        made.append(make_job(session, "very late"))
-        stop_running(*args)
-
-    monkeypatch.setattr(delete, "_stop_running", bind_then_stop)
-    response = staff.post(url(session, "delete"), YES, follow=True)
-    assert response.status_code == 200
-    assert "in the way are very late" in response.content.decode()
-    assert CronJob.objects.get().pk == made[0].pk
-
-
 def test_a_busy_session_is_not_deleted(
     staff: Client, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:

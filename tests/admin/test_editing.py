@@ -145,17 +145,35 @@ def test_neither_session_nor_legacy_fields_nor_the_clock_can_be_written(
     assert JobClock.objects.filter(job=job).values().get() == before
 
 
-def test_system_jobs_are_read_only(staff: Client, rows: dict[str, Any]) -> None:
+def test_system_jobs_are_read_only_but_may_be_paused(staff: Client, rows: dict[str, Any]) -> None:
     job = rows["cronjob"]
-    CronJob.objects.filter(pk=job.pk).update(kind="system_event")
+    CronJob.objects.filter(pk=job.pk).update(kind="system_event", system_event="dream", session=None)
     assert staff.get(url(job, "change")).status_code == 200
     assert edit(staff, job, message="other").status_code == 403
     assert staff.post(url(job, "delete"), {"confirmed": "yes"}).status_code == 403
     chosen = {"action": "delete_chosen", "_selected_action": [job.pk], "confirmed": "yes"}
     staff.post(url(job, "changelist"), chosen)
-    staff.post(url(job, "changelist"), {"action": "pause", "_selected_action": [job.pk]})
     stored = CronJob.objects.get(pk=job.pk)
     assert (stored.message, stored.enabled) == (job.message, True)
+    for action, enabled in (("pause", False), ("resume", True)):
+        staff.post(url(job, "changelist"), {"action": action, "_selected_action": [job.pk]})
+        assert CronJob.objects.get(pk=job.pk).enabled is enabled
+
+
+def test_legacy_jobs_are_seen_paused_and_deleted_but_not_edited(staff: Client, rows: dict[str, Any]) -> None:
+    job = rows["cronjob"]
+    CronJob.objects.filter(pk=job.pk).update(
+        session=None, deliver=True, channel="telegram", to="42", session_key="telegram:42"
+    )
+    page = staff.get(url(job, "change"))
+    assert page.status_code == 200
+    assert b"telegram:42" in page.content
+    assert edit(staff, job, message="other").status_code == 403
+    for action, enabled in (("pause", False), ("resume", True)):
+        staff.post(url(job, "changelist"), {"action": action, "_selected_action": [job.pk]})
+        assert CronJob.objects.get(pk=job.pk).enabled is enabled
+    assert staff.post(url(job, "delete"), {"confirmed": "yes"}).status_code == 302
+    assert not CronJob.objects.filter(pk=job.pk).exists()
 
 
 def test_pausing_and_resuming(staff: Client, person: Person) -> None:

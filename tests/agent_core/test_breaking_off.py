@@ -63,7 +63,7 @@ def run_until(ports: Ports, attempt: int, how: str, when: int) -> TurnResult | N
     raise AssertionError("endless")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(turns, breaks)
 def test_a_turn_broken_off_anywhere_never_repeats_a_completed_call(
     turn: list[list[ToolCall]], broken_at: list[tuple[str, int]]

@@ -170,12 +170,14 @@ class Window:
         return response.json()
 
     @contextmanager
-    def stream(self, **headers: str) -> Iterator[Stream]:
-        """The session's events, read by a thread of their own."""
+    def stream(self, address: str = "", **headers: str) -> Iterator[Stream]:
+        """The session's events, or those at another address, read by a thread of their own."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection = HTTPConnection(self.site.url.removeprefix("http://"), timeout=60)
         connection.request(
-            "GET", f"{self.address}/events/", headers=named | {"Authorization": f"Token {self.token}"}
+            "GET",
+            f"{address or self.address}/events/",
+            headers=named | {"Authorization": f"Token {self.token}"},
         )
         plug = connection.sock
         stream = Stream(response=connection.getresponse())
@@ -271,8 +273,12 @@ def start_web(folder: Path) -> tuple[str, Process]:
         )
     web = Process(name="web", log=log, child=child)
     url = f"http://127.0.0.1:{port}"
-    until(lambda: _answers(url) or (child.poll() is not None), 20, "the web process answers")
-    assert child.poll() is None, web.text()
+    try:
+        until(lambda: _answers(url) or (child.poll() is not None), 60, "the web process answers")
+        assert child.poll() is None, web.text()
+    except BaseException:
+        web.kill()  # nobody else knows it yet
+        raise
     return url, web
 
 

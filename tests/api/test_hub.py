@@ -13,7 +13,8 @@ from django.conf import settings
 
 from sessions_app.api import streams
 from sessions_app.events import Cursor, event
-from sessions_app.models import Event, EventType, Lane, Turn, TurnKind
+from sessions_app.models import Agent, Event, EventType, Lane, Turn, TurnKind
+from sessions_app.open import primary_session
 from sessions_app.stream import Hub
 from sessions_app.stream_parts import QUEUE, Item, Subscription
 from sessions_app.stream_reads import PAGE, Origin, now
@@ -58,7 +59,7 @@ class Reader:
     def ids(self) -> list[int]:
         self.items += self.subscription.take()
         if self.subscription.behind:
-            self.hub.look(self.subscription.session_id)
+            self.hub.look(self.subscription.shows)
         return [item.event.pk for item in self.items if item.event is not None]
 
 
@@ -126,7 +127,7 @@ def test_pieces_come_from_where_their_turn_came_from(hub: Hub, person: Person, t
         hub._hear("", {"s": str(session.pk), "turn": turn.pk, "attempt": 1, "text": text})
     until(lambda: reader.ids() is not None and len(reader.items) == 2 + told)
     assert [(item.type, item.origin) for item in reader.items[-2:]] == [("delta", origin)] * 2
-    shown = streams._passing(reader.items[-1], session, "demo")
+    shown = streams._passing(reader.items[-1], "demo")
     assert (shown["source_type"], shown["run_id"]) == ("automation", "job:1")
 
 
@@ -137,6 +138,48 @@ def test_a_reader_hears_of_events_that_nobody_announced(hub: Hub, person: Person
     until(lambda: reader.ids() == ids, 5)
 
 
+def test_nothing_said_behind_a_thread_since_the_toggle_is_stepped_over(hub: Hub, person: Person) -> None:
+    """Nobody told the hub of the toggle, and what it reads next is the thread's own, written last."""
+    thread, home = person.session(), primary_session(person.agent)
+    reader = Reader(hub, thread, now())
+    until(lambda: not reader.subscription.behind)
+    Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
+    told = write(home)
+    write(thread)
+    hub.look(thread.pk)
+    until(lambda: reader.ids() == told)
+    assert [item.content.get("shows") for item in reader.items if item.event is None] == [str(home.pk)]
+    told += write(home)
+    hub._hear("", {"s": str(home.pk)})
+    until(lambda: reader.ids() == told)
+    Agent.objects.filter(pk=person.agent.pk).update(unified_session=False)
+    hub._hear("", {"look": "all"})
+    until(lambda: reader.subscription.shows == thread.pk and not reader.subscription.behind)
+    assert reader.ids() == told
+    told += write(thread)
+    until(lambda: reader.ids() == told, 5)
+
+
+def test_threads_of_one_agent_share_a_read_and_get_every_piece(hub: Hub, person: Person) -> None:
+    home, threads = primary_session(person.agent), [person.session() for _ in range(3)]
+    Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
+    readers = [Reader(hub, each, now()) for each in (home, *threads)]
+    until(lambda: all(each.subscription.shows == home.pk for each in readers))
+    until(lambda: not any(each.subscription.behind for each in readers))
+    turn = Turn.objects.create(session=home, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x")
+    event(turn, home.agent_id, EventType.TURN_START, {"attempt": 1}).save(force_insert=True)
+    event(turn, home.agent_id, EventType.TURN_END, {}).save(force_insert=True)
+    hub._hear("", {"s": str(home.pk), "turn": turn.pk, "attempt": 1, "text": "piece"})
+    hub._hear("", {"s": str(home.pk)})
+    until(lambda: all(len(each.ids()) == 2 for each in readers))
+    for each in readers:
+        assert [item.type for item in each.items if item.type != "status"] == [
+            "turn_start",
+            "delta",
+            "turn_end",
+        ]
+
+
 def test_a_quiet_stream_says_that_it_is_alive(
     hub: Hub, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +188,7 @@ def test_a_quiet_stream_says_that_it_is_alive(
     session, cursor = person.session(), now()
 
     async def listen() -> list[bytes]:
-        async with aclosing(streams._stream(session, "demo", cursor)) as body:
+        async with aclosing(streams._stream(session.pk, session.pk, "demo", cursor)) as body:
             return [await anext(body) for _ in range(3)]
 
     first, *others = asyncio.run(listen())

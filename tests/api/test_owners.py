@@ -10,7 +10,7 @@ from django.urls import URLPattern, get_resolver, resolve
 
 from automations.models import CronJob, RunRecord
 from sessions_app.models import MailboxEvent, Session
-from tests.api.conftest import Caller, problem
+from tests.api.conftest import Caller, made, problem
 from tests.api.test_bad_input import rows
 
 pytestmark = pytest.mark.django_db
@@ -21,6 +21,7 @@ BODIES = {
     "automations": {"message": "theirs", "schedule": {"kind": "every", "seconds": 60}},
     "messages": {"content": "theirs"},
     "documents": {"content": "theirs"},
+    "/routines/": {"title": "theirs"},
 }
 
 
@@ -40,11 +41,18 @@ def addresses(ada: Caller) -> list[str]:
     )
     ada.agent("private")  # a name that nobody else has
     ada.put("/api/agents/private/documents/USER.md/", {"content": "secret of ada"})
+    routine = made(ada.post("/api/agents/private/routines/", {"title": "secret of ada", "schedule": "1h"}))[
+        "id"
+    ]
     return [
         *LISTS,
         "/api/agents/private/",
+        "/api/agents/private/events/",
         "/api/agents/private/documents/",
         "/api/agents/private/documents/USER.md/",
+        "/api/agents/private/routines/",
+        f"/api/routines/{routine}/",
+        f"/api/routines/{routine}/runs/",
         f"/api/sessions/{session}/",
         *(
             f"/api/sessions/{session}/{part}/"
@@ -53,6 +61,7 @@ def addresses(ada: Caller) -> list[str]:
         f"/api/turns/{turn}/",
         f"/api/turns/{turn}/cancel/",
         f"/api/automations/{job.pk}/",
+        f"/api/automations/{job.pk}/explain/",
         f"/api/automations/{job.pk}/runs/",
         f"/api/runs/{job.pk}:1000/",
         "/api/schedules/preview/",

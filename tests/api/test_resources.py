@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -98,6 +99,7 @@ def test_a_session_is_opened_found_renamed_and_deleted(ada: Caller) -> None:
         "channel": "telegram",
         "chat_type": "group",
         "title": "T",
+        "preview": "",
     }
     for query, count in (
         ("", 2),
@@ -157,7 +159,7 @@ def test_deleting_a_session_takes_two_steps_when_automations_are_bound(ada: Call
     assert gone.status_code == 200
     assert gone.json()["deleted"] is True
     assert set(gone.json()["deleted_automations"]) == {bound["id"], paused["id"]}
-    assert not CronJob.objects.exists()
+    assert not CronJob.objects.filter(session__isnull=False).exists()
     problem(ada.delete(f"/api/sessions/{session}/?delete_automations=yes"), 404, "not_found")
 
 
@@ -210,6 +212,10 @@ def test_an_automation_shows_what_the_contract_names(ada: Caller) -> None:
         "overlap": "skip",
         "catch_up": "one",
         "timeout_seconds": None,
+        "ends_at": None,
+        "max_runs": None,
+        "jitter_seconds": 0,
+        "max_retry": 0,
         "source": "manual",
         "state": "scheduled",
         "last_status": None,
@@ -281,7 +287,7 @@ def test_runs_are_shown_latest_first_and_one_run_shows_its_prompt(ada: Caller) -
     listed = ada.get(f"/api/automations/{job.pk}/runs/").json()["results"]
     assert [each["run_id"] for each in listed] == [f"{job.pk}:2000", f"{job.pk}:1000"]
     names = "run_id scheduled_for state reason slots_from slots_to count attempt turn lag_ms duration_ms prompt_ref"
-    assert set(listed[0]) == {*names.split(), "error"}
+    assert set(listed[0]) == {*names.split(), "not_before", "error"}
     one = ada.get(f"/api/runs/{job.pk}:1000/").json()
     assert {name: value for name, value in one.items() if name in listed[1]} == listed[1]
     assert (one["rendered_prompt"], one["prompt_variables"]) == ("what the model saw", {"name": "x"})
@@ -301,6 +307,22 @@ def test_a_preview_says_when_and_in_words(ada: Caller) -> None:
     }
     problem(ada.post("/api/schedules/preview/", asked | {"count": 51}), 400, "bad_input")
     problem(ada.post("/api/schedules/preview/", asked | {"after": "2026-12-01T00:00:00"}), 400, "bad_input")
+
+
+def test_a_preview_reads_what_names_no_zone_in_the_agents(ada: Caller, bob: Caller) -> None:
+    assert ada.post("/api/agents/", {"name": "tokyo", "timezone": "Asia/Tokyo"}).status_code == 201
+    asked = {"schedule": {"kind": "at", "at": "2099-01-01T09:00"}, "agent": "tokyo"}
+    shown = ada.post("/api/schedules/preview/", asked).json()
+    assert shown["next"] == ["2099-01-01T09:00:00+09:00"]
+    assert shown["words"] == "once at 2099-01-01 09:00 (Asia/Tokyo)"
+    cron = {"schedule": {"kind": "cron", "expr": "0 9 * * *"}}
+    assert (
+        ada.post("/api/schedules/preview/", cron | {"agent": "tokyo"})
+        .json()["words"]
+        .endswith("(Asia/Tokyo)")
+    )
+    assert ada.post("/api/schedules/preview/", cron).json()["words"].endswith("(UTC)")
+    problem(bob.post("/api/schedules/preview/", asked), 404, "not_found")
 
 
 def test_a_waiting_turn_is_shown_and_cancelled(ada: Caller) -> None:
@@ -340,7 +362,20 @@ def test_the_mailbox_shows_what_waits_and_what_was_dropped(ada: Caller) -> None:
         dropped_at="2026-11-21T00:00:00Z",
         reason="stale",
     )
-    dropped, pending = ada.get(f"/api/sessions/{session}/mailbox/").json()["results"]
+    turn = Turn.objects.get(
+        pk=ada.post(f"/api/sessions/{session}/messages/", {"content": "hello"}).json()["id"]
+    )
+    MailboxEvent.objects.create(
+        target_id=session,
+        event_type="job_completed",
+        summary="read",
+        artifacts=["report.md", "plot.png"],
+        acknowledged_at="2026-11-21T00:00:00Z",
+        acknowledged_by=turn,
+    )
+    shown, dropped, pending = ada.get(f"/api/sessions/{session}/mailbox/").json()["results"]
+    assert (shown["state"], shown["reason"], shown["turn"]) == ("acknowledged", None, turn.pk)
+    assert (shown["artifacts"], pending["artifacts"]) == (["report.md", "plot.png"], [])
     assert (dropped["state"], dropped["reason"], dropped["turn"]) == ("dropped", "stale", None)
     assert (pending["state"], pending["reason"], pending["detail"]) == ("pending", None, "all of it")
 
@@ -387,3 +422,35 @@ def test_the_schema_describes_the_parts_of_a_message(ada: Caller) -> None:
     assert set(schemas["CallOut"]["required"]) == {"id", "name", "arguments"}
     assert set(schemas["ResultOut"]["required"]) == {"id", "name", "outcome", "output"}
     assert "parts" in schemas["MessageOut"]["required"]
+
+
+def test_an_automation_explains_itself_in_its_own_zone(ada: Caller) -> None:
+    session = ada.session()
+    schedule = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Asia/Shanghai"}
+    made = ada.automation(session, schedule=schedule)
+    job = CronJob.objects.get(pk=made["id"])
+    slot = datetime(2026, 11, 20, 1, tzinfo=UTC)
+    gap = {"slots_from": slot, "slots_to": slot, "slots_count": 1, "finished_at": slot}
+    RunRecord.objects.create(
+        run_id=f"{job.pk}:1", job=job, scheduled_for=slot, state="skipped", reason="overlap", **gap
+    )
+    response = ada.get(f"/api/automations/{job.pk}/explain/")
+    assert response.headers["ETag"]
+    body = response.json()
+    assert set(body) == {"words", "timezone", "state", "now", "next", "last", "warnings"}
+    assert (body["words"], body["timezone"]) == ("every day at 09:00 (Asia/Shanghai)", "Asia/Shanghai")
+    assert len(body["next"]) == 5
+    assert all(each.endswith("T09:00:00+08:00") for each in body["next"])
+    assert body["last"] == [
+        {
+            "run_id": f"{job.pk}:1",
+            "scheduled_for": "2026-11-20T09:00:00+08:00",
+            "state": "skipped",
+            "reason": "overlap",
+            "slots_from": "2026-11-20T09:00:00+08:00",
+            "slots_to": "2026-11-20T09:00:00+08:00",
+            "count": 1,
+            "attempt": 1,
+            "text": "Skipped: the run before was still going on.",
+        }
+    ]

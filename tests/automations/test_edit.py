@@ -19,7 +19,7 @@ from sessions_app.delete import delete_session
 from sessions_app.exceptions import BadInput, NotFound, RevisionConflict, SessionClosed
 from sessions_app.models import Session, SessionState, Turn, TurnState
 from tests.conftest import Person
-from tests.core.test_fence import in_thread
+from tests.races import in_thread
 
 EVERY = {"kind": "every", "seconds": 60}
 
@@ -206,6 +206,7 @@ def test_system_jobs_are_protected(person: Person) -> None:
         schedule_kind="cron",
         expr="0 3 * * *",
         kind="system_event",
+        system_event="dream",
     )
     JobClock.objects.create(job=job)
     for refused in (lambda: update_job("dream", {"name": "x"}), lambda: delete_job("dream")):
@@ -280,3 +281,54 @@ def test_an_edit_of_nothing_changes_nothing_and_a_new_schedule_brings_its_zone(p
     assert update_job(job.pk, {}).revision == 1
     changed = update_job(job.pk, {"schedule": EVERY})
     assert (changed.timezone, changed.revision) == ("UTC", 2)
+
+
+def revive(job: CronJob, how: str) -> None:
+    update_job(job.pk, {"schedule": EVERY} if how == "schedule" else {"max_runs": None})
+
+
+@pytest.mark.parametrize("how", ["schedule", "max_runs"])
+def test_an_automation_that_was_done_counts_again_as_soon_as_it_has_a_slot(person: Person, how: str) -> None:
+    session = person.session()
+    done = new(session, max_runs=2)
+    spent = 2 if how == "max_runs" else 1
+    JobClock.objects.filter(job=done).update(next_run_at=None, runs_started=spent)
+    for _ in range(MOST_ENABLED):
+        new(session)
+    with pytest.raises(TooManyJobs):
+        revive(done, how)
+    assert JobClock.objects.get(job=done).next_run_at is None
+    delete_job(CronJob.objects.exclude(pk=done.pk)[0].pk)
+    revive(done, how)
+    assert JobClock.objects.get(job=done).next_run_at is not None
+
+
+def test_an_instant_that_passed_while_it_was_paused_is_refused_when_it_is_resumed(person: Person) -> None:
+    at = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    job = new(person.session(), schedule={"kind": "at", "at": at}, enabled=False)
+    CronJob.objects.filter(pk=job.pk).update(at=Now() - timedelta(hours=1))
+    with pytest.raises(BadJob, match="time has passed") as caught:
+        update_job(job.pk, {"enabled": True})
+    assert caught.value.code == "past_at"
+    job.refresh_from_db()
+    assert (job.enabled, job.revision) == (False, 1)
+    assert update_job(job.pk, {"enabled": True, "schedule": {"kind": "at", "at": at}}).enabled
+
+
+@pytest.mark.parametrize("kind", ["job", "heartbeat"])
+def test_nothing_is_bound_to_a_session_of_the_servers_own(person: Person, kind: str) -> None:
+    inside = Session.objects.create(agent=person.agent, owner=person.user, key="cron:x", type=kind)
+    with pytest.raises(BadJob, match="internal"):
+        new(inside)
+    assert not CronJob.objects.filter(session=inside).exists()
+
+
+def test_a_gap_of_an_edit_is_counted_as_far_as_any_other(person: Person) -> None:
+    job = new(person.session())
+    for slots, count in ((1000, 1000), (1001, None)):
+        overdue(job, timedelta(minutes=slots - 1, seconds=30))
+        JobClock.objects.filter(job=job).update(last_slot=None)
+        update_job(job.pk, {"enabled": False})
+        assert RunRecord.objects.get(job=job).slots_count == count
+        RunRecord.objects.all().delete()
+        update_job(job.pk, {"enabled": True})

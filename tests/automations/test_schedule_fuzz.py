@@ -40,7 +40,7 @@ ANY = st.recursive(
 CRONISH = st.text("0123456789*,-/?#LWRHMONJA @", max_size=30)
 
 
-@settings(max_examples=400, deadline=None, database=None)
+@settings(max_examples=400)
 @given(
     data=st.fixed_dictionaries(
         {"kind": st.sampled_from(["cron", "every", "at"])},
@@ -75,7 +75,7 @@ EXPRESSIONS = st.tuples(
 ).map(" ".join)
 
 
-@settings(max_examples=600, deadline=None, database=None)
+@settings(max_examples=600)
 @given(expr=EXPRESSIONS)
 def test_an_expression_that_is_accepted_goes_on_firing(expr: str) -> None:
     schedule, error = outcome({"kind": "cron", "expr": expr})
@@ -93,7 +93,7 @@ def test_an_expression_that_is_accepted_goes_on_firing(expr: str) -> None:
         slot = later
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=300)
 @given(
     expr=EXPRESSIONS,
     wall=st.datetimes(datetime(1980, 1, 1), datetime(2090, 1, 1)),  # noqa: DTZ001 - wall time

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from automations.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule
-from automations.schedule_words import describe, preview, warnings
+from automations.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule, parse_schedule
+from automations.schedule_words import changes_ahead, describe, preview, warnings
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 AT = datetime(2027, 1, 1, 8, 0, tzinfo=UTC)
@@ -94,15 +94,24 @@ def test_a_preview_shows_instants_with_the_offset_of_the_schedules_zone() -> Non
     assert shown.warnings == ()
 
 
+def test_a_preview_of_an_interval_is_in_the_agents_zone() -> None:
+    every = EverySchedule(seconds=300, anchor=NOW)
+    assert preview(every, NOW, zone="Europe/Berlin").next[0].isoformat() == "2026-11-21T13:05:00+01:00"
+
+
 @pytest.mark.parametrize(
-    ("schedule", "first"),
+    ("given", "first", "words"),
     [
-        (EverySchedule(seconds=300, anchor=NOW), "2026-11-21T13:05:00+01:00"),
-        (AtSchedule(at=AT), "2027-01-01T09:00:00+01:00"),
+        ("2027-01-01T09:00:00-05:00", "2027-01-01T09:00:00-05:00", "once at 2027-01-01 09:00 (-05:00)"),
+        ("2027-01-01T09:00:00+05:30", "2027-01-01T09:00:00+05:30", "once at 2027-01-01 09:00 (+05:30)"),
+        ("2027-07-01T09:00:30Z", "2027-07-01T09:00:30+00:00", "once at 2027-07-01 09:00:30 (UTC)"),
+        ("2027-07-01T09:00:00", "2027-07-01T09:00:00+02:00", "once at 2027-07-01 09:00 (Europe/Berlin)"),
     ],
 )
-def test_a_preview_without_own_zone_is_in_the_agents(schedule: Schedule, first: str) -> None:
-    assert preview(schedule, NOW, zone="Europe/Berlin").next[0].isoformat() == first
+def test_a_preview_of_an_instant_is_as_it_was_written(given: str, first: str, words: str) -> None:
+    at = parse_schedule({"kind": "at", "at": given}, default_timezone="Europe/Berlin", now=NOW)
+    shown = preview(at, NOW, zone="Asia/Tokyo")
+    assert ([slot.isoformat() for slot in shown.next], shown.words) == ([first], words)
 
 
 def test_a_preview_ends_with_the_schedule() -> None:
@@ -148,3 +157,29 @@ def test_a_skipped_day_is_warned_of() -> None:
 def test_what_no_change_of_the_clocks_moves_is_not_warned_of(schedule: Schedule, day: str) -> None:
     after = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo("Europe/Berlin"))
     assert warnings(schedule, after=after, count=50) == []
+
+
+MARCH, OCTOBER = datetime(2027, 3, 27, 12, tzinfo=UTC), datetime(2027, 10, 30, 12, tzinfo=UTC)
+
+
+def ahead(schedule: Schedule, after: datetime, days: int = 3) -> list[str]:
+    return changes_ahead(schedule, zone="Europe/Berlin", after=after, shown_to=after + timedelta(days=days))
+
+
+def test_changes_ahead_tell_of_a_fixed_time_a_year_ahead_and_of_the_rest_only_where_slots_are_shown() -> None:
+    gap = "On 2027-03-28 the clocks go forward in Europe/Berlin"
+    back = "On 2027-10-31 the clocks go back in Europe/Berlin"
+    assert ahead(cron("30 2 * * *"), MARCH, days=0) == [
+        f"{gap}: there is no 02:30, it runs at 03:00 instead.",
+        f"{back}: 02:30 comes twice, it runs the first time only.",
+    ]
+    assert ahead(cron("*/30 * * * *"), MARCH) == [
+        f"{gap}: this schedule follows elapsed time through the change."
+    ]
+    assert ahead(cron("*/30 * * * *"), MARCH, days=0) == []
+    day = EverySchedule(seconds=86_400, anchor=MARCH)
+    assert ahead(day, OCTOBER) == [f"{back}: this interval is elapsed time, so its times of day move."]
+    assert ahead(EverySchedule(seconds=1_800, anchor=MARCH), OCTOBER) == []
+    assert ahead(AtSchedule(at=OCTOBER), MARCH) == []
+    assert ahead(cron("0 3 * * *"), MARCH) == []
+    assert ahead(cron("30 2 * * *", "Asia/Shanghai"), MARCH) == []

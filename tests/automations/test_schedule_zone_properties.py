@@ -13,7 +13,7 @@ from automations.schedule import CronSchedule, count_slots, last_slot_until, nex
 from automations.zones import first_change
 from tests.automations.schedule_oracle import ODD_ZONES, ZONES, slots
 
-quick = settings(max_examples=250, deadline=None, database=None)
+quick = settings(max_examples=250)
 
 
 def cron(expr: str, zone: str) -> CronSchedule:

@@ -189,7 +189,7 @@ PAUSES = st.one_of(st.integers(0, 90), st.integers(0, 7200), st.integers(0, 200_
 LOOKS = st.lists(st.tuples(PAUSES, st.booleans(), st.integers(0, 2)), min_size=1, max_size=12)
 
 
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=150)
 @given(
     schedule=SCHEDULES,
     looks=LOOKS,

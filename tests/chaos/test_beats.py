@@ -6,10 +6,12 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 
 import pytest
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
+from django.db.models import DateTimeField, Model
 from django.db.models.functions import Now
 
 from automations.edit import NewJob, create_job, delete_job
@@ -19,8 +21,8 @@ from config.supervisor import valkey
 from sessions_app.delete import delete_session
 from sessions_app.models import Session, Turn, TurnState
 from tests.conftest import Person
-from tests.core.test_fence import in_thread, somebody_waits
 from tests.fleet import Fleet, Process, until
+from tests.races import in_thread, waiting
 
 
 def soon(seconds: float = 1.5) -> datetime:
@@ -90,7 +92,8 @@ POISONS = {
     " timezone = 'Mars/Olympus' WHERE id = %s",
     "fields that no longer parse": "UPDATE automations_cronjob SET schedule_kind = 'cron', at = NULL,"
     " expr = '61 * * * *' WHERE id = %s",
-    "no session": "UPDATE automations_cronjob SET session_id = NULL WHERE id = %s",
+    "an event that nothing does": "UPDATE automations_cronjob SET session_id = NULL, kind = 'system_event',"
+    " system_event = 'nothing' WHERE id = %s",
     "a run that is there already": "INSERT INTO automations_runrecord (run_id, job_id, scheduled_for, state, reason,"
     " attempt, session_key, snapshot, rendered_prompt, error, error_detail, response_summary, usage, finished_at)"
     " SELECT id || ':x', id, at, 'succeeded', '', 1, '', '{}', '', '', '', '', '{}', now()"
@@ -119,8 +122,10 @@ def trap(transactional_db: None) -> Iterator[None]:
 def test_one_poisoned_job_among_a_hundred_holds_up_none(
     fleet: Fleet, person: Person, trap: None, poison: str
 ) -> None:
-    at = soon(3)
-    jobs = hundred(person, at)
+    jobs = hundred(person, soon(3600))
+    at = soon(0)
+    CronJob.objects.filter(pk__in=[job.pk for job in jobs]).update(at=at)
+    JobClock.objects.filter(job__in=jobs).update(next_run_at=at)
     with connection.cursor() as cursor:
         cursor.execute(POISONS[poison], [jobs[50].pk])
     for beat in [fleet.beat(ready=False) for _ in range(2)]:
@@ -185,7 +190,7 @@ def test_a_beat_killed_before_its_commit_has_fired_nothing(fleet: Fleet, person:
     with transaction.atomic():
         # a row in the way that is not committed: the batch's insert waits for it
         RunRecord.objects.create(run_id="in-the-way", job=job, scheduled_for=at)
-        until(somebody_waits, 60, "beat waits within its batch")
+        until(waiting, 60, "beat waits within its batch")
         beat.kill()
         transaction.set_rollback(True)
     until(lambda: not batches_under_way())
@@ -237,3 +242,71 @@ def test_a_fault_that_is_not_the_jobs_own_sets_none_aside(person: Person, trap: 
     CronJob.objects.filter(pk__in=[job.pk for job in jobs[:2]]).update(name="sound")
     assert fire_due().queued == 2
     assert CronJob.objects.filter(enabled=False).exclude(fault="").count() == 3
+
+
+WAYS = {
+    "a zone that is gone": "timezone = 'Mars/Olympus', schedule_kind = 'cron', at = NULL, expr = '* * * * *'",
+    "an empty zone": "timezone = '', schedule_kind = 'cron', at = NULL, expr = '* * * * *'",
+    "a zone that is a path": "timezone = '../../etc/passwd', schedule_kind = 'cron', at = NULL, expr = '0 9 * * *'",
+    "a field out of range": "schedule_kind = 'cron', at = NULL, expr = '61 * * * *'",
+    "no fields at all": "schedule_kind = 'cron', at = NULL, expr = 'often'",
+    "six fields": "schedule_kind = 'cron', at = NULL, expr = '* * * * * *'",
+    "fields that never come": "schedule_kind = 'cron', at = NULL, expr = '0 0 31 2 *'",
+    "an interval without end": "schedule_kind = 'every', at = NULL, every_seconds = 2147483647,"
+    " anchor = '9999-12-29'",
+    "a moment before time": "at = '0001-01-03 00:00:00+00'",
+    "a message that is too long": "message = repeat('x', 2000000)",
+    "an empty message": "message = ''",
+    "a name of control characters": "name = E'\\n\\r\\t\\u2028'",
+    "an end before its beginning": "ends_at = '2001-01-01'",
+    "no runs left": "max_runs = 1",
+    "a jitter of centuries": "jitter_seconds = 2147483647",
+    "a timeout of centuries": "timeout_seconds = 2147483647",
+    "a kind of no category": "kind = 'system_event', system_event = 'nonsense', session_id = NULL",
+}
+
+
+def test_jobs_poisoned_in_every_way_at_once_hold_up_none_of_a_hundred(person: Person) -> None:
+    jobs = hundred(person, soon(60))
+    poisoned = dict(zip(WAYS, jobs[:: len(jobs) // len(WAYS)], strict=False))
+    assert len(poisoned) == len(WAYS)
+    JobClock.objects.update(next_run_at=Now() - timedelta(seconds=1))
+    with connection.cursor() as cursor:
+        for way, job in poisoned.items():
+            cursor.execute(f"UPDATE automations_cronjob SET {WAYS[way]} WHERE id = %s", [job.pk])
+        cursor.execute(
+            "UPDATE automations_jobclock SET next_run_at = '0001-01-03', runs_started = 1 WHERE job_id = %s",
+            [poisoned["no runs left"].pk],
+        )
+    until(lambda: fire_due().claimed == 0)
+    sound = [job.pk for job in jobs if job not in poisoned.values()]
+    assert RunRecord.objects.filter(job__in=sound, state=RunState.QUEUED).count() == len(sound)
+    assert Turn.objects.filter(metadata__automation_id__in=sound, state=TurnState.QUEUED).count() == len(
+        sound
+    )
+    assert not JobClock.objects.filter(next_run_at__lte=Now()).exists(), "nothing stays due for ever"
+    for way, job in poisoned.items():
+        run = RunRecord.objects.filter(job=job).first()
+        job.refresh_from_db()
+        assert run is not None, way
+        assert run.state == RunState.QUEUED or (run.reason and run.state == RunState.SKIPPED), way
+        assert bool(job.fault) == (run.reason == "schedule_error"), way
+
+
+UNREADABLE = ("infinity", "-infinity", "0044-03-15 BC", "20000-01-01")
+
+
+@pytest.mark.parametrize("model", [CronJob, JobClock, RunRecord])
+def test_an_instant_that_no_driver_can_read_is_in_no_row(person: Person, model: type[Model]) -> None:
+    """One such row would break the statements of every batch that it is in."""
+    job = hundred(person, soon(60))[0]
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    fire_due()
+    columns = [field.column for field in model._meta.concrete_fields if isinstance(field, DateTimeField)]
+    assert columns
+    for column, instant in product(columns, UNREADABLE):
+        with (
+            pytest.raises(IntegrityError, match=r"times_readable|finished_iff_ended|retry_waits"),
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(f"UPDATE {model._meta.db_table} SET {column} = %s", [instant])

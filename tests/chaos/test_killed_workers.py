@@ -32,6 +32,7 @@ from tests import plugins
 from tests.conftest import Person
 from tests.core.test_main_job import ended
 from tests.fleet import Fleet, until
+from tests.races import waiting
 
 
 @contextmanager
@@ -40,12 +41,6 @@ def row_locked(turn: Turn) -> Iterator[None]:
     with transaction.atomic():
         Turn.objects.select_for_update().get(pk=turn.pk)
         yield
-
-
-def waits_for_a_lock() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return bool(cursor.fetchone()[0])
 
 
 def assert_done_once(session: Session, *turns: Turn) -> None:
@@ -65,7 +60,7 @@ def test_killed_before_the_claim(fleet: Fleet, person: Person) -> None:
     flush(5)
     with row_locked(turn):
         worker = fleet.worker(ready=False)
-        until(waits_for_a_lock, what="the worker is about to claim")
+        until(waiting, what="the worker is about to claim")
         worker.kill()
     turn.refresh_from_db()
     assert turn.state == TurnState.QUEUED
@@ -228,7 +223,8 @@ def test_a_stopped_process_loses_its_turns_and_what_it_writes_when_it_goes_on_is
     owner = Worker.objects.get(pid=sleeper.child.pid)
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'rondo lock'"
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'rondo lock' AND datname = current_database()"
         )
     fleet.worker()
     until(lambda: ended(turn))

@@ -27,7 +27,8 @@ def connected() -> SessionLocks:
 def cut_lock_connections() -> int:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'rondo lock'"
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'rondo lock' AND datname = current_database()"
         )
         return len(cursor.fetchall())
 

@@ -30,6 +30,10 @@ ATTACKS = {
     "acknowledged and dropped": "UPDATE sessions_app_mailboxevent SET acknowledged_at = now(), dropped_at = now(),"
     " reason = 'x'",
     "dropped without a reason": "UPDATE sessions_app_mailboxevent SET dropped_at = now()",
+    "mail for nobody that waits": "UPDATE sessions_app_mailboxevent SET target_id = NULL",
+    "a turn that acknowledged nothing": "UPDATE sessions_app_mailboxevent SET acknowledged_by_id = (SELECT min(id)"
+    " FROM sessions_app_turn)",
+    "text for every window": "UPDATE sessions_app_event SET scope = 'agent'",
     "two runs of one slot": "UPDATE automations_runrecord SET scheduled_for = '2027-01-01'",
     "a skip without a reason": "UPDATE automations_runrecord SET state = 'skipped', finished_at = now()",
     "an unknown run state": "UPDATE automations_runrecord SET state = 'lost'",

@@ -21,9 +21,9 @@ from sessions_app.models import PRIMARY_KEY, Event, Message, Session, SessionSta
 from sessions_app.receive import Input, receive
 from tests.chaos.test_locks import connected
 from tests.conftest import Person
-from tests.core.test_fence import in_thread
 from tests.core.test_main_job import ended
 from tests.fleet import Fleet, until
+from tests.races import in_thread
 
 EVERY = {"kind": "every", "seconds": 60}
 

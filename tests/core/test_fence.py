@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from tests import plugins  # noqa: F401 - registers the tools
 from tests.conftest import Person
 from tests.core.test_busy import automation
 from tests.fleet import until
+from tests.races import in_thread, waiting
 
 ME, OTHER = uuid.uuid4(), uuid.uuid4()
 CALL = ToolCall(id="c1", name="write_row", arguments={"name": "late"})
@@ -95,29 +95,6 @@ def test_a_stale_hand_back_changes_nothing(session: Session) -> None:
     assert everything() == before
 
 
-def in_thread(action: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    """Run on a connection of its own; the list gets the result or the exception."""
-    came: list[Any] = []
-
-    def run() -> None:
-        try:
-            came.append(action())
-        except Exception as error:  # noqa: BLE001 - the test looks at it
-            came.append(error)
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread, came
-
-
-def somebody_waits() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return bool(cursor.fetchone()[0])
-
-
 def test_a_write_waits_for_a_rescuer_that_has_not_committed_and_is_then_refused(session: Session) -> None:
     turn = claimed(session)
     journal = Journal(turn)
@@ -125,7 +102,7 @@ def test_a_write_waits_for_a_rescuer_that_has_not_committed_and_is_then_refused(
     with transaction.atomic():
         stolen(turn)
         thread, came = in_thread(lambda: journal.record(StepKind.RESPONSE, {}))
-        until(somebody_waits)
+        until(waiting)
     thread.join(10)
     assert isinstance(came[0], Stale)
     assert TurnStep.objects.filter(turn=turn, kind="response").count() == 0
@@ -139,7 +116,7 @@ def test_a_rescuer_waits_for_a_write_under_way_and_then_sees_it(session: Session
     with transaction.atomic():
         journal.record(StepKind.RESPONSE, {})
         thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
-        until(somebody_waits)
+        until(waiting)
     thread.join(10)
     assert came[0].attempt == 2
     resumed = Journal(came[0])
@@ -153,7 +130,7 @@ def test_the_claim_takes_the_next_one_when_the_first_was_cancelled_under_it(sess
     with transaction.atomic():
         assert Turn.objects.cancel_queued(first.pk, "cancelled")
         thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
-        until(somebody_waits)
+        until(waiting)
     thread.join(10)
     taken = came[0] or claim_next(session.pk, ME, auto_allowed=True)
     assert taken is not None
@@ -168,7 +145,7 @@ def test_the_claim_keeps_the_order_when_a_cancel_rolls_back_under_it(session: Se
     with transaction.atomic():
         Turn.objects.cancel_queued(first.pk, "cancelled")
         thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
-        until(somebody_waits)
+        until(waiting)
         transaction.set_rollback(True)
     thread.join(10)
     assert came[0].pk == first.pk
@@ -241,6 +218,16 @@ def test_a_connection_lost_within_commit_is_looked_up_and_not_committed_twice(
     session.refresh_from_db()
     assert (session.revision, session.last_seq) == (1, 2)
     assert Message.objects.filter(session=session).count() == 2
+
+
+def test_what_was_rolled_back_leaves_no_gap_in_the_journal(session: Session) -> None:
+    turn = claimed(session)
+    prepared = prepare(turn, Journal(turn))
+    with transaction.atomic():
+        commit(prepared, ANSWER)
+        transaction.set_rollback(True)
+    commit(prepared, ANSWER)
+    assert list(TurnStep.objects.filter(turn=turn).values_list("n", flat=True)) == [0, 1]
 
 
 def test_a_connection_killed_before_commit_is_committed_again(session: Session) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from agent_core.testing import ModelServer
-from sessions_app.models import MailboxEvent, Message, Session, Turn
+from sessions_app import mailbox
+from sessions_app.cancel import cancel_turn
+from sessions_app.mailbox import MOST_EVENTS, Mail
+from sessions_app.models import MailboxEvent, Message, Priority, Session, Turn
 from sessions_app.receive import Input, receive
 from tests.conftest import Person
 from tests.core.test_busy import automation
@@ -74,6 +77,54 @@ def test_a_resumed_turn_acknowledges_just_what_it_showed(
     assert late.acknowledged_at is None
     first, second = (request.body["messages"][-1]["content"] for request in model_server.requests)
     assert first == second
+
+
+def test_a_cancelled_turn_acknowledges_nothing(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    fleet.worker()
+    session = person_with_server.session()
+    event = deposit(session, "news")
+    turn = receive(session.pk, Input(content="[[pause:p]] hello"))
+    until(lambda: model_server.held.get("p"))
+    cancel_turn(turn.pk)
+    until(lambda: ended(turn))
+    event.refresh_from_db()
+    assert (turn.state, event.acknowledged_at) == ("cancelled", None)
+    following = receive(session.pk, Input(content="hello again"))
+    until(lambda: ended(following))
+    event.refresh_from_db()
+    assert event.acknowledged_by_id == following.pk
+    assert "news" in (Message.objects.get(turn=following, role="user").model_content or "")
+
+
+def test_a_backlog_is_told_over_several_turns_urgent_first_and_each_once(
+    fleet: Fleet, person: Person
+) -> None:
+    session = person.session()
+    count = MOST_EVENTS + 5
+    for number in range(count):
+        mail = Mail(
+            event_type="job_completed",
+            summary=f"update {number};",
+            detail="in\nlines",
+            artifacts=(f"{number}.md", f"{number}.png"),
+            priority=Priority.URGENT if number == count - 1 else Priority.NORMAL,
+        )
+        assert mailbox.deposit(session.pk, mail)
+    fleet.worker()
+    told = []
+    for _ in range(3):
+        turn = receive(session.pk, Input(content="what is new?"))
+        until(lambda: ended(turn))  # noqa: B023 - called at once
+        asked = Message.objects.get(turn=turn, role="user")
+        assert asked.content == "what is new?"
+        told.append(asked.model_content or "")
+    assert [text.count("- [job_completed] ") for text in told] == [MOST_EVENTS, 5, 0]
+    first = f"update {count - 1};\n  Detail: in\n    lines\n  Artifacts: {count - 1}.md, {count - 1}.png\n"
+    assert told[0].startswith(f"## Background Updates\n- [job_completed] {first}")
+    assert all("".join(told).count(f"update {number};") == 1 for number in range(count))
+    assert not mailbox.unread().exists()
 
 
 def test_automations_do_not_drain_the_mailbox(fleet: Fleet, person: Person) -> None:

@@ -1,0 +1,57 @@
+"""Unified mode (rule 4.10) in the admin: the same verbs as in the API, and a thread says what it shows."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from automations.models import CronJob
+from sessions_app.models import Agent, Session
+from sessions_app.open import primary_session
+from tests.admin.conftest import make_job, url
+from tests.admin.test_deleting import YES
+from tests.admin.test_editing import job_data
+from tests.conftest import Person
+
+
+def unify(person: Person) -> Session:
+    Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
+    return primary_session(person.agent)
+
+
+def test_an_automation_made_for_a_thread_is_bound_to_the_primary_session(
+    staff: Client, person: Person
+) -> None:
+    thread, other = person.session(), person.session(key="telegram:42")
+    home = unify(person)
+    for session in (thread, other):
+        staff.post(reverse("admin:automations_cronjob_add"), job_data(session=session.pk))
+    bound = set(CronJob.objects.values_list("session_id", flat=True))
+    assert bound == {home.pk, other.pk}
+
+
+def test_the_page_of_a_thread_says_what_it_shows_and_lists_what_is_its_own(
+    staff: Client, person: Person
+) -> None:
+    thread = person.session()
+    own = make_job(thread, "of the thread")
+    assert "its own history" in staff.get(url(thread, "change")).content.decode()
+    home = unify(person)
+    theirs = make_job(home, "of the primary")
+    page = staff.get(url(thread, "change")).content.decode()
+    assert "in unified mode" in page
+    assert url(home, "change") in page
+    assert own.pk in page
+    assert theirs.pk not in page
+    assert "its own history" in staff.get(url(home, "change")).content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_thread_goes_whatever_is_bound_to_the_primary_session(staff: Client, person: Person) -> None:
+    thread = person.session()
+    job = make_job(unify(person), "of the primary")
+    assert job.pk not in staff.get(url(thread, "delete")).content.decode()
+    staff.post(url(thread, "delete"), YES)
+    assert not Session.objects.filter(pk=thread.pk).exists()
+    assert CronJob.objects.get() == job

@@ -1,0 +1,238 @@
+"""What every window of an agent is told, and the stream of the agent alone (rules 9.1, 9.2)."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from sessions_app import stream_reads
+from sessions_app.api import streams
+from sessions_app.events import Cursor
+from sessions_app.mailbox import Mail, deposit
+from sessions_app.models import Agent, Event, EventType, Scope, Session, SessionType
+from sessions_app.open import open_session
+from sessions_app.receive import Input, receive
+from sessions_app.stream import Hub
+from sessions_app.stream_parts import QUEUE
+from sessions_app.stream_reads import PAGE, Place, now
+from tests.api.conftest import Stream, Window
+from tests.api.test_hub import BEGINNING, Reader, hub, write
+from tests.api.test_unified_streams import another
+from tests.conftest import Person, new_person
+from tests.fleet import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+processes = pytest.mark.processes
+__all__ = ["hub"]  # the fixture
+
+AGENT = "/api/agents/demo"
+SECRET = "the words of the background"
+
+
+def job_session() -> Session:
+    """A session that works in the background, of the one agent there is."""
+    session = open_session(Agent.objects.get())
+    Session.objects.filter(pk=session.pk).update(type=SessionType.JOB, key=f"job:{uuid.uuid4()}")
+    return session
+
+
+def news() -> Mail:
+    return Mail(event_type="job_completed", summary=SECRET, detail=SECRET)
+
+
+def of_agent(stream: Stream) -> list[dict[str, Any]]:
+    return [event for event in stream.events if event["scope"] == "agent"]
+
+
+def tell_all(session: Session, count: int = 1) -> list[int]:
+    """Status for every window of the agent, of this session."""
+    made = Event.objects.bulk_create(
+        Event(agent_id=session.agent_id, session=session, scope=Scope.AGENT, type=EventType.STATUS)
+        for _ in range(count)
+    )
+    return [event.pk for event in made]
+
+
+@processes
+def test_every_window_sees_what_runs_in_the_background_and_only_its_own_sees_text(window: Window) -> None:
+    job, other = job_session(), another(window)
+    home = Window(site=window.site, token=window.token, session=str(job.pk), http=window.http)
+    with window.stream() as one, other.stream() as two, window.stream(AGENT) as agent, home.stream() as own:
+        turn = receive(job.pk, Input(content=SECRET)).pk
+        own.wait_for_end(turn)
+        for stream in (one, two, agent):
+            until(lambda: len(of_agent(stream)) == 2, 10, "both are told")  # noqa: B023 - called at once
+            assert [event["type"] for event in stream.events] == ["status", "status"]
+            assert SECRET not in json.dumps(stream.events)
+            began, ended = stream.events
+            assert began["content"] == {
+                "turn": turn, "background": "turn_start", "kind": "message", "attempt": 1,
+            }  # fmt: skip
+            assert ended["content"] == {
+                "turn": turn, "background": "turn_end", "kind": "message", "state": "succeeded",
+            }  # fmt: skip
+            assert {(each["session_id"], each["agent_name"]) for each in stream.events} == {
+                (str(job.pk), "demo")
+            }
+        assert SECRET in json.dumps(own.events)
+        assert len(own.of("turn_end")) == 1
+
+
+@processes
+def test_news_in_one_mailbox_shows_in_every_window_as_a_mark_without_text(window: Window) -> None:
+    mail = news()
+    with another(window).stream() as elsewhere, window.stream() as own, window.stream(AGENT) as agent:
+        assert deposit(uuid.UUID(window.session), mail)
+        for stream in (elsewhere, own, agent):
+            until(lambda: stream.events, 10)  # noqa: B023 - called at once
+            [event] = stream.events
+            assert event["content"] == {
+                "turn": None, "has_unread_background_updates": True, "event_id": str(mail.event_id),
+            }  # fmt: skip
+            assert (event["session_id"], event["source_type"]) == (window.session, "mailbox")
+
+
+@processes
+def test_chat_is_not_told_to_other_windows_nor_to_those_of_other_agents(window: Window) -> None:
+    assert window.http.post("/api/agents/", json={"name": "other"}).status_code == 201
+    with window.stream(AGENT) as agent, window.stream("/api/agents/other") as other:
+        window.turn("hello")
+        deposit(uuid.UUID(window.session), news())
+        until(lambda: agent.events, 10)
+        window.turn("hello again")
+        assert [event["content"].get("has_unread_background_updates") for event in agent.events] == [True]
+        assert other.events == []
+
+
+@processes
+def test_the_stream_of_an_agent_goes_on_where_it_was(window: Window) -> None:
+    deposits = [news() for _ in range(6)]
+    with window.stream(AGENT) as stream:
+        start = stream.cursor
+        for mail in deposits[:3]:
+            deposit(uuid.UUID(window.session), mail)
+        until(lambda: len(stream.events) == 3, 10)
+    for mail in deposits[3:]:
+        deposit(uuid.UUID(another(window).session), mail)
+    wanted = [str(mail.event_id) for mail in deposits]
+    for cursor, expected in ((start, wanted), (stream.events[1]["event_id"], wanted[2:])):
+        with window.stream(AGENT, Last_Event_ID=cursor) as again:
+            until(lambda: len(again.events) == len(expected), 10)  # noqa: B023 - called at once
+            assert [event["content"]["event_id"] for event in again.events] == expected
+
+
+@processes
+def test_the_stream_of_a_deleted_agent_ends_and_others_go_on(window: Window) -> None:
+    assert window.http.post("/api/agents/", json={"name": "other"}).status_code == 201
+    with window.stream(AGENT) as stream, window.stream("/api/agents/other") as other:
+        assert window.http.delete(f"{AGENT}/").json()["deleted"] is True
+        until(lambda: stream.ended, 10, "the stream ends")
+        assert not other.ended
+
+
+def test_a_window_of_an_agent_that_does_not_read_is_dropped_alone(hub: Hub, person: Person) -> None:
+    session = person.session()
+    slow, quick = Reader(hub, person.agent, now()), Reader(hub, person.agent, now())
+    until(lambda: not slow.subscription.behind and not quick.subscription.behind)
+    ids: list[int] = []
+    while len(ids) <= QUEUE:
+        ids += tell_all(session, PAGE)
+        hub.look(person.agent.pk)
+        until(lambda: len(quick.ids()) == len(ids))  # noqa: B023 - called at once
+    assert quick.ids() == ids
+    assert slow.subscription.closed
+    assert not quick.subscription.closed
+    assert slow.ids() == ids[:QUEUE]
+    assert hub.subscribers() == 1
+
+
+def test_what_two_sessions_tell_comes_in_one_order_page_by_page(hub: Hub, person: Person) -> None:
+    session, other = person.session(), person.session()
+    ids, told = [], []
+    for _ in range(6):
+        ids += write(session, PAGE // 2)
+        told += (here := tell_all(other, PAGE // 2))
+        ids += here
+        write(other)
+    late, alone = Reader(hub, session, BEGINNING), Reader(hub, person.agent, BEGINNING)
+    until(lambda: late.ids() == ids, 20)
+    until(lambda: alone.ids() == told, 20)
+
+
+def test_nothing_that_another_session_tells_is_stepped_over(hub: Hub, person: Person) -> None:
+    """An older transaction tells all windows after a younger one has told its own."""
+    session, other = person.session(), person.session()
+    readers = [Reader(hub, session, now()), Reader(hub, person.agent, now())]
+    until(lambda: not any(each.subscription.behind for each in readers))
+    with psycopg.connect(settings.DATABASE_LOCK_URL) as older:
+        (earlier,) = older.execute(
+            "INSERT INTO sessions_app_event (agent_id, session_id, scope, source_type, run_id, type, content)"
+            " VALUES (%s, %s, 'agent', '', '', 'status', '{}') RETURNING id",
+            [other.agent_id, other.pk],
+        ).fetchone() or (0,)
+        (own,), (later,) = write(session), tell_all(other)
+        hub._hear("", {"s": str(other.pk), "a": other.agent_id})
+        hub.look(session.pk)
+        for _ in range(20):
+            threading.Event().wait(0.01)
+            assert [each.ids() for each in readers] == [[], []]
+        older.commit()
+    until(lambda: readers[0].ids() == [earlier, own, later])
+    until(lambda: readers[1].ids() == [earlier, later])
+
+
+def test_word_of_an_agent_wakes_its_windows_and_nobody_elses(hub: Hub, person: Person) -> None:
+    session, other = person.session(), person.session()
+    stranger = new_person("bob")
+    readers = [Reader(hub, session, now()), Reader(hub, person.agent, now())]
+    foreign = [Reader(hub, stranger.session(), now()), Reader(hub, stranger.agent, now())]
+    until(lambda: all(each.subscription.agent_id for each in [*readers, *foreign]))
+    with hub._changed:
+        assert hub._topics.of_agent(person.agent.pk) == {session.pk, person.agent.pk}
+    told = tell_all(other)
+    hub._hear("", {"s": str(other.pk), "a": other.agent_id})
+    until(lambda: all(each.ids() == told for each in readers), 1.5, "before anybody polls")
+    assert [each.ids() for each in foreign] == [[], []]
+
+
+def test_a_window_of_an_agent_whose_past_was_pruned_is_told_so(hub: Hub, person: Person) -> None:
+    from sessions_app.models import Pruning
+
+    Pruning.objects.create(name="events", horizon_xid=now().xid, horizon_id=1)
+    reader = Reader(hub, person.agent, Cursor(xid=5, id=5))
+    until(lambda: reader.ids() is not None and reader.items)
+    shown = streams._passing(reader.items[0], "demo")
+    assert (shown["scope"], shown["session_id"]) == ("agent", None)
+    assert shown["content"] == {"turn": None, "events_missed": True}
+
+
+def test_events_for_all_windows_are_found_by_their_index(person: Person) -> None:
+    """Among many others: neither are all of the agent's read, nor are they sorted."""
+    sessions = [person.session() for _ in range(4)]
+    for session in sessions:
+        write(session, 2_000)
+    tell_all(sessions[0], 3)
+    places = [Place(shows=sessions[1].pk, cursor=now()), Place(shows=person.agent.pk, cursor=BEGINNING)]
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE sessions_app_event")
+        cursor.execute(
+            f"EXPLAIN (FORMAT TEXT) {stream_reads.AFTER.text}",
+            {
+                "sessions": [sessions[1].pk, None],
+                "agents": [None, person.agent.pk],
+                "xids": [str(place.cursor.xid) for place in places],
+                "ids": [0, 0],
+            },
+        )
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "event_agent_cursor" in plan, plan
+    assert "event_cursor" in plan, plan
+    assert "Seq Scan on sessions_app_event" not in plan, plan
+    assert [len(found.events) for found in stream_reads.read(places)] == [0, 3]

@@ -1,0 +1,222 @@
+"""Tags, conditions, preferences and pages: what a client may rely on between two requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from automations.models import CronJob, RunRecord
+from sessions_app.models import MailboxEvent, Message, Turn
+from tests.api.conftest import Caller, Window, problem
+
+pytestmark = pytest.mark.django_db
+
+HOURLY = {"kind": "every", "seconds": 3600}
+
+
+@pytest.fixture
+def shown(ada: Caller) -> dict[str, str]:
+    """Addresses of something of each kind, by kind; all of the first session."""
+    session = ada.session()
+    job = ada.automation(session)["id"]
+    turn = ada.post(f"/api/sessions/{session}/messages/", {"content": "hello"}).json()["id"]
+    run = RunRecord.objects.create(
+        run_id=f"{job}:1000",
+        job_id=job,
+        session_id=session,
+        scheduled_for="1970-01-01T00:00:01Z",
+        state="queued",
+    )
+    return {
+        "agent": "/api/agents/demo/",
+        "document": "/api/agents/demo/documents/USER.md/",
+        "session": f"/api/sessions/{session}/",
+        "automation": f"/api/automations/{job}/",
+        "turn": f"/api/turns/{turn}/",
+        "run": f"/api/runs/{run.pk}/",
+        "agents": "/api/agents/",
+        "documents": "/api/agents/demo/documents/",
+        "sessions": "/api/sessions/",
+        "turns": f"/api/sessions/{session}/turns/",
+        "messages": f"/api/sessions/{session}/messages/",
+        "automations": f"/api/sessions/{session}/automations/",
+        "runs": f"/api/automations/{job}/runs/",
+        "mailbox": f"/api/sessions/{session}/mailbox/",
+    }
+
+
+def test_what_is_shown_has_a_tag_and_is_not_sent_again_to_who_has_it(
+    ada: Caller, shown: dict[str, str]
+) -> None:
+    for address in shown.values():
+        first = ada.get(address)
+        tag = first.headers["ETag"]
+        for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+            again = ada.get(address, If_None_Match=known)
+            assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", tag), address
+        for unknown in ('"other"', "", "nonsense", tag.strip('"')):
+            assert ada.get(address, If_None_Match=unknown).json() == first.json(), (address, unknown)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "body"),
+    [
+        ("agent", "patch", {"routine_limit": 5}),
+        ("document", "put", {"content": "x"}),
+        ("session", "patch", {"title": "x"}),
+        ("automation", "patch", {"name": "x"}),
+    ],
+)
+def test_a_change_asks_for_the_tag_that_get_sent(
+    ada: Caller, shown: dict[str, str], kind: str, change: str, body: Any
+) -> None:
+    address, send = shown[kind], getattr(ada, change)
+    before = ada.get(address)
+    tag = before.headers["ETag"]
+    problem(send(address, body, If_Match='"other"'), 412, "revision_conflict")
+    assert ada.get(address).json() == before.json()
+    changed = send(address, body, If_Match=tag)
+    assert changed.status_code == 200
+    assert ada.get(address, If_None_Match=changed.headers["ETag"]).status_code == 304
+    assert ada.get(address, If_None_Match=tag).status_code == 200
+    problem(send(address, body, If_Match=tag), 412, "revision_conflict")
+
+
+@pytest.mark.parametrize("kind", ["agent", "session", "automation"])
+def test_a_delete_asks_for_the_tag_that_get_sent(ada: Caller, shown: dict[str, str], kind: str) -> None:
+    problem(ada.delete(shown[kind], If_Match='"other"'), 412, "revision_conflict")
+    before = ada.get(shown[kind])
+    assert before.status_code == 200
+    if kind == "automation":
+        assert ada.delete(shown[kind], If_Match=before.headers["ETag"]).status_code == 204
+        problem(ada.get(shown[kind]), 404, "not_found")
+    else:  # the tag holds; what is bound is in the way
+        assert (
+            ada.delete(shown[kind], If_Match=before.headers["ETag"]).json()["blocked_by_automations"] is True
+        )
+
+
+def test_a_foreign_thing_is_not_found_before_anything_of_the_request_is_judged(
+    ada: Caller, bob: Caller, shown: dict[str, str]
+) -> None:
+    for kind in ("session", "automation"):
+        problem(bob.patch(shown[kind], {"odd": 1}), 404, "not_found")
+        problem(bob.patch(shown[kind], b"{", If_Match="nonsense"), 404, "not_found")
+        problem(bob.delete(shown[kind], If_Match="nonsense"), 404, "not_found")
+
+
+def pages(caller: Caller, address: str, then: Any) -> list[Any]:
+    """Every entry of a list, two a page; `then` happens after each page."""
+    seen, address = [], f"{address}?page_size=2"
+    while address:
+        page = caller.get(address).json()
+        seen += page["results"]
+        then()
+        address = page["next"]
+        assert len(seen) < 50
+    return seen
+
+
+def test_pages_keep_their_order_while_rows_are_added(ada: Caller, shown: dict[str, str]) -> None:
+    session = shown["session"].split("/")[3]
+    job = CronJob.objects.get(pk=shown["automation"].split("/")[3])
+    numbers = iter(range(1, 1000))
+
+    def add() -> None:
+        """One of each kind."""
+        number = next(numbers)
+        ada.agent(f"agent {number:04}")
+        ada.session()
+        ada.automation(session, name=f"job {number}", enabled=False)
+        ada.post(f"/api/sessions/{session}/messages/", {"content": f"{number}"})
+        Message.objects.create(session_id=session, seq=number, role="user", content=f"{number}")
+        MailboxEvent.objects.create(target_id=session, event_type="job_completed", summary=f"{number}")
+        RunRecord.objects.create(
+            run_id=f"{job.pk}:{number + 1}000",
+            job=job,
+            session_id=session,
+            scheduled_for=f"1970-01-01T00:{number:02}:00Z",
+            state="queued",
+        )
+
+    for _ in range(5):
+        add()
+    grows_at_its_end = {"agents": "name", "messages": "seq", "automations": "id"}
+    names = {"sessions": "id", "turns": "id", "runs": "run_id", "mailbox": "event_id"} | grows_at_its_end
+    for kind, name in names.items():
+        before = [each[name] for each in ada.get(f"{shown[kind]}?page_size=200").json()["results"]]
+        seen = [
+            each[name]
+            for each in pages(ada, shown[kind], add if kind not in grows_at_its_end else add_two(add))
+        ]
+        assert len(set(seen)) == len(seen), kind
+        assert [each for each in seen if each in before] == before, kind
+        assert (len(seen) > len(before)) == (kind in grows_at_its_end), kind
+
+
+def add_two(add: Any) -> Any:
+    """Add after the first two pages only: a list that grows at its end would never end."""
+    left = iter(range(2))
+    return lambda: next(left, None) is not None and add()
+
+
+def test_pages_go_back_the_way_they_came(ada: Caller) -> None:
+    for number in range(5):
+        ada.agent(f"a{number}")
+    first = ada.get("/api/agents/?page_size=2").json()
+    second = ada.get(first["next"]).json()
+    assert first["previous"] is None
+    assert ada.get(second["previous"]).json()["results"] == first["results"]
+
+
+def test_what_came_in_one_moment_is_paged_without_gap_or_double(ada: Caller) -> None:
+    session = ada.session()
+    for number in range(30):
+        ada.automation(session, name=f"job {number}", enabled=False)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE automations_cronjob SET created_at = now()")
+    address = f"/api/sessions/{session}/automations/"
+    everything = [each["id"] for each in ada.get(f"{address}?page_size=200").json()["results"]]
+    assert [each["id"] for each in pages(ada, address, lambda: None)] == everything
+    assert len(set(everything)) == 30
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("prefer", "applied"),
+    [
+        ("wait=60", "wait=60"),
+        ("wait=61", "wait=60"),
+        ("wait=3600", "wait=60"),
+        (f"wait={'9' * 5000}", "wait=60"),
+        ("wait=0020", "wait=20"),
+        ("WAIT = 20", "wait=20"),
+        ('respond-async; x="y", wait="20"', "wait=20"),
+    ],
+)
+def test_one_waits_a_minute_at_most(window: Window, prefer: str, applied: str) -> None:
+    answer = window.send("hello", Prefer=prefer)
+    assert (answer.status_code, answer.headers["Preference-Applied"]) == (200, applied)
+    assert answer.json()["state"] == "succeeded"
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "prefer",
+    ["wait=0", "wait=000", "wait=-5", "wait=1.5", "wait=1e3", "await=20", "wait=20s", "=,;"],
+)
+def test_a_wait_that_is_none_is_answered_at_once(window: Window, prefer: str) -> None:
+    answer = window.send("hello", Prefer=prefer)
+    assert answer.status_code == 202
+    assert "Preference-Applied" not in answer.headers
+    assert Turn.objects.count() == 1
+
+
+@pytest.mark.parametrize("size", ["0", "201", "000200999", "000100" + "9" * 4400, "-1", "\u0661", ""])
+def test_a_page_is_never_longer_than_is_said(ada: Caller, size: str) -> None:
+    answer = ada.get(f"/api/sessions/?page_size={size}")
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_page_size")

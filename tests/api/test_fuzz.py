@@ -1,0 +1,224 @@
+"""The API against its own OpenAPI schema, as somebody, as somebody else and as nobody.
+
+Bounded here; `RONDO_FUZZ=500 pytest tests/api/test_fuzz.py` sends 500 random requests per operation and caller, each
+run other ones. The seed of a failed run is in its header; `RONDO_FUZZ_SEED` repeats it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.errors import FailedHealthCheck, Unsatisfiable
+from hypothesis.strategies import SearchStrategy
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
+from schemathesis.specs.openapi import checks
+
+from tests.api.conftest import Site
+from tests.api.world import SPARED, Inhabitant, belongings, settle
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.timeout(0)]
+
+EXAMPLES = int(os.environ.get("RONDO_FUZZ", "0"))
+SEED = int(os.environ.get("RONDO_FUZZ_SEED") or (random.randrange(2**32) if EXAMPLES else 20261121))
+FOR_SURE = 4  # random requests per operation and caller of a bounded run
+TIMEOUT = (10, 5)  # seconds to connect; of silence
+CHECKS = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+    checks.negative_data_rejection,
+    checks.unsupported_method,
+]
+MOST_SHOWN = 15
+
+
+def config() -> Any:
+    """Schemathesis, told nothing by files around. A condition that does not hold is told before a bad body."""
+    refused = [400, 401, 403, 404, 405, 406, 409, 412, 413, 415, 422]
+    return schemathesis.Config.from_dict(
+        {
+            "seed": SEED,
+            "generation": {"with-security-parameters": False},
+            "checks": {"negative_data_rejection": {"expected-statuses": refused}},
+        }
+    )
+
+
+@dataclass(kw_only=True)
+class World:
+    """The server, its schema and who lives there."""
+
+    url: str
+    schema: Any
+    ada: Inhabitant
+    bob: Inhabitant
+
+    def fuzz(self, send: Callable[[Any], None], share: int = 1) -> None:
+        """Send what covers each operation's schema, or, in a bounded run, each `share`-th of it; then random requests.
+
+        Fails at the end, with one example of each thing that went wrong.
+        """
+        wrong: dict[str, list[str]] = defaultdict(list)
+
+        def tried(case: Any) -> None:
+            try:
+                send(case)
+            except (FailureGroup, AssertionError) as error:
+                what = error.exceptions[0] if isinstance(error, FailureGroup) else error
+                kind = f"{case.operation.label}: {what}"
+                wrong[kind].append(f"{error}\n{case!r}")
+
+        for found in self.schema.get_all_operations():
+            for case in covering(self.schema, found.ok())[:: 1 if EXAMPLES else share]:
+                tried(case)
+            for mode in GenerationMode:
+                sample(found.ok().as_strategy(generation_mode=mode), tried)
+        told = [f"{len(each)} times {kind}\n{each[0]}" for kind, each in wrong.items()]
+        assert not wrong, f"seed {SEED}, {len(wrong)} failures:\n\n" + "\n\n".join(told[:MOST_SHOWN])
+
+
+def covering(schema: Any, operation: Any) -> list[Any]:
+    """The boundaries of each value in turn, inside and outside; methods that are not there."""
+    generation = schema.config.generation_for(operation=operation)
+    modes = list(GenerationMode)
+    return list(schema.iter_coverage_cases(operation, generation_modes=modes, generation_config=generation))
+
+
+def sample(strategy: SearchStrategy[Any], take: Callable[[Any], None]) -> None:
+    """Random cases, if there are any of the kind: not every operation can be asked wrongly."""
+    chosen = settings(
+        max_examples=EXAMPLES or FOR_SURE,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=set(HealthCheck) - {HealthCheck.filter_too_much},
+    )
+    with suppress(Unsatisfiable, FailedHealthCheck):
+        chosen(seed(SEED)(given(strategy)(take)))()
+
+
+@pytest.fixture
+def world(site: Site) -> Iterator[World]:
+    schema = schemathesis.openapi.from_url(f"{site.url}/api/schema/?format=json", config=config())
+    with settle(site.url, "ada") as ada, settle(site.url, "bob") as bob:
+        yield World(url=site.url, schema=schema, ada=ada, bob=bob)
+
+
+def aim(case: Any, ids: dict[str, list[str]]) -> bool:
+    """Let most requests go to something that exists; which one follows from the request. Whether this one does."""
+    dice = zlib.crc32(repr(case).encode(errors="surrogatepass"))
+    if dice % 4 == 0:
+        return False
+    for name in case.path_parameters:
+        case.path_parameters[name] = ids[name][dice % len(ids[name])]
+    if case.path.endswith("/events/"):
+        for name in case.path_parameters:
+            case.path_parameters[name] = ids[name][0]  # there were some
+    if isinstance(case.body, dict) and "agent" in case.body:
+        case.body["agent"] = ids["name"][0]
+    if case.query.get("agent"):
+        case.query["agent"] = ids["name"][0]
+    return bool(case.path_parameters)
+
+
+def ask(world: World, case: Any, caller: Inhabitant | None) -> Any:
+    """Send it, and hold the answer against the schema."""
+    if case.path.endswith("/events/") and not case.query.get("last_event_id"):
+        case.headers.pop("Last-Event-ID", None)
+        case.query["last_event_id"] = (
+            "0-0"  # a stream of what was; the end of one of what will be is waited for
+        )
+    if "wait" in str(case.headers.get("Prefer")):
+        case.headers["Prefer"] = "wait=1"
+    headers = {"Authorization": f"Token {caller.token}"} if caller else {}
+    response = case.call(base_url=world.url, headers=headers, timeout=TIMEOUT)
+    case.validate_response(response, checks=CHECKS, headers=headers)
+    if response.status_code >= 400:
+        assert_problem(case, response)
+    return response
+
+
+def is_nowhere(response: Any) -> bool:
+    """No address of ours has this form, so nobody was asked."""
+    return b"There is nothing at this address" in response.content
+
+
+def assert_problem(case: Any, response: Any) -> None:
+    if (
+        response.status_code == 409
+        and case.method == "DELETE"
+        and "blocked_by_automations" in response.json()
+    ):
+        return
+    assert response.headers["content-type"] == ["application/problem+json"], response.content
+    body = response.json()
+    assert body["status"] == response.status_code
+    assert {"type", "title", "code", "detail"} <= set(body)
+    assert "Traceback" not in str(body)
+
+
+def test_its_owner_is_answered_as_the_schema_says(world: World) -> None:
+    def send(case: Any) -> None:
+        aim(case, world.ada.ids)
+        if case.method == "DELETE":
+            for name in SPARED:
+                if case.path_parameters.get(name) in world.ada.ids[name]:
+                    case.path_parameters[name] = world.ada.spare(name)
+        ask(world, case, world.ada)
+
+    world.fuzz(send, share=2)
+
+
+def test_somebody_else_is_shown_nothing_and_changes_nothing(world: World) -> None:
+    before = belongings("ada")
+    words = world.ada.words
+
+    def send(case: Any) -> None:
+        aimed = aim(case, world.ada.ids)
+        response = ask(world, case, world.bob)
+        shown = response.content + str(response.headers).encode()
+        assert not [word for word in words if word in shown], response.content
+        if aimed and case.method.lower() in world.schema.raw_schema["paths"][case.path]:
+            assert response.status_code == 404, response.content
+
+    world.fuzz(send, share=2)
+    assert belongings("ada") == before
+
+
+def test_nobody_is_asked_who_they_are(world: World) -> None:
+    before = belongings("ada")
+
+    def send(case: Any) -> None:
+        aimed = aim(case, world.ada.ids)
+        response = ask(world, case, None)
+        nowhere = not aimed and is_nowhere(response)
+        assert response.status_code == (404 if nowhere else 401), response.content
+
+    world.fuzz(send, share=5)
+    assert belongings("ada") == before
+
+
+def test_every_path_parameter_has_values_of_somebody(world: World) -> None:
+    raw = world.schema.raw_schema
+    named = {
+        each["name"]
+        for path in raw["paths"].values()
+        for operation in path.values()
+        for each in operation.get("parameters", ())
+        if each["in"] == "path"
+    }
+    assert named == set(world.ada.ids) == set(world.bob.ids)

@@ -1,0 +1,163 @@
+"""Routines over HTTP: as automations are, with tags, keys, pages and problems."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from automations.models import CronJob, RunRecord
+from sessions_app.models import Agent
+from tests.api.conftest import Caller, made, problem
+
+pytestmark = pytest.mark.django_db
+
+ROUTINES = "/api/agents/demo/routines/"
+
+
+def add(caller: Caller, **fields: Any) -> Any:
+    return made(caller.post(ROUTINES, {"title": "Water", "schedule": "1h"} | fields))
+
+
+def test_a_routine_is_made_and_shown_with_all_that_people_see(ada: Caller) -> None:
+    response = ada.post(ROUTINES, {"title": "HN", "description": "Read it.", "schedule": "0 9 * * *"})
+    shown = made(response)
+    assert response.headers["Location"] == f"/api/routines/{shown['id']}/"
+    assert response.headers["ETag"] == '"1"'
+    assert shown == ada.get(f"/api/routines/{shown['id']}/").json()
+    plain = {name: shown[name] for name in shown.keys() - {"id", "created_at", "next_run_at"}}
+    assert plain == {
+        "agent": "demo",
+        "title": "HN",
+        "description": "Read it.",
+        "schedule": "0 9 * * *",
+        "at": None,
+        "timezone": "UTC",
+        "execution_mode": "inline",
+        "task_type": "",
+        "enabled": True,
+        "source": "manual",
+        "timeout_seconds": None,
+        "max_retry": 3,
+        "last_run_at": None,
+        "state": "scheduled",
+        "last_status": None,
+        "pending": False,
+        "attempt": 0,
+        "error": None,
+        "session": None,
+        "revision": 1,
+    }
+    assert shown["next_run_at"].endswith("T09:00:00Z")
+
+
+def test_the_session_of_a_routine_is_its_home(ada: Caller, bob: Caller) -> None:
+    session = ada.session()
+    assert add(ada, session=session)["session"] == session
+    problem(ada.post(ROUTINES, {"title": "x", "session": bob.session()}), 404, "not_found")
+    blocked = ada.delete(f"/api/sessions/{session}/")
+    assert blocked.status_code == 409
+    assert [each["name"] for each in blocked.json()["automations"]] == ["Water"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({}, 400, "bad_input"),
+        ({"title": 5}, 400, "bad_input"),
+        ({"title": ""}, 400, "empty_title"),
+        ({"title": "a\nb"}, 400, "bad_title"),
+        ({"title": "x", "schedule": "soon"}, 400, "bad_schedule"),
+        ({"title": "x", "schedule": ""}, 400, "bad_schedule"),
+        ({"title": "x", "schedule": {"kind": "every", "seconds": 5}}, 400, "bad_input"),
+        ({"title": "x", "schedule": "1 2 3 4 5 6"}, 400, "bad_cron"),
+        ({"title": "x", "next_run_at": "2020-01-01T00:00:00Z"}, 400, "past_at"),
+        ({"title": "x", "timezone": "Mars/X"}, 400, "unknown_timezone"),
+        ({"title": "x", "execution_mode": "session"}, 400, "bad_input"),
+        ({"title": "x", "source": "system"}, 400, "bad_input"),
+        ({"title": "x", "deliver": True}, 400, "bad_input"),
+        ({"title": "water", "schedule": "60m"}, 409, "duplicate_routine"),
+    ],
+)
+def test_a_bad_routine_is_a_problem_and_stores_nothing(
+    ada: Caller, body: dict[str, Any], status: int, code: str
+) -> None:
+    add(ada)
+    before = CronJob.objects.count()
+    problem(ada.post(ROUTINES, body), status, code)
+    assert CronJob.objects.count() == before
+
+
+def test_the_agents_limit_and_allowed_duplicates(ada: Caller) -> None:
+    Agent.objects.update(routine_limit=2)
+    add(ada)
+    add(ada, allow_duplicate=True)
+    problem(ada.post(ROUTINES, {"title": "One more"}), 409, "too_many_routines")
+
+
+def test_the_same_key_and_body_make_one_routine(ada: Caller) -> None:
+    body = {"title": "Water", "schedule": "1h"}
+    first = ada.post(ROUTINES, body, Idempotency_Key="k")
+    again = ada.post(ROUTINES, body, Idempotency_Key="k")
+    assert (first.status_code, first.json()) == (again.status_code, again.json())
+    problem(ada.post(ROUTINES, body | {"title": "x"}, Idempotency_Key="k"), 422, "idempotency_mismatch")
+    assert CronJob.objects.exclude(execution_mode="session").count() == 1
+
+
+def test_a_change_and_a_removal_ask_for_the_tag_that_get_sent(ada: Caller) -> None:
+    address = f"/api/routines/{add(ada)['id']}/"
+    tag = ada.get(address).headers["ETag"]
+    problem(ada.patch(address, {"title": "x"}, If_Match='"other"'), 412, "revision_conflict")
+    problem(ada.delete(address, If_Match='"other"'), 412, "revision_conflict")
+    changed = ada.patch(address, {"title": "Tea", "schedule": "2h"}, If_Match=tag)
+    assert (changed.status_code, changed.json()["title"], changed.json()["schedule"]) == (200, "Tea", "2h")
+    problem(ada.delete(address, If_Match=tag), 412, "revision_conflict")
+    problem(ada.patch(address, {"source": "chat"}), 400, "bad_input")
+    problem(ada.patch(address, {"revision": 9}), 400, "bad_input")
+    assert ada.patch(address, {}).json()["revision"] == 2
+
+
+def test_delete_disables_and_hard_deletes(ada: Caller) -> None:
+    address = f"/api/routines/{add(ada)['id']}/"
+    assert ada.delete(address).status_code == 204
+    shown = ada.get(address).json()
+    assert (shown["enabled"], shown["next_run_at"]) == (False, None)
+    assert ada.patch(address, {"enabled": True}).json()["next_run_at"] is not None
+    problem(ada.delete(f"{address}?hard=maybe"), 400, "bad_parameter")
+    assert ada.delete(f"{address}?hard=true").status_code == 204
+    problem(ada.get(address), 404, "not_found")
+
+
+def test_lists_come_in_pages_the_oldest_first(ada: Caller) -> None:
+    titles = [add(ada, title=f"Routine {number}")["title"] for number in range(5)]
+    seen: list[str] = []
+    address: str | None = f"{ROUTINES}?page_size=2"
+    while address:
+        page = ada.get(address).json()
+        seen += [each["title"] for each in page["results"]]
+        address = page["next"]
+    assert seen == titles
+
+
+def test_a_routines_runs_are_shown_and_an_automation_is_no_routine(ada: Caller, bob: Caller) -> None:
+    routine = add(ada)["id"]
+    run = RunRecord.objects.create(
+        run_id=f"{routine}:1000",
+        job_id=routine,
+        scheduled_for="1970-01-01T00:00:01Z",
+        started_at="2026-01-01T00:00:00Z",
+        finished_at="2026-01-01T00:00:05Z",
+        state="failed",
+        error="It broke.",
+    )
+    assert [each["run_id"] for each in ada.get(f"/api/routines/{routine}/runs/").json()["results"]] == [
+        run.pk
+    ]
+    assert ada.get(f"/api/runs/{run.pk}/").status_code == 200
+    problem(bob.get(f"/api/runs/{run.pk}/"), 404, "not_found")
+    shown = ada.get(f"/api/routines/{routine}/").json()
+    assert (shown["last_status"], shown["error"], shown["attempt"]) == ("failed", "It broke.", 1)
+    automation = ada.automation(ada.session())["id"]
+    for address in (f"/api/routines/{automation}/", f"/api/routines/{automation}/runs/"):
+        problem(ada.get(address), 404, "not_found")
+    problem(ada.get(f"/api/automations/{routine}/"), 404, "not_found")

@@ -1,0 +1,134 @@
+"""The OpenAPI schema says of every operation how it refuses, and of every code what it means."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from django.test import Client
+
+from automations import checks as automation_checks
+from automations.schedule_errors import ScheduleCode
+from config.codes import CODES, STATUS
+from sessions_app import agents
+
+pytestmark = pytest.mark.django_db
+
+ROOT = Path(__file__).parents[2]
+ELSEWHERE = {  # codes of turns, tools, commands and the admin, which no request is refused with
+    "refused",  # of the root of the error tree
+    "model_not_configured",
+    "model_unavailable",
+    "corrupt_store",  # of import_jobs
+    "still_owns",
+    "tool_hung",
+    "no_intent",  # of the tool add_routine
+}
+CHECKED = {*automation_checks._CHECKS, *agents._CHECKS} - {
+    "timezone"
+}  # by functions that put their codes together
+
+
+@pytest.fixture
+def schema(nobody: Client) -> Any:
+    return nobody.get("/api/schema/", headers={"Accept": "application/json"}).json()
+
+
+def operations(schema: Any) -> Iterator[tuple[str, str, Any]]:
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
+def test_every_refusal_is_a_problem_whose_codes_are_listed(schema: Any) -> None:
+    for path, method, operation in operations(schema):
+        answers = operation["responses"]
+        assert {"401", "406", "429", "500"} <= set(answers), (method, path)
+        assert "default" not in answers
+        for status, answer in answers.items():
+            assert answer["description"]
+            if status >= "4":
+                shape = answer["content"]["application/problem+json"]["schema"]
+                assert shape == {"$ref": f"#/components/schemas/Problem{status}"}
+        assert answers["429"]["headers"]["Retry-After"]["schema"]["type"] == "integer"
+        assert "WWW-Authenticate" in answers["401"]["headers"]
+    for status, codes in CODES.items():
+        named = schema["components"]["schemas"][f"Problem{status}"]["allOf"][1]["properties"]
+        assert named["code"]["enum"] == list(codes)
+        assert named["status"]["enum"] == [status]
+
+
+def test_what_an_operation_answers_follows_from_its_kind(schema: Any) -> None:
+    for path, method, operation in operations(schema):
+        named = {each["name"] for each in operation["parameters"]}
+        answers = set(operation["responses"])
+        assert ("404" in answers) >= ("{" in path)
+        assert ("If-Match" in named) == ("412" in answers) == (method in {"patch", "put", "delete"})
+        assert ("Idempotency-Key" in named) == ("422" in answers)
+        assert ("requestBody" in operation) == ("415" in answers)
+        assert ("413" in answers) == ("403" in answers) == (method != "get")
+        assert ("If-None-Match" in named) == ("304" in answers)
+        streams = path.endswith("/events/")
+        assert ("304" in answers) == (method == "get" and not streams)
+        if not streams and method in {"get", "patch", "put"}:
+            assert "ETag" in operation["responses"]["200"]["headers"]
+        for made in answers & {"201", "202"}:
+            assert "Location" in operation["responses"][made]["headers"]
+        if "cursor" in named:
+            size = next(each for each in operation["parameters"] if each["name"] == "page_size")
+            assert (size["schema"]["minimum"], size["schema"]["maximum"]) == (1, 200)
+
+
+def test_messages_say_how_to_wait(schema: Any) -> None:
+    send = schema["paths"]["/api/sessions/{session_id}/messages/"]["post"]
+    assert "Prefer" in {each["name"] for each in send["parameters"]}
+    assert set(send["responses"]["200"]["headers"]) == {"Location", "Preference-Applied"}
+
+
+def test_what_comes_in_has_known_keys_only(schema: Any) -> None:
+    shapes = schema["components"]["schemas"]
+    for path, method, operation in operations(schema):
+        for body in operation.get("requestBody", {}).get("content", {}).values():
+            name = body["schema"]["$ref"].rpartition("/")[2]
+            assert shapes[name]["additionalProperties"] is False, (method, path)
+
+
+def written() -> Iterator[tuple[str, str]]:
+    """Every code in the program with its place; of one that is put together, the fixed beginning."""
+    for file in sorted(
+        each for app in ("sessions_app", "automations") for each in (ROOT / app).rglob("*.py")
+    ):
+        for node in ast.walk(ast.parse(file.read_text())):
+            for value in codes_of(node):
+                yield value, f"{file.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+
+
+def codes_of(node: ast.AST) -> Iterator[str]:
+    """What is given as `code=`, or assigned to `code`."""
+    if isinstance(node, ast.keyword):
+        yield from texts(node.value) if node.arg == "code" else ()
+    if isinstance(node, ast.Assign):
+        yield from texts(node.value) if [getattr(each, "id", "") for each in node.targets] == ["code"] else ()
+
+
+def texts(value: ast.expr) -> Iterator[str]:
+    if isinstance(value, ast.IfExp):
+        yield from [*texts(value.body), *texts(value.orelse)]
+    elif isinstance(value, ast.Constant) and isinstance(value.value, str):
+        yield value.value
+    elif isinstance(value, ast.JoinedStr) and isinstance(value.values[0], ast.Constant):
+        yield f"{value.values[0].value!s}…"
+
+
+def test_every_code_that_the_program_may_answer_has_its_status_in_the_table() -> None:
+    found = dict(written())
+    assert len(found) > 30
+    whole = {code for code in found if not code.endswith("…")}
+    assert not {code: found[code] for code in whole - set(STATUS) - ELSEWHERE}
+    assert set(found) - whole == {"bad_…"}
+    assert {f"bad_{name}" for name in CHECKED | {"title"}} <= set(CODES[400])
+    assert set(get_args(ScheduleCode)) <= set(CODES[400])
+    assert len(STATUS) == sum(len(codes) for codes in CODES.values())

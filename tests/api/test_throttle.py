@@ -1,0 +1,170 @@
+"""Requests are counted by user or address, over all web processes; what is too much is told when to come again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from django.db import connection
+from django.db.models import F
+from django.db.models.functions import Now
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from rest_framework.authtoken.models import Token
+
+from sessions_app.allowance import MOST_FORGOTTEN, Rate, take
+from sessions_app.models import Allowance
+from tests.api.conftest import Caller, Site, Window, new_caller, problem, start_web
+
+pytestmark = pytest.mark.django_db  # the clock of a transaction stands still, so nothing comes back by itself
+
+
+@pytest.fixture
+def three(settings: Any) -> Any:
+    """Three requests a minute."""
+    settings.RONDO_THROTTLE = (3, 60)
+    return settings
+
+
+def later(seconds: float) -> None:
+    """As if this time had passed."""
+    Allowance.objects.update(full_at=F("full_at") - timedelta(seconds=seconds))
+
+
+@pytest.fixture
+def fresh(db: None) -> Caller:
+    """Somebody who has asked for nothing yet."""
+    return new_caller("carol")
+
+
+def test_what_is_too_much_is_refused_and_told_when_to_come_again(three: Any, fresh: Caller) -> None:
+    for _ in range(3):
+        assert fresh.get("/api/agents/").status_code == 200
+    refused = fresh.get("/api/agents/")
+    problem(refused, 429, "throttled")
+    assert refused.headers["Retry-After"] == "20"
+    problem(fresh.post("/api/agents/", {"name": "x"}), 429, "throttled")
+    later(19)
+    problem(fresh.get("/api/agents/"), 429, "throttled")
+    later(1)
+    assert fresh.get("/api/agents/").status_code == 200
+    problem(fresh.get("/api/agents/"), 429, "throttled")
+
+
+def test_a_request_that_was_refused_does_no_work_and_does_not_count(three: Any, fresh: Caller) -> None:
+    for _ in range(3):
+        fresh.get("/api/agents/")
+    for _ in range(10):
+        problem(fresh.post("/api/agents/", {"name": "x"}), 429, "throttled")
+    later(20)
+    assert fresh.get("/api/agents/").json()["results"] == []
+
+
+def test_users_do_not_use_up_each_others_allowance(three: Any, fresh: Caller, nobody: Client) -> None:
+    other = new_caller("dave")
+    for _ in range(4):
+        fresh.get("/api/agents/")
+    assert other.get("/api/agents/").status_code == 200
+    problem(nobody.get("/api/agents/"), 401, "not_authenticated")
+
+
+def test_who_shows_no_token_is_counted_by_address_and_cannot_make_one_up(three: Any, nobody: Client) -> None:
+    for number in range(3):
+        forged = {"X-Forwarded-For": f"198.51.100.{number}"}
+        problem(nobody.get("/api/agents/", headers=forged), 401, "not_authenticated")
+    problem(nobody.get("/api/agents/", headers={"X-Forwarded-For": "198.51.100.9"}), 429, "throttled")
+    problem(nobody.get("/api/agents/", headers={"Authorization": "Token wrong"}), 429, "throttled")
+    problem(nobody.get("/api/schema/"), 429, "throttled")
+    assert nobody.get("/api/schema/", REMOTE_ADDR="192.0.2.1").status_code == 200
+    for number in range(3):
+        nobody.get("/api/agents/", REMOTE_ADDR=f"2001:db8:0:1::{number}")
+    problem(nobody.get("/api/agents/", REMOTE_ADDR="2001:db8:0:1:ffff::1"), 429, "throttled")
+    problem(nobody.get("/api/agents/", REMOTE_ADDR="2001:db8:0:2::1"), 401, "not_authenticated")
+
+
+def test_health_pages_are_never_throttled(three: Any, nobody: Client) -> None:
+    for _ in range(5):
+        assert nobody.get("/healthz").status_code == 200
+        assert nobody.get("/metrics").status_code == 200
+    assert not Allowance.objects.exists()
+
+
+def test_without_a_limit_nothing_is_counted(settings: Any, fresh: Caller) -> None:
+    settings.RONDO_THROTTLE = None
+    assert fresh.get("/api/agents/").status_code == 200
+    assert not Allowance.objects.exists()
+
+
+def test_counting_a_request_is_one_statement(three: Any, fresh: Caller) -> None:
+    fresh.get("/api/agents/")
+    with CaptureQueriesContext(connection) as counted:
+        fresh.get("/api/agents/")
+    assert sum("sessions_app_allowance" in each["sql"] for each in counted) == 1
+
+
+@pytest.mark.parametrize(("limit", "seconds"), [(1, 1), (7, 60), (1200, 60), (3, 86_400)])
+def test_as_many_as_the_rate_says_are_allowed_at_once(limit: int, seconds: int) -> None:
+    rate = Rate(limit=limit, seconds=seconds)
+    assert [take("user:1", rate) for _ in range(limit)] == [0.0] * limit
+    assert take("user:1", rate) == pytest.approx(seconds / limit, abs=0.001)
+    later(seconds / limit + 0.001)
+    assert take("user:1", rate) == 0
+    assert take("user:1", rate) > 0
+
+
+def test_rows_that_say_nothing_any_more_are_forgotten(db: None) -> None:
+    rate = Rate(limit=3, seconds=60)
+    for number in range(MOST_FORGOTTEN + 50):
+        Allowance.objects.create(key=f"address:{number}", full_at=Now() - timedelta(seconds=1))
+    take("user:1", rate)
+    assert Allowance.objects.count() == 51
+    take("user:2", rate)
+    assert set(Allowance.objects.values_list("key", flat=True)) == {"user:1 3/60", "user:2 3/60"}
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+def test_an_open_stream_goes_on_when_nothing_more_may_be_asked(
+    window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RONDO_THROTTLE", "1/d")
+    url, web = start_web(tmp_path)
+    monkeypatch.setattr(window.site, "url", url)
+    try:
+        with window.stream() as stream, window.site.client(window.token) as here:
+            assert here.get("/api/agents/").status_code == 429
+            turn = window.send("hello").json()["id"]  # by the other process, which allows more
+            stream.wait_for_end(turn)
+            assert here.get("/api/agents/").status_code == 429
+            assert here.get("/healthz").status_code == 200
+    finally:
+        web.kill()
+
+
+@pytest.fixture
+def two_webs(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Two web processes that allow 40 requests a day."""
+    monkeypatch.setenv("RONDO_THROTTLE", "40/d")
+    webs = [start_web(tmp_path) for _ in range(2)]
+    yield [url for url, _ in webs]
+    for _, web in webs:
+        web.kill()
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+def test_two_web_processes_count_together_and_lose_no_request_of_many_at_once(two_webs: list[str]) -> None:
+    caller = new_caller("carol")
+    headers = {"Authorization": f"Token {Token.objects.get(user=caller.user).key}"}
+
+    def ask(number: int) -> int:
+        return httpx2.get(f"{two_webs[number % 2]}/api/agents/", headers=headers).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(60)))
+    assert (answers.count(200), answers.count(429)) == (40, 20)

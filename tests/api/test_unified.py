@@ -1,0 +1,250 @@
+"""Unified mode (rule 4.10): what a web thread shows and feeds, and what stays its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from automations import edit
+from automations.models import CronJob
+from sessions_app.models import PRIMARY_KEY, MailboxEvent, Message, Session, SessionState, Turn
+from tests.api.conftest import Caller, problem
+
+pytestmark = pytest.mark.django_db
+REAL = pytest.mark.django_db(transaction=True)  # a delete gives its connection back while it waits
+
+
+def toggle(caller: Caller, on: bool) -> None:
+    answer = caller.patch("/api/agents/demo/", {"unified_session": on})
+    assert answer.json()["unified_session"] is on
+
+
+def primary(caller: Caller) -> str:
+    return str(caller.get("/api/agents/demo/").json()["primary_session"])
+
+
+def send(caller: Caller, session: str, content: str, key: str = "", **fields: Any) -> Any:
+    headers = {"Idempotency_Key": key} if key else {}
+    answer = caller.post(f"/api/sessions/{session}/messages/", {"content": content} | fields, **headers)
+    assert answer.status_code == 202, answer.content
+    return answer.json()
+
+
+def listed(caller: Caller, session: str, part: str, name: str = "id") -> list[Any]:
+    return [each[name] for each in caller.get(f"/api/sessions/{session}/{part}/").json()["results"]]
+
+
+def say(session: str, *texts: str) -> None:
+    for seq, text in enumerate(texts, 1):
+        Message.objects.create(session_id=session, seq=seq, role="user", content=text)
+
+
+def test_a_message_in_a_thread_becomes_a_turn_of_the_primary_session_answered_in_the_thread(
+    ada: Caller,
+) -> None:
+    thread = ada.session(key="web:kitchen")
+    toggle(ada, on=True)
+    turn = send(ada, thread, "hello")
+    assert turn["session"] == primary(ada)
+    row = Turn.objects.get(pk=turn["id"])
+    assert row.metadata["route"] == {"channel": "web", "chat_id": "kitchen", "meta": {}}
+    toggle(ada, on=False)
+    assert send(ada, thread, "hello again")["session"] == thread
+
+
+def test_every_thread_shows_the_primarys_history_turns_and_automations_and_its_own_when_the_mode_is_off(
+    ada: Caller,
+) -> None:
+    one, other, home = ada.session(), ada.session(), primary(ada)
+    say(one, "of one")
+    say(other, "of other")
+    say(home, "of the primary", "and more")
+    turns = {each: send(ada, each, "hi")["id"] for each in (one, other, home)}
+    jobs = {each: ada.automation(each)["id"] for each in (one, other, home)}
+    toggle(ada, on=True)
+    for thread in (one, other):
+        assert listed(ada, thread, "messages", "content") == ["of the primary", "and more"]
+        assert listed(ada, thread, "turns") == [turns[home]]
+        assert listed(ada, thread, "automations") == [jobs[thread], jobs[home]]
+    assert listed(ada, home, "automations") == [jobs[home]]
+    toggle(ada, on=False)
+    for each, text in ((one, "of one"), (other, "of other")):
+        assert listed(ada, each, "messages", "content") == [text]
+        assert listed(ada, each, "turns") == [turns[each]]
+        assert listed(ada, each, "automations") == [jobs[each]]
+
+
+def test_an_automation_made_in_a_thread_is_bound_to_the_primary_session_and_older_ones_stay(
+    ada: Caller,
+) -> None:
+    thread = ada.session(key="web:kitchen")
+    old = ada.automation(thread, name="old")
+    toggle(ada, on=True)
+    new = ada.automation(thread, name="new")
+    assert (old["session_key"], new["session_key"]) == ("web:kitchen", PRIMARY_KEY)
+    assert listed(ada, thread, "automations", "session_key") == ["web:kitchen", PRIMARY_KEY]
+    renamed = ada.patch(f"/api/automations/{old['id']}/", {"name": "older"}).json()
+    assert (renamed["name"], renamed["session_key"]) == ("older", "web:kitchen")
+    toggle(ada, on=False)
+    assert ada.automation(thread, name="third")["session_key"] == "web:kitchen"
+    assert listed(ada, thread, "automations", "name") == ["older", "third"]
+    assert listed(ada, primary(ada), "automations", "name") == ["new"]
+
+
+def test_the_limit_of_automations_is_that_of_the_session_they_are_bound_to(
+    ada: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edit, "MOST_ENABLED", 2)
+    thread, another = ada.session(), ada.session()
+    for each in (thread, thread):
+        ada.automation(each)
+    toggle(ada, on=True)
+    for each in (thread, another):
+        ada.automation(each)
+    asked = {"message": "one more", "schedule": {"kind": "every", "seconds": 60}}
+    problem(ada.post(f"/api/sessions/{another}/automations/", asked), 409, "too_many_automations")
+
+
+def test_the_mailbox_of_a_thread_shows_what_its_turns_are_told_and_what_still_waits_for_itself(
+    ada: Caller,
+) -> None:
+    thread, home = ada.session(), primary(ada)
+    for target in (thread, home):
+        MailboxEvent.objects.create(target_id=target, event_type="job_completed", summary=f"for {target}")
+    toggle(ada, on=True)
+    assert listed(ada, thread, "mailbox", "summary") == [f"for {home}", f"for {thread}"]
+    assert listed(ada, home, "mailbox", "summary") == [f"for {home}"]
+    toggle(ada, on=False)
+    assert listed(ada, thread, "mailbox", "summary") == [f"for {thread}"]
+
+
+@pytest.mark.parametrize("key", ["telegram:42", "cli:main", "webhook:1"])
+def test_sessions_of_other_channels_stay_their_own(ada: Caller, key: str) -> None:
+    session = ada.session(key=key)
+    say(session, "of the channel")
+    toggle(ada, on=True)
+    assert send(ada, session, "hello")["session"] == session
+    assert ada.automation(session)["session_key"] == key
+    assert listed(ada, session, "messages", "content") == ["of the channel"]
+
+
+def test_the_thread_itself_stays_what_it_is(ada: Caller) -> None:
+    thread = ada.session(title="Kitchen")
+    address = f"/api/sessions/{thread}/"
+    before = ada.get(address)
+    toggle(ada, on=True)
+    send(ada, thread, "hello")
+    assert ada.get(address).json() == before.json()
+    assert ada.get(address).headers["ETag"] == before.headers["ETag"]
+    assert ada.get(f"/api/sessions/{primary(ada)}/").json()["state"] == "active"
+    renamed = ada.patch(address, {"title": "Cellar"}, If_Match=before.headers["ETag"])
+    assert renamed.json()["title"] == "Cellar"
+    assert ada.get(f"/api/sessions/{primary(ada)}/").json()["title"] == "Primary"
+
+
+def test_a_message_sent_again_is_one_turn_however_often_the_mode_was_toggled_between(ada: Caller) -> None:
+    thread = ada.session()
+    for on in (False, True):
+        toggle(ada, on=on)
+        first = send(ada, thread, "once", f"key {on}")
+        for later in (on, not on, on):
+            toggle(ada, on=later)
+            assert send(ada, thread, "once", f"key {on}")["id"] == first["id"]
+            again = ada.post(
+                f"/api/sessions/{thread}/messages/", {"content": "other"}, Idempotency_Key=f"key {on}"
+            )
+            problem(again, 422, "idempotency_mismatch")
+    assert Turn.objects.count() == 2
+
+
+def test_two_threads_that_feed_one_session_may_use_the_same_keys(ada: Caller) -> None:
+    threads = ada.session(), ada.session()
+    toggle(ada, on=True)
+    longest = "k" * 200
+    ids = {send(ada, each, "yes", longest)["id"] for each in (*threads, primary(ada))}
+    assert len(ids) == 3
+    assert {send(ada, each, "yes", longest)["id"] for each in (*threads, primary(ada))} == ids
+
+
+def test_on_busy_looks_at_the_primary_session(ada: Caller) -> None:
+    one, other = ada.session(), ada.session()
+    send(ada, one, "waits in the thread's own session")
+    toggle(ada, on=True)
+    first = send(ada, one, "the primary is idle", on_busy="reject")
+    refused = ada.post(f"/api/sessions/{other}/messages/", {"content": "x", "on_busy": "reject"})
+    problem(refused, 409, "session_busy")
+    assert ada.post(f"/api/turns/{first['id']}/cancel/").json()["state"] == "cancelled"
+    assert send(ada, other, "now", on_busy="reject")["session"] == primary(ada)
+
+
+@pytest.mark.parametrize("state", [SessionState.ARCHIVED, SessionState.DELETING])
+def test_a_closed_thread_feeds_nothing(ada: Caller, state: str) -> None:
+    thread = ada.session()
+    toggle(ada, on=True)
+    since = "2026-11-21T00:00:00Z" if state == SessionState.DELETING else None
+    Session.objects.filter(pk=thread).update(state=state, deleting_since=since)
+    problem(ada.post(f"/api/sessions/{thread}/messages/", {"content": "x"}), 409, "session_closed")
+    asked = {"message": "x", "schedule": {"kind": "every", "seconds": 60}}
+    problem(ada.post(f"/api/sessions/{thread}/automations/", asked), 409, "session_closed")
+    assert not Turn.objects.exists()
+    assert not CronJob.objects.filter(system_event="").exists()
+
+
+def test_a_primary_that_is_being_deleted_takes_nothing_from_its_threads(ada: Caller) -> None:
+    thread = ada.session()
+    toggle(ada, on=True)
+    Session.objects.filter(pk=primary(ada)).update(state="deleting", deleting_since="2026-11-21T00:00:00Z")
+    problem(ada.post(f"/api/sessions/{thread}/messages/", {"content": "x"}), 409, "session_closed")
+
+
+def test_anothers_thread_does_not_exist_and_anothers_mode_changes_nothing(ada: Caller, bob: Caller) -> None:
+    thread, theirs = ada.session(), bob.session()
+    toggle(bob, on=True)
+    assert send(ada, thread, "mine")["session"] == thread
+    assert send(bob, theirs, "theirs")["session"] == primary(bob)
+    for part in ("messages", "turns", "events", "mailbox", "automations"):
+        problem(ada.get(f"/api/sessions/{theirs}/{part}/"), 404, "not_found")
+    problem(ada.post(f"/api/sessions/{theirs}/messages/", {"content": "x"}), 404, "not_found")
+
+
+def test_another_agent_of_the_same_user_keeps_its_sessions_apart(ada: Caller) -> None:
+    ada.agent("second")
+    thread, elsewhere = ada.session(), ada.session("second")
+    toggle(ada, on=True)
+    assert send(ada, thread, "x")["session"] == primary(ada)
+    assert send(ada, elsewhere, "x")["session"] == elsewhere
+
+
+@REAL
+def test_deleting_a_thread_is_blocked_by_its_own_automations_only_and_takes_nothing_of_the_primary(
+    ada: Caller,
+) -> None:
+    thread, home = ada.session(), primary(ada)
+    say(home, "of the primary")
+    old = ada.automation(thread, name="old")
+    toggle(ada, on=True)
+    new = ada.automation(thread, name="new")
+    turn = send(ada, thread, "hello")
+    address = f"/api/sessions/{thread}/"
+    blocked = ada.delete(address)
+    assert blocked.status_code == 409
+    assert [each["id"] for each in blocked.json()["automations"]] == [old["id"]]
+    assert ada.delete(f"{address}?delete_automations=true").json() == {
+        "deleted": True,
+        "deleted_automations": [old["id"]],
+    }
+    problem(ada.get(f"{address}messages/"), 404, "not_found")
+    assert listed(ada, home, "automations") == [new["id"]]
+    assert listed(ada, home, "turns") == [turn["id"]]
+    assert listed(ada, home, "messages", "content") == ["of the primary"]
+    problem(ada.delete(f"/api/sessions/{home}/"), 409, "primary_session")
+
+
+@REAL
+def test_a_thread_without_automations_of_its_own_goes_at_once(ada: Caller) -> None:
+    thread, another = ada.session(), ada.session()
+    toggle(ada, on=True)
+    ada.automation(thread)
+    assert ada.delete(f"/api/sessions/{thread}/").json() == {"deleted": True, "deleted_automations": []}
+    assert len(listed(ada, another, "automations")) == 1

@@ -1,0 +1,168 @@
+"""Unified mode over real HTTP and a real worker: streams, waiting, turns that a toggle finds queued or running."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from automations.fire import fire_due
+from automations.models import JobClock, RunRecord
+from sessions_app.models import Message, Session, Turn
+from tests.api.conftest import Stream, Window
+from tests.fleet import until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+
+
+def toggle(window: Window, on: bool) -> None:
+    answer = window.http.patch("/api/agents/demo/", json={"unified_session": on})
+    assert answer.json()["unified_session"] is on
+
+
+def primary(window: Window) -> str:
+    return str(window.http.get("/api/agents/demo/").json()["primary_session"])
+
+
+def another(window: Window) -> Window:
+    session = window.http.post("/api/sessions/", json={"agent": "demo"}).json()["id"]
+    return Window(site=window.site, token=window.token, session=session, http=window.http)
+
+
+def told(stream: Stream, turn: int) -> list[str]:
+    """The stored events of a turn, as the stream told them."""
+    return [each["type"] for each in stream.events if each["event_id"] and each["content"]["turn"] == turn]
+
+
+def shows(stream: Stream) -> list[str]:
+    return [each["content"]["shows"] for each in stream.of("status") if "shows" in each["content"]]
+
+
+WHOLE = ["turn_queued", "turn_start", "message", "message", "turn_end"]
+
+
+def test_a_message_waits_for_its_answer_in_the_primary_session(window: Window) -> None:
+    toggle(window, on=True)
+    turn = window.turn("my favourite colour is blue")
+    assert (turn["session"], turn["state"]) == (primary(window), "succeeded")
+    shown = another(window).http.get(f"{window.address}/messages/").json()["results"]
+    assert shown[0]["content"] == "my favourite colour is blue"
+    assert shown[-1]["metadata"]["route"]["chat_id"] == Session.objects.get(pk=window.session).chat_id
+    assert not Message.objects.filter(session_id=window.session).exists()
+
+
+def test_an_open_stream_follows_the_mode_there_and_back(window: Window) -> None:
+    home, other = primary(window), another(window)
+    with window.stream() as stream, other.stream() as elsewhere:
+        for on in (True, False, True):
+            toggle(window, on=on)
+            turn = window.turn(f"unified: {on}")
+            stream.wait_for_end(turn["id"])
+            assert told(stream, turn["id"]) == WHOLE
+            if on:
+                elsewhere.wait_for_end(turn["id"])
+            assert bool(told(elsewhere, turn["id"])) is on
+            assert {
+                each["session_id"] for each in stream.events if each["content"]["turn"] == turn["id"]
+            } == {home if on else window.session}
+        assert shows(stream) == [home, window.session, home]
+        assert shows(elsewhere) == [home, other.session, home]
+
+
+def test_nothing_said_after_a_toggle_is_missed_while_an_older_turn_goes_on(window: Window) -> None:
+    """The thread's own turn writes events all the while, so that the stream's place moves on."""
+    with window.stream() as stream:
+        own = window.send("[[pause:own]] [[reply:of the thread]]").json()["id"]
+        until(lambda: stream.of("delta"), 20)
+        toggle(window, on=True)
+        sent = [window.send(f"note {number}").json() for number in range(3)]
+        window.site.model.release("own")
+        for turn in sent:
+            stream.wait_for_end(turn["id"])
+            assert told(stream, turn["id"])[0] == "turn_queued"
+            assert told(stream, turn["id"]).count("turn_end") == 1
+        assert {turn["session"] for turn in sent} == {primary(window)}
+        toggle(window, on=False)
+        until(lambda: Turn.objects.get(pk=own).state == "succeeded")
+        history = window.http.get(f"{window.address}/messages/").json()["results"]
+        assert [each["content"] for each in history if each["turn"] == own][-1] == "of the thread"
+
+
+def test_a_window_that_comes_back_goes_on_with_what_its_thread_shows_then(window: Window) -> None:
+    with window.stream() as stream:
+        first = window.turn("in the thread")["id"]
+        stream.wait_for_end(first)
+        cursor = stream.cursor
+    toggle(window, on=True)
+    second = window.turn("in the primary")["id"]
+    with window.stream(Last_Event_ID=cursor) as again:
+        again.wait_for_end(second)
+        assert told(again, second) == WHOLE
+        assert told(again, first) == shows(again) == []
+    toggle(window, on=False)
+    third = window.turn("in the thread again")["id"]
+    with window.stream(Last_Event_ID=cursor) as again:
+        again.wait_for_end(third)
+        assert told(again, third) == WHOLE
+        assert told(again, second) == []
+
+
+def test_who_is_led_to_a_running_turn_is_told_what_it_said_so_far(window: Window) -> None:
+    other = another(window)
+    toggle(window, on=True)
+    with window.stream() as early, other.stream() as late:
+        toggle(window, on=False)
+        home = Window(site=window.site, token=window.token, session=primary(window), http=window.http)
+        with home.stream() as stream:
+            turn = home.send("[[pause:story]] [[reply:Once upon a time.]]").json()["id"]
+            until(lambda: stream.of("delta"), 20)
+            toggle(window, on=True)
+            for each in (early, late):
+                until(lambda: each.of("snapshot"), 10)  # noqa: B023 - called at once
+                assert each.of("snapshot")[0]["content"] == stream.of("delta")[0]["content"]
+                assert each.of("snapshot")[0]["session_id"] == home.session
+            window.site.model.release("story")
+            for each in (early, late):
+                each.wait_for_end(turn)
+
+
+def test_jobs_and_messages_from_before_the_toggle_run_in_the_threads_own_session(window: Window) -> None:
+    held = window.send("[[hold:h]] first").json()["id"]
+    until(lambda: window.site.model.held.get("h"))
+    waiting = window.send("second", Prefer="").json()["id"]
+    every: dict[str, Any] = {"message": "look", "schedule": {"kind": "every", "seconds": 3600}}
+    old = window.http.post(f"{window.address}/automations/", json=every).json()["id"]
+    toggle(window, on=True)
+    new = window.http.post(f"{window.address}/automations/", json=every).json()["id"]
+    said = window.turn("third")
+    JobClock.objects.filter(job__system_event="").update(next_run_at="2026-01-01T00:00:00Z")
+    fire_due()
+    toggle(window, on=False)
+    toggle(window, on=True)
+    window.site.model.release("h")
+    until(lambda: RunRecord.objects.filter(state="succeeded").count() == 2)
+    until(lambda: not Turn.objects.filter(pk__in=[held, waiting], state__in=["queued", "running"]).exists())
+    where = {run.job_id: str(run.session_id) for run in RunRecord.objects.all()}
+    assert where == {old: window.session, new: primary(window)}
+    of_thread = set(Turn.objects.filter(session_id=window.session).values_list("state", "content"))
+    assert {content for _, content in of_thread} == {"[[hold:h]] first", "second", "look"}
+    assert said["session"] == primary(window)
+
+
+def test_the_tool_cron_keeps_the_appointments_of_the_session_it_is_called_in(window: Window) -> None:
+    toggle(window, on=True)
+    window.turn('use tool cron with {"action": "add", "message": "stretch", "every_seconds": 3600}')
+    listed = another(window).http.get(f"{window.address}/automations/").json()["results"]
+    assert [(each["name"], each["session_key"]) for each in listed] == [("stretch", "unified:default")]
+    window.turn(f'use tool cron with {{"action": "remove", "job_id": "{listed[0]["id"]}"}}')
+    assert window.http.get(f"{window.address}/automations/").json()["results"] == []
+
+
+def test_the_stream_of_a_deleted_thread_ends_and_those_of_others_go_on(window: Window) -> None:
+    other = another(window)
+    toggle(window, on=True)
+    with window.stream() as stream, other.stream() as elsewhere:
+        assert window.http.delete(f"{window.address}/").json()["deleted"] is True
+        until(lambda: stream.ended, 10, "the stream ends")
+        elsewhere.wait_for_end(other.turn("still there?")["id"])
+        assert not elsewhere.ended

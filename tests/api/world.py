@@ -1,0 +1,152 @@
+"""Two users with something of everything, each full of a word that only its owner may ever be shown."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+from django.contrib.auth.models import User
+from django.core import serializers
+from rest_framework.authtoken.models import Token
+
+from automations.models import CronJob, RunRecord
+from sessions_app.models import Agent, Document, Event, MailboxEvent, Message, Session, Turn
+from sessions_app.models.turn import OPEN_STATES
+from tests.fleet import until
+
+HOURLY = {"kind": "every", "seconds": 3600}
+SPARED = ("name", "session_id", "job_id", "routine_id")  # path parameters of what can be deleted
+MESSAGES = 5  # in the first session: enough events to fill a look into its stream
+MARKS = 30  # for every window of the first agent: enough to fill a look into the stream of the agent
+
+
+@dataclass(kw_only=True)
+class Inhabitant:
+    """A user. `ids`: by the name of a path parameter, the values that are this user's own."""
+
+    name: str
+    token: str
+    http: httpx2.Client
+    ids: dict[str, list[Any]] = field(default_factory=dict)
+    made: Any = field(default_factory=itertools.count)
+
+    @property
+    def secret(self) -> str:
+        return f"secret-of-{self.name}"
+
+    @property
+    def words(self) -> set[bytes]:
+        """What nobody else may be shown: the secret, and ids that are not guessed by chance."""
+        own = {each for name, ids in self.ids.items() if name not in {"document", "turn_id"} for each in ids}
+        return {each.encode() for each in own | {self.secret}}
+
+    def post(self, address: str, body: Any) -> Any:
+        answer = self.http.post(address, json=body)
+        assert answer.status_code in {201, 202}, answer.text
+        return answer.json()
+
+    def agent(self) -> str:
+        name = f"agent-of-{self.name}-{next(self.made)}"
+        return str(self.post("/api/agents/", {"name": name})["name"])
+
+    def session(self) -> str:
+        given = {"agent": self.ids["name"][0], "title": self.secret}
+        return str(self.post("/api/sessions/", given)["id"])
+
+    def automation(self, session: str | None = None) -> str:
+        given = {"message": self.secret, "name": self.secret, "schedule": HOURLY, "enabled": False}
+        session = session or self.ids["session_id"][0]
+        return str(self.post(f"/api/sessions/{session}/automations/", given)["id"])
+
+    def routine(self) -> str:
+        given = {
+            "title": f"{self.secret} {next(self.made)}",
+            "description": self.secret,
+            "schedule": "1d",
+            "enabled": False,
+        }
+        return str(self.post(f"/api/agents/{self.ids['name'][0]}/routines/", given)["id"])
+
+    def spare(self, parameter: str) -> str:
+        """Something new of this kind, which may be deleted."""
+        makers = {
+            "name": self.agent,
+            "session_id": self.session,
+            "job_id": self.automation,
+            "routine_id": self.routine,
+        }
+        return makers[parameter]()
+
+
+@contextmanager
+def settle(url: str, name: str) -> Iterator[Inhabitant]:
+    """A user with all that is to be seen of one, once the turns have ended."""
+    user = User.objects.create_user(name)
+    token = Token.objects.create(user=user).key
+    with httpx2.Client(base_url=url, headers={"Authorization": f"Token {token}"}, timeout=30) as http:
+        one = Inhabitant(name=name, token=token, http=http)
+        _furnish(one)
+        until(lambda: not Turn.objects.filter(session__owner=user, state__in=OPEN_STATES).exists(), 60)
+        yield one
+
+
+def _furnish(one: Inhabitant) -> None:
+    one.ids["name"] = [one.agent()]
+    one.ids["document"] = ["USER.md"]
+    agent = one.ids["name"][0]
+    one.http.put(f"/api/agents/{agent}/documents/USER.md/", json={"content": one.secret})
+    one.ids["session_id"] = sessions = [one.session() for _ in range(2)]
+    one.ids["turn_id"] = [
+        one.post(f"/api/sessions/{sessions[0]}/messages/", {"content": f"{one.secret} {number}"})["id"]
+        for number in range(MESSAGES)
+    ]
+    one.ids["job_id"] = [one.automation(each) for each in sessions]
+    one.ids["routine_id"] = [one.routine()]
+    one.ids["run_id"] = [_run(one, job) for job in one.ids["job_id"]]
+    MailboxEvent.objects.create(
+        target_id=sessions[0], event_type="job_completed", summary=one.secret, detail=one.secret
+    )
+    mark: dict[str, Any] = {
+        "agent": Agent.objects.get(name=agent),
+        "session_id": sessions[0],
+        "scope": "agent",
+    }
+    Event.objects.bulk_create(Event(type="status", content={"n": n}, **mark) for n in range(MARKS))
+
+
+def _run(one: Inhabitant, job: str) -> str:
+    run = RunRecord.objects.create(
+        run_id=f"{job}:1000",
+        job_id=job,
+        session_id=CronJob.objects.get(pk=job).session_id,
+        scheduled_for="1970-01-01T00:00:01Z",
+        state="skipped",
+        reason="overlap",
+        finished_at="2026-11-21T00:00:00Z",
+        rendered_prompt=one.secret,
+        prompt_variables={"name": one.secret},
+    )
+    return str(run.pk)
+
+
+def belongings(name: str) -> list[str]:
+    """Every row of a user, to the letter."""
+    mine = {
+        Agent: "owner",
+        Document: "agent__owner",
+        Session: "owner",
+        Turn: "session__owner",
+        Message: "session__owner",
+        MailboxEvent: "target__owner",
+        CronJob: "agent__owner",
+        RunRecord: "job__agent__owner",
+    }
+    rows = [
+        model._default_manager.filter(**{f"{owner}__username": name}).order_by("pk")
+        for model, owner in mine.items()
+    ]
+    return [serializers.serialize("jsonl", each) for each in rows]

@@ -1,0 +1,174 @@
+"""Isolated routines: a fresh session for each slot, several turns, one mail, an archive (rule 6.3)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+
+from agent_core.testing import ModelServer
+from automations.fire import fire_due
+from automations.isolated import MOST_TURNS, go_on
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.retries import queue_due
+from automations.told import first_sentence
+from sessions_app import prune_sessions
+from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionState, Turn, TurnKind
+from sessions_app.open import primary_session
+from sessions_app.prune import prune
+from sessions_app.prune_sessions import JobSessionsWalk
+from sessions_app.receive import Input, receive
+from sessions_app.wake import send
+from tests.conftest import Person
+from tests.fleet import Fleet, until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def job_of(person: Person, description: str, **more: Any) -> CronJob:
+    """An isolated routine that is due now."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    given: dict[str, Any] = {"schedule_kind": "every", "every_seconds": 3600, "anchor": now} | more
+    job = CronJob.objects.create(
+        agent=person.agent, description=description, execution_mode="isolated", **({"name": "report"} | given)
+    )
+    JobClock.objects.create(job=job, next_run_at=now, planned_from=now - timedelta(hours=1))
+    return job
+
+
+def run_of(job: CronJob) -> RunRecord:
+    return RunRecord.objects.get(job=job)
+
+
+def ended(job: CronJob) -> RunRecord | None:
+    run = run_of(job)
+    return run if run.finished_at is not None else None
+
+
+def test_a_slot_has_a_session_of_its_own_which_is_archived_and_its_home_is_told_once(
+    fleet: Fleet, person: Person
+) -> None:
+    fleet.worker()
+    home = person.session()
+    job = job_of(person, "say what is new", home=home)
+    fire_due()
+    run = until(lambda: ended(job))
+    session = Session.objects.get(key=f"job:{run.run_id}")
+    assert (session.type, session.state, run.state) == ("job", SessionState.ARCHIVED, RunState.SUCCEEDED)
+    assert run.session_key == session.key
+    answer = Message.objects.filter(session=session, role="assistant").latest("seq").content
+    event = MailboxEvent.objects.get()
+    assert (event.target_id, event.event_type, event.detail) == (home.pk, "job_completed", answer)
+    assert event.summary == first_sentence(answer)
+    assert event.source_key == session.key
+    assert not Message.objects.filter(session=home).exists()
+
+
+def test_what_was_said_elsewhere_is_not_shown_and_the_briefing_is(fleet: Fleet, person: Person) -> None:
+    fleet.worker()
+    chat = primary_session(person.agent)
+    said = receive(chat.pk, Input(content="my secret colour is mauve"))
+    until(lambda: Turn.objects.get(pk=said.pk).finished_at)
+    job = job_of(person, "what is my colour?")
+    fire_due()
+    run = until(lambda: ended(job))
+    shown = run.turn.steps.get(n=0).data["message"]
+    assert "mauve" not in shown
+    assert "- conversation: Primary" in shown
+
+
+def test_a_job_takes_several_turns_and_its_result_is_the_last_ones_answer(
+    fleet: Fleet, person: Person
+) -> None:
+    fleet.worker()
+    job = job_of(person, 'use tool next_turn with {"task": "remember that step two was done"}')
+    fire_due()
+    run = until(lambda: ended(job))
+    turns = list(Turn.objects.filter(kind=TurnKind.JOB).order_by("id"))
+    assert [turn.state for turn in turns] == ["succeeded", "succeeded"]
+    assert (run.state, run.turn_id, run.attempt) == (RunState.SUCCEEDED, turns[1].pk, 1)
+    event = MailboxEvent.objects.get()
+    assert event.detail == Message.objects.filter(turn=turns[1], role="assistant").latest("seq").content
+    assert Session.objects.get(pk=turns[0].session_id).state == SessionState.ARCHIVED
+
+
+def test_a_job_that_never_ends_is_told_to(person: Person) -> None:
+    from agent_core.exceptions import ToolFailed
+    from automations.job_tools import run as next_turn
+    from sessions_app.tools import ToolContext
+
+    job = job_of(person, "go on")
+    fire_due()
+    turn = run_of(job).turn
+    assert turn is not None
+    for _ in range(MOST_TURNS - 1):
+        Turn.objects.filter(pk=turn.pk).update(state="succeeded", finished_at=Now())
+        turn = go_on(turn, "more")
+    Turn.objects.filter(pk=turn.pk).update(state="running")
+    context = ToolContext(turn=turn, session=turn.session, agent=person.agent, interactive=False)
+    with pytest.raises(ToolFailed, match="at most"):
+        next_turn(context, {"task": "more"})
+
+
+def test_a_failure_is_told_when_no_attempt_is_left_and_not_before(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    fleet.worker()
+    Agent.objects.filter(pk=person_with_server.agent.pk).update(policy={"max_attempts": 1})
+    job = job_of(person_with_server, "[[fail:503x2]] look", max_retry=1)
+    fire_due()
+    until(lambda: run_of(job).not_before)
+    session = Session.objects.get(key=f"job:{run_of(job).pk}")
+    assert session.state == SessionState.OPEN
+    assert not MailboxEvent.objects.exists()
+    RunRecord.objects.update(not_before=Now())
+    send(queue_due(10))
+    run = until(lambda: ended(job))
+    assert (run.state, run.attempt) == (RunState.FAILED, 2)
+    event = MailboxEvent.objects.get()
+    assert (event.event_type, event.priority, event.target_id) == (
+        "job_failed", 1, primary_session(person_with_server.agent).pk,
+    )  # fmt: skip
+    session.refresh_from_db()
+    assert session.state == SessionState.ARCHIVED
+
+
+def test_its_own_instructions_stand_in_its_system_prompt(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    fleet.worker()
+    job = job_of(person_with_server, "look", message="Answer in French, always.")
+    fire_due()
+    until(lambda: ended(job))
+    assert "Answer in French, always." in str(model_server.requests[-1])
+
+
+def test_jobs_of_one_agent_and_its_chat_run_at_the_same_time(fleet: Fleet, person: Person) -> None:
+    fleet.worker()
+    jobs = [job_of(person, "think for 2 seconds", name=f"r{number}") for number in range(2)]
+    fire_due()
+    chat = receive(primary_session(person.agent).pk, Input(content="think for 2 seconds"))
+    until(lambda: Turn.objects.filter(state="running").count() == 3)
+    until(lambda: all(ended(job) for job in jobs) and Turn.objects.get(pk=chat.pk).finished_at)
+
+
+def test_archived_sessions_go_by_age_and_by_number_and_their_mail_stays(
+    fleet: Fleet, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.worker()
+    job = job_of(person, "look")
+    for _ in range(3):
+        JobClock.objects.filter(job=job).update(next_run_at=Now())
+        fire_due()
+        until(lambda: not RunRecord.objects.filter(job=job, finished_at=None).exists())
+    sessions = Session.objects.filter(type="job", state=SessionState.ARCHIVED)
+    assert sessions.count() == 3
+    monkeypatch.setattr(prune_sessions, "KEPT_PER_JOB", 2)
+    assert prune(JobSessionsWalk()).removed == 1
+    sessions.update(updated_at=Now() - timedelta(days=15))
+    Session.objects.filter(pk=sessions[0].pk).update(state=SessionState.OPEN)
+    assert prune(JobSessionsWalk()).removed == 1
+    assert (Session.objects.filter(type="job").count(), MailboxEvent.objects.count()) == (1, 3)
+    assert RunRecord.objects.filter(job=job, state=RunState.SUCCEEDED).count() == 3

@@ -1,0 +1,80 @@
+"""Break each rule on purpose and see that its test fails: `make broken-rules`, or with words that rules contain.
+
+Each rule is broken in a copy of the tree, and the tests that the table names are run there. Exit 1 when one of them
+passes all the same: that test proves nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.broken_rules.table import BREAKS, Break
+from tests.up import ROOT
+
+AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
+LONGEST = 600  # seconds for the tests of one rule
+
+
+def main(words: list[str]) -> int:
+    """Break the rules whose text holds one of the words, or all of them."""
+    chosen = [each for each in BREAKS if not words or any(word in str(each).lower() for word in words)]
+    print(f"{len(chosen)} rules to break, {AT_ONCE} at once")
+    started = time.monotonic()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        verdicts = list(pool.map(_report, chosen))
+    missed = verdicts.count(False)
+    print(f"{len(chosen) - missed} of {len(chosen)} seen by their tests, {time.monotonic() - started:.0f} s")
+    return 1 if missed else 0
+
+
+def _report(broken: Break) -> bool:
+    started = time.monotonic()
+    seen, last = _seen(broken)
+    took = f"{time.monotonic() - started:4.0f} s"
+    print(f"{'seen  ' if seen else 'MISSED'} {took}  {broken.rule}: {broken.how}  [{last}]", flush=True)
+    return seen
+
+
+def _seen(broken: Break) -> tuple[bool, str]:
+    """Whether the tests fail with the rule broken, and the last line they print. A crash of pytest is no failure."""
+    with tempfile.TemporaryDirectory(prefix="rondo-broken-") as folder:
+        copy = Path(folder)
+        _copy(copy)
+        file = copy / broken.file
+        text = file.read_text()
+        assert text.count(broken.old) == 1, f"{broken.file} does not hold this once: {broken.old!r}"
+        file.write_text(text.replace(broken.old, broken.new))
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *broken.tests]
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=LONGEST, check=False)
+    lines = [
+        line
+        for line in done.stdout.splitlines()
+        if " passed" in line or " failed" in line or " error" in line
+    ]
+    return done.returncode == 1, lines[-1].strip() if lines else "no result"
+
+
+def _copy(to: Path) -> None:
+    for path in _tracked():
+        target = to / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / path, target)
+    to.chmod(0o755)
+    (to / ".venv").symlink_to(ROOT / ".venv")
+
+
+def _tracked() -> Iterable[str]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return (path for path in listed.stdout.splitlines() if (ROOT / path).is_file())
+
+
+if __name__ == "__main__":
+    sys.exit(main([word.lower() for word in sys.argv[1:]]))

@@ -1,0 +1,294 @@
+"""Maintenance by real processes: killed, doubled, stopped; turns and deletions go on beside it (rule 10.3)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.db.models import Min
+
+from agent_core.testing import ModelServer
+from automations.models import RunRecord
+from sessions_app import prune
+from sessions_app.delete import delete_session
+from sessions_app.maintain import maintain
+from sessions_app.models import Event, Message, OnBusy, Pruning, Session, Turn, TurnState, TurnStep
+from sessions_app.prune import BATCH, walks
+from sessions_app.receive import Input, receive
+from sessions_app.wake import ask_for_maintenance, flush
+from tests.conftest import Person
+from tests.core.past import ago, past_run, past_turn, prune_all, ticking
+from tests.core.test_main_job import ended
+from tests.fleet import Fleet, until
+from tests.races import in_thread
+
+pytestmark = pytest.mark.processes
+ROOT = Path(__file__).resolve().parents[2]
+
+_BACKLOG = (
+    """INSERT INTO sessions_app_turn (session_id, kind, lane, content, metadata, origin_run, origin_attempt, on_busy,
+    state, attempt, rescues, steps_at_claim, due_at, queued_at, finished_at, usage, error_code, error, error_detail)
+    SELECT %(session)s, 'message', 'turns', 'x', '{}', '', 0, 'enqueue', 'succeeded', 1, 0, 0, t, t, t, '{}', '', '', ''
+    FROM generate_series(1, %(count)s), LATERAL (SELECT now() - interval '100 days' AS t) at""",
+    """INSERT INTO sessions_app_message (session_id, seq, role, content, parts, metadata, turn_id)
+    SELECT session_id, row_number() OVER (ORDER BY id), 'user', 'x', '{}', '{}', id FROM sessions_app_turn
+    WHERE session_id = %(session)s AND finished_at < now() - interval '91 days'""",
+    """INSERT INTO sessions_app_event
+    (agent_id, session_id, turn_id, scope, source_type, run_id, type, content, created_at)
+    SELECT s.agent_id, s.id, t.id, 'session', 'message', '', 'message', '{}', t.queued_at FROM sessions_app_turn t
+    JOIN sessions_app_session s ON s.id = t.session_id WHERE s.id = %(session)s""",
+    """INSERT INTO sessions_app_turnstep (turn_id, n, kind, data, created_at) SELECT id, 0, 'prompt', '{}', queued_at
+    FROM sessions_app_turn WHERE session_id = %(session)s""",
+    "UPDATE sessions_app_session SET last_seq = %(count)s WHERE id = %(session)s",
+)
+
+
+def backlog(session: Session, count: int) -> None:
+    """So many turns of a hundred days ago, each with a message, an event and a step."""
+    with connection.cursor() as cursor:
+        for statement in _BACKLOG:
+            cursor.execute(statement, {"session": session.pk, "count": count})
+
+
+def old_rows() -> int:
+    return sum(rows.count() for rows in (
+        Turn.objects.filter(finished_at__lt=ago(91)), Event.objects.filter(created_at__lt=ago(2)),
+        TurnStep.objects.filter(turn__finished_at__lt=ago(91)),
+    ))  # fmt: skip
+
+
+def removed() -> int:
+    return sum(Pruning.objects.values_list("removed", flat=True))
+
+
+def ask() -> None:
+    ask_for_maintenance()
+    flush(5)
+
+
+def test_a_hint_has_a_worker_prune_all_that_is_old(fleet: Fleet, person: Person) -> None:
+    session = person.session()
+    backlog(session, 1500)
+    kept = past_turn(session, 0.5)
+    worker = fleet.worker()
+    ask()
+    worker.wait_for("maintained")
+    assert old_rows() == 0
+    assert removed() == 4500
+    assert Turn.objects.get().pk == kept.pk
+    assert Message.objects.filter(session=session, turn=None).count() == 1500
+
+
+def test_beat_asks_for_it_again_and_again(fleet: Fleet, person: Person) -> None:
+    fleet.environ["RONDO_MAINTENANCE_SECONDS"] = "1"
+    fleet.worker()
+    fleet.beat()
+    first = until(lambda: Pruning.objects.aggregate(at=Min("completed_at"))["at"])
+    until(lambda: Pruning.objects.aggregate(at=Min("completed_at"))["at"] > first)
+
+
+def test_a_worker_killed_in_the_middle_leaves_whole_batches_and_another_goes_on(
+    fleet: Fleet, person: Person
+) -> None:
+    session = person.session()
+    backlog(session, 4000)
+    for goal in (1, 3000, 6000):
+        worker = fleet.worker()
+        ask()
+        until(lambda goal=goal: removed() >= goal)  # type: ignore[misc]
+        worker.kill()
+        gone = 12_000 - old_rows()
+        # what was counted is what is gone: a batch counts in its own transaction
+        until(lambda: not under_way())
+        assert removed() == 12_000 - old_rows() >= gone
+        assert not TurnStep.objects.filter(turn=None).exists()
+    assert old_rows() > 0, "it was killed in the middle"
+    fleet.worker()
+    ask()
+    until(lambda: old_rows() == 0)
+    assert removed() == 12_000
+    seqs = Message.objects.filter(session=session).order_by("seq").values_list("seq", flat=True)
+    assert list(seqs) == list(range(1, 4001))
+
+
+def under_way() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND xact_start IS NOT NULL AND pid <> pg_backend_pid()"
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def test_two_at_once_are_one_and_the_other_leaves(person: Person) -> None:
+    backlog(person.session(), 600)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def held(_done: Any) -> None:
+        inside.set()
+        go_on.wait(20)
+
+    first, came = in_thread(lambda: maintain(lambda: False, tell=held))
+    assert inside.wait(20)
+    assert not maintain(lambda: False).mine
+    with pytest.raises(CommandError, match="another process"):
+        call_command("maintain")
+    go_on.set()
+    first.join(30)
+    assert came[0].mine
+    assert maintain(lambda: False).mine, "the lock is free again"
+
+
+def test_a_backlog_larger_than_a_round_is_asked_for_again_and_each_walk_has_its_turn(person: Person) -> None:
+    session = person.session()
+    backlog(session, 2000)
+    done = maintain(lambda: False, seconds=0, spare=600)
+    assert "there is more" in str(done)
+    rounds = 1
+    while done.left:
+        done = maintain(lambda: False, seconds=0, spare=600)  # a batch
+        rounds += 1
+        assert done.mine
+        if rounds == len(walks()):
+            assert Pruning.objects.count() == len(walks()), "none is left out"
+    assert rounds > 3 * 2000 / BATCH
+    assert old_rows() == 0
+    assert maintain(lambda: False, spare=600).batches == 0, "what has just been done is not done again"
+
+
+def test_a_round_whose_time_was_up_is_followed_by_another(
+    fleet: Fleet, person: Person, tmp_path: Path
+) -> None:
+    backlog(person.session(), 6000)
+    plugin = tmp_path / "short_rounds.py"
+    plugin.write_text("from sessions_app import maintain\n\nmaintain.ROUND = 0.3\n")
+    worker = fleet.worker(RONDO_PLUGINS="short_rounds", PYTHONPATH=str(tmp_path))
+    ask()
+    worker.wait_for("there is more")
+    until(lambda: old_rows() == 0)
+    assert worker.text().count("maintained") > 2
+
+
+def test_a_worker_that_is_told_to_stop_leaves_in_the_middle_of_a_round(fleet: Fleet, person: Person) -> None:
+    backlog(person.session(), 12_000)
+    worker = fleet.worker()
+    ask()
+    until(lambda: removed() > 0)
+    assert worker.stop(15) == 0
+    assert 0 < old_rows() < 36_000
+    assert removed() == 36_000 - old_rows()
+
+
+def test_turns_of_the_same_sessions_run_beside_it(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    sessions = [person_with_server.session() for _ in range(3)]
+    for session in sessions:
+        backlog(session, 1500)
+    worker = fleet.worker()
+    host = receive(sessions[0].pk, Input(content="[[pause:p]] hello"))
+    until(lambda: model_server.held.get("p"))
+    following = receive(sessions[0].pk, Input(content="and this", on_busy=OnBusy.ENQUEUE))
+    ask()
+    until(lambda: removed() > 0)
+    turns = [
+        receive(session.pk, Input(content=f"note {number}", on_busy=OnBusy.ENQUEUE))
+        for number in range(8)
+        for session in sessions[1:]
+    ]
+    until(lambda: all(ended(turn) for turn in turns), 60)
+    worker.wait_for("maintained", 60)
+    host.refresh_from_db()
+    assert host.state == TurnState.RUNNING
+    assert host.steps.exists()
+    model_server.release("p")
+    until(lambda: ended(host) and ended(following))
+    assert {turn.state for turn in [host, following, *turns]} == {TurnState.SUCCEEDED}
+    assert old_rows() == 0
+    for session in sessions:
+        session.refresh_from_db()
+        seqs = Message.objects.filter(session=session).order_by("seq").values_list("seq", flat=True)
+        assert list(seqs) == list(range(1, session.last_seq + 1))
+    assert "deadlock" not in worker.text()
+
+
+def test_deletions_and_pruning_of_the_same_rows_never_deadlock(person: Person) -> None:
+    for _ in range(6):
+        session = person.session()
+        job = ticking(session)
+        host = past_turn(session, 100)
+        past_turn(session, 100, TurnState.MERGED, host=host, claim=None)
+        for number in range(20):
+            past_run(job, ago(100 + number), turn=past_turn(session, 100))
+        threads = [
+            in_thread(lambda: prune_all(7)),
+            in_thread(lambda session=session: delete_session(session.pk, delete_automations=True)),  # type: ignore[misc]
+            in_thread(lambda: prune_all(3)),
+        ]
+        for thread, _ in threads:
+            thread.join(30)
+        results = [came[0] for _, came in threads]
+        assert not any(isinstance(result, Exception) for result in results), results
+        assert results[1].deleted
+        assert not Turn.objects.filter(session=session.pk).exists()
+        assert not RunRecord.objects.filter(job=job.pk).exists()
+
+
+def test_a_deletion_that_holds_the_runs_is_waited_for_no_longer_than_a_second(person: Person) -> None:
+    session = person.session()
+    job = ticking(session)
+    turn = past_turn(session, 100)
+    run = past_run(job, ago(1), turn=turn)
+    with transaction.atomic():
+        RunRecord.objects.select_for_update().get(pk=run.pk)
+        done = maintain_in_thread()
+        assert done.waited == ["turns by age"]
+        assert not done.failed
+    assert Turn.objects.filter(pk=turn.pk).exists(), "the batch is undone as a whole"
+    maintain(lambda: False)
+    assert not Turn.objects.filter(pk=turn.pk).exists()
+
+
+def maintain_in_thread() -> Any:
+    thread, came = in_thread(lambda: maintain(lambda: False))
+    thread.join(30)
+    return came[0]
+
+
+def test_a_bug_in_one_walk_ends_no_other(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        name = "broken"
+
+        def step(self, *_args: Any, **_more: Any) -> prune.Step:
+            raise ZeroDivisionError
+
+    past_turn(person.session(), 100)
+    monkeypatch.setattr(prune, "_walks", {"broken": Broken(), **prune._walks})
+    done = maintain(lambda: False)
+    assert done.failed == ["broken"]
+    assert old_rows() == 0
+
+
+def manage(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )  # fmt: skip
+
+
+def test_the_command_counts_or_removes_and_says_so_in_one_line(person: Person) -> None:
+    backlog(person.session(), 700)
+    counted = manage("maintain", "--dry-run")
+    assert counted.returncode == 0, counted.stderr
+    assert counted.stdout.startswith("would remove 700 events, 700 journals, 700 turns by age in ")
+    assert old_rows() == 2100
+    done = manage("maintain")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("removed 700 events, 700 journals, 700 turns by age in ")
+    assert done.stdout.count("\n") == 1
+    assert old_rows() == 0

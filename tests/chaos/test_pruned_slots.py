@@ -1,0 +1,178 @@
+"""Pruning reopens no slot: whatever of a job's past is gone, none of its slots comes twice (invariant 4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models import F
+from django.db.models.functions import Now
+
+from automations.edit import NewJob, create_job, update_job
+from automations.fire import fire_due
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from sessions_app.models import Session, Turn, TurnState
+from tests.conftest import Person
+from tests.core.past import ago, prune_all
+from tests.fleet import Fleet, until
+
+_LEDGER = (
+    "CREATE TABLE ledger (job_id text, slot timestamptz)",
+    """CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO ledger VALUES (NEW.job_id, NEW.scheduled_for); RETURN NEW; END $$""",
+    "CREATE TRIGGER note AFTER INSERT ON automations_runrecord FOR EACH ROW EXECUTE FUNCTION note()",
+)
+
+
+@pytest.fixture
+def ledger(transactional_db: None) -> Iterator[Callable[[CronJob], list[datetime]]]:
+    """The slots of every run that was ever stored of a job, gone or not."""
+
+    def slots(job: CronJob) -> list[datetime]:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT slot FROM ledger WHERE job_id = %s ORDER BY slot", [job.pk])
+            return [slot for (slot,) in cursor.fetchall()]
+
+    with connection.cursor() as cursor:
+        for statement in _LEDGER:
+            cursor.execute(statement)
+    yield slots
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION note() CASCADE")
+        cursor.execute("DROP TABLE ledger")
+
+
+def every(session: Session, seconds: int = 1, **fields: Any) -> CronJob:
+    return create_job(
+        NewJob(session_id=session.pk, message="x", schedule={"kind": "every", "seconds": seconds}, **fields)
+    )
+
+
+def end_all() -> None:
+    """What was fired has run, long ago."""
+    Turn.objects.filter(state=TurnState.QUEUED).update(
+        state=TurnState.SUCCEEDED, queued_at=ago(200), finished_at=ago(200)
+    )
+    RunRecord.objects.filter(state=RunState.QUEUED).update(state=RunState.SUCCEEDED, finished_at=Now())
+    RunRecord.objects.update(finished_at=ago(200))
+
+
+def turn_back(job: CronJob, seconds: int = 10) -> CronJob:
+    """What an operator's UPDATE or a restored table may do: the clock stands before slots that have run."""
+    back = timedelta(seconds=seconds)
+    JobClock.objects.filter(job=job).update(next_run_at=F("next_run_at") - back)
+    return job
+
+
+def set_back(job: CronJob, seconds: int) -> None:
+    """As if the job were so much older and nobody had looked since: so many slots are due."""
+    back = timedelta(seconds=seconds)
+    CronJob.objects.filter(pk=job.pk).update(anchor=F("anchor") - back)
+    JobClock.objects.filter(job=job).update(next_run_at=F("next_run_at") - back)
+
+
+def forget(job: CronJob) -> None:
+    """All of its past that may go goes; then, as no pruning would, the rest, too."""
+    end_all()
+    prune_all()
+    assert job.runs.count() <= 2
+    assert not Turn.objects.exists()
+    job.runs.all().delete()
+
+
+CHANGES: dict[str, Callable[[CronJob], object]] = {
+    "nothing": lambda _job: None,
+    "the clock turned back": turn_back,
+    "the clock turned back and an edit": lambda job: update_job(
+        turn_back(job).pk, {"schedule": {"kind": "every", "seconds": 1}}
+    ),
+    "renamed": lambda job: update_job(job.pk, {"name": "other", "message": "other"}),
+    "the same schedule": lambda job: update_job(job.pk, {"schedule": {"kind": "every", "seconds": 1}}),
+    "another schedule and back": lambda job: [
+        update_job(job.pk, {"schedule": {"kind": "every", "seconds": seconds}}) for seconds in (7, 1)
+    ],
+    "paused and resumed": lambda job: [update_job(job.pk, {"enabled": enabled}) for enabled in (False, True)],
+    "catch up changed": lambda job: [
+        update_job(job.pk, {"catch_up": catch_up}) for catch_up in ("none", "one", "all")
+    ],
+}
+
+
+@pytest.mark.parametrize("catch_up", ["one", "none", "all"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_slot_comes_twice_when_all_of_a_jobs_past_is_gone(
+    person: Person, ledger: Callable[[CronJob], list[datetime]], settings: Any, change: str, catch_up: str
+) -> None:
+    settings.RONDO_KEEP_RUNS_PER_JOB = 1
+    job = every(person.session(), catch_up=catch_up, overlap="queue")
+    set_back(job, 20)
+    for _ in range(3):
+        fire_due()
+        end_all()
+        fire_due()
+        forget(job)
+        CHANGES[change](job)
+    fire_due()
+    slots = ledger(job)
+    assert len(slots) >= (3 if catch_up == "all" else 2)
+    assert [slot for slot, times in Counter(slots).items() if times > 1] == []
+    assert slots == sorted(slots)
+
+
+def test_beats_workers_and_pruning_at_once_run_every_slot_once(
+    fleet: Fleet, person: Person, ledger: Callable[[CronJob], list[datetime]], settings: Any
+) -> None:
+    settings.RONDO_KEEP_RUNS_PER_JOB = 1
+    jobs = [every(person.session(), catch_up=catch_up, overlap="queue") for catch_up in ("one", "all")]
+    for beat in [fleet.beat(ready=False) for _ in range(2)]:
+        beat.wait_for("beat_ready", 60)
+    fleet.worker()
+    gone = 0
+    for _ in range(4):
+        seen = RunRecord.objects.filter(state=RunState.SUCCEEDED)
+        until(lambda seen=seen: seen.filter(finished_at__gt=ago(1)).count() > 3, 60)  # type: ignore[misc]
+        RunRecord.objects.filter(finished_at__isnull=False).update(finished_at=ago(200))
+        Turn.objects.filter(finished_at__isnull=False).update(finished_at=ago(200), queued_at=ago(200))
+        gone += prune_all()["runs"]
+        turn_back(jobs[1], 3)
+    assert gone >= 8
+    for job in jobs:
+        slots = ledger(job)
+        assert [slot for slot, times in Counter(slots).items() if times > 1] == []
+
+
+def test_a_one_shot_whose_run_is_gone_is_done_for_good(
+    person: Person, ledger: Callable[[CronJob], list[datetime]]
+) -> None:
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
+    job = create_job(
+        NewJob(session_id=person.session().pk, message="x", schedule={"kind": "at", "at": at.isoformat()})
+    )
+    until(lambda: fire_due().queued == 1)
+    forget(job)
+    update_job(job.pk, {"enabled": False})
+    update_job(job.pk, {"enabled": True, "catch_up": "all"})
+    assert fire_due().claimed == 0
+    assert ledger(job) == [at]
+
+
+def test_a_gap_goes_on_growing_beside_pruning(person: Person, settings: Any) -> None:
+    """The last gap is what the next one is joined to: it is never taken away, however old."""
+    settings.RONDO_KEEP_RUNS_DAYS = settings.RONDO_KEEP_RUNS_PER_JOB = 1
+    session = person.session()
+    job = every(session, overlap="skip", catch_up="all")
+    set_back(job, 40)
+    fire_due()  # its first slot runs on; all that follow are skipped
+    Turn.objects.update(queued_at=ago(100))
+    for _ in range(12):
+        RunRecord.objects.exclude(state=RunState.QUEUED).update(finished_at=ago(300))
+        prune_all()
+        fire_due()
+    gap = job.runs.get(state=RunState.SKIPPED)
+    assert gap.slots_count is not None
+    assert gap.slots_count >= 12
+    assert job.runs.count() == 2
