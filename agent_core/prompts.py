@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from agent_core.exceptions import PromptError
 
@@ -40,6 +41,10 @@ class RenderedPrompt:
     ref: PromptRef
     text: str
     variables: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what step 0 of a journal keeps of it: ``{prompt_ref, variables}``."""
+        return {"prompt_ref": self.ref.to_json(), "variables": dict(self.variables)}
 
 
 def render(prompt_id: str, variables: Mapping[str, object], version: int | None = None) -> RenderedPrompt:

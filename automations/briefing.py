@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from automations.models import CronJob
 from automations.zone_files import zone_or_utc
-from sessions_app.lines import one_line
+from sessions_app.lines import inside_block, one_line
 from sessions_app.models import Agent, Session, SessionState, SessionType, TaskState
 
 MOST_SESSIONS = 10
@@ -47,4 +47,4 @@ def _jobs(agent: Agent) -> list[str]:
 
 def _line(text: str) -> str:
     """On one line that cannot pass for the end of the block."""
-    return one_line(text, LONGEST_LINE).replace("</", "< /")
+    return inside_block(one_line(text, LONGEST_LINE))

@@ -19,6 +19,7 @@ from automations.zone_files import load_zone
 from sessions_app.agents import put_document
 from sessions_app.exceptions import RevisionConflict
 from sessions_app.kinds import Trigger, Unkept
+from sessions_app.lines import inside_block
 from sessions_app.memory import consolidated, unconsolidated
 from sessions_app.models import Agent, Document, TaskState, Turn, TurnKind, TurnStep
 
@@ -58,22 +59,20 @@ class DreamKind(SlotKind):
                 "timezone": agent.timezone,
             },
         )
-        reference = prompt.ref.to_json()
         count = f"{len(states)} conversation{'s' * (len(states) != 1)}"
         return Trigger(
             content=f"Dream: what {count} held on to, and {MEMORY}.",
             model_content=prompt.text,
-            metadata={"system_event": "dream", "run_id": turn.origin_run, "prompt_ref": reference},
+            metadata={"system_event": "dream", "run_id": turn.origin_run, "prompt_ref": prompt.ref.to_json()},
             source={"kind": "system", "event": "dream", "run_id": turn.origin_run},
-            template={
-                "prompt_ref": reference,
-                "variables": dict(prompt.variables),
+            template=prompt.to_json()
+            | {
                 "basis": {
                     "agent": agent.pk,
                     "revision": document.revision if document else 0,
                     "longest": longest,
                     "states": {str(state.pk): state.revision for state in states},
-                },
+                }
             },
         )
 
@@ -122,4 +121,4 @@ def _lines(label: str, texts: Iterable[str]) -> list[str]:
 
 def _line(text: str) -> str:
     """On one line, so that no text can pass for another conversation's heading or for the end of the block."""
-    return " ".join(str(text).replace("</", "< /").split())
+    return inside_block(" ".join(str(text).split()))

@@ -26,7 +26,7 @@ from automations.slot_kind import SlotKind
 from automations.zone_files import zone_or_utc
 from sessions_app import metrics
 from sessions_app.kinds import Trigger
-from sessions_app.lines import one_line
+from sessions_app.lines import inside_block, one_line
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Document, Message, Session, Turn, TurnKind, TurnStep
 
@@ -34,7 +34,6 @@ CHECK, TASKS = "heartbeat.check", "heartbeat.tasks"
 TOLD = "heartbeat_md_told"  # the revision of HEARTBEAT.md whose fault the agent was told of
 HISTORY = 12  # messages that the next heartbeat is shown
 MOST_ROUTINES = 50
-NO_OUTPUT = "Finished with no output."
 
 
 class HeartbeatKind(SlotKind):
@@ -55,14 +54,13 @@ class HeartbeatKind(SlotKind):
             warning, broken = _warning(agent, Session.objects.get(pk=turn.session_id))
             around = _around(agent) | {"intents": _intents(agent), "warning": warning}
             prompt = prompts.render(CHECK, given | around)
-        reference = prompt.ref.to_json()
         titles = ", ".join(one_line(task["title"], 80) for task in tasks)
         return Trigger(
             content=f"Heartbeat: {titles}" if tasks else "Heartbeat",
             model_content=prompt.text,
-            metadata={"prompt_ref": reference, "run_id": turn.origin_run or None},
+            metadata={"prompt_ref": prompt.ref.to_json(), "run_id": turn.origin_run or None},
             source={"kind": "heartbeat", "id": "", "name": "Heartbeat", "run_id": turn.origin_run},
-            template={"prompt_ref": reference, "variables": dict(prompt.variables), TOLD: broken},
+            template=prompt.to_json() | {TOLD: broken},
         )
 
     def said(self, turn: Turn) -> str | None:
@@ -77,7 +75,7 @@ class HeartbeatKind(SlotKind):
         tasks = [run.job for run in ended]
         if result.ending is Ending.SUCCEEDED:
             _note_warning(turn, session)
-            _tell(turn, session, result.reply, tasks)
+            _tell(turn, session, result.reply, closure, tasks)
         for run in ended:
             if run.is_final and result.ending is Ending.FAILED:
                 text = f"{run.job.name}: {closure}"
@@ -95,7 +93,7 @@ def _note_warning(turn: Turn, session: Session) -> None:
         Session.objects.filter(pk=session.pk).update(variables=session.variables)
 
 
-def _tell(turn: Turn, session: Session, reply: str, tasks: list[CronJob]) -> None:
+def _tell(turn: Turn, session: Session, reply: str, closure: str, tasks: list[CronJob]) -> None:
     """Suppressed: kept in the heartbeat's own session only. Delivered: one mail, to each home of the tasks."""
     if turn.metadata.get("deterministic"):
         _tell_each(turn, session, reply, tasks)
@@ -103,7 +101,7 @@ def _tell(turn: Turn, session: Session, reply: str, tasks: list[CronJob]) -> Non
     verdict = judge(reply, session.agent.heartbeat["ack_max_chars"])
     text = verdict.text
     if not reply.strip() and tasks:
-        text = NO_OUTPUT
+        text = closure
     elif not verdict.deliver:
         metrics.count(Counted.HEARTBEAT_SUPPRESS)
         return
@@ -169,10 +167,10 @@ def _warning(agent: Agent, session: Session) -> tuple[str, int]:
 
 
 def _shown(text: str) -> str:
-    return text.strip().replace("</", "< /")
+    return inside_block(text.strip())
 
 
 def _line(row: CronJob) -> str:
     state = "" if row.enabled else " (disabled)"
-    what = one_line(f"{row.name}: {row.description}", 200).replace("</", "< /")
+    what = inside_block(one_line(f"{row.name}: {row.description}", 200))
     return f"- [{row.pk}] {what}{state}"

@@ -14,11 +14,11 @@ from automations import told
 from automations.briefing import briefing
 from automations.models import RunRecord, RunState
 from automations.slot_kind import SlotKind, variables_of
+from sessions_app import events
 from sessions_app.kinds import Trigger
 from sessions_app.models import Agent, Lane, OnBusy, Session, SessionState, Turn, TurnKind, TurnState
 
 PROMPT = "job.task"
-NO_OUTPUT = "Finished with no output."
 MOST_TURNS = 20  # of one attempt
 NEXT_TURN = "next_turn"  # in the metadata: this turn goes on with the one before
 
@@ -41,13 +41,12 @@ class JobKind(SlotKind):
             return Trigger(content=turn.content, model_content=turn.content, source=source)
         agent = Agent.objects.get(sessions=turn.session_id)
         prompt = prompts.render(PROMPT, variables_of(turn) | {"briefing": briefing(agent)})
-        reference = prompt.ref.to_json()
         return Trigger(
             content=turn.content,
             model_content=prompt.text,
-            metadata={"run_id": turn.origin_run, "prompt_ref": reference},
+            metadata={"run_id": turn.origin_run, "prompt_ref": prompt.ref.to_json()},
             source=source,
-            template={"prompt_ref": reference, "variables": dict(prompt.variables)},
+            template=prompt.to_json(),
         )
 
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
@@ -78,13 +77,13 @@ def _end(turn: Turn, result: TurnResult, closure: str, run: RunRecord | None) ->
     if result.ending is Ending.CANCELLED:
         return  # whoever stopped it knows
     good = result.ending is Ending.SUCCEEDED
-    text = (result.reply.strip() if good else "") or (NO_OUTPUT if good else closure)
+    text = (result.reply.strip() if good else "") or closure
     kind = "job_completed" if good else "job_failed"
     mail = told.mail_of(turn, kind, text, about="run", source_key=session.key, urgent=not good)
     told.tell(run.job if run is not None else None, session.agent_id, mail)
 
 
-def go_on(turn: Turn, task: str) -> Turn:
+def go_on(turn: Turn, agent_id: int, task: str) -> Turn:
     """Queue the next turn of a job's session, behind this one; part of this turn's own transaction."""
     following = Turn(
         session_id=turn.session_id,
@@ -98,7 +97,7 @@ def go_on(turn: Turn, task: str) -> Turn:
         idempotency_key=f"after:{turn.pk}",
         due_at=turn.due_at,
     )
-    following.save(force_insert=True)
+    events.queued(following, agent_id)
     return following
 
 

@@ -29,7 +29,7 @@ def run(context: ToolContext, arguments: dict[str, Any]) -> str:
         raise ToolFailed("the next turn is asked for already; end this one with a short answer")
     if turns_so_far(turn) >= MOST_TURNS:
         raise ToolFailed(f"a job has at most {MOST_TURNS} turns; give the result now")
-    go_on(turn, task)
+    go_on(turn, context.agent.pk, task)
     return "The next turn follows this one. End this turn with a short note of what was done."
 
 

@@ -43,7 +43,6 @@ def trigger_of(turn: Turn, prompt_id: str, route: dict[str, Any] | None) -> Trig
     """The readable trigger for the history, the rendered prompt for the model: from the turn, not the job."""
     about = turn.metadata
     prompt = prompts.render(prompt_id, variables_of(turn))
-    reference = prompt.ref.to_json()
     return Trigger(
         content=f"Scheduled automation triggered: {about['automation_name']}\n\n{turn.content}",
         model_content=prompt.text,
@@ -52,7 +51,7 @@ def trigger_of(turn: Turn, prompt_id: str, route: dict[str, Any] | None) -> Trig
             "automation_id": about["automation_id"],
             "automation_name": about["automation_name"],
             "automation_run_id": turn.origin_run,
-            "automation_prompt_ref": reference,
+            "automation_prompt_ref": prompt.ref.to_json(),
         },
         source={
             "kind": "automation",
@@ -61,7 +60,7 @@ def trigger_of(turn: Turn, prompt_id: str, route: dict[str, Any] | None) -> Trig
             "run_id": turn.origin_run,
         },
         route=route,
-        template={"prompt_ref": reference, "variables": dict(prompt.variables)},
+        template=prompt.to_json(),
     )
 
 

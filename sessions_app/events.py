@@ -80,6 +80,15 @@ def background(turn: Turn, agent_id: int, what: EventType, content: dict[str, An
     return told
 
 
+def queued(turn: Turn, agent_id: int) -> None:
+    """Store a turn that waits for its session, with the event that says so; windows hear of it after the commit."""
+    turn.save(force_insert=True)
+    event(turn, agent_id, EventType.TURN_QUEUED, {"text": turn.content, "kind": turn.kind}).save(
+        force_insert=True
+    )
+    announce(turn.session_id)
+
+
 def announce(session_id: uuid.UUID, agent_id: int | None = None) -> None:
     """Tell the windows of a session, after the commit, that there is something to read.
 

@@ -14,7 +14,7 @@ from django.db.models import Q, Subquery
 from sessions_app import cancel, events
 from sessions_app.exceptions import BadInput, IdempotencyMismatch, NotFound, SessionBusy
 from sessions_app.kinds import registered
-from sessions_app.models import PRIMARY_KEY, EventType, Lane, OnBusy, Session, Turn, TurnKind
+from sessions_app.models import PRIMARY_KEY, Lane, OnBusy, Session, Turn, TurnKind
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.patience import through_deadlocks
 from sessions_app.unified import Entered, enter, must_be_open
@@ -73,13 +73,9 @@ def _queue(session_id: uuid.UUID, given: Input) -> Turn:
     )
     if given.due_at is not None:
         turn.due_at = given.due_at
-    turn.save(force_insert=True)
-    events.event(
-        turn, session.agent_id, EventType.TURN_QUEUED, {"text": given.content, "kind": given.kind}
-    ).save(force_insert=True)
+    events.queued(turn, session.agent_id)
     if given.on_busy == OnBusy.INTERRUPT:
         cancel.interrupt(session.pk)
-    events.announce(session.pk)
     wake(session.pk, turn.lane)
     return turn
 

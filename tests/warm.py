@@ -28,10 +28,6 @@ class Child:
         self._process.start()
         self.pid = self._process.pid or 0
 
-    @property
-    def returncode(self) -> int | None:
-        return self._process.exitcode
-
     def poll(self) -> int | None:
         return self._process.exitcode
 

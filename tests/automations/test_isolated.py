@@ -105,7 +105,7 @@ def test_a_job_that_never_ends_is_told_to(person: Person) -> None:
     assert turn is not None
     for _ in range(MOST_TURNS - 1):
         Turn.objects.filter(pk=turn.pk).update(state="succeeded", finished_at=Now())
-        turn = go_on(turn, "more")
+        turn = go_on(turn, person.agent.pk, "more")
     Turn.objects.filter(pk=turn.pk).update(state="running")
     context = ToolContext(turn=turn, session=turn.session, agent=person.agent, interactive=False)
     with pytest.raises(ToolFailed, match="at most"):
