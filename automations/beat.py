@@ -14,7 +14,7 @@ from celery.beat import Scheduler as CeleryScheduler
 from django.conf import settings
 from django.db import Error, InterfaceError, OperationalError, connection
 
-from automations import due
+from automations.ahead import look
 from automations.due_tasks import DueTasks
 from automations.fire import BATCH, fire_due
 from automations.retries import queue_due
@@ -58,7 +58,7 @@ class Scheduler(CeleryScheduler):
             self._due_tasks.look_anew()
         self._changed.clear()
         try:
-            wait = min(self._zones.step(), self._due_tasks.step(), self._fire(), self._ask_for_maintenance())
+            wait = min(self._zones.step(), self._step(), self._ask_for_maintenance())
         except Error as error:
             log.warning("beat_waits_for_database", error=type(error).__name__)
             wait = LONGEST_RETRY
@@ -71,21 +71,32 @@ class Scheduler(CeleryScheduler):
             self._changed.wait(wait)
         return 0.0
 
-    def _fire(self) -> float:
-        """Seconds to wait; 0 when there may be more."""
+    def _step(self) -> float:
+        """Do what is due; seconds until more is, 0 when there may be more already."""
+        ahead = look()
+        waits = [LONGEST_WAIT]
+        if ahead.inline:
+            waits.append(self._due_tasks.step())
+        if ahead.slots or ahead.attempts:
+            more = self._fire()
+            if more:
+                return 0.0
+            ahead = look()
+            if ahead.slots or ahead.attempts:
+                waits.append(self._in_other_hands())
+        return max(0.0, min(ahead.wait, *waits))
+
+    def _fire(self) -> bool:
+        """Queue what is due; whether there may be more."""
         self._queue_retries()
         fired = fire_due(BATCH)
         if fired.claimed:
             log.info("fired", claimed=fired.claimed, queued=fired.queued)
             self._retry = SHORTEST_RETRY
-            if fired.claimed == BATCH:
-                return 0.0
-        wait = due.seconds_to_next()
-        if wait is None:
-            return LONGEST_WAIT
-        if wait > 0 or fired.claimed:
-            return max(0.0, min(wait, LONGEST_WAIT))
-        # overdue, and yet nothing could be claimed: another beat or an edit holds it
+        return fired.claimed == BATCH
+
+    def _in_other_hands(self) -> float:
+        """Seconds to wait when what is due stays so: another beat or an edit holds it."""
         self._retry = min(self._retry * 2, LONGEST_RETRY)
         return self._retry / 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -46,17 +47,19 @@ class Due:
 _IS_DUE = sa.and_(_clock.c.next_run_at <= sa.select(sa.func.now()).scalar_subquery(), ~_clock.c.inline)
 
 
+# now(), never clock_timestamp(): a volatile function cannot be an index condition
+CLOCKS = sa.select(
+    _clock.c.job_id,
+    _clock.c.next_run_at,
+    _clock.c.last_slot,
+    _clock.c.runs_started,
+    sa.func.now().label("now"),
+)
+
+
 def _claim(*which: Any) -> Statement:
-    # now(), never clock_timestamp(): a volatile function cannot be an index condition
     return Statement(
-        sa.select(
-            _clock.c.job_id,
-            _clock.c.next_run_at,
-            _clock.c.last_slot,
-            _clock.c.runs_started,
-            sa.func.now().label("now"),
-        )
-        .where(_IS_DUE, *which)
+        CLOCKS.where(_IS_DUE, *which)
         .order_by(_clock.c.next_run_at)
         .limit(sa.bindparam("limit", type_=sa.Integer()))
         .with_for_update(skip_locked=True)
@@ -91,24 +94,6 @@ OPEN_RUNS = Statement(
     )
     .group_by(_run.c.job_id)
 )
-_next_slot = (
-    sa.select(_clock.c.next_run_at)
-    .where(_clock.c.next_run_at.is_not(None), ~_clock.c.inline)
-    .order_by(_clock.c.next_run_at)
-    .limit(1)
-)
-_next_retry = (
-    sa.select(_run.c.not_before).where(_run.c.not_before.is_not(None)).order_by(_run.c.not_before).limit(1)
-)
-NEXT = Statement(
-    sa.select(
-        sa.func.extract(
-            "epoch",
-            # least() passes over a NULL
-            sa.func.least(_next_slot.scalar_subquery(), _next_retry.scalar_subquery()) - sa.func.now(),
-        ).label("wait")
-    )
-)
 
 
 def peek(limit: int) -> list[str]:
@@ -116,18 +101,16 @@ def peek(limit: int) -> list[str]:
     return [row.job_id for row in PEEK.all(limit=limit)]
 
 
-def seconds_to_next() -> float | None:
-    """Seconds until the next job or the next further attempt is due; None without any."""
-    [row] = NEXT.all()
-    return None if row.wait is None else float(row.wait)
-
-
 def claim(limit: int, only: str | None) -> list[Due]:
     """Lock due clocks that nobody else has, and read their jobs.
 
     Two statements on purpose: the second sees every edit that was committed before the clock was locked.
     """
-    claimed = CLAIM.all(limit=limit) if only is None else CLAIM_ONE.all(limit=limit, job_id=only)
+    return of(CLAIM.all(limit=limit) if only is None else CLAIM_ONE.all(limit=limit, job_id=only))
+
+
+def of(claimed: Sequence[Any]) -> list[Due]:
+    """The jobs of locked clocks (rows of `CLOCKS`) with what their decisions need."""
     if not claimed:
         return []
     ids = [row.job_id for row in claimed]

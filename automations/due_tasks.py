@@ -7,12 +7,13 @@ import time
 import structlog
 from django.db import InterfaceError, OperationalError
 
-from automations.inline import BUSY, agents_with_due, seconds_to_next, start
+from automations.inline import agents_with_due, start
 from sessions_app.wake import Hint, send
 
 log = structlog.get_logger(__name__)
 
-LONGEST_WAIT = 30.0  # seconds
+SHORTEST_WAIT = 0.1  # seconds
+LONGEST_REST = 30.0  # after an agent's routines could not be started for a reason that nobody foresaw
 
 
 class DueTasks:
@@ -26,7 +27,7 @@ class DueTasks:
         self._rest.clear()
 
     def step(self) -> float:
-        """Start what is due; seconds until the next look."""
+        """Start what is due; seconds until somebody who could not start has rested."""
         now = time.monotonic()
         self._rest = {agent: until for agent, until in self._rest.items() if until > now}
         hints: list[Hint] = []
@@ -37,10 +38,7 @@ class DueTasks:
                 hints += [hint] if hint else []
         finally:
             send(hints)
-        wait = seconds_to_next()
-        waits = [LONGEST_WAIT if wait is None or wait <= 0 else wait]
-        waits += [until - now for until in self._rest.values()]
-        return max(0.1, min(waits))
+        return max(SHORTEST_WAIT, min((until - now for until in self._rest.values()), default=SHORTEST_WAIT))
 
     def _start(self, agent_id: int) -> tuple[Hint | None, float]:
         try:
@@ -49,5 +47,5 @@ class DueTasks:
             raise
         except Exception:  # one agent's trouble is nobody else's
             log.exception("due_tasks_failed", agent=agent_id)
-            return None, LONGEST_WAIT
-        return hint, max(rest, BUSY).total_seconds()
+            return None, LONGEST_REST
+        return hint, rest.total_seconds()

@@ -7,29 +7,28 @@ Lock order: clock, then what is inserted, as in firing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 import structlog
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Q
 from django.db.models.functions import Now
 
-from automations import due, gaps, retries
+from automations import due
 from automations.active_hours import ActiveHours
+from automations.batch import Batch, milliseconds
 from automations.clocks import database_now
 from automations.deterministic import DOES, TASKS_KEY
-from automations.due import Due, Moved
+from automations.due import Due
 from automations.jobs import snapshot
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from automations.plan import accounted_to, plan_of
 from automations.rest import SHORTEST_REST, at_work, rests_until
-from automations.slot_turn import heartbeat_session
-from automations.slots import decide, nothing_due, run_id
+from automations.slot_turn import heartbeat_session, placed
+from automations.slots import run_id
 from sessions_app import events
-from sessions_app.models import Agent, EventType, Lane, Session, SessionState, Turn, TurnKind
+from sessions_app.models import Agent, Lane, Session, SessionState, Turn, TurnKind
 from sessions_app.sql import Statement, table
 from sessions_app.wake import Hint
 
@@ -49,6 +48,21 @@ _of_run = (
     .where(_job.c.id == _run.c.job_id, _job.c.execution_mode == sa.literal_column("'inline'"))
     .correlate(_run)
 )
+_attempt = sa.exists(
+    sa.select(1).where(_run.c.job_id == _clock.c.job_id, _run.c.not_before <= _NOW).correlate(_clock)
+)
+_is_slot = sa.func.coalesce(_clock.c.next_run_at <= sa.func.now(), sa.false())
+CLAIM = Statement(  # which are due is read again behind the lock
+    due.CLOCKS.add_columns(_is_slot.label("is_slot"))
+    .where(
+        _clock.c.inline,
+        _clock.c.job_id.in_(sa.select(_job.c.id).where(_job.c.agent_id == sa.bindparam("agent_id"))),
+        sa.or_(_is_slot, _attempt),
+    )
+    .order_by(_clock.c.job_id)
+    .limit(MOST_AT_ONCE)
+    .with_for_update(skip_locked=True, key_share=True, of=_clock)
+)
 _slots = sa.select(_of_clock.scalar_subquery().label("agent_id")).where(
     _clock.c.inline, _clock.c.next_run_at <= _NOW
 )
@@ -64,55 +78,22 @@ AGENTS = Statement(
 )
 
 
-@dataclass(kw_only=True)
-class _Taken:
-    """What becomes of an agent's due routines, before anything is written."""
-
-    runs: list[RunRecord]
-    gaps: list[tuple[Due, Any]]
-    clocks: list[Moved]
-    faults: list[tuple[Due, str]]
-
-
 def agents_with_due(resting: Iterable[int]) -> list[int]:
     """Agents that have an inline routine due, besides those that rest."""
     return [row.agent_id for row in AGENTS.all(resting=list(resting))]
 
 
-NEXT = Statement(
-    sa.select(
-        sa.func.extract("epoch", sa.func.min(_clock.c.next_run_at) - sa.func.now()).label("wait")
-    ).where(_clock.c.inline, _clock.c.next_run_at > _NOW)
-)
-
-
-def seconds_to_next() -> float | None:
-    """Seconds until the next inline routine is due; None without any."""
-    [row] = NEXT.all()
-    return None if row.wait is None else float(row.wait)
-
-
 def start(agent_id: int) -> tuple[Hint | None, timedelta]:
     """Start the agent's due routines in one turn; the hint to send, and how long to leave the agent alone."""
     with transaction.atomic():
-        clocks = _locked(agent_id)
+        clocks = CLAIM.all(agent_id=agent_id)
         if not clocks:
             return None, BUSY
         agent = Agent.objects.get(pk=agent_id)
         session, wait = _ready(agent)
         if session is None:
-            return None, wait
-        hint = _queue(agent, session, clocks)
-    return hint, timedelta(0) if hint else BUSY
-
-
-def _locked(agent_id: int) -> list[JobClock]:
-    """The clocks of what is due, locked; which are, is read again behind the lock."""
-    attempt = RunRecord.objects.filter(job=OuterRef("job_id"), not_before__lte=Now())
-    is_due = Q(next_run_at__lte=Now()) | Q(Exists(attempt))
-    rows = JobClock.objects.select_for_update(of=("self",), skip_locked=True, no_key=True)
-    mine = rows.filter(is_due, inline=True, job__agent_id=agent_id)
-    return list(mine.order_by("job_id").select_related("job")[:MOST_AT_ONCE])
+            return None, max(wait, BUSY)
+        return _queue(agent, session, clocks), BUSY
 
 
 def _ready(agent: Agent) -> tuple[Session | None, timedelta]:
@@ -133,16 +114,12 @@ def _ready(agent: Agent) -> tuple[Session | None, timedelta]:
     return session, timedelta(0)
 
 
-def _queue(agent: Agent, session: Session, clocks: list[JobClock]) -> Hint | None:
+def _queue(agent: Agent, session: Session, clocks: list[Any]) -> Hint | None:
     """Runs and the turns that they share: one for the model, one for what needs none."""
-    taken = _Taken(runs=[], gaps=[], clocks=[], faults=[])
-    for clock in clocks:
-        _take(clock, database_now(), taken)
-    gaps.record_gaps(taken.gaps)
-    gaps.record_faults(taken.faults)
-    retries.supersede(run.job_id for run in taken.runs)
-    due.advance(taken.clocks)
-    RunRecord.objects.bulk_create(taken.runs, ignore_conflicts=True)
+    batch = Batch(run_of=_run_of)
+    batch.take(placed(due.of([clock for clock in clocks if clock.is_slot])))
+    batch.write()
+    RunRecord.objects.bulk_create(batch.runs, ignore_conflicts=True)
     waiting = RunRecord.objects.filter(job_id__in=[clock.job_id for clock in clocks], state=RunState.QUEUED)
     attempts = list(
         waiting.filter(Q(turn=None) | Q(not_before__lte=Now()))
@@ -150,71 +127,24 @@ def _queue(agent: Agent, session: Session, clocks: list[JobClock]) -> Hint | Non
         .order_by("scheduled_for")
     )
     plain = [run for run in attempts if run.job.task_type in DOES]
-    hints = [
-        _turn(agent, session, some, deterministic=some is plain)
-        for some in (plain, [run for run in attempts if run not in plain])
-        if some
-    ]
-    return hints[0] if hints else None
+    thought_about = [run for run in attempts if run.job.task_type not in DOES]
+    for some in (plain, thought_about):
+        if some:
+            _turn(agent, session, some, deterministic=some is plain)
+    return Hint(session_id=session.pk, lane=Lane.AUTO) if attempts else None
 
 
-def _take(clock: JobClock, now: datetime, taken: _Taken) -> None:
-    """What becomes of one due clock; whatever its row makes go wrong stays with it."""
-    job, firing = clock.job, clock.next_run_at
-    if firing is None or firing > now:
-        return  # only an attempt of it is due
-    row = _due(clock, firing, now)
-    try:
-        plan = plan_of(job, clock.runs_started)
-        slot = plan.first_slot(firing, accounted_to(clock.last_slot, now))
-        decision = nothing_due(slot)
-        if slot is not None and slot <= now - plan.jitter:
-            open_runs = RunRecord.objects.filter(job=job, state__in=[RunState.QUEUED, RunState.RUNNING])
-            decision = decide(
-                schedule=plan.slots,
-                next_run_at=slot,
-                now=now - plan.jitter,
-                catch_up=job.catch_up,
-                overlap=job.overlap,
-                previous_open=open_runs.filter(not_before=None).exists(),
-            )
-        following = plan.firing_of(decision.next_run_at, runs=len(decision.run))
-    except Exception as error:  # noqa: BLE001 - a row can be poisoned in any way
-        log.warning("job_set_aside", job=job.pk, error=str(error))
-        taken.faults.append((row, str(error)))
-        taken.clocks.append(Moved(job_id=job.pk, next_run_at=None, last_slot=firing))
-        return
-    taken.runs += [_run_of(job, each, now) for each in decision.run]
-    taken.gaps += [(row, gap) for gap in decision.skipped]
-    taken.clocks.append(
-        Moved(job_id=job.pk, next_run_at=following, last_slot=decision.accounted_to, runs=len(decision.run))
-    )
-
-
-def _due(clock: JobClock, firing: datetime, now: datetime) -> Due:
-    return Due(
-        job=clock.job,
-        next_run_at=firing,
-        last_slot=clock.last_slot,
-        runs_started=clock.runs_started,
-        now=now,
-        session_id=None,
-        session_state="",
-        session_key="",
-        open=0,
-        waiting=0,
-        retrying=0,
-    )
-
-
-def _run_of(job: CronJob, slot: datetime, now: datetime) -> RunRecord:
-    late = max(0, round((now - slot).total_seconds() * 1000))
+def _run_of(row: Due, slot: datetime, late: timedelta) -> RunRecord:
     return RunRecord(
-        run_id=run_id(job.pk, slot), job=job, scheduled_for=slot, snapshot=snapshot(job), lag_ms=late
+        run_id=run_id(row.job.pk, slot),
+        job=row.job,
+        scheduled_for=slot,
+        snapshot=snapshot(row.job),
+        lag_ms=milliseconds(late),
     )
 
 
-def _turn(agent: Agent, session: Session, attempts: list[RunRecord], *, deterministic: bool) -> Hint:
+def _turn(agent: Agent, session: Session, attempts: list[RunRecord], *, deterministic: bool) -> None:
     """The turn of these attempts, queued, with its event."""
     first = attempts[0]
     content = "Due: " + ", ".join(run.job.name for run in attempts)
@@ -226,14 +156,10 @@ def _turn(agent: Agent, session: Session, attempts: list[RunRecord], *, determin
         metadata={TASKS_KEY: [_task(run) for run in attempts], "deterministic": deterministic},
         idempotency_key=f"due:{first.pk}:{first.attempt}",
     )
-    turn.save(force_insert=True)
-    told = {"text": turn.content, "kind": turn.kind}
-    events.event(turn, agent.pk, EventType.TURN_QUEUED, told).save(force_insert=True)
+    events.queued(turn, agent.pk)
     RunRecord.objects.filter(pk__in=[run.pk for run in attempts], state=RunState.QUEUED).update(
         turn=turn, not_before=None, session=session, session_key=session.key
     )
-    events.announce(session.pk)
-    return Hint(session_id=session.pk, lane=Lane.AUTO)
 
 
 def _task(run: RunRecord) -> dict[str, Any]:

@@ -5,8 +5,6 @@ Lock order: clock, session, then run, as everybody locks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import sqlalchemy as sa
 import structlog
 from django.db import InterfaceError, OperationalError, transaction
@@ -14,7 +12,7 @@ from django.db.models.functions import Now
 
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app import events
-from sessions_app.models import EventType, Lane, OnBusy, Session, SessionState, Turn
+from sessions_app.models import Lane, OnBusy, Session, SessionState, Turn
 from sessions_app.sql import Statement, table
 from sessions_app.wake import Hint
 
@@ -96,11 +94,8 @@ def _queue(run: RunRecord) -> Hint | None:
         idempotency_key=f"run:{run.pk}:{run.attempt}",
         due_at=run.scheduled_for,
     )
-    turn.save(force_insert=True)
-    told = {"text": turn.content, "kind": turn.kind}
-    events.event(turn, run.session.agent_id, EventType.TURN_QUEUED, told).save(force_insert=True)
+    events.queued(turn, run.session.agent_id)
     RunRecord.objects.filter(pk=run.pk, state=RunState.QUEUED).update(turn=turn, not_before=None)
-    events.announce(turn.session_id)
     return Hint(session_id=turn.session_id, lane=Lane.AUTO)
 
 
@@ -111,9 +106,9 @@ def _give_up(run: RunRecord, reason: str, detail: str = "") -> None:
     RunRecord.objects.filter(pk=run.pk, state=RunState.QUEUED).update(**ended)
 
 
-def supersede(job_ids: Iterable[str]) -> None:
+def supersede(job_ids: list[str]) -> None:
     """The next slot of these jobs has come: what waited for another attempt gives way. Their clocks are locked."""
     if job_ids:
-        RunRecord.objects.filter(job_id__in=list(job_ids), not_before__isnull=False).update(
+        RunRecord.objects.filter(job_id__in=job_ids, not_before__isnull=False).update(
             state=RunState.CANCELLED, reason="superseded", not_before=None, finished_at=Now()
         )

@@ -152,7 +152,9 @@ def test_a_later_second_signal_hurries_workers_and_lets_servers_stop_cleanly(up:
     began = time.monotonic()
     up.process.send_signal(signal.SIGINT)
     sources = [*connection["pids"]["web"], *connection["pids"]["beat"]]
-    until(lambda: not any(alive(pid) for pid in sources))  # they go by themselves, the second is for the worker
+    until(
+        lambda: not any(alive(pid) for pid in sources)
+    )  # they go by themselves, the second is for the worker
     time.sleep(max(0.0, began + SAME_REQUEST_SECONDS + 0.5 - time.monotonic()))  # else no second request
     assert up.stop(signal.SIGINT) == 0
     assert time.monotonic() - began < WORKER_PATIENCE

@@ -401,9 +401,9 @@ BREAKS = (
     Break(
         rule="retry",
         how="a run that waits for a retry does not give way",
-        file="automations/fire.py",
-        old="    if runs and row.retrying:",
-        new="    if runs and row.retrying > 9:",
+        file="automations/batch.py",
+        old="        if runs and row.retrying:",
+        new="        if runs and row.retrying > 9:",
         tests=("tests/automations/test_retries.py::test_what_waits_for_a_retry_gives_way_to_the_next_slot",),
     ),
     Break(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection, transaction
 
-from automations import due
+from automations import ahead, due
 from automations.models import JobClock
 from sessions_app.sql import Statement
 
@@ -15,8 +15,8 @@ from sessions_app.sql import Statement
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("statement", "params"),
-    [(due.CLAIM, {"limit": 100}), (due.PEEK, {"limit": 100}), (due.NEXT, {})],
-    ids=["claim", "peek", "next"],
+    [(due.CLAIM, {"limit": 100}), (due.PEEK, {"limit": 100}), (ahead.LOOK, {})],
+    ids=["claim", "peek", "look"],
 )
 def test_due_jobs_are_found_by_their_index(statement: Statement, params: dict[str, int]) -> None:
     with transaction.atomic(), connection.cursor() as cursor:

@@ -1,0 +1,71 @@
+"""What lies ahead of a tick, in one statement: a story that has nothing to do is not asked for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from automations.models import CronJob, JobClock, RunRecord
+from sessions_app.sql import Statement, table
+
+_clock, _job, _run = table(JobClock), table(CronJob), table(RunRecord)
+_NOW = sa.select(sa.func.now()).scalar_subquery()
+FAR = 1e9  # seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ahead:
+    """Whether slots, further attempts, inline routines are due; `wait`: seconds until something else will be."""
+
+    slots: bool
+    attempts: bool
+    inline: bool
+    wait: float
+
+
+# of the rows at the head only: a join would be planned as a walk through all jobs
+_is_inline = (
+    sa.select(_job.c.execution_mode == sa.literal_column("'inline'"))
+    .where(_job.c.id == _run.c.job_id)
+    .correlate(_run)
+    .scalar_subquery()
+)
+
+
+def _first(column: Any, *which: Any) -> Any:
+    """The earliest that is not due yet. By ORDER BY: it walks the partial index that `which` names."""
+    found = sa.select(column).where(column > _NOW, *which)
+    return found.order_by(column).limit(1).scalar_subquery()
+
+
+def _any(column: Any, *which: Any) -> Any:
+    return sa.exists(sa.select(1).where(column <= _NOW, *which))
+
+
+_next = sa.func.least(  # it passes over a NULL
+    _first(_clock.c.next_run_at, ~_clock.c.inline),
+    _first(_clock.c.next_run_at, _clock.c.inline),
+    _first(_run.c.not_before),
+)
+LOOK = Statement(
+    sa.select(
+        _any(_clock.c.next_run_at, ~_clock.c.inline).label("slots"),
+        _any(_run.c.not_before, ~_is_inline).label("attempts"),
+        sa.or_(
+            _any(_clock.c.next_run_at, _clock.c.inline),
+            _any(_run.c.not_before, _is_inline),
+        ).label("inline"),
+        sa.func.coalesce(
+            sa.func.extract("epoch", _next - sa.func.now()),
+            sa.literal_column(str(FAR)),
+        ).label("wait"),
+    )
+)
+
+
+def look() -> Ahead:
+    """Read it."""
+    [row] = LOOK.all()
+    return Ahead(slots=row.slots, attempts=row.attempts, inline=row.inline, wait=float(row.wait))
