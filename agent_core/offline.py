@@ -13,6 +13,8 @@ It understands these sentences (case does not matter; X, Y, N stand for words an
 | every day at 9 … · every weekday at 9:30 … · every monday at 8 pm in Asia/Tokyo … | the same |
 | at 2027-01-01T09:00 … | the same; without an offset the time is in the agent's zone |
 | in 10 minutes … | says that it has no clock and needs an absolute time |
+| in the background: … · …, every hour: … | adds an isolated routine by ``add_routine``, then reports |
+| with your next heartbeat: … · with a heartbeat every day at 9: … | the same, an inline one |
 | list my automations · remove automation ID | calls ``cron``, then reports |
 | use tool NAME with {json} · use tool NAME | calls that tool, then reports |
 | think for N seconds (up to 600) | waits that long before it answers |
@@ -38,7 +40,8 @@ from collections.abc import AsyncIterator
 
 from agent_core.exceptions import ModelRefused
 from agent_core.models import ModelCall, ModelReply
-from agent_core.offline_answers import SUFFIX, Answer, Wish, answer
+from agent_core.offline_answers import Answer, Wish, answer
+from agent_core.offline_duties import SUFFIX
 from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult, Usage
 
 _PIECES = 4

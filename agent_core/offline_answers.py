@@ -7,22 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agent_core import offline_schedule
+from agent_core import offline_duties, offline_routine, offline_schedule
 from agent_core.exceptions import ModelRefused
 from agent_core.models import ModelCall, parse_arguments
+from agent_core.offline_duties import plain
 from agent_core.offline_facts import Facts, facts_of, questions, unknown_key
 from agent_core.types import Entry, Role
 
-SUFFIX: Final = " (offline model)"
 _TRIGGER = "Scheduled automation triggered: "
-_HEARTBEAT = "answer exactly HEARTBEAT_OK"
-_JUDGE = "You decide whether a person is told"
 _LONGEST_ECHO = 200
 _LONGEST_DELAY_SECONDS = 600.0
 _TASK = re.compile(r"<task>\n?(.*?)\n?</task>\s*$", re.DOTALL)
 _UPDATES = re.compile(r"## Background Updates\n(?P<updates>(?:(?:- |  ).*\n)+)\n(?P<rest>.*)", re.DOTALL)
 _UPDATE = re.compile(r"^- \[(?P<type>[^\]]*)\] (?P<summary>.*)(?P<detail>(?:\n  .*)*)", re.MULTILINE)
-_DUE = re.compile(r"^- \[[^\]]+\] (?P<title>[^:\n]+)", re.MULTILINE)
 _USE_TOOL = re.compile(
     r"^(?:please )?use tool (?P<name>[\w-]+)(?: with (?P<json>.+))?$", re.IGNORECASE | re.DOTALL
 )
@@ -33,14 +30,6 @@ _AUTOMATION_SAID = re.compile(
 )
 _SAID_LAST = re.compile(r"\bwhat did you (?:just )?(?:say|tell me)(?: last)?\b", re.IGNORECASE)
 _REMEMBER_ALL = re.compile(r"\bwhat (?:do you|did i ask you to) (?:remember|know)\b", re.IGNORECASE)
-_DREAM = re.compile(
-    r"<memory>\n(?P<memory>.*)\n</memory>\n<conversations>\n(?P<heard>.*)\n</conversations>$", re.DOTALL
-)
-_HEARD = re.compile(r"^(?:Fact|Decided|Open): (?P<line>.+)$", re.MULTILINE)
-_NOTHING_NEW = re.compile(
-    r"\b(?:nothing (?:new|to report|has changed|changed)|no (?:news|changes?)|all (?:is )?(?:well|quiet|normal))\b",
-    re.IGNORECASE,
-)
 _THINK = re.compile(r"^think for (?P<seconds>\d+(?:\.\d+)?) seconds?\W*", re.IGNORECASE)
 
 
@@ -74,23 +63,14 @@ class _Heard:
     tools: dict[str, dict[str, Any]]
 
 
-def judges(call: ModelCall) -> bool:
-    """Whether the call asks for a verdict on a reply (``evaluate.py``)."""
-    return call.system_prompt.startswith(_JUDGE)
-
-
 def answer(call: ModelCall, number: int) -> Answer:
     """Answer the user entry at this place of the call's entries."""
     content = call.entries[number].content
-    if judges(call):
-        return Answer(text=_verdict(content))
-    dream = _DREAM.search(content)
-    if dream:
-        return Answer(text=_memory(dream["memory"], dream["heard"]))
+    duty = offline_duties.answer(call.system_prompt, content)
+    if duty is not None:
+        return Answer(text=duty)
     earlier = call.entries[:number]
     updates, body = _split_updates(content)
-    if _HEARTBEAT in call.system_prompt:
-        return Answer(text=_heartbeat(body))
     task = _task(body)
     delay, text = _split_delay(body if task is None else task)
     facts = facts_of(_split_updates(entry.content)[1] for entry in earlier if entry.role is Role.USER)
@@ -150,12 +130,17 @@ def _schedule(heard: _Heard) -> str | Wish | None:
     return _wish(heard, "cron", read) if isinstance(read, dict) else read
 
 
+def _routine(heard: _Heard) -> str | Wish | None:
+    read = None if heard.is_task else offline_routine.read(heard.text)
+    return _wish(heard, "add_routine", read) if isinstance(read, dict) else read
+
+
 def _quote(heard: _Heard) -> str | None:
     if _AUTOMATION_SAID.search(heard.text):
         return _automation_said(heard.earlier)
     if _SAID_LAST.search(heard.text):
         said = [entry.content for entry in heard.earlier if entry.role is Role.ASSISTANT and entry.content]
-        return f'I said last: "{_plain(said[-1])}"' if said else "I have said nothing yet."
+        return f'I said last: "{plain(said[-1])}"' if said else "I have said nothing yet."
     return None
 
 
@@ -200,6 +185,7 @@ _RULES: Final[tuple[Callable[[_Heard], str | Wish | None], ...]] = (
     _special,
     _use_tool,
     _automations,
+    _routine,
     _schedule,
     _quote,
     _note,
@@ -223,7 +209,7 @@ def _automation_said(earlier: tuple[Entry, ...]) -> str:
         after = [later.content for later in _same_turn(earlier[number + 1 :]) if later.content]
         if after:
             name = entry.content.removeprefix(_TRIGGER).split("\n", 1)[0]
-            return f'The automation "{name}" said: "{_plain(after[-1])}"'
+            return f'The automation "{name}" said: "{plain(after[-1])}"'
     return "No automation has said anything yet."
 
 
@@ -266,30 +252,6 @@ def _task(body: str) -> str | None:
     return body.partition("\n\n")[2] if body.startswith(_TRIGGER) else None
 
 
-def _heartbeat(body: str) -> str:
-    _, _, due = body.partition("## Due Tasks\n")
-    titles = [match["title"].strip() for match in _DUE.finditer(due)]
-    return f"Done: {'; '.join(titles)}." if titles else "HEARTBEAT_OK"
-
-
-def _verdict(content: str) -> str:
-    quiet = _NOTHING_NEW.search(content.rpartition("\n## Answer\n")[2])
-    if quiet:
-        return f'{{"notify": false, "reason": "It says: {quiet[0].lower()}."}}'
-    return '{"notify": true, "reason": "It says something."}'
-
-
-def _memory(memory: str, heard: str) -> str:
-    """MEMORY.md as it was, with a line for each thing that is not in it yet."""
-    kept = "" if memory == "(empty)" else _plain(memory)
-    new = dict.fromkeys(f"- {match['line']}" for match in _HEARD.finditer(heard))
-    return "\n".join(part for part in (kept, *(line for line in new if line not in kept)) if part)
-
-
 def _sentence(facts: list[str]) -> str:
     text = "; ".join(facts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
-
-
-def _plain(text: str) -> str:
-    return text.removesuffix(SUFFIX)

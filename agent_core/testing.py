@@ -34,7 +34,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from agent_core import offline, offline_answers, testing_wire
+from agent_core import offline, offline_duties, testing_wire
 from agent_core.models import ModelCall, ModelReply
 from agent_core.testing_http import is_gone, serving
 from agent_core.types import JSON
@@ -126,7 +126,7 @@ class ModelServer:
 
     def receive(self, body: JSON, *, authorized: bool) -> Received:
         """Note a request; its marks are read from its last user message."""
-        is_judge = offline_answers.judges(testing_wire.model_call(body))
+        is_judge = offline_duties.judges(testing_wire.model_call(body).system_prompt)
         marks = _MARK.finditer(testing_wire.last_user_text(body))
         with self._lock:
             received = Received(

@@ -46,6 +46,44 @@ def test_schedules_become_automations(message: str, arguments: dict[str, Any]) -
     assert wanted(message) == {"action": "add", **arguments}
 
 
+ADD_ROUTINE = ToolSpec(name="add_routine", description="", parameters={"type": "object"})
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [
+        ("In the background: sum up the news.", {"execution_mode": "isolated"}),
+        (
+            "in the background, every 2 hours: sum up the news",
+            {"execution_mode": "isolated", "schedule": "7200s"},
+        ),
+        (
+            "With a heartbeat every day at 9 in Asia/Tokyo sum up the news",
+            {"execution_mode": "inline", "schedule": "0 9 * * *", "timezone": "Asia/Tokyo"},
+        ),
+        (
+            "please with your next heartbeat, as an inline routine: sum up the news",
+            {"execution_mode": "inline"},
+        ),
+        (
+            "in the background, at 2027-01-01T09:00Z: sum up the news",
+            {"execution_mode": "isolated", "next_run_at": "2027-01-01T09:00Z"},
+        ),
+    ],
+)
+def test_what_is_for_the_background_becomes_a_routine(message: str, arguments: dict[str, Any]) -> None:
+    (call,) = ask(message, tools=(ADD_ROUTINE,)).calls
+    assert call.name == "add_routine"
+    assert call.arguments == {"title": "sum up the news", "description": "sum up the news", **arguments}
+
+
+def test_a_long_task_has_its_beginning_for_a_title() -> None:
+    (call,) = ask(f"in the background: {'news ' * 30}", tools=(ADD_ROUTINE,)).calls
+    assert call.arguments["title"] == ("news " * 12)[:59] + "…"
+    assert call.arguments["description"] == ("news " * 30).strip()
+    assert said("in the background, in 10 minutes: sing").startswith("Offline I have no clock.")
+
+
 def test_it_has_no_clock() -> None:
     assert said("in 10 minutes call mum").startswith("Offline I have no clock.")
 
