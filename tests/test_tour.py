@@ -18,7 +18,7 @@ import pytest
 
 from agent_core.models import ModelReply
 from agent_core.testing import ModelServer, Received
-from config.tour import story, texts
+from config.tour import act, appointments, background, texts
 from config.tour.client import Answer, Server, TourError
 from config.tour.report import Report
 from config.tour.story import Tour
@@ -26,7 +26,7 @@ from tests.up import ROOT, Up, clean_environ, free_port, until
 
 pytestmark = pytest.mark.processes
 
-CHECKS = 22
+CHECKS = 60
 MODEL = "openai-chat:test"
 
 
@@ -109,6 +109,9 @@ def test_the_tour_passes_on_the_offline_model_and_leaves_nothing_behind(offline_
     assert done.stdout.endswith(f"{CHECKS} checks ok.\n")
     assert "agent demo, model offline" in done.stdout
     assert 'The automation "Favourite colour" said: "Your favourite colour is blue."' in done.stdout
+    assert "agent:       HEARTBEAT_OK (offline model)" in done.stdout
+    assert "Update [job_completed]: Done: name the capital of France." in done.stdout
+    assert "Update [heartbeat_result]: Done: remind me to water the plants." in done.stdout
     assert done.stderr == ""
     assert _left_behind(offline_up) == []
 
@@ -119,7 +122,7 @@ def test_the_tour_passes_on_a_server_that_speaks_openais_protocol(online_up: Up,
     assert done.stdout.endswith(f"{CHECKS} checks ok.\n")
     assert f"agent demo, model {MODEL}" in done.stdout
     shown = [request.body["messages"] for request in server.requests]
-    task = f"<task>\n{story.TASK}\n</task>"
+    task = f"<task>\n{appointments.TASK}\n</task>"
     assert [messages for messages in shown if task in messages[-1]["content"]]
     # the template is shown once: no later prompt holds it in its history
     assert not [messages for messages in shown for earlier in messages[:-1] if task in str(earlier)]
@@ -134,7 +137,7 @@ def test_the_tour_makes_an_agent_of_its_own_for_a_model_and_removes_it(online_up
 
 
 def test_the_tour_fails_when_the_automation_does_not_know_the_colour(online_up: Up, server: Scripted) -> None:
-    server.script = lambda _message: "I am not sure."
+    server.script = lambda message: "I am not sure." if appointments.TASK in message else None
     done = _tour("--data-dir", str(online_up.data))
     assert done.returncode == 1
     assert _failures(done.stdout) == ["its answer knows the colour (blue): I am not sure."]
@@ -143,10 +146,38 @@ def test_the_tour_fails_when_the_automation_does_not_know_the_colour(online_up: 
 
 
 def test_the_tour_fails_when_the_chat_does_not_know_the_automation(online_up: Up, server: Scripted) -> None:
-    server.script = lambda message: "It is blue." if message == story.QUESTION else None
+    server.script = lambda message: "It is blue." if message == appointments.QUESTION else None
     done = _tour("--data-dir", str(online_up.data))
     assert done.returncode == 1
     assert _failures(done.stdout) == ["its answer quotes the automation: It is blue."]
+
+
+def test_the_tour_fails_when_the_chat_makes_no_routine(online_up: Up, server: Scripted) -> None:
+    server.script = lambda message: "I will." if message == background.JOB else None
+    done = _tour("--data-dir", str(online_up.data))
+    assert done.returncode == 1
+    assert _failures(done.stdout) == [
+        "it made one routine: there is none",
+        "the tour goes on: without the routine there is nothing more to see",
+    ]
+    assert _left_behind(online_up) == []
+
+
+def test_the_tour_fails_when_a_heartbeat_without_news_speaks(online_up: Up, server: Scripted) -> None:
+    server.script = lambda message: "Still here." if "No task is due" in message else None
+    done = _tour("--data-dir", str(online_up.data))
+    assert done.returncode == 1
+    silent, told = _failures(done.stdout)
+    assert silent == "it says HEARTBEAT_OK: Still here."
+    assert told.startswith("nobody is told: [")
+    assert _left_behind(online_up) == []
+
+
+def test_the_tour_fails_when_the_news_is_kept_from_the_person(online_up: Up, server: Scripted) -> None:
+    server.script = lambda message: "All is well." if message.endswith(background.QUESTION) else None
+    done = _tour("--data-dir", str(online_up.data))
+    assert done.returncode == 1
+    assert _failures(done.stdout) == ["the answer quotes it: All is well."] * 2
 
 
 def test_the_tour_gives_up_when_no_run_comes_in_time(offline_up: Up) -> None:
@@ -260,13 +291,16 @@ def recorded(offline_up: Up) -> Recording:
 @pytest.fixture
 def replay(recorded: Recording, monkeypatch: pytest.MonkeyPatch) -> Replay:
     """The recorded tour, to be played without its waits."""
-    monkeypatch.setattr(story, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(act, "LOOK_SECONDS", 0.0)
     return Replay(recorded)
 
 
 def _play(server: Server) -> Report:
     report = Report()
-    tour = Tour(server=server, report=report, agent="demo", key="web:tour-recorded", patience=20.0)
+    own = "tour-recorded"
+    server.make("/api/agents/", {"name": own, "heartbeat": background.RESTS})
+    key = "web:tour-recorded"
+    tour = Tour(server=server, report=report, agent="demo", own=own, key=key, patience=20.0)
     try:
         tour.take()
     except TourError as error:
@@ -275,11 +309,13 @@ def _play(server: Server) -> Report:
 
 
 def _first_trigger(body: Any) -> dict[str, Any]:
-    return next(m for m in body["results"] if m["metadata"].get("_automation_turn"))
+    nowhere = {"turn": None, "content": "", "metadata": {}}  # another session's history
+    return next((m for m in body["results"] if m["metadata"].get("_automation_turn")), nowhere)
 
 
 def _first_answer(body: Any) -> dict[str, Any]:
-    return next(m for m in body["results"] if m["metadata"].get("source"))
+    nowhere = {"content": "", "metadata": {}}
+    return next((m for m in body["results"] if m["metadata"].get("source")), nowhere)
 
 
 def _show_instructions(body: Any) -> None:
@@ -304,6 +340,18 @@ def _no_source(body: Any) -> None:
     for message in body["results"]:
         if message["turn"] == _first_trigger(body)["turn"]:
             message["metadata"].pop("source", None)
+
+
+def _tell_everybody(body: Any) -> None:
+    body["results"].append(body["results"][0] | {"content": background.JOB})
+
+
+def _each(**said: Any) -> Callable[[Any], None]:
+    def change(body: Any) -> None:
+        for row in body["results"]:
+            row.update(said)
+
+    return change
 
 
 LIES: list[tuple[str, str, Callable[[Any], None], str]] = [
@@ -332,6 +380,14 @@ LIES: list[tuple[str, str, Callable[[Any], None], str]] = [
         lambda body: body.update(deleted_automations=[]),
         "with the automations that went along",
     ),
+    ("GET", "/messages/", _tell_everybody, "nothing of the chat stands in it"),
+    ("GET", "/routines/", _each(source="manual"), "isolated, once, at home in this session"),
+    ("GET", r"/sessions/[^/?]+/", lambda body: body.update(state="idle"), "the slot's, and archived"),
+    ("GET", "/mailbox/", _each(detail="Something else."), "it holds the answer"),
+    ("GET", "/mailbox/", _each(turn=None), "that turn acknowledged it"),
+    ("GET", "/mailbox/", _each(state="pending"), "nothing waits any more"),
+    ("GET", "/sessions/[^/]+/turns/", _each(reply="All quiet."), "it says HEARTBEAT_OK"),
+    ("GET", r"/turns/\d+/", lambda body: body.update(kind="automation"), "a heartbeat's turn"),
 ]
 
 

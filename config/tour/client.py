@@ -71,6 +71,10 @@ class Server:
         """What a POST made. TourError unless it is 201."""
         return self._expect(201, "POST", path, body)
 
+    def patch(self, path: str, body: dict[str, Any]) -> Any:
+        """What a PATCH made of it. TourError unless it is 200."""
+        return self._expect(200, "PATCH", path, body)
+
     def every(self, path: str) -> Iterator[dict[str, Any]]:
         """Each row of a list, page by page."""
         following: str | None = path

@@ -13,9 +13,11 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from config.tour.act import LOOK_SECONDS
+from config.tour.background import RESTS
 from config.tour.client import Server, TourError
 from config.tour.report import Report
-from config.tour.story import LOOK_SECONDS, Tour
+from config.tour.story import Tour
 
 LEAVE_SECONDS = 30.0  # for removing what the tour made
 
@@ -42,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     made = _Parser(
         prog="manage.py tour",
         description="Run the main job on a running system, through its public API, and print what is seen.",
-        epilog="It makes a session of its own and removes it, also after a failure or Ctrl-C.",
+        epilog="It makes a session and an agent of its own and removes them, also after a failure or Ctrl-C.",
     )
     made.add_argument(
         "--data-dir", default=Path(".rondo"), type=Path, help="folder of `manage.py up` (default: .rondo)"
@@ -94,25 +96,24 @@ def _server(chosen: Options) -> Server:
 
 def _take(server: Server, chosen: Options) -> int:
     mark, report = secrets.token_hex(6), Report()
-    agent = chosen.agent if chosen.model is None else f"tour-{mark}"
-    key = f"web:tour-{mark}"
-    _greet(server, report, chosen)
+    own, key = f"tour-{mark}", f"web:tour-{mark}"
+    agent = chosen.agent if chosen.model is None else own
+    model = _greet(server, report, chosen)
     try:
-        if chosen.model is not None:
-            server.make("/api/agents/", {"name": agent, "model": chosen.model})
-        Tour(server=server, report=report, agent=agent, key=key, patience=chosen.patience).take()
+        server.make("/api/agents/", {"name": own, "model": model, "heartbeat": RESTS})
+        Tour(server=server, report=report, agent=agent, own=own, key=key, patience=chosen.patience).take()
     except TourError as error:
         report.check("the tour goes on", holds=False, why=error)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         # an answer that lacks what the API promises
         report.check("the answers have their documented shape", holds=False, why=repr(error))
     finally:
-        _leave(server, report, key, agent if chosen.model is not None else None)
+        _leave(server, report, key, own)
     return 0 if report.end() else 1
 
 
-def _greet(server: Server, report: Report, chosen: Options) -> None:
-    """Before anything is made: is this a Rondo, does the token open it, is the agent there?"""
+def _greet(server: Server, report: Report, chosen: Options) -> str:
+    """Before anything is made: is this a Rondo, does the token open it, is the agent there? Its model."""
     listed = server.ask("GET", "/api/agents/")
     if listed.status in {401, 403}:
         raise TourError(f"{server.url} refuses the token ({listed})")
@@ -125,18 +126,18 @@ def _greet(server: Server, report: Report, chosen: Options) -> None:
             raise TourError(
                 f"there is no agent {chosen.agent}; name one with --agent, or a model with --model"
             )
-        model = found.body["model"]
+        model = str(found.body["model"])
     whose = f"agent {chosen.agent}" if chosen.model is None else "an agent of its own"
     report.say(f"Tour of {server.url}, {whose}, model {model}")
+    return model
 
 
-def _leave(server: Server, report: Report, key: str, agent: str | None) -> None:
+def _leave(server: Server, report: Report, key: str, own: str) -> None:
     """Remove what is left of the tour; after a complete one nothing is."""
     try:
         for session in server.every(f"/api/sessions/?key={urllib.parse.quote(key, safe='')}"):
             _remove(server, report, f"/api/sessions/{session['id']}/")
-        if agent is not None:
-            _remove(server, report, f"/api/agents/{agent}/")
+        _remove(server, report, f"/api/agents/{own}/")
     except TourError as error:
         report.check("nothing is left behind", holds=False, why=error)
 

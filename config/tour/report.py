@@ -12,12 +12,19 @@ class Report:
 
     passed: int = 0
     failed: int = 0
+    _acts: int = field(default=0, init=False)
     _steps: int = field(default=0, init=False)
 
     def say(self, text: str = "") -> None:
         """One line."""
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
+
+    def act(self, title: str) -> None:
+        """The next act begins."""
+        self._acts += 1
+        self.say()
+        self.say(f"Act {self._acts}: {title}")
 
     def step(self, title: str) -> None:
         """The next step begins."""
