@@ -309,12 +309,12 @@ def _play(server: Server) -> Report:
 
 
 def _first_trigger(body: Any) -> dict[str, Any]:
-    nowhere = {"turn": None, "content": "", "metadata": {}}  # another session's history
+    nowhere: dict[str, Any] = {"turn": None, "content": "", "metadata": {}}  # another session's history
     return next((m for m in body["results"] if m["metadata"].get("_automation_turn")), nowhere)
 
 
 def _first_answer(body: Any) -> dict[str, Any]:
-    nowhere = {"content": "", "metadata": {}}
+    nowhere: dict[str, Any] = {"content": "", "metadata": {}}
     return next((m for m in body["results"] if m["metadata"].get("source")), nowhere)
 
 
