@@ -1,4 +1,4 @@
-"""Which addresses of the network a tool may go to: public ones, looked up once."""
+"""Which addresses of the web and of the network a tool may go to: public ones, looked up once."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import socket
 import threading
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 May = Callable[[Address], bool]
+LONGEST_URL = 2_000
+LEAST_PORT = 1_024  # beside 80 and 443: nothing that speaks mail or the like
 
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 # within it: protocol assignments with Teredo, 6to4 and documentation; the first two carry IPv4 addresses within
@@ -22,6 +25,37 @@ _NOT_PUBLIC_4 = tuple(map(ipaddress.IPv4Network, ("192.0.0.0/24", "192.88.99.0/2
 
 class NoAddress(Exception):
     """The name leads nowhere; the message says why, for the model."""
+
+
+def web_address(url: str) -> SplitResult:
+    """The parts of an address of the web. NoAddress."""
+    if len(url) > LONGEST_URL:
+        raise NoAddress(f"url is longer than {LONGEST_URL} characters")
+    if not url.isprintable() or any(character in url for character in " \\"):
+        raise NoAddress("url holds a space, a backslash or a control character")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise NoAddress("url cannot be read") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise NoAddress("url must begin with http:// or https:// and name a host")
+    if parts.username is not None or parts.password is not None:
+        raise NoAddress("url must not hold a user name or a password")
+    if port is not None and port not in (80, 443) and port < LEAST_PORT:
+        raise NoAddress(f"port {port} is not one of web servers")
+    return parts
+
+
+def place(parts: SplitResult) -> tuple[str, int]:
+    """The host as the network spells it, and the port. NoAddress."""
+    host = parts.hostname or ""
+    if not host.isascii():
+        try:
+            host = host.encode("idna").decode()
+        except UnicodeError:
+            raise NoAddress("url names no readable host") from None
+    return host, parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def is_public(address: Address) -> bool:

@@ -37,6 +37,21 @@ class ToolFailed(ToolError):
     """The tool refused. The message goes to the model, which can act on it."""
 
 
+class BadServer(AgentCoreError):
+    """An MCP server cannot be set up so."""
+
+
+class ServerFailed(AgentCoreError):
+    """An MCP server gave no answer of use.
+
+    The message says why in our words; ``said`` is what the server says of it. ``unsure``: it may have acted.
+    """
+
+    def __init__(self, message: str, *, said: str = "", unsure: bool = False) -> None:
+        super().__init__(message)
+        self.said, self.unsure = said, unsure
+
+
 class ModelError(AgentCoreError):
     """The model gave no reply."""
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, quote, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, urljoin
 
 from agent_core import page_text, tools
-from agent_core.addresses import May, NoAddress, is_public, look_up
+from agent_core.addresses import May, NoAddress, is_public, look_up, place, web_address
 from agent_core.exceptions import ToolFailed
 from agent_core.tools import Effect, Tool
 
@@ -34,8 +34,6 @@ PARSE_SECONDS = 5.0
 MOST_BYTES = 1_000_000
 MOST_CHARACTERS = 20_000
 MOST_REDIRECTS = 5
-LONGEST_URL = 2_000
-LEAST_PORT = 1_024  # beside 80 and 443: nothing that speaks mail or the like
 REDIRECTS = {301, 302, 303, 307, 308}
 _TEXT = re.compile(r"text/.*|application/([\w.-]+\+)?(json|xml|javascript|yaml|toml)|application/x-ndjson")
 _HTML = {"text/html", "application/xhtml+xml"}
@@ -78,49 +76,28 @@ class Fetcher:
         raise ToolFailed(f"the page leads on more than {MOST_REDIRECTS} times")
 
     def _get(self, parts: SplitResult, deadline: float) -> _Answer:
-        host, port = _place(parts)
         try:
+            host, port = place(parts)
             addresses = look_up(host, port, self.may, deadline - time.monotonic())
             with _connected(addresses, port, deadline) as plain:
                 return _asked(plain, parts, host, deadline, self.trust)
         except NoAddress as error:
             raise ToolFailed(str(error)) from None
         except ssl.SSLError as error:
-            raise ToolFailed(f"no secure connection to {host}: {error.reason or 'it failed'}") from None
+            raise ToolFailed(
+                f"no secure connection to {parts.hostname}: {error.reason or 'it failed'}"
+            ) from None
         except (OSError, http.client.HTTPException) as error:
             late = time.monotonic() >= deadline
             reason = f"took longer than {self.seconds:.0f} s" if late else f"failed ({type(error).__name__})"
-            raise ToolFailed(f"the request to {host} {reason}") from None
+            raise ToolFailed(f"the request to {parts.hostname} {reason}") from None
 
 
 def _checked(url: str) -> SplitResult:
-    if len(url) > LONGEST_URL:
-        raise ToolFailed(f"url is longer than {LONGEST_URL} characters")
-    if not url.isprintable() or any(character in url for character in " \\"):
-        raise ToolFailed("url holds a space, a backslash or a control character")
     try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ToolFailed("url cannot be read") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ToolFailed("url must begin with http:// or https:// and name a host")
-    if parts.username is not None or parts.password is not None:
-        raise ToolFailed("url must not hold a user name or a password")
-    if port is not None and port not in (80, 443) and port < LEAST_PORT:
-        raise ToolFailed(f"port {port} is not one of web servers")
-    return parts
-
-
-def _place(parts: SplitResult) -> tuple[str, int]:
-    """The host as the network spells it, and the port."""
-    host = parts.hostname or ""
-    if not host.isascii():
-        try:
-            host = host.encode("idna").decode()
-        except UnicodeError:
-            raise ToolFailed("url names no readable host") from None
-    return host, parts.port or (443 if parts.scheme == "https" else 80)
+        return web_address(url)
+    except NoAddress as error:
+        raise ToolFailed(str(error)) from None
 
 
 def _connected(addresses: list[str], port: int, deadline: float) -> socket.socket:

@@ -18,7 +18,9 @@ _TRIGGER = "Scheduled automation triggered: "
 _LONGEST_ECHO = 200
 _LONGEST_DELAY_SECONDS = 600.0
 _TASK = re.compile(r"<task>\n?(.*?)\n?</task>\s*$", re.DOTALL)
-_UPDATES = re.compile(r"## Background Updates\n(?P<updates>(?:(?:- |  ).*\n)+)\n(?P<rest>.*)", re.DOTALL)
+_UPDATES = re.compile(
+    r"## (?:Background Updates|Missing Tools)\n(?P<updates>(?:(?:- |  ).*\n)+)\n(?P<rest>.*)", re.DOTALL
+)
 _UPDATE = re.compile(r"^- \[(?P<type>[^\]]*)\] (?P<summary>.*)(?P<detail>(?:\n  .*)*)", re.MULTILINE)
 _USE_TOOL = re.compile(
     r"^(?:please )?use tool (?P<name>[\w-]+)(?: with (?P<json>.+))?$", re.IGNORECASE | re.DOTALL
@@ -234,7 +236,8 @@ def _split_updates(content: str) -> tuple[str, str]:
         lines = [line.strip() for line in update["detail"].strip("\n").split("\n")]
         detail = " ".join(line for line in lines if line).removeprefix("Detail: ")
         quoted.append(f"Update [{update['type']}]: {update['summary']}" + (f" ({detail})" if detail else ""))
-    return "\n".join(quoted), match["rest"]
+    more, rest = _split_updates(match["rest"])
+    return "\n".join(filter(None, [*quoted, more])), rest
 
 
 def _split_delay(text: str) -> tuple[float, str]:

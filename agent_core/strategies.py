@@ -1,7 +1,7 @@
 """What the model is told, by session type (rule 3.3).
 
 The system prompt holds only what is stable and is byte-identical from turn to turn, so that a
-provider's prefix cache stays warm; updates, due tasks and the trigger go into the message.
+provider's prefix cache stays warm; updates, due tasks, tools that are missing and the trigger go into the message.
 """
 
 from __future__ import annotations
@@ -35,6 +35,14 @@ class DueTask:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MissingTools:
+    """An MCP server whose tools are not there in this turn, and why."""
+
+    server: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ContextInput:
     """What a strategy builds from. ``documents`` maps names such as USER.md to their text.
 
@@ -47,6 +55,7 @@ class ContextInput:
     documents: Mapping[str, str]
     updates: tuple[Update, ...] = ()
     due_tasks: tuple[DueTask, ...] = ()
+    missing_tools: tuple[MissingTools, ...] = ()
     instructions: str = ""
 
 
@@ -74,7 +83,7 @@ class ChatStrategy:
         message = given.trigger
         if given.updates:
             message = f"{background_updates(given.updates)}\n\n{message}"
-        return Context(system_prompt=_system_prompt("chat.system", given), message=message)
+        return Context(system_prompt=_system_prompt("chat.system", given), message=_after(given, message))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +95,9 @@ class HeartbeatStrategy:
         message = given.trigger
         if given.due_tasks:
             message = f"{message}\n\n{due_tasks(given.due_tasks)}"
-        return Context(system_prompt=_system_prompt("heartbeat.system", given), message=message)
+        return Context(
+            system_prompt=_system_prompt("heartbeat.system", given), message=_after(given, message)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +106,9 @@ class JobStrategy:
 
     def build(self, given: ContextInput) -> Context:
         """Return the job prompt and the trigger."""
-        return Context(system_prompt=_system_prompt("job.system", given), message=given.trigger)
+        return Context(
+            system_prompt=_system_prompt("job.system", given), message=_after(given, given.trigger)
+        )
 
 
 STRATEGIES: Final[Mapping[str, Strategy]] = {
@@ -125,6 +138,17 @@ def due_tasks(tasks: tuple[DueTask, ...]) -> str:
     lines = ["## Due Tasks"]
     lines += [f"- [{task.id}] {_one_line(task.title)}: {_one_line(task.description)}" for task in tasks]
     return "\n".join(lines)
+
+
+def _after(given: ContextInput, message: str) -> str:
+    """The message after what is said of tools that are missing, if any are."""
+    if not given.missing_tools:
+        return message
+    lines = [
+        f"- [{missing.server}] Its tools are missing now: {_one_line(missing.reason)}."
+        for missing in given.missing_tools
+    ]
+    return "\n".join(["## Missing Tools", *lines, "", message])
 
 
 def _system_prompt(prompt_id: str, given: ContextInput) -> str:

@@ -13,6 +13,9 @@ from agent_core.types import JSON, ToolSpec
 
 __all__ = ["Effect", "Tool", "ToolFailed", "all", "get", "register", "unregister"]
 
+SEPARATOR = (
+    "__"  # between an MCP server's name and its tool's; no tool of ours has it, so none can be shadowed
+)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -63,8 +66,8 @@ _TOOLS: dict[str, Tool] = {}
 
 def register(tool: Tool) -> Tool:
     """Make a tool known. The same one twice is fine; another one of its name is a ToolError."""
-    if not _NAME.fullmatch(tool.name):
-        raise ToolError(f"Bad tool name {tool.name!r}: letters, digits, _ and - only, up to 64.")
+    if not _NAME.fullmatch(tool.name) or SEPARATOR in tool.name:
+        raise ToolError(f"Bad tool name {tool.name!r}: letters, digits, - and single _ only, up to 64.")
     if tool.parameters.get("type") != "object":
         raise ToolError(f"The parameters of {tool.name} must be a JSON schema of type object.")
     if _TOOLS.setdefault(tool.name, tool) != tool:

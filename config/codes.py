@@ -25,6 +25,7 @@ CODES: dict[int, tuple[str, ...]] = {  # the first is that of a refusal which ca
         "bad_key",
         "bad_max_retry",
         "bad_max_runs",
+        "bad_mcp_servers",
         "bad_message",
         "bad_model",
         "bad_name",

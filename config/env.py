@@ -104,6 +104,13 @@ class Env:
     rondo_fetch_url: bool = _variable(
         "RONDO_FETCH_URL", read.flag, "1", "Agents have the tool `fetch_url`, which reads public web pages."
     )
+    rondo_mcp: bool = _variable("RONDO_MCP", read.flag, "1", "Agents use the MCP servers of their settings.")
+    rondo_mcp_hosts: tuple[str, ...] = _variable(
+        "RONDO_MCP_HOSTS",
+        read.names,
+        "",
+        "Hosts, `name` or `name:port`, where MCP servers may be though their addresses are not public.",
+    )
     turn_shards: int = _variable(
         "TURN_SHARDS", read.count, "8", "Number of shard queues. The same in every process of a fleet."
     )

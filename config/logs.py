@@ -89,5 +89,8 @@ def logging_config(level: str, log_format: str) -> dict[str, Any]:
             "celery.app.trace": {"level": "WARNING"},
             "httpx": {"level": "WARNING"},
             "httpx2": {"level": "WARNING"},
+            # It logs what strangers send, with traceback; our own line says which server failed, and why.
+            "mcp": {"level": "CRITICAL"},
+            "client": {"level": "CRITICAL"},
         },
     }

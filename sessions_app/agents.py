@@ -14,7 +14,7 @@ from django.db import IntegrityError, transaction
 
 from agent_core.exceptions import PolicyError
 from agent_core.policy import TurnPolicy
-from sessions_app import belongings, documents
+from sessions_app import belongings, documents, mcp_settings
 from sessions_app.documents import Taken
 from sessions_app.events import announce_change
 from sessions_app.exceptions import BadInput, NotFound, RevisionConflict
@@ -40,11 +40,11 @@ def new_agent(owner: AbstractBaseUser, name: str, given: Mapping[str, Any]) -> A
             " or digit",
             code="bad_name",
         )
-    return create_agent(owner, name, **_columns(given, heartbeat_defaults(), {}))
+    return create_agent(owner, name, **_columns(given, Agent(heartbeat=heartbeat_defaults())))
 
 
 def update_agent(agent_id: int, changes: Mapping[str, Any], *, revision: int | None = None) -> Agent:
-    """Change named settings; `heartbeat` and `policy` are merged, null removes a key of `policy`.
+    """Change named settings; `heartbeat`, `policy` and `mcp_servers` are merged, null removes a key of the last two.
 
     BadInput, NotFound; RevisionConflict when `revision` is not the agent's.
     """
@@ -57,7 +57,7 @@ def update_agent(agent_id: int, changes: Mapping[str, Any], *, revision: int | N
         zone, heartbeat = agent.timezone, agent.heartbeat
         if revision is not None and revision != agent.revision:
             raise RevisionConflict
-        columns = _columns(changes, agent.heartbeat, agent.policy)
+        columns = _columns(changes, agent)
         toggled = columns.get("unified_session", agent.unified_session) != agent.unified_session
         for name, value in columns.items():
             setattr(agent, name, value)
@@ -125,14 +125,16 @@ def _write(agent_id: int, name: str, content: str, revision: int | None, basis: 
     return Written(document=document, taken=taken)
 
 
-def _columns(given: Mapping[str, Any], heartbeat: dict[str, Any], policy: dict[str, Any]) -> dict[str, Any]:
-    """The plain settings, each checked; the merged ones laid over what is there. BadInput."""
+def _columns(given: Mapping[str, Any], agent: Agent) -> dict[str, Any]:
+    """The plain settings, each checked; the merged ones laid over what the agent has. BadInput."""
     columns: dict[str, Any] = {}
     for name, value in given.items():
         if name == "heartbeat":
-            columns[name] = _heartbeat(heartbeat | dict(value))
+            columns[name] = _heartbeat(agent.heartbeat | dict(value))
         elif name == "policy":
-            columns[name] = _policy(policy | dict(value))
+            columns[name] = _policy(agent.policy | dict(value))
+        elif name == "mcp_servers":
+            columns[name] = mcp_settings.changed(agent.mcp_servers, value)
         elif name not in _CHECKS:
             raise BadInput(f"{name!r} cannot be changed", code="not_editable")
         elif problem := _CHECKS[name](value):

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from django.db import transaction
+from django.db import connection, transaction
 
-from agent_core import tools
+from agent_core import mcp_tools, tools
 from agent_core.journal import said_so_far
+from agent_core.mcp_tools import NOTHING, Offer
 from agent_core.policy import TurnPolicy
 from agent_core.strategies import STRATEGIES, ContextInput, DueTask
 from agent_core.types import Ending, Entry, Step, StepKind, ToolSpec, TurnRequest, TurnResult
-from sessions_app import history, mailbox
+from sessions_app import history, mailbox, mcp_settings
 from sessions_app.journal import Journal
 from sessions_app.kinds import Kind, Trigger, kind_of
 from sessions_app.models import Agent, Document, Session, Turn
@@ -38,6 +39,7 @@ class Prepared:
     event_ids: tuple[int, ...]
     request: TurnRequest
     tool_context: ToolContext
+    offer: Offer = NOTHING  # what MCP servers give to this turn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,9 @@ def prepare(turn: Turn, journal: Journal) -> Prepared:
     session = Session.objects.select_related("agent").get(pk=turn.session_id)
     documents = dict(Document.objects.filter(agent=session.agent).values_list("name", "content"))
     steps = journal.steps()
-    system_prompt, shown = _shown(turn, kind, session, documents, journal, steps)
+    policy = TurnPolicy().merged(session.agent.policy, turn.metadata.get("policy", {}))
+    offer = NOTHING if kind.alone else _offer(session.agent, policy)
+    system_prompt, shown = _shown(turn, kind, session, documents, journal, steps, offer)
     tool_context = ToolContext(turn=turn, session=session, agent=session.agent, interactive=kind.interactive)
     return Prepared(
         turn=turn,
@@ -77,15 +81,16 @@ def prepare(turn: Turn, journal: Journal) -> Prepared:
         trigger=shown.trigger,
         event_ids=shown.event_ids,
         tool_context=tool_context,
+        offer=offer,
         request=TurnRequest(
             system_prompt=system_prompt,
             history=() if kind.alone else _history(session),
             message=shown.message,
             steps=steps[1:],
             model=session.agent.effective_model,
-            policy=TurnPolicy().merged(session.agent.policy, turn.metadata.get("policy", {})),
+            policy=policy,
             attempt=turn.attempt,
-            tools=() if kind.alone else _offered(tool_context),
+            tools=() if kind.alone else _offered(tool_context, offer),
         ),
     )
 
@@ -135,6 +140,7 @@ def _shown(
     documents: dict[str, str],
     journal: Journal,
     steps: tuple[Step, ...],
+    offer: Offer,
 ) -> tuple[str, _Shown]:
     before = _Shown.from_json(steps[0].data) if steps else None
     drained = mailbox.prepare_drain(session.pk) if kind.drains_mailbox and before is None else None
@@ -150,6 +156,7 @@ def _shown(
                 DueTask(id=task["id"], title=task["title"], description=task["description"])
                 for task in turn.metadata.get("tasks", ())
             ),
+            missing_tools=offer.missing,
             instructions=session.variables.get("job_instructions", ""),
         )
     )
@@ -169,5 +176,15 @@ def _history(session: Session) -> tuple[Entry, ...]:
     return history.read(session.pk, session.window_from_seq)
 
 
-def _offered(context: ToolContext) -> tuple[ToolSpec, ...]:
-    return tuple(tool.spec() for tool in tools.all() if tool.offered(context))
+def _offer(agent: Agent, policy: TurnPolicy) -> Offer:
+    servers = mcp_settings.servers(agent)
+    if not servers:
+        return NOTHING
+    connection.close()  # back to the pool: the servers may take their time
+    return mcp_tools.offer(servers, mcp_settings.reach(), policy.tool_timeout_seconds)
+
+
+def _offered(context: ToolContext, offer: Offer) -> tuple[ToolSpec, ...]:
+    """Ours first: what comes and goes with servers leaves the prompt before it as it was."""
+    ours = tuple(tool.spec() for tool in tools.all() if tool.offered(context))
+    return ours + tuple(tool.spec() for tool in offer.tools)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 from django.db import InterfaceError, OperationalError, connection, transaction
 
 from agent_core import tools
+from agent_core.control import TurnControl
 from agent_core.exceptions import Stale, ToolFailed, UnknownTool
 from agent_core.types import Entry, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
 from sessions_app.journal import Journal
@@ -24,12 +26,16 @@ OUTPUT_LIMIT = 50_000  # characters of a tool's output that the model and the jo
 
 @dataclass(frozen=True, kw_only=True)
 class ToolContext:
-    """What a tool may know of the turn it is called in. `interactive`: a person is on the other side."""
+    """What a tool may know of the turn it is called in. `interactive`: a person is on the other side.
+
+    `control`: the strings on the running turn, with the instant by which the call must have ended.
+    """
 
     turn: Turn
     session: Session
     agent: Agent
     interactive: bool
+    control: TurnControl | None = None
 
 
 @dataclass(kw_only=True)
@@ -38,6 +44,7 @@ class TurnTools:
 
     journal: Journal
     context: ToolContext
+    more: Mapping[str, tools.Tool] = field(default_factory=dict)  # of this turn alone, by name
 
     def responded(self, entry: Entry, usage: Usage) -> None:
         """Journal a model response that asks for tools."""
@@ -51,7 +58,7 @@ class TurnTools:
     def call(self, call: ToolCall) -> ToolResult:
         """Run the tool and journal its result; for a transactional tool both in one fenced transaction."""
         try:
-            tool = tools.get(call.name)
+            tool = self.more.get(call.name) or tools.get(call.name)
         except UnknownTool as error:
             return self._settle(self._failed(call, error))
         if tool.effect is tools.Effect.DANGEROUS and not self.context.interactive:

@@ -6,6 +6,7 @@ Whatever dies on the way leaves rows that the next worker can go on from: a RUNN
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import structlog
 from django.db import InterfaceError, OperationalError, connection
@@ -125,7 +126,9 @@ def _said(prepared: Prepared) -> TurnResult | None:
 
 def _talk(handle: Handle, prepared: Prepared) -> TurnResult:
     turn, control = prepared.turn, handle.control
-    tools = TurnTools(journal=prepared.journal, context=prepared.tool_context)
+    context = replace(prepared.tool_context, control=control)
+    more = {tool.name: tool for tool in prepared.offer.tools}
+    tools = TurnTools(journal=prepared.journal, context=context, more=more)
     story = run_turn(prepared.request, tools, control)
     session_id, deltas = str(turn.session_id), publisher()
     connection.close()  # back to the pool: nothing is open while the model thinks

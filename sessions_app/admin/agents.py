@@ -11,6 +11,7 @@ from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 
+from sessions_app import mcp_settings
 from sessions_app.admin import above
 from sessions_app.admin.base import VerbAdmin, VerbForm, instant
 from sessions_app.admin.deletion import TwoStepDelete
@@ -26,16 +27,25 @@ LAST = 20  # sessions shown on an agent's page
 
 
 class AgentForm(VerbForm[Agent]):
-    """Settings of an agent. Its two objects are shown whole; the verb merges them."""
+    """Settings of an agent. Its objects are shown whole, without secrets; the verb merges them."""
 
     field_of = {
         "agent_exists": "name",
         "unknown_timezone": "timezone",
         **{
             f"bad_{name}": name
-            for name in ("name", "model", "engine", "routine_limit", "heartbeat", "policy")
+            for name in ("name", "model", "engine", "routine_limit", "heartbeat", "policy", "mcp_servers")
         },
     }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["mcp_servers"] = mcp_settings.shown(self.instance)
+
+    def clean_mcp_servers(self) -> Any:
+        given = _object(self.cleaned_data["mcp_servers"] or {})
+        removed = dict.fromkeys(self.instance.mcp_servers.keys() - given.keys())
+        return given | removed
 
     def clean_heartbeat(self) -> Any:
         return _object(self.cleaned_data["heartbeat"])
@@ -85,7 +95,16 @@ class AgentAdmin(TwoStepDelete[Agent], VerbAdmin[Agent]):
     date_hierarchy = "created_at"
     ordering = ["name", "pk"]
     autocomplete_fields = ["owner"]
-    settings = ["model", "timezone", "engine", "unified_session", "routine_limit", "heartbeat", "policy"]
+    settings = [
+        "model",
+        "timezone",
+        "engine",
+        "unified_session",
+        "routine_limit",
+        "heartbeat",
+        "policy",
+        "mcp_servers",
+    ]
     fixed = ["owner", "name"]  # the API's address of the agent
     facts = ["revision", "created_at", "updated_at"]
 

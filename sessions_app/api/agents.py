@@ -65,7 +65,7 @@ class AgentDetail(ApiView):
 
     @extend_schema(request=AgentChanges, responses=AgentOut)
     def patch(self, _request: Request, name: str) -> Response:
-        """Change settings. `heartbeat` and `policy` are merged; null removes a key of `policy`."""
+        """Change settings. `heartbeat`, `policy` and `mcp_servers` are merged; null removes a key of the last two."""
         agent = selectors.agent(self.user, name)
         revision = revision_expected(self.request, agent.revision)
         agents.update_agent(agent.pk, self.read(AgentChanges, partial=True, of=AgentOut), revision=revision)

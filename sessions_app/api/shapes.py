@@ -7,10 +7,12 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from agent_core.mcp_server import HIDDEN
 from agent_core.types import Role, ToolOutcome
+from sessions_app import mcp_settings
 from sessions_app.api.fields import AnyObject, Flag, Input, OneOf, Text, WholeNumber
 from sessions_app.lines import one_line
-from sessions_app.models import ChatType, Engine, OnBusy, SessionType, TurnKind, TurnState
+from sessions_app.models import Agent, ChatType, Engine, OnBusy, SessionType, TurnKind, TurnState
 from sessions_app.models import Priority as MailPriority
 from sessions_app.receive import LONGEST_MESSAGE
 
@@ -38,6 +40,11 @@ class AgentChanges(Input):
     heartbeat = HeartbeatIn(required=False)
     routine_limit = WholeNumber(required=False)
     policy = AnyObject(required=False)
+    mcp_servers = AnyObject(
+        required=False,
+        help_text="By name: `{url, headers, trusted}`, or null to remove it. Values of headers are never shown;"
+        f" `{HIDDEN}` keeps one.",
+    )
 
 
 class NewAgent(AgentChanges):
@@ -51,6 +58,12 @@ class HeartbeatOut(Output):
     ack_max_chars = serializers.IntegerField()
 
 
+class McpServerOut(Output):
+    url = serializers.CharField()
+    headers = serializers.DictField(child=serializers.CharField(), help_text=f"Each value is `{HIDDEN}`.")
+    trusted = serializers.BooleanField()
+
+
 class AgentOut(Output):
     name = serializers.CharField()
     model = serializers.CharField(source="effective_model")
@@ -60,8 +73,14 @@ class AgentOut(Output):
     heartbeat = HeartbeatOut()
     routine_limit = serializers.IntegerField()
     policy = serializers.DictField()
+    mcp_servers = serializers.SerializerMethodField()
     primary_session = serializers.UUIDField()
     revision = serializers.IntegerField()
+
+    @extend_schema_field(serializers.DictField(child=McpServerOut()))
+    def get_mcp_servers(self, agent: Agent) -> dict[str, Any]:
+        """Without the values of headers."""
+        return mcp_settings.shown(agent)
 
 
 class DocumentIn(Input):

@@ -42,6 +42,7 @@ class Agent(models.Model):
     unified_session = models.BooleanField(default=False)
     heartbeat = models.JSONField(default=heartbeat_defaults)
     policy = models.JSONField(default=dict, blank=True)
+    mcp_servers = models.JSONField(default=dict, blank=True)  # by name; the headers are secrets
     routine_limit = models.PositiveSmallIntegerField(default=20)
     revision = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(db_default=Now(), editable=False)

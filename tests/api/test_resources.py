@@ -40,6 +40,7 @@ def test_an_agent_is_made_with_its_primary_session(ada: Caller) -> None:
         },
         "routine_limit": 20,
         "policy": {"max_attempts": 1},
+        "mcp_servers": {},
         "primary_session": str(primary.pk),
         "revision": 0,
     }

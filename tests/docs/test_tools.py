@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-from agent_core import fetch, tools
+from agent_core import addresses, fetch, mcp_schema, mcp_tools, mcp_wire, tools
+from agent_core.mcp_server import HIDDEN
+from sessions_app import mcp_settings
+from sessions_app.tools import OUTPUT_LIMIT
 from tests.up import ROOT
 
 PAGE = ROOT / "docs" / "tools.md"
@@ -26,6 +29,26 @@ def test_the_bounds_of_fetching_are_those_of_the_code() -> None:
         f"{fetch.MOST_BYTES:,} bytes",
         f"{fetch.MOST_CHARACTERS:,} characters",
         f"| redirects | {fetch.MOST_REDIRECTS},",
-        f"from {fetch.LEAST_PORT} on",
+        f"from {addresses.LEAST_PORT} on",
+    ):
+        assert bound in text, bound
+
+
+def test_the_bounds_of_mcp_servers_are_those_of_the_code() -> None:
+    text = PAGE.read_text()
+    for bound in (
+        f"up to {mcp_settings.MOST_SERVERS} servers",
+        f"{mcp_tools.LIST_SECONDS:.0f} s for all servers",
+        f"{mcp_wire.MOST_PAGES} pages",
+        f"kept {mcp_tools.FRESH_SECONDS:.0f} s",
+        f"a failed one {mcp_tools.MISSING_SECONDS:.0f} s",
+        f"{mcp_tools.MOST_TOOLS} of one server",
+        f"{mcp_tools.LONGEST_TOOLS:,} characters of descriptions",
+        f"{mcp_tools.LONGEST_DESCRIPTION:,} characters of one description",
+        f"{mcp_schema.LONGEST:,} of one tool's parameters",
+        f"{mcp_wire.MOST_BYTES:,} bytes, unpacked",
+        f"{OUTPUT_LIMIT:,} characters are shown",
+        f"| redirects | {mcp_wire.MOST_REDIRECTS}, within",
+        f"`{HIDDEN}`",
     ):
         assert bound in text, bound

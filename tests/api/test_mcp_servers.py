@@ -1,0 +1,86 @@
+"""An agent's MCP servers over the API: checked, merged, and their headers never shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sessions_app.models import Agent
+from tests.api.conftest import Caller, problem
+
+SECRET = "secret-of-the-server-4711"
+DOCS: dict[str, Any] = {"url": "https://docs.example.org/mcp", "headers": {"Authorization": SECRET}}
+SHOWN = {"url": "https://docs.example.org/mcp", "headers": {"Authorization": "***"}, "trusted": False}
+
+
+def stored() -> Any:
+    return Agent.objects.get(name="demo").mcp_servers
+
+
+def put(ada: Caller, servers: Any) -> Any:
+    return ada.patch("/api/agents/demo/", {"mcp_servers": servers})
+
+
+def test_a_server_is_shown_without_the_values_of_its_headers(ada: Caller) -> None:
+    answer = put(ada, {"docs": DOCS})
+    assert answer.status_code == 200, answer.content
+    assert answer.json()["mcp_servers"] == {"docs": SHOWN}
+    assert stored()["docs"]["headers"] == {"Authorization": SECRET}
+    for path in ("/api/agents/", "/api/agents/demo/"):
+        assert SECRET not in ada.get(path).content.decode()
+
+
+def test_servers_are_merged_by_name_and_null_removes_one(ada: Caller) -> None:
+    put(ada, {"docs": DOCS, "maps": {"url": "https://maps.example.org/"}})
+    answer = put(ada, {"maps": None, "mail": {"url": "https://mail.example.org/", "trusted": True}})
+    assert sorted(answer.json()["mcp_servers"]) == ["docs", "mail"]
+    assert answer.json()["mcp_servers"]["mail"]["trusted"] is True
+
+
+def test_what_was_shown_can_be_sent_back_and_changes_nothing(ada: Caller) -> None:
+    before = put(ada, {"docs": DOCS}).json()["mcp_servers"]
+    put(ada, before)
+    assert stored()["docs"]["headers"] == {"Authorization": SECRET}
+    put(ada, {"docs": {"url": DOCS["url"]}})
+    assert stored()["docs"]["headers"] == {}
+
+
+def test_secrets_do_not_follow_to_a_new_place(ada: Caller) -> None:
+    put(ada, {"docs": DOCS})
+    refused = put(ada, {"docs": SHOWN | {"url": "https://thief.example.org/"}})
+    problem(refused, 400, "bad_mcp_servers")
+    assert stored()["docs"]["url"] == DOCS["url"]
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        {"docs": {"url": "http://127.0.0.1:8000/"}},
+        {"docs": {"url": "http://169.254.169.254/latest/"}},
+        {"docs": {"url": "stdio:rm"}},
+        {"docs": {"command": "rm"}},
+        {"docs": 5},
+        {"Docs": DOCS},
+        {"a\u0000": DOCS},
+        {"docs": DOCS | {"headers": {"A": f"{SECRET}\n"}}},
+        {f"s{number}": DOCS for number in range(9)},
+    ],
+)
+def test_what_cannot_be_is_refused(ada: Caller, servers: Any) -> None:
+    body = problem(put(ada, servers), 400, "bad_mcp_servers")
+    assert SECRET not in str(body)
+    assert stored() == {}
+
+
+def test_an_agent_can_be_made_with_a_server(ada: Caller) -> None:
+    answer = ada.post("/api/agents/", {"name": "other", "mcp_servers": {"docs": DOCS}}, Idempotency_Key="k")
+    assert answer.json()["mcp_servers"] == {"docs": SHOWN}
+    again = ada.post("/api/agents/", {"name": "other", "mcp_servers": {"docs": DOCS}}, Idempotency_Key="k")
+    assert again.content == answer.content
+
+
+def test_an_operators_host_may_be_named(ada: Caller, settings: Any) -> None:
+    settings.RONDO_MCP_HOSTS = ("127.0.0.1:3000",)
+    assert put(ada, {"docs": {"url": "http://127.0.0.1:3000/mcp"}}).status_code == 200
+    problem(put(ada, {"docs": {"url": "http://127.0.0.1:3001/mcp"}}), 400, "bad_mcp_servers")
