@@ -15,7 +15,17 @@ from benchmarks.report import Figure, machine, table, write_json
 from benchmarks.servers import Servers, servers
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes
 
-NAMES = ("throughput", "statements", "firing", "ticks", "scale", "waiting", "mailbox", "streams")
+NAMES = (
+    "throughput",
+    "statements",
+    "firing",
+    "ticks",
+    "scale",
+    "waiting",
+    "mailbox",
+    "streams",
+    "heartbeats",
+)
 
 
 def main() -> int:

@@ -12,14 +12,14 @@ from django.db import connection
 ROWS_AT_ONCE = 5_000
 
 
-def person(model: str) -> Any:
+def person(model: str, **fields: Any) -> Any:
     """An agent of a new user."""
     from django.contrib.auth import get_user_model
 
     from sessions_app.open import create_agent
 
     user = get_user_model().objects.create_user(f"bench-{secrets.token_hex(4)}")
-    return create_agent(user, "bench", model=model)
+    return create_agent(user, "bench", model=model, **fields)
 
 
 def sessions(agent: Any, count: int) -> list[Any]:

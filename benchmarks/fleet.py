@@ -62,6 +62,14 @@ def web(folder: Path) -> Iterator[int]:
 
 
 @contextmanager
+def beat(folder: Path) -> Iterator[Worker]:
+    """A beat process."""
+    command = ["celery", "-A", "config", "beat", "--pidfile="]
+    with _process(folder, "beat", command, lambda made: "beat_ready" in made.log.read_text(), {}) as made:
+        yield made
+
+
+@contextmanager
 def _process(
     folder: Path, name: str, command: list[str], ready: Callable[[Worker], bool], environ: dict[str, str]
 ) -> Iterator[Worker]:

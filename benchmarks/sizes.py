@@ -31,6 +31,9 @@ class Sizes:
     mailboxes: int = 50
     subscribers: int = 200
     marks: int = 50
+    heartbeats: int = 10_000
+    heartbeat_ticks: int = 3_600  # parts of an hour that are fired one by one
+    heartbeat_seconds: float = 120.0
     settle_seconds: float = 2.0
 
 
@@ -50,6 +53,9 @@ QUICK = Sizes(
     deposits=1_000,
     mailboxes=20,
     marks=20,
+    heartbeats=1_000,
+    heartbeat_ticks=360,
+    heartbeat_seconds=20.0,
 )
 TINY = Sizes(
     rounds=1,
@@ -72,5 +78,8 @@ TINY = Sizes(
     mailboxes=4,
     subscribers=6,
     marks=3,
+    heartbeats=6,
+    heartbeat_ticks=3,
+    heartbeat_seconds=1.0,
     settle_seconds=0.2,
 )

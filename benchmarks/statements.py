@@ -56,32 +56,33 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
     agent, count = data.person(MODEL), sizes.counted_turns
     (session,) = data.sessions(agent, 1)
     jobs, batch = data.jobs([session], count), data.jobs(data.sessions(agent, BATCH), BATCH)
-    with psycopg.connect(servers.database_url, autocommit=True, application_name="watch") as watch, _logged():
-        _publish_once(session)
-        log = _Log(servers.postgres_log, watch)
+    with psycopg.connect(servers.database_url, autocommit=True, application_name="watch") as watch, logged():
+        publish_once(session)
+        log = Log(servers.postgres_log, watch)
         with fleet.worker(servers.folder, "counted", 4, **QUIET):
-            _wait_for_turns(watch)
+            wait_for_turns(watch)
             log.read()
             for _ in range(count):
-                _chat(session, watch)
+                chat(session, watch)
             chats = log.read()
             for job in jobs:
-                _fire([job])
-                _wait_for_turns(watch)
+                fire([job])
+                wait_for_turns(watch)
             automations = log.read()
         log.read()
-        _fire(batch)
+        fire(batch)
         fired = _own(log.read())
     _list(chats, count, say)
     return [
-        *_of_turns("chat turn", chats, count, TARGET),
-        *_of_turns("automation's turn", automations, count, None),
+        *of_turns("chat turn", chats, count, TARGET),
+        *of_turns("automation's turn", automations, count, None),
         Figure(name="SQL per message received", value=_own(chats) / count, note="with BEGIN and COMMIT"),
         Figure(name="SQL per fired job", value=fired / BATCH, note=f"{fired} for a batch of {BATCH}"),
     ]
 
 
-def _of_turns(name: str, seen: list[Executed], count: int, target: float | None) -> list[Figure]:
+def of_turns(name: str, seen: list[Executed], count: int, target: float | None) -> list[Figure]:
+    """What the worker of so many turns was seen to do, for each of them."""
     worker = [each for each in seen if each.kind != "own"]
     roles = Counter(each.role for each in worker if each.kind == "pool")
     kinds = Counter(each.kind for each in worker)
@@ -97,7 +98,7 @@ def _of_turns(name: str, seen: list[Executed], count: int, target: float | None)
     ]
 
 
-def _publish_once(session: Any) -> None:
+def publish_once(session: Any) -> None:
     """The first message waits for the worker; by it our own publisher is connected, and known for ours."""
     from sessions_app.publish import publisher
 
@@ -105,19 +106,22 @@ def _publish_once(session: Any) -> None:
     publisher().flush(5.0)
 
 
-def _chat(session: Any, watch: psycopg.Connection[Any]) -> None:
+def chat(session: Any, watch: psycopg.Connection[Any]) -> None:
+    """A message, and its turn's end."""
     data.queue_messages([session], 1)
-    _wait_for_turns(watch)
+    wait_for_turns(watch)
 
 
-def _fire(jobs: list[str]) -> None:
+def fire(jobs: list[str]) -> None:
+    """These jobs, now."""
     from automations.fire import fire_due
 
     data.make_due(jobs)
     fire_due(len(jobs))
 
 
-def _wait_for_turns(watch: psycopg.Connection[Any]) -> None:
+def wait_for_turns(watch: psycopg.Connection[Any]) -> None:
+    """Until none waits or runs, and what they tell has left."""
     waiting = "SELECT 1 FROM sessions_app_turn WHERE state IN ('queued', 'running')"
     fleet.until(lambda: watch.execute(waiting).fetchone() is None, "the turn has ended")
     time.sleep(PUBLISHED)  # the last look, and what the publishers send
@@ -134,7 +138,7 @@ def _list(seen: list[Executed], count: int, say: Callable[[str], None]) -> None:
         say(f"{number:3} {each.kind:8} {each.text[:SHOWN] or '(health check)'}")
 
 
-class _Log:
+class Log:
     """PostgreSQL's log, read on from where it was. `watch` is a connection to ask who is who."""
 
     def __init__(self, path: Path, watch: psycopg.Connection[Any]) -> None:
@@ -175,7 +179,7 @@ def executed(text: str, kinds: dict[int, str]) -> Iterator[Executed]:
 
 
 @contextmanager
-def _logged() -> Iterator[None]:
+def logged() -> Iterator[None]:
     """Connections that are opened in here have their statements logged; our own is opened anew."""
     from django.db import connection
 

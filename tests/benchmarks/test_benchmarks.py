@@ -61,6 +61,9 @@ def test_every_benchmark_gives_its_figures(figures: dict[str, dict[str, Any]]) -
         "updates drained",
         "event to 6 windows, one session",
         "event to 6 windows, a session each",
+        "beat's time for an hour of 6 heartbeats",
+        "heartbeat's turn late, among 6, p99",
+        "heartbeat's turn to chat turn",
     } <= set(figures)
     assert all(figure["value"] >= 0 for figure in figures.values())
 
@@ -71,6 +74,16 @@ def test_a_chat_turn_keeps_to_its_statements(figures: dict[str, dict[str, Any]])
     assert "lock 2" in figures["SQL per chat turn, round trips"]["note"]
     assert figures["SQL per automation's turn"]["value"] > figures["SQL per chat turn"]["value"]
     assert figures["SQL per fired job"]["value"] < 0.2  # a batch, not a loop
+
+
+@pytest.mark.processes
+def test_a_heartbeat_is_counted_beside_a_chat_turn(figures: dict[str, dict[str, Any]]) -> None:
+    beside, beat = (
+        figures["SQL per chat turn beside it"]["value"],
+        figures["SQL per heartbeat's turn"]["value"],
+    )
+    assert 10 <= beside < beat
+    assert "for 1 s" in figures["heartbeat's turn late, among 6"]["note"]
 
 
 @pytest.mark.processes
