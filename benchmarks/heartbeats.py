@@ -150,7 +150,7 @@ def _spread(ids: list[str], seconds: float) -> None:
 
 
 def _ended(ids: list[str]) -> int:
-    return _real_runs(ids).filter(finished_at__isnull=False).count()
+    return int(_real_runs(ids).filter(finished_at__isnull=False).count())
 
 
 def _real_runs(ids: list[str]) -> Any:
@@ -207,7 +207,7 @@ def _milliseconds(kind: str, count: int) -> float:
     """The median of the last turns of this kind, from claim to commit."""
     from sessions_app.models import Turn
 
-    rows = Turn.objects.filter(kind=kind, started_at__isnull=False).order_by("-id")[:count]
+    rows: Any = Turn.objects.filter(kind=kind, started_at__isnull=False).order_by("-id")[:count]
     return statistics.median(
         (row.finished_at - row.started_at).total_seconds() * MILLISECONDS for row in rows
     )
