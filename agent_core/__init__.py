@@ -1,5 +1,5 @@
 """The engine of one turn: model, tools, limits. It takes data and yields events and a result.
 
 Nothing here knows Django, Celery or a database; what a turn needs from them comes in through
-``types.TurnPorts``.
+``ports.TurnPorts``.
 """

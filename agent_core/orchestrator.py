@@ -6,19 +6,18 @@ process's loop thread. All that must survive goes out through the ports before i
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Generator
 from dataclasses import replace
-from typing import Final
 
 from agent_core import journal
+from agent_core.calls import Calls
 from agent_core.control import TurnControl
-from agent_core.exceptions import AgentCoreError, ModelError
-from agent_core.exchange import Cancelled, Exchange, Stopped, TimedOut, Watch
+from agent_core.endings import ERROR_TEXTS, GivenUp, ModelBroke, detail_of, told
+from agent_core.exceptions import AgentCoreError
+from agent_core.exchange import Exchange, Watch
 from agent_core.limits import Limits
 from agent_core.models import ModelCall, ModelReply
-from agent_core.schema import refusal
+from agent_core.ports import TurnPorts
 from agent_core.types import (
     JSON,
     Ending,
@@ -26,32 +25,10 @@ from agent_core.types import (
     EventType,
     Role,
     ToolCall,
-    ToolResult,
     TurnEvent,
-    TurnPorts,
     TurnRequest,
     TurnResult,
 )
-
-ERROR_TEXTS: Final = {
-    "model_unavailable": "The model did not answer.",
-    "model_refused": "The model refused the request.",
-    "model_not_configured": "The model is not set up on this server.",
-    "timeout": "It took too long.",
-    "max_tool_calls": "Too many tool calls.",
-    "max_failed_tool_outputs": "Too many tools failed.",
-    "max_same_failure_signature": "A tool kept failing in the same way.",
-    "max_same_tool_intent": "The same tool call was made too often.",
-    "internal_error": "Something went wrong.",
-}
-_LONGEST_DETAIL = 2000
-_LONGEST_LOGGED = 300
-
-log = logging.getLogger(__name__)
-
-
-class _LimitPassed(AgentCoreError):
-    """A limit of the policy was passed; the message is its name."""
 
 
 def run_turn(
@@ -62,37 +39,7 @@ def run_turn(
     Lets through Stale (from a port, or after ``control.lose``) and whatever else a port raises;
     every other trouble is a result.
     """
-    turn = _Turn(request, ports, Watch(control, request.policy.timeout_seconds))
-    try:
-        yield from turn.run()
-    except Stopped:
-        return TurnResult(ending=Ending.HANDED_BACK)
-    except Cancelled:
-        return turn.ended(Ending.CANCELLED)
-    except TimedOut as error:
-        return turn.failed("timeout", error)
-    except _LimitPassed as error:
-        return turn.failed(str(error), error)
-    except ModelError as error:
-        _log(error)
-        return turn.failed(error.code, error)
-    except _ModelBroke as error:
-        return turn.failed("internal_error", error.cause)
-    return turn.ended(Ending.SUCCEEDED)
-
-
-def _log(error: ModelError) -> None:
-    """One line per turn that a model ended; the message was rid of keys where it was made."""
-    detail = " ".join(str(error).split())[:_LONGEST_LOGGED]
-    log.warning("model_failed", extra={"code": error.code, "error": type(error).__name__, "detail": detail})
-
-
-class _ModelBroke(AgentCoreError):
-    """The model's code raised something that is no ModelError: a bug."""
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__()
-        self.cause = cause
+    return (yield from told(_Turn(request, ports, Watch(control, request.policy.timeout_seconds))))
 
 
 class _Turn:
@@ -104,6 +51,7 @@ class _Turn:
         self._watch = watch
         self._specs = {spec.name: spec for spec in request.tools}
         self._limits = Limits(request.policy)
+        self._calls = Calls(specs=self._specs, ports=ports, watch=watch, policy=request.policy)
         self._said = journal.rebuild(request.steps, self._specs)
         self._unfinished_text = ""
 
@@ -127,12 +75,11 @@ class _Turn:
 
     def failed(self, code: str, error: Exception) -> TurnResult:
         """Return a failure: a short text for people, class and message for operators."""
-        detail = f"{type(error).__name__}: {error}"[:_LONGEST_DETAIL]
         return replace(
             self.ended(Ending.FAILED),
             error_code=code,
             error_text=ERROR_TEXTS[code],
-            error_detail=detail,
+            error_detail=detail_of(error),
         )
 
     def _recount(self) -> None:
@@ -152,7 +99,7 @@ class _Turn:
 
     def _count(self, passed: str | None) -> None:
         if passed is not None:
-            raise _LimitPassed(passed)
+            raise GivenUp(passed)
 
     def _inject(self) -> None:
         """Take in what people wrote meanwhile, but not before a fresh turn's first model call."""
@@ -180,7 +127,7 @@ class _Turn:
             raise
         except Exception as error:
             self._unfinished_text = exchange.text
-            raise _ModelBroke(error) from error
+            raise ModelBroke(error) from error
 
     def _take(self, reply: ModelReply) -> None:
         """Take a reply into the transcript; journaled first when it has calls."""
@@ -209,33 +156,11 @@ class _Turn:
             if not self._reached(call):
                 self._count(self._limits.called(call))
             yield _event(EventType.TOOL_CALL, call.to_json())
-            result = self._result_of(call)
+            result = self._calls.result_of(call, self._said.intended)
             self._said.results[call.id] = result
             yield _event(EventType.TOOL_OUTPUT, result.to_json())
             self._count(self._limits.returned(result))
         self._said.close()
-
-    def _result_of(self, call: ToolCall) -> ToolResult:
-        """Make one call, unless it must not or need not be made (rule 1.9)."""
-        intended = call.id in self._said.intended
-        refused = refusal(call, self._specs)
-        if intended and (refused is not None or not self._specs[call.name].idempotent):
-            return self._ports.outcome_unknown(call)
-        if refused is not None:
-            return refused
-        if not intended:
-            self._ports.intend(call)
-            self._said.intended.add(call.id)
-        return self._make(call)
-
-    def _make(self, call: ToolCall) -> ToolResult:
-        control = self._watch.control
-        longest = time.monotonic() + self._request.policy.tool_timeout_seconds
-        control.tool_deadline = min(longest, self._watch.deadline)
-        try:
-            return self._ports.call(call)
-        finally:
-            control.tool_deadline = None
 
 
 def _event(kind: EventType, content: JSON) -> TurnEvent:

@@ -90,3 +90,8 @@ def _check(name: str, places: set[str], given: set[str]) -> None:
         raise PromptError(f"{name} lacks {', '.join(sorted(places - given))}.")
     if given - places:
         raise PromptError(f"{name} has no place for {', '.join(sorted(given - places))}.")
+
+
+def inside_block(text: str) -> str:
+    """The text as it may stand in a block of a prompt: nothing in it passes for the block's end."""
+    return text.replace("</", "< /")

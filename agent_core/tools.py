@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from agent_core.exceptions import ToolError, ToolFailed, UnknownTool
-from agent_core.types import JSON, ToolSpec
+from agent_core.types import JSON, Effect, ToolSpec
 
 __all__ = ["Effect", "Tool", "ToolFailed", "all", "get", "register", "unregister"]
 
@@ -17,14 +16,6 @@ SEPARATOR = (
     "__"  # between an MCP server's name and its tool's; no tool of ours has it, so none can be shadowed
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-class Effect(StrEnum):
-    """What a tool may do (rule 3.5). A dangerous one needs the person's yes."""
-
-    READ = "read"
-    WRITE = "write"
-    DANGEROUS = "dangerous"
 
 
 def _always(_context: Any) -> bool:
@@ -58,6 +49,7 @@ class Tool:
             parameters=self.parameters,
             # without a journaled result a transaction of our own did not take place: it may run again
             idempotent=self.idempotent or self.transactional,
+            effect=self.effect,
         )
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
+from agent_core.execution import Execution
 from agent_core.policy import TurnPolicy
 from agent_core.verdict import Verdict
 
@@ -42,10 +43,11 @@ class StepKind(StrEnum):
     INTENT = "intent"
     RESULT = "result"
     INJECT = "inject"
+    CHECKPOINT = "checkpoint"
 
 
 class EventType(StrEnum):
-    """The events of a turn (rule 3.1)."""
+    """The events of a turn (rule 3.1), and of a planned one."""
 
     TURN_START = "turn_start"
     STATUS = "status"
@@ -54,6 +56,21 @@ class EventType(StrEnum):
     TOOL_OUTPUT = "tool_output"
     TURN_COMPLETE = "turn_complete"
     TURN_ERROR = "turn_error"
+    PLANNING = "planning"
+    PLAN = "plan"
+    STEP_START = "step_start"
+    STEP_COMPLETE = "step_complete"
+    REPLAN = "replan"
+    WAITING = "waiting"
+    DONE = "done"
+
+
+class Effect(StrEnum):
+    """What a tool may do (rule 3.5). A dangerous one needs the person's yes."""
+
+    READ = "read"
+    WRITE = "write"
+    DANGEROUS = "dangerous"
 
 
 class Ending(StrEnum):
@@ -201,7 +218,8 @@ class Step:
     """One step of a turn's journal, in the order of ``n``.
 
     ``data`` by kind: response ``{"entry": Entry, "usage": Usage}``; intent: a ToolCall; result: a
-    ToolResult; inject ``{"texts": [str]}``; prompt is never read here.
+    ToolResult; inject ``{"texts": [str]}``; checkpoint ``{"status", "step", "usage": Usage}``, of
+    a planned turn; prompt is never read here.
     """
 
     n: int
@@ -226,6 +244,7 @@ class ToolSpec:
     description: str
     parameters: JSON
     idempotent: bool = False
+    effect: Effect = Effect.READ
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -269,28 +288,12 @@ class TurnResult:
     error_detail: str | None = None
     usage: Usage = Usage()
     verdict: Verdict | None = None  # where the reply was judged
+    execution: Execution | None = (
+        None  # of a planned turn: what it comes to, to be stored with the turn's end
+    )
 
     @property
     def reply(self) -> str:
         """The content of the last assistant entry, or an empty string."""
         said = [entry.content for entry in self.entries if entry.role is Role.ASSISTANT]
         return said[-1] if said else ""
-
-
-class TurnPorts(Protocol):
-    """What a turn needs from outside. Each call is a fenced write and may raise ``Stale``."""
-
-    def responded(self, entry: Entry, usage: Usage) -> None:
-        """Journal a model response that has tool calls."""
-
-    def intend(self, call: ToolCall) -> None:
-        """Journal that a call is about to be made; committed when this returns."""
-
-    def call(self, call: ToolCall) -> ToolResult:
-        """Run the tool and journal its result. A tool's exception comes back as a failed result."""
-
-    def outcome_unknown(self, call: ToolCall) -> ToolResult:
-        """Journal and return that a call was interrupted and its outcome is unknown."""
-
-    def injected(self) -> tuple[str, ...]:
-        """Take the people's messages to inject now, journaled; in the order they came."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from agent_core.prompts import inside_block
 from automations.models import CronJob
 from automations.zone_files import zone_or_utc
-from sessions_app.lines import inside_block, one_line
+from sessions_app.lines import one_line
 from sessions_app.models import Agent, Session, SessionState, SessionType, TaskState
 
 MOST_SESSIONS = 10

@@ -19,7 +19,6 @@ from automations.zone_files import load_zone
 from sessions_app.agents import put_document
 from sessions_app.exceptions import RevisionConflict
 from sessions_app.kinds import Trigger, Unkept
-from sessions_app.lines import inside_block
 from sessions_app.memory import consolidated, unconsolidated
 from sessions_app.models import Agent, Document, TaskState, Turn, TurnKind, TurnStep
 
@@ -41,6 +40,7 @@ class DreamKind(SlotKind):
 
     name = TurnKind.SYSTEM
     alone = True
+    plans = False
 
     def trigger(self, turn: Turn) -> Trigger:
         """MEMORY.md and the task states that are not in it yet, within bounds."""
@@ -121,4 +121,4 @@ def _lines(label: str, texts: Iterable[str]) -> list[str]:
 
 def _line(text: str) -> str:
     """On one line, so that no text can pass for another conversation's heading or for the end of the block."""
-    return inside_block(" ".join(str(text).split()))
+    return prompts.inside_block(" ".join(str(text).split()))

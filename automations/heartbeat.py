@@ -26,7 +26,7 @@ from automations.slot_kind import SlotKind
 from automations.zone_files import zone_or_utc
 from sessions_app import metrics
 from sessions_app.kinds import Trigger
-from sessions_app.lines import inside_block, one_line
+from sessions_app.lines import one_line
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Document, Message, Session, Turn, TurnKind, TurnStep
 
@@ -40,6 +40,7 @@ class HeartbeatKind(SlotKind):
     """A heartbeat's turn: with tasks in its metadata it does them, without it looks around."""
 
     name = TurnKind.HEARTBEAT
+    plans = False
 
     def trigger(self, turn: Turn) -> Trigger:
         """What is due, or what there is to reflect on."""
@@ -167,10 +168,10 @@ def _warning(agent: Agent, session: Session) -> tuple[str, int]:
 
 
 def _shown(text: str) -> str:
-    return inside_block(text.strip())
+    return prompts.inside_block(text.strip())
 
 
 def _line(row: CronJob) -> str:
     state = "" if row.enabled else " (disabled)"
-    what = inside_block(one_line(f"{row.name}: {row.description}", 200))
+    what = prompts.inside_block(one_line(f"{row.name}: {row.description}", 200))
     return f"- [{row.pk}] {what}{state}"

@@ -19,6 +19,7 @@ class SlotKind:
     interactive = False
     replays_model_content = False
     alone = False
+    plans = True
 
     def started(self, turn: Turn) -> None:
         """The run is running."""

@@ -16,14 +16,25 @@ from django.db import transaction
 from sqlalchemy.dialects.postgresql import JSONB
 
 from agent_core.exceptions import Stale
+from agent_core.execution import WAITING
 from agent_core.types import Ending, Entry, Role, StepKind, TurnResult
-from sessions_app import events, mailbox, metrics
+from sessions_app import events, executions, mailbox, metrics
 from sessions_app.context import Prepared
 from sessions_app.history import parts_of
 from sessions_app.journal import Journal
 from sessions_app.kinds import closure_text, kind_of
 from sessions_app.lines import one_line
-from sessions_app.models import BACKGROUND, Event, EventType, Message, Session, Turn, TurnKind, TurnState
+from sessions_app.models import (
+    BACKGROUND,
+    Engine,
+    Event,
+    EventType,
+    Message,
+    Session,
+    Turn,
+    TurnKind,
+    TurnState,
+)
 from sessions_app.patience import patiently
 from sessions_app.sql import Statement, table
 from sessions_app.wake import wake
@@ -87,10 +98,12 @@ def _write(prepared: Prepared, result: TurnResult) -> None:
     Message.objects.bulk_create(draft.messages)
     if result.ending is Ending.SUCCEEDED and prepared.event_ids:
         mailbox.acknowledge(turn, prepared.event_ids)
+    if prepared.agent.engine == Engine.PLANNER or turn.attempt > 1:
+        executions.settle(turn, result)
     metrics.turn_failed(turn.error_code)
     ended = [turn, *(_settle_guests(turn, result) if has_guests else ())]
     prepared.kind.closed(turn, result, closure or result.reply)
-    Event.objects.bulk_create(_events(session, draft.messages, ended))
+    Event.objects.bulk_create(_events(session, draft.messages, ended, _of_execution(session, turn, result)))
     _announce(session)
 
 
@@ -199,7 +212,21 @@ def _settle_guests(turn: Turn, result: TurnResult) -> list[Turn]:
     return []
 
 
-def _events(session: Session, messages: list[Message], ended: list[Turn]) -> list[Event]:
+def _of_execution(session: Session, turn: Turn, result: TurnResult) -> list[Event]:
+    """What a planned turn came to: a question that waits, or the end of the plan."""
+    execution = result.execution
+    if execution is None:
+        return []
+    about: dict[str, Any] = {"execution": execution.id, "status": str(execution.status)}
+    if execution.status in WAITING:
+        told = about | {"question": execution.question}
+        return [events.event(turn, session.agent_id, EventType.WAITING, told)]
+    return [events.event(turn, session.agent_id, EventType.DONE, about)]
+
+
+def _events(
+    session: Session, messages: list[Message], ended: list[Turn], planned: list[Event]
+) -> list[Event]:
     told = [
         events.event(
             ended[0],
@@ -210,7 +237,7 @@ def _events(session: Session, messages: list[Message], ended: list[Turn]) -> lis
         for message in messages
         if message.content
     ]
-    return told + [each for turn in ended for each in _ends(turn, session)]
+    return told + planned + [each for turn in ended for each in _ends(turn, session)]
 
 
 def _ends(turn: Turn, session: Session) -> list[Event]:
@@ -242,6 +269,7 @@ def close_without_history(turn: Turn) -> None:
         if not Turn.objects.finish(turn, TurnState.FAILED, result):
             raise Stale
         Turn.objects.release_guests(turn)
+        executions.settle(turn, result)
         kind_of(turn).closed(turn, result, "")
         session = Session.objects.get(pk=turn.session_id)
         Event.objects.bulk_create(_ends(turn, session))

@@ -69,7 +69,12 @@ def _record(event_type: EventType | None) -> Statement:
 
 
 _RECORD = {None: _record(None)} | {
-    event_type: _record(event_type) for event_type in (EventType.TOOL_CALL, EventType.TOOL_OUTPUT)
+    event_type: _record(event_type)
+    for event_type in (
+        *(EventType.TOOL_CALL, EventType.TOOL_OUTPUT),
+        *(EventType.PLANNING, EventType.PLAN, EventType.REPLAN),
+        *(EventType.STEP_START, EventType.STEP_COMPLETE),
+    )
 }
 
 

@@ -52,6 +52,7 @@ class Kind(Protocol):
     interactive: bool  # a person waits: may be injected into, may create automations
     replays_model_content: bool  # later turns see what the model saw, not what people see
     alone: bool  # the model is given the trigger alone: no history, no tools
+    plans: bool  # an agent that plans makes a plan for it
 
     def started(self, turn: Turn) -> None:
         """The turn was claimed; same transaction."""
@@ -105,6 +106,7 @@ class MessageKind:
     interactive = True
     replays_model_content = True
     alone = False
+    plans = True
 
     def started(self, turn: Turn) -> None:
         """Nothing to note."""

@@ -20,8 +20,3 @@ def one_line(text: str, length: int) -> str:
     """The first `length` characters of a text as one line without control characters."""
     plain = "".join(" " if unicodedata.category(each) in _BREAKING else each for each in text)
     return " ".join(plain.split())[:length].rstrip()
-
-
-def inside_block(text: str) -> str:
-    """The text as it may stand in a block of a prompt: nothing in it passes for the block's end."""
-    return text.replace("</", "< /")

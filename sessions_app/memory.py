@@ -65,3 +65,22 @@ def consolidated(revisions: Mapping[str, int]) -> None:
                 *whens, default=F("consolidated_revision"), output_field=PositiveIntegerField()
             )
         )
+
+
+def shown(session_id: uuid.UUID) -> str:
+    """The session's task state as a model reads it; empty when there is none."""
+    state = TaskState.objects.filter(session_id=session_id).first()
+    if state is None:
+        return ""
+    lines = [
+        *_lines("Goal", [state.current_goal]),
+        *_lines("Under way", [state.active_flow]),
+        *_lines("Open", state.open_loops),
+        *_lines("Fact", state.important_facts),
+        *_lines("Decided", [state.last_decision]),
+    ]
+    return "\n".join(lines)
+
+
+def _lines(label: str, texts: list[str]) -> list[str]:
+    return [f"{label}: {line}" for text in texts if (line := " ".join(text.split()))]

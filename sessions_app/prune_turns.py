@@ -6,12 +6,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sessions_app.models import MailboxEvent, Message, Session, Turn, TurnStep
+from sessions_app.models import ExecutionState, MailboxEvent, Message, Session, Turn, TurnStep
 from sessions_app.prune_sql import HOUR, among, ended, keys, of_owners
 from sessions_app.sql import Statement, table
 
 _turn, _step, _message = table(Turn), table(TurnStep), table(Message)
-_mail, _session = table(MailboxEvent), table(Session)
+_mail, _session, _execution = table(MailboxEvent), table(Session), table(ExecutionState)
 
 LOCK = Statement(
     sa.select(_turn.c.id)
@@ -29,6 +29,7 @@ def _forget(column: Any) -> Statement:
 
 
 MESSAGES, MAILBOX = _forget(_message.c.turn_id), _forget(_mail.c.acknowledged_by_id)
+EXECUTIONS = _forget(_execution.c.turn_id)
 _holding: list[Statement] = []
 _above: list[Statement] = []
 
@@ -56,7 +57,7 @@ def remove(ids: list[int]) -> set[int]:
     going = [turn for family in families.values() if family <= free for turn in family]
     if not going:
         return set()
-    for statement in (*_above, MESSAGES, MAILBOX, JOURNALS):
+    for statement in (*_above, MESSAGES, MAILBOX, EXECUTIONS, JOURNALS):
         statement.run(ids=going)
     return {row.id for row in DELETE.all(ids=going)}
 

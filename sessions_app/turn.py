@@ -6,7 +6,6 @@ Whatever dies on the way leaves rows that the next worker can go on from: a RUNN
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 
 import structlog
 from django.db import InterfaceError, OperationalError, connection
@@ -15,7 +14,6 @@ from agent_core.control import Signal
 from agent_core.evaluate import evaluate_response
 from agent_core.exceptions import Stale
 from agent_core.journal import said_so_far
-from agent_core.orchestrator import run_turn
 from agent_core.types import Ending, Entry, EventType, Role, TurnResult
 from sessions_app.claim import MAX_RESCUES, claim_next, look
 from sessions_app.commit import close_without_history, commit
@@ -24,8 +22,8 @@ from sessions_app.journal import Journal
 from sessions_app.kinds import Unkept
 from sessions_app.lock import Handle
 from sessions_app.models import Lane, Turn
+from sessions_app.planning import story_of
 from sessions_app.publish import publisher
-from sessions_app.tools import TurnTools
 from sessions_app.wake import wake
 from sessions_app.worker import WorkerProcess
 
@@ -126,10 +124,7 @@ def _said(prepared: Prepared) -> TurnResult | None:
 
 def _talk(handle: Handle, prepared: Prepared) -> TurnResult:
     turn, control = prepared.turn, handle.control
-    context = replace(prepared.tool_context, control=control)
-    more = {tool.name: tool for tool in prepared.offer.tools}
-    tools = TurnTools(journal=prepared.journal, context=context, more=more)
-    story = run_turn(prepared.request, tools, control)
+    story = story_of(prepared, control)
     session_id, deltas = str(turn.session_id), publisher()
     connection.close()  # back to the pool: nothing is open while the model thinks
     while True:

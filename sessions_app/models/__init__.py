@@ -5,6 +5,7 @@ from sessions_app.models.allowance import Allowance
 from sessions_app.models.counter import Counter
 from sessions_app.models.delivery import DELIVERY_ARROWS, Delivery, DeliveryState
 from sessions_app.models.event import Event, EventType, Scope
+from sessions_app.models.execution import EXECUTION_ARROWS, ExecutionState
 from sessions_app.models.idempotency import IdempotencyKey
 from sessions_app.models.mailbox import MailboxEvent, Priority
 from sessions_app.models.memory import TaskState
@@ -17,6 +18,7 @@ from sessions_app.models.worker import Worker
 __all__ = [
     "BACKGROUND",
     "DELIVERY_ARROWS",
+    "EXECUTION_ARROWS",
     "PRIMARY_KEY",
     "Agent",
     "Allowance",
@@ -28,6 +30,7 @@ __all__ = [
     "Engine",
     "Event",
     "EventType",
+    "ExecutionState",
     "IdempotencyKey",
     "Lane",
     "MailboxEvent",

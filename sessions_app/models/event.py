@@ -40,6 +40,13 @@ class EventType(models.TextChoices):
     TOOL_CALL = "tool_call"
     TOOL_OUTPUT = "tool_output"
     STATUS = "status"
+    PLANNING = "planning"
+    PLAN = "plan"
+    STEP_START = "step_start"
+    STEP_COMPLETE = "step_complete"
+    REPLAN = "replan"
+    WAITING = "waiting"
+    DONE = "done"
     MESSAGE = "message"
     TURN_END = "turn_end"
 

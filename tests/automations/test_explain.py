@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent_core import exceptions
-from agent_core.orchestrator import ERROR_TEXTS
+from agent_core.endings import ERROR_TEXTS
 from automations import run_words
 from automations.edit import NewJob, create_job, update_job
 from automations.exceptions import JobNotFound

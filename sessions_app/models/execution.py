@@ -1,0 +1,97 @@
+"""ExecutionState: a request that a planner works off; it outlives the turn that it waits in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from agent_core.execution import ARROWS, AT_WORK, WAITING, Status
+from sessions_app.models.session import Session
+from sessions_app.models.turn import Turn
+
+EXECUTION_ARROWS = ARROWS
+
+
+class ExecutionTransitions(models.QuerySet["ExecutionState"]):
+    """The ways on, each one conditional UPDATE; False or 0: somebody else was faster, or it is no way on."""
+
+    def move(self, execution_id: str, turn: Turn, before: Iterable[Status], values: dict[str, Any]) -> bool:
+        """On to the state in `values`, by the turn that works on it; from one that waits or has ended it takes over."""
+        mine = Q(status__in=AT_WORK, turn=turn) | ~Q(status__in=AT_WORK)
+        found = self.filter(mine, pk=execution_id, session_id=turn.session_id, status__in=before)
+        return bool(found.update(turn=turn, revision=models.F("revision") + 1, updated_at=Now(), **values))
+
+    def leave(self, turn: Turn, status: Status, why: str) -> int:
+        """At work in this turn → ended with it, whatever the turn still knew of it."""
+        return self.filter(turn=turn, status__in=AT_WORK).update(
+            status=status, last_error=why, revision=models.F("revision") + 1, updated_at=Now()
+        )
+
+    def close(self, why: str) -> int:
+        """Waiting → CANCELLED: these questions are not asked any more."""
+        return self.filter(status__in=WAITING).update(
+            status=Status.CANCELLED, closed_by=why, revision=models.F("revision") + 1, updated_at=Now()
+        )
+
+
+class ExecutionState(models.Model):
+    """One execution. `turn` works on it, or did last. `request` is what was said, `goal` the planner's words for it.
+
+    `steps` and `observations` are lists as `agent_core.execution` writes them. `catalogue` is the version of the
+    tools that the plan was made for. `closed_by`: reset, clear or person, where it was cancelled as it waited.
+    """
+
+    id = models.CharField(primary_key=True, max_length=16, editable=False)
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="executions", db_index=False)
+    turn = models.ForeignKey(Turn, null=True, on_delete=models.SET_NULL, related_name="executions")
+    source = models.CharField(max_length=20, editable=False, help_text="The kind of the turn that began it.")
+    status = models.CharField(max_length=24, choices=[(each.value, each.value) for each in Status])
+    request = models.TextField()
+    goal = models.TextField(blank=True)
+    plans = models.PositiveSmallIntegerField(default=0)
+    steps = models.JSONField(default=list)
+    current_step = models.CharField(max_length=16, blank=True)
+    observations = models.JSONField(default=list)
+    iterations = models.PositiveSmallIntegerField(default=0)
+    question = models.TextField(blank=True)
+    reply = models.TextField(blank=True)
+    final_answer = models.TextField(blank=True)
+    last_error = models.TextField(blank=True)
+    catalogue = models.CharField(max_length=32, blank=True)
+    revise = models.TextField(blank=True)
+    heard = models.PositiveIntegerField(default=0)
+    closed_by = models.CharField(max_length=16, blank=True)
+    revision = models.PositiveIntegerField(default=1)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(db_default=Now())
+
+    objects = ExecutionTransitions.as_manager()
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(status__in=[each.value for each in Status]), name="execution_status_known"
+            ),
+            models.CheckConstraint(
+                condition=~Q(status__in=[each.value for each in WAITING]) | ~Q(question=""),
+                name="execution_waits_with_a_question",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status__in=[each.value for each in AT_WORK]) | Q(turn__isnull=False),
+                name="execution_at_work_in_a_turn",
+            ),
+            models.UniqueConstraint(
+                fields=["session"],
+                condition=Q(status__in=[each.value for each in AT_WORK]),
+                name="execution_one_at_work_per_session",
+            ),
+        ]
+        indexes = [models.Index(fields=["session", "-created_at"], name="execution_of_session")]
+
+    def __str__(self) -> str:
+        return self.goal or self.request[:80]
