@@ -75,6 +75,7 @@ class ModelServer:
         self._held: Counter[str] = Counter()
         self._seen: Counter[str] = Counter()
         self._received: list[Received] = []
+        self._script: list[ModelReply] = []
         self.port: int = self._http.server_address[1]
         self.base_url = f"http://{host}:{self.port}/v1"
 
@@ -123,6 +124,12 @@ class ModelServer:
             self._released.clear()
             self._seen.clear()
             self._received.clear()
+            self._script.clear()
+
+    def answer_with(self, *replies: ModelReply) -> None:
+        """Answer the next requests with these, in their order, whatever they ask."""
+        with self._lock:
+            self._script.extend(replies)
 
     def receive(self, body: JSON, *, authorized: bool) -> Received:
         """Note a request; its marks are read from its last user message."""
@@ -169,6 +176,9 @@ class ModelServer:
 
     def reply(self, received: Received) -> ModelReply:
         """Return what is to be answered. Raises ModelRefused as the offline model does."""
+        with self._lock:
+            if self._script:
+                return self._script.pop(0)
         reply, delay = offline.think(_without_marks(testing_wire.model_call(received.body)))
         if "empty" in received.marks:
             reply = replace(reply, text="", calls=())

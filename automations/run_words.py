@@ -68,6 +68,8 @@ FAILED = {
     "max_failed_tool_outputs": "too many of its tools failed",
     "max_same_failure_signature": "a tool kept failing in the same way",
     "max_same_tool_intent": "it made the same tool call too often",
+    "invalid_plan": "no plan could be made of it",
+    "no_answer": "it came to no answer",
     "max_rescues": "it was interrupted too often",
     "tool_hung": "a tool did not come back",
     "commit_failed": "its result could not be stored",

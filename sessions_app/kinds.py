@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from agent_core.planner.decide import is_clear
 from agent_core.types import Ending, TurnResult
+from sessions_app import memory
 from sessions_app.models import Turn, TurnKind
 
 
@@ -91,6 +93,9 @@ CLOSURES = {
 }
 
 
+CLEARED = "The conversation begins anew. Your preferences, documents and appointments stay."
+
+
 def closure_text(result: TurnResult) -> str:
     """The line that closes a turn which has no answer to show; empty when it has one."""
     if result.ending is Ending.SUCCEEDED and result.reply.strip():
@@ -124,13 +129,16 @@ class MessageKind:
         """Nothing to note."""
 
     def said(self, turn: Turn) -> str | None:
-        """People talk with the model."""
+        """People talk with the model, but for one command."""
+        return CLEARED if is_clear(turn.content) else None
 
     def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
         """A person who asked is told."""
 
-    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
-        """Nothing to note."""
+    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:  # noqa: ARG002 - every kind is asked alike
+        """After `/clear` the conversation begins anew."""
+        if result.ending is Ending.SUCCEEDED and is_clear(turn.content):
+            memory.clear(turn.session_id)
 
 
 _KINDS: dict[str, Kind] = {}

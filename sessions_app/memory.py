@@ -11,7 +11,7 @@ from django.db.models import Case, F, PositiveIntegerField, Q, QuerySet, Value, 
 from django.db.models.functions import Now
 
 from sessions_app.exceptions import BadInput, NotFound
-from sessions_app.models import TaskState
+from sessions_app.models import ExecutionState, Session, TaskState
 
 TEXTS = ("current_goal", "active_flow", "last_decision")
 LISTS = ("open_loops", "important_facts")
@@ -45,6 +45,16 @@ def _check(name: str, value: Any) -> None:
         raise BadInput(f"a task state has no part {name[:60]!r}", code="not_editable")
     if not sound:
         raise BadInput(f"{name} must be {'text' if name in TEXTS else 'a list of texts'}", code=f"bad_{name}")
+
+
+def clear(session_id: uuid.UUID) -> None:
+    """Begin anew, with the commit under way: window, task state and what waits. Messages and preferences stay."""
+    Session.objects.filter(pk=session_id).update(window_from_seq=F("last_seq") + 1)
+    empty: dict[str, Any] = dict.fromkeys(TEXTS, "") | {name: [] for name in LISTS}
+    TaskState.objects.filter(session_id=session_id).exclude(_EMPTY).update(
+        **empty, revision=F("revision") + 1, updated_at=Now()
+    )
+    ExecutionState.objects.filter(session_id=session_id).close("clear")
 
 
 def unconsolidated(agent_id: int) -> QuerySet[TaskState]:

@@ -75,7 +75,7 @@ class ExecutionState(models.Model):
         ordering = ["-created_at", "-id"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(status__in=[each.value for each in Status]), name="execution_status_known"
+                condition=Q(status__in=[each.value for each in Status]), name="execution_state_known"
             ),
             models.CheckConstraint(
                 condition=~Q(status__in=[each.value for each in WAITING]) | ~Q(question=""),

@@ -31,7 +31,7 @@ def revision(action: str, *steps: dict[str, Any], **more: Any) -> ModelReply:
     return form("revise_plan", action=action, steps=list(steps), **more)
 
 
-def tool(name: str, **arguments: Any) -> dict[str, Any]:
+def tool(name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"type": "tool", "title": f"use {name}", "tool": name, "arguments": arguments}
 
 

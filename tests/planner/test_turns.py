@@ -1,0 +1,250 @@
+"""Planned turns in real workers: stored after each step, resumed after a SIGKILL, asked and answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_core.execution import Status
+from agent_core.models import ModelReply
+from agent_core.testing import ModelServer
+from sessions_app.cancel import cancel_turn
+from sessions_app.memory import remember
+from sessions_app.models import (
+    Agent,
+    Engine,
+    Event,
+    ExecutionState,
+    Message,
+    Session,
+    TaskState,
+    Turn,
+    TurnState,
+)
+from sessions_app.receive import Input, receive
+from tests import plugins
+from tests.conftest import Person
+from tests.fleet import Fleet, until
+from tests.planner.plans import RESPOND, ask, plan, revision, says, tool
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def planner(person_with_server: Person) -> Person:
+    """Someone whose agent plans."""
+    Agent.objects.filter(pk=person_with_server.agent.pk).update(
+        engine=Engine.PLANNER, policy={"max_attempts": 1}
+    )
+    person_with_server.agent.refresh_from_db()
+    return person_with_server
+
+
+def ended(turn: Turn) -> Turn | None:
+    turn.refresh_from_db()
+    return turn if turn.finished_at is not None else None
+
+
+def say(session: Session, text: str, **more: Any) -> Turn:
+    """A message, answered."""
+    turn = receive(session.pk, Input(content=text, **more))
+    until(lambda: ended(turn))
+    return turn
+
+
+def last_answer(session: Session) -> str:
+    return Message.objects.filter(session=session, role="assistant").latest("seq").content
+
+
+def prompts(server: ModelServer) -> list[str]:
+    return [received.body["messages"][-1]["content"] for received in server.requests]
+
+
+def test_a_question_outlives_the_worker_that_asked_it(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    worker = fleet.worker()
+    session = planner.session()
+    model_server.answer_with(plan(ask("Which colour, 红 or blue?"), RESPOND))
+    say(session, "Paint the shed.")
+    assert last_answer(session) == "Which colour, 红 or blue?"
+    waiting = ExecutionState.objects.get()
+    assert (waiting.status, waiting.question) == (Status.WAITING_USER, "Which colour, 红 or blue?")
+    worker.kill()
+    fleet.worker()
+    model_server.answer_with(plan(RESPOND), says("Painted it red."))
+    say(session, "是, the first one")
+    assert "Question: Which colour, 红 or blue?\nReply: 是, the first one" in prompts(model_server)[1]
+    assert last_answer(session) == "Painted it red."
+    done = ExecutionState.objects.get()
+    assert (done.pk, done.status, done.final_answer) == (waiting.pk, Status.COMPLETED, "Painted it red.")
+
+
+def test_a_plan_goes_on_at_the_step_that_a_killed_worker_had_reached(
+    fleet: Fleet, model_server: ModelServer, planner: Person, tmp_path: Path
+) -> None:
+    worker = fleet.worker()
+    session = planner.session()
+    model_server.answer_with(
+        plan(tool("count", name="one"), tool("wait", name="two"), RESPOND), revision("continue")
+    )
+    turn = receive(session.pk, Input(content="Count and wait."))
+    until(lambda: plugins.calls(tmp_path, "two"))
+    stored = ExecutionState.objects.get()
+    assert [step["status"] for step in stored.steps] == ["done", "running", "pending"]
+    worker.kill()
+    model_server.answer_with(revision("continue"), says("All counted."))
+    fleet.worker()
+    until(lambda: ended(turn))
+    assert (turn.state, turn.attempt) == (TurnState.SUCCEEDED, 2)
+    assert last_answer(session) == "All counted."
+    assert (plugins.calls(tmp_path, "one"), plugins.calls(tmp_path, "two")) == (1, 1)
+    assert [step["status"] for step in ExecutionState.objects.get().steps] == ["done", "failed", "done"]
+    assert Event.objects.filter(turn_id=turn.pk, type="plan").count() == 1
+
+
+def test_a_planner_that_is_down_on_a_reply_keeps_the_question(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(plan(ask("Which one?")))
+    say(session, "Take one.")
+    failed = say(session, "[[fail:503]] the left one")
+    assert (failed.state, failed.error_code) == (TurnState.FAILED, "model_unavailable")
+    assert ExecutionState.objects.get().status == Status.WAITING_USER
+    model_server.answer_with(plan(RESPOND), says("Took the left one."))
+    say(session, "the left one")
+    assert "Question: Which one?\nReply: the left one" in prompts(model_server)[-2]
+    assert ExecutionState.objects.get().status == Status.COMPLETED
+
+
+def test_a_plan_that_failed_is_tried_again_with_what_it_knows(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(says("no plan"), says("no plan either"))
+    turn = say(session, "Do the impossible.")
+    assert turn.error_code == "invalid_plan"
+    failed = ExecutionState.objects.get()
+    assert (failed.status, failed.last_error) == (Status.FAILED, "No plan could be made of it.")
+    model_server.answer_with(plan(RESPOND), says("It works now."))
+    say(session, "try again")
+    done = ExecutionState.objects.get()
+    assert (done.pk, done.status, done.final_answer) == (failed.pk, Status.COMPLETED, "It works now.")
+    assert "Do the impossible." in prompts(model_server)[2]
+
+
+@pytest.mark.parametrize("word", ["是", "好", "继续", "ok"])
+def test_a_short_word_is_a_reply_while_something_waits_and_a_request_while_nothing_does(
+    fleet: Fleet, model_server: ModelServer, planner: Person, word: str
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(plan(RESPOND), says("Yes?"))
+    say(session, word)
+    assert f"# Request\n\n{word}" in prompts(model_server)[0]
+    assert "# Resume" not in prompts(model_server)[0]
+    ExecutionState.objects.all().delete()
+    model_server.answer_with(plan(ask("Shall I?", confirm=True)), plan(RESPOND), says("Did it."))
+    say(session, "Do it.")
+    say(session, word)
+    assert f"Question: Shall I?\nReply: {word}" in prompts(model_server)[-2]
+
+
+def test_two_messages_at_once_are_one_turn_that_hears_both(
+    fleet: Fleet, model_server: ModelServer, planner: Person, tmp_path: Path
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(plan(tool("wait", name="a"), RESPOND))
+    first = receive(session.pk, Input(content="Look."))
+    until(lambda: plugins.calls(tmp_path, "a"))
+    second = receive(session.pk, Input(content="And hurry."))
+    model_server.answer_with(revision("continue"), says("Looked in a hurry."))
+    (tmp_path / "a.go").touch()
+    until(lambda: ended(first))
+    until(lambda: ended(second))
+    assert (first.state, second.state) == (TurnState.SUCCEEDED, TurnState.MERGED)
+    assert "And hurry." in prompts(model_server)[1]
+    told = Message.objects.filter(session=session).order_by("seq").values_list("role", "content")
+    assert list(told) == [("user", "Look."), ("user", "And hurry."), ("assistant", "Looked in a hurry.")]
+
+
+def test_clear_begins_anew_beside_another_person(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    session, other = planner.session(), planner.session()
+    for each in (session, other):
+        model_server.answer_with(plan(ask("Which?")))
+        say(each, "Take one.")
+        remember(each.pk, {"current_goal": "take one"})
+    say(session, "/clear")
+    assert "anew" in last_answer(session)
+    assert [each.status for each in session.executions.all()] == [Status.CANCELLED]
+    assert session.executions.get().closed_by == "clear"
+    assert TaskState.objects.get(session=session).current_goal == ""
+    assert Message.objects.filter(session=session).count() == 4
+    model_server.answer_with(plan(RESPOND), says("Hello."))
+    say(session, "Hello")
+    assert [message["content"] for message in model_server.requests[-1].body["messages"][1:-1]] == []
+    assert other.executions.get().status == Status.WAITING_USER
+    assert TaskState.objects.get(session=other).current_goal == "take one"
+
+
+def test_a_reply_goes_to_the_newest_question_unless_it_names_another(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(plan(ask("Which cake?")))
+    say(session, "Bake a cake.")
+    old = ExecutionState.objects.get()
+    ExecutionState.objects.create(
+        id="newer222",
+        session=session,
+        source="message",
+        status=Status.WAITING_USER,
+        request="Sing.",
+        question="Which song?",
+    )
+    model_server.answer_with(plan(RESPOND), says("Sung."))
+    say(session, "the sad one")
+    assert "Question: Which song?" in prompts(model_server)[1]
+    ExecutionState.objects.filter(pk="newer222").update(status=Status.WAITING_USER)
+    model_server.answer_with(plan(RESPOND), says("Baked."))
+    say(session, f"lemon, for #{old.pk}")
+    assert "Question: Which cake?" in prompts(model_server)[3]
+    old.refresh_from_db()
+    assert old.status == Status.COMPLETED
+
+
+def test_a_cancelled_turn_ends_its_execution_and_leaves_the_others(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(plan(ask("Which?")))
+    say(session, "Take one.")
+    turn = receive(session.pk, Input(content="[[hold:plan]] Please list my automations and wait."))
+    until(lambda: model_server.held.get("plan"))
+    cancel_turn(turn.pk)
+    until(lambda: ended(turn))
+    assert turn.state == TurnState.CANCELLED
+    assert ExecutionState.objects.filter(status__in=["planning", "running"]).count() == 0
+
+
+def test_an_unreadable_end_of_a_turn_leaves_nothing_at_work(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    """The database holds it: one at work for each session, and only in a turn."""
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(plan(RESPOND), ModelReply(text=""))
+    turn = say(session, "Say nothing.")
+    assert turn.error_code == "no_answer"
+    assert ExecutionState.objects.get().status == Status.FAILED
