@@ -208,6 +208,5 @@ def _milliseconds(kind: str, count: int) -> float:
     from sessions_app.models import Turn
 
     rows: Any = Turn.objects.filter(kind=kind, started_at__isnull=False).order_by("-id")[:count]
-    return statistics.median(
-        (row.finished_at - row.started_at).total_seconds() * MILLISECONDS for row in rows
-    )
+    took: list[float] = [(row.finished_at - row.started_at).total_seconds() * MILLISECONDS for row in rows]
+    return statistics.median(took)
