@@ -14,13 +14,14 @@ from django.db.models import Q, Subquery
 from sessions_app import cancel, events
 from sessions_app.exceptions import BadInput, IdempotencyMismatch, NotFound, SessionBusy
 from sessions_app.kinds import registered
-from sessions_app.models import PRIMARY_KEY, Lane, OnBusy, Session, Turn, TurnKind
+from sessions_app.models import PRIMARY_KEY, Lane, OnBusy, Session, SessionType, Turn, TurnKind
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.patience import through_deadlocks
 from sessions_app.unified import Entered, enter, must_be_open
 from sessions_app.wake import wake
 
 LONGEST_MESSAGE = 100_000  # characters
+INTERNAL = frozenset({SessionType.HEARTBEAT, SessionType.JOB})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,7 @@ def _queue(session_id: uuid.UUID, given: Input) -> Turn:
     if given.idempotency_key and (earlier := _earlier(session_id, given.idempotency_key, given)):
         return earlier
     entered = enter(session_id)
+    _for_people(entered.session, given)
     session = _fed(entered, given)
     if given.on_busy == OnBusy.REJECT and _busy(session.pk):
         raise SessionBusy
@@ -89,6 +91,13 @@ def _check(given: Input) -> None:
         raise BadInput(f"the message is longer than {LONGEST_MESSAGE} characters", code="message_too_long")
     if "\x00" in given.content:
         raise BadInput("the message holds a NUL character", code="bad_message")
+
+
+def _for_people(session: Session, given: Input) -> None:
+    """What a person says would never be answered in a heartbeat's or a job's session: nobody reads there."""
+    if given.kind == TurnKind.MESSAGE and session.type in INTERNAL:
+        text = f"people talk in conversations; this session ({session.type}) is internal"
+        raise BadInput(text, code="internal_session")
 
 
 def _fed(entered: Entered, given: Input) -> Session:

@@ -232,6 +232,23 @@ def test_the_51st_enabled_automation_is_refused(ada: Caller) -> None:
     assert CronJob.objects.filter(enabled=True, system_event="").count() == 50
 
 
+@pytest.mark.parametrize(
+    ("key", "kind"), [("heartbeat:demo", "heartbeat"), ("job:abc:1", "job"), ("cron:abc", "job")]
+)
+@pytest.mark.parametrize("on_busy", ["inject", "enqueue", "reject", "interrupt"])
+def test_a_person_cannot_speak_into_an_internal_session(
+    ada: Caller, key: str, kind: str, on_busy: str
+) -> None:
+    from sessions_app.models import Session
+
+    primary = Session.objects.filter(key="unified:default").latest("created_at")
+    inside = Session.objects.create(agent=primary.agent, owner=primary.owner, key=key, type=kind)
+    before = rows()
+    said = ada.post(f"/api/sessions/{inside.pk}/messages/", {"content": "hello", "on_busy": on_busy})
+    assert kind in problem(said, 400, "internal_session")["detail"]
+    assert rows() == before
+
+
 def test_a_session_that_is_busy_or_closed_refuses(ada: Caller) -> None:
     from sessions_app.models import Session
 
