@@ -29,7 +29,7 @@ from automations.exceptions import (
     TooManyRoutines,
 )
 from automations.jobs import Category, category, schedule_columns
-from automations.models import CronJob, ExecutionMode, JobClock, Source, new_job_id
+from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source, new_job_id
 from automations.routine_plan import PLAN, changed_plan, moves_the_clock, new_plan
 from automations.routine_schedule import same_schedule
 from automations.schedule import Schedule
@@ -116,7 +116,7 @@ def _add(given: NewRoutine, values: dict[str, Any]) -> CronJob:
                 job=job,
                 inline=job.execution_mode == ExecutionMode.INLINE,
                 next_run_at=first if given.enabled else None,
-                planned_from=now,
+                planned_from=_planned_from(job, first if given.next_run_at else None, now),
             )
             transaction.on_commit(plans_changed, robust=True)
     except IntegrityError as error:  # at the commit: the agent or its session went meanwhile
@@ -217,10 +217,16 @@ def _change(job: CronJob, columns: dict[str, Any], first: datetime | None, now: 
     if replanned or switched:
         planned_again = replan(clock, job, now)
         if first is not None and job.enabled:
-            clock.next_run_at = first
-            clock.save(update_fields=["next_run_at"])
+            clock.next_run_at, clock.planned_from = first, _planned_from(job, first, now)
+            clock.save(update_fields=["next_run_at", "planned_from"])
         if planned_again:
             check_routine_limit(locked_agent(job.agent_id), besides=job.pk)
+
+
+def _planned_from(job: CronJob, first: datetime | None, now: datetime) -> datetime:
+    """From where slots count: a first firing that was given lies on no grid, and new zone data leave it alone."""
+    stands = job.enabled and job.schedule_kind == ScheduleKind.CRON
+    return first if stands and first is not None else now
 
 
 def _columns(values: dict[str, Any]) -> dict[str, Any]:

@@ -151,6 +151,8 @@ def _plan(jobs: list[tuple[JobClock, CronJob]]) -> None:
     """The first slot of the new data after what is accounted for: nothing comes again, and nothing is left out."""
     moved, now = [], database_now()
     for clock, job in jobs:
+        if clock.next_run_at == clock.planned_from:
+            continue  # a first firing that somebody gave: an instant, which no zone's data move
         after = max(accounted_to(clock.last_slot, now) or clock.planned_from, clock.planned_from)
         try:
             following = plan_of(job, clock.runs_started).next_firing(after)

@@ -221,7 +221,8 @@ class JobClock(models.Model):
 
     `next_run_at` is the instant of firing, the slot plus the job's jitter; null while the job has nothing to do
     (paused, done, set aside). `last_slot` only grows, so that a purge of runs never reopens a slot; nor does it
-    give back `runs_started`, which counts the slots that became runs.
+    give back `runs_started`, which counts the slots that became runs. A first firing that a cron schedule was given
+    is `planned_from`, too: it lies on no grid.
     """
 
     job = models.OneToOneField(CronJob, primary_key=True, on_delete=models.CASCADE, related_name="clock")

@@ -15,6 +15,7 @@ from automations.edit import NewJob, create_job, update_job
 from automations.fire import fire_due
 from automations.models import CronJob, JobClock, RunRecord, ZoneData
 from automations.plan import plan_of
+from automations.routines import NewRoutine, add_routine, update_routine
 from automations.zone_data import (
     BATCH,
     LOOK_AGAIN,
@@ -168,6 +169,33 @@ def test_nothing_that_is_accounted_for_comes_again_and_nothing_is_left_out(
     fire_due()
     run = RunRecord.objects.get(job=fresh, state="queued")
     assert run.scheduled_for.hour == 6
+
+
+def test_a_first_firing_that_was_given_stands_and_what_follows_it_goes_by_the_new_data(
+    person: Person, zones: ZoneFolder
+) -> None:
+    """An instant lies on no grid of the zone, wherever it was given: with a new routine or with a change."""
+    first = datetime.now(UTC).replace(minute=17, second=0, microsecond=0) + timedelta(days=3)
+    given: dict[str, Any] = {"schedule": DAILY["expr"], "timezone": NAME, "execution_mode": "isolated"}
+    new = add_routine(
+        NewRoutine(agent_id=person.agent.pk, title="new", next_run_at=first.isoformat(), **given)
+    )
+    changed = add_routine(NewRoutine(agent_id=person.agent.pk, title="changed", **given))
+    plain = add_routine(NewRoutine(agent_id=person.agent.pk, title="plain", **given))
+    update_routine(changed.pk, {"next_run_at": first.isoformat()})
+    finish(ZoneWatch())
+    zones.write(NAME, NEW)
+    finish(ZoneWatch())
+    assert planned(new) == planned(changed) == first
+    moved = planned(plain)
+    assert moved is not None
+    assert moved.hour == 6
+    past = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=1)
+    JobClock.objects.filter(job=new).update(next_run_at=past, planned_from=past)
+    assert fire_due().queued == 1
+    following = planned(new)
+    assert following is not None
+    assert following.hour == 6
 
 
 def test_a_killed_beat_leaves_what_the_next_one_finishes(
