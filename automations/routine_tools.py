@@ -19,6 +19,7 @@ from automations.models import CronJob, Source
 from automations.routine_reads import Routine, routine_of, shown_routines
 from automations.routine_schedule import written
 from automations.routines import EDITABLE, NewRoutine, add_routine, remove_routine, update_routine
+from automations.told import tell_of_first
 from automations.zone_files import zone_or_utc
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import SessionType, TurnKind
@@ -138,6 +139,8 @@ def _add(context: ToolContext, arguments: dict[str, Any]) -> str:
         job = register_intent(line, revision, routine)
     else:
         raise ToolFailed("memory_line goes with memory_revision; both are whole numbers")
+    if heartbeat:
+        tell_of_first(job, context.session.key)
     first = _instant(job.clock.next_run_at, job.timezone)
     return f"Added routine {job.pk} {job.name!r}: {_words(job)}, {job.execution_mode}. First run: {first}."
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import uuid
 
-from automations.models import CronJob
+from automations.models import CronJob, Source
 from sessions_app.mailbox import LONGEST_SUMMARY, Mail, deposit
 from sessions_app.models import PRIMARY_KEY, Priority, Session, Turn
 
+OF_FIRST = "It may be changed, disabled or removed as any routine; of later ones only the list tells."
 _NAMESPACE = uuid.UUID("6f0b7b0e-1d0c-4d5a-9a52-5d3a3c7f2b11")  # event ids follow from what they tell of
 _SENTENCE = re.compile(r".*?(?:[.!?。！？](?=\s|$)|(?<=[。！？])|$)")  # noqa: RUF001
 
@@ -32,6 +33,25 @@ def mail_of(
         source_key=source_key,
         priority=Priority.HIGH if urgent else Priority.NORMAL,
     )
+
+
+def tell_of_first(job: CronJob, source_key: str) -> None:
+    """The first routine that an agent registers by itself is told of, once; later ones are only listed (rule 5.6).
+
+    Part of the transaction that added it, behind the agent's lock, so that of two at once one is the first.
+    """
+    by_itself = CronJob.objects.filter(agent_id=job.agent_id, source=Source.HEARTBEAT_REFLECT)
+    if job.source != Source.HEARTBEAT_REFLECT or by_itself.exclude(pk=job.pk).exists():
+        return
+    text = f'A heartbeat registered a routine by itself: "{job.name}" ({job.pk}, {job.execution_mode}).'
+    mail = Mail(
+        event_id=uuid.uuid5(_NAMESPACE, f"registered:{job.pk}"),
+        event_type="routine_registered",
+        summary=text[:LONGEST_SUMMARY],
+        detail=f"{text} {OF_FIRST}",
+        source_key=source_key,
+    )
+    tell(job, job.agent_id, mail)
 
 
 def first_sentence(text: str) -> str:

@@ -15,7 +15,8 @@ from automations.routine_tools import offered
 from automations.routines import NewRoutine, add_routine, routines
 from sessions_app.agents import put_document
 from sessions_app.exceptions import RevisionConflict
-from sessions_app.models import Agent, Document, Session, SessionType, Turn, TurnKind
+from sessions_app.models import Agent, Document, MailboxEvent, Session, SessionType, Turn, TurnKind
+from sessions_app.open import primary_session
 from sessions_app.receive import Input, receive
 from sessions_app.tools import ToolContext
 from tests.conftest import Person, new_person
@@ -86,6 +87,31 @@ def test_add_in_a_heartbeat_is_its_reflection(person: Person) -> None:
     call(heartbeat(person), "add_routine", title="HN", schedule="1d")
     job = routines(person.agent.pk).get()
     assert (job.home_id, job.source) == (None, "heartbeat_reflect")
+
+
+def test_the_first_routine_that_an_agent_registers_by_itself_is_told_of_and_later_ones_are_not(
+    person: Person,
+) -> None:
+    call(context(person.session()), "add_routine", title="Asked for", schedule="1h")
+    assert not MailboxEvent.objects.exists()
+    call(heartbeat(person), "add_routine", title="HN", schedule="1d")
+    job = routines(person.agent.pk).get(name="HN")
+    told = MailboxEvent.objects.get()
+    assert told.target == primary_session(person.agent)
+    assert (told.event_type, told.source_key) == ("routine_registered", "heartbeat:demo")
+    assert told.summary == f'A heartbeat registered a routine by itself: "HN" ({job.pk}, inline).'
+    assert told.detail.startswith(told.summary)
+    call(heartbeat(person), "add_routine", title="Another", schedule="1d")
+    call(heartbeat(new_person("bob")), "add_routine", title="HN", schedule="1d")
+    assert MailboxEvent.objects.count() == 2  # one for each agent
+
+
+def test_a_routine_that_an_intent_only_names_is_not_told_of_again(person: Person) -> None:
+    memory = put_document(person.agent.pk, MEMORY, TEXT)
+    call(heartbeat(person), "add_routine", title="Sort notes", schedule="1d")
+    again = {"title": "sort notes", "schedule": "1d", "memory_line": 6, "memory_revision": memory.revision}
+    call(heartbeat(person), "add_routine", **again)
+    assert MailboxEvent.objects.count() == routines(person.agent.pk).count() == 1
 
 
 def test_list_update_and_remove(person: Person) -> None:
