@@ -60,7 +60,8 @@ class HeartbeatDocument:
         rows = _listed(agent, parsed.tasks)
         text = document.content
         if parsed.parse is not Parse.CORRUPTED:
-            text = render(text, [task_json(row) for row in rows])
+            named = zip(_ids(agent, parsed.tasks), parsed.tasks, strict=True)
+            text = render(text, _tasks_json(rows, dict(named)))
         return Shown(content=text, basis=_basis(document, rows))
 
     def lock(self, agent_id: int) -> None:
@@ -84,7 +85,7 @@ class HeartbeatDocument:
                 task.id for task in parsed.tasks
             ):  # else the text stays to the letter as it was written
                 rows = _listed(agent, (), mentioned=kept)
-                content = render(content, [task_json(row) for row in rows])
+                content = render(content, _tasks_json(rows, dict(zip(kept, parsed.tasks, strict=True))))
         return Taken(content=content, parse=parsed.parse, problem=parsed.problem)
 
 
@@ -151,6 +152,18 @@ def task_json(routine: Routine) -> dict[str, Any]:
     }
 
 
+def _tasks_json(rows: Iterable[Routine], named: dict[str, Task]) -> list[dict[str, Any]]:
+    """The routines as the document lists them, each with what the text says of it that means nothing here."""
+    return [task_json(row) | dict(named[row.id].foreign if row.id in named else {}) for row in rows]
+
+
+def _ids(agent: Agent, tasks: tuple[Task, ...]) -> list[str]:
+    """The routines that the tasks name: by their id, or by the one that they came with."""
+    came = CronJob.objects.filter(agent=agent, imported_id__in=[task.id for task in tasks if task.id])
+    by_import = dict(came.values_list("imported_id", "pk"))
+    return [by_import.get(task.id, task.id) for task in tasks]
+
+
 def _basis(document: Document, rows: Iterable[Routine]) -> str:
     """Of the text and of each routine listed: what only an edit changes."""
     told = ",".join(f"{row.id}.{row.revision}" for row in rows)
@@ -161,8 +174,7 @@ def _listed(agent: Agent, tasks: tuple[Task, ...], *, mentioned: list[str] | Non
     """The routines that the document lists: those it names, in its order, then the enabled ones that are not done."""
     rows = list(shown_routines(agent=agent))
     if mentioned is None:
-        by_import = {row.imported_id: row.pk for row in rows if row.imported_id}
-        mentioned = [by_import.get(task.id, task.id) for task in tasks]
+        mentioned = _ids(agent, tasks)
     order = {each: number for number, each in enumerate(mentioned)}
     shown = [routine_of(row) for row in rows]
     listed = [row for row in shown if row.id in order or (row.enabled and row.state != "done")]

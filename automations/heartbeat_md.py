@@ -5,9 +5,10 @@ A text is `ok`, `empty` (no block: nothing is said of routines) or `corrupted` (
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -31,6 +32,8 @@ PLAIN = (
     "title", "description", "execution_mode", "source", "enabled", "timeout_seconds", "max_retry", "task_type",
 )  # fmt: skip
 FIELDS = frozenset({"id", "schedule", "timezone", "next_run_at", *PLAIN}) | RUN_TIME
+ALIKE = 0.8  # a name as near to one of ours as this is that one misspelt, and not somebody else's
+LONGEST_FOREIGN, DEEPEST_FOREIGN = 2_000, 50  # characters of one foreign field as JSON; brackets in it
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)  # an instant of the text may have passed since
 
 
@@ -44,7 +47,10 @@ class Parse(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A routine as the document says it; what it leaves out has its default. An empty id: none; zone: the agent's."""
+    """A routine as the document says it; what it leaves out has its default. An empty id: none; zone: the agent's.
+
+    `foreign`: what other programs or people wrote into the task. It means nothing here, and is kept.
+    """
 
     title: str
     id: str = ""
@@ -58,6 +64,7 @@ class Task:
     timeout_seconds: int | None = None
     max_retry: int = MAX_RETRY
     task_type: str = ""
+    foreign: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,15 +204,28 @@ def _task(number: int, given: Any, zone: str, now: datetime) -> Task:
     if not isinstance(given, dict):
         raise _Corrupted(f"task {number} is no object")
     where = f"task {number} ({str(given.get('title'))[:60]!r})"
-    unknown = sorted(given.keys() - FIELDS)
-    if unknown:
-        raise _Corrupted(f"{where} has a field {unknown[0][:60]!r} that is not known")
-    told = {name: value for name, value in given.items() if value is not None and name not in RUN_TIME}
+    foreign = {name: given[name] for name in given if name not in FIELDS}
+    for name, value in foreign.items():
+        _check_foreign(f"{where} has a field {name[:60]!r}", name, value)
+    told = {name: given[name] for name in (FIELDS - RUN_TIME) & given.keys() if given[name] is not None}
     try:
         _check(told, zone, now)
-        return Task(**told)
+        return Task(**told, foreign=foreign)
     except (SessionsError, ScheduleError) as error:
         raise _Corrupted(f"{where}: {error}") from None
+
+
+def _check_foreign(what: str, name: str, value: Any) -> None:
+    """Kept as it is, unless it is one of ours misspelt: a routine without the schedule that was meant runs at once."""
+    meant = difflib.get_close_matches(name.lower(), FIELDS, n=1, cutoff=ALIKE)
+    if meant:
+        raise _Corrupted(f"{what} that is not known; {meant[0]!r} is")
+    written = json.dumps({name: value}, ensure_ascii=False)
+    if not _storable(written):
+        raise _Corrupted(f"{what} that cannot be stored")
+    brackets = written.count("[") + written.count("{")
+    if len(written) > LONGEST_FOREIGN or brackets > DEEPEST_FOREIGN:
+        raise _Corrupted(f"{what} that is not known and too large to be kept")
 
 
 def _check(told: dict[str, Any], zone: str, now: datetime) -> None:

@@ -127,6 +127,25 @@ def test_writing_what_was_read_changes_nothing(person: Person) -> None:
     assert not RunRecord.objects.exists()
 
 
+def test_what_others_wrote_into_a_task_is_kept_through_every_reading_and_writing(person: Person) -> None:
+    colour, owner = {"x-colour": {"dark": ["red"]}}, {"owner": "Ada"}
+    assert (
+        outcome(put(person, document(HN | colour, {"title": "Water", "schedule": "1h"} | owner)))[0] == "ok"
+    )
+    hn, water = tasks(person)
+    assert (hn["x-colour"], water["owner"]) == (colour["x-colour"], "Ada")
+    update_routine(water["id"], {"title": "Water the plants"})
+    assert outcome(put(person, text(person)))[0] == "ok"
+    assert [task.keys() & {"x-colour", "owner", "title"} for task in tasks(person)] == [
+        {"x-colour", "title"},
+        {"owner", "title"},
+    ]
+    assert tasks(person)[1]["title"] == "Water the plants"
+    taken = add(new_person("bob"), "Theirs")
+    assert outcome(put(person, document(HN | {"id": taken.pk, "priority": 1})))[0] == "ok"
+    assert [(task["id"] == taken.pk, task["priority"]) for task in tasks(person)] == [(False, 1)]
+
+
 def test_a_known_id_is_changed_and_what_runs_wrote_is_ignored(person: Person) -> None:
     put(person, document(HN))
     due = JobClock.objects.get().next_run_at

@@ -112,6 +112,13 @@ def test_another_json_block_in_the_prose_is_left_alone() -> None:
     assert '{"an": "example"}' in prose(content)
 
 
+@pytest.mark.parametrize("name", ["priority", "tags", "owner", "notes", "x-color", "last_error", "备注"])
+def test_a_field_of_somebody_else_is_kept(name: str) -> None:
+    (task,) = read(tasks({"title": "A", "schedule": "1h", name: ["a", {"b": None}]})).tasks
+    assert task.foreign == {name: ["a", {"b": None}]}
+    assert (task.title, task.schedule) == ("A", "1h")
+
+
 A = {"title": "A", "schedule": "1h"}
 CORRUPTED: dict[str, tuple[str, str]] = {
     "cut": (V2[: V2.index('"source"')], "is not closed"),
@@ -127,6 +134,11 @@ CORRUPTED: dict[str, tuple[str, str]] = {
     "no title": (tasks({"schedule": "1h"}), "title is empty"),
     "title of two lines": (tasks(A | {"title": "a\nb"}), "title holds a line break"),
     "a misspelt field": (tasks(A, {"title": "B", "shedule": "1h"}), "task 2 ('B') has a field 'shedule'"),
+    "another misspelt field": (tasks(A | {"next_run": "2031-01-01"}), "not known; 'next_run_at' is"),
+    "one that differs by its case": (tasks(A | {"Schedule": "1h"}), "not known; 'schedule' is"),
+    "a foreign field that is huge": (tasks(A | {"notes": "x" * 3000}), "too large to be kept"),
+    "a foreign field that is deep": (tasks(A | {"notes": json.loads("[" * 60 + "]" * 60)}), "too large"),
+    "half a character in a foreign field": (tasks(A | {"notes": "\ud800"}), "cannot be stored"),
     "bad schedule": (tasks(A | {"schedule": "hourly"}), "neither an interval"),
     "bad cron": (tasks(A | {"schedule": "61 * * * *"}), "task 1 ('A')"),
     "unknown zone": (tasks(A | {"timezone": "Mars/X"}), "no time zone"),
