@@ -7,10 +7,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from automations.models import CronJob, JobClock, RunRecord
+from automations.models import JobClock, RunRecord
 from sessions_app.sql import Statement, table
 
-_clock, _job, _run = table(JobClock), table(CronJob), table(RunRecord)
+_clock, _run = table(JobClock), table(RunRecord)
 _NOW = sa.select(sa.func.now()).scalar_subquery()
 FAR = 1e9  # seconds
 
@@ -27,10 +27,7 @@ class Ahead:
 
 # of the rows at the head only: a join would be planned as a walk through all jobs
 _is_inline = (
-    sa.select(_job.c.execution_mode == sa.literal_column("'inline'"))
-    .where(_job.c.id == _run.c.job_id)
-    .correlate(_run)
-    .scalar_subquery()
+    sa.select(_clock.c.inline).where(_clock.c.job_id == _run.c.job_id).correlate(_run).scalar_subquery()
 )
 
 

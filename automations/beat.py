@@ -17,6 +17,7 @@ from django.db import Error, InterfaceError, OperationalError, connection
 from automations.ahead import look
 from automations.due_tasks import DueTasks
 from automations.fire import BATCH, fire_due
+from automations.follow import follow_flag
 from automations.retries import queue_due
 from automations.zone_data import ZoneWatch
 from sessions_app import wake
@@ -41,6 +42,7 @@ class Scheduler(CeleryScheduler):
         self._retry = SHORTEST_RETRY
         self._zones = ZoneWatch()
         self._due_tasks = DueTasks()
+        self._follows = False
         self._maintain_at = time.monotonic() + min(FIRST_MAINTENANCE, settings.RONDO_MAINTENANCE_SECONDS)
         super().__init__(*args, **kwargs)
 
@@ -58,6 +60,7 @@ class Scheduler(CeleryScheduler):
             self._due_tasks.look_anew()
         self._changed.clear()
         try:
+            self._follow()
             wait = min(self._zones.step(), self._step(), self._ask_for_maintenance())
         except Error as error:
             log.warning("beat_waits_for_database", error=type(error).__name__)
@@ -70,6 +73,12 @@ class Scheduler(CeleryScheduler):
         if wait > 0:
             self._changed.wait(wait)
         return 0.0
+
+    def _follow(self) -> None:
+        """At the start, and now and then: whose environment has the flag anew may be another beat."""
+        if not self._follows:
+            follow_flag()
+            self._follows = True
 
     def _step(self) -> float:
         """Do what is due; seconds until more is, 0 when there may be more already."""
@@ -114,6 +123,7 @@ class Scheduler(CeleryScheduler):
         if time.monotonic() >= self._maintain_at:
             self._maintain_at = time.monotonic() + settings.RONDO_MAINTENANCE_SECONDS
             wake.ask_for_maintenance()
+            self._follows = False
         return self._maintain_at - time.monotonic()
 
     def sync(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import F, Max, QuerySet
+from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
 from automations.clocks import database_now
@@ -134,10 +134,9 @@ def _has_slots(clock: JobClock) -> bool:
 
 def routines() -> Finding:
     """Whoever has inline routines has a heartbeat that starts them."""
+    with_heartbeat = Q(execution_mode=ExecutionMode.INLINE) | Q(clock__inline=True)
     return _jobs(
-        CronJob.objects.filter(
-            enabled=True, execution_mode=ExecutionMode.INLINE, agent__heartbeat__enabled=False
-        ),
+        CronJob.objects.filter(with_heartbeat, enabled=True, agent__heartbeat__enabled=False),
         "inline routines of agents without a heartbeat",
         "switch heartbeat.enabled of the agent on, or make them isolated",
     )

@@ -24,13 +24,13 @@ from automations.intents import intents
 from automations.models import CronJob, ExecutionMode, ScheduleKind
 from automations.slot_kind import SlotKind
 from automations.zone_files import zone_or_utc
-from sessions_app import metrics
+from sessions_app import flags, metrics
 from sessions_app.kinds import Trigger
 from sessions_app.lines import one_line
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Document, Message, Session, Turn, TurnKind, TurnStep
 
-CHECK, TASKS = "heartbeat.check", "heartbeat.tasks"
+CHECK, TASKS, LOOK = "heartbeat.check", "heartbeat.tasks", "heartbeat.look"
 TOLD = "heartbeat_md_told"  # the revision of HEARTBEAT.md whose fault the agent was told of
 HISTORY = 12  # messages that the next heartbeat is shown
 MOST_ROUTINES = 50
@@ -53,8 +53,11 @@ class HeartbeatKind(SlotKind):
             prompt = prompts.render(TASKS, given | {"warning": turn.metadata.get("warning", "")})
         else:
             warning, broken = _warning(agent, Session.objects.get(pk=turn.session_id))
-            around = _around(agent) | {"intents": _intents(agent), "warning": warning}
-            prompt = prompts.render(CHECK, given | around)
+            around = _around(agent) | {"warning": warning}
+            if flags.reflects():
+                prompt = prompts.render(CHECK, given | around | {"intents": _intents(agent)})
+            else:
+                prompt = prompts.render(LOOK, given | around)
         titles = ", ".join(one_line(task["title"], 80) for task in tasks)
         return Trigger(
             content=f"Heartbeat: {titles}" if tasks else "Heartbeat",

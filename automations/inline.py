@@ -45,7 +45,10 @@ _NOW = sa.select(sa.func.now()).scalar_subquery()
 _of_clock = sa.select(_job.c.agent_id).where(_job.c.id == _clock.c.job_id).correlate(_clock)
 _of_run = (
     sa.select(_job.c.agent_id)
-    .where(_job.c.id == _run.c.job_id, _job.c.execution_mode == sa.literal_column("'inline'"))
+    .where(
+        _job.c.id == _run.c.job_id,
+        sa.exists(sa.select(1).where(_clock.c.job_id == _job.c.id, _clock.c.inline)),
+    )
     .correlate(_run)
 )
 _attempt = sa.exists(

@@ -10,7 +10,7 @@ import structlog
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models.functions import Now
 
-from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.models import JobClock, RunRecord, RunState
 from sessions_app import events
 from sessions_app.models import Lane, OnBusy, Session, SessionState, Turn
 from sessions_app.sql import Statement, table
@@ -18,15 +18,15 @@ from sessions_app.wake import Hint
 
 log = structlog.get_logger(__name__)
 
-_clock, _job, _run, _session = table(JobClock), table(CronJob), table(RunRecord), table(Session)
+_clock, _run, _session = table(JobClock), table(RunRecord), table(Session)
 _IDS = sa.bindparam("ids", type_=sa.ARRAY(sa.Text()))
 _DUE = _run.c.not_before <= sa.func.now()
 
 # of the rows at the head only: a join would be planned as a walk through all jobs
-_MODE = sa.select(_job.c.execution_mode).where(_job.c.id == _run.c.job_id).correlate(_run).scalar_subquery()
+_INLINE = sa.select(_clock.c.inline).where(_clock.c.job_id == _run.c.job_id).correlate(_run).scalar_subquery()
 PEEK = Statement(
     sa.select(_run.c.job_id)
-    .where(_DUE, sa.literal_column("'inline'") != _MODE)  # those go with a heartbeat
+    .where(_DUE, ~_INLINE)  # those go with a heartbeat
     .order_by(_run.c.not_before)
     .limit(sa.bindparam("limit", type_=sa.Integer()))
 )

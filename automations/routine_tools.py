@@ -21,6 +21,7 @@ from automations.routine_schedule import written
 from automations.routines import EDITABLE, NewRoutine, add_routine, remove_routine, update_routine
 from automations.told import tell_of_first
 from automations.zone_files import zone_or_utc
+from sessions_app import flags
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import SessionType, TurnKind
 from sessions_app.tools import ToolContext
@@ -69,6 +70,14 @@ Action = Callable[[ToolContext, dict[str, Any]], str]
 def offered(context: ToolContext) -> bool:
     """In people's conversations and in heartbeats."""
     return _refusal(context) is None
+
+
+def _offered_to_add(context: ToolContext) -> bool:
+    return offered(context) and not _may_not_reflect(context)
+
+
+def _may_not_reflect(context: ToolContext) -> bool:
+    return context.turn.kind == TurnKind.HEARTBEAT and not flags.reflects()
 
 
 def _refusal(context: ToolContext) -> str | None:
@@ -121,6 +130,8 @@ def _advice(error: SessionsError, zone: str) -> str:
 
 def _add(context: ToolContext, arguments: dict[str, Any]) -> str:
     heartbeat = context.turn.kind == TurnKind.HEARTBEAT
+    if _may_not_reflect(context):
+        raise ToolFailed("heartbeats register no routines on this server; a person's conversation can")
     given = _given(arguments, FIELDS.keys())
     if not isinstance(given.get("title"), str) or not given["title"].strip():
         raise ToolFailed("title is missing: name what is to be done")
@@ -222,7 +233,7 @@ def _tool(
         effect=Effect.WRITE,
         transactional=True,
         run=_guarded(action, properties),
-        offered=offered,
+        offered=_offered_to_add if action is _add else offered,
     )
 
 

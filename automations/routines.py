@@ -28,6 +28,7 @@ from automations.exceptions import (
     RoutineNotFound,
     TooManyRoutines,
 )
+from automations.follow import goes_with_heartbeat
 from automations.jobs import Category, category, schedule_columns
 from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source, new_job_id
 from automations.routine_plan import PLAN, changed_plan, moves_the_clock, new_plan
@@ -114,7 +115,7 @@ def _add(given: NewRoutine, values: dict[str, Any]) -> CronJob:
             _insert(job, given.routine_id)
             job.clock = JobClock.objects.create(
                 job=job,
-                inline=job.execution_mode == ExecutionMode.INLINE,
+                inline=goes_with_heartbeat(job),
                 next_run_at=first if given.enabled else None,
                 planned_from=_planned_from(job, first if given.next_run_at else None, now),
             )
@@ -212,7 +213,7 @@ def _change(job: CronJob, columns: dict[str, Any], first: datetime | None, now: 
     if switched:
         switch(clock, job)
     save(job, columns)
-    clock.inline = job.execution_mode == ExecutionMode.INLINE
+    clock.inline = goes_with_heartbeat(job)
     clock.save(update_fields=["inline"])
     if replanned or switched:
         planned_again = replan(clock, job, now)

@@ -14,6 +14,7 @@ from django.db.migrations.executor import MigrationExecutor
 from automations import doctor as automations
 from config.env import all_queues
 from sessions_app import doctor as sessions
+from sessions_app import flags
 from sessions_app.doctor import Check, Finding, named
 from sessions_app.models import Agent
 
@@ -38,6 +39,11 @@ def configuration() -> Finding:
         cure = str(errors[0].hint or "see `manage.py check`").splitlines()[0]
         return Finding(ok=False, detail=str(errors[0].msg).splitlines()[0], cure=cure)
     return Finding(ok=True, detail="fits together")
+
+
+def flags_changed() -> Finding:
+    """Says which flags are not as they are by default; that is somebody's choice, and no fault."""
+    return Finding(ok=True, detail="; ".join(flags.changed()) or "as they are by default")
 
 
 def models() -> Finding:
@@ -111,6 +117,7 @@ READY: dict[str, Check] = {
 }
 CHECKS: dict[str, Check] = {
     "configuration": configuration,
+    "flags": flags_changed,
     "database": database,
     "migrations": migrations,
     "lock_connection": sessions.lock_connection,
@@ -130,7 +137,7 @@ CHECKS: dict[str, Check] = {
     "routines": automations.routines,
     "last_slots": automations.last_slots,
 }
-ALONE = {"configuration", "broker"}  # these ask no database
+ALONE = {"configuration", "flags", "broker"}  # these ask no database
 
 
 def looked_at(checks: Mapping[str, Check]) -> dict[str, Finding]:

@@ -111,6 +111,30 @@ class Env:
         "",
         "Hosts, `name` or `name:port`, where MCP servers may be though their addresses are not public.",
     )
+    rondo_heartbeat_broadcast_scope: str = _variable(
+        "RONDO_HEARTBEAT_BROADCAST_SCOPE",
+        read.scope,
+        "agent",
+        "Flag `heartbeat.broadcast_scope`. `session`: only its own windows are told what a session does.",
+    )
+    rondo_heartbeat_realtime_status_hint: bool = _variable(
+        "RONDO_HEARTBEAT_REALTIME_STATUS_HINT",
+        read.flag,
+        "1",
+        "Flag `heartbeat.realtime_status_hint`. 0: windows are not told that an update waits.",
+    )
+    rondo_heartbeat_routine_reflection: bool = _variable(
+        "RONDO_HEARTBEAT_ROUTINE_REFLECTION",
+        read.flag,
+        "1",
+        "Flag `heartbeat.routine_reflection`. 0: heartbeats register no routines.",
+    )
+    rondo_scheduler_cron_jobs: bool = _variable(
+        "RONDO_SCHEDULER_CRON_JOBS",
+        read.flag,
+        "1",
+        "Flag `scheduler.cron_jobs`. 0: isolated routines run inline, with the heartbeat.",
+    )
     turn_shards: int = _variable(
         "TURN_SHARDS", read.count, "8", "Number of shard queues. The same in every process of a fleet."
     )

@@ -84,6 +84,13 @@ def rate(raw: str) -> tuple[int, int] | None:
     return int(found[1]), _SECONDS[found[2]]
 
 
+def scope(raw: str) -> str:
+    """Whose windows are told."""
+    if raw not in {"agent", "session"}:
+        raise ValueError("must be agent or session")
+    return raw
+
+
 def level(raw: str) -> str:
     """A log level."""
     if raw not in {"DEBUG", "INFO", "WARNING", "ERROR"}:

@@ -12,6 +12,7 @@ from django.db.models import Count, F, Min
 from django.db.models.functions import Now
 
 from automations.models import JobClock
+from sessions_app import flags
 from sessions_app.models import Agent, Lane, Session, Turn, TurnState, Worker
 from sessions_app.publish import JOBS
 from sessions_app.selectors import Unread, unread_mail
@@ -72,6 +73,7 @@ class Status:
     next_job: NextJob | None
     due_jobs: int
     mailbox: Unread
+    flags: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
         """As an object of plain values; instants as ISO text."""
@@ -94,6 +96,7 @@ def look() -> Status:
         next_job=_next_job(),
         due_jobs=JobClock.objects.filter(next_run_at__lte=Now(), inline=False).count(),
         mailbox=unread_mail(),
+        flags=dict(flags.values()),
     )
 
 
@@ -165,6 +168,7 @@ def in_words(status: Status) -> list[str]:
         f"mailboxes    {unread.waiting:,} waiting, {unread.urgent:,} of them urgent",
         f"agents       {status.agents:,}",
         f"sessions     {sessions}",
+        *(f"{'flags' if not number else '':12} {words}" for number, words in enumerate(flags.changed())),
     ]
 
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from django.conf import settings
 from django.db import transaction
 
-from sessions_app import events, metrics
+from sessions_app import events, flags, metrics
 from sessions_app.kinds import kind_of
 from sessions_app.models import EventType, Lane, Session, SessionState, Turn, TurnState, TurnStep, Worker
 from sessions_app.sql import Statement, table
@@ -139,6 +139,7 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
             auto_allowed=auto_allowed,
             lost_after=settings.RONDO_WORKER_LOST_SECONDS,
             max_wait=settings.AUTOMATION_MAX_WAIT,
+            everywhere=flags.tells_every_window(),
         )
         if row is None:
             return None

@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from agent_core.exceptions import Stale
 from agent_core.execution import WAITING
 from agent_core.types import Ending, Entry, Role, StepKind, TurnResult
-from sessions_app import events, executions, mailbox, metrics
+from sessions_app import events, executions, flags, mailbox, metrics
 from sessions_app.context import Prepared
 from sessions_app.history import parts_of
 from sessions_app.journal import Journal
@@ -242,7 +242,7 @@ def _events(
 
 def _ends(turn: Turn, session: Session) -> list[Event]:
     """A turn's end, and what every window of the agent is told of it when it ran in the background."""
-    if session.type not in BACKGROUND:
+    if not _is_told_everywhere(session):
         return [turn_end(turn, session.agent_id)]
     about = {"kind": turn.kind, "state": turn.state}
     everywhere = events.background(turn, session.agent_id, EventType.TURN_END, about)
@@ -250,7 +250,11 @@ def _ends(turn: Turn, session: Session) -> list[Event]:
 
 
 def _announce(session: Session) -> None:
-    events.announce(session.pk, session.agent_id if session.type in BACKGROUND else None)
+    events.announce(session.pk, session.agent_id if _is_told_everywhere(session) else None)
+
+
+def _is_told_everywhere(session: Session) -> bool:
+    return session.type in BACKGROUND and flags.tells_every_window()
 
 
 def turn_end(turn: Turn, agent_id: int) -> Event:

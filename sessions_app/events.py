@@ -33,10 +33,14 @@ def insert_from(source: Any, event_type: EventType, content: Any) -> Any:
 
 
 def tell_of_background(source: Any, what: EventType, fields: Mapping[str, Any]) -> Any:
-    """A CTE that tells every window of an agent of the turns of `source` that run in the background; its agents."""
+    """A CTE that tells every window of an agent of the turns of `source` that run in the background; its agents.
+
+    With the parameter `everywhere` false it tells nobody (flag `heartbeat.broadcast_scope`).
+    """
     content = object_of({"background": sa.literal_column(f"'{what.value}'"), **fields})
     in_background = _session.c.type.in_([sa.literal_column(f"'{each}'") for each in BACKGROUND])
-    told = _insert(source, EventType.STATUS, Scope.AGENT, content, in_background)
+    which = sa.and_(in_background, sa.bindparam("everywhere", type_=sa.Boolean()))
+    told = _insert(source, EventType.STATUS, Scope.AGENT, content, which)
     return told.returning(_event.c.agent_id).cte("told_of_background")
 
 

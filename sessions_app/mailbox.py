@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from agent_core.strategies import Update
-from sessions_app import events, metrics
+from sessions_app import events, flags, metrics
 from sessions_app.lines import one_line
 from sessions_app.models import Event, EventType, MailboxEvent, Priority, Scope, Session, Turn
 from sessions_app.sql import Statement, table
@@ -101,14 +101,14 @@ def _stored(there: Any) -> Any:
 
 
 def _hinted(there: Any, stored: Any) -> Any:
-    """The mark for every window of the agent."""
+    """The mark for every window of the agent, or of the session alone."""
     event_id = sa.cast(stored.c.event_id, _TEXT)
     told = events.object_of({"has_unread_background_updates": sa.true(), "event_id": event_id})
     rows = (
         sa.select(
             there.c.agent_id,
             there.c.id,
-            sa.literal(Scope.AGENT.value, _TEXT),
+            sa.bindparam("scope", type_=_TEXT),
             sa.literal("mailbox", _TEXT),
             sa.literal("", _TEXT),
             sa.literal(EventType.STATUS.value, _TEXT),
@@ -136,20 +136,22 @@ def deposit(target_id: uuid.UUID, mail: Mail, *, hint: bool = True, or_else: uui
     """Put it into the session's mailbox; False: it was there before, or the session is gone.
 
     `or_else`: where it goes when the session is gone (rule 4.11). `hint`: tell every window of the agent that
-    something waits, not what.
+    something waits, not what; two flags make it fewer windows, or none.
     """
+    hint, everywhere = hint and flags.hints_at_mail(), flags.tells_every_window()
+    scope = Scope.AGENT if everywhere else Scope.SESSION
     with transaction.atomic():
         if or_else is not None and not _is_there(target_id):
             target_id = or_else
         if mail.dedupe_key and not _gave_way(target_id, mail):
             return False
-        row = DEPOSIT.first(target=target_id, hint=hint, **_columns(mail))
+        row = DEPOSIT.first(target=target_id, hint=hint, scope=scope.value, **_columns(mail))
         if row is None:
             transaction.set_rollback(True)  # what gave way to it, did so for nothing
             return False
         if row.target_id is None:
             return False
-        events.announce(target_id, row.agent_id if hint else None)
+        events.announce(target_id, row.agent_id if hint and everywhere else None)
         metrics.count(metrics.Counted.MAILBOX_DEPOSIT)
     return True
 
