@@ -12,11 +12,12 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
+from automations.isolated import NEXT_TURN
 from sessions_app import stream_reads
 from sessions_app.api import streams
 from sessions_app.events import Cursor
 from sessions_app.mailbox import Mail, deposit
-from sessions_app.models import Agent, Event, EventType, Scope, Session, SessionType
+from sessions_app.models import Agent, Event, EventType, Scope, Session, SessionType, TurnKind
 from sessions_app.open import open_session
 from sessions_app.receive import Input, receive
 from sessions_app.stream import Hub
@@ -43,6 +44,12 @@ def job_session() -> Session:
     return session
 
 
+def step_of_a_job() -> Input:
+    """What a job left itself to do."""
+    about = {"automation_id": "x", "automation_name": "x", "timezone": "UTC", NEXT_TURN: True}
+    return Input(content=SECRET, kind=TurnKind.JOB, metadata=about)
+
+
 def news() -> Mail:
     return Mail(event_type="job_completed", summary=SECRET, detail=SECRET)
 
@@ -65,20 +72,22 @@ def test_every_window_sees_what_runs_in_the_background_and_only_its_own_sees_tex
     job, other = job_session(), another(window)
     home = Window(site=window.site, token=window.token, session=str(job.pk), http=window.http)
     with window.stream() as one, other.stream() as two, window.stream(AGENT) as agent, home.stream() as own:
-        turn = receive(job.pk, Input(content=SECRET)).pk
+        turn = receive(job.pk, step_of_a_job()).pk
         own.wait_for_end(turn)
         for stream in (one, two, agent):
-            until(lambda: len(of_agent(stream)) == 2, 10, "both are told")  # noqa: B023 - called at once
-            assert [event["type"] for event in stream.events] == ["status", "status"]
+            until(lambda: len(of_agent(stream)) == 3, 10, "all are told")  # noqa: B023 - called at once
+            assert [event["type"] for event in stream.events] == ["status"] * 3
             assert SECRET not in json.dumps(stream.events)
-            began, ended = stream.events
+            began, ended = (event for event in stream.events if "background" in event["content"])
+            [mark] = (event for event in stream.events if "event_id" in event["content"])  # of the result
+            assert mark["content"]["has_unread_background_updates"] is True
             assert began["content"] == {
-                "turn": turn, "background": "turn_start", "kind": "message", "attempt": 1,
+                "turn": turn, "background": "turn_start", "kind": "job", "attempt": 1,
             }  # fmt: skip
             assert ended["content"] == {
-                "turn": turn, "background": "turn_end", "kind": "message", "state": "succeeded",
+                "turn": turn, "background": "turn_end", "kind": "job", "state": "succeeded",
             }  # fmt: skip
-            assert {(each["session_id"], each["agent_name"]) for each in stream.events} == {
+            assert {(each["session_id"], each["agent_name"]) for each in (began, ended)} == {
                 (str(job.pk), "demo")
             }
         assert SECRET in json.dumps(own.events)
