@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,12 +18,20 @@ TASKS_KEY = "tasks"  # in the metadata of a heartbeat's turn: the routines that 
 TIME_REMINDER = "time_reminder"
 
 
+def due_line(tasks: Iterable[dict[str, Any]]) -> str:
+    """What a turn with these tasks is called where it waits."""
+    return ("Due: " + ", ".join(task["title"] for task in tasks))[:2000]
+
+
 def said(turn: Turn) -> str | None:
     """A JSON list with what each task of the turn gives; None when a model is needed."""
     if not turn.metadata.get("deterministic"):
         return None
     try:
-        given = [DOES[task["task_type"]](task) for task in turn.metadata["tasks"]]
+        given = [
+            DOES[task["task_type"]](task) | {"id": task["id"], "run": task["run"]}
+            for task in turn.metadata[TASKS_KEY]
+        ]
     except Exception:
         log.warning("deterministic_task_failed", turn=turn.pk, exc_info=True)
         turn.metadata |= {

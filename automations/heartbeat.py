@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any
 
 from django.db.models import F
 from django.db.models.functions import Greatest
@@ -76,17 +75,16 @@ class HeartbeatKind(SlotKind):
         ended = runs.closed_all(turn, result, closure)
         session = Session.objects.select_related("agent").get(pk=turn.session_id)
         _shorten(session)
-        tasks = [run.job for run in ended]
         if result.ending is Ending.SUCCEEDED:
             _note_warning(turn, session)
-            _tell(turn, session, result.reply, closure, tasks)
+            _tell(turn, session, result.reply, closure)
         for run in ended:
             if run.is_final and result.ending is Ending.FAILED:
                 text = f"{run.job.name}: {closure}"
                 mail = told.mail_of(
                     turn, "routine_failed", text, about=run.pk, source_key=session.key, urgent=True
                 )
-                told.tell(run.job, session.agent_id, mail)
+                told.tell(run.job.home_id, session.agent_id, mail)
 
 
 def _note_warning(turn: Turn, session: Session) -> None:
@@ -97,10 +95,11 @@ def _note_warning(turn: Turn, session: Session) -> None:
         Session.objects.filter(pk=session.pk).update(variables=session.variables)
 
 
-def _tell(turn: Turn, session: Session, reply: str, closure: str, tasks: list[CronJob]) -> None:
+def _tell(turn: Turn, session: Session, reply: str, closure: str) -> None:
     """Suppressed: kept in the heartbeat's own session only. Delivered: one mail, to each home of the tasks."""
+    tasks = turn.metadata.get(TASKS_KEY, ())
     if turn.metadata.get("deterministic"):
-        _tell_each(turn, session, reply, tasks)
+        _tell_each(turn, session, reply)
         return
     verdict = judge(reply, session.agent.heartbeat["ack_max_chars"])
     text = verdict.text
@@ -109,17 +108,17 @@ def _tell(turn: Turn, session: Session, reply: str, closure: str, tasks: list[Cr
     elif not verdict.deliver:
         metrics.count(Counted.HEARTBEAT_SUPPRESS)
         return
-    homes: dict[Any, CronJob | None] = {task.home_id: task for task in tasks} or {None: None}
-    for home, task in homes.items():
+    for home in dict.fromkeys(told.home_of(task) for task in tasks) or {None: None}:
         mail = told.mail_of(turn, "heartbeat_result", text, about=str(home), source_key=session.key)
-        told.tell(task, session.agent_id, mail)
+        told.tell(home, session.agent_id, mail)
     metrics.count(Counted.HEARTBEAT_DELIVER)
 
 
-def _tell_each(turn: Turn, session: Session, reply: str, tasks: list[CronJob]) -> None:
-    for task, line in zip(tasks, json.loads(reply), strict=True):
-        mail = told.mail_of(turn, "reminder", line["display"], about=task.pk, source_key=session.key)
-        told.tell(task, session.agent_id, mail)
+def _tell_each(turn: Turn, session: Session, reply: str) -> None:
+    homes = {task["run"]: told.home_of(task) for task in turn.metadata[TASKS_KEY]}
+    for line in json.loads(reply):
+        mail = told.mail_of(turn, "reminder", line["display"], about=line["id"], source_key=session.key)
+        told.tell(homes[line["run"]], session.agent_id, mail)
 
 
 def _shorten(session: Session) -> None:

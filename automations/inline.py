@@ -20,14 +20,16 @@ from automations import due
 from automations.active_hours import ActiveHours
 from automations.batch import Batch, milliseconds
 from automations.clocks import database_now
-from automations.deterministic import DOES, TASKS_KEY
+from automations.deterministic import DOES, TASKS_KEY, due_line
 from automations.due import Due
+from automations.endings import end_run, has_own_session
 from automations.jobs import snapshot
-from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunState
 from automations.rest import SHORTEST_REST, at_work, rests_until
 from automations.slot_turn import heartbeat_session, placed
 from automations.slots import run_id
 from sessions_app import events
+from sessions_app.archive import archive
 from sessions_app.models import Agent, Lane, Session, SessionState, Turn, TurnKind
 from sessions_app.sql import Statement, table
 from sessions_app.wake import Hint
@@ -129,6 +131,7 @@ def _queue(agent: Agent, session: Session, clocks: list[Any]) -> Hint | None:
         .select_related("job")
         .order_by("scheduled_for")
     )
+    attempts = [run for run in attempts if not _fits_no_more(run)]
     plain = [run for run in attempts if run.job.task_type in DOES]
     thought_about = [run for run in attempts if run.job.task_type not in DOES]
     for some in (plain, thought_about):
@@ -147,16 +150,30 @@ def _run_of(row: Due, slot: datetime, late: timedelta) -> RunRecord:
     )
 
 
+def _fits_no_more(run: RunRecord) -> bool:
+    """A run that began in a session of its own ends when its routine has become inline since.
+
+    While `scheduler.cron_jobs` is off it goes on with the heartbeat, and its session is done with.
+    """
+    if not has_own_session(run):
+        return False
+    if run.job.execution_mode == ExecutionMode.INLINE:
+        return end_run(run, "edited")
+    if run.session_id is not None:
+        archive(run.session_id)
+    return False
+
+
 def _turn(agent: Agent, session: Session, attempts: list[RunRecord], *, deterministic: bool) -> None:
     """The turn of these attempts, queued, with its event."""
     first = attempts[0]
-    content = "Due: " + ", ".join(run.job.name for run in attempts)
+    tasks = [_task(run) for run in attempts]
     turn = Turn(
         session=session,
         kind=TurnKind.HEARTBEAT,
         lane=Lane.AUTO,
-        content=content[:2000],
-        metadata={TASKS_KEY: [_task(run) for run in attempts], "deterministic": deterministic},
+        content=due_line(tasks),
+        metadata={TASKS_KEY: tasks, "deterministic": deterministic},
         idempotency_key=f"due:{first.pk}:{first.attempt}",
     )
     events.queued(turn, agent.pk)
@@ -169,6 +186,8 @@ def _task(run: RunRecord) -> dict[str, Any]:
     job = run.job
     return {
         "id": job.pk,
+        "run": run.pk,
+        "home": str(job.home_id or ""),
         "title": job.name,
         "description": job.description,
         "task_type": job.task_type,

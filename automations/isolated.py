@@ -6,8 +6,6 @@ failure when no attempt is left.
 
 from __future__ import annotations
 
-from django.db.models.functions import Now
-
 from agent_core import prompts
 from agent_core.types import Ending, TurnResult
 from automations import told
@@ -15,8 +13,9 @@ from automations.briefing import briefing
 from automations.models import RunRecord, RunState
 from automations.slot_kind import SlotKind, variables_of
 from sessions_app import events
+from sessions_app.archive import archive
 from sessions_app.kinds import Trigger
-from sessions_app.models import Agent, Lane, OnBusy, Session, SessionState, Turn, TurnKind, TurnState
+from sessions_app.models import Agent, Lane, OnBusy, Session, Turn, TurnKind, TurnState
 
 PROMPT = "job.task"
 MOST_TURNS = 20  # of one attempt
@@ -58,9 +57,9 @@ class JobKind(SlotKind):
         if following is not None:
             Turn.objects.cancel_queued(following.pk, "not_reached")
         super().closed(turn, result, closure)
-        run = RunRecord.objects.select_related("job").filter(pk=turn.origin_run).first()
+        run = RunRecord.objects.filter(pk=turn.origin_run).first()
         if run is None or run.finished_at is not None:
-            _end(turn, result, closure, run)
+            _end(turn, result, closure)
 
 
 def _following(turn: Turn) -> Turn | None:
@@ -69,18 +68,16 @@ def _following(turn: Turn) -> Turn | None:
     ).first()
 
 
-def _end(turn: Turn, result: TurnResult, closure: str, run: RunRecord | None) -> None:
+def _end(turn: Turn, result: TurnResult, closure: str) -> None:
     session = Session.objects.only("key", "agent_id").get(pk=turn.session_id)
-    Session.objects.filter(pk=turn.session_id, state=SessionState.OPEN).update(
-        state=SessionState.ARCHIVED, updated_at=Now()
-    )
+    archive(turn.session_id)
     if result.ending is Ending.CANCELLED:
         return  # whoever stopped it knows
     good = result.ending is Ending.SUCCEEDED
     text = (result.reply.strip() if good else "") or closure
     kind = "job_completed" if good else "job_failed"
     mail = told.mail_of(turn, kind, text, about="run", source_key=session.key, urgent=not good)
-    told.tell(run.job if run is not None else None, session.agent_id, mail)
+    told.tell(told.home_of(turn.metadata), session.agent_id, mail)
 
 
 def go_on(turn: Turn, agent_id: int, task: str) -> Turn:

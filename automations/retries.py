@@ -10,9 +10,10 @@ import structlog
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models.functions import Now
 
-from automations.models import JobClock, RunRecord, RunState
+from automations.endings import end_run
+from automations.models import ExecutionMode, JobClock, RunRecord, RunState
 from sessions_app import events
-from sessions_app.models import Lane, OnBusy, Session, SessionState, Turn
+from sessions_app.models import Lane, OnBusy, Session, SessionState, Turn, TurnKind
 from sessions_app.sql import Statement, table
 from sessions_app.wake import Hint
 
@@ -70,17 +71,20 @@ def _queue_or_give_up(run: RunRecord) -> Hint | None:
         raise  # the database is away
     except Exception as error:
         log.exception("attempt_not_queued", run=run.pk)
-        _give_up(run, "retry_error", f"{type(error).__name__}: {error}")
+        end_run(run, "retry_error", f"{type(error).__name__}: {error}")
         return None
 
 
 def _queue(run: RunRecord) -> Hint | None:
     """The run's next turn is the one before once more; without what it needs the run ends here."""
     if not run.job.enabled:
-        _give_up(run, "paused")
+        end_run(run, "paused")
         return None
     if not (run.turn and run.session) or run.session.state != SessionState.OPEN:
-        _give_up(run, "session_closed")
+        end_run(run, "session_closed")
+        return None
+    if run.job.execution_mode == ExecutionMode.ISOLATED and run.turn.kind != TurnKind.JOB:
+        end_run(run, "edited")  # its turn was a heartbeat's, with the tasks of others
         return None
     turn = Turn(
         session=run.session,
@@ -99,16 +103,9 @@ def _queue(run: RunRecord) -> Hint | None:
     return Hint(session_id=turn.session_id, lane=Lane.AUTO)
 
 
-def _give_up(run: RunRecord, reason: str, detail: str = "") -> None:
-    ended = {"state": RunState.CANCELLED, "reason": reason, "not_before": None, "finished_at": Now()}
-    if detail:
-        ended["error_detail"] = detail[:2000]
-    RunRecord.objects.filter(pk=run.pk, state=RunState.QUEUED).update(**ended)
-
-
 def supersede(job_ids: list[str]) -> None:
     """The next slot of these jobs has come: what waited for another attempt gives way. Their clocks are locked."""
     if job_ids:
-        RunRecord.objects.filter(job_id__in=job_ids, not_before__isnull=False).update(
-            state=RunState.CANCELLED, reason="superseded", not_before=None, finished_at=Now()
-        )
+        waiting = RunRecord.objects.filter(job_id__in=job_ids, not_before__isnull=False)
+        for run in waiting.select_related("job").order_by("session_id", "run_id"):
+            end_run(run, "superseded")

@@ -53,6 +53,8 @@ CANCELLED = {
     "": "Stopped while it was running",
     "cancelled": "Cancelled while it waited",
     "paused": "Cancelled: the automation was paused while this run waited",
+    "edited": "Cancelled: the routine is done in another way since this run was tried",
+    "session_archived": "Cancelled: its session was archived",
     "deleted": "Cancelled: the automation was deleted while this run waited",
     "session_closed": "Cancelled: the conversation took no input any more when the next attempt was due",
     "session_deleted": "Cancelled: its conversation was deleted",

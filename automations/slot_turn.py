@@ -97,7 +97,7 @@ def turn_of(row: Due, slot: datetime) -> dict[str, Any]:
                 "session_key": key,
                 "kind": TurnKind.JOB,
                 "content": job.description.strip() or job.name,
-                "metadata": _about(job),
+                "metadata": _about(job) | {"home": str(job.home_id or "")},
             }
 
 

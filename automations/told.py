@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 from automations.models import CronJob, Source
 from sessions_app.mailbox import LONGEST_SUMMARY, Mail, deposit
 from sessions_app.models import PRIMARY_KEY, Priority, Session, Turn
 
 OF_FIRST = "It may be changed, disabled or removed as any routine; of later ones only the list tells."
-_NAMESPACE = uuid.UUID("6f0b7b0e-1d0c-4d5a-9a52-5d3a3c7f2b11")  # event ids follow from what they tell of
+NAMESPACE = uuid.UUID("6f0b7b0e-1d0c-4d5a-9a52-5d3a3c7f2b11")  # event ids follow from what they tell of
 _SENTENCE = re.compile(r".*?(?:[.!?。！？](?=\s|$)|(?<=[。！？])|$)")  # noqa: RUF001
 
 
-def tell(job: CronJob | None, agent_id: int, mail: Mail) -> bool:
-    """Deposit at the job's home, or, when that is gone or none was given, in the primary session."""
+def home_of(about: Mapping[str, Any]) -> uuid.UUID | None:
+    """The home that a turn's metadata name: known also when the routine is gone."""
+    home = about.get("home")
+    return uuid.UUID(home) if home else None
+
+
+def tell(home: uuid.UUID | None, agent_id: int, mail: Mail) -> bool:
+    """Deposit at the home, or, when that is gone or none was given, in the primary session."""
     primary = Session.objects.values_list("pk", flat=True).get(agent_id=agent_id, key=PRIMARY_KEY)
-    home = job.home_id if job is not None else None
     return deposit(home or primary, mail, or_else=primary)
 
 
@@ -26,7 +33,7 @@ def mail_of(
 ) -> Mail:
     """The mail about what a turn did; the same `about` of the same turn is the same event."""
     return Mail(
-        event_id=uuid.uuid5(_NAMESPACE, f"{turn.pk}:{about}"),
+        event_id=uuid.uuid5(NAMESPACE, f"{turn.pk}:{about}"),
         event_type=event_type,
         summary=first_sentence(text),
         detail=text,
@@ -45,13 +52,13 @@ def tell_of_first(job: CronJob, source_key: str) -> None:
         return
     text = f'A heartbeat registered a routine by itself: "{job.name}" ({job.pk}, {job.execution_mode}).'
     mail = Mail(
-        event_id=uuid.uuid5(_NAMESPACE, f"registered:{job.pk}"),
+        event_id=uuid.uuid5(NAMESPACE, f"registered:{job.pk}"),
         event_type="routine_registered",
         summary=text[:LONGEST_SUMMARY],
         detail=f"{text} {OF_FIRST}",
         source_key=source_key,
     )
-    tell(job, job.agent_id, mail)
+    tell(job.home_id, job.agent_id, mail)
 
 
 def first_sentence(text: str) -> str:

@@ -32,7 +32,7 @@ from tests.fleet import until
 ROOT = Path(__file__).resolve().parents[2]
 DAY = datetime(2026, 11, 20, 8, tzinfo=UTC)
 BERLIN = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}
-CANCELS = {"cancel_turn", "cancel_waiting", "cancel_queued_runs", "_give_up"}
+CANCELS = {"cancel_turn", "cancel_waiting", "cancel_queued_runs", "end_run"}
 
 
 def sources(*apps: str) -> Iterator[ast.AST]:

@@ -96,12 +96,14 @@ def test_an_attempt_that_waits_is_made_by_who_starts_the_routine(awake: Person, 
     job = isolated(awake)
     due(job)
     fire_due()
-    RunRecord.objects.update(not_before=Now() - timedelta(seconds=1))
+    Turn.objects.update(state="failed", finished_at=Now(), started_at=Now())
+    RunRecord.objects.update(attempt=2, not_before=Now() - timedelta(seconds=1))
     settings.RONDO_SCHEDULER_CRON_JOBS = False
     follow_flag()
     assert queue_due(10) == []
     DueTasks().step()
     assert heartbeat_turn(awake) == RunRecord.objects.get().turn
+    assert not Session.objects.filter(type="job", state="open").exists()
     RunRecord.objects.update(not_before=Now() + timedelta(hours=1))
     settings.RONDO_SCHEDULER_CRON_JOBS = True
     assert follow_flag() == 0, "its attempt is a part of a heartbeat's turn"
