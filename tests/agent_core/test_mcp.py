@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import socket
@@ -14,6 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from mcp.server.mcpserver import Context as Call
+from mcp.server.mcpserver import Image
 
 from agent_core import mcp_tools, mcp_wire, tools
 from agent_core.control import TurnControl
@@ -110,6 +113,25 @@ def test_a_failed_call_has_the_tools_listed_anew() -> None:
         assert "search" in refusal(found["docs__search"], words="tea")
         assert "docs__find" in (again := offered(docs(url)))
         assert "docs__search" not in again
+
+
+def test_a_server_that_says_during_a_call_that_its_tools_changed_is_listed_anew() -> None:
+    server = Docs(old=True)
+
+    async def change(ctx: Call[Any]) -> str:
+        server.tool("newer", server._search)
+        await ctx.session.send_tool_list_changed()
+        await asyncio.to_thread(server.gate.wait, 30)
+        return "changed"
+
+    server.tool("change", change)
+    with server.serving() as url:
+        tool = offered(docs(url), seconds=30.0)["docs__change"]
+        thread = threading.Thread(target=tool.run, args=[None, {}])
+        thread.start()
+        until(lambda: "docs__newer" in offered(docs(url)))
+        server.gate.set()
+        thread.join(10)
 
 
 def test_what_a_server_says_of_its_tools_counts_where_it_is_trusted() -> None:
@@ -394,8 +416,6 @@ def test_secrets_that_a_server_says_again_are_taken_out() -> None:
 
 
 def test_what_is_no_text_is_named() -> None:
-    from mcp.server.mcpserver import Image
-
     server = Docs()
     server.tool("picture", lambda: Image(data=b"x", format="png"))
     server.tool("numbers", lambda: {"a": 1})
