@@ -6,12 +6,12 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from agent_core import prompts
+from agent_core import aside, prompts
 from agent_core.control import TurnControl
-from agent_core.exceptions import AgentCoreError, Stale
-from agent_core.exchange import Cancelled, Exchange, Stopped, Watch
-from agent_core.models import ModelCall, ModelReply
-from agent_core.types import Ending, Entry, Role, TurnRequest, TurnResult
+from agent_core.exceptions import Stale
+from agent_core.exchange import Cancelled, Stopped, Watch
+from agent_core.models import ModelReply
+from agent_core.types import Ending, TurnRequest, TurnResult
 from agent_core.verdict import Verdict, read_verdict
 
 PROMPT: Final = "evaluate.response"
@@ -45,25 +45,8 @@ def evaluate_response(
 
 
 def _ask(task: str, reply: str, request: TurnRequest, watch: Watch) -> ModelReply:
-    """Ask the turn's own model, without history and tools; what it says on the way is not shown."""
     message = f"## Task\n\n{task[:_LONGEST_SHOWN]}\n\n## Answer\n\n{reply[:_LONGEST_SHOWN]}"
-    story = Exchange(
-        model=request.model,
-        call=ModelCall(
-            system_prompt=prompts.render(PROMPT, {}).text,
-            entries=(Entry(role=Role.USER, content=message),),
-        ),
-        policy=request.policy,
-        watch=watch,
-        labels={},
-    ).run()
-    while True:
-        try:
-            next(story)
-        except StopIteration as end:
-            if isinstance(end.value, ModelReply):
-                return end.value
-            raise AgentCoreError("the judge's exchange ended without a reply") from None
+    return aside.ask(request, watch, system_prompt=prompts.render(PROMPT, {}).text, message=message)
 
 
 def _unjudged(why: str, detail: object) -> Verdict:

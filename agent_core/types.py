@@ -44,6 +44,7 @@ class StepKind(StrEnum):
     RESULT = "result"
     INJECT = "inject"
     CHECKPOINT = "checkpoint"
+    MEMORY = "memory"
 
 
 class EventType(StrEnum):
@@ -218,8 +219,8 @@ class Step:
     """One step of a turn's journal, in the order of ``n``.
 
     ``data`` by kind: response ``{"entry": Entry, "usage": Usage}``; intent: a ToolCall; result: a
-    ToolResult; inject ``{"texts": [str]}``; checkpoint ``{"status", "step", "usage": Usage}``, of
-    a planned turn; prompt is never read here.
+    ToolResult; inject ``{"texts": [str]}``; checkpoint ``{"status", "step", "usage": Usage}``;
+    prompt and memory are never read here.
     """
 
     n: int

@@ -26,7 +26,7 @@ class Verdict:
 
 def read_verdict(text: str) -> Verdict | None:
     """Read a judge's answer: a JSON object with `notify`, or plain yes or no. None when it is neither."""
-    for found in _objects(text[:_LONGEST_READ]):
+    for found in objects(text[:_LONGEST_READ]):
         notify = _as_bool(found.get("notify"))
         if notify is not None:
             return Verdict(notify=notify, reason=_one_line(found.get("reason")))
@@ -37,8 +37,8 @@ def read_verdict(text: str) -> Verdict | None:
     return None
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects that stand anywhere in a text."""
+def objects(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects that stand anywhere in a text, within bounds."""
     decoder = json.JSONDecoder()
     for number, brace in enumerate(re.finditer(r"\{", text)):
         if number == _MOST_OBJECTS:

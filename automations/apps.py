@@ -17,6 +17,7 @@ class AutomationsConfig(AppConfig):
             isolated,
             job_tools,
             legacy,
+            live_state,
             prune_runs,
             routine_tools,
             system,
@@ -35,4 +36,5 @@ class AutomationsConfig(AppConfig):
         tools.register()
         routine_tools.register()
         job_tools.register()
+        live_state.register()
         prune_runs.register_all()

@@ -157,8 +157,13 @@ def _add(context: ToolContext, arguments: dict[str, Any]) -> str:
 
 
 def _list(context: ToolContext, arguments: dict[str, Any]) -> str:
+    return listed(context, disabled_too=arguments.get("include_disabled") is True)
+
+
+def listed(context: ToolContext, *, disabled_too: bool) -> str:
+    """The agent's routines, one line each."""
     rows = shown_routines(agent=context.agent)
-    if arguments.get("include_disabled") is not True:
+    if not disabled_too:
         rows = rows.filter(enabled=True)
     return "\n".join(_line(routine_of(row)) for row in rows[:MOST_SHOWN]) or "There are no routines."
 

@@ -147,6 +147,11 @@ def _jobs(context: ToolContext) -> QuerySet[CronJob]:
 
 
 def _list(context: ToolContext, _arguments: dict[str, Any]) -> str:
+    return listed(context)
+
+
+def listed(context: ToolContext) -> str:
+    """The automations of the conversation, one line each."""
     return "\n".join(_line(job) for job in _jobs(context)) or "This conversation has no automations."
 
 

@@ -171,6 +171,15 @@ class Env:
     rondo_maintenance_seconds: int = _variable(
         "RONDO_MAINTENANCE_SECONDS", read.count, "3600", "Seconds between two rounds of maintenance."
     )
+    rondo_context_tokens: int = _variable(
+        "RONDO_CONTEXT_TOKENS",
+        read.count,
+        "32000",
+        "Tokens of history that a model is shown at most. Over half of it, older messages become task state.",
+    )
+    rondo_window_messages: int = _variable(
+        "RONDO_WINDOW_MESSAGES", read.count, "40", "Messages that are never taken for older ones."
+    )
     rondo_keep_events_days: int = _variable(
         "RONDO_KEEP_EVENTS_DAYS", read.kept, "1", "Days that events are kept. 0, here and below: for ever."
     )

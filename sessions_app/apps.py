@@ -12,9 +12,10 @@ class SessionsConfig(AppConfig):
         from django.conf import settings
 
         from agent_core import fetch
-        from sessions_app import document_tools, retention
+        from sessions_app import document_tools, live_state, retention
 
         retention.register_all()
         document_tools.register()
+        live_state.register()
         if settings.RONDO_FETCH_URL:
             fetch.register()

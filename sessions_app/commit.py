@@ -13,12 +13,15 @@ from typing import Any
 
 import sqlalchemy as sa
 from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Greatest
 from sqlalchemy.dialects.postgresql import JSONB
 
 from agent_core.exceptions import Stale
 from agent_core.execution import WAITING
 from agent_core.types import Ending, Entry, Role, StepKind, TurnResult
-from sessions_app import events, executions, flags, mailbox, metrics
+from sessions_app import events, executions, flags, mailbox, memory, metrics
+from sessions_app.compress import Shortened
 from sessions_app.context import Prepared
 from sessions_app.history import parts_of
 from sessions_app.journal import Journal
@@ -57,8 +60,8 @@ class _Draft:
         self.messages.append(Message(role=str(role), content=content.replace("\x00", ""), **more))
 
 
-def commit(prepared: Prepared, result: TurnResult) -> None:
-    """End the turn with its result. Stale if it is not ours any more.
+def commit(prepared: Prepared, result: TurnResult, short: Shortened | None = None) -> None:
+    """End the turn with its result; `short`: what its compression came to. Stale if it is not ours any more.
 
     A connection lost inside COMMIT leaves the outcome open, so every further try begins with a look at the turn.
     """
@@ -73,8 +76,18 @@ def commit(prepared: Prepared, result: TurnResult) -> None:
             return
         with transaction.atomic():
             _write(prepared, result)
+            if short is not None:
+                _shorten(prepared.session, short)
 
     patiently(once)
+
+
+def _shorten(session: Session, short: Shortened) -> None:
+    """Move the window, unless somebody changed the task state meanwhile: their words hold, and nothing is lost."""
+    if memory.replace_state(session.pk, short.held, instead_of=short.instead_of):
+        Session.objects.filter(pk=session.pk).update(
+            window_from_seq=Greatest(F("window_from_seq"), short.window_from_seq)
+        )
 
 
 def _stands(turn: Turn) -> bool:

@@ -65,7 +65,7 @@ class _Shown:
 def prepare(turn: Turn, journal: Journal) -> Prepared:
     """Read what the turn builds on and record step 0. Stale if the turn is no longer ours."""
     kind = kind_of(turn)
-    session = Session.objects.select_related("agent").get(pk=turn.session_id)
+    session = Session.objects.select_related("agent", "task_state").get(pk=turn.session_id)
     documents = dict(Document.objects.filter(agent=session.agent).values_list("name", "content"))
     steps = journal.steps()
     policy = TurnPolicy().merged(session.agent.policy, turn.metadata.get("policy", {}))

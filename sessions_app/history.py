@@ -6,10 +6,15 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
+from django.conf import settings
+
+from agent_core import tokens
 from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult
 from sessions_app.models import Message
 
-WINDOW = 200  # messages; more than this the model does not see again
+WINDOW = (
+    200  # messages; more than this the model does not see again, nor more than fit in the budget of tokens
+)
 CLOSED = "No result was recorded."
 
 
@@ -20,7 +25,18 @@ def read(session_id: uuid.UUID, from_seq: int) -> tuple[Entry, ...]:
         .order_by("-seq")
         .only("role", "content", "model_content", "parts", "metadata")[:WINDOW]
     )
-    return tuple(_closed([to_entry(row) for row in reversed(rows)]))
+    return tuple(_closed(_within([to_entry(row) for row in rows], settings.RONDO_CONTEXT_TOKENS)))
+
+
+def _within(newest_first: Iterable[Entry], budget: int) -> list[Entry]:
+    """The newest entries that fit, oldest first. A result whose call does not fit is `_closed`'s to drop."""
+    kept: list[Entry] = []
+    for entry in newest_first:
+        budget -= tokens.of_entry(entry)
+        if budget < 0:
+            break
+        kept.append(entry)
+    return kept[::-1]
 
 
 def to_entry(message: Message) -> Entry:

@@ -10,6 +10,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Case, F, PositiveIntegerField, Q, QuerySet, Value, When
 from django.db.models.functions import Now
 
+from agent_core.memory import Held
 from sessions_app.exceptions import BadInput, NotFound
 from sessions_app.models import ExecutionState, Session, TaskState
 
@@ -77,20 +78,22 @@ def consolidated(revisions: Mapping[str, int]) -> None:
         )
 
 
-def shown(session_id: uuid.UUID) -> str:
-    """The session's task state as a model reads it; empty when there is none."""
-    state = TaskState.objects.filter(session_id=session_id).first()
-    if state is None:
-        return ""
-    lines = [
-        *_lines("Goal", [state.current_goal]),
-        *_lines("Under way", [state.active_flow]),
-        *_lines("Open", state.open_loops),
-        *_lines("Fact", state.important_facts),
-        *_lines("Decided", [state.last_decision]),
-    ]
-    return "\n".join(lines)
+def state_of(session_id: uuid.UUID) -> TaskState | None:
+    """The session's task state, if it has one."""
+    return TaskState.objects.filter(session_id=session_id).first()
 
 
-def _lines(label: str, texts: list[str]) -> list[str]:
-    return [f"{label}: {line}" for text in texts if (line := " ".join(text.split()))]
+def held(state: TaskState | None) -> Held:
+    """A task state as data."""
+    return Held() if state is None else Held.from_json({name: getattr(state, name) for name in TEXTS + LISTS})
+
+
+def replace_state(session_id: uuid.UUID, new: Held, *, instead_of: int) -> bool:
+    """Put a new task state in the place of the one with this revision (0: of none). False: it is another by now."""
+    values = new.to_json()
+    if instead_of == 0:
+        row = TaskState(session_id=session_id, **values)
+        TaskState.objects.bulk_create([row], ignore_conflicts=True)
+        return TaskState.objects.filter(session_id=session_id, revision=1, **values).exists()
+    mine = TaskState.objects.filter(session_id=session_id, revision=instead_of)
+    return bool(mine.update(**values, revision=F("revision") + 1, updated_at=Now()))

@@ -8,18 +8,21 @@ from typing import Any
 
 from django.db import transaction
 
+from agent_core import words
 from agent_core.control import TurnControl
 from agent_core.execution import Execution, Observation
 from agent_core.orchestrator import run_turn
-from agent_core.planner import live, words
+from agent_core.planner import live
 from agent_core.planner.decide import Decision, Meaning, decide
 from agent_core.planner.texts import Resume
 from agent_core.planner.work import PlanRequest
-from agent_core.types import StepKind, TurnEvent, TurnResult, Usage
+from agent_core.types import Entry, Role, StepKind, TurnEvent, TurnRequest, TurnResult, Usage
 from sessions_app import events, executions, memory
 from sessions_app.context import Prepared
 from sessions_app.models import BACKGROUND, Engine, EventType, TurnKind
 from sessions_app.tools import TurnTools
+
+HELD = "## What This Conversation Holds On To"
 
 
 def story_of(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent, None, TurnResult]:
@@ -30,7 +33,7 @@ def story_of(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent, N
         "more": {tool.name: tool for tool in prepared.offer.tools},
     }
     if prepared.agent.engine != Engine.PLANNER or not prepared.kind.plans:
-        return run_turn(prepared.request, TurnTools(**given), control)
+        return run_turn(_remembering(prepared), TurnTools(**given), control)
     # Late: a server whose agents only chat need not load what reads plans.
     from agent_core.planner.run import run_plan
 
@@ -117,7 +120,21 @@ def _given(prepared: Prepared, execution: Execution, said: str) -> PlanRequest:
     return PlanRequest(
         turn=prepared.request,
         execution=execution,
-        memory="" if concerned else memory.shown(prepared.session.pk),
+        memory="" if concerned else _held(prepared),
         live=concerned,
         is_heard=prepared.session.type not in BACKGROUND,
     )
+
+
+def _held(prepared: Prepared) -> str:
+    state = None if prepared.kind.alone else getattr(prepared.session, "task_state", None)
+    return memory.held(state).in_words()
+
+
+def _remembering(prepared: Prepared) -> TurnRequest:
+    """What is held stands before the history, since the messages that it was made of are not in it any more."""
+    held = _held(prepared)
+    if not held or live.concerned(prepared.trigger.model_content):
+        return prepared.request
+    first = Entry(role=Role.USER, content=f"{HELD}\n\n{held}")
+    return replace(prepared.request, history=(first, *prepared.request.history))

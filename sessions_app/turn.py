@@ -1,6 +1,7 @@
-"""The story of a turn: lock, claim, context, agent (or words that need none), judge, commit, release, look again.
+"""The story of a turn: lock, claim, context, agent (or words that need none), judge, shorten, commit, release.
 
-Whatever dies on the way leaves rows that the next worker can go on from: a RUNNING turn with a journal.
+After the release it looks again. Whatever dies on the way leaves rows that the next worker can go on from: a RUNNING
+turn with a journal.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from agent_core.journal import said_so_far
 from agent_core.types import Ending, Entry, EventType, Role, TurnResult
 from sessions_app.claim import MAX_RESCUES, claim_next, look
 from sessions_app.commit import close_without_history, commit
+from sessions_app.compress import shortened
 from sessions_app.context import Prepared, broken, prepare
 from sessions_app.journal import Journal
 from sessions_app.kinds import Unkept
@@ -71,7 +73,8 @@ def _finish(handle: Handle, turn: Turn) -> None:
         if result.ending is Ending.HANDED_BACK:
             _hand_back(turn)
             return
-        commit(prepared, result)
+        result, short = shortened(prepared, result, handle.control)
+        commit(prepared, result, short)
     except (Stale, OperationalError, InterfaceError):
         raise
     except Unkept as refusal:

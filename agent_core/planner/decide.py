@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from agent_core import words
 from agent_core.execution import WAITING, Execution, Status
-from agent_core.planner import words
 
 _NAMED = re.compile(r"#([0-9a-z]{6,})\b", re.IGNORECASE)
 

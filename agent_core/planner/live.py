@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from agent_core import words
 from agent_core.exceptions import AgentCoreError
 from agent_core.execution import Observation
-from agent_core.planner import words
 
 LONGEST = 4000  # characters of one snapshot
 
@@ -55,3 +55,8 @@ def snapshot(name: str, context: Any) -> Observation:
     except Exception as error:  # noqa: BLE001 - whatever a provider raises; its text may hold anything
         text = f"(cannot be read now: {type(error).__name__})"
     return Observation(kind=f"live:{name}", text=text[:LONGEST])
+
+
+def all_words() -> tuple[str, ...]:
+    """The words by which live state of any kind is spoken of."""
+    return tuple(word for each in _PROVIDERS.values() for word in each.words)

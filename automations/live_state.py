@@ -1,0 +1,29 @@
+"""The live state that lies here: the conversation's automations and the agent's routines."""
+
+from __future__ import annotations
+
+from agent_core.planner import live
+from agent_core.planner.live import LiveState
+from automations import routine_tools, tools
+
+
+def register() -> None:
+    """Make them known."""
+    live.register(
+        LiveState(
+            name="automations",
+            words=(
+                *("automation", "automations", "cron", "cron job", "cron jobs", "reminder", "reminders"),
+                *("schedule", "schedules", "appointment", "appointments"),
+                *("自动化", "定时任务", "提醒", "日程"),
+            ),
+            read=tools.listed,
+        )
+    )
+    live.register(
+        LiveState(
+            name="routines",
+            words=("routine", "routines", "background job", "background jobs", "例行", "后台任务"),
+            read=lambda context: routine_tools.listed(context, disabled_too=True),
+        )
+    )

@@ -1,0 +1,114 @@
+"""When a conversation grows over its budget, its older messages become task state (rule 7.6).
+
+It is asked for after the turn's answer, journaled as a step of its own and stored with the turn's commit. Whatever
+fails of it changes nothing: the context stays within its budget also without (`history.read`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db import connection
+
+from agent_core import tokens
+from agent_core.compress import compress
+from agent_core.control import TurnControl
+from agent_core.memory import Held
+from agent_core.planner import live
+from agent_core.types import Ending, Role, StepKind, TurnResult
+from sessions_app import history, memory
+from sessions_app.context import Prepared
+from sessions_app.models import BACKGROUND, Message
+
+log = structlog.get_logger(__name__)
+
+MOST_AT_ONCE = 200  # messages of one compression; the next turn goes on with the rest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortened:
+    """The task state from now on, in place of the one with this revision, and where the window then begins."""
+
+    held: Held
+    instead_of: int
+    window_from_seq: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The journal's form."""
+        return {
+            "held": self.held.to_json(),
+            "instead_of": self.instead_of,
+            "window_from_seq": self.window_from_seq,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Shortened:
+        """Read what `to_json` wrote."""
+        return cls(
+            held=Held.from_json(data["held"]),
+            instead_of=data["instead_of"],
+            window_from_seq=data["window_from_seq"],
+        )
+
+
+def shortened(
+    prepared: Prepared, result: TurnResult, control: TurnControl
+) -> tuple[TurnResult, Shortened | None]:
+    """The result with what the compression used, and what it came to; None: everything stays as it is."""
+    if result.ending is not Ending.SUCCEEDED or not _is_long(prepared):
+        return result, None
+    done = next((step for step in prepared.request.steps if step.kind is StepKind.MEMORY), None)
+    if done is not None:
+        return result, Shortened.from_json(done.data)
+    begin, older = _older(prepared)
+    if not older:
+        return result, None
+    state = memory.state_of(prepared.session.pk)
+    connection.close()  # back to the pool: nothing is open while the model thinks
+    made = compress(
+        [history.to_entry(message) for message in older],
+        memory.held(state),
+        live=live.all_words(),
+        request=prepared.request,
+        control=control,
+    )
+    if made is None:
+        return result, None
+    short = Shortened(held=made.held, instead_of=state.revision if state else 0, window_from_seq=begin)
+    prepared.journal.record(StepKind.MEMORY, short.to_json())
+    return replace(result, usage=result.usage + made.usage), short
+
+
+def _is_long(prepared: Prepared) -> bool:
+    """More messages than the window, and more tokens than the threshold. What was read for the turn tells."""
+    session = prepared.session
+    if (
+        session.type in BACKGROUND
+        or session.last_seq - session.window_from_seq < settings.RONDO_WINDOW_MESSAGES
+    ):
+        return False
+    if prepared.kind.said(prepared.turn) is not None:
+        return False  # it was over without a model
+    threshold = settings.RONDO_CONTEXT_TOKENS // 2
+    return sum(map(tokens.of_entry, prepared.request.history)) > threshold
+
+
+def _older(prepared: Prepared) -> tuple[int, Sequence[Message]]:
+    """Where the window is to begin, with a person's or another turn's words; and the messages before it, the oldest."""
+    session = prepared.session
+    rows = Message.objects.filter(session_id=session.pk)
+    kept = settings.RONDO_WINDOW_MESSAGES // 2
+    latest = min(session.last_seq - kept + 1, session.window_from_seq + MOST_AT_ONCE)
+    begin = (
+        rows.filter(role=str(Role.USER), seq__gt=session.window_from_seq, seq__lte=latest)
+        .order_by("-seq")
+        .values_list("seq", flat=True)
+        .first()
+    )
+    if begin is None:
+        return session.window_from_seq, ()
+    return begin, list(rows.filter(seq__gte=session.window_from_seq, seq__lt=begin).order_by("seq"))
