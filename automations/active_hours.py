@@ -67,19 +67,15 @@ def last_within(
 
 
 def count_within(
-    hours: ActiveHours,
-    slot_after: Callable[[datetime], datetime | None],
-    after: datetime,
-    until: datetime,
-    limit: int,
+    slot_after: Callable[[datetime], datetime | None], after: datetime, until: datetime, limit: int
 ) -> int | None:
-    """How many slots s within the hours have after < s <= until; None when there are more than `limit`."""
-    count, slot = 0, next_within(hours, slot_after, after)
+    """How many slots s have after < s <= until, one by one; None when there are more than `limit`."""
+    count, slot = 0, slot_after(after)
     while slot is not None and slot <= until:
         count += 1
         if count > limit:
             return None
-        slot = next_within(hours, slot_after, slot)
+        slot = slot_after(slot)
     return count
 
 

@@ -9,9 +9,9 @@ from django.db import transaction
 from django.db.models.functions import Greatest, Now
 
 from automations.due import Due, lock_one
-from automations.jobs import internal_key, schedule_of
+from automations.jobs import internal_key
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from automations.plan import jitter_of
+from automations.plan import jitter_of, plan_of
 from automations.schedule import ScheduleError, next_slot
 from automations.slots import Gap, GapReason, run_id
 
@@ -57,7 +57,7 @@ def _continues(job: CronJob, last: RunRecord, gap: Gap) -> bool:
     if last.state != RunState.SKIPPED or last.reason != gap.reason or last.slots_from is None:
         return False
     try:
-        return next_slot(schedule_of(job), last.slots_to or last.slots_from) == gap.slots_from
+        return next_slot(plan_of(job, 0).slots, last.slots_to or last.slots_from) == gap.slots_from
     except ScheduleError:
         return False  # what is being recorded is that the schedule cannot be read
 

@@ -6,13 +6,16 @@ A slot is the nominal instant; it is fired at the slot plus the job's jitter, wh
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from automations.active_days import DAY, ActiveDays, window
 from automations.active_hours import ActiveHours
 from automations.jobs import schedule_of
 from automations.models import CronJob
-from automations.schedule import ActiveSchedule, EndingSchedule, Schedule, Slots, next_slot
+from automations.schedule import ActiveSchedule, EndingSchedule, EverySchedule, Schedule, Slots, next_slot
+from automations.zone_files import load_zone
 
 FAR_AHEAD = timedelta(days=1)
 
@@ -52,15 +55,30 @@ class Plan:
 
 def plan_of(job: CronJob, runs_started: int) -> Plan:
     """The plan of a job of which so many slots became runs. ScheduleError: its row holds no readable schedule."""
-    slots: Schedule | ActiveSchedule = schedule_of(job)
+    slots: Schedule | ActiveSchedule | ActiveDays = schedule_of(job)
     if job.active_from is not None and job.active_to is not None:
         hours = ActiveHours(first=job.active_from, end=job.active_to, timezone=job.timezone)
-        slots = ActiveSchedule(slots=schedule_of(job), hours=hours)
+        slots = _active(schedule_of(job), hours, job.agent_id)
     return Plan(
         slots=slots if job.ends_at is None else EndingSchedule(slots=slots, ends_at=job.ends_at),
         jitter=jitter_of(job),
         runs_left=None if job.max_runs is None else max(0, job.max_runs - runs_started),
     )
+
+
+def spread(agent_id: int, length: timedelta) -> timedelta:
+    """What is an agent's own of a length of time, by its number alone: agents do not all come at once."""
+    number = int.from_bytes(hashlib.sha256(str(agent_id).encode()).digest()[:8], "big")
+    return timedelta(seconds=number % int(length.total_seconds()))
+
+
+def _active(schedule: Schedule, hours: ActiveHours, agent_id: int) -> ActiveSchedule | ActiveDays:
+    """The slots within the hours; of an interval that is longer than they are, one each so many days."""
+    if isinstance(schedule, EverySchedule) and DAY > window(hours) < timedelta(seconds=schedule.seconds):
+        since = schedule.anchor.astimezone(load_zone(hours.timezone)).date()
+        days = math.ceil(schedule.seconds / DAY.total_seconds())
+        return ActiveDays(hours=hours, days=days, since=since, offset=spread(agent_id, window(hours)))
+    return ActiveSchedule(slots=schedule, hours=hours)
 
 
 def accounted_to(last_slot: datetime | None, now: datetime) -> datetime | None:

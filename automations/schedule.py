@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache, partial
 from typing import Any, Literal
 
+from automations.active_days import ActiveDays
 from automations.active_hours import ActiveHours, count_within, last_within, next_within
 from automations.cron_fields import CronFields, read_expr
 from automations.cron_slots import count_cron, last_cron, next_cron
@@ -94,12 +95,12 @@ class ActiveSchedule:
 class EndingSchedule:
     """The slots of another schedule up to `ends_at`, which is aware and may be a slot itself."""
 
-    slots: CronSchedule | EverySchedule | AtSchedule | ActiveSchedule
+    slots: CronSchedule | EverySchedule | AtSchedule | ActiveSchedule | ActiveDays
     ends_at: datetime
 
 
 Schedule = CronSchedule | EverySchedule | AtSchedule
-Slots = Schedule | ActiveSchedule | EndingSchedule
+Slots = Schedule | ActiveSchedule | ActiveDays | EndingSchedule
 
 
 def parse_schedule(data: Mapping[str, Any], *, default_timezone: str, now: datetime) -> Schedule:
@@ -222,6 +223,8 @@ def next_slot(schedule: Slots, after: datetime) -> datetime | None:
         return slot if slot is not None and slot <= schedule.ends_at else None
     if isinstance(schedule, ActiveSchedule):
         return next_within(schedule.hours, partial(next_slot, schedule.slots), after)
+    if isinstance(schedule, ActiveDays):
+        return schedule.next(after)
     after = max(as_utc(after), _FIRST_INSTANT)
     if after >= _LAST_INSTANT:
         return None
@@ -241,6 +244,8 @@ def last_slot_until(schedule: Slots, after: datetime, until: datetime) -> dateti
         return last_slot_until(schedule.slots, after, min(until, schedule.ends_at))
     if isinstance(schedule, ActiveSchedule):
         return last_within(schedule.hours, partial(last_slot_until, schedule.slots), after, until)
+    if isinstance(schedule, ActiveDays):
+        return schedule.last(after, until)
     after, until = _bounded(after, until)
     if after >= until:
         return None
@@ -259,7 +264,9 @@ def count_slots(schedule: Slots, after: datetime, until: datetime, limit: int = 
     if isinstance(schedule, EndingSchedule):
         return count_slots(schedule.slots, after, min(until, schedule.ends_at), limit)
     if isinstance(schedule, ActiveSchedule):
-        return count_within(schedule.hours, partial(next_slot, schedule.slots), after, until, limit)
+        return count_within(partial(next_slot, schedule), after, until, limit)
+    if isinstance(schedule, ActiveDays):
+        return count_within(schedule.next, after, until, limit)
     after, until = _bounded(after, until)
     if after >= until:
         return 0

@@ -5,23 +5,20 @@ They are protected: made with the agent, deleted with it, and changed by no tool
 
 from __future__ import annotations
 
-import hashlib
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
 
-from automations.active_hours import ActiveHours
 from automations.clocks import account_overdue, database_now, rewind
 from automations.due import plans_changed
 from automations.jobs import schedule_columns
 from automations.models import CronJob, JobClock, JobKind, Source
-from automations.plan import plan_of
+from automations.plan import plan_of, spread
 from automations.schedule import CronSchedule, EverySchedule, whole_milliseconds
 from sessions_app.models import Agent
 
 DREAM, HEARTBEAT = "dream", "heartbeat"
-DAY = 86_400  # seconds
 DREAM_HOUR = 3  # on the agent's own clock
 
 
@@ -31,13 +28,10 @@ def dream_schedule(agent: Agent) -> CronSchedule:
 
 
 def heartbeat_columns(agent: Agent, now: datetime) -> dict[str, Any]:
-    """The heartbeat's plan as the agent's settings have it; agents are spread over the interval by their number."""
+    """The heartbeat's plan as the agent's settings have it; agents are spread over the interval."""
     seconds = agent.heartbeat["interval_seconds"]
     first, end = agent.heartbeat["active_hours"]
-    offset = int.from_bytes(hashlib.sha256(str(agent.pk).encode()).digest()[:8], "big") % seconds
-    anchor = whole_milliseconds(now) + timedelta(seconds=offset)
-    if seconds >= DAY:  # else it might never meet the active hours
-        anchor = ActiveHours(first=first, end=end, timezone=agent.timezone).next_opening(anchor)
+    anchor = whole_milliseconds(now) + spread(agent.pk, timedelta(seconds=seconds))
     schedule = EverySchedule(seconds=seconds, anchor=anchor)
     hours = {"active_from": first, "active_to": end, "timezone": agent.timezone}
     return hours | {"enabled": agent.heartbeat["enabled"]} | schedule_columns(schedule)
@@ -62,7 +56,7 @@ class SystemJobs:
         if job.enabled and not job.fault:
             account_overdue(clock, job, now)
         columns = heartbeat_columns(agent, now)
-        if columns["every_seconds"] == job.every_seconds and columns["every_seconds"] < DAY:
+        if columns["every_seconds"] == job.every_seconds:
             del columns["anchor"]
         for name, value in (columns | {"fault": ""}).items():
             setattr(job, name, value)
