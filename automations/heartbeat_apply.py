@@ -16,11 +16,11 @@ import structlog
 from django.db import transaction
 
 from automations.clocks import database_now
-from automations.heartbeat_md import BEGINNING, Parse, Task, mended, parse, prose, render
+from automations.heartbeat_md import Parse, Task, mended, parse, prose, render
 from automations.jobs import RESERVED_IDS
 from automations.models import CronJob, JobClock, ScheduleKind
 from automations.routine_reads import Routine, routine_of, shown_routines
-from automations.routine_schedule import read_first, written
+from automations.routine_schedule import BEGINNING, read_first, written
 from automations.routines import (
     NewRoutine,
     add_routine,
@@ -80,7 +80,7 @@ class HeartbeatDocument:
             log.warning("heartbeat_md_corrupted", agent=agent.pk, problem=parsed.problem)
         if parsed.parse is Parse.OK:
             listed = [row.id for row in _listed(agent, before.tasks)]
-            kept = _Applying(agent=agent).apply(parsed.tasks, listed)
+            kept = _Applying(agent=agent, now=now).apply(parsed.tasks, listed)
             if not all(
                 task.id for task in parsed.tasks
             ):  # else the text stays to the letter as it was written
@@ -186,6 +186,7 @@ class _Applying:
     """A text under way to the rows, all of them locked."""
 
     agent: Agent
+    now: datetime
     rows: dict[str, CronJob] = field(default_factory=dict)
 
     def apply(self, tasks: tuple[Task, ...], listed: list[str]) -> list[str]:
@@ -231,6 +232,13 @@ class _Applying:
         """One that may have passed."""
         return read_first(text, timezone=task.timezone or self.agent.timezone, now=BEGINNING)
 
+    def _has_ended(self, task: Task) -> bool:
+        """Done once, elsewhere or before this text was written: doing it again, late, is what nobody asks for."""
+        return task.schedule is None and (task.is_done or self._has_passed(task))
+
+    def _has_passed(self, task: Task) -> bool:
+        return task.next_run_at is not None and self._instant(task.next_run_at, task) <= self.now
+
     def _changes(self, job: CronJob, task: Task) -> dict[str, Any]:
         changes: dict[str, Any] = {
             name: getattr(task, name)
@@ -241,9 +249,14 @@ class _Applying:
         }
         if task.schedule is not None:
             changes["schedule"] = task.schedule
-        elif task.next_run_at is not None and self._instant(task.next_run_at, task) != job.at:
+        elif task.next_run_at is not None and self._is_moved(job, task):
             changes |= {"schedule": None, "next_run_at": task.next_run_at}
         return changes
+
+    def _is_moved(self, job: CronJob, task: Task) -> bool:
+        """What is done keeps its instant, whatever another program wrote down as the time it was done."""
+        over = job.clock.next_run_at is None and task.is_done and self._has_passed(task)
+        return not over and self._instant(task.next_run_at or "", task) != job.at
 
     def _added(self, task: Task) -> str:
         """A new routine, with its id where that is well-formed and free; else the id is remembered."""
@@ -263,6 +276,7 @@ class _Applying:
                 source=task.source,
                 enabled=task.enabled,
                 allow_duplicate=True,
+                ended=self._has_ended(task),
                 routine_id=wanted,
             )
         )

@@ -9,13 +9,13 @@ import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from automations.checks import checked
 from automations.models import ExecutionMode, Source
-from automations.routine_schedule import read_first, read_routine_schedule
+from automations.routine_schedule import BEGINNING, read_first, read_routine_schedule
 from automations.schedule import ScheduleError
 from automations.zone_files import load_zone
 from sessions_app.exceptions import SessionsError
@@ -34,7 +34,6 @@ PLAIN = (
 FIELDS = frozenset({"id", "schedule", "timezone", "next_run_at", *PLAIN}) | RUN_TIME
 ALIKE = 0.8  # a name as near to one of ours as this is that one misspelt, and not somebody else's
 LONGEST_FOREIGN, DEEPEST_FOREIGN = 2_000, 50  # characters of one foreign field as JSON; brackets in it
-BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)  # an instant of the text may have passed since
 
 
 class Parse(StrEnum):
@@ -49,6 +48,7 @@ class Parse(StrEnum):
 class Task:
     """A routine as the document says it; what it leaves out has its default. An empty id: none; zone: the agent's.
 
+    `is_done`: the state of one without a schedule says so, which counts for a new one alone.
     `foreign`: what other programs or people wrote into the task. It means nothing here, and is kept.
     """
 
@@ -64,6 +64,7 @@ class Task:
     timeout_seconds: int | None = None
     max_retry: int = MAX_RETRY
     task_type: str = ""
+    is_done: bool = False
     foreign: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -210,7 +211,8 @@ def _task(number: int, given: Any, zone: str, now: datetime) -> Task:
     told = {name: given[name] for name in (FIELDS - RUN_TIME) & given.keys() if given[name] is not None}
     try:
         _check(told, zone, now)
-        return Task(**told, foreign=foreign)
+        is_done = given.get("state") == "done" and "schedule" not in told
+        return Task(**told, is_done=is_done, foreign=foreign)
     except (SessionsError, ScheduleError) as error:
         raise _Corrupted(f"{where}: {error}") from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from automations.jobs import schedule_of
@@ -11,6 +11,7 @@ from automations.models import CronJob, ScheduleKind
 from automations.schedule import AtSchedule, EverySchedule, Schedule, ScheduleError, parse_schedule, read_time
 
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)  # where an instant is read that may have passed since
 _INTERVAL = re.compile(r"([0-9]{1,9})([smhd])")
 
 

@@ -32,7 +32,7 @@ from automations.follow import goes_with_heartbeat
 from automations.jobs import Category, category, schedule_columns
 from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source, new_job_id
 from automations.routine_plan import PLAN, changed_plan, moves_the_clock, new_plan
-from automations.routine_schedule import same_schedule
+from automations.routine_schedule import BEGINNING, same_schedule
 from automations.schedule import Schedule
 from sessions_app.exceptions import NotFound, RevisionConflict
 from sessions_app.models import Agent, SessionType
@@ -54,7 +54,8 @@ class NewRoutine:
 
     `schedule`: `30m`, `1h`, `2d` or five cron fields; `next_run_at`: an ISO time, the first firing, or the only one
     without a schedule. With neither it is done once, at once. `timezone` empty: the agent's. `session_id`: the
-    conversation that is told; None: the primary one. `routine_id`: taken if it is free.
+    conversation that is told; None: the primary one. `routine_id`: taken if it is free. `ended`: it was done once,
+    elsewhere, and is kept as one that is done.
     """
 
     agent_id: int
@@ -73,6 +74,7 @@ class NewRoutine:
     session_id: uuid.UUID | None = None
     turn_id: int | None = None
     routine_id: str = ""
+    ended: bool = False
 
 
 def routines(agent_id: int) -> QuerySet[CronJob]:
@@ -105,8 +107,10 @@ def _add(given: NewRoutine, values: dict[str, Any]) -> CronJob:
             agent = locked_agent(given.agent_id)
             now = database_now()
             zone = given.timezone or agent.timezone
-            schedule, first = new_plan(given.schedule, given.next_run_at, zone=zone, now=now)
-            if given.enabled:
+            known_from = BEGINNING if given.ended and given.next_run_at else now  # its time may have passed
+            schedule, first = new_plan(given.schedule, given.next_run_at, zone=zone, now=known_from)
+            waits = given.enabled and not given.ended
+            if waits:
                 if not given.allow_duplicate:
                     _refuse_duplicate(agent.pk, given.title, schedule, now)
                 check_routine_limit(agent)
@@ -116,7 +120,8 @@ def _add(given: NewRoutine, values: dict[str, Any]) -> CronJob:
             job.clock = JobClock.objects.create(
                 job=job,
                 inline=goes_with_heartbeat(job),
-                next_run_at=first if given.enabled else None,
+                next_run_at=first if waits else None,
+                last_slot=first if given.ended else None,
                 planned_from=_planned_from(job, first if given.next_run_at else None, now),
             )
             transaction.on_commit(plans_changed, robust=True)

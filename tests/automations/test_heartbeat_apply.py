@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -264,12 +264,41 @@ def test_what_a_routine_may_not_be_refuses_the_whole_text(person: Person) -> Non
     with pytest.raises(TooManyRoutines):
         put(person, document(HN | {"title": "News"}, *extra))
     with pytest.raises(BadJob) as refusal:
-        put(person, document(HN, {"title": "Past", "next_run_at": "2020-01-01T00:00:00Z"}))
+        put(person, document(HN | {"schedule": None, "next_run_at": "2020-01-01T00:00:00Z"}))
     assert refusal.value.code == "past_at"
     assert text(person) == before
     assert routines(person.agent.pk).get().name == "HN"
     put(person, document(*extra))  # what is absent makes room
     assert routines(person.agent.pk).filter(enabled=True).count() == 2
+
+
+ENDED = {
+    "title": "Tell a joke", "schedule": None, "next_run_at": "2026-02-13T12:00:00+00:00", "state": "done",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "once",
+    [ENDED, ENDED | {"next_run_at": None}, ENDED | {"state": "pending"}],
+    ids=["done at its time", "done", "its time has passed"],
+)
+@pytest.mark.parametrize("identity", [{}, {"id": "joke"}])
+def test_what_was_done_once_is_kept_as_done_and_the_rest_is_applied(
+    person: Person, once: dict[str, Any], identity: dict[str, str]
+) -> None:
+    given = document(HN, once | identity)
+    for _ in range(2):
+        assert outcome(put(person, given)) == ("ok", "")
+    joke = routines(person.agent.pk).get(name="Tell a joke")
+    assert joke.clock.next_run_at is None
+    assert joke.clock.last_slot == joke.at
+    assert due(routines(person.agent.pk).get(name="HN")) > datetime.now(UTC)
+    [shown_joke] = [task for task in tasks(person) if task["title"] == "Tell a joke"]
+    assert shown_joke["state"] == "done"
+    assert put(person, text(person)).taken
+    later = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0).isoformat()
+    put(person, document(HN, once | {"id": joke.pk, "next_run_at": later}))
+    assert due(joke) == datetime.fromisoformat(later)
 
 
 def test_a_writer_who_has_not_seen_a_routine_does_not_disable_it(person: Person) -> None:

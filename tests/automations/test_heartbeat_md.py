@@ -225,7 +225,11 @@ def test_what_is_rendered_is_read_again_whatever_the_prose(
     assert parsed.parse is Parse.OK, parsed.problem
     run_time = {"state", "error_message"}
     assert parsed.tasks == tuple(
-        Task(**{name: value for name, value in each.items() if name not in run_time}) for each in given
+        Task(
+            **{name: value for name, value in each.items() if name not in run_time},
+            is_done=each.get("state") == "done" and each.get("schedule") is None,
+        )
+        for each in given
     )
     again = render(rendered, given)
     assert again == rendered
