@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from automations.edit import NewJob, create_job
 from automations.exceptions import BadJob, DuplicateRoutine, RoutineNotFound, TooManyRoutines
@@ -27,7 +28,8 @@ from sessions_app.exceptions import NotFound, RevisionConflict, SessionClosed, S
 from sessions_app.models import Agent, Session, SessionState, SessionType, Turn
 from sessions_app.receive import Input, receive
 from tests.conftest import Person, new_person
-from tests.races import in_thread
+from tests.fleet import until
+from tests.races import in_thread, waiting
 
 
 def add(person: Person, title: str = "Water", **fields: Any) -> CronJob:
@@ -210,6 +212,17 @@ def test_the_limit_refuses_the_next_also_when_several_race_for_the_last(person: 
     one = routines(person.agent.pk).filter(enabled=True)[0]
     JobClock.objects.filter(job=one).update(next_run_at=None)  # done: it does not count
     assert update_routine(disabled.pk, {"enabled": True}).enabled
+
+
+def test_who_adds_waits_for_another_who_adds_and_finds_the_last_place_taken(person: Person) -> None:
+    Agent.objects.filter(pk=person.agent.pk).update(routine_limit=1)
+    with transaction.atomic():
+        add(person, "First", schedule="1h")
+        thread, came = in_thread(lambda: add(person, "Second", schedule="1h"))
+        until(lambda: waiting() or came, 20)
+    thread.join(20)
+    assert isinstance(came[0], TooManyRoutines)
+    assert [job.name for job in routines(person.agent.pk)] == ["First"]
 
 
 def test_of_several_that_add_the_same_at_once_one_does(person: Person) -> None:

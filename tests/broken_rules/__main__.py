@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.broken_rules.background import BACKGROUND
 from tests.broken_rules.table import BREAKS, Break
 from tests.up import ROOT
 
@@ -25,7 +26,9 @@ LONGEST = 600  # seconds for the tests of one rule
 
 def main(words: list[str]) -> int:
     """Break the rules whose text holds one of the words, or all of them."""
-    chosen = [each for each in BREAKS if not words or any(word in str(each).lower() for word in words)]
+    chosen = [
+        each for each in BREAKS + BACKGROUND if not words or any(word in str(each).lower() for word in words)
+    ]
     print(f"{len(chosen)} rules to break, {AT_ONCE} at once")
     started = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as pool:
