@@ -169,7 +169,7 @@ BACKGROUND = (
     Break(
         rule="archive",
         how="the session of an ended job stays open",
-        file="automations/isolated.py",
+        file="sessions_app/archive.py",
         old="        state=SessionState.ARCHIVED, updated_at=Now()",
         new="        state=SessionState.OPEN, updated_at=Now()",
         tests=(
@@ -263,8 +263,8 @@ BACKGROUND = (
         rule="document",
         how="a field of somebody else is dropped",
         file="automations/heartbeat_md.py",
-        old="        return Task(**told, foreign=foreign)",
-        new="        return Task(**told)",
+        old="        return Task(**told, is_done=is_done, foreign=foreign)",
+        new="        return Task(**told, is_done=is_done)",
         tests=(DOCUMENT + "test_what_others_wrote_into_a_task_is_kept_through_every_reading_and_writing",),
     ),
     Break(
