@@ -17,10 +17,10 @@ from agent_core.mcp_tools import NOTHING, Offer
 from agent_core.policy import TurnPolicy
 from agent_core.strategies import STRATEGIES, ContextInput, DueTask
 from agent_core.types import Ending, Entry, Step, StepKind, ToolSpec, TurnRequest, TurnResult
-from sessions_app import history, mailbox, mcp_settings
+from sessions_app import history, mailbox, mcp_settings, preferences
 from sessions_app.journal import Journal
 from sessions_app.kinds import Kind, Trigger, kind_of
-from sessions_app.models import Agent, Document, Session, Turn
+from sessions_app.models import Agent, Document, Session, SessionType, Turn
 from sessions_app.tools import ToolContext
 
 log = structlog.get_logger(__name__)
@@ -65,7 +65,8 @@ class _Shown:
 def prepare(turn: Turn, journal: Journal) -> Prepared:
     """Read what the turn builds on and record step 0. Stale if the turn is no longer ours."""
     kind = kind_of(turn)
-    session = Session.objects.select_related("agent", "task_state").get(pk=turn.session_id)
+    rows = Session.objects.select_related("agent", "task_state").annotate(wishes=preferences.of_session())
+    session = rows.get(pk=turn.session_id)
     documents = dict(Document.objects.filter(agent=session.agent).values_list("name", "content"))
     steps = journal.steps()
     policy = TurnPolicy().merged(session.agent.policy, turn.metadata.get("policy", {}))
@@ -157,7 +158,7 @@ def _shown(
                 for task in turn.metadata.get("tasks", ())
             ),
             missing_tools=offer.missing,
-            instructions=session.variables.get("job_instructions", ""),
+            instructions=_instructions(session),
         )
     )
     if before:
@@ -170,6 +171,12 @@ def _shown(
             journal.record(StepKind.PROMPT, shown.to_json())
             kind.shown(turn, trigger)
     return built.system_prompt, shown
+
+
+def _instructions(session: Any) -> str:
+    """Standing ones: a job's own, else what its owner wishes of the agent."""
+    own: str = session.variables.get("job_instructions", "")
+    return own if session.type == SessionType.JOB else session.wishes or ""
 
 
 def _history(session: Session) -> tuple[Entry, ...]:

@@ -15,6 +15,18 @@ class SessionsError(Exception):
         self.details = details
 
 
+class NotWaiting(SessionsError):
+    """Nothing waits for an answer there."""
+
+    code = "not_waiting"
+
+
+class ExecutionEnded(SessionsError):
+    """It has ended already."""
+
+    code = "execution_ended"
+
+
 class BadInput(SessionsError):
     """The input is not valid."""
 

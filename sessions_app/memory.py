@@ -10,8 +10,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import Case, F, PositiveIntegerField, Q, QuerySet, Value, When
 from django.db.models.functions import Now
 
-from agent_core.memory import Held
-from sessions_app.exceptions import BadInput, NotFound
+from agent_core.memory import LONGEST_ITEM, MOST_ITEMS, Held
+from sessions_app.exceptions import BadInput, NotFound, RevisionConflict
 from sessions_app.models import ExecutionState, Session, TaskState
 
 TEXTS = ("current_goal", "active_flow", "last_decision")
@@ -19,8 +19,11 @@ LISTS = ("open_loops", "important_facts")
 _EMPTY = Q(**dict.fromkeys(TEXTS, ""), **{name: [] for name in LISTS})
 
 
-def remember(session_id: uuid.UUID, changes: Mapping[str, Any]) -> TaskState:
-    """Change named parts of a session's task state, which is made when there is none. BadInput, NotFound."""
+def remember(session_id: uuid.UUID, changes: Mapping[str, Any], *, revision: int | None = None) -> TaskState:
+    """Change named parts of a session's task state, which is made when there is none.
+
+    `revision` is the one that it must have, 0 for none yet. BadInput, NotFound, RevisionConflict.
+    """
     for name, value in changes.items():
         _check(name, value)
     try:
@@ -28,9 +31,11 @@ def remember(session_id: uuid.UUID, changes: Mapping[str, Any]) -> TaskState:
             TaskState.objects.bulk_create(
                 [TaskState(session_id=session_id, revision=0)], ignore_conflicts=True
             )
-            TaskState.objects.filter(session_id=session_id).update(
-                **changes, revision=F("revision") + 1, updated_at=Now()
-            )
+            mine = TaskState.objects.filter(session_id=session_id)
+            if revision is not None:
+                mine = mine.filter(revision=revision)
+            if not mine.update(**changes, revision=F("revision") + 1, updated_at=Now()):
+                raise RevisionConflict
             transaction.get_connection().check_constraints()  # the session may be gone: know it here
     except IntegrityError as error:
         raise NotFound("there is no such session") from error
@@ -44,8 +49,18 @@ def _check(name: str, value: Any) -> None:
         sound = isinstance(value, list) and all(isinstance(item, str) for item in value)
     else:
         raise BadInput(f"a task state has no part {name[:60]!r}", code="not_editable")
+    if sound and not _fits(value):
+        text = f"{name} has at most {MOST_ITEMS} items of {LONGEST_ITEM} characters, without NUL"
+        raise BadInput(text, code=f"bad_{name}")
     if not sound:
         raise BadInput(f"{name} must be {'text' if name in TEXTS else 'a list of texts'}", code=f"bad_{name}")
+
+
+def _fits(value: str | list[str]) -> bool:
+    items = [value] if isinstance(value, str) else value
+    return len(items) <= MOST_ITEMS and all(
+        len(item) <= LONGEST_ITEM and "\x00" not in item for item in items
+    )
 
 
 def clear(session_id: uuid.UUID) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Q, Subquery
 
+from agent_core.planner.decide import is_clear
 from sessions_app import cancel, events
 from sessions_app.exceptions import BadInput, IdempotencyMismatch, NotFound, SessionBusy
 from sessions_app.kinds import registered
@@ -45,6 +46,8 @@ def receive(session_id: uuid.UUID, given: Input) -> Turn:
     BadInput, NotFound, SessionClosed, SessionBusy (`on_busy` reject), IdempotencyMismatch.
     """
     _check(given)
+    if given.kind == TurnKind.MESSAGE and given.on_busy == OnBusy.INJECT and is_clear(given.content):
+        given = replace(given, on_busy=OnBusy.ENQUEUE)  # a command is no word to whoever is talking
     try:
         return through_deadlocks(lambda: _queue(session_id, given))
     except IntegrityError:

@@ -9,19 +9,22 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Case, CharField, Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
-from django.db.models.functions import Coalesce, Left, Now
+from django.db.models.functions import Coalesce, JSONObject, Left, Now
 
+from agent_core.execution import WAITING
 from sessions_app.documents import shown as shown_document
 from sessions_app.exceptions import NotFound
 from sessions_app.models import (
     PRIMARY_KEY,
     Agent,
     Document,
+    ExecutionState,
     MailboxEvent,
     Message,
     Priority,
     Session,
     SessionState,
+    TaskState,
     Turn,
     TurnState,
     Worker,
@@ -92,8 +95,14 @@ def sessions(user: AbstractBaseUser) -> QuerySet[Any]:
     )
     rows: QuerySet[Session] = with_behind(Session.objects.filter(owner_id=user.pk))
     last_seq = Subquery(Session.objects.filter(pk=OuterRef("behind")).values("last_seq"))
+    asked = ExecutionState.objects.filter(session=OuterRef("behind"), status__in=WAITING)
+    question = JSONObject(execution="id", question="question", status="status")
     return rows.annotate(
-        shown_state=shown, agent_name=F("agent__name"), shown_seq=last_seq, last_words=_last_words()
+        waiting=Subquery(asked.annotate(it=question).values("it")[:1]),
+        shown_state=shown,
+        agent_name=F("agent__name"),
+        shown_seq=last_seq,
+        last_words=_last_words(),
     )
 
 
@@ -152,6 +161,31 @@ def turn(user: AbstractBaseUser, turn_id: int) -> Turn:
     found = turns(user).filter(pk=turn_id).first()
     if found is None:
         raise NotFound("there is no such turn")
+    return found
+
+
+def executions_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[ExecutionState]:
+    """What an agent that plans has worked off in the session that is shown. NotFound."""
+    behind = entered(user, session_id).behind
+    return ExecutionState.objects.filter(session_id=behind, session__owner_id=user.pk)
+
+
+def execution(user: AbstractBaseUser, execution_id: str) -> ExecutionState:
+    """One of them. NotFound."""
+    rows = ExecutionState.objects.filter(session__owner_id=user.pk)
+    found = None if "\x00" in execution_id else rows.filter(pk=execution_id).first()
+    if found is None:
+        raise NotFound("there is no such execution")
+    return found
+
+
+def memory(user: AbstractBaseUser, session_id: uuid.UUID) -> TaskState:
+    """What the session that is shown holds on to; what was never written is empty, of revision 0. NotFound."""
+    behind = entered(user, session_id).behind
+    found = TaskState.objects.filter(session_id=behind, session__owner_id=user.pk).first()
+    if found is None:
+        found = TaskState(session_id=behind, revision=0)
+        found.updated_at = None  # type: ignore[assignment]  # never
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from agent_core.execution import WAITING
 from agent_core.mcp_server import HIDDEN
 from agent_core.types import Role, ToolOutcome
 from sessions_app import mcp_settings
@@ -136,6 +137,12 @@ class LineField(serializers.CharField):
         return one_line(value, self.length)
 
 
+class WaitingOut(Output):
+    execution = serializers.CharField()
+    question = serializers.CharField()
+    status = serializers.ChoiceField(choices=[status.value for status in WAITING])
+
+
 class SessionOut(Output):
     id = serializers.UUIDField()
     key = serializers.CharField()
@@ -150,6 +157,9 @@ class SessionOut(Output):
         LONGEST_PREVIEW,
         source="last_words",
         help_text=f"What was said last, at most {LONGEST_PREVIEW} characters of it; not an automation's trigger.",
+    )
+    waiting = WaitingOut(
+        allow_null=True, help_text="The newest question of its agent that waits for a reply."
     )
     created_at = serializers.DateTimeField()
 

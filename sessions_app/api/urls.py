@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from sessions_app.api import agents, sessions, streams, turns
+from sessions_app.api import agents, planner, sessions, streams, turns
 
 urlpatterns = [
     path("agents/", agents.AgentList.as_view()),
@@ -10,12 +10,18 @@ urlpatterns = [
     path("agents/<str:name>/events/", streams.AgentEvents.as_view()),
     path("agents/<str:name>/documents/", agents.DocumentList.as_view()),
     path("agents/<str:name>/documents/<str:document>/", agents.DocumentDetail.as_view()),
+    path("agents/<str:name>/preferences/", planner.Preferences.as_view()),
     path("sessions/", sessions.SessionList.as_view()),
     path("sessions/<uuid:session_id>/", sessions.SessionDetail.as_view()),
     path("sessions/<uuid:session_id>/messages/", turns.messages),
     path("sessions/<uuid:session_id>/turns/", turns.TurnList.as_view()),
     path("sessions/<uuid:session_id>/events/", streams.SessionEvents.as_view()),
     path("sessions/<uuid:session_id>/mailbox/", sessions.Mailbox.as_view()),
+    path("sessions/<uuid:session_id>/executions/", planner.ExecutionList.as_view()),
+    path("sessions/<uuid:session_id>/memory/", planner.Memory.as_view()),
+    path("executions/<str:execution_id>/", planner.ExecutionDetail.as_view()),
+    path("executions/<str:execution_id>/cancel/", planner.ExecutionCancel.as_view()),
+    path("executions/<str:execution_id>/answer/", planner.ExecutionAnswer.as_view()),
     path("turns/<int:turn_id>/", turns.TurnDetail.as_view()),
     path("turns/<int:turn_id>/cancel/", turns.TurnCancel.as_view()),
 ]

@@ -8,7 +8,7 @@ from sessions_app.models.event import Event, EventType, Scope
 from sessions_app.models.execution import EXECUTION_ARROWS, ExecutionState
 from sessions_app.models.idempotency import IdempotencyKey
 from sessions_app.models.mailbox import MailboxEvent, Priority
-from sessions_app.models.memory import TaskState
+from sessions_app.models.memory import Preference, TaskState
 from sessions_app.models.message import Message
 from sessions_app.models.pruning import Pruning
 from sessions_app.models.session import BACKGROUND, PRIMARY_KEY, ChatType, Session, SessionState, SessionType
@@ -36,6 +36,7 @@ __all__ = [
     "MailboxEvent",
     "Message",
     "OnBusy",
+    "Preference",
     "Priority",
     "Pruning",
     "Scope",

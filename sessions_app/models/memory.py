@@ -1,10 +1,12 @@
-"""TaskState: what a session holds on to beyond its recent messages."""
+"""TaskState: what a session holds on to beyond its recent messages. Preference: what a person wishes of an agent."""
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
+from sessions_app.models.agent import Agent
 from sessions_app.models.session import Session
 
 
@@ -30,3 +32,19 @@ class TaskState(models.Model):
 
     def __str__(self) -> str:
         return self.current_goal or f"task state of {self.session_id}"
+
+
+class Preference(models.Model):
+    """Standing wishes of one person to one agent: part of the system prompt of every conversation they have."""
+
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="preferences", db_index=False)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    content = models.TextField(blank=True)
+    revision = models.PositiveIntegerField(default=1)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "user"], name="preference_once_per_person")]
+
+    def __str__(self) -> str:
+        return f"preferences of {self.user_id}"

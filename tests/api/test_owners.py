@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import URLPattern, get_resolver, resolve
 
 from automations.models import CronJob, RunRecord
-from sessions_app.models import MailboxEvent, Session
+from sessions_app.models import ExecutionState, MailboxEvent, Session
 from tests.api.conftest import Caller, made, problem
 from tests.api.test_bad_input import rows
 
@@ -22,6 +22,9 @@ BODIES = {
     "messages": {"content": "theirs"},
     "documents": {"content": "theirs"},
     "/routines/": {"title": "theirs"},
+    "/answer/": {"content": "theirs"},
+    "/memory/": {"current_goal": "theirs"},
+    "/preferences/": {"content": "theirs"},
 }
 
 
@@ -39,6 +42,14 @@ def addresses(ada: Caller) -> list[str]:
         scheduled_for="2026-11-21T00:00:00Z",
         state="queued",
     )
+    execution = ExecutionState.objects.create(
+        id="secret22",
+        session_id=session,
+        source="message",
+        status="waiting_user",
+        request="secret of ada",
+        question="secret of ada",
+    )
     ada.agent("private")  # a name that nobody else has
     ada.put("/api/agents/private/documents/USER.md/", {"content": "secret of ada"})
     routine = made(ada.post("/api/agents/private/routines/", {"title": "secret of ada", "schedule": "1h"}))[
@@ -51,13 +62,17 @@ def addresses(ada: Caller) -> list[str]:
         "/api/agents/private/documents/",
         "/api/agents/private/documents/USER.md/",
         "/api/agents/private/routines/",
+        "/api/agents/private/preferences/",
         f"/api/routines/{routine}/",
         f"/api/routines/{routine}/runs/",
         f"/api/sessions/{session}/",
         *(
             f"/api/sessions/{session}/{part}/"
-            for part in ("messages", "turns", "events", "mailbox", "automations")
+            for part in ("messages", "turns", "events", "mailbox", "automations", "executions", "memory")
         ),
+        f"/api/executions/{execution.pk}/",
+        f"/api/executions/{execution.pk}/cancel/",
+        f"/api/executions/{execution.pk}/answer/",
         f"/api/turns/{turn}/",
         f"/api/turns/{turn}/cancel/",
         f"/api/automations/{job.pk}/",

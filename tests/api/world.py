@@ -13,8 +13,21 @@ from django.contrib.auth.models import User
 from django.core import serializers
 from rest_framework.authtoken.models import Token
 
+from agent_core.execution import Status
 from automations.models import CronJob, RunRecord
-from sessions_app.models import Agent, Document, Event, MailboxEvent, Message, Session, Turn
+from sessions_app.executions import new_id
+from sessions_app.models import (
+    Agent,
+    Document,
+    Event,
+    ExecutionState,
+    MailboxEvent,
+    Message,
+    Preference,
+    Session,
+    TaskState,
+    Turn,
+)
 from sessions_app.models.turn import OPEN_STATES
 from tests.fleet import until
 
@@ -106,6 +119,9 @@ def _furnish(one: Inhabitant) -> None:
     ]
     one.ids["job_id"] = [one.automation(each) for each in sessions]
     one.ids["routine_id"] = [one.routine()]
+    one.ids["execution_id"] = [_execution(sessions[0], one.secret)]
+    one.http.patch(f"/api/agents/{agent}/preferences/", json={"content": one.secret})
+    one.http.patch(f"/api/sessions/{sessions[0]}/memory/", json={"current_goal": one.secret})
     one.ids["run_id"] = [_run(one, job) for job in one.ids["job_id"]]
     MailboxEvent.objects.create(
         target_id=sessions[0], event_type="job_completed", summary=one.secret, detail=one.secret
@@ -133,6 +149,19 @@ def _run(one: Inhabitant, job: str) -> str:
     return str(run.pk)
 
 
+def _execution(session: str, secret: str) -> str:
+    """A question that waits."""
+    row = ExecutionState.objects.create(
+        id=new_id(),
+        session_id=session,
+        source="message",
+        status=Status.WAITING_USER,
+        request=secret,
+        question=secret,
+    )
+    return str(row.pk)
+
+
 def belongings(name: str) -> list[str]:
     """Every row of a user, to the letter."""
     mine = {
@@ -142,6 +171,9 @@ def belongings(name: str) -> list[str]:
         Turn: "session__owner",
         Message: "session__owner",
         MailboxEvent: "target__owner",
+        ExecutionState: "session__owner",
+        TaskState: "session__owner",
+        Preference: "user",
         CronJob: "agent__owner",
         RunRecord: "job__agent__owner",
     }

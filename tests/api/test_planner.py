@@ -1,0 +1,163 @@
+"""Executions, task states and preferences at the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_core.execution import Status
+from sessions_app.executions import new_id
+from sessions_app.models import Agent, Engine, ExecutionState, Session, TaskState, Turn
+from sessions_app.receive import Input, receive
+from tests.api.conftest import Caller, problem
+
+pytestmark = pytest.mark.django_db
+
+
+def session_of(caller: Caller) -> Session:
+    Agent.objects.filter(owner=caller.user).update(engine=Engine.PLANNER)
+    made = caller.post("/api/sessions/", {"agent": "demo"}).json()
+    return Session.objects.get(pk=made["id"])
+
+
+def execution_of(session: Session, **more: Any) -> ExecutionState:
+    given: dict[str, Any] = {"status": Status.WAITING_USER, "request": "Bake.", "question": "Which cake?"}
+    return ExecutionState.objects.create(id=new_id(), session=session, source="message", **(given | more))
+
+
+def test_a_question_that_waits_is_visible_with_its_session(ada: Caller) -> None:
+    session = session_of(ada)
+    assert ada.get(f"/api/sessions/{session.pk}/").json()["waiting"] is None
+    execution_of(session, question="Which tea?")
+    newest = execution_of(session, status=Status.WAITING_CONFIRMATION)
+    execution_of(session, status=Status.COMPLETED)
+    assert ada.get(f"/api/sessions/{session.pk}/").json()["waiting"] == {
+        "execution": newest.pk,
+        "question": "Which cake?",
+        "status": "waiting_confirmation",
+    }
+
+
+def test_executions_are_listed_newest_first_and_by_status(ada: Caller) -> None:
+    session = session_of(ada)
+    first, second = (
+        execution_of(session),
+        execution_of(session, status=Status.FAILED, last_error="It failed."),
+    )
+    address = f"/api/sessions/{session.pk}/executions/"
+    assert [each["id"] for each in ada.get(address).json()["results"]] == [second.pk, first.pk]
+    [found] = ada.get(f"{address}?status=failed").json()["results"]
+    assert (found["id"], found["last_error"], found["question"]) == (second.pk, "It failed.", "Which cake?")
+    problem(ada.get(f"{address}?status=asleep"), 400, "bad_parameter")
+
+
+def test_one_execution_shows_plan_and_observations(ada: Caller, bob: Caller) -> None:
+    step = {
+        "id": "1.1",
+        "type": "tool",
+        "title": "look",
+        "tool": "read",
+        "arguments": {"n": 1},
+        "status": "done",
+    }
+    seen = {"kind": "tool", "text": "found it", "step": "1.1"}
+    execution = execution_of(session_of(ada), steps=[step], observations=[seen])
+    shown = ada.get(f"/api/executions/{execution.pk}/")
+    body = shown.json()
+    assert body["steps"] == [step | {"question": None}]
+    assert body["observations"] == [seen]
+    assert shown.headers["ETag"] == '"1"'
+    assert bob.get(f"/api/executions/{execution.pk}/").status_code == 404
+
+
+def test_a_question_is_given_up_once(ada: Caller) -> None:
+    execution = execution_of(session_of(ada))
+    done = ada.post(f"/api/executions/{execution.pk}/cancel/", {})
+    assert (done.status_code, done.json()["status"], done.json()["closed_by"]) == (200, "cancelled", "person")
+    again = ada.post(f"/api/executions/{execution.pk}/cancel/", {})
+    problem(again, 409, "execution_ended")
+
+
+def test_one_at_work_is_asked_to_end_with_its_turn(ada: Caller) -> None:
+    session = session_of(ada)
+    turn = receive(session.pk, Input(content="Bake."))
+    execution = execution_of(session, status=Status.RUNNING, turn=turn)
+    assert ada.post(f"/api/executions/{execution.pk}/cancel/", {}).status_code == 200
+    turn.refresh_from_db()
+    assert turn.state == "cancelled"  # it had not begun
+
+
+def test_a_reply_names_its_question(ada: Caller) -> None:
+    session = session_of(ada)
+    old = execution_of(session)
+    execution_of(session, question="Which tea?")
+    answered = ada.post(f"/api/executions/{old.pk}/answer/", {"content": "lemon"})
+    assert answered.status_code == 202
+    turn = Turn.objects.get(pk=answered.json()["id"])
+    assert (turn.metadata["execution"], turn.content, turn.on_busy) == (old.pk, "lemon", "enqueue")
+    assert answered.headers["Location"] == f"/api/turns/{turn.pk}/"
+
+
+def test_what_does_not_wait_takes_no_reply(ada: Caller) -> None:
+    execution = execution_of(session_of(ada), status=Status.COMPLETED)
+    refused = ada.post(f"/api/executions/{execution.pk}/answer/", {"content": "lemon"})
+    problem(refused, 409, "not_waiting")
+    assert not Turn.objects.exists()
+
+
+def test_the_same_reply_twice_is_one_turn(ada: Caller) -> None:
+    execution = execution_of(session_of(ada))
+    address, key = f"/api/executions/{execution.pk}/answer/", {"Idempotency_Key": "once"}
+    first = ada.post(address, {"content": "lemon"}, **key).json()
+    ExecutionState.objects.update(status=Status.COMPLETED)
+    assert ada.post(address, {"content": "lemon"}, **key).json()["id"] == first["id"]
+    assert Turn.objects.count() == 1
+
+
+def test_memory_is_read_and_corrected_by_revision(ada: Caller) -> None:
+    session = session_of(ada)
+    address = f"/api/sessions/{session.pk}/memory/"
+    empty = ada.get(address)
+    assert empty.json() == {
+        "current_goal": "",
+        "active_flow": "",
+        "open_loops": [],
+        "important_facts": [],
+        "last_decision": "",
+        "revision": 0,
+        "updated_at": None,
+    }
+    first = ada.patch(address, {"important_facts": ["likes red"]}, If_Match='"0"')
+    assert (first.status_code, first.json()["revision"]) == (200, 1)
+    stale = ada.patch(address, {"current_goal": "a shed"}, If_Match='"0"')
+    problem(stale, 412, "revision_conflict")
+    second = ada.patch(address, {"current_goal": "a shed"}, If_Match='"1"').json()
+    assert (second["current_goal"], second["important_facts"]) == ("a shed", ["likes red"])
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"important_facts": ["x" * 301]}, "bad_important_facts"),
+        ({"open_loops": ["x"] * 21}, "bad_open_loops"),
+        ({"current_goal": "x" * 301}, "bad_current_goal"),
+        ({"colour": "red"}, "bad_input"),
+        ({"important_facts": "red"}, "bad_input"),
+    ],
+)
+def test_bad_memory_is_refused_and_nothing_is_stored(ada: Caller, given: dict[str, Any], code: str) -> None:
+    refused = ada.patch(f"/api/sessions/{session_of(ada).pk}/memory/", given)
+    problem(refused, 400, code)
+    assert not TaskState.objects.exists()
+
+
+def test_preferences_are_a_persons_own(ada: Caller, bob: Caller) -> None:
+    address = "/api/agents/demo/preferences/"
+    assert ada.get(address).json() == {"content": "", "revision": 0, "updated_at": None}
+    written = ada.patch(address, {"content": "Answer in German."}, If_Match='"0"')
+    assert (written.status_code, written.json()["revision"]) == (200, 1)
+    problem(ada.patch(address, {"content": "x"}, If_Match='"0"'), 412, "revision_conflict")
+    assert ada.get(address).json()["content"] == "Answer in German."
+    assert "German" not in bob.get(address).text
+    problem(ada.patch(address, {"content": "x" * 4001}), 400, "document_too_long")
