@@ -37,7 +37,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
+from agent_core import offline_planner
 from agent_core.exceptions import ModelRefused
 from agent_core.models import ModelCall, ModelReply
 from agent_core.offline_answers import Answer, Wish, answer
@@ -72,6 +74,9 @@ def think(call: ModelCall) -> tuple[ModelReply, float]:
     The turn is what follows the last answer. Each of its messages asks for one tool call at most;
     the calls are made one by one in the order of the messages, then all are answered together.
     """
+    if offline_planner.plays(call):
+        reply = offline_planner.reply_to(call)
+        return replace(reply, usage=_usage(call, reply.text)), 0.0
     begin = _turn_begin(call.entries)
     answers = [
         answer(call, number)

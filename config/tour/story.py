@@ -6,9 +6,10 @@ from config.tour.act import Act
 from config.tour.appointments import Appointments
 from config.tour.background import Background
 from config.tour.client import Server
+from config.tour.planning import Planning
 from config.tour.report import Report
 
-ACTS: tuple[type[Act], ...] = (Appointments, Background)
+ACTS: tuple[type[Act], ...] = (Appointments, Planning, Background)  # the last one deletes its agent
 
 
 @dataclass(kw_only=True)

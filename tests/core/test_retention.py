@@ -108,7 +108,7 @@ def test_an_old_turn_goes_and_what_tells_of_it_stays_and_names_it_no_more(sessio
 def test_every_column_that_refers_to_turns_is_looked_after() -> None:
     """A new one would make pruning fail at COMMIT, or leave a row behind that names nothing."""
     cleared = {statement.text.split()[1] for statement in prune_turns._above}
-    cleared |= {"sessions_app_message", "sessions_app_mailboxevent"}
+    cleared |= {"sessions_app_message", "sessions_app_mailboxevent", "sessions_app_executionstate"}
     deleted = {"sessions_app_turnstep", "sessions_app_turn"}  # the journal, and guests
     referring = {
         relation.related_model._meta.db_table
