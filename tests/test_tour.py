@@ -26,7 +26,7 @@ from tests.up import ROOT, Up, clean_environ, free_port, until
 
 pytestmark = pytest.mark.processes
 
-CHECKS = 60
+CHECKS = 75
 MODEL = "openai-chat:test"
 
 

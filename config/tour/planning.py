@@ -27,6 +27,7 @@ class Planning(Act):
         self._look_at_it()
         self._reply()
         self._begin_anew()
+        self._delete()
 
     def _ask_for_a_plan(self) -> None:
         self.report.step("A request that cannot be served without a question")
@@ -74,4 +75,11 @@ class Planning(Act):
         memory = self.server.get(f"{self.address}memory/")
         self.compare("it holds on to nothing", {"current_goal": ""}, memory)
         self.report.check("its history is as it was", self.messages()[: len(before)] == before, "it is not")
+
+    def _delete(self) -> None:
+        self.report.step("Deleting the session takes its executions along")
+        gone = self.delete(self.address)
+        self.report.check("DELETE answers 200", gone.status == 200, gone)
+        answer = self.server.ask("GET", f"/api/executions/{self.execution['id']}/")
+        self.report.check("the execution is gone (404)", answer.status == 404, answer)
         self.server.patch(f"/api/agents/{self.agent}/", {"engine": "chat"})
