@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from agent_core.execution import Status
 from agent_core.models import ModelReply
 from agent_core.testing import ModelServer
+from automations.edit import NewJob, create_job
+from automations.fire import fire_due
+from automations.models import CronJob, JobClock, RunRecord
 from sessions_app.cancel import cancel_turn
 from sessions_app.memory import remember
 from sessions_app.models import (
@@ -17,6 +22,7 @@ from sessions_app.models import (
     Engine,
     Event,
     ExecutionState,
+    MailboxEvent,
     Message,
     Session,
     TaskState,
@@ -248,3 +254,67 @@ def test_an_unreadable_end_of_a_turn_leaves_nothing_at_work(
     turn = say(session, "Say nothing.")
     assert turn.error_code == "no_answer"
     assert ExecutionState.objects.get().status == Status.FAILED
+
+
+def test_an_automation_starts_its_own_and_leaves_what_waits_alone(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(plan(ask("Which?")))
+    say(session, "Take one.")
+    waiting = ExecutionState.objects.get()
+    job = create_job(
+        NewJob(session_id=session.pk, message="yes", schedule={"kind": "every", "seconds": 3600})
+    )
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    model_server.answer_with(plan(RESPOND), says("All quiet."))
+    fire_due()
+    until(lambda: RunRecord.objects.filter(job=job, finished_at__isnull=False).first())
+    waiting.refresh_from_db()
+    assert waiting.status == Status.WAITING_USER
+    own = ExecutionState.objects.exclude(pk=waiting.pk).get()
+    assert (own.source, own.status, own.final_answer) == ("automation", Status.COMPLETED, "All quiet.")
+
+
+def test_a_question_in_the_background_is_the_answer_and_goes_home_by_mail(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    home = planner.session()
+    now = datetime.now(UTC).replace(microsecond=0)
+    job = CronJob.objects.create(
+        agent=planner.agent,
+        name="report",
+        description="write the report",
+        execution_mode="isolated",
+        home=home,
+        schedule_kind="every",
+        every_seconds=3600,
+        anchor=now,
+    )
+    JobClock.objects.create(job=job, next_run_at=now, planned_from=now)
+    model_server.answer_with(plan(ask("For which month?")))
+    fire_due()
+    until(lambda: MailboxEvent.objects.filter(target=home).first())
+    assert MailboxEvent.objects.get(target=home).detail == "For which month?"
+    assert ExecutionState.objects.get().status == Status.COMPLETED
+
+
+def test_live_state_is_read_anew_and_memory_has_no_say_in_it(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    remember(session.pk, {"important_facts": ["the old automation was at nine"]})
+    create_job(
+        NewJob(session_id=session.pk, name="tea", message="tea", schedule={"kind": "every", "seconds": 3600})
+    )
+    model_server.answer_with(plan(RESPOND), says("One."))
+    say(session, "Which automations are there?")
+    assert "'tea'" in prompts(model_server)[0]
+    assert "at nine" not in prompts(model_server)[0]
+    model_server.answer_with(plan(RESPOND), says("Hello."))
+    say(session, "Hello")
+    assert "at nine" in prompts(model_server)[2]
+    assert TaskState.objects.get().important_facts == ["the old automation was at nine"]

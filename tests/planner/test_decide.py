@@ -1,0 +1,117 @@
+"""What a person's message means to the executions that there are, case by case (rule 7.3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_core import words
+from agent_core.execution import Execution, Status
+from agent_core.planner import live
+from agent_core.planner.decide import Meaning, decide
+from agent_core.planner.live import LiveState
+
+ASKED = Execution(id="asked222", request="bake", status=Status.WAITING_USER, question="Which cake?")
+TO_CONFIRM = Execution(id="sure2222", request="erase", status=Status.WAITING_CONFIRMATION, question="Sure?")
+FAILED = Execution(id="failed22", request="bake", status=Status.FAILED)
+DONE = Execution(id="done2222", request="bake", status=Status.COMPLETED)
+GIVEN_UP = Execution(id="given222", request="bake", status=Status.CANCELLED)
+
+
+def meaning(text: str, *executions: Execution, live_request: bool = False) -> Meaning:
+    return decide(text, executions, live_request=live_request).meaning
+
+
+@pytest.mark.parametrize(
+    "word", ["是", "好", "继续", "ok", "OK!", "Yes.", "no", "不", "否", "取消", "\uff23ancel", "go ahead"]
+)
+def test_a_whole_message_of_yes_or_no_settles_what_waits(word: str) -> None:
+    assert meaning(word, ASKED) is Meaning.CONFIRMATION
+    assert meaning(word, TO_CONFIRM) is Meaning.CONFIRMATION
+
+
+@pytest.mark.parametrize("word", ["是", "好", "ok", "yes", "no", "取消"])
+def test_with_nothing_waiting_it_is_a_request_like_any_other(word: str) -> None:
+    for executions in ((), (FAILED,), (DONE,), (GIVEN_UP,)):
+        assert meaning(word, *executions) is Meaning.FRESH
+
+
+@pytest.mark.parametrize(
+    "text", ["yes, the lemon one", "好的\uff0c用柠檬", "not that one", "okra", "nothing with nuts"]
+)
+def test_more_than_a_word_is_a_reply(text: str) -> None:
+    assert meaning(text, ASKED) is Meaning.REPLY
+
+
+@pytest.mark.parametrize(
+    "text", ["try again", "Again, please", "continue", "再试一次", "继续", "retry with less sugar"]
+)
+def test_retry_words_at_the_start_take_up_what_ended(text: str) -> None:
+    assert meaning(text, FAILED) is Meaning.RETRY
+    assert meaning(text, DONE) is Meaning.RETRY
+    assert meaning(text, GIVEN_UP) is Meaning.FRESH
+    assert meaning(text) is Meaning.FRESH
+
+
+@pytest.mark.parametrize(
+    "text", ["do not try again", "against all odds", "the continue button", "请不要再试"]
+)
+def test_elsewhere_they_are_words_like_others(text: str) -> None:
+    assert meaning(text, FAILED) is Meaning.FRESH
+
+
+def test_a_clear_request_for_live_state_takes_the_place_of_what_waits() -> None:
+    assert meaning("List my automations", ASKED, live_request=True) is Meaning.NEW_REQUEST
+    assert meaning("显示我的自动化", ASKED, live_request=True) is Meaning.NEW_REQUEST
+    assert meaning("the automation at nine", ASKED, live_request=True) is Meaning.REPLY
+    assert meaning("List the ingredients", ASKED, live_request=False) is Meaning.REPLY
+
+
+def test_a_reply_goes_to_the_newest_unless_it_names_another() -> None:
+    assert decide("lemon", (TO_CONFIRM, ASKED), live_request=False).execution is TO_CONFIRM
+    assert decide("lemon for #asked222", (TO_CONFIRM, ASKED), live_request=False).execution is ASKED
+    assert decide("lemon", (TO_CONFIRM, ASKED), live_request=False, named="asked222").execution is ASKED
+    named = decide("list my automations", (ASKED,), live_request=True, named="asked222")
+    assert named.meaning is Meaning.REPLY
+
+
+def test_clear_goes_before_all() -> None:
+    for text in ("/clear", " /CLEAR ", "/clear."):
+        assert meaning(text, ASKED) is Meaning.CLEAR
+    assert meaning("/clear the table", ASKED) is Meaning.REPLY
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("open the gate", True),
+        ("Investigate it", False),
+        ("the GATE.", True),
+        ("关闭闸门吧", True),
+        ("mitigate", False),
+    ],
+)
+def test_latin_words_match_as_words_and_chinese_ones_by_occurrence(text: str, *, found: bool) -> None:
+    assert words.holds(text, ("gate", "闸门")) is found
+
+
+def test_a_deployment_adds_words_and_kinds_of_live_state_in_one_line_each() -> None:
+    words.add("yes", ["jawohl"])
+    live.register(LiveState(name="orders", words=("order", "订单"), read=lambda _context: "two orders"))
+    try:
+        assert meaning("Jawohl!", ASKED) is Meaning.CONFIRMATION
+        assert live.concerned("Where is my order?") == ("orders",)
+        assert live.concerned("我的订单呢") == ("orders",)
+        assert live.snapshot("orders", None).text == "two orders"
+    finally:
+        live.unregister("orders")
+
+
+def test_a_provider_that_breaks_says_so_and_no_more() -> None:
+    def read(_context: object) -> str:
+        raise RuntimeError("secret")
+
+    live.register(LiveState(name="broken", words=("x",), read=read))
+    try:
+        assert live.snapshot("broken", None).text == "(cannot be read now: RuntimeError)"
+    finally:
+        live.unregister("broken")
