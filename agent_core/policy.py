@@ -46,6 +46,15 @@ class TurnPolicy:
             values.update({key: _checked(key, value) for key, value in override.items()})
         return replace(self, **values)  # type: ignore[arg-type]
 
+    def strictest(self, *overrides: Mapping[str, Any]) -> dict[str, int | float]:
+        """What is left of this policy for several that go together: of each limit the least, where it is another.
+
+        Raises PolicyError.
+        """
+        each = [self.merged(override) for override in overrides]
+        least = {name: min(getattr(policy, name) for policy in each) for name in _NAMES} if each else {}
+        return {name: limit for name, limit in least.items() if limit != getattr(self, name)}
+
 
 def _checked(key: str, value: object) -> int | float:
     if key not in _NAMES:

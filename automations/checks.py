@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from agent_core.exceptions import PolicyError
+from agent_core.policy import TurnPolicy
 from automations.exceptions import BadJob
 from automations.models import CatchUp, ExecutionMode, Overlap, Source
 from sessions_app.lines import check_line
@@ -57,6 +59,24 @@ def _description(value: Any) -> None:
         raise BadJob(f"the description is longer than {LONGEST_MESSAGE} characters", code="bad_description")
 
 
+def _instructions(value: Any) -> None:
+    if not isinstance(value, str) or "\x00" in value:
+        raise BadJob("the instructions must be text without a NUL character", code="bad_instructions")
+    if len(value) > LONGEST_MESSAGE:
+        raise BadJob(
+            f"the instructions are longer than {LONGEST_MESSAGE} characters", code="bad_instructions"
+        )
+
+
+def _policy(value: Any) -> None:
+    if not isinstance(value, dict):
+        raise BadJob("policy must be an object of limits", code="bad_policy")
+    try:
+        TurnPolicy().merged({name: limit for name, limit in value.items() if limit is not None})
+    except PolicyError as error:
+        raise BadJob(str(error), code="bad_policy") from error
+
+
 def _enabled(value: Any) -> None:
     if not isinstance(value, bool):
         raise BadJob("enabled must be true or false", code="bad_enabled")
@@ -94,6 +114,8 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "max_retry": _whole("max_retry", 0, MOST_RETRIES, nullable=False),
     "title": _title,
     "description": _description,
+    "instructions": _instructions,
+    "policy": _policy,
     "execution_mode": _one_of("execution_mode", (ExecutionMode.INLINE, ExecutionMode.ISOLATED)),
     "task_type": _one_of("task_type", TASK_TYPES),
     "source": _one_of("source", [each for each in Source.values if each != Source.SYSTEM]),

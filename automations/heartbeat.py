@@ -7,7 +7,10 @@ telling is deposited in a mailbox, never written into a conversation.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
 
 from django.db.models import F
 from django.db.models.functions import Greatest
@@ -39,6 +42,7 @@ class HeartbeatKind(SlotKind):
     """A heartbeat's turn: with tasks in its metadata it does them, without it looks around."""
 
     name = TurnKind.HEARTBEAT
+    policy: Mapping[str, Any] = MappingProxyType({"timeout_seconds": 120})
     plans = False
 
     def trigger(self, turn: Turn) -> Trigger:

@@ -138,6 +138,10 @@ def task_json(routine: Routine) -> dict[str, Any]:
             "enabled",
         )
     }
+    if routine.instructions:
+        task["instructions"] = routine.instructions
+    if routine.policy:
+        task["policy"] = routine.policy
     if routine.task_type:
         task["task_type"] = routine.task_type
     return task | {
@@ -243,10 +247,11 @@ class _Applying:
         changes: dict[str, Any] = {
             name: getattr(task, name)
             for name in (
-                *("title", "description", "execution_mode", "enabled", "timezone"),
+                *("title", "description", "instructions", "execution_mode", "enabled", "timezone"),
                 *("timeout_seconds", "max_retry", "task_type"),
             )
         }
+        changes["policy"] = dict.fromkeys(job.policy) | dict(task.policy)  # what is absent goes
         if task.schedule is not None:
             changes["schedule"] = task.schedule
         elif task.next_run_at is not None and self._is_moved(job, task):
@@ -266,11 +271,13 @@ class _Applying:
                 agent_id=self.agent.pk,
                 title=task.title,
                 description=task.description,
+                instructions=task.instructions,
                 schedule=task.schedule,
                 next_run_at=task.next_run_at if task.schedule is None else None,
                 execution_mode=task.execution_mode,
                 timezone=task.timezone,
                 timeout_seconds=task.timeout_seconds,
+                policy=task.policy,
                 max_retry=task.max_retry,
                 task_type=task.task_type,
                 source=task.source,

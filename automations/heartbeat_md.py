@@ -29,7 +29,8 @@ RUN_TIME = frozenset(
     {"state", "last_run_at", "retry", "error_message", "created_at"}
 )  # ours to write, not to read
 PLAIN = (
-    "title", "description", "execution_mode", "source", "enabled", "timeout_seconds", "max_retry", "task_type",
+    "title", "description", "instructions", "execution_mode", "source", "enabled", "timeout_seconds", "policy",
+    "max_retry", "task_type",
 )  # fmt: skip
 FIELDS = frozenset({"id", "schedule", "timezone", "next_run_at", *PLAIN}) | RUN_TIME
 ALIKE = 0.8  # a name as near to one of ours as this is that one misspelt, and not somebody else's
@@ -55,6 +56,7 @@ class Task:
     title: str
     id: str = ""
     description: str = ""
+    instructions: str = ""
     schedule: str | None = None
     timezone: str = ""
     execution_mode: str = ExecutionMode.INLINE
@@ -62,6 +64,7 @@ class Task:
     enabled: bool = True
     next_run_at: str | None = None
     timeout_seconds: int | None = None
+    policy: Mapping[str, Any] = field(default_factory=dict)
     max_retry: int = MAX_RETRY
     task_type: str = ""
     is_done: bool = False

@@ -16,6 +16,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from agent_core.policy import TurnPolicy
 from automations import due
 from automations.active_hours import ActiveHours
 from automations.batch import Batch, milliseconds
@@ -30,6 +31,7 @@ from automations.slot_turn import heartbeat_session, placed
 from automations.slots import run_id
 from sessions_app import events
 from sessions_app.archive import archive
+from sessions_app.kinds import kind_of
 from sessions_app.models import Agent, Lane, Session, SessionState, Turn, TurnKind
 from sessions_app.sql import Statement, table
 from sessions_app.wake import Hint
@@ -176,6 +178,8 @@ def _turn(agent: Agent, session: Session, attempts: list[RunRecord], *, determin
         metadata={TASKS_KEY: tasks, "deterministic": deterministic},
         idempotency_key=f"due:{first.pk}:{first.attempt}",
     )
+    limits = TurnPolicy().merged(kind_of(turn).policy, agent.policy)
+    turn.metadata["policy"] = limits.strictest(*(run.snapshot["policy"] for run in attempts))
     events.queued(turn, agent.pk)
     RunRecord.objects.filter(pk__in=[run.pk for run in attempts], state=RunState.QUEUED).update(
         turn=turn, not_before=None, session=session, session_key=session.key
@@ -189,7 +193,7 @@ def _task(run: RunRecord) -> dict[str, Any]:
         "run": run.pk,
         "home": str(job.home_id or ""),
         "title": job.name,
-        "description": job.description,
+        "description": f"{job.description} {job.message}".strip(),
         "task_type": job.task_type,
         "timezone": job.timezone,
     }

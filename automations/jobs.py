@@ -86,5 +86,6 @@ def snapshot(job: CronJob) -> dict[str, Any]:
         "schedule": schedule_json(schedule_of(job), zone=job.timezone),
         "revision": job.revision,
         "max_retry": job.max_retry,
-        "policy": {} if job.timeout_seconds is None else {"timeout_seconds": job.timeout_seconds},
+        "policy": job.policy
+        | ({} if job.timeout_seconds is None else {"timeout_seconds": job.timeout_seconds}),
     }

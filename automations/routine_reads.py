@@ -28,6 +28,7 @@ class Routine:
     agent: str
     title: str
     description: str
+    instructions: str
     schedule: str | None
     at: datetime | None
     timezone: str
@@ -36,6 +37,7 @@ class Routine:
     enabled: bool
     source: str
     timeout_seconds: int | None
+    policy: dict[str, Any]
     max_retry: int
     next_run_at: datetime | None
     last_run_at: datetime | None
@@ -105,6 +107,7 @@ def routine_of(job: Any) -> Routine:
         agent=job.agent.name,
         title=job.name,
         description=job.description,
+        instructions=job.message,
         schedule=written(job),
         at=job.at,
         timezone=job.timezone,
@@ -113,6 +116,7 @@ def routine_of(job: Any) -> Routine:
         enabled=job.enabled,
         source=job.source,
         timeout_seconds=job.timeout_seconds,
+        policy=job.policy,
         max_retry=job.max_retry,
         next_run_at=job.clock.next_run_at,
         last_run_at=job.last_run_at,

@@ -31,6 +31,10 @@ MOST_SHOWN = 100  # routines of one list
 FIELDS: dict[str, dict[str, Any]] = {
     "title": {"type": "string", "description": "a short title"},
     "description": {"type": "string", "description": "what is to be done, with all that is needed to do it"},
+    "instructions": {
+        "type": "string",
+        "description": "standing instructions of its own: how it is to be done, in which language or form",
+    },
     "schedule": {
         "type": "string",
         "description": "an interval such as '30m', '1h', '2d', or five cron fields such as '0 9 * * *'",

@@ -10,7 +10,7 @@ import re
 import unicodedata
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -43,7 +43,8 @@ MAX_RETRY = 3  # further attempts of a failed run, unless told otherwise (rule 4
 INLINE_TIMEOUT = 60  # seconds; whatever asks for more is not done within a heartbeat
 INLINE_DESCRIPTION = 200  # characters; likewise
 EDITABLE = PLAN | {
-    "title", "description", "execution_mode", "enabled", "timeout_seconds", "max_retry", "task_type",
+    "title", "description", "instructions", "execution_mode", "enabled", "timeout_seconds", "policy", "max_retry",
+    "task_type",
 }  # fmt: skip
 _SPACE = re.compile(r"\s+")
 
@@ -61,11 +62,13 @@ class NewRoutine:
     agent_id: int
     title: str
     description: str = ""
+    instructions: str = ""
     schedule: str | None = None
     next_run_at: str | None = None
     execution_mode: str | None = None
     timezone: str = ""
     timeout_seconds: int | None = None
+    policy: Mapping[str, Any] = field(default_factory=dict)
     max_retry: int = MAX_RETRY
     task_type: str = ""
     source: str = Source.MANUAL
@@ -89,14 +92,18 @@ def add_routine(given: NewRoutine) -> CronJob:
         {
             "title": given.title,
             "description": given.description,
+            "instructions": given.instructions,
+            "policy": dict(given.policy),
             "enabled": given.enabled,
             "timeout_seconds": given.timeout_seconds,
             "max_retry": given.max_retry,
             "task_type": given.task_type,
             "source": given.source,
-            "execution_mode": given.execution_mode or inferred_mode(given.timeout_seconds, given.description),
+            "execution_mode": given.execution_mode
+            or inferred_mode(given.timeout_seconds, given.description, given.task_type),
         }
     )
+    _check_pair(values["execution_mode"], values["task_type"])
     return through_deadlocks(lambda: _add(given, values))
 
 
@@ -114,6 +121,7 @@ def _add(given: NewRoutine, values: dict[str, Any]) -> CronJob:
                 if not given.allow_duplicate:
                     _refuse_duplicate(agent.pk, given.title, schedule, now)
                 check_routine_limit(agent)
+            values = values | {"policy": _without_nulls(values["policy"])}
             columns = _columns(values) | {"timezone": zone} | schedule_columns(schedule)
             job = CronJob(agent=agent, home_id=home_id, created_by_turn_id=given.turn_id, **columns)
             _insert(job, given.routine_id)
@@ -148,6 +156,12 @@ def _update(
     with transaction.atomic():
         clock, job = locked_routine(routine_id, revision)
         job.clock = clock
+        if "policy" in plain:
+            plain = plain | {"policy": _without_nulls(job.policy | plain["policy"])}
+        if {"execution_mode", "task_type"} & plain.keys():
+            _check_pair(
+                plain.get("execution_mode", job.execution_mode), plain.get("task_type", job.task_type)
+            )
         now = database_now()
         plan, first = changed_plan(job, changes, now)
         columns = {name: value for name, value in (plain | plan).items() if value != getattr(job, name)}
@@ -168,8 +182,18 @@ def remove_routine(routine_id: str, *, hard: bool = False, revision: int | None 
         delete_job(routine_id)
 
 
-def inferred_mode(timeout_seconds: int | None, description: str) -> str:
+def _check_pair(execution_mode: str, task_type: str) -> None:
+    """What needs no model is done within a heartbeat's turn; a session of its own would ask one."""
+    if task_type and execution_mode != ExecutionMode.INLINE:
+        raise BadJob(
+            f"{task_type} is done without a model: its execution_mode is inline", code="bad_task_type"
+        )
+
+
+def inferred_mode(timeout_seconds: int | None, description: str, task_type: str = "") -> str:
     """Where a routine is done when nobody says it (rule 6.4). Only a timeout that was given counts."""
+    if task_type:
+        return ExecutionMode.INLINE
     if timeout_seconds is not None and timeout_seconds > INLINE_TIMEOUT:
         return ExecutionMode.ISOLATED
     return ExecutionMode.ISOLATED if len(description) > INLINE_DESCRIPTION else ExecutionMode.INLINE
@@ -235,9 +259,16 @@ def _planned_from(job: CronJob, first: datetime | None, now: datetime) -> dateti
     return first if stands and first is not None else now
 
 
+def _without_nulls(policy: Mapping[str, Any]) -> dict[str, Any]:
+    """Null takes a limit away."""
+    return {name: limit for name, limit in policy.items() if limit is not None}
+
+
 def _columns(values: dict[str, Any]) -> dict[str, Any]:
-    """Of the plain fields, the columns: a title is a job's name."""
+    """Of the plain fields, the columns: a title is a job's name, instructions are its message."""
     columns = dict(values)
+    if "instructions" in columns:
+        columns["message"] = columns.pop("instructions")
     if "title" in columns:
         columns["name"] = columns.pop("title").strip()
     return columns

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from agent_core import prompts
 from agent_core.types import TurnResult
 from automations import runs
 from automations.zone_files import load_zone
-from sessions_app.kinds import Trigger
+from sessions_app.kinds import NO_LIMITS, Trigger
 from sessions_app.models import Turn
 
 
@@ -18,6 +19,7 @@ class SlotKind:
     drains_mailbox = False
     interactive = False
     replays_model_content = False
+    policy: Mapping[str, Any] = NO_LIMITS
     alone = False
     plans = True
 

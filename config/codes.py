@@ -23,6 +23,7 @@ CODES: dict[int, tuple[str, ...]] = {  # the first is that of a refusal which ca
         "bad_if_match",
         "bad_important_facts",
         "bad_input",
+        "bad_instructions",
         "bad_interval",
         "bad_jitter_seconds",
         "bad_key",

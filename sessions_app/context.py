@@ -69,7 +69,7 @@ def prepare(turn: Turn, journal: Journal) -> Prepared:
     session = rows.get(pk=turn.session_id)
     documents = dict(Document.objects.filter(agent=session.agent).values_list("name", "content"))
     steps = journal.steps()
-    policy = TurnPolicy().merged(session.agent.policy, turn.metadata.get("policy", {}))
+    policy = TurnPolicy().merged(kind.policy, session.agent.policy, turn.metadata.get("policy", {}))
     offer = NOTHING if kind.alone else _offer(session.agent, policy)
     system_prompt, shown = _shown(turn, kind, session, documents, journal, steps, offer)
     tool_context = ToolContext(turn=turn, session=session, agent=session.agent, interactive=kind.interactive)

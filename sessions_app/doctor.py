@@ -17,6 +17,7 @@ from django.db.models.functions import Greatest, Now
 from agent_core.exceptions import PolicyError
 from agent_core.policy import TurnPolicy
 from sessions_app.exceptions import PooledConnection
+from sessions_app.kinds import kind_of
 from sessions_app.lock import connect_directly
 from sessions_app.models import SessionState, Turn, TurnState, Worker
 from sessions_app.selectors import live_workers
@@ -146,7 +147,9 @@ def overlong_turns() -> Finding:
 
 def _longest(turn: Turn) -> float:
     try:
-        policy = TurnPolicy().merged(turn.session.agent.policy, turn.metadata.get("policy", {}))
+        policy = TurnPolicy().merged(
+            kind_of(turn).policy, turn.session.agent.policy, turn.metadata.get("policy", {})
+        )
     except PolicyError:  # the turn will fail with it
         policy = TurnPolicy()
     return policy.timeout_seconds + settings.RONDO_TOOL_GRACE_SECONDS + STUCK

@@ -6,13 +6,17 @@ transaction of the step that asks it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from agent_core.planner.decide import is_clear
 from agent_core.types import Ending, TurnResult
 from sessions_app import memory
 from sessions_app.models import Turn, TurnKind
+
+NO_LIMITS: Mapping[str, Any] = MappingProxyType({})  # of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +57,7 @@ class Kind(Protocol):
     drains_mailbox: bool
     interactive: bool  # a person waits: may be injected into, may create automations
     replays_model_content: bool  # later turns see what the model saw, not what people see
+    policy: Mapping[str, Any]  # its limits, where they are not everybody's; the agent's are stronger
     alone: bool  # the model is given the trigger alone: no history, no tools
     plans: bool  # an agent that plans makes a plan for it
 
@@ -110,6 +115,7 @@ class MessageKind:
     drains_mailbox = True
     interactive = True
     replays_model_content = True
+    policy: Mapping[str, Any] = NO_LIMITS
     alone = False
     plans = True
 

@@ -7,7 +7,7 @@ from rest_framework import serializers
 from automations.checks import TASK_TYPES
 from automations.models import ExecutionMode, RunState, Source
 from automations.selectors import STATES
-from sessions_app.api.fields import Flag, Input, OneOf, Text, WholeNumber
+from sessions_app.api.fields import AnyObject, Flag, Input, OneOf, Text, WholeNumber
 from sessions_app.api.shapes import Output, TextOrNull
 
 MODES = [each for each in ExecutionMode.choices if each[0] != ExecutionMode.SESSION]
@@ -15,16 +15,21 @@ SOURCES = [each for each in Source.choices if each[0] != Source.SYSTEM]
 SCHEDULE = "An interval (`30m`, `1h`, `2d`) or five cron fields; null: once."
 FIRST = "The first firing, or the only one without a schedule; without an offset in the routine's zone."
 
+INSTRUCTIONS = "Its own standing instructions; of an isolated one they stand in the system prompt."
+POLICY = "Limits of one turn, laid over the agent's. A change is merged; null removes a key."
+
 
 class RoutineChanges(Input):
     title = Text(required=False, allow_blank=True)
     description = Text(required=False, allow_blank=True)
+    instructions = Text(required=False, allow_blank=True, help_text=INSTRUCTIONS)
     schedule = Text(required=False, allow_null=True, allow_blank=True, help_text=SCHEDULE)
     next_run_at = Text(required=False, allow_null=True, allow_blank=True, help_text=FIRST)
     execution_mode = OneOf(choices=MODES, required=False)
     timezone = Text(required=False, allow_blank=True, help_text="Empty: the agent's.")
     enabled = Flag(required=False)
     timeout_seconds = WholeNumber(required=False, allow_null=True)
+    policy = AnyObject(required=False, help_text=POLICY)
     max_retry = WholeNumber(required=False, help_text="Further attempts of a run that failed; 3 at first.")
     task_type = OneOf(choices=TASK_TYPES, required=False, allow_blank=True)
 
@@ -43,6 +48,7 @@ class RoutineOut(Output):
     agent = serializers.CharField()
     title = serializers.CharField()
     description = serializers.CharField()
+    instructions = serializers.CharField(help_text=INSTRUCTIONS)
     schedule = serializers.CharField(allow_null=True, help_text=SCHEDULE)
     at = serializers.DateTimeField(allow_null=True, help_text="When it is done, if that is once.")
     timezone = serializers.CharField()
@@ -51,6 +57,7 @@ class RoutineOut(Output):
     enabled = serializers.BooleanField()
     source = serializers.ChoiceField(choices=SOURCES)  # type: ignore[assignment]  # a field of this name
     timeout_seconds = serializers.IntegerField(allow_null=True)
+    policy = serializers.DictField(help_text=POLICY)
     max_retry = serializers.IntegerField()
     next_run_at = serializers.DateTimeField(allow_null=True)
     last_run_at = serializers.DateTimeField(allow_null=True)

@@ -95,7 +95,7 @@ class CronJob(models.Model):
     active_to = models.PositiveSmallIntegerField(
         null=True, blank=True, help_text="The hour at which the day ends; before `active_from`: the next day."
     )
-    message = models.TextField(blank=True)
+    message = models.TextField(blank=True, help_text="Of a routine: its own instructions.")
     description = models.TextField(blank=True)
     task_type = models.CharField(max_length=32, blank=True)
     execution_mode = models.CharField(max_length=16, choices=ExecutionMode, default=ExecutionMode.SESSION)
@@ -104,6 +104,11 @@ class CronJob(models.Model):
     overlap = models.CharField(max_length=8, choices=Overlap, default=Overlap.SKIP)
     catch_up = models.CharField(max_length=8, choices=CatchUp, default=CatchUp.ONE)
     timeout_seconds = models.PositiveIntegerField(null=True, blank=True)
+    policy = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text="Routines only: limits of one turn, laid over the agent's; `timeout_seconds` is laid over them.",
+    )
     max_retry = models.PositiveSmallIntegerField(
         default=0, help_text="Further attempts of a run that failed."
     )

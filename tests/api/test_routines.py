@@ -38,6 +38,8 @@ def test_a_routine_is_made_and_shown_with_all_that_people_see(ada: Caller) -> No
         "enabled": True,
         "source": "manual",
         "timeout_seconds": None,
+        "policy": {},
+        "instructions": "",
         "max_retry": 3,
         "last_run_at": None,
         "state": "scheduled",
@@ -68,6 +70,10 @@ def test_the_session_of_a_routine_is_its_home(ada: Caller, bob: Caller) -> None:
         ({"title": ""}, 400, "empty_title"),
         ({"title": "a\nb"}, 400, "bad_title"),
         ({"title": "x", "schedule": "soon"}, 400, "bad_schedule"),
+        ({"title": "x", "instructions": "x" * 20_001}, 400, "bad_instructions"),
+        ({"title": "x", "policy": {"max_tool_calls": -1}}, 400, "bad_policy"),
+        ({"title": "x", "policy": []}, 400, "bad_input"),
+        ({"title": "x", "task_type": "time_reminder", "execution_mode": "isolated"}, 400, "bad_task_type"),
         ({"title": "x", "schedule": ""}, 400, "bad_schedule"),
         ({"title": "x", "schedule": {"kind": "every", "seconds": 5}}, 400, "bad_input"),
         ({"title": "x", "schedule": "1 2 3 4 5 6"}, 400, "bad_cron"),
@@ -161,3 +167,16 @@ def test_a_routines_runs_are_shown_and_an_automation_is_no_routine(ada: Caller, 
     for address in (f"/api/routines/{automation}/", f"/api/routines/{automation}/runs/"):
         problem(ada.get(address), 404, "not_found")
     problem(ada.get(f"/api/automations/{routine}/"), 404, "not_found")
+
+
+def test_a_routine_has_instructions_and_limits_of_its_own(ada: Caller) -> None:
+    own = {"instructions": "In French.", "policy": {"max_tool_calls": 3, "max_attempts": None}}
+    shown = add(ada, execution_mode="isolated", **own)
+    assert (shown["instructions"], shown["policy"]) == ("In French.", {"max_tool_calls": 3})
+    path = f"/api/routines/{shown['id']}/"
+    changed = ada.patch(
+        path, {"policy": {"max_tool_calls": None, "max_attempts": 1}, "instructions": ""}
+    ).json()
+    assert (changed["instructions"], changed["policy"]) == ("", {"max_attempts": 1})
+    problem(ada.patch(path, {"task_type": "time_reminder"}), 400, "bad_task_type")
+    assert add(ada, title="Tea", task_type="time_reminder", timeout_seconds=90)["execution_mode"] == "inline"

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.db.models.functions import Now
 
+from agent_core.policy import TurnPolicy
 from agent_core.testing import ModelServer
 from automations.due_tasks import DueTasks
 from automations.fire import fire_due
@@ -16,6 +17,7 @@ from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.plan import plan_of
 from automations.routines import update_routine
 from sessions_app.agents import update_agent, write_document
+from sessions_app.kinds import kind_of
 from sessions_app.mailbox import prepare_drain
 from sessions_app.models import Agent, Event, MailboxEvent, Message, Session, Turn, TurnKind, TurnState
 from sessions_app.open import primary_session
@@ -315,3 +317,46 @@ def test_a_failed_task_is_tried_again_with_what_is_due_then_and_gives_way_to_its
     run.refresh_from_db()
     assert (run.state, run.reason) == (RunState.CANCELLED, "superseded")
     assert RunRecord.objects.filter(job=job).exclude(pk=run.pk).exists()
+
+
+def limit_of(turn: Turn) -> float:
+    """How long the turn may take, as its worker reckons it."""
+    session = turn.session
+    return (
+        TurnPolicy()
+        .merged(kind_of(turn).policy, session.agent.policy, turn.metadata.get("policy", {}))
+        .timeout_seconds
+    )
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "agents", "limit"),
+    [
+        ((None, None), None, 120),
+        ((None, 300), None, 120),
+        ((300, 200), None, 200),
+        ((30, None), None, 30),
+        ((None, 300), 60, 60),
+        ((None, 90), 600, 90),
+    ],
+)
+def test_a_shared_turn_may_take_as_long_as_the_strictest_of_its_tasks(
+    awake: Person, timeouts: tuple[int | None, ...], agents: int | None, limit: int
+) -> None:
+    if agents:
+        update_agent(awake.agent.pk, {"policy": {"timeout_seconds": agents}})
+    for number, timeout in enumerate(timeouts):
+        routine(awake, f"r{number}", timeout_seconds=timeout)
+    DueTasks().step()
+    assert limit_of(heartbeat_turn(awake)) == limit
+
+
+def test_a_heartbeat_that_takes_too_long_ends_by_its_tasks_own_limit(
+    fleet: Fleet, model_server: ModelServer, awake: Person
+) -> None:
+    fleet.worker()
+    Agent.objects.update(model="openai-chat:test")
+    job = routine(awake, "slow", "[[hold:never]]", timeout_seconds=1)
+    DueTasks().step()
+    until(lambda: RunRecord.objects.filter(job=job, not_before__isnull=False).exists())
+    assert RunRecord.objects.get(job=job).reason == "timeout"

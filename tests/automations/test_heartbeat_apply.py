@@ -164,6 +164,19 @@ def test_a_known_id_is_changed_and_what_runs_wrote_is_ignored(person: Person) ->
     assert routines(person.agent.pk).get().enabled
 
 
+def test_instructions_and_limits_are_listed_where_there_are_any_and_go_when_they_are_absent(
+    person: Person,
+) -> None:
+    own = {"instructions": "Be short.", "policy": {"max_tool_calls": 2, "max_attempts": 1}}
+    put(person, document(HN | own))
+    [task] = tasks(person)
+    assert {name: task[name] for name in own} == own
+    put(person, document(HN | {"policy": {"max_attempts": 1}}))
+    [task] = tasks(person)
+    assert "instructions" not in task
+    assert task["policy"] == {"max_attempts": 1}
+
+
 def test_an_absent_id_is_disabled_and_not_shown_any_more(person: Person) -> None:
     put(person, document(HN, {"title": "Other", "schedule": "1h"}))
     put(person, document(HN))

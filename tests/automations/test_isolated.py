@@ -13,6 +13,7 @@ from automations.fire import fire_due
 from automations.isolated import MOST_TURNS, go_on
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.retries import queue_due
+from automations.routines import NewRoutine, add_routine
 from automations.told import first_sentence
 from sessions_app import prune_sessions
 from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionState, Turn, TurnKind
@@ -139,9 +140,15 @@ def test_its_own_instructions_stand_in_its_system_prompt(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
     fleet.worker()
-    job = job_of(person_with_server, "look", message="Answer in French, always.")
-    fire_due()
+    given: dict[str, Any] = {"instructions": "Answer in French, always.", "policy": {"max_tool_calls": 1}}
+    job = add_routine(
+        NewRoutine(agent_id=person_with_server.agent.pk, title="look", execution_mode="isolated", **given)
+    )
+    until(lambda: fire_due().queued)
     until(lambda: ended(job))
+    turn = run_of(job).turn
+    assert turn is not None
+    assert turn.metadata["policy"] == {"max_tool_calls": 1}
     assert "Answer in French, always." in str(model_server.requests[-1])
 
 

@@ -18,7 +18,10 @@ from sessions_app.selectors import agent_called
 
 MODES = ["inline", "isolated"]
 SOURCES = [each for each in Source.values if each != Source.SYSTEM]
-CHANGES = ("title", "description", "schedule", "execution_mode", "timezone", "timeout_seconds")
+CHANGES = (
+    *("title", "description", "instructions", "schedule", "execution_mode", "timezone"),
+    *("timeout_seconds", "policy"),
+)
 
 
 class _Parser(CommandParser):
@@ -84,10 +87,21 @@ def _of_agent(parser: ArgumentParser) -> ArgumentParser:
 def _fields(parser: ArgumentParser) -> None:
     """What may be given to a new routine and to one that is there."""
     parser.add_argument("--description")
+    parser.add_argument("--instructions", help="standing instructions of its own")
     parser.add_argument("--schedule", metavar="WHEN", help="30m, 1h, 2d, or five cron fields; without: once")
     parser.add_argument("--execution-mode", choices=MODES)
     parser.add_argument("--timezone", metavar="ZONE", help="default: the agent's")
     parser.add_argument("--timeout-seconds", type=int, metavar="N")
+    parser.add_argument(
+        "--policy", type=_policy, metavar="JSON", help='limits of one turn: {"max_tool_calls": 5}'
+    )
+
+
+def _policy(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        refuse("bad_policy", "--policy is a JSON object of limits")
 
 
 def _given(options: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
