@@ -6,6 +6,7 @@ first. The name is looked up once, and the connection goes to that very address,
 
 from __future__ import annotations
 
+import codecs
 import http.client
 import json
 import re
@@ -37,6 +38,14 @@ MOST_REDIRECTS = 5
 REDIRECTS = {301, 302, 303, 307, 308}
 _TEXT = re.compile(r"text/.*|application/([\w.-]+\+)?(json|xml|javascript|yaml|toml)|application/x-ndjson")
 _HTML = {"text/html", "application/xhtml+xml"}
+_CHARSETS = frozenset(  # each decoded by C, in time that grows with the length alone
+    [
+        *"ascii utf-8 utf-8-sig utf-16 utf-16-le utf-16-be koi8-r koi8-u gb2312 gbk gb18030 big5 big5hkscs".split(),  # noqa: SIM905
+        *"euc_jp shift_jis cp932 iso2022_jp euc_kr cp949 tis-620 cp874 cp866 mac-roman".split(),  # noqa: SIM905
+        *(f"iso8859-{number}" for number in range(1, 17)),
+        *(f"cp{number}" for number in range(1250, 1259)),
+    ]
+)
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset=["']?([\w-]{1,40})""", re.IGNORECASE)
 Trust = Callable[[], ssl.SSLContext]
 _SAFE = "/%:=&?~#+!$,;'@()*[]|^"  # stays as it is written in a path or a query
@@ -201,10 +210,19 @@ def _decoded(body: bytes, headers: Message) -> str:
     said = headers.get_content_charset()
     if said is None and (found := _CHARSET.search(body[:2000])):
         said = found[1].decode()
+    return body.decode(_charset(said or "utf-8"), errors="replace")
+
+
+def _charset(said: str) -> str:
+    """What a page says, if it is one of those that pages are written in; else UTF-8.
+
+    Others may be no encoding of text, or take a minute for a page (punycode does), outside of every limit.
+    """
     try:
-        return body.decode(said or "utf-8", errors="replace")
-    except (LookupError, ValueError):  # no such encoding, or one that is not of text
-        return body.decode("utf-8", errors="replace")
+        name = codecs.lookup(said).name
+    except (LookupError, ValueError):
+        return "utf-8"
+    return name if name in _CHARSETS else "utf-8"
 
 
 def _reduced(html: str, url: str) -> tuple[str, str]:

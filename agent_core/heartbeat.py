@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
 TOKEN: Final = "HEARTBEAT_OK"  # noqa: S105 - a word of the protocol, no secret
 _AROUND: Final = "*_~`'\"“”‘’«» \t\r\n"  # emphasis, quotes, backticks  # noqa: RUF001
 _FINAL: Final = _AROUND + ".,;:!?…。，！？；："  # noqa: RUF001
+_TYING: Final = frozenset("=$/\\@#%&+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +40,7 @@ def _begins(text: str) -> str | None:
     """What follows a token at the start."""
     opened = text.lstrip(_AROUND)
     rest = opened.removeprefix(TOKEN)
-    if rest == opened or _joined(rest[:2]):
+    if rest == opened or _joined(rest):
         return None
     return rest.lstrip(_FINAL).rstrip()
 
@@ -47,12 +49,14 @@ def _ends(text: str) -> str | None:
     """What comes before a token at the end."""
     closed = text.rstrip(_FINAL)
     rest = closed.removesuffix(TOKEN)
-    if rest == closed or _joined(rest[-2:][::-1]):
+    if rest == closed or _joined(rest[::-1]):
         return None
     return rest.rstrip(_AROUND).lstrip()
 
 
 def _joined(beside: str) -> bool:
-    """Whether the two characters beside the token, the nearer one first, make a longer word of it."""
-    nearer, further = beside[:1], beside[1:]
-    return nearer.isalnum() or (nearer in ("_", "-") and further.isalnum())
+    """Whether what stands beside the token, the nearer first, makes another word, a name, a path or a value of it."""
+    nearer = beside[:1]
+    if nearer in _TYING or unicodedata.category(nearer or " ")[0] in "LNM":
+        return True
+    return nearer in ("_", "-") and beside.lstrip("_-")[:1].isalnum()

@@ -35,10 +35,15 @@ def _conversations(agent: Agent) -> list[str]:
     ).order_by("-updated_at")[:MOST_SESSIONS]
     zone = zone_or_utc(agent.timezone)
     return [
-        f"- conversation: {_line(row.title or row.key)}, last active"
+        f"- conversation: {_line(_title(row))}, last active"
         f" {row.updated_at.astimezone(zone).isoformat(' ', 'minutes')}"
         for row in rows
     ]
+
+
+def _title(row: Session) -> str:
+    """One that a person gave. What a conversation got by itself are the words of its first message."""
+    return row.title if row.title and row.title_given else row.key
 
 
 def _jobs(agent: Agent) -> list[str]:

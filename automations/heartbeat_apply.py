@@ -64,6 +64,10 @@ class HeartbeatDocument:
             text = render(text, _tasks_json(rows, dict(named)))
         return Shown(content=text, basis=_basis(document, rows))
 
+    def written(self, content: str) -> int:
+        """Its prose: a routine's texts have bounds of their own."""
+        return len(prose(content))
+
     def lock(self, agent_id: int) -> None:
         """The clocks, then the jobs, then the agent: as everybody locks."""
         ids = list(routines(agent_id).order_by("pk").values_list("pk", flat=True))

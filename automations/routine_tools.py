@@ -9,6 +9,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import structlog
+
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from agent_core.tools import Effect, Tool
@@ -25,6 +27,8 @@ from sessions_app import flags
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import SessionType, TurnKind
 from sessions_app.tools import ToolContext
+
+log = structlog.get_logger(__name__)
 
 PEOPLES = (SessionType.PRIMARY, SessionType.SUB)
 MOST_SHOWN = 100  # routines of one list
@@ -106,14 +110,20 @@ def _guarded(action: Action, properties: dict[str, Any]) -> Action:
         try:
             said = action(context, arguments)
             if context.turn.kind == TurnKind.HEARTBEAT and action is not _list:
-                mend(
-                    context.agent.pk
-                )  # it was told of a corrupted HEARTBEAT.md, and this is how it repairs it
+                _mend(context.agent.pk)
             return said
         except SessionsError as error:
             raise ToolFailed(_advice(error, context.agent.timezone)) from error
 
     return run
+
+
+def _mend(agent_id: int) -> None:
+    """It was told of a corrupted HEARTBEAT.md, and this is how it repairs it. What fails undoes no routine."""
+    try:
+        mend(agent_id)  # behind a savepoint of its own
+    except SessionsError as error:
+        log.warning("heartbeat_md_not_mended", agent=agent_id, code=error.code)
 
 
 def _advice(error: SessionsError, zone: str) -> str:

@@ -31,6 +31,7 @@ from automations.exceptions import (
 from automations.follow import goes_with_heartbeat
 from automations.jobs import Category, category, schedule_columns
 from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source, new_job_id
+from automations.routine_mode import check_pair, inferred_mode
 from automations.routine_plan import PLAN, changed_plan, moves_the_clock, new_plan
 from automations.routine_schedule import BEGINNING, same_schedule
 from automations.schedule import Schedule
@@ -40,8 +41,6 @@ from sessions_app.patience import through_deadlocks
 from sessions_app.unified import enter
 
 MAX_RETRY = 3  # further attempts of a failed run, unless told otherwise (rule 4.7)
-INLINE_TIMEOUT = 60  # seconds; whatever asks for more is not done within a heartbeat
-INLINE_DESCRIPTION = 200  # characters; likewise
 EDITABLE = PLAN | {
     "title", "description", "instructions", "execution_mode", "enabled", "timeout_seconds", "policy", "max_retry",
     "task_type",
@@ -103,7 +102,7 @@ def add_routine(given: NewRoutine) -> CronJob:
             or inferred_mode(given.timeout_seconds, given.description, given.task_type),
         }
     )
-    _check_pair(values["execution_mode"], values["task_type"])
+    check_pair(values["execution_mode"], values["task_type"])
     return through_deadlocks(lambda: _add(given, values))
 
 
@@ -159,9 +158,7 @@ def _update(
         if "policy" in plain:
             plain = plain | {"policy": _without_nulls(job.policy | plain["policy"])}
         if {"execution_mode", "task_type"} & plain.keys():
-            _check_pair(
-                plain.get("execution_mode", job.execution_mode), plain.get("task_type", job.task_type)
-            )
+            check_pair(plain.get("execution_mode", job.execution_mode), plain.get("task_type", job.task_type))
         now = database_now()
         plan, first = changed_plan(job, changes, now)
         columns = {name: value for name, value in (plain | plan).items() if value != getattr(job, name)}
@@ -180,23 +177,6 @@ def remove_routine(routine_id: str, *, hard: bool = False, revision: int | None 
     with transaction.atomic():
         locked_routine(routine_id, revision)
         delete_job(routine_id)
-
-
-def _check_pair(execution_mode: str, task_type: str) -> None:
-    """What needs no model is done within a heartbeat's turn; a session of its own would ask one."""
-    if task_type and execution_mode != ExecutionMode.INLINE:
-        raise BadJob(
-            f"{task_type} is done without a model: its execution_mode is inline", code="bad_task_type"
-        )
-
-
-def inferred_mode(timeout_seconds: int | None, description: str, task_type: str = "") -> str:
-    """Where a routine is done when nobody says it (rule 6.4). Only a timeout that was given counts."""
-    if task_type:
-        return ExecutionMode.INLINE
-    if timeout_seconds is not None and timeout_seconds > INLINE_TIMEOUT:
-        return ExecutionMode.ISOLATED
-    return ExecutionMode.ISOLATED if len(description) > INLINE_DESCRIPTION else ExecutionMode.INLINE
 
 
 def normalised(title: str) -> str:

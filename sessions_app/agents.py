@@ -24,6 +24,7 @@ from sessions_app.open import create_agent
 from sessions_app.patience import through_deadlocks
 
 LONGEST_DOCUMENT = 200_000  # characters
+LONGEST_LISTING = 5_000_000  # of one that lists more than text
 MOST_ROUTINES = 1_000
 LONGEST_INTERVAL = 7 * 86_400  # seconds between two heartbeats
 LONGEST_ACKNOWLEDGEMENT = 10_000  # characters
@@ -92,7 +93,7 @@ def write_document(
     agent_id: int, name: str, content: str, *, revision: int | None = None, basis: str | None = None
 ) -> Written:
     """`put_document` with what came of it. `basis`: what its writer has seen, of one that is more than text."""
-    if len(content) > LONGEST_DOCUMENT:
+    if _too_long(name, content):
         raise BadInput(f"the document is longer than {LONGEST_DOCUMENT} characters", code="document_too_long")
     if "\x00" in content:
         raise BadInput("the document holds a NUL character", code="bad_document")
@@ -102,6 +103,14 @@ def write_document(
         if not Agent.objects.filter(pk=agent_id).exists():
             raise NotFound("there is no such agent") from None
         raise RevisionConflict from None  # somebody else wrote the first one just now
+
+
+def _too_long(name: str, content: str) -> bool:
+    """What can be read can be written: of a document that lists more than text only its own words are counted."""
+    meaning = documents.meaning_of(name)
+    if len(content) <= LONGEST_DOCUMENT or len(content) > LONGEST_LISTING or meaning is None:
+        return len(content) > LONGEST_DOCUMENT
+    return meaning.written(content) > LONGEST_DOCUMENT
 
 
 @transaction.atomic

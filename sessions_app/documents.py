@@ -36,6 +36,9 @@ class Meaning(Protocol):
     def shown(self, document: Document) -> Shown:
         """The document as it is now; `document.content` is what was written last."""
 
+    def written(self, content: str) -> int:
+        """How many characters of a text are its writer's own; what stands behind it has bounds of its own."""
+
     def lock(self, agent_id: int) -> None:
         """Lock what writing it changes, before the document's own row is locked."""
 

@@ -36,6 +36,7 @@ def create_agent(owner: AbstractBaseUser, name: str, **fields: Any) -> Agent:
                 key=PRIMARY_KEY,
                 type=SessionType.PRIMARY,
                 title="Primary",
+                title_given=True,
             )
             belongings.made(agent)
     except IntegrityError as error:
@@ -66,6 +67,7 @@ def open_session(
         chat_id=chat_id or key.partition(":")[2],
         chat_type=chat_type,
         title=title,
+        title_given=bool(title),
     )
     try:
         session.clean_fields()
@@ -112,5 +114,5 @@ def rename_session(session_id: uuid.UUID, title: str) -> None:
         session = Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
         if session is None:
             raise NotFound("there is no such session")
-        session.title = title
-        session.save(update_fields=["title"])
+        session.title, session.title_given = title, bool(title)
+        session.save(update_fields=["title", "title_given"])

@@ -71,6 +71,9 @@ class Session(models.Model):
     last_seq = models.PositiveBigIntegerField(default=0)
     window_from_seq = models.PositiveBigIntegerField(default=1)
     title = models.CharField(max_length=200, blank=True)
+    title_given = models.BooleanField(
+        default=False, db_default=False, help_text="By a person; else it is the first message's beginning."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now())
 

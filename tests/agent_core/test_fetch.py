@@ -217,6 +217,15 @@ def test_encodings_are_read_as_told_or_as_the_page_says(site: Site) -> None:
     assert "plain" in HERE.page(site.page("/e", "plain", "text/plain; charset=hex"))
 
 
+@pytest.mark.parametrize("charset", ["punycode", "idna", "unicode_escape", "raw_unicode_escape", "utf_7"])
+def test_an_encoding_that_pages_are_not_written_in_costs_no_time(site: Site, charset: str) -> None:
+    body = "".join(f"{number:x}-" for number in range(90_000)).encode()
+    before = time.thread_time()
+    shown = HERE.page(site.page(f"/{charset}", body, f"text/plain; charset={charset}"))
+    assert text_of(shown).startswith("0-1-2-3")
+    assert time.thread_time() - before < 2
+
+
 def test_size_is_bounded_also_that_of_what_is_packed(site: Site) -> None:
     shown = HERE.page(site.page("/long", "x" * (MOST_BYTES + 5)))
     assert len(text_of(shown)) < MOST_CHARACTERS + 100

@@ -39,6 +39,13 @@ DELIVERED = {
     "a longer word before": ("MY_HEARTBEAT_OK", "MY_HEARTBEAT_OK"),
     "a longer word with a dash": ("HEARTBEAT_OK-ish", "HEARTBEAT_OK-ish"),
     "a number after it": ("HEARTBEAT_OK2", "HEARTBEAT_OK2"),
+    "a longer word with two underscores": ("HEARTBEAT_OK__X", "HEARTBEAT_OK__X"),
+    "a longer word before two dashes": ("X--HEARTBEAT_OK", "X--HEARTBEAT_OK"),
+    "another letter by an accent": ("HEARTBEAT_OK\u0301", "HEARTBEAT_OK\u0301"),
+    "a value": ("HEARTBEAT_OK=false", "HEARTBEAT_OK=false"),
+    "a path": ("HEARTBEAT_OK/x", "HEARTBEAT_OK/x"),
+    "the end of a path": ("x/HEARTBEAT_OK", "x/HEARTBEAT_OK"),
+    "a variable": ("$HEARTBEAT_OK", "$HEARTBEAT_OK"),
     "in the middle": (f"say {TOKEN} now", f"say {TOKEN} now"),
 }
 

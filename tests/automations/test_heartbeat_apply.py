@@ -14,9 +14,9 @@ from automations.exceptions import BadJob, TooManyRoutines
 from automations.heartbeat_apply import NAME, corruption, heartbeat_prose, mend
 from automations.models import CronJob, JobClock, RunRecord
 from automations.routines import NewRoutine, add_routine, remove_routine, routines, update_routine
-from sessions_app.agents import Written, write_document
+from sessions_app.agents import LONGEST_DOCUMENT, Written, write_document
 from sessions_app.documents import shown
-from sessions_app.exceptions import RevisionConflict
+from sessions_app.exceptions import BadInput, RevisionConflict
 from sessions_app.models import Agent, Document
 from tests.automations.test_routine_tools import heartbeat
 from tests.conftest import Person, new_person
@@ -364,3 +364,22 @@ def test_an_agent_mends_a_corrupted_document_with_its_routine_tools(person: Pers
     assert [task["title"] for task in tasks(person)] == ["News"]
     assert '"HN,' in text(person)  # what could not be read stays, as text
     assert not mend(person.agent.pk)
+
+
+def test_a_document_that_cannot_be_mended_undoes_no_tool(person: Person) -> None:
+    put(person, document(HN))
+    put(person, document(HN | {"description": "x" * LONGEST_DOCUMENT}).replace('"HN"', '"HN'))
+    tools.get("update_routine").run(heartbeat(person), {"routine_id": "daily_hn", "title": "News"})
+    assert corruption(person.agent.pk) is not None
+    assert routines(person.agent.pk).get().name == "News"
+
+
+def test_what_is_read_can_be_written_however_much_its_routines_say(person: Person) -> None:
+    for number in range(15):
+        add(person, f"T{number}", description="x" * 20_000)
+    read = text(person)
+    assert len(read) > LONGEST_DOCUMENT
+    put(person, read)
+    assert routines(person.agent.pk).filter(enabled=True).count() == 15
+    with pytest.raises(BadInput):
+        put(person, "x" * (LONGEST_DOCUMENT + 1) + read)

@@ -17,7 +17,7 @@ from automations.routines import NewRoutine, add_routine
 from automations.told import first_sentence
 from sessions_app import prune_sessions
 from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionState, Turn, TurnKind
-from sessions_app.open import primary_session
+from sessions_app.open import open_session, primary_session, rename_session
 from sessions_app.prune import prune
 from sessions_app.prune_sessions import JobSessionsWalk
 from sessions_app.receive import Input, receive
@@ -72,12 +72,20 @@ def test_what_was_said_elsewhere_is_not_shown_and_the_briefing_is(fleet: Fleet, 
     chat = primary_session(person.agent)
     said = receive(chat.pk, Input(content="my secret colour is mauve"))
     until(lambda: Turn.objects.get(pk=said.pk).finished_at)
+    thread = person.session()
+    rename_session(thread.pk, "")
+    told = receive(thread.pk, Input(content="mauve is my secret colour"))
+    until(lambda: Turn.objects.get(pk=told.pk).finished_at)
+    named = open_session(person.agent, title="Colours")
     job = job_of(person, "what is my colour?")
     fire_due()
     run = until(lambda: ended(job))
     shown = run.turn.steps.get(n=0).data["message"]
     assert "mauve" not in shown
-    assert "- conversation: Primary" in shown
+    thread.refresh_from_db()
+    assert thread.title.startswith("mauve"), "people see it, background sessions do not"
+    for name in ("Primary", thread.key, named.title):
+        assert f"- conversation: {name}, last active" in shown
 
 
 def test_a_job_takes_several_turns_and_its_result_is_the_last_ones_answer(

@@ -14,11 +14,11 @@ from automations.edit import NewJob, create_job
 from automations.exceptions import BadJob, DuplicateRoutine, RoutineNotFound, TooManyRoutines
 from automations.jobs import Category, category
 from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.routine_mode import inferred_mode
 from automations.routine_schedule import interval, written
 from automations.routines import (
     NewRoutine,
     add_routine,
-    inferred_mode,
     normalised,
     remove_routine,
     routines,
