@@ -13,12 +13,11 @@ from typing import Any
 import sqlalchemy as sa
 import structlog
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Min, Q
 from django.db.models.functions import Now
 
 from agent_core.policy import TurnPolicy
 from automations import due
-from automations.active_hours import ActiveHours
 from automations.batch import Batch, milliseconds
 from automations.clocks import database_now
 from automations.deterministic import DOES, TASKS_KEY, due_line
@@ -26,13 +25,13 @@ from automations.due import Due
 from automations.endings import end_run, has_own_session
 from automations.jobs import snapshot
 from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunState
-from automations.rest import SHORTEST_REST, at_work, rests_until
+from automations.rest import Held, WaitReason, held
 from automations.slot_turn import heartbeat_session, placed
 from automations.slots import run_id
 from sessions_app import events
 from sessions_app.archive import archive
 from sessions_app.kinds import kind_of
-from sessions_app.models import Agent, Lane, Session, SessionState, Turn, TurnKind
+from sessions_app.models import Agent, Lane, Session, Turn, TurnKind
 from sessions_app.sql import Statement, table
 from sessions_app.wake import Hint
 
@@ -43,6 +42,7 @@ MOST_AGENTS = 100  # of one look
 BUSY = timedelta(seconds=1)  # until a heartbeat that is at work is looked at again
 LONGEST_REST = timedelta(hours=1)
 
+_WITHOUT_MODEL: Any = [sa.literal_column(f"'{name}'") for name in sorted(DOES)]
 _clock, _job, _run = table(JobClock), table(CronJob), table(RunRecord)
 _NOW = sa.select(sa.func.now()).scalar_subquery()
 # agents by subqueries, for the few rows that are due: a join would be planned as a walk through all jobs
@@ -63,7 +63,14 @@ CLAIM = Statement(  # which are due is read again behind the lock
     due.CLOCKS.add_columns(_is_slot.label("is_slot"))
     .where(
         _clock.c.inline,
-        _clock.c.job_id.in_(sa.select(_job.c.id).where(_job.c.agent_id == sa.bindparam("agent_id"))),
+        _clock.c.job_id.in_(
+            sa.select(_job.c.id).where(
+                _job.c.agent_id == sa.bindparam("agent_id"),
+                sa.or_(
+                    ~sa.bindparam("without_model", type_=sa.Boolean()), _job.c.task_type.in_(_WITHOUT_MODEL)
+                ),
+            )
+        ),
         sa.or_(_is_slot, _attempt),
     )
     .order_by(_clock.c.job_id)
@@ -93,32 +100,32 @@ def agents_with_due(resting: Iterable[int]) -> list[int]:
 def start(agent_id: int) -> tuple[Hint | None, timedelta]:
     """Start the agent's due routines in one turn; the hint to send, and how long to leave the agent alone."""
     with transaction.atomic():
-        clocks = CLAIM.all(agent_id=agent_id)
+        clocks = CLAIM.all(agent_id=agent_id, without_model=False)
         if not clocks:
             return None, BUSY
-        agent = Agent.objects.get(pk=agent_id)
-        session, wait = _ready(agent)
-        if session is None:
-            return None, max(wait, BUSY)
-        return _queue(agent, session, clocks), BUSY
+        agent, now = Agent.objects.get(pk=agent_id), database_now()
+        what = held(agent, now)
+        if what is not None and what.reason is WaitReason.MODEL_DOWN:
+            clocks = CLAIM.all(agent_id=agent_id, without_model=True)
+            if not clocks:
+                return None, max(BUSY, min(_length(what, now), _until_reminder(agent_id, now)))
+        elif what is not None:
+            return None, _length(what, now)
+        return _queue(agent, heartbeat_session(agent), clocks), BUSY
 
 
-def _ready(agent: Agent) -> tuple[Session | None, timedelta]:
-    """The agent's heartbeat session when it may start something now, else how long to wait."""
-    now = database_now()
-    first, end = agent.heartbeat["active_hours"]
-    opening = ActiveHours(first=first, end=end, timezone=agent.timezone).next_opening(now)
-    if opening > now:
-        return None, min(opening - now, LONGEST_REST)
-    session = heartbeat_session(agent)
-    if session.state != SessionState.OPEN:
-        return None, LONGEST_REST
-    if at_work(session.pk):
-        return None, BUSY
-    rested = rests_until(session.pk, SHORTEST_REST)
-    if rested is not None and rested > now:
-        return None, rested - now
-    return session, timedelta(0)
+def _length(what: Held, now: datetime) -> timedelta:
+    """How long to leave an agent alone that is held up."""
+    if what.until is None:
+        return BUSY if what.reason is WaitReason.SESSION_BUSY else LONGEST_REST
+    return max(BUSY, min(what.until - now, LONGEST_REST))
+
+
+def _until_reminder(agent_id: int, now: datetime) -> timedelta:
+    """Until the agent's next routine is due that needs no model."""
+    clocks = JobClock.objects.filter(job__agent_id=agent_id, inline=True, next_run_at__isnull=False)
+    first = clocks.filter(job__task_type__in=DOES).aggregate(first=Min("next_run_at"))["first"]
+    return LONGEST_REST if first is None else first - now
 
 
 def _queue(agent: Agent, session: Session, clocks: list[Any]) -> Hint | None:

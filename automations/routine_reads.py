@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Exists, OuterRef, QuerySet, Subquery
 
+from automations.deterministic import DOES
 from automations.exceptions import RoutineNotFound
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
+from automations.rest import WaitReason, held
 from automations.routine_schedule import written
 from automations.selectors import state_of
 from sessions_app.selectors import agent
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitsFor:
+    """Why an inline routine that is due is not done yet; `until`: when that is over, where it is known."""
+
+    reason: str
+    until: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +52,7 @@ class Routine:
     next_run_at: datetime | None
     last_run_at: datetime | None
     state: str
+    waits_for: WaitsFor | None
     last_status: str | None
     pending: bool
     attempt: int
@@ -58,6 +69,8 @@ class Routine:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
     return str(value) if isinstance(value, uuid.UUID) else value
 
 
@@ -100,6 +113,16 @@ def routine_runs(user: AbstractBaseUser, routine_id: str) -> QuerySet[RunRecord]
     return RunRecord.objects.filter(job_id=routine_id, job__agent__owner_id=user.pk)
 
 
+def _waits_for(job: Any) -> WaitsFor | None:
+    now, due = datetime.now(UTC), job.clock.next_run_at
+    if not (job.clock.inline and due is not None and due <= now):
+        return None
+    what = held(job.agent, now)
+    if what is None or (what.reason is WaitReason.MODEL_DOWN and job.task_type in DOES):
+        return None
+    return WaitsFor(reason=what.reason.value, until=what.until)
+
+
 def routine_of(job: Any) -> Routine:
     """A row of `shown_routines` as people see it."""
     return Routine(
@@ -121,6 +144,7 @@ def routine_of(job: Any) -> Routine:
         next_run_at=job.clock.next_run_at,
         last_run_at=job.last_run_at,
         state=state_of(job),
+        waits_for=_waits_for(job),
         last_status=job.last_status,
         pending=job.pending,
         attempt=job.last_attempt or 0,

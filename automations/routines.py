@@ -225,9 +225,12 @@ def _change(job: CronJob, columns: dict[str, Any], first: datetime | None, now: 
     clock.inline = goes_with_heartbeat(job)
     clock.save(update_fields=["inline"])
     if replanned or switched:
+        if not replanned and clock.planned_from > now:
+            first = clock.planned_from  # it was given: a pause does not take it away
         planned_again = replan(clock, job, now)
-        if first is not None and job.enabled:
-            clock.next_run_at, clock.planned_from = first, _planned_from(job, first, now)
+        if first is not None:
+            clock.next_run_at = first if job.enabled else None
+            clock.planned_from = _planned_from(job, first, now)
             clock.save(update_fields=["next_run_at", "planned_from"])
         if planned_again:
             check_routine_limit(locked_agent(job.agent_id), besides=job.pk)
@@ -235,8 +238,7 @@ def _change(job: CronJob, columns: dict[str, Any], first: datetime | None, now: 
 
 def _planned_from(job: CronJob, first: datetime | None, now: datetime) -> datetime:
     """From where slots count: a first firing that was given lies on no grid, and new zone data leave it alone."""
-    stands = job.enabled and job.schedule_kind == ScheduleKind.CRON
-    return first if stands and first is not None else now
+    return first if first is not None and job.schedule_kind == ScheduleKind.CRON else now
 
 
 def _without_nulls(policy: Mapping[str, Any]) -> dict[str, Any]:

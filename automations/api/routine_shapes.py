@@ -6,6 +6,7 @@ from rest_framework import serializers
 
 from automations.checks import TASK_TYPES
 from automations.models import ExecutionMode, RunState, Source
+from automations.rest import WaitReason
 from automations.selectors import STATES
 from sessions_app.api.fields import AnyObject, Flag, Input, OneOf, Text, WholeNumber
 from sessions_app.api.shapes import Output, TextOrNull
@@ -43,6 +44,11 @@ class NewRoutineIn(RoutineChanges):
     )
 
 
+class WaitsForOut(Output):
+    reason = serializers.ChoiceField(choices=[each.value for each in WaitReason])
+    until = serializers.DateTimeField(allow_null=True)
+
+
 class RoutineOut(Output):
     id = serializers.CharField()
     agent = serializers.CharField()
@@ -62,6 +68,7 @@ class RoutineOut(Output):
     next_run_at = serializers.DateTimeField(allow_null=True)
     last_run_at = serializers.DateTimeField(allow_null=True)
     state = serializers.ChoiceField(choices=STATES)
+    waits_for = WaitsForOut(allow_null=True, help_text="Why an inline routine that is due is not done yet.")
     last_status = serializers.ChoiceField(choices=RunState.choices, allow_null=True)
     pending = serializers.BooleanField()
     attempt = serializers.IntegerField(help_text="Of the last run; 0 before there was one.")

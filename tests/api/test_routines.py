@@ -43,6 +43,7 @@ def test_a_routine_is_made_and_shown_with_all_that_people_see(ada: Caller) -> No
         "max_retry": 3,
         "last_run_at": None,
         "state": "scheduled",
+        "waits_for": None,
         "last_status": None,
         "pending": False,
         "attempt": 0,

@@ -15,7 +15,10 @@ from automations.due_tasks import DueTasks
 from automations.fire import fire_due
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.plan import plan_of
+from automations.rest import SHORTEST_REST, rests_until
+from automations.routine_reads import routine_of, shown_routines
 from automations.routines import update_routine
+from automations.slot_turn import heartbeat_session
 from sessions_app.agents import update_agent, write_document
 from sessions_app.kinds import kind_of
 from sessions_app.mailbox import prepare_drain
@@ -360,3 +363,50 @@ def test_a_heartbeat_that_takes_too_long_ends_by_its_tasks_own_limit(
     DueTasks().step()
     until(lambda: RunRecord.objects.filter(job=job, not_before__isnull=False).exists())
     assert RunRecord.objects.get(job=job).reason == "timeout"
+
+
+def model_is_down(person: Person, beats: int = 4) -> Session:
+    """As so many heartbeats leave it that found no model."""
+    session = heartbeat_session(person.agent)
+    for _ in range(beats):
+        Turn.objects.create(session=session, kind="heartbeat", lane="auto", state=TurnState.FAILED, content="x",
+                            finished_at=Now(), error_code="model_unavailable")  # fmt: skip
+    return session
+
+
+def test_a_reminder_waits_for_no_model_and_says_nothing_of_it(fleet: Fleet, awake: Person) -> None:
+    session = model_is_down(awake)
+    task = routine(awake, "tea", "make tea")
+    rest = rests_until(session.pk, SHORTEST_REST)
+    later = routine(awake, "sleep", task_type="time_reminder", timezone="UTC")
+    JobClock.objects.filter(job=later).update(next_run_at=Now() + timedelta(seconds=30))
+    assert DueTasks().step() <= 30, "the next reminder is not slept through"
+    assert not RunRecord.objects.exists()
+    reminder = routine(awake, "water", task_type="time_reminder", timezone="UTC")
+    fleet.worker()
+    DueTasks().step()
+    until(lambda: RunRecord.objects.filter(job=reminder, state=RunState.SUCCEEDED).exists())
+    assert not RunRecord.objects.filter(job=task).exists()
+    assert rests_until(session.pk, SHORTEST_REST) == rest
+
+
+def waits_for(job: CronJob) -> tuple[str, bool] | None:
+    found = routine_of(shown_routines(pk=job.pk).get()).waits_for
+    return None if found is None else (found.reason, found.until is not None)
+
+
+def test_a_routine_that_is_late_says_what_it_waits_for(awake: Person) -> None:
+    task = routine(awake, "tea")
+    reminder = routine(awake, "water", task_type="time_reminder", timezone="UTC")
+    assert waits_for(task) is None, "nothing holds it up"
+    session = model_is_down(awake)
+    assert waits_for(task) == ("model_down", True)
+    assert waits_for(reminder) is None
+    Turn.objects.create(session=session, kind="heartbeat", lane="auto", content="x")
+    assert waits_for(task) == ("session_busy", False)
+    hour = datetime.now(UTC).hour
+    update_agent(awake.agent.pk, {"heartbeat": {"active_hours": [(hour + 2) % 24, (hour + 4) % 24]}})
+    assert waits_for(task) == ("active_hours", True)
+    assert routine_of(shown_routines(pk=task.pk).get()).to_json()["waits_for"]["reason"] == "active_hours"
+    JobClock.objects.filter(job=task).update(next_run_at=Now() + timedelta(hours=1))
+    assert waits_for(task) is None

@@ -406,3 +406,24 @@ def test_an_id_is_taken_where_it_is_free(person: Person) -> None:
     second = add(new_person("bob"), "A", schedule="1h", routine_id="daily_hn_check")
     assert first.pk == "daily_hn_check"
     assert second.pk != first.pk
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_first_firing_that_was_given_outlasts_a_pause(person: Person, enabled: bool) -> None:
+    first = (datetime.now(UTC) + timedelta(days=3)).replace(minute=7, second=0, microsecond=0)
+    given = NewRoutine(
+        agent_id=person.agent.pk,
+        title="x",
+        schedule="0 9 * * *",
+        next_run_at=first.isoformat(),
+        enabled=enabled,
+    )
+    job = add_routine(given)
+    update_routine(job.pk, {"enabled": False})
+    assert JobClock.objects.get(job=job).next_run_at is None
+    update_routine(job.pk, {"enabled": True})
+    assert JobClock.objects.get(job=job).next_run_at == first
+    update_routine(job.pk, {"schedule": "0 10 * * *"})
+    following = JobClock.objects.get(job=job).next_run_at
+    assert following is not None
+    assert following < first, "another schedule has its own first slot"

@@ -74,7 +74,7 @@ BACKGROUND = (
         rule="suppressed",
         how="the word within a sentence keeps the reply back",
         file="agent_core/heartbeat.py",
-        old="    if rest == opened or _joined(rest[:2]):",
+        old="    if rest == opened or _joined(rest):",
         new="    if rest == opened:",
         tests=(REPLY + "test_people_are_told_without_the_token_at_an_end",),
     ),
@@ -113,7 +113,7 @@ BACKGROUND = (
     Break(
         rule="hours",
         how="inline routines run at night",
-        file="automations/inline.py",
+        file="automations/rest.py",
         old="    if opening > now:\n",
         new="    if opening < now:\n",
         tests=(HEARTBEAT + "test_outside_the_active_hours_tasks_stay_due",),
