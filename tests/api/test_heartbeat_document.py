@@ -46,7 +46,8 @@ def test_put_says_what_the_text_turned_out_to_be(ada: Caller) -> None:
 def test_what_routines_may_not_be_is_a_problem_and_nothing_is_written(ada: Caller) -> None:
     Agent.objects.update(routine_limit=0)
     problem(ada.put(ADDRESS, text(HN)), 409, "too_many_routines")
-    problem(ada.put(ADDRESS, text({"title": "x", "next_run_at": "2020-01-01T00:00:00Z"})), 400, "past_at")
+    alone = {"title": "x", "task_type": "time_reminder", "execution_mode": "isolated"}
+    problem(ada.put(ADDRESS, text(alone)), 400, "bad_task_type")
     assert not routines(agent_id(ada)).exists()
     assert ada.get(ADDRESS).json() == {"name": "HEARTBEAT.md", "content": "", "revision": 0}
 
