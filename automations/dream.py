@@ -8,7 +8,6 @@ meanwhile is taken up by the next night.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,10 +15,10 @@ from agent_core import prompts
 from agent_core.types import Ending, TurnResult
 from automations.slot_kind import SlotKind
 from automations.zone_files import load_zone
+from sessions_app import memory
 from sessions_app.agents import put_document
 from sessions_app.exceptions import RevisionConflict
 from sessions_app.kinds import Trigger, Unkept
-from sessions_app.memory import consolidated, unconsolidated
 from sessions_app.models import Agent, Document, TaskState, Turn, TurnKind, TurnStep
 
 PROMPT = "dream.consolidate"
@@ -32,7 +31,7 @@ _FENCED = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 
 def has_news(agent_id: int) -> bool:
     """Whether any session holds on to what MEMORY.md has not taken in."""
-    return unconsolidated(agent_id).exists()
+    return memory.unconsolidated(agent_id).exists()
 
 
 class DreamKind(SlotKind):
@@ -46,13 +45,13 @@ class DreamKind(SlotKind):
         """MEMORY.md and the task states that are not in it yet, within bounds."""
         agent = Agent.objects.get(sessions=turn.session_id)
         document = Document.objects.filter(agent=agent, name=MEMORY).first()
-        memory = document.content.strip() if document else ""
-        states = list(unconsolidated(agent.pk).select_related("session")[:MOST_STATES])
-        longest = max(LONGEST_MEMORY, len(memory))
+        before = document.content.strip() if document else ""
+        states = list(memory.unconsolidated(agent.pk).select_related("session")[:MOST_STATES])
+        longest = max(LONGEST_MEMORY, len(before))
         prompt = prompts.render(
             PROMPT,
             {
-                "memory": memory or "(empty)",
+                "memory": before or "(empty)",
                 "conversations": "\n\n".join(shown_state(state) for state in states) or "(nothing)",
                 "longest": longest,
                 "now": datetime.now(UTC).astimezone(load_zone(agent.timezone)).isoformat(timespec="minutes"),
@@ -100,23 +99,15 @@ def _keep(basis: dict[str, Any], reply: str) -> None:
     except RevisionConflict:
         reason = f"{MEMORY} was edited meanwhile; the edit stays, and the next night takes it up."
         raise Unkept("memory_changed", reason) from None
-    consolidated(basis["states"])
+    memory.consolidated(basis["states"])
 
 
 def shown_state(state: TaskState) -> str:
     """A task state as the model reads it: a heading, then one line for each thing."""
     changed = state.updated_at.date().isoformat()
-    lines = [f"## {_line(state.session.title or state.session.key)} (last changed {changed})"]
-    lines += _lines("Goal", [state.current_goal])
-    lines += _lines("Under way", [state.active_flow])
-    lines += _lines("Open", state.open_loops)
-    lines += _lines("Fact", state.important_facts)
-    lines += _lines("Decided", [state.last_decision])
-    return "\n".join(lines)[:LONGEST_STATE]
-
-
-def _lines(label: str, texts: Iterable[str]) -> list[str]:
-    return [f"{label}: {line}" for text in texts if (line := _line(text))]
+    heading = f"## {_line(state.session.title or state.session.key)} (last changed {changed})"
+    held = prompts.inside_block(memory.held(state).in_words())
+    return f"{heading}\n{held}"[:LONGEST_STATE]
 
 
 def _line(text: str) -> str:
