@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_core import prompts
-from agent_core.types import TurnResult
-from automations import runs
+from agent_core.types import ToolCall, TurnResult
+from automations import runs, told
 from automations.zone_files import load_zone
 from sessions_app.kinds import NO_LIMITS, Trigger
 from sessions_app.models import Turn
@@ -30,6 +30,10 @@ class SlotKind:
     def shown(self, turn: Turn, trigger: Trigger) -> None:
         """The run keeps the prompt."""
         runs.shown(turn, trigger)
+
+    def refused(self, turn: Turn, call: ToolCall) -> None:
+        """The home is told what is asked for: the bound session itself, a routine's home, else the primary session."""
+        told.ask_for_consent(turn, call)
 
     def said(self, turn: Turn) -> str | None:
         """Slots ask the model."""

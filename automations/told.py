@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from agent_core.limits import intent
+from agent_core.types import ToolCall
 from automations.models import CronJob, Source
 from sessions_app.mailbox import LONGEST_SUMMARY, Mail, deposit
-from sessions_app.models import PRIMARY_KEY, Priority, Session, Turn
+from sessions_app.models import BACKGROUND, PRIMARY_KEY, Priority, Session, Turn
 
 OF_FIRST = "It may be changed, disabled or removed as any routine; of later ones only the list tells."
 NAMESPACE = uuid.UUID("6f0b7b0e-1d0c-4d5a-9a52-5d3a3c7f2b11")  # event ids follow from what they tell of
+LONGEST_ARGUMENTS = 500  # characters of a refused call's arguments
 _SENTENCE = re.compile(r".*?(?:[.!?。！？](?=\s|$)|(?<=[。！？])|$)")  # noqa: RUF001
 
 
@@ -40,6 +44,16 @@ def mail_of(
         source_key=source_key,
         priority=Priority.HIGH if urgent else Priority.NORMAL,
     )
+
+
+def ask_for_consent(turn: Turn, call: ToolCall) -> None:
+    """What a scheduled turn must not do without a person; in a conversation it can be asked for."""
+    session = Session.objects.only("agent_id", "key", "type").get(pk=turn.session_id)
+    arguments = json.dumps(call.arguments, ensure_ascii=False)[:LONGEST_ARGUMENTS]
+    text = f"A scheduled turn wanted to use {call.name} and needs your consent: {arguments}"
+    own = None if session.type in BACKGROUND else turn.session_id
+    mail = mail_of(turn, "consent_needed", text, about=intent(call), source_key=session.key)
+    tell(own or home_of(turn.metadata), session.agent_id, mail)
 
 
 def tell_of_first(job: CronJob, source_key: str) -> None:

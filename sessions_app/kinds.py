@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from agent_core.planner.decide import is_clear
-from agent_core.types import Ending, TurnResult
+from agent_core.types import Ending, ToolCall, TurnResult
 from sessions_app import memory
 from sessions_app.models import Turn, TurnKind
 
@@ -69,6 +69,9 @@ class Kind(Protocol):
 
     def shown(self, turn: Turn, trigger: Trigger) -> None:
         """The trigger is about to be shown to the model; the transaction of the journal's first step."""
+
+    def refused(self, turn: Turn, call: ToolCall) -> None:
+        """A call was refused for want of a person's consent; the transaction of its journaled result."""
 
     def said(self, turn: Turn) -> str | None:
         """What the turn says without any model; None: the model is asked."""
@@ -133,6 +136,9 @@ class MessageKind:
 
     def shown(self, turn: Turn, trigger: Trigger) -> None:
         """Nothing to note."""
+
+    def refused(self, turn: Turn, call: ToolCall) -> None:
+        """The model asks the person, who is there."""
 
     def said(self, turn: Turn) -> str | None:
         """People talk with the model, but for one command."""

@@ -17,7 +17,7 @@ from agent_core.planner.decide import Decision, Meaning, decide
 from agent_core.planner.texts import Resume
 from agent_core.planner.work import PlanRequest
 from agent_core.types import Entry, Role, StepKind, TurnEvent, TurnRequest, TurnResult, Usage
-from sessions_app import events, executions, memory
+from sessions_app import consent, events, executions, memory
 from sessions_app.context import Prepared
 from sessions_app.models import BACKGROUND, Engine, EventType, TurnKind
 from sessions_app.tools import TurnTools
@@ -33,11 +33,14 @@ def story_of(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent, N
         "more": {tool.name: tool for tool in prepared.offer.tools},
     }
     if prepared.agent.engine != Engine.PLANNER or not prepared.kind.plans:
+        said, history = prepared.trigger.model_content, prepared.request.history
+        given["consented"] = lambda call: consent.given(history, said, call)
         return run_turn(_remembering(prepared), TurnTools(**given), control)
     # Late: a server whose agents only chat need not load what reads plans.
     from agent_core.planner.run import run_plan
 
     instead_of, request = _request(prepared)
+    given["consented"] = lambda _call: True  # a plan asks before it comes to the call
     return run_plan(request, PlanTools(**given, instead_of=instead_of), control)
 
 

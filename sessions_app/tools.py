@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,14 +13,16 @@ from agent_core import tools
 from agent_core.control import TurnControl
 from agent_core.exceptions import Stale, ToolFailed, UnknownTool
 from agent_core.types import Entry, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
+from sessions_app.consent import ASK
 from sessions_app.journal import Journal
+from sessions_app.kinds import kind_of
 from sessions_app.models import Agent, EventType, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.patience import through_deadlocks
 
 log = structlog.get_logger(__name__)
 
 UNKNOWN = "Interrupted, outcome unknown: check whether it took effect before you repeat it."
-REFUSED = "This needs a person's consent and cannot be done in a scheduled turn. Ask in the conversation."
+REFUSED = "This needs a person's consent and cannot be done in a scheduled turn; the person was told that you ask for it."
 OUTPUT_LIMIT = 50_000  # characters of a tool's output that the model and the journal get
 
 
@@ -45,6 +47,9 @@ class TurnTools:
     journal: Journal
     context: ToolContext
     more: Mapping[str, tools.Tool] = field(default_factory=dict)  # of this turn alone, by name
+    consented: Callable[[ToolCall], bool] = lambda _call: (
+        False
+    )  # whether a person said yes to a dangerous call
 
     def responded(self, entry: Entry, usage: Usage) -> None:
         """Journal a model response that asks for tools."""
@@ -61,11 +66,21 @@ class TurnTools:
             tool = self.more.get(call.name) or tools.get(call.name)
         except UnknownTool as error:
             return self._settle(self._failed(call, error))
-        if tool.effect is tools.Effect.DANGEROUS and not self.context.interactive:
-            return self._settle(
-                ToolResult(id=call.id, name=call.name, output=REFUSED, outcome=ToolOutcome.REFUSED)
-            )
+        if tool.effect is tools.Effect.DANGEROUS and not self._may(call):
+            return self._refuse(call)
         return self._call_in_transaction(tool, call) if tool.transactional else self._call_outside(tool, call)
+
+    def _may(self, call: ToolCall) -> bool:
+        return self.context.interactive and self.consented(call)
+
+    def _refuse(self, call: ToolCall) -> ToolResult:
+        """A person who talks is asked by the model; of one who does not, the home is told what is asked for."""
+        text = ASK if self.context.interactive else REFUSED
+        result = ToolResult(id=call.id, name=call.name, output=text, outcome=ToolOutcome.REFUSED)
+        with transaction.atomic():
+            self.journal.fence()
+            kind_of(self.context.turn).refused(self.context.turn, call)
+            return self._settle(result)
 
     def outcome_unknown(self, call: ToolCall) -> ToolResult:
         """Journal that a call was interrupted."""

@@ -63,3 +63,12 @@ _register("wait", _wait)
 _register("wait_again", _wait, idempotent=True)
 _register("write_row", _write, transactional=True)
 _register("break", _break)
+tools.register(
+    Tool(
+        name="erase",
+        description="erase",
+        parameters=_OBJECT,
+        effect=Effect.DANGEROUS,
+        run=lambda context, arguments: _count(context, arguments).replace("counted", "erased"),
+    )
+)

@@ -13,7 +13,9 @@ import pytest
 from django.apps import apps
 from django.core import serializers
 
+from agent_core.models import ModelReply
 from agent_core.testing import ModelServer
+from agent_core.types import ToolCall
 from sessions_app.agents import update_agent
 from sessions_app.models import Agent, Message, Turn, TurnState, TurnStep
 from sessions_app.receive import Input, receive
@@ -174,7 +176,7 @@ def test_an_automation_may_read_and_write_but_not_erase(
     assert docs.calls == ["search tea", "note tea"]
 
 
-def test_a_server_that_nobody_trusts_is_for_conversations_only(
+def test_a_tool_of_a_server_that_nobody_trusts_needs_a_persons_yes(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person, docs: Docs
 ) -> None:
     person = with_servers(person_with_server, docs=docs.url)
@@ -184,7 +186,14 @@ def test_a_server_that_nobody_trusts_is_for_conversations_only(
     turn = automation(session, 'use tool docs__search with {"words": "tea"}', datetime.now(UTC))
     until(lambda: ended(turn))
     assert [outcome for outcome, _ in results(turn)] == ["refused"]
-    assert results(said(person, 'use tool docs__search with {"words": "tea"}')) == [("ok", "found tea")]
+    asked = receive(session.pk, Input(content='use tool docs__search with {"words": "tea"}'))
+    until(lambda: ended(asked))
+    assert [outcome for outcome, _ in results(asked)] == ["refused"]
+    call = ToolCall(id="again", name="docs__search", arguments={"words": "tea"})
+    model_server.answer_with(ModelReply(text="", calls=(call,)), ModelReply(text="Found it."))
+    agreed = receive(session.pk, Input(content="yes"))
+    until(lambda: ended(agreed))
+    assert results(agreed) == [("ok", "found tea")]
 
 
 def test_a_turn_that_is_resumed_repeats_no_call(
