@@ -93,11 +93,20 @@ class Held:
 
 
 def read(text: str) -> Held | None:
-    """Read a model's answer: the first JSON object in it that has any of the parts. None when there is none."""
+    """Read a model's answer: the first JSON object in it that has all the parts as they should be. None without one.
+
+    A part that is left out or of another type would else be emptied by an answer that went wrong.
+    """
     for found in objects(text):
-        if any(name in found for name in _LABELS):
+        if all(_is_sound(each.type == "str", found.get(each.name)) for each in fields(Held)):
             return Held.from_json(found)
     return None
+
+
+def _is_sound(is_text: bool, value: object) -> bool:
+    if is_text:
+        return isinstance(value, str)
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def durable(held: Held, *, tools: Iterable[str], live: Iterable[str]) -> Held:

@@ -20,6 +20,7 @@ from agent_core.offline_facts import facts_of
 from agent_core.types import Entry, Role, ToolCall, ToolSpec
 
 _KEEPS: Final = "You keep what a long conversation holds on to"
+_TEXTS: Final = {"current_goal": "Goal", "active_flow": "Under way", "last_decision": "Decided"}
 _FORMS: Final = {"make_plan", "revise_plan"}
 _SECTION = re.compile(
     r"^# (?P<title>Request|Resume|Tools|Goal|Steps|This step|What the answer must say)$", re.MULTILINE
@@ -64,10 +65,15 @@ def reply_to(call: ModelCall) -> ModelReply:
 
 
 def _held(message: str) -> str:
-    """Asked what a conversation holds on to: the facts that people noted in it."""
-    before = [line.removeprefix("Fact: ") for line in message.splitlines() if line.startswith("Fact: ")]
-    said = [line.removeprefix("user: ") for line in message.splitlines() if line.startswith("user: ")]
-    return json.dumps({"important_facts": list(dict.fromkeys(before + facts_of(said).all()))})
+    """Asked what a conversation holds on to: what was held, and the facts that people noted in it."""
+    lines = message.splitlines()
+
+    def after(label: str) -> list[str]:
+        return [line.removeprefix(f"{label}: ") for line in lines if line.startswith(f"{label}: ")]
+
+    said = {name: "".join(after(label)[:1]) for name, label in _TEXTS.items()}
+    facts = dict.fromkeys(after("Fact") + facts_of(after("user")).all())
+    return json.dumps(said | {"open_loops": after("Open"), "important_facts": list(facts)})
 
 
 def _sections(message: str) -> dict[str, str]:

@@ -59,19 +59,39 @@ def test_a_goal_may_speak_of_live_state_but_not_of_waiting() -> None:
     )
 
 
+WHOLE = {
+    "current_goal": " paint\nthe shed ",
+    "active_flow": "",
+    "open_loops": ["a", "", "b", "a"],
+    "important_facts": ["likes red"],
+    "last_decision": "",
+}
+
+
 def test_an_answer_is_read_wherever_the_object_stands_in_it() -> None:
-    said = {
-        "current_goal": " paint\nthe shed ",
-        "open_loops": ["a", "", 7, "a", "b"],
-        "important_facts": "none",
-    }
-    found = read(f"Here it is:\n```json\n{json.dumps(said)}\n```")
-    assert found == Held(current_goal="paint the shed", open_loops=("a", "b"))
+    found = read(f"Here it is:\n```json\n{json.dumps(WHOLE)}\n```")
+    assert found == Held(current_goal="paint the shed", open_loops=("a", "b"), important_facts=("likes red",))
 
 
 @pytest.mark.parametrize("text", ["", "nothing", "{", '{"other": 1}', "[1, 2]"])
 def test_what_is_no_task_state_is_none(text: str) -> None:
     assert read(text) is None
+
+
+@pytest.mark.parametrize("part", WHOLE)
+@pytest.mark.parametrize("value", [None, 7, {}, [1], ["a", None]])
+def test_an_answer_with_a_part_of_another_type_is_none(part: str, value: object) -> None:
+    assert read(json.dumps(WHOLE | {part: value})) is None
+
+
+@pytest.mark.parametrize("part", WHOLE)
+def test_an_answer_without_one_of_the_parts_is_none(part: str) -> None:
+    assert read(json.dumps({name: value for name, value in WHOLE.items() if name != part})) is None
+
+
+def test_a_text_is_no_list_and_a_list_no_text() -> None:
+    assert read(json.dumps(WHOLE | {"important_facts": "likes red"})) is None
+    assert read(json.dumps(WHOLE | {"current_goal": ["paint"]})) is None
 
 
 def test_it_is_bounded() -> None:

@@ -21,9 +21,14 @@ from tests.planner.plans import says
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BUDGET = {"RONDO_CONTEXT_TOKENS": "2000", "RONDO_WINDOW_MESSAGES": "10"}
-KEPT = says(
-    json.dumps({"current_goal": "build a shed", "important_facts": ["Ada likes red", "The price is 5 EUR"]})
-)
+WHOLE = {
+    "current_goal": "build a shed",
+    "active_flow": "",
+    "open_loops": [],
+    "important_facts": ["Ada likes red", "The price is 5 EUR"],
+    "last_decision": "",
+}
+KEPT = says(json.dumps(WHOLE))
 
 
 def short_of_tokens(fleet: Fleet) -> None:
@@ -87,17 +92,21 @@ def test_older_messages_become_task_state_and_stay(
     assert not any("message 1 x" in message["content"] for message in shown(model_server, 2))
 
 
-@pytest.mark.parametrize("answer", ["no JSON", '{"other": true}'])
+@pytest.mark.parametrize(
+    "answer", ["no JSON", '{"other": true}', '{"important_facts": "likes red"}', '{"last_decision": "x"}']
+)
 def test_a_compression_that_fails_changes_nothing(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person, answer: str
 ) -> None:
     short_of_tokens(fleet)
     session = long_session(person_with_server)
+    remember(session.pk, {"current_goal": "build a boat"})
     model_server.answer_with(says("hello"), says(answer))
     turn = say(session, "hi")
     assert turn.state == "succeeded"
     assert session.window_from_seq == 1
-    assert not TaskState.objects.exists()
+    state = TaskState.objects.get()
+    assert (state.current_goal, state.revision) == ("build a boat", 1)
     assert not TurnStep.objects.filter(turn=turn, kind=str(StepKind.MEMORY)).exists()
 
 

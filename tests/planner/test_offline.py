@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from agent_core.models import ModelCall
@@ -61,11 +59,13 @@ def test_it_keeps_facts_of_a_long_conversation() -> None:
     from agent_core import memory, prompts
 
     shown = (
-        "<held>\nFact: your name is Ada\n</held>\n<messages>\nuser: My favourite colour is blue.\n</messages>"
+        "<held>\nGoal: paint\nOpen: buy a brush\nFact: your name is Ada\n</held>\n"
+        "<messages>\nuser: My favourite colour is blue.\n</messages>"
     )
     prompt = prompts.render("memory.compress", {"most": memory.MOST_ITEMS}).text
     call = ModelCall(system_prompt=prompt, entries=(Entry(role=Role.USER, content=shown),))
-    assert json.loads(reply_to(call).text)["important_facts"] == [
-        "your name is Ada",
-        "your favourite colour is blue",
-    ]
+    assert memory.read(reply_to(call).text) == memory.Held(
+        current_goal="paint",
+        open_loops=("buy a brush",),
+        important_facts=("your name is Ada", "your favourite colour is blue"),
+    )
