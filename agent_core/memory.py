@@ -43,16 +43,33 @@ WAITS: Final = (
     ),
     *("等待", "待用户", "等用户", "下一步", "调用工具", "需要用户提供"),
 )
-VALUES: Final = (
-    *("balance", "balances", "price", "prices", "position", "positions", "right now", "currently"),
-    *("at the moment", "as of now", "is configured", "are configured", "not configured", "is enabled"),
-    *("is disabled", "does not exist", "no tool", "余额", "价格", "持仓", "目前", "当前", "已配置", "未配置"),
+SETTINGS: Final = (  # how something stands, whatever it is
+    *("is configured", "are configured", "not configured", "is enabled", "is disabled", "does not exist"),
+    *("no tool", "已配置", "未配置"),
 )
-STATES: Final = (
+STATES: Final = (  # how something stands, of what is live
     *("runs", "is scheduled", "are scheduled", "exists", "exist", "there is", "there are", "has", "have"),
-    *("enabled", "disabled", "paused", "is set", "set to", "created", "deleted", "有", "存在", "已"),
+    *("enabled", "disabled", "paused", "is set", "set to", "created", "deleted", "is on", "is off", "are on"),
+    *("are off", "right now", "currently", "at the moment", "as of now", "有", "存在", "已", "目前", "当前"),
 )
-_AMOUNT = re.compile(r"[$€£¥]\s?\d|\d\s?(?:%|usd|usdt|eur|btc|eth|元|美元)(?!\w)", re.IGNORECASE)
+NOW: Final = ("right now", "currently", "at the moment", "as of now", "目前", "当前")
+VALUES: Final = (  # what a figure beside it makes a live value
+    *("balance", "balances", "price", "prices", "priced", "position", "positions", "holding", "holdings"),
+    *("trades at", "traded at", "trading at", "exchange rate", "orders", "open order"),
+    *("余额", "价格", "持仓", "仓位", "汇率", "订单", "挂单"),
+)
+_FIGURES = re.compile(r"\d")
+_NAMED: Final = r"(?:pass(?:word|phrase|code|wd)|pwd|pin|secret|api[-_ ]?key|access[-_ ]?key|token)"
+_SECRET = re.compile(
+    r"\b(?:sk|pk|rk|ghp|gho|ghu|ghs|github_pat|glpat|xox[abprs])[-_][\w-]{8,}|\b(?:AKIA|AIza|eyJ)[\w-]{12,}"
+    r"|-----BEGIN|\b(?i:bearer)\s+\S{16,}|\b[0-9a-fA-F]{32,}\b"
+    r"|\b(?=\w*[0-9])(?=\w*[a-z])(?=\w*[A-Z])[A-Za-z0-9_]{24,}\b"
+    # "the password for the door is x": a single word, or one with a figure in it
+    rf"|\b(?i:{_NAMED})(?:\s+(?:for|of|to|on)(?:\s+\S+){{1,4}}?)?(?:\s+(?:is|was)\s*:?|\s*[:=])\s*"
+    r"(?:\S*[0-9]\S*|\S+\s*$)"
+    rf"|\b(?i:{_NAMED})\s+(?=\S*[0-9])\S{{4,}}"
+    r"|(?:密码|口令|密钥|令牌)\s*(?:是|为|[:=\uff1a])\s*[!-~]{3,}"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,24 +127,29 @@ def _is_sound(is_text: bool, value: object) -> bool:
 
 
 def durable(held: Held, *, tools: Iterable[str], live: Iterable[str]) -> Held:
-    """Only what lasts. ``tools``: names of tools; ``live``: words by which live state is spoken of."""
-    passing = (*WAITS, *(name for name in tools if "_" in name))  # others are plain words
+    """Only what lasts, by one test for all parts. ``tools``: names of tools; ``live``: words for live state."""
+    passing = (*WAITS, *SETTINGS, *(name for name in tools if "_" in name))  # others are plain words
     about_live = tuple(live)
 
     def lasts(text: str) -> bool:
-        return not words.holds(text, passing) and not _AMOUNT.search(text)
-
-    def is_own(text: str) -> bool:
-        if words.holds(text, about_live) and (words.holds(text, STATES) or any(map(str.isdigit, text))):
+        if words.holds(text, passing) or _SECRET.search(text):
+            return False
+        has_figure = any(map(str.isdigit, text))
+        if words.holds(text, about_live) and (has_figure or words.holds(text, STATES)):
             return False  # how something stands that can be looked up
-        return lasts(text) and not words.holds(text, VALUES)
+        return not (words.holds(text, VALUES) and (has_figure or words.holds(text, NOW)))
+
+    def is_goal(text: str) -> bool:
+        # a figure in a wish says how something is to be, not how it stands
+        wish = _FIGURES.sub("", text) if words.begins("request", text) else text
+        return lasts(wish) and not _SECRET.search(text)
 
     return replace(
         held,
-        current_goal=held.current_goal if lasts(held.current_goal) else "",
+        current_goal=held.current_goal if is_goal(held.current_goal) else "",
         active_flow=held.active_flow if lasts(held.active_flow) else "",
-        open_loops=tuple(text for text in held.open_loops if is_own(text)),
-        important_facts=tuple(text for text in held.important_facts if is_own(text)),
+        open_loops=tuple(filter(lasts, held.open_loops)),
+        important_facts=tuple(filter(lasts, held.important_facts)),
         last_decision=held.last_decision if lasts(held.last_decision) else "",
     )
 

@@ -10,53 +10,97 @@ from agent_core import memory, tokens
 from agent_core.memory import Held, durable, read
 from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult
 
-LIVE = ("automation", "automations", "自动化", "routine")
+LIVE = ("automation", "automations", "reminder", "heartbeat", "routine", "自动化", "提醒")
 TOOLS = ("list_routines", "cron")
+PARTS = ("current_goal", "active_flow", "open_loops", "important_facts", "last_decision")
 
 
+def holding(part: str, text: str) -> Held:
+    return Held(**{part: (text,) if part in {"open_loops", "important_facts"} else text})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize(
-    "fact",
+    "text",
     [
         "Waiting for the user's API key",
         "The user must provide a date",
         "next step: call list_routines",
         "等待用户回复",
         "The balance is 12",
-        "Rent costs 900 EUR",
         "The price rose by 4 %",
+        "we buy BTC at price 61000",
+        "BTC trades at 61000",
+        "Her position is 0.5 BTC",
+        "持仓 0.5 BTC",
+        "There are 3 open orders",
+        "the position is currently closed",
         "The mail account is not configured",
         "Automation 'news' runs daily",
         "There are 3 automations",
+        "3 automations are enabled, next at 09:00",
+        "the heartbeat is currently off and BTC trades at 61000",
+        "the heartbeat is off",
         "自动化已存在",
         "目前没有提醒",
     ],
 )
-def test_what_does_not_last_is_not_held(fact: str) -> None:
-    held = Held(important_facts=(fact, "Ada has two cats"), open_loops=(fact,))
-    assert durable(held, tools=TOOLS, live=LIVE) == Held(important_facts=("Ada has two cats",))
+def test_what_does_not_last_is_held_in_no_part(part: str, text: str) -> None:
+    assert durable(holding(part, text), tools=TOOLS, live=LIVE) == Held()
 
 
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize(
-    "fact",
+    "text",
+    [
+        "Her key is sk-abcdefgh12345678",
+        "Use sk-proj-Abc_defGhi-12",
+        "The token is ghp_0123456789abcdefABCDEF",
+        "AKIAIOSFODNN7EXAMPLE is hers",
+        "the password is hunter2",
+        "password: swordfish",
+        "The password for the front door is 4711 since May",
+        "her PIN 4711",
+        "api_key=abc123",
+        "It sends Bearer abcdefghijklmnopqrst",
+        "密码是hunter2",
+        "d41d8cd98f00b204e9800998ecf8427e opens it",
+    ],
+)
+def test_a_secret_is_held_in_no_part(part: str, text: str) -> None:
+    assert durable(holding(part, text), tools=TOOLS, live=LIVE) == Held()
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    "text",
     [
         "Ada is allergic to nuts",
         "The user investigates a leak in the cellar",
         "Ada wants her routine kept short",
         "The shed is to be red, because the old one was",
+        "Her budget is 500 EUR",
+        "monthly budget is $500",
+        "Rent costs 900 EUR",
+        "She lives currently in Rome",
+        "Her position is head of sales",
+        "Ada keeps her passwords in a safe",
+        "Tidy up the automations",
+        "The secret ingredient is cinnamon",
         "用户喜欢蓝色",
+        "用户目前住在北京",
     ],
 )
-def test_what_lasts_is_held(fact: str) -> None:
-    assert durable(Held(important_facts=(fact,)), tools=TOOLS, live=LIVE).important_facts == (fact,)
+def test_what_lasts_is_held_in_every_part(part: str, text: str) -> None:
+    held = holding(part, text)
+    assert durable(held, tools=TOOLS, live=LIVE) == held
 
 
-def test_a_goal_may_speak_of_live_state_but_not_of_waiting() -> None:
-    held = Held(
-        current_goal="Tidy up the automations", active_flow="Waiting for the password", last_decision="x"
-    )
-    assert durable(held, tools=TOOLS, live=LIVE) == Held(
-        current_goal="Tidy up the automations", last_decision="x"
-    )
+def test_a_goal_may_say_how_live_state_is_to_be_but_not_how_it_stands() -> None:
+    for goal in ("Set up a reminder at 9", "add 2 automations"):
+        assert durable(Held(current_goal=goal), tools=TOOLS, live=LIVE).current_goal == goal
+    for goal in ("a reminder at 9", "add password: x1"):
+        assert durable(Held(current_goal=goal), tools=TOOLS, live=LIVE) == Held()
 
 
 WHOLE = {
