@@ -11,8 +11,14 @@ from agent_core.exceptions import AgentCoreError
 
 JSON = dict[str, Any]
 
-LONGEST_OBSERVATION: Final = 4000  # characters
-MOST_OBSERVATIONS: Final = 40
+LONGEST_FINDING: Final = 4000  # characters of one
+MOST_FINDINGS: Final = 40
+CUT: Final = " … (cut)"
+FINDINGS: Final = (
+    "tool",
+    "error",
+    "reasoning",
+)  # these are bounded; what people said and how things stand is not
 
 
 class Status(StrEnum):
@@ -76,6 +82,7 @@ class PlanStep:
     instruction: str = ""
     question: str = ""
     confirm: bool = False
+    consent: str = ""  # the version of the tool for which it was asked
     consented: bool = False
     status: StepStatus = StepStatus.PENDING
 
@@ -132,9 +139,11 @@ class Execution:
 
     def to(self, status: Status, **changes: Any) -> Execution:
         """Return it in another state, or in the same with changes. NoSuchArrow."""
-        if status is not self.status and status not in ARROWS[self.status]:
+        stays = status is self.status and status in AT_WORK
+        if not stays and status not in ARROWS[self.status]:
             raise NoSuchArrow(f"{self.status} → {status}")
-        return replace(self, status=status, **changes)
+        after = replace(self, status=status, **changes)
+        return replace(after, steps=tuple(map(_left, after.steps))) if status in ENDED else after
 
     def step(self) -> PlanStep | None:
         """The first step that is not behind us."""
@@ -163,5 +172,19 @@ class Execution:
         for each in observations:
             if each.kind.startswith("live:"):
                 kept = [old for old in kept if old.kind != each.kind]
-            kept.append(replace(each, text=each.text[:LONGEST_OBSERVATION]))
-        return replace(self, observations=tuple(kept[-MOST_OBSERVATIONS:]))
+            kept.append(_bounded(each))
+        while sum(each.kind in FINDINGS for each in kept) > MOST_FINDINGS:
+            kept.remove(next(each for each in kept if each.kind in FINDINGS))
+        return replace(self, observations=tuple(kept))
+
+
+def _bounded(observation: Observation) -> Observation:
+    if observation.kind not in FINDINGS or len(observation.text) <= LONGEST_FINDING:
+        return observation
+    return replace(observation, text=observation.text[:LONGEST_FINDING] + CUT)
+
+
+def _left(step: PlanStep) -> PlanStep:
+    """A step of an execution that has ended: what was not done is not going to be."""
+    left = {StepStatus.PENDING: StepStatus.DROPPED, StepStatus.RUNNING: StepStatus.FAILED}
+    return replace(step, status=left.get(step.status, step.status))

@@ -107,12 +107,13 @@ def _clean_call(call: ToolCall) -> ToolCall:
     if call.unparsed is not None:
         return replace(named, unparsed=clean_text(call.unparsed)[:_LONGEST_UNPARSED])
     try:
-        return replace(named, arguments=_clean_value(call.arguments, 0))
+        return replace(named, arguments=clean_value(call.arguments))
     except ValueError as error:
         return replace(named, arguments={}, unparsed=f"({error})")
 
 
-def _clean_value(value: Any, depth: int) -> Any:
+def clean_value(value: Any, depth: int = 0) -> Any:
+    """A JSON value that can be stored. ValueError for one that cannot be."""
     if depth > _DEEPEST:
         raise ValueError("nested too deeply")
     if isinstance(value, str):
@@ -120,9 +121,9 @@ def _clean_value(value: Any, depth: int) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("NaN and Infinity are not JSON")
     if isinstance(value, dict):
-        return {clean_text(str(key)): _clean_value(item, depth + 1) for key, item in value.items()}
+        return {clean_text(str(key)): clean_value(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_clean_value(item, depth + 1) for item in value]
+        return [clean_value(item, depth + 1) for item in value]
     return value
 
 

@@ -29,7 +29,6 @@ from sessions_app.kinds import closure_text, kind_of
 from sessions_app.lines import one_line
 from sessions_app.models import (
     BACKGROUND,
-    Engine,
     Event,
     EventType,
     Message,
@@ -111,8 +110,7 @@ def _write(prepared: Prepared, result: TurnResult) -> None:
     Message.objects.bulk_create(draft.messages)
     if result.ending is Ending.SUCCEEDED and prepared.event_ids:
         mailbox.acknowledge(turn, prepared.event_ids)
-    if prepared.agent.engine == Engine.PLANNER or turn.attempt > 1:
-        executions.settle(turn, result)
+    executions.settle(turn, result)
     metrics.turn_failed(turn.error_code)
     ended = [turn, *(_settle_guests(turn, result) if has_guests else ())]
     prepared.kind.closed(turn, result, closure or result.reply)

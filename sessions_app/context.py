@@ -144,7 +144,9 @@ def _shown(
     offer: Offer,
 ) -> tuple[str, _Shown]:
     before = _Shown.from_json(steps[0].data) if steps else None
-    drained = mailbox.prepare_drain(session.pk) if kind.drains_mailbox and before is None else None
+    # what no model is to see waits for a turn that has one
+    shows = kind.drains_mailbox and before is None and kind.said(turn) is None
+    drained = mailbox.prepare_drain(session.pk) if shows else None
     trigger = before.trigger if before else kind.trigger(turn)
     built = STRATEGIES[session.type].build(
         ContextInput(

@@ -70,7 +70,7 @@ def clear(session_id: uuid.UUID) -> None:
     TaskState.objects.filter(session_id=session_id).exclude(_EMPTY).update(
         **empty, revision=F("revision") + 1, updated_at=Now()
     )
-    ExecutionState.objects.filter(session_id=session_id).close("clear")
+    ExecutionState.objects.filter(session_id=session_id).forget()
 
 
 def unconsolidated(agent_id: int) -> QuerySet[TaskState]:

@@ -16,12 +16,13 @@ from agent_core.planner import live
 from agent_core.planner.decide import Decision, Meaning, decide
 from agent_core.planner.texts import Resume
 from agent_core.planner.work import PlanRequest
-from agent_core.types import Entry, Role, StepKind, TurnEvent, TurnRequest, TurnResult, Usage
+from agent_core.types import Ending, Entry, Role, StepKind, TurnEvent, TurnRequest, TurnResult, Usage
 from sessions_app import consent, events, executions, memory
 from sessions_app.context import Prepared
 from sessions_app.models import BACKGROUND, Engine, EventType, TurnKind
 from sessions_app.tools import TurnTools
 
+CLOSED = "That question is closed; nothing waits for this answer any more."
 HELD = "## What This Conversation Holds On To"
 
 
@@ -40,6 +41,8 @@ def story_of(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent, N
     from agent_core.planner.run import run_plan
 
     instead_of, request = _request(prepared)
+    if request is None:
+        return _answered(CLOSED)
     given["consented"] = lambda _call: True  # a plan asks before it comes to the call
     return run_plan(request, PlanTools(**given, instead_of=instead_of), control)
 
@@ -71,21 +74,32 @@ class PlanTools(TurnTools):
         return tuple(live.snapshot(name, self.context) for name in names)
 
 
-def _request(prepared: Prepared) -> tuple[str, PlanRequest]:
-    """What the planner starts from; and the execution that is given up for it, by its id."""
+def _request(prepared: Prepared) -> tuple[str, PlanRequest | None]:
+    """The execution that is given up, by its id; and what the planner starts from, None when it is not asked."""
     turn, said = prepared.turn, prepared.trigger.model_content
     begun = executions.of_turn(turn)
     if begun is not None:
         return "", _given(prepared, begun, said)
     if turn.kind != TurnKind.MESSAGE:
-        return "", _given(prepared, _fresh(prepared.request.message), said)
+        # what it asks is kept; how a slot's prompt says it is for this turn alone
+        return "", replace(
+            _given(prepared, _fresh(turn.content), turn.content), words=prepared.request.message
+        )
     decision = decide(
         said,
-        executions.of_session(turn.session_id),
+        executions.of_session(turn),
         live_request=bool(live.concerned(said)),
         named=turn.metadata.get("execution", ""),
     )
+    if decision.meaning is Meaning.CLOSED:
+        return "", None
     return _decided(prepared, decision, said)
+
+
+def _answered(text: str) -> Generator[TurnEvent, None, TurnResult]:
+    """A turn that needs no model."""
+    yield from ()
+    return TurnResult(ending=Ending.SUCCEEDED, entries=(Entry(role=Role.ASSISTANT, content=text),))
 
 
 def _decided(prepared: Prepared, decision: Decision, said: str) -> tuple[str, PlanRequest]:
@@ -99,7 +113,7 @@ def _decided(prepared: Prepared, decision: Decision, said: str) -> tuple[str, Pl
                 consent=words.is_whole("yes", said) if is_plain else None,
             )
         case Meaning.RETRY if before is not None:
-            again = replace(before, iterations=0, last_error="", final_answer="", heard=0, revise="")
+            again = replace(before, iterations=0, heard=0, revise="")
             noted = again.noting(Observation(kind="message", text=said))
             return "", _given(prepared, _updated(prepared, noted), said)
         case Meaning.NEW_REQUEST if before is not None:

@@ -22,7 +22,9 @@ from sessions_app.patience import through_deadlocks
 log = structlog.get_logger(__name__)
 
 UNKNOWN = "Interrupted, outcome unknown: check whether it took effect before you repeat it."
-REFUSED = "This needs a person's consent and cannot be done in a scheduled turn; the person was told that you ask for it."
+REFUSED = (
+    "This needs a person's consent and cannot be done in a scheduled turn; the person was told that you ask."
+)
 OUTPUT_LIMIT = 50_000  # characters of a tool's output that the model and the journal get
 
 

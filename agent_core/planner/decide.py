@@ -21,6 +21,7 @@ class Meaning(StrEnum):
     NEW_REQUEST = "new_request"  # what waits is closed, this is planned
     REPLY = "reply"
     RETRY = "retry"
+    CLOSED = "closed"  # an answer to a question that does not wait any more
     FRESH = "fresh"
 
 
@@ -40,12 +41,16 @@ def is_clear(text: str) -> bool:
 def decide(text: str, executions: Sequence[Execution], *, live_request: bool, named: str = "") -> Decision:
     """Decide about a person's message. Automations and jobs never ask here: theirs is a fresh one each time.
 
-    `executions`: of the session, the newest first. `live_request`: it asks for live state, or to change some.
-    `named`: the id of the one that is answered, where the person named it; one in the text counts, too.
+    `executions`: of the session, the newest first: those that waited when it was said, and what may be tried again.
+    `live_request`: it asks for live state, or to change some. `named`: the id of the one that is answered, where the
+    person named it; one in the text counts, too. What is named and does not wait is never taken for another.
     """
     if is_clear(text):
         return Decision(meaning=Meaning.CLEAR)
-    waiting = _named(text, named, [each for each in executions if each.status in WAITING])
+    open_ = [each for each in executions if each.status in WAITING]
+    if named and all(each.id != named for each in open_):
+        return Decision(meaning=Meaning.CLOSED)
+    waiting = _named(text, named, open_)
     if waiting is not None:
         if words.is_whole("yes", text) or words.is_whole("no", text):
             return Decision(meaning=Meaning.CONFIRMATION, execution=waiting)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from agent_core.exceptions import AgentCoreError
 from agent_core.execution import PlanStep, StepType
-from agent_core.models import ModelReply
+from agent_core.models import ModelReply, clean_value
 from agent_core.types import ToolSpec
 
 MOST_STEPS: Final = 8
@@ -104,7 +104,8 @@ def read(reply: ModelReply, form: str, answer: type[Answer], tools: Collection[s
         read_as = answer.model_validate(found)
     except ValidationError as error:
         raise InvalidPlan(_faults(error)) from None
-    unknown = sorted({step.tool for step in read_as.steps if step.tool and step.tool not in tools})
+    wanted = {step.tool for step in read_as.steps if step.type is StepType.TOOL}
+    unknown = sorted(wanted - set(tools))
     if unknown:
         raise InvalidPlan(f"There is no tool named {', '.join(unknown)}.")
     return read_as
@@ -121,9 +122,9 @@ def _candidates(reply: ModelReply, form: str) -> Iterator[dict[str, Any]]:
         return
     try:
         found, _ = decoder.raw_decode(text, brace.start())
+        yield clean_value(found)
     except (ValueError, RecursionError):
-        return
-    yield found
+        return  # no JSON, or what no database can hold
 
 
 def _faults(error: ValidationError) -> str:

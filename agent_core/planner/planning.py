@@ -5,31 +5,39 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from agent_core.execution import WAITING, Execution, Observation, PlanStep, Status, StepStatus, StepType
-from agent_core.planner import plan, steps, texts
+from agent_core.execution import Execution, Observation, PlanStep, Status, StepStatus, StepType
+from agent_core.planner import plan, texts
 from agent_core.planner.asking import MAKE_PLAN, REVISE_PLAN
 from agent_core.planner.work import Events, Work
 from agent_core.types import EventType, TurnEvent
 
 
 def make(work: Work) -> Events:
-    """Make a plan. Of an execution that waits nothing is changed before there is one."""
-    if work.execution.status in WAITING:
-        begun = TurnEvent(type=EventType.PLANNING, content={})
+    """Make a plan. Of an execution that waits or has ended nothing is changed before there is one."""
+    if work.execution.status is Status.PLANNING:
+        yield from work.go(work.execution, EventType.PLANNING)
+    else:
+        begun = TurnEvent(type=EventType.PLANNING, content={"execution": work.execution.id})
         work.ports.told(begun)
         yield begun
-    else:
-        yield from work.go(work.execution.to(Status.PLANNING), EventType.PLANNING)
     known = work.execution.noting(*work.ports.live(work.request.live))
     message = texts.plan_message(
         known,
         tools=work.request.turn.tools,
         memory=work.request.memory,
         resume=work.request.resume,
+        words=work.request.words,
     )
     made = yield from work.asking.form(message, MAKE_PLAN, plan.Plan, work.specs)
     planned = known.to(Status.PLANNING).planned(plan.steps_of(made.steps))
-    running = planned.to(Status.RUNNING, goal=made.goal or known.goal, catalogue=work.catalogue, revise="")
+    running = planned.to(
+        Status.RUNNING,
+        goal=made.goal or known.goal,
+        catalogue=work.catalogue,
+        revise="",
+        final_answer="",
+        last_error="",
+    )
     yield from work.go(running, EventType.PLAN, **_outline(running))
 
 
@@ -44,7 +52,7 @@ def resume(work: Work) -> Events:
     if step is not None and _waits_for_consent(work, step):
         yield from _consented(work, heard, step)
         return
-    if step is not None:
+    if step is not None and step.type is StepType.ASK_USER and step.id == heard.current_step:
         heard = replace(heard, steps=heard.with_step(replace(step, status=StepStatus.DONE)))
     work.execution = heard
     yield from make(work)
@@ -72,20 +80,25 @@ def _consented(work: Work, heard: Execution, step: PlanStep) -> Events:
 
 
 def revise(work: Work, why: str) -> Events:
-    """Ask how the plan goes on."""
+    """Ask how the plan goes on. What is decided is a plan, too, so that it is stored before it is done."""
     asked = replace(work.execution, revise=why)
     message = texts.revise_message(asked, tools=work.request.turn.tools)
     made = yield from work.asking.form(message, REVISE_PLAN, plan.Revision, work.specs)
     settled = replace(asked, revise="", catalogue=work.catalogue, iterations=asked.iterations + 1)
     told: dict[str, Any] = {"action": made.action, "why": why}
-    if made.action == "replace_remaining":
-        settled = settled.planned(plan.steps_of(made.steps))
+    if made.action != "continue":
+        settled = settled.planned(_decided(made))
         told |= _outline(settled)
     yield from work.go(settled, EventType.REPLAN, **told)
+
+
+def _decided(made: plan.Revision) -> tuple[PlanStep, ...]:
+    """The steps that remain."""
     if made.action == "ask_user":
-        yield from steps.ask(work, made.question, confirm=made.confirm)
+        return (PlanStep(type=StepType.ASK_USER, question=made.question, confirm=made.confirm),)
     if made.action == "finish":
-        yield from steps.answer(work, made.instruction)
+        return (PlanStep(type=StepType.RESPOND, instruction=made.instruction),)
+    return plan.steps_of(made.steps)
 
 
 def _outline(execution: Execution) -> dict[str, Any]:

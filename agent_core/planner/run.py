@@ -12,7 +12,7 @@ from agent_core.endings import ERROR_TEXTS, GivenUp, detail_of, told
 from agent_core.exchange import Watch
 from agent_core.execution import AT_WORK, WAITING, Execution, Observation, Status
 from agent_core.limits import Limits
-from agent_core.planner import planning, steps
+from agent_core.planner import live, planning, steps
 from agent_core.planner.asking import Asking
 from agent_core.planner.past import Past
 from agent_core.planner.work import Events, PlanRequest, Work
@@ -65,6 +65,8 @@ class _Planner:
         """Go on to a question or an answer."""
         self._recount()
         is_first = not self._work.past.steps
+        if self._work.is_ours:  # an earlier attempt began: how things stood then is not how they stand
+            self._look(self._work.request.live)
         while not self._work.is_ours or self._work.execution.status in AT_WORK:
             self._watch.check()
             if not is_first:
@@ -120,12 +122,21 @@ class _Planner:
         work.past.heard += work.ports.injected()
         new = work.past.heard[work.execution.heard :]
         if new:
+            names = live.concerned("\n".join(new))
+            if names:  # it is about live state: memory has no say in it any more
+                request = work.request
+                known = tuple(dict.fromkeys((*request.live, *names)))
+                work.request = replace(request, live=known, memory="")
+                self._look(names)
             work.execution = replace(
                 work.execution.noting(*(Observation(kind="message", text=text) for text in new)),
                 heard=len(work.past.heard),
                 iterations=0,
                 revise="The person wrote something meanwhile." if work.execution.steps else "",
             )
+
+    def _look(self, names: tuple[str, ...]) -> None:
+        self._work.execution = self._work.execution.noting(*self._work.ports.live(names))
 
     def _next(self) -> Events:
         """One step of the way."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from agent_core.endings import GivenUp
-from agent_core.execution import Observation, PlanStep, Status, StepStatus, StepType
+from agent_core.execution import CUT, Observation, PlanStep, Status, StepStatus, StepType
 from agent_core.planner import texts
+from agent_core.planner.catalogue import version_of
 from agent_core.planner.work import Events, Work
 from agent_core.types import Effect, EventType, ToolCall, ToolOutcome, ToolResult, TurnEvent
 
+LONGEST_ARGUMENTS = 1000  # characters of them in a question
 Use = Callable[[ToolCall], Generator[TurnEvent, None, ToolResult]]  # makes a call, at most once
 
 
@@ -20,13 +23,13 @@ def take(work: Work, step: PlanStep, use: Use) -> Events:
         yield from ask(work, step.question, confirm=step.confirm, step=step)
         return
     if _needs_consent(work, step):
-        question = f"May I do this: {step.title or f'use {step.tool}'}?"
-        yield from ask(work, question, confirm=True, for_consent_to=step.id)
+        yield from _ask_for_consent(work, step)
         return
     begun = replace(step, status=StepStatus.RUNNING)
-    execution = replace(work.execution, steps=work.execution.with_step(begun), current_step=step.id)
-    about = {"step": step.id, "type": str(step.type), "title": step.title}
-    yield from work.go(execution, EventType.STEP_START, **about)
+    if step.status is not StepStatus.RUNNING:  # else an earlier attempt of the turn has told of it
+        execution = replace(work.execution, steps=work.execution.with_step(begun), current_step=step.id)
+        about = {"step": step.id, "type": str(step.type), "title": step.title}
+        yield from work.go(execution, EventType.STEP_START, **about)
     match step.type:
         case StepType.TOOL:
             yield from _call(work, begun, use)
@@ -40,8 +43,18 @@ def take(work: Work, step: PlanStep, use: Use) -> Events:
 def _needs_consent(work: Work, step: PlanStep) -> bool:
     """What is dangerous needs a yes, where there is somebody to say it; elsewhere the tool is refused."""
     spec = work.specs.get(step.tool)
-    is_dangerous = spec is not None and spec.effect is Effect.DANGEROUS
-    return is_dangerous and work.request.is_heard and not step.consented
+    if spec is None or spec.effect is not Effect.DANGEROUS or not work.request.is_heard:
+        return False
+    return not (step.consented and step.consent == version_of([spec]))
+
+
+def _ask_for_consent(work: Work, step: PlanStep) -> Events:
+    """The question names the tool and what it is called with: a title is the model's own words."""
+    asked = replace(step, consent=version_of([work.specs[step.tool]]), consented=False)
+    work.execution = replace(work.execution, steps=work.execution.with_step(asked))
+    arguments = json.dumps(step.arguments, ensure_ascii=False, sort_keys=True)
+    shown = arguments if len(arguments) <= LONGEST_ARGUMENTS else arguments[:LONGEST_ARGUMENTS] + CUT
+    yield from ask(work, f"May I use {step.tool} with {shown}?", confirm=True, for_consent_to=step.id)
 
 
 def _call(work: Work, step: PlanStep, use: Use) -> Events:
@@ -55,6 +68,7 @@ def _call(work: Work, step: PlanStep, use: Use) -> Events:
         seen = Observation(kind="tool", text=result.output, step=step.id)
         if work.specs[step.tool].effect is not Effect.READ:
             why = f"Step {step.id} changed something."
+            work.execution = work.execution.noting(*work.ports.live(work.request.live))
     yield from _done(work, step, seen, why)
 
 

@@ -23,7 +23,7 @@ class Resume:
 
 
 def plan_message(
-    execution: Execution, *, tools: Iterable[ToolSpec], memory: str, resume: Resume | None
+    execution: Execution, *, tools: Iterable[ToolSpec], memory: str, resume: Resume | None, words: str = ""
 ) -> str:
     """Ask for a plan."""
     given = {
@@ -33,7 +33,8 @@ def plan_message(
         "live": _live(execution),
         "work": _work(execution),
         "resume": _resume(resume),
-        "request": execution.request,
+        "request": words or execution.request,
+        "said": _said(execution, but=resume.reply if resume else ""),
     }
     return prompts.render("planner.plan", given).text
 
@@ -44,6 +45,7 @@ def revise_message(execution: Execution, *, tools: Iterable[ToolSpec]) -> str:
         "why": execution.revise,
         "most_steps": MOST_STEPS,
         "goal": execution.goal or execution.request,
+        "said": _said(execution),
         "tools": _tools(tools),
         "steps": "\n".join(_step(step) for step in execution.steps) or "(none)",
         "live": _live(execution),
@@ -56,6 +58,7 @@ def reason_message(execution: Execution, step: PlanStep) -> str:
     """Ask for a thought."""
     given = {
         "goal": execution.goal or execution.request,
+        "said": _said(execution),
         "instruction": step.instruction or step.title or "What follows from what is known?",
         "live": _live(execution),
         "work": _work(execution),
@@ -67,6 +70,7 @@ def respond_message(execution: Execution, *, instruction: str, memory: str) -> s
     """Ask for the final answer."""
     given = {
         "request": execution.request,
+        "said": _said(execution),
         "instruction": instruction.strip() or "What the request asks for.",
         "memory": prompts.inside_block(memory.strip()) or "(nothing)",
         "live": _live(execution),
@@ -90,8 +94,20 @@ def _live(execution: Execution) -> str:
 
 
 def _work(execution: Execution) -> str:
-    seen = [each for each in execution.observations if not each.kind.startswith("live:")]
+    seen = [
+        each for each in execution.observations if not _is_said(each) and not each.kind.startswith("live:")
+    ]
     return _shown(seen) or "(nothing yet)"
+
+
+def _said(execution: Execution, but: str = "") -> str:
+    """What the person wrote beside the request: words of theirs, not material."""
+    said = [each for each in execution.observations if _is_said(each) and each.text != but]
+    return f"\n\n# The person also wrote\n\n{_shown(said)}" if said else ""
+
+
+def _is_said(observation: Observation) -> bool:
+    return observation.kind in {"reply", "message"}
 
 
 def _shown(observations: Iterable[Observation]) -> str:

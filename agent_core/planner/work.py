@@ -23,7 +23,7 @@ class PlanRequest:
     """All that a planned turn starts from.
 
     ``execution``: a fresh one, one that waits (with its ``resume``), or one that is at work since an earlier
-    attempt. ``consent``: the reply is a plain yes or no. ``memory`` is the task state, ``live`` the kinds of live
+    attempt. ``words``: what is asked, for this turn alone, in place of the execution's request. ``consent``: the reply is a plain yes or no. ``memory`` is the task state, ``live`` the kinds of live
     state that the request is about. ``is_heard``: somebody can answer a question here.
     """
 
@@ -32,6 +32,7 @@ class PlanRequest:
     resume: Resume | None = None
     consent: bool | None = None
     memory: str = ""
+    words: str = ""
     live: tuple[str, ...] = ()
     is_heard: bool = True
 

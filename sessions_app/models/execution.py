@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from agent_core.execution import ARROWS, AT_WORK, WAITING, Status
+from agent_core.execution import ARROWS, AT_WORK, ENDED, WAITING, Status
 from sessions_app.models.session import Session
 from sessions_app.models.turn import Turn
 
@@ -31,6 +31,11 @@ class ExecutionTransitions(models.QuerySet["ExecutionState"]):
             status=status, last_error=why, revision=models.F("revision") + 1, updated_at=Now()
         )
 
+    def forget(self) -> int:
+        """What has ended is not taken up again, and its questions are not asked any more."""
+        self.close("clear")
+        return self.filter(status__in=ENDED).update(closed_by="clear")
+
     def close(self, why: str) -> int:
         """Waiting → CANCELLED: these questions are not asked any more."""
         return self.filter(status__in=WAITING).update(
@@ -42,13 +47,15 @@ class ExecutionState(models.Model):
     """One execution. `turn` works on it, or did last. `request` is what was said, `goal` the planner's words for it.
 
     `steps` and `observations` are lists as `agent_core.execution` writes them. `catalogue` is the version of the
-    tools that the plan was made for. `closed_by`: reset, clear or person, where it was cancelled as it waited.
+    tools that the plan was made for. `closed_by`: reset, clear, person or newer (question of the same job), where it
+    was cancelled as it waited; clear also marks what had ended before and is not to be taken up again.
     """
 
     id = models.CharField(primary_key=True, max_length=16, editable=False)
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="executions", db_index=False)
     turn = models.ForeignKey(Turn, null=True, on_delete=models.SET_NULL, related_name="executions")
     source = models.CharField(max_length=20, editable=False, help_text="The kind of the turn that began it.")
+    origin = models.CharField(max_length=80, blank=True, editable=False, help_text="The job that began it.")
     status = models.CharField(max_length=24, choices=[(each.value, each.value) for each in Status])
     request = models.TextField()
     goal = models.TextField(blank=True)
@@ -58,6 +65,7 @@ class ExecutionState(models.Model):
     observations = models.JSONField(default=list)
     iterations = models.PositiveSmallIntegerField(default=0)
     question = models.TextField(blank=True)
+    asked_at = models.DateTimeField(null=True, blank=True, help_text="When the question was asked.")
     reply = models.TextField(blank=True)
     final_answer = models.TextField(blank=True)
     last_error = models.TextField(blank=True)
@@ -78,7 +86,8 @@ class ExecutionState(models.Model):
                 condition=Q(status__in=[each.value for each in Status]), name="execution_state_known"
             ),
             models.CheckConstraint(
-                condition=~Q(status__in=[each.value for each in WAITING]) | ~Q(question=""),
+                condition=~Q(status__in=[each.value for each in WAITING])
+                | (~Q(question="") & Q(asked_at__isnull=False)),
                 name="execution_waits_with_a_question",
             ),
             models.CheckConstraint(

@@ -49,6 +49,7 @@ def addresses(ada: Caller) -> list[str]:
         status="waiting_user",
         request="secret of ada",
         question="secret of ada",
+        asked_at="2026-11-21T00:00:00Z",
     )
     ada.agent("private")  # a name that nobody else has
     ada.put("/api/agents/private/documents/USER.md/", {"content": "secret of ada"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from agent_core.execution import Status
 from sessions_app.executions import new_id
@@ -22,7 +23,12 @@ def session_of(caller: Caller) -> Session:
 
 
 def execution_of(session: Session, **more: Any) -> ExecutionState:
-    given: dict[str, Any] = {"status": Status.WAITING_USER, "request": "Bake.", "question": "Which cake?"}
+    given: dict[str, Any] = {
+        "status": Status.WAITING_USER,
+        "request": "Bake.",
+        "question": "Which cake?",
+        "asked_at": Now(),
+    }
     return ExecutionState.objects.create(id=new_id(), session=session, source="message", **(given | more))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 from django.contrib.auth.models import User
 from django.core import serializers
+from django.db.models.functions import Now
 from rest_framework.authtoken.models import Token
 
 from agent_core.execution import Status
@@ -158,6 +159,7 @@ def _execution(session: str, secret: str) -> str:
         status=Status.WAITING_USER,
         request=secret,
         question=secret,
+        asked_at=Now(),
     )
     return str(row.pk)
 

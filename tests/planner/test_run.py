@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent_core.exceptions import ModelUnavailable
-from agent_core.execution import ARROWS, Execution, NoSuchArrow, Status, StepStatus
+from agent_core.execution import Execution, NoSuchArrow, Status, StepStatus
 from agent_core.models import ModelReply
 from agent_core.planner.run import MOST_ITERATIONS
 from agent_core.planner.texts import Resume
@@ -265,11 +265,22 @@ def test_what_a_person_writes_meanwhile_is_heard_and_stands_in_the_history() -> 
     assert "and make it red" in done.model.prompt(1)
 
 
+WAYS = {  # as the design draws them, and what people may end
+    "planning": {"running", "failed", "cancelled"},
+    "running": {"waiting_user", "waiting_confirmation", "completed", "failed", "cancelled"},
+    "waiting_user": {"planning", "cancelled"},
+    "waiting_confirmation": {"planning", "cancelled"},
+    "completed": {"planning"},
+    "failed": {"planning"},
+}
+
+
 @pytest.mark.parametrize("before", list(Status))
 @pytest.mark.parametrize("after", list(Status))
 def test_every_arrow_is_taken_and_every_missing_one_refused(before: Status, after: Status) -> None:
     execution = Execution(id="a", request="r", status=before)
-    if after in ARROWS[before] or after is before:
+    stays = after is before and before in (Status.PLANNING, Status.RUNNING)
+    if str(after) in WAYS.get(str(before), ()) or stays:
         assert execution.to(after).status is after
     else:
         with pytest.raises(NoSuchArrow):
@@ -288,3 +299,82 @@ def test_a_live_snapshot_takes_the_place_of_the_older_one() -> None:
     )
     assert [each.text for each in done.execution.observations if each.kind == "live:jobs"] == ["jobs later"]
     assert "jobs now" not in done.model.prompt(0)
+
+
+def test_what_a_look_at_the_plan_decides_is_stored_before_it_is_done() -> None:
+    """Else a worker that dies while it answers leaves steps that nobody wants any more."""
+    ports = MemoryPorts()
+    drive(
+        [
+            plan(tool("broken"), tool("write", n=1), RESPOND),
+            revision("finish"),
+            *[ModelUnavailable("down")] * 3,
+        ],
+        ports=ports,
+        tools=WRITES,
+    )
+    assert ports.execution is not None
+    ahead = [step for step in ports.execution.steps if step.status is not StepStatus.DROPPED]
+    assert [str(step.type) for step in ahead] == ["tool", "respond"]
+    assert ports.ran[-1].name == "broken"
+
+
+@pytest.mark.parametrize("reply", ["yes please, but gently", "好吧", "what does it do?"])
+def test_a_step_that_waits_for_a_yes_is_not_done_by_another_reply(reply: str) -> None:
+    asked = drive([plan(tool("erase", n=1), RESPOND)], tools=DANGEROUS)
+    resume = Resume(question=asked.execution.question, reply=reply)
+    done = drive([plan(RESPOND), says("Well.")], asked.execution, tools=DANGEROUS, resume=resume)
+    assert [str(step.status) for step in done.execution.steps if step.tool] == ["dropped"]
+    assert "[done]" not in done.model.prompt(0)
+
+
+def test_the_question_names_the_tool_and_its_arguments() -> None:
+    sly = tool("erase", n=7) | {"title": "look at the weather"}
+    asked = drive([plan(sly)], tools=DANGEROUS)
+    assert asked.execution.question == 'May I use erase with {"n": 7}?'
+
+
+def test_a_yes_is_for_the_tool_as_it_was() -> None:
+    asked = drive([plan(tool("erase", n=1), RESPOND)], tools=DANGEROUS)
+    other = (*TOOLS, replace(DANGEROUS[-1], description="Erases everything."))
+    resume = Resume(question=asked.execution.question, reply="yes")
+    done = drive([revision("continue")], asked.execution, tools=other, resume=resume, consent=True)
+    assert done.ports.ran == []
+    assert done.execution.status is Status.WAITING_CONFIRMATION
+
+
+def test_what_people_say_is_never_cut_and_what_tools_say_is_cut_with_a_mark() -> None:
+    asked = drive([plan(ask("Which?"))]).execution
+    long = "x" * 20_000
+    ports = MemoryPorts(on_call=lambda _call: "y" * 20_000)
+    resume = Resume(question="Which?", reply=long)
+    done = drive(
+        [plan(tool("read"), REASON, RESPOND), says("hm"), says("ok")], asked, ports=ports, resume=resume
+    )
+    assert long in done.model.prompt(1)
+    assert "y (cut)" in done.model.prompt(1).replace("… ", "").replace("y  (cut)", "y (cut)")
+
+
+def test_a_change_is_looked_at_before_the_answer() -> None:
+    looks = iter(["before", "after"])
+    ports = MemoryPorts(snapshots=lambda _name: next(looks))
+    done = drive(
+        [plan(tool("write", n=1), RESPOND), revision("continue"), says("done")],
+        ports=ports,
+        tools=WRITES,
+        live=("jobs",),
+    )
+    assert "after" in done.model.prompt(2)
+    assert "before" not in done.model.prompt(2)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"steps": [{"type": "tool", "tool": "read", "arguments": {"n": NaN}}]}', '{"steps": [1e999]}']
+)
+def test_numbers_that_are_none_are_no_plan(text: str) -> None:
+    assert drive([says(text), plan(RESPOND), says("good")]).result.reply == "good"
+
+
+def test_a_nul_in_a_plan_is_left_out() -> None:
+    done = drive([says('{"steps": [{"type": "respond", "title": "a\\u0000b"}]}'), says("good")])
+    assert done.execution.steps[0].title == "ab"

@@ -24,11 +24,14 @@ from sessions_app.models import (
     ExecutionState,
     MailboxEvent,
     Message,
+    OnBusy,
     Session,
     TaskState,
     Turn,
     TurnState,
 )
+from sessions_app.planning import CLOSED
+from sessions_app.questions import answer
 from sessions_app.receive import Input, receive
 from tests import plugins
 from tests.conftest import Person
@@ -217,6 +220,7 @@ def test_a_reply_goes_to_the_newest_question_unless_it_names_another(
         status=Status.WAITING_USER,
         request="Sing.",
         question="Which song?",
+        asked_at=Now(),
     )
     model_server.answer_with(plan(RESPOND), says("Sung."))
     say(session, "the sad one")
@@ -318,3 +322,151 @@ def test_live_state_is_read_anew_and_memory_has_no_say_in_it(
     say(session, "Hello")
     assert "at nine" in prompts(model_server)[2]
     assert TaskState.objects.get().important_facts == ["the old automation was at nine"]
+
+
+def test_what_was_written_before_the_question_is_no_answer_to_it(
+    fleet: Fleet, model_server: ModelServer, planner: Person, tmp_path: Path
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(plan(tool("wait", name="a"), tool("erase", name="disk")))
+    first = receive(session.pk, Input(content="Tidy up."))
+    until(lambda: plugins.calls(tmp_path, "a"))
+    early = receive(session.pk, Input(content="ok", on_busy=OnBusy.ENQUEUE))
+    model_server.answer_with(revision("continue"), plan(RESPOND), says("Hello."))
+    (tmp_path / "a.go").touch()
+    until(lambda: ended(first))
+    until(lambda: ended(early))
+    assert plugins.calls(tmp_path, "disk") == 0
+    assert ExecutionState.objects.filter(status=Status.WAITING_CONFIRMATION).count() == 1
+
+
+def test_a_second_answer_to_one_question_is_taken_for_no_other(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(plan(ask("Which cake?")))
+    say(session, "Bake.")
+    cake = ExecutionState.objects.get()
+    other = ExecutionState.objects.create(
+        id="other222", session=session, source="message", status=Status.WAITING_USER, request="Sing.",
+        question="Which song?", asked_at=Now(),
+    )  # fmt: skip
+    model_server.answer_with(plan(RESPOND), says("Baked."))
+    first = answer(cake, "lemon")
+    second = answer(cake, "plum")
+    until(lambda: ended(first))
+    until(lambda: ended(second))
+    assert last_answer(session) == CLOSED
+    other.refresh_from_db()
+    assert other.status == Status.WAITING_USER
+
+
+def test_a_job_that_asks_at_each_slot_has_one_question(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    job = create_job(
+        NewJob(session_id=session.pk, message="ask", schedule={"kind": "every", "seconds": 3600})
+    )
+    over = RunRecord.objects.filter(job=job, finished_at__isnull=False)
+    for number in (1, 2):
+        JobClock.objects.filter(job=job).update(next_run_at=Now())
+        model_server.answer_with(plan(ask(f"Question {number}?")))
+        fire_due()
+        until(lambda wanted=number: over.count() == wanted)
+    waiting = ExecutionState.objects.get(status=Status.WAITING_USER)
+    assert waiting.question == "Question 2?"
+    assert ExecutionState.objects.get(status=Status.CANCELLED).closed_by == "newer"
+
+
+def test_a_question_is_answerable_however_much_ran_since(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(plan(ask("Which cake?")))
+    say(session, "Bake.")
+    ExecutionState.objects.bulk_create(
+        ExecutionState(
+            id=f"more{n}", session=session, source="automation", status=Status.COMPLETED, request="x"
+        )
+        for n in range(30)
+    )
+    model_server.answer_with(plan(RESPOND), says("Baked."))
+    say(session, "lemon")
+    assert "Question: Which cake?" in prompts(model_server)[1]
+
+
+def test_an_engine_that_is_switched_in_a_turn_leaves_the_session_usable(
+    fleet: Fleet, model_server: ModelServer, planner: Person, tmp_path: Path
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(plan(tool("wait", name="a")))
+    turn = receive(session.pk, Input(content="Wait."))
+    until(lambda: plugins.calls(tmp_path, "a"))
+    Agent.objects.filter(pk=planner.agent.pk).update(engine=Engine.CHAT)
+    model_server.answer_with(says("no form"), says("no form"))
+    (tmp_path / "a.go").touch()
+    until(lambda: ended(turn))
+    assert not ExecutionState.objects.filter(status__in=["planning", "running"]).exists()
+    Agent.objects.filter(pk=planner.agent.pk).update(engine=Engine.PLANNER)
+    model_server.answer_with(plan(RESPOND), says("Hello."))
+    assert say(session, "Hello").state == TurnState.SUCCEEDED
+
+
+def test_after_clear_nothing_old_is_taken_up_again(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(plan(RESPOND), says("Planned."))
+    say(session, "Plan the surprise.")
+    say(session, "/clear")
+    model_server.answer_with(plan(RESPOND), says("Hello."))
+    say(session, "again, hello")
+    assert "surprise" not in prompts(model_server)[2]
+
+
+def test_clear_leaves_mail_for_a_turn_that_shows_it(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    MailboxEvent.objects.create(target=session, event_type="job_completed", summary="the news")
+    say(session, "/clear")
+    assert MailboxEvent.objects.get().acknowledged_at is None
+    model_server.answer_with(plan(RESPOND), says("News."))
+    say(session, "Hello")
+    assert "the news" in prompts(model_server)[0]
+    assert MailboxEvent.objects.get().acknowledged_at is not None
+
+
+def test_a_planner_that_is_down_on_a_new_request_keeps_the_question(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(plan(ask("Which one?")))
+    say(session, "Take one.")
+    say(session, "[[fail:503]] nothing")  # a reply: nothing came of it
+    say(session, "List my automations [[fail:503]]")
+    assert ExecutionState.objects.get(question="Which one?").status == Status.WAITING_USER
+
+
+def test_try_again_is_about_what_the_person_asked(
+    fleet: Fleet, model_server: ModelServer, planner: Person
+) -> None:
+    fleet.worker()
+    session = planner.session()
+    model_server.answer_with(says("no form"), says("no form"))
+    say(session, "Book the flight.")
+    ExecutionState.objects.create(
+        id="auto2222", session=session, source="automation", status=Status.COMPLETED, request="Water report."
+    )
+    model_server.answer_with(plan(RESPOND), says("Booked."))
+    say(session, "try again")
+    assert "# Request\n\nBook the flight." in prompts(model_server)[2]
