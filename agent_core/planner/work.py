@@ -22,9 +22,10 @@ Events = Generator[TurnEvent, None, None]
 class PlanRequest:
     """All that a planned turn starts from.
 
-    ``execution``: a fresh one, one that waits (with its ``resume``), or one that is at work since an earlier
-    attempt. ``words``: what is asked, for this turn alone, in place of the execution's request. ``consent``: the reply is a plain yes or no. ``memory`` is the task state, ``live`` the kinds of live
-    state that the request is about. ``is_heard``: somebody can answer a question here.
+    ``execution``: a fresh one, one that waits (with its ``resume``) or has ended, or one that is at work since an
+    earlier attempt. ``words``: what is asked, for this turn alone, in place of the execution's request. ``consent``:
+    the reply is a plain yes or no. ``memory`` is the task state, ``live`` the kinds of live state that the request is
+    about. ``is_heard``: somebody can answer a question here.
     """
 
     turn: TurnRequest

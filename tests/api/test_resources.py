@@ -101,6 +101,7 @@ def test_a_session_is_opened_found_renamed_and_deleted(ada: Caller) -> None:
         "chat_type": "group",
         "title": "T",
         "preview": "",
+        "waiting": None,
     }
     for query, count in (
         ("", 2),
