@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from agent_core.execution import Status
@@ -363,6 +365,10 @@ def test_a_second_answer_to_one_question_is_taken_for_no_other(
     assert other.status == Status.WAITING_USER
 
 
+def _are(rows: QuerySet[RunRecord], number: int) -> bool:
+    return rows.count() == number
+
+
 def test_a_job_that_asks_at_each_slot_has_one_question(
     fleet: Fleet, model_server: ModelServer, planner: Person
 ) -> None:
@@ -376,7 +382,7 @@ def test_a_job_that_asks_at_each_slot_has_one_question(
         JobClock.objects.filter(job=job).update(next_run_at=Now())
         model_server.answer_with(plan(ask(f"Question {number}?")))
         fire_due()
-        until(lambda wanted=number: over.count() == wanted)
+        until(partial(_are, over, number))
     waiting = ExecutionState.objects.get(status=Status.WAITING_USER)
     assert waiting.question == "Question 2?"
     assert ExecutionState.objects.get(status=Status.CANCELLED).closed_by == "newer"
