@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,12 +12,14 @@ from agent_core.control import TurnControl
 from agent_core.exceptions import Stale
 from agent_core.exchange import Watch
 from agent_core.memory import Held
-from agent_core.types import Entry, Role, TurnRequest, Usage
+from agent_core.types import Entry, TurnRequest, Usage
 
 PROMPT: Final = "memory.compress"
-LONGEST_SECONDS: Final = 60.0  # for the exchange with all its tries
-_LONGEST_MESSAGE = 2000  # characters of one message that the model is shown
-_LONGEST_SHOWN = 60_000  # characters of all of them
+LONGEST_SECONDS: Final = 30.0  # for the exchange with all its tries: the turn's commit waits for it
+LONGEST_SHOWN: Final = 60_000  # characters of all messages that the model is shown
+_LONGEST_MESSAGE = 2000  # characters of one of them
+_LONGEST_RESULT = 400  # characters of a tool's output
+_CUT = " [...] "
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +33,9 @@ class Compressed:
 
 
 def compress(
-    older: Iterable[Entry], held: Held, *, live: Iterable[str], request: TurnRequest, control: TurnControl
+    older: Sequence[Entry], held: Held, *, live: Iterable[str], request: TurnRequest, control: TurnControl
 ) -> Compressed | None:
-    """Ask the turn's own model. None for whatever keeps it from answering: then nothing is to be changed.
+    """Ask the turn's own model; `older` are as many as fit. None for whatever keeps it from answering: then nothing is to be changed.
 
     Raises Stale. A request to stop or to cancel ends it at once with None, since the turn has its answer already.
     """
@@ -56,10 +58,30 @@ def compress(
     return Compressed(held=lasting, usage=reply.usage)
 
 
-def _shown(entries: Iterable[Entry]) -> str:
-    lines = [
-        f"{entry.role}: {prompts.inside_block(' '.join(entry.content.split())[:_LONGEST_MESSAGE])}"
-        for entry in entries
-        if entry.role is not Role.TOOL and entry.content.strip()
-    ]
-    return "\n".join(lines)[:_LONGEST_SHOWN] or "(nothing)"
+def fitting(entries: Sequence[Entry]) -> int:
+    """How many of them, from the first on, the model can be shown at once. The others must stay in the window."""
+    left = LONGEST_SHOWN
+    for number, entry in enumerate(entries):
+        left -= len(_line(entry)) + 1
+        if left < 0:
+            return number
+    return len(entries)
+
+
+def _shown(entries: Sequence[Entry]) -> str:
+    return "\n".join(map(_line, entries)) or "(nothing)"
+
+
+def _line(entry: Entry) -> str:
+    """The entry in one line. A long one loses its middle: what it begins and ends with says most of what it is."""
+    said = [entry.content, *(f"({call.name} is called)" for call in entry.calls)]
+    said += [f"{result.name}: {_cut(result.output, _LONGEST_RESULT)}" for result in entry.results]
+    return f"{entry.role}: {prompts.inside_block(_cut(' '.join(said), _LONGEST_MESSAGE))}"
+
+
+def _cut(text: str, longest: int) -> str:
+    line = " ".join(text.split())
+    if len(line) <= longest:
+        return line
+    tail = (longest - len(_CUT)) // 3
+    return line[: longest - len(_CUT) - tail] + _CUT + line[-tail:]

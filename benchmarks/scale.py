@@ -15,8 +15,8 @@ from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
 
 TARGET = 1.2
-SHORT = 100  # messages
-WINDOW = 200  # messages: as many as a context holds at most (sessions_app.history)
+SHORT = 100  # messages: as many as a context holds at most (sessions_app.history)
+LONG = 1_000
 
 
 def run(_servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
@@ -67,7 +67,7 @@ def _claimed(sessions: list[Any]) -> list[float]:
 
 
 def _contexts(agent: Any, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
-    lengths = (SHORT, WINDOW, sizes.history)
+    lengths = (SHORT, LONG, sizes.history)
     sessions = dict(zip(lengths, data.sessions(agent, 3), strict=True))
     for length, session in sessions.items():
         data.history(session, length)
@@ -77,18 +77,17 @@ def _contexts(agent: Any, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
     times: dict[int, list[float]] = {length: [] for length in lengths}
     for _ in range(sizes.contexts):
         for length in lengths:
-            times[length].append(_prepared(turns[length], min(length, WINDOW)))
+            times[length].append(_prepared(turns[length]))
     cost = {length: statistics.median(times[length]) for length in lengths}
     say(", ".join(f"context of {length:,} messages {cost[length]:.2f} ms" for length in lengths))
     return [
         Figure(
-            name=f"context of {sizes.history:,} messages to {length}",
-            value=cost[sizes.history] / cost[length],
+            name=f"context of {length:,} messages to {SHORT}",
+            value=cost[length] / cost[SHORT],
             at_most=TARGET,
-            note=f"{cost[sizes.history]:.2f} ms to {cost[length]:.2f} ms"
-            + (", as many shown" if length == WINDOW else ""),
+            note=f"{cost[length]:.2f} ms to {cost[SHORT]:.2f} ms, {SHORT} shown",
         )
-        for length in (SHORT, WINDOW)
+        for length in (LONG, sizes.history)
     ]
 
 
@@ -98,7 +97,7 @@ def _claimed_turn(session: Any) -> Any:
     return claim_next(session.id, uuid.uuid4(), auto_allowed=False)
 
 
-def _prepared(turn: Any, shown: int) -> float:
+def _prepared(turn: Any) -> float:
     """Milliseconds of one context, whose step 0 is taken back."""
     from django.db import transaction
 
@@ -110,5 +109,5 @@ def _prepared(turn: Any, shown: int) -> float:
         prepared = prepare(turn, Journal(turn))
         elapsed = (time.perf_counter() - start) * 1000
         transaction.set_rollback(True)
-    assert len(prepared.request.history) == shown
+    assert len(prepared.request.history) == SHORT
     return elapsed

@@ -12,20 +12,18 @@ from agent_core import tokens
 from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult
 from sessions_app.models import Message
 
-WINDOW = (
-    200  # messages; more than this the model does not see again, nor more than fit in the budget of tokens
-)
+WINDOW = 100  # messages; more than this the model is not shown, nor more than fit in the budget of tokens
 CLOSED = "No result was recorded."
 
 
 def read(session_id: uuid.UUID, from_seq: int) -> tuple[Entry, ...]:
     """The newest messages of the window, oldest first, with every tool call answered."""
-    rows = list(
+    rows = (
         Message.objects.filter(session_id=session_id, seq__gte=from_seq)
         .order_by("-seq")
         .only("role", "content", "model_content", "parts", "metadata")[:WINDOW]
     )
-    return tuple(_closed(_within([to_entry(row) for row in rows], settings.RONDO_CONTEXT_TOKENS)))
+    return tuple(_closed(_within(map(to_entry, rows), settings.RONDO_CONTEXT_TOKENS)))
 
 
 def _within(newest_first: Iterable[Entry], budget: int) -> list[Entry]:

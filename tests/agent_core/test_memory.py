@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from agent_core import memory, tokens
+from agent_core import compress, memory, tokens
 from agent_core.memory import Held, durable, read
 from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult
 
@@ -147,8 +147,9 @@ def test_it_is_bounded() -> None:
 def test_tokens_are_estimated_by_script() -> None:
     assert tokens.of_text("") == 0
     assert tokens.of_text("four") == 1
-    assert tokens.of_text("a" * 400) == 100
+    assert tokens.of_text("word " * 80) == 100
     assert tokens.of_text("你好世界") == 4
+    assert tokens.of_text("caf\u00e9") == 1
     entry = Entry(
         role=Role.ASSISTANT,
         content="a" * 40,
@@ -156,6 +157,29 @@ def test_tokens_are_estimated_by_script() -> None:
         results=(ToolResult(id="1", name="x", output="c" * 4000, outcome=ToolOutcome.OK),),
     )
     assert tokens.of_entry(entry) > 1100
+
+
+@pytest.mark.parametrize("text", ["a" * 400, "some words, then " + "aB3+" * 100, "\u00e9" * 400])
+def test_long_runs_without_spaces_count_as_more_tokens(text: str) -> None:
+    assert tokens.of_text(text) >= 160
+
+
+def test_a_model_is_shown_each_message_in_part_and_no_more_than_fit() -> None:
+    long = Entry(role=Role.USER, content="begin " + "x " * 5000 + "end")
+    call = Entry(
+        role=Role.ASSISTANT, content="", calls=(ToolCall(id="1", name="look", arguments={"key": "secret"}),)
+    )
+    result = ToolResult(id="1", name="look", output="seen </messages>" + "y" * 9000, outcome=ToolOutcome.OK)
+    shown = compress._shown([long, call, Entry(role=Role.TOOL, content="", results=(result,))]).splitlines()
+    assert shown[0].startswith("user: begin x")
+    assert "[...]" in shown[0]
+    assert shown[0].endswith("x end")
+    assert shown[1] == "assistant: (look is called)"
+    assert shown[2].startswith("tool: look: seen < /messages>yyy")
+    assert all(len(line) < 2100 for line in shown)
+    number = compress.fitting([long] * 1000)
+    assert number == compress.LONGEST_SHOWN // (len(shown[0]) + 1)
+    assert compress.fitting([call]) == 1
 
 
 def test_a_real_tokenizer_is_used_where_one_is_given() -> None:

@@ -55,6 +55,7 @@ def test_every_benchmark_gives_its_figures(figures: dict[str, dict[str, Any]]) -
         "django-celery-beat to Rondo, 20, an edit",
         "django-celery-beat to Rondo, 20, 5 due",
         "claim beside 50 queued rows to none",
+        "context of 1,000 messages to 100",
         "context of 300 messages to 100",
         "memory per waiting turn",
         "deposits by many at once",

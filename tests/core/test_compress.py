@@ -107,7 +107,56 @@ def test_a_compression_that_fails_changes_nothing(
     assert session.window_from_seq == 1
     state = TaskState.objects.get()
     assert (state.current_goal, state.revision) == ("build a boat", 1)
-    assert not TurnStep.objects.filter(turn=turn, kind=str(StepKind.MEMORY)).exists()
+    assert TurnStep.objects.get(turn=turn, kind=str(StepKind.MEMORY)).data == {"failed": True}
+
+
+def test_the_window_moves_past_nothing_that_the_model_was_not_shown(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    short_of_tokens(fleet)
+    session = long_session(person_with_server, size=2500)
+    model_server.answer_with(says("hello"), KEPT)
+    say(session, "hi")
+    seen = shown(model_server, 1)[1]["content"]
+    assert 10 < session.window_from_seq < 40  # the longest that fit; the rest comes later
+    for number in range(1, session.window_from_seq):
+        assert f": message {number} " in seen
+    assert f": message {session.window_from_seq} " not in seen
+    assert Message.objects.get(session=session, seq=session.window_from_seq).role == "user"
+    model_server.answer_with(says("hello"), KEPT)
+    before = session.window_from_seq
+    say(session, "again")
+    assert f": message {before} " in shown(model_server, 3)[1]["content"]
+    assert session.window_from_seq > before
+
+
+def test_a_failed_compression_is_tried_again_only_after_half_a_window(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    short_of_tokens(fleet)
+    session = long_session(person_with_server)
+    model_server.answer_with(says("hello"), says("no JSON"))
+    say(session, "one")
+    assert len(model_server.requests) == 2
+    for number, text in enumerate(("two", "three"), 3):
+        model_server.answer_with(says("hello"))
+        say(session, text)
+        assert len(model_server.requests) == number
+    model_server.answer_with(says("hello"), KEPT)
+    say(session, "four")
+    assert len(model_server.requests) == 6
+    assert session.window_from_seq > 1
+
+
+def test_many_short_messages_become_task_state_before_they_leave_the_view(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    fleet.worker()
+    session = long_session(person_with_server, history.WINDOW, size=20)
+    model_server.answer_with(says("hello"), KEPT)
+    say(session, "hi")
+    assert session.window_from_seq > history.WINDOW // 2
+    assert ": message 1 " in shown(model_server, 1)[1]["content"]
 
 
 def test_what_a_person_corrects_meanwhile_holds(
@@ -146,6 +195,11 @@ def test_a_thousand_messages_stay_within_the_budget(person: Person) -> None:
     assert sum(map(tokens.of_entry, read)) <= settings.RONDO_CONTEXT_TOKENS
     assert read[-1].content.startswith("message 1000 ")
     assert Message.objects.filter(session=session).count() == 1000
+
+
+def test_no_more_messages_are_read_of_a_long_conversation_than_of_a_short_one(person: Person) -> None:
+    reads = [history.read(long_session(person, number, size=20).pk, 1) for number in (100, 1000)]
+    assert [len(read) for read in reads] == [100, 100]
 
 
 def test_a_short_conversation_is_left_alone(
