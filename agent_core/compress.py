@@ -35,7 +35,7 @@ class Compressed:
 def compress(
     older: Sequence[Entry], held: Held, *, live: Iterable[str], request: TurnRequest, control: TurnControl
 ) -> Compressed | None:
-    """Ask the turn's own model; `older` are as many as fit. None for whatever keeps it from answering: then nothing is to be changed.
+    """Ask the turn's own model; `older` are as many as fit. None if it fails: then nothing is to be changed.
 
     Raises Stale. A request to stop or to cancel ends it at once with None, since the turn has its answer already.
     """

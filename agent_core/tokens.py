@@ -9,7 +9,9 @@ from agent_core.types import Entry
 
 _PER_ENTRY = 4  # tokens that a message costs beside its text
 _LETTERS_PER_TOKEN = 4.0
-_UNBROKEN_PER_TOKEN = 2.5  # keys, encoded data, minified code: they fall into more and shorter pieces than words
+_UNBROKEN_PER_TOKEN = (
+    2.5  # keys, encoded data, minified code: they fall into more and shorter pieces than words
+)
 _LONGEST_WORD = 20  # characters; what is longer is no word
 _OTHERS_PER_TOKEN = 1.0  # scripts without spaces, such as Chinese: about a token for each character
 
