@@ -21,6 +21,7 @@ from agent_core.types import Entry, Role, ToolCall, ToolSpec
 
 _KEEPS: Final = "You keep what a long conversation holds on to"
 _TEXTS: Final = {"current_goal": "Goal", "active_flow": "Under way", "last_decision": "Decided"}
+_BEGINS: Final = {"Your plan is done:": "Request", "You work off a plan,": "This step"}
 _FORMS: Final = {"make_plan", "revise_plan"}
 _SECTION = re.compile(
     r"^# (?P<title>Request|Resume|Tools|Goal|Steps|This step|What the answer must say)$", re.MULTILINE
@@ -43,16 +44,19 @@ def plays(call: ModelCall) -> bool:
     content = call.entries[-1].content if call.entries else ""
     if call.system_prompt.startswith(_KEEPS):
         return True
-    is_form = any(tool.name in _FORMS for tool in call.tools)
-    return is_form or content.startswith(("Your plan is done:", "You work off a plan,"))
+    if any(tool.name in _FORMS for tool in call.tools):
+        return True
+    # a person may begin a message so, too: the headings tell
+    needed = next((title for begin, title in _BEGINS.items() if content.startswith(begin)), None)
+    return needed is not None and not call.tools and needed in _sections(content)
 
 
 def reply_to(call: ModelCall) -> ModelReply:
     """The plan, the revision, the thought or the answer."""
     if call.system_prompt.startswith(_KEEPS):
         return ModelReply(text=_held(call.entries[-1].content))
-    message = next(entry.content for entry in reversed(call.entries) if _SECTION.search(entry.content))
-    parts = _sections(message)
+    message = next((each.content for each in reversed(call.entries) if _SECTION.search(each.content)), "")
+    parts = {"Request": ""} | _sections(message)
     names = {tool.name for tool in call.tools}
     if "make_plan" in names:
         return _form("make_plan", {"goal": parts["Request"][:200], "steps": _plan(parts)})
@@ -80,7 +84,25 @@ def _sections(message: str) -> dict[str, str]:
     """The text under each heading that counts."""
     marks = list(_SECTION.finditer(message))
     ends = [mark.start() for mark in marks[1:]] + [len(message)]
-    return {mark["title"]: message[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)}
+    parts: dict[str, str] = {}
+    for mark, end in zip(marks, ends, strict=False):  # without any mark there is an end all the same
+        text = message[mark.end() : end].strip()
+        if mark["title"] == "Tools":
+            parts.setdefault("Tools", text)  # ours comes first; another one stands in what a person wrote
+        else:
+            parts[mark["title"]] = text
+    return parts
+
+
+def _tools(text: str) -> tuple[ToolSpec, ...]:
+    found = []
+    for each in _TOOL.finditer(text):
+        try:
+            schema = json.loads(each["schema"])
+        except ValueError:
+            continue
+        found.append(ToolSpec(name=each["name"], description="", parameters=schema))
+    return tuple(found)
 
 
 def _found(message: str) -> list[tuple[str, str]]:
@@ -90,10 +112,7 @@ def _found(message: str) -> list[tuple[str, str]]:
 
 
 def _plan(parts: dict[str, str]) -> list[dict[str, Any]]:
-    tools = tuple(
-        ToolSpec(name=each["name"], description="", parameters=json.loads(each["schema"]))
-        for each in _TOOL.finditer(parts.get("Tools", ""))
-    )
+    tools = _tools(parts.get("Tools", ""))
     steps = [_step(part, tools) for part in _THEN.split(parts["Request"]) if part.strip()]
     asked = _QUESTION.search(parts.get("Resume", ""))
     questions = [step.get("question") for step in steps]
