@@ -23,12 +23,17 @@ _TABLE: Final[dict[str, set[str]]] = {
     # how a message begins
     "retry": {"try again", "again", "retry", "continue", "再试", "重试", "再来", "继续"},
     # a whole message
-    "clear": {"/clear"},
-    # how a message begins that asks how things stand, or wants them changed
+    "clear": {
+        *("/clear", "清空", "清除", "清空对话", "清除对话", "清空会话", "清除会话", "清空聊天", "清除聊天"),
+        *("清空上下文", "清除上下文", "清空记录", "清除记录", "清空聊天记录", "清除聊天记录"),
+    },
+    # how a message begins that asks how things stand, or wants them changed. Not "please", "what", "how" and "when":
+    # a reply may begin so, too, and then belongs to what was asked
     "request": {
-        *("list", "show", "what", "which", "how", "when", "are there", "is there", "do i", "do you", "check"),
+        *("list", "show", "which", "what are", "what is on", "how many", "are there", "is there", "do i", "do you"),
+        *("please list", "please show", "check"),
         *("create", "add", "set up", "schedule", "delete", "remove", "cancel", "pause", "resume", "change"),
-        *("update", "edit", "disable", "enable", "stop", "please", "can you", "could you"),
+        *("update", "edit", "disable", "enable", "stop", "can you", "could you"),
         *("列出", "显示", "查看", "查询", "看看", "有哪些", "有什么", "哪些", "什么", "多少"),
         *("创建", "新建", "添加", "删除", "移除", "取消", "暂停", "修改", "更新", "设置"),
     },

@@ -66,6 +66,36 @@ def test_a_clear_request_for_live_state_takes_the_place_of_what_waits() -> None:
     assert meaning("List the ingredients", ASKED, live_request=False) is Meaning.REPLY
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "please set the reminder for 9",
+        "Please, the automation at nine",
+        "when the automation runs",
+        "how the routine does it now",
+        "what the reminder says",
+    ],
+)
+def test_please_and_words_that_also_begin_a_clause_are_no_sign_of_a_new_request(text: str) -> None:
+    assert meaning(text, ASKED, live_request=True) is Meaning.REPLY
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Which routines are there?",
+        "please list my automations",
+        "What are my reminders?",
+        "How many automations do I have?",
+        "Delete the automation",
+        "显示所有提醒",
+        "有哪些自动化",
+    ],
+)
+def test_a_question_about_live_state_and_an_order_to_change_it_are_new_requests(text: str) -> None:
+    assert meaning(text, ASKED, live_request=True) is Meaning.NEW_REQUEST
+
+
 def test_a_reply_goes_to_the_newest_unless_it_names_another() -> None:
     assert decide("lemon", (TO_CONFIRM, ASKED), live_request=False).execution is TO_CONFIRM
     assert decide("lemon for #asked222", (TO_CONFIRM, ASKED), live_request=False).execution is ASKED
@@ -75,9 +105,10 @@ def test_a_reply_goes_to_the_newest_unless_it_names_another() -> None:
 
 
 def test_clear_goes_before_all() -> None:
-    for text in ("/clear", " /CLEAR ", "/clear."):
+    for text in ("/clear", " /CLEAR ", "/clear.", "清空", "清空对话", "清除对话\u3002", "清除聊天记录"):
         assert meaning(text, ASKED) is Meaning.CLEAR
-    assert meaning("/clear the table", ASKED) is Meaning.REPLY
+    for text in ("/clear the table", "清空桌子", "不要清空对话"):
+        assert meaning(text, ASKED) is Meaning.REPLY
 
 
 @pytest.mark.parametrize(
