@@ -30,7 +30,18 @@ _TABLE: Final[dict[str, set[str]]] = {
     # how a message begins that asks how things stand, or wants them changed. Not "please", "what", "how" and "when":
     # a reply may begin so, too, and then belongs to what was asked
     "request": {
-        *("list", "show", "which", "what are", "what is on", "how many", "are there", "is there", "do i", "do you"),
+        *(
+            "list",
+            "show",
+            "which",
+            "what are",
+            "what is on",
+            "how many",
+            "are there",
+            "is there",
+            "do i",
+            "do you",
+        ),
         *("please list", "please show", "check"),
         *("create", "add", "set up", "schedule", "delete", "remove", "cancel", "pause", "resume", "change"),
         *("update", "edit", "disable", "enable", "stop", "can you", "could you"),

@@ -1,4 +1,7 @@
-"""Retention: how long events, journals, turns, mailbox events, deliveries and keys are kept. Messages stay for ever."""
+"""Retention: how long events, journals, turns, executions, mailbox events, deliveries and keys are kept.
+
+Messages stay for ever.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,17 @@ import sqlalchemy as sa
 from django.conf import settings
 from django.db.models import Q
 
+from agent_core.execution import ENDED
 from sessions_app import prune_turns
 from sessions_app.models import (
     Delivery,
     DeliveryState,
     Event,
+    ExecutionState,
     IdempotencyKey,
     MailboxEvent,
     Pruning,
+    Session,
     Turn,
     TurnStep,
 )
@@ -24,12 +30,28 @@ from sessions_app.models.pruning import EVENTS
 from sessions_app.once import KEPT
 from sessions_app.prune import AgeWalk, OwnerWalk, register
 from sessions_app.prune_sessions import JobSessionsWalk
-from sessions_app.prune_sql import among, delete_free, ended, old, window
+from sessions_app.prune_sql import among, delete_free, ended, of_owners, old, window
 from sessions_app.sql import table
 
 _event, _step, _turn = table(Event), table(TurnStep), table(Turn)
 _mail, _delivery, _key = table(MailboxEvent), table(Delivery), table(IdempotencyKey)
 
+_execution = table(ExecutionState)
+_has_ended: Any = _execution.c.status.in_([sa.literal_column(f"'{status}'") for status in ENDED])
+
+DELETE_EXECUTIONS = delete_free(
+    _execution.c.id,
+    # one that is taken up again meanwhile is none that has ended
+    sa.and_(among(_execution.c.id, sa.bindparam("ids", type_=sa.ARRAY(sa.String()))), _has_ended),
+)
+OLD_EXECUTIONS = of_owners(
+    table(Session).c.id,
+    lambda session: (
+        sa.select(_execution.c.id)
+        .where(_execution.c.session_id == session.c.id, _has_ended, old(_execution.c.updated_at))
+        .order_by(_execution.c.created_at)
+    ),
+)
 DELETE_EVENTS = delete_free(_event.c.id, among(_event.c.id), _event.c.xid)
 DELETE_JOURNALS = delete_free(
     _step.c.id, _step.c.turn_id.in_(sa.select(_step.c.turn_id).where(among(_step.c.id)).scalar_subquery())
@@ -104,6 +126,24 @@ def _too_many_turns() -> OwnerWalk:
     )
 
 
+def _executions() -> OwnerWalk:
+    """Session by session: their ids are of no order."""
+
+    def params() -> dict[str, Any] | None:
+        days = settings.RONDO_KEEP_TURNS_DAYS
+        return {"days": days} if days else None
+
+    return OwnerWalk(
+        name="executions",
+        params=params,
+        owners=prune_turns.SESSIONS,
+        first=str(uuid.UUID(int=0)),
+        read_key=uuid.UUID,
+        over=OLD_EXECUTIONS,
+        remove=lambda ids: {row.id for row in DELETE_EXECUTIONS.all(ids=ids)},
+    )
+
+
 def _mailbox() -> AgeWalk:
     return AgeWalk(
         name="mailbox events",
@@ -142,7 +182,7 @@ def _keys() -> AgeWalk:
 def register_all() -> None:
     """Have maintenance prune what lies in this app."""
     for walk in (
-        _events(), _journals(), _old_turns(), _too_many_turns(), _mailbox(), _deliveries(), _keys()
+        _events(), _journals(), _old_turns(), _too_many_turns(), _executions(), _mailbox(), _deliveries(), _keys()
     ):  # fmt: skip
         register(walk)
     register(JobSessionsWalk())

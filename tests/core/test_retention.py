@@ -10,11 +10,13 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import models, transaction
 
+from agent_core.execution import WAITING
 from automations.models import RunRecord, RunState
 from sessions_app import prune_turns
 from sessions_app.models import (
     Delivery,
     Event,
+    ExecutionState,
     IdempotencyKey,
     MailboxEvent,
     Message,
@@ -207,6 +209,35 @@ def test_a_job_keeps_its_last_run_its_last_that_was_not_skipped_and_every_open_o
     last = past_run(job, ago(994), RunState.SKIPPED)
     assert prune_all(1, "runs") == {"runs": 3}
     assert ids(job.runs.all()) == {waiting.pk, running.pk, outcome.pk, last.pk}
+
+
+def test_executions_go_once_they_ended_and_those_that_wait_or_work_stay(
+    session: Session, person: Person, settings: Any
+) -> None:
+    def execution(name: str, status: str, days: float, **fields: Any) -> str:
+        ExecutionState.objects.create(
+            id=name, session=session, source="message", status=status, request="bake",
+            created_at=ago(200), updated_at=ago(days), **fields,
+        )  # fmt: skip
+        return name
+
+    kept = {execution(f"young{status}", status, 89) for status in ("completed", "failed", "cancelled")}
+    kept |= {execution(status[:16], status, 199, question="Which?", asked_at=ago(199)) for status in WAITING}
+    kept.add(execution("at-work", "running", 199, turn=past_turn(session, 199, TurnState.RUNNING)))
+    for status in ("completed", "failed", "cancelled"):
+        execution(f"old{status}", status, 91)
+    settings.RONDO_KEEP_TURNS_DAYS = 0
+    assert prune_all(1, "executions") == {}
+    settings.RONDO_KEEP_TURNS_DAYS = 90
+    assert prune_all(1, "executions") == {"executions": 3}
+    assert ids(ExecutionState.objects.all()) == kept
+
+
+def test_an_execution_that_is_taken_up_again_meanwhile_stays(session: Session) -> None:
+    fields = {"session": session, "source": "message", "request": "bake", "updated_at": ago(91)}
+    ExecutionState.objects.create(id="again", status="planning", turn=past_turn(session, 1), **fields)
+    assert walk("executions").remove(["again"]) == set()
+    assert ExecutionState.objects.filter(pk="again").exists()
 
 
 def test_updates_go_once_they_were_read_or_dropped(session: Session) -> None:
