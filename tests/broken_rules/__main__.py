@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.broken_rules.background import BACKGROUND
+from tests.broken_rules.planner import PLANNER
 from tests.broken_rules.table import BREAKS, Break
 from tests.up import ROOT
 
@@ -27,7 +28,9 @@ LONGEST = 600  # seconds for the tests of one rule
 def main(words: list[str]) -> int:
     """Break the rules whose text holds one of the words, or all of them."""
     chosen = [
-        each for each in BREAKS + BACKGROUND if not words or any(word in str(each).lower() for word in words)
+        each
+        for each in BREAKS + BACKGROUND + PLANNER
+        if not words or any(word in str(each).lower() for word in words)
     ]
     print(f"{len(chosen)} rules to break, {AT_ONCE} at once")
     started = time.monotonic()

@@ -7,12 +7,13 @@ import re
 import pytest
 
 from tests.broken_rules.background import BACKGROUND
+from tests.broken_rules.planner import PLANNER
 from tests.broken_rules.table import BREAKS, Break
 from tests.up import ROOT
 
 PAGE = (ROOT / "docs" / "session-rules.md").read_text()
 ROWS = re.findall(r"^\| ([a-z ]+) \| .* \| (.*) \|$", PAGE, re.MULTILINE)
-ALL = BREAKS + BACKGROUND
+ALL = BREAKS + BACKGROUND + PLANNER
 NOT_CODE = {"rule"}  # the heading
 
 
