@@ -59,12 +59,9 @@ def resume(work: Work) -> Events:
 
 
 def _waits_for_consent(work: Work, step: PlanStep) -> bool:
-    is_asked_for = step.type is StepType.TOOL and work.execution.current_step == step.id
-    return (
-        is_asked_for
-        and work.execution.status is Status.WAITING_CONFIRMATION
-        and work.request.consent is not None
-    )
+    """A tool's step is first in line only while it waits for a yes; other questions have steps of their own."""
+    is_asked_for = work.execution.status is Status.WAITING_CONFIRMATION and step.type is StepType.TOOL
+    return is_asked_for and work.request.consent is not None
 
 
 def _consented(work: Work, heard: Execution, step: PlanStep) -> Events:
