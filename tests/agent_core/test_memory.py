@@ -182,6 +182,10 @@ def test_a_model_is_shown_each_message_in_part_and_no_more_than_fit() -> None:
     assert compress.fitting([call]) == 1
 
 
+def test_a_commit_waits_half_a_minute_for_a_compression_at_most() -> None:
+    assert compress.LONGEST_SECONDS <= 30
+
+
 def test_a_real_tokenizer_is_used_where_one_is_given() -> None:
     tokens.use(lambda text: len(text.split()))
     try:
