@@ -72,6 +72,7 @@ FAILED = {
     "max_same_tool_intent": "it made the same tool call too often",
     "invalid_plan": "no plan could be made of it",
     "no_answer": "it came to no answer",
+    "question_closed": "the question that it answered was closed",
     "max_rescues": "it was interrupted too often",
     "tool_hung": "a tool did not come back",
     "commit_failed": "its result could not be stored",

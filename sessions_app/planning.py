@@ -42,7 +42,7 @@ def story_of(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent, N
 
     instead_of, request = _request(prepared)
     if request is None:
-        return _answered(CLOSED)
+        return _closed()
     given["consented"] = lambda _call: True  # a plan asks before it comes to the call
     return run_plan(request, PlanTools(**given, instead_of=instead_of), control)
 
@@ -78,13 +78,12 @@ def _request(prepared: Prepared) -> tuple[str, PlanRequest | None]:
     """The execution that is given up, by its id; and what the planner starts from, None when it is not asked."""
     turn, said = prepared.turn, prepared.trigger.model_content
     begun = executions.of_turn(turn)
-    if begun is not None:
-        return "", _given(prepared, begun, said)
     if turn.kind != TurnKind.MESSAGE:
         # what it asks is kept; how a slot's prompt says it is for this turn alone
-        return "", replace(
-            _given(prepared, _fresh(turn.content), turn.content), words=prepared.request.message
-        )
+        given = _given(prepared, begun or _fresh(turn.content), turn.content)
+        return "", replace(given, words=prepared.request.message)
+    if begun is not None:
+        return "", _given(prepared, begun, said)
     decision = decide(
         said,
         executions.of_session(turn),
@@ -96,10 +95,10 @@ def _request(prepared: Prepared) -> tuple[str, PlanRequest | None]:
     return _decided(prepared, decision, said)
 
 
-def _answered(text: str) -> Generator[TurnEvent, None, TurnResult]:
-    """A turn that needs no model."""
+def _closed() -> Generator[TurnEvent, None, TurnResult]:
+    """No model is asked, so the turn acknowledges nothing."""
     yield from ()
-    return TurnResult(ending=Ending.SUCCEEDED, entries=(Entry(role=Role.ASSISTANT, content=text),))
+    return TurnResult(ending=Ending.FAILED, error_code="question_closed", error_text=CLOSED)
 
 
 def _decided(prepared: Prepared, decision: Decision, said: str) -> tuple[str, PlanRequest]:

@@ -360,7 +360,8 @@ def test_a_second_answer_to_one_question_is_taken_for_no_other(
     second = answer(cake, "plum")
     until(lambda: ended(first))
     until(lambda: ended(second))
-    assert last_answer(session) == CLOSED
+    assert (second.state, second.error_code) == (TurnState.FAILED, "question_closed")
+    assert CLOSED in last_answer(session)
     other.refresh_from_db()
     assert other.status == Status.WAITING_USER
 
