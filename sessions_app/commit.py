@@ -29,6 +29,7 @@ from sessions_app.kinds import closure_text, kind_of
 from sessions_app.lines import one_line
 from sessions_app.models import (
     BACKGROUND,
+    Engine,
     Event,
     EventType,
     Message,
@@ -110,7 +111,8 @@ def _write(prepared: Prepared, result: TurnResult) -> None:
     Message.objects.bulk_create(draft.messages)
     if result.ending is Ending.SUCCEEDED and prepared.event_ids:
         mailbox.acknowledge(turn, prepared.event_ids)
-    executions.settle(turn, result)
+    if _may_have_planned(prepared, result):
+        executions.settle(turn, result)
     metrics.turn_failed(turn.error_code)
     ended = [turn, *(_settle_guests(turn, result) if has_guests else ())]
     prepared.kind.closed(turn, result, closure or result.reply)
@@ -221,6 +223,13 @@ def _settle_guests(turn: Turn, result: TurnResult) -> list[Turn]:
     Turn.objects.release_guests(turn)
     wake(turn.session_id, turn.lane)
     return []
+
+
+def _may_have_planned(prepared: Prepared, result: TurnResult) -> bool:
+    """A chat's turn has no execution, and is spared the statement. Of a broken one nothing is known for sure."""
+    is_broken = not prepared.request.model
+    plans = prepared.agent.engine == Engine.PLANNER
+    return plans or is_broken or prepared.turn.attempt > 1 or result.execution is not None
 
 
 def _of_execution(session: Session, turn: Turn, result: TurnResult) -> list[Event]:

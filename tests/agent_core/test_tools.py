@@ -44,7 +44,9 @@ def test_a_tool_can_be_found_and_says_what_it_is() -> None:
     made = tools.register(tool(effect=Effect.WRITE, idempotent=True))
     assert tools.get("test_tool") is made
     assert made in tools.all()
-    assert made.spec() == ToolSpec(name="test_tool", description="d", parameters=SCHEMA, idempotent=True)
+    assert made.spec() == ToolSpec(
+        name="test_tool", description="d", parameters=SCHEMA, idempotent=True, effect=Effect.WRITE
+    )
     assert made.offered(None)
 
 
