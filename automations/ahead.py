@@ -31,14 +31,18 @@ _is_inline = (
 )
 
 
+def _earliest(column: Any, *which: Any) -> Any:
+    """By ORDER BY it walks the partial index that `which` names; EXISTS would walk the table to find nothing."""
+    return sa.select(column).where(*which).order_by(column).limit(1).scalar_subquery()
+
+
 def _first(column: Any, *which: Any) -> Any:
-    """The earliest that is not due yet. By ORDER BY: it walks the partial index that `which` names."""
-    found = sa.select(column).where(column > _NOW, *which)
-    return found.order_by(column).limit(1).scalar_subquery()
+    """The earliest that is not due yet."""
+    return _earliest(column, column > _NOW, *which)
 
 
 def _any(column: Any, *which: Any) -> Any:
-    return sa.exists(sa.select(1).where(column <= _NOW, *which))
+    return _earliest(column, column <= _NOW, *which).is_not(None)
 
 
 _next = sa.func.least(  # it passes over a NULL
