@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-import structlog
 from django.db import transaction
 from django.db.models import Min, Q
 from django.db.models.functions import Now
@@ -34,8 +33,6 @@ from sessions_app.kinds import kind_of
 from sessions_app.models import Agent, Lane, Session, Turn, TurnKind
 from sessions_app.sql import Statement, table
 from sessions_app.wake import Hint
-
-log = structlog.get_logger(__name__)
 
 MOST_AT_ONCE = 20  # routines of one turn
 MOST_AGENTS = 100  # of one look

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import structlog
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F, Func, JSONField, Value
@@ -24,8 +23,6 @@ from agent_core.types import Ending, Entry, Role, StepKind, TurnResult
 from sessions_app import history, memory
 from sessions_app.context import Prepared
 from sessions_app.models import BACKGROUND, Message, Session
-
-log = structlog.get_logger(__name__)
 
 FAILED_AT = "compression_failed_at"  # of Session.variables: the newest message when one failed last
 MOST_AT_ONCE = 200  # messages of one compression; the next turn goes on with the rest

@@ -65,7 +65,8 @@ class _Planner:
         """Go on to a question or an answer."""
         self._recount()
         is_first = not self._work.past.steps
-        if self._work.is_ours:  # an earlier attempt began: how things stood then is not how they stand
+        # an earlier attempt began: how things stood then is not how they stand; a plan looks for itself
+        if self._work.is_ours and self._work.execution.status is Status.RUNNING:
             self._look(self._work.request.live)
         while not self._work.is_ours or self._work.execution.status in AT_WORK:
             self._watch.check()
