@@ -13,11 +13,12 @@ from agent_core.testing import ModelServer
 from agent_core.types import StepKind
 from sessions_app import history
 from sessions_app.memory import remember
-from sessions_app.models import Message, Session, TaskState, Turn, TurnStep
+from sessions_app.models import Message, Session, TaskState, TurnStep
 from sessions_app.receive import Input, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.planner.plans import says
+from tests.talk import ended, say
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BUDGET = {"RONDO_CONTEXT_TOKENS": "2000", "RONDO_WINDOW_MESSAGES": "10"}
@@ -52,18 +53,6 @@ def long_session(person: Person, messages: int = 60, size: int = 200) -> Session
     Session.objects.filter(pk=session.pk).update(last_seq=messages)
     session.refresh_from_db()
     return session
-
-
-def ended(turn: Turn) -> Turn | None:
-    turn.refresh_from_db()
-    return turn if turn.finished_at is not None else None
-
-
-def say(session: Session, text: str) -> Turn:
-    turn = receive(session.pk, Input(content=text))
-    until(lambda: ended(turn))
-    session.refresh_from_db()
-    return turn
 
 
 def shown(server: ModelServer, number: int) -> list[dict[str, Any]]:

@@ -12,29 +12,18 @@ from agent_core.testing import ModelServer
 from agent_core.types import ToolCall
 from automations.fire import fire_due
 from automations.models import CronJob, JobClock
-from sessions_app.models import MailboxEvent, Session, Turn
-from sessions_app.receive import Input, receive
+from sessions_app.models import MailboxEvent
 from tests import plugins
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.planner.plans import says
+from tests.talk import say
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def erase(name: str) -> ModelReply:
     return ModelReply(text="", calls=(ToolCall(id="1", name="erase", arguments={"name": name}),))
-
-
-def ended(turn: Turn) -> Turn | None:
-    turn.refresh_from_db()
-    return turn if turn.finished_at is not None else None
-
-
-def say(session: Session, text: str) -> Turn:
-    turn = receive(session.pk, Input(content=text))
-    until(lambda: ended(turn))
-    return turn
 
 
 def test_a_plain_yes_lets_just_that_call_happen(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db.models import QuerySet
@@ -29,7 +28,6 @@ from sessions_app.models import (
     OnBusy,
     Session,
     TaskState,
-    Turn,
     TurnState,
 )
 from sessions_app.planning import CLOSED
@@ -39,6 +37,7 @@ from tests import plugins
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.planner.plans import RESPOND, ask, plan, revision, says, tool
+from tests.talk import ended, say
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,18 +50,6 @@ def planner(person_with_server: Person) -> Person:
     )
     person_with_server.agent.refresh_from_db()
     return person_with_server
-
-
-def ended(turn: Turn) -> Turn | None:
-    turn.refresh_from_db()
-    return turn if turn.finished_at is not None else None
-
-
-def say(session: Session, text: str, **more: Any) -> Turn:
-    """A message, answered."""
-    turn = receive(session.pk, Input(content=text, **more))
-    until(lambda: ended(turn))
-    return turn
 
 
 def last_answer(session: Session) -> str:

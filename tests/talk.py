@@ -1,0 +1,23 @@
+"""Speaking in a session and waiting for the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sessions_app.models import Session, Turn
+from sessions_app.receive import Input, receive
+from tests.fleet import until
+
+
+def ended(turn: Turn) -> Turn | None:
+    """The turn, once it has ended."""
+    turn.refresh_from_db()
+    return turn if turn.finished_at is not None else None
+
+
+def say(session: Session, text: str, **more: Any) -> Turn:
+    """A message, answered; the session is as it is then."""
+    turn = receive(session.pk, Input(content=text, **more))
+    until(lambda: ended(turn))
+    session.refresh_from_db()
+    return turn
