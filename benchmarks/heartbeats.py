@@ -117,7 +117,10 @@ def _late(servers: Servers, sizes: Sizes, ids: list[str], say: Callable[[str], N
     with fleet.workers(servers.folder, sizes.workers, sizes.concurrency), fleet.beat(servers.folder):
         _spread(chosen, sizes.heartbeat_seconds)
         time.sleep(sizes.heartbeat_seconds)
-        fleet.until(lambda: _ended(chosen) == len(chosen), "the heartbeats have ended", PATIENCE, every=0.2)
+        try:
+            fleet.until(lambda: _ended(chosen) >= len(chosen), "the heartbeats have ended", PATIENCE, every=0.2)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; {_states(chosen)}") from None
     started, ended = _lateness(chosen)
     say(f"{len(chosen)} heartbeats, a median of {statistics.median(started):.0f} ms late")
     setting = f"{len(chosen) / sizes.heartbeat_seconds:.1f}/s for {sizes.heartbeat_seconds:.0f} s"
@@ -159,10 +162,17 @@ def _real_runs(ids: list[str]) -> Any:
     return RunRecord.objects.filter(job_id__in=ids).exclude(run_id__startswith="past:")
 
 
+def _states(ids: list[str]) -> str:
+    """What became of the slots that did not succeed: for whoever looks for the cause."""
+    rows = _real_runs(ids).exclude(state="succeeded")
+    odd = [f"{row.run_id} {row.state} {row.reason} {row.error_detail}" for row in rows]
+    return "; ".join([f"{_real_runs(ids).count()} runs of {len(ids)}", *odd])
+
+
 def _lateness(ids: list[str]) -> tuple[list[float], list[float]]:
     """Milliseconds from the slot to the beginning, and to the end."""
     rows = _real_runs(ids).values_list("state", "scheduled_for", "started_at", "finished_at")
-    assert all(state == "succeeded" for state, *_ in rows), "a heartbeat did not succeed"
+    assert all(state == "succeeded" for state, *_ in rows), f"a heartbeat did not succeed: {_states(ids)}"
     return (
         [(started - slot).total_seconds() * MILLISECONDS for _, slot, started, _ in rows],
         [(ended - slot).total_seconds() * MILLISECONDS for _, slot, _, ended in rows],
