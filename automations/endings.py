@@ -43,8 +43,8 @@ def end_run(run: RunRecord, reason: str, detail: str = "") -> bool:
     if detail:
         ended["error_detail"] = detail[:2000]
     done = bool(waits.update(**ended))
-    if done and reason in TOLD and run.job.execution_mode != ExecutionMode.SESSION:
-        _tell(run.job, run, reason)
+    if done and reason in TOLD and run.of_job.execution_mode != ExecutionMode.SESSION:
+        _tell(run.of_job, run, reason)
     return done
 
 

@@ -138,8 +138,8 @@ def _queue(agent: Agent, session: Session, clocks: list[Any]) -> Hint | None:
         .order_by("scheduled_for")
     )
     attempts = [run for run in attempts if not _fits_no_more(run)]
-    plain = [run for run in attempts if run.job.task_type in DOES]
-    thought_about = [run for run in attempts if run.job.task_type not in DOES]
+    plain = [run for run in attempts if run.of_job.task_type in DOES]
+    thought_about = [run for run in attempts if run.of_job.task_type not in DOES]
     for some in (plain, thought_about):
         if some:
             _turn(agent, session, some, deterministic=some is plain)
@@ -163,7 +163,7 @@ def _fits_no_more(run: RunRecord) -> bool:
     """
     if not has_own_session(run):
         return False
-    if run.job.execution_mode == ExecutionMode.INLINE:
+    if run.of_job.execution_mode == ExecutionMode.INLINE:
         return end_run(run, "edited")
     if run.session_id is not None:
         archive(run.session_id)
@@ -191,7 +191,7 @@ def _turn(agent: Agent, session: Session, attempts: list[RunRecord], *, determin
 
 
 def _task(run: RunRecord) -> dict[str, Any]:
-    job = run.job
+    job = run.of_job
     return {
         "id": job.pk,
         "run": run.pk,

@@ -77,13 +77,13 @@ def _queue_or_give_up(run: RunRecord) -> Hint | None:
 
 def _queue(run: RunRecord) -> Hint | None:
     """The run's next turn is the one before once more; without what it needs the run ends here."""
-    if not run.job.enabled:
+    if not run.of_job.enabled:
         end_run(run, "paused")
         return None
     if not (run.turn and run.session) or run.session.state != SessionState.OPEN:
         end_run(run, "session_closed")
         return None
-    if run.job.execution_mode == ExecutionMode.ISOLATED and run.turn.kind != TurnKind.JOB:
+    if run.of_job.execution_mode == ExecutionMode.ISOLATED and run.turn.kind != TurnKind.JOB:
         end_run(run, "edited")  # its turn was a heartbeat's, with the tasks of others
         return None
     turn = Turn(

@@ -71,10 +71,10 @@ def closed_all(turn: Turn, result: TurnResult, closure: str) -> list[Ended]:
     for run in (
         _attempt(turn).filter(state__in=OPEN_RUNS).select_related("job").order_by("scheduled_for", "pk")
     ):
-        wait = _wait_for_retry(run) if run.job.enabled and _may_come_again(result) else None
+        wait = _wait_for_retry(run) if run.of_job.enabled and _may_come_again(result) else None
         _close(RunRecord.objects.filter(pk=run.pk), result, closure, wait)
-        if run.job.system_event == "":
-            ended.append(Ended(pk=run.pk, job=run.job, is_final=wait is None))
+        if run.of_job.system_event == "":
+            ended.append(Ended(pk=run.pk, job=run.of_job, is_final=wait is None))
     return ended
 
 

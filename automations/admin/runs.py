@@ -17,13 +17,13 @@ from sessions_app.admin.panels import Panel, as_json, link, verbatim
 @admin.register(RunRecord)
 class RunRecordAdmin(BigTable[RunRecord]):
     list_display = [
-        "scheduled_for", "job_link", "agent", "state", "reason", "attempt", "lag_ms", "duration_ms", "answer",
+        "scheduled_for", "of_what", "agent", "state", "reason", "attempt", "lag_ms", "duration_ms", "answer",
         "finished_at",
     ]  # fmt: skip
-    list_select_related = ["job", "job__agent"]
+    list_select_related = ["job", "job__agent", "scheduled_message__session__agent"]
     list_filter = ["state", "reason", ("job__agent", AutocompleteSelectFilter)]
-    search_fields = ["=run_id", "=job__id", "=session__id", "=session_key"]
-    search_help_text = "Run id, automation id, session id or key"
+    search_fields = ["=run_id", "=job__id", "=scheduled_message__id", "=session__id", "=session_key"]
+    search_help_text = "Run id, automation or message id, session id or key"
     ordering = ["-created_at"]
     exclude = ["rendered_prompt", "prompt_variables", "error_detail", "snapshot"]
 
@@ -33,13 +33,17 @@ class RunRecordAdmin(BigTable[RunRecord]):
             return rows.defer("rendered_prompt", "prompt_variables", "error_detail", "snapshot")
         return rows
 
-    @admin.display(description="automation")
-    def job_link(self, obj: RunRecord) -> str:
-        return link(obj.job)
+    @admin.display(description="automation or message")
+    def of_what(self, obj: RunRecord) -> str:
+        if obj.scheduled_message is not None:
+            return link(obj.scheduled_message, f"message {obj.scheduled_message}")
+        return link(obj.of_job)
 
     @admin.display(description="agent")
     def agent(self, obj: RunRecord) -> str:
-        return str(obj.job.agent)
+        if obj.scheduled_message is not None:
+            return str(obj.scheduled_message.session.agent)
+        return str(obj.of_job.agent)
 
     @admin.display(description="answer or error")
     def answer(self, obj: RunRecord) -> str:

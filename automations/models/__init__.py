@@ -12,19 +12,23 @@ from automations.models.job import (
     new_job_id,
 )
 from automations.models.run import RUN_ARROWS, RunRecord, RunState
+from automations.models.scheduled_message import MESSAGE_ARROWS, MessageStatus, ScheduledMessage
 from automations.models.zone import ZoneData
 
 __all__ = [
+    "MESSAGE_ARROWS",
     "RUN_ARROWS",
     "CatchUp",
     "CronJob",
     "ExecutionMode",
     "JobClock",
     "JobKind",
+    "MessageStatus",
     "Overlap",
     "RunRecord",
     "RunState",
     "ScheduleKind",
+    "ScheduledMessage",
     "Source",
     "ZoneData",
     "new_job_id",

@@ -1,4 +1,4 @@
-"""RunRecord: one slot of one job, and what came of it."""
+"""RunRecord: one slot of one job, or the sending of one scheduled message, and what came of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from automations.models.job import CronJob
+from automations.models.scheduled_message import ScheduledMessage
 from automations.models.times import readable
 from sessions_app.models import Session, Turn
 
@@ -31,10 +32,23 @@ RUN_ARROWS: dict[RunState, tuple[RunState, ...]] = {
 
 
 class RunRecord(models.Model):
-    """One slot of one job and its real outcome. A skipped gap of slots is one row: from, to, count."""
+    """One slot of one job and its real outcome. A skipped gap of slots is one row: from, to, count.
+
+    The sending of a scheduled message is a run, too, without a job; its slot is `send_at`.
+    """
 
     run_id = models.CharField(primary_key=True, max_length=64)
-    job = models.ForeignKey(CronJob, on_delete=models.CASCADE, related_name="runs", db_index=False)
+    job = models.ForeignKey(
+        CronJob, null=True, blank=True, on_delete=models.CASCADE, related_name="runs", db_index=False
+    )
+    scheduled_message = models.ForeignKey(
+        ScheduledMessage,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="runs",
+        db_index=False,
+    )
     session = models.ForeignKey(Session, null=True, on_delete=models.SET_NULL, related_name="+")
     session_key = models.CharField(max_length=200, blank=True)
     scheduled_for = models.DateTimeField()
@@ -66,6 +80,16 @@ class RunRecord(models.Model):
         verbose_name = "run"
         constraints = [
             models.UniqueConstraint(fields=["job", "scheduled_for"], name="run_once_per_slot"),
+            models.UniqueConstraint(  # partial: the run of a job's slot does not write it
+                fields=["scheduled_message"],
+                condition=Q(scheduled_message__isnull=False),
+                name="run_once_per_message",
+            ),
+            models.CheckConstraint(
+                condition=Q(job__isnull=False, scheduled_message__isnull=True)
+                | Q(job__isnull=True, scheduled_message__isnull=False),
+                name="run_of_a_job_or_a_message",
+            ),
             models.CheckConstraint(condition=Q(state__in=RunState.values), name="run_state_known"),
             models.CheckConstraint(
                 condition=~Q(state="skipped") | ~Q(reason=""), name="run_skipped_with_reason"
@@ -93,3 +117,10 @@ class RunRecord(models.Model):
 
     def __str__(self) -> str:
         return self.run_id
+
+    @property
+    def of_job(self) -> CronJob:
+        """The job whose slot it is. TypeError for a scheduled message's: it goes none of the ways of jobs."""
+        if self.job is None:
+            raise TypeError(f"{self.run_id} is not a job's")
+        return self.job

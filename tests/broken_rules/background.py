@@ -146,8 +146,8 @@ BACKGROUND = (
         rule="inline",
         how="the model is asked for the time",
         file="automations/inline.py",
-        old="    plain = [run for run in attempts if run.job.task_type in DOES]",
-        new="    plain = [run for run in attempts if run.job.task_type in ()]",
+        old="    plain = [run for run in attempts if run.of_job.task_type in DOES]",
+        new="    plain = [run for run in attempts if run.of_job.task_type in ()]",
         tests=(HEARTBEAT + "test_a_time_reminder_asks_no_model",),
     ),
     Break(

@@ -13,7 +13,14 @@ import pytest
 from django.db import connection, models
 
 from agent_core.execution import Status
-from automations.models import RUN_ARROWS, RunRecord, RunState
+from automations.models import (
+    MESSAGE_ARROWS,
+    RUN_ARROWS,
+    MessageStatus,
+    RunRecord,
+    RunState,
+    ScheduledMessage,
+)
 from sessions_app.api.shapes import MAIL_STATES, SESSION_STATES
 from sessions_app.models import (
     DELIVERY_ARROWS,
@@ -100,6 +107,7 @@ STORED: dict[
 ] = {
     "Turn": (Turn, TurnState, TURN_ARROWS),
     "Run": (RunRecord, RunState, RUN_ARROWS),
+    "Scheduled message": (ScheduledMessage, MessageStatus, MESSAGE_ARROWS),
     "Session": (Session, SessionState, SESSION_ARROWS),
     "Delivery": (Delivery, DeliveryState, DELIVERY_ARROWS),
     "Execution": (ExecutionState, Status, EXECUTION_ARROWS),
@@ -177,7 +185,10 @@ def test_open_and_ended_turns_are_those_of_the_diagram() -> None:
 @stored
 def test_a_row_begins_where_the_diagram_begins(title: str) -> None:
     row = STORED[title][0]()
-    default = fresh().status if isinstance(row, ExecutionState) else row.state  # type: ignore[attr-defined]
+    if isinstance(row, ExecutionState):
+        default = str(fresh().status)
+    else:
+        default = row.status if isinstance(row, ScheduledMessage) else row.state  # type: ignore[attr-defined]
     # a gap is recorded when it is over; what is not worth telling is never on its way
     extra = {"Run": {"skipped"}, "Delivery": {"withheld"}}.get(title, set())
     assert DIAGRAMS[title].starts == {str(default)} | extra
