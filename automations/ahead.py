@@ -7,27 +7,37 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from automations.models import JobClock, RunRecord
+from automations.models import JobClock, MessageStatus, RunRecord, ScheduledMessage
 from sessions_app.sql import Statement, table
 
-_clock, _run = table(JobClock), table(RunRecord)
+_clock, _run, _message = table(JobClock), table(RunRecord), table(ScheduledMessage)
 _NOW = sa.select(sa.func.now()).scalar_subquery()
 FAR = 1e9  # seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ahead:
-    """Whether slots, further attempts, inline routines are due; `wait`: seconds until something else will be."""
+    """Whether slots, further attempts, inline routines, messages are due; `wait`: seconds until more will be."""
 
     slots: bool
     attempts: bool
     inline: bool
+    messages: bool
     wait: float
+
+    @property
+    def due(self) -> bool:
+        """Beat has something to queue by itself."""
+        return self.slots or self.attempts or self.messages
 
 
 # of the rows at the head only: a join would be planned as a walk through all jobs
 _is_inline = (
     sa.select(_clock.c.inline).where(_clock.c.job_id == _run.c.job_id).correlate(_run).scalar_subquery()
+)
+
+_waits = sa.and_(
+    _message.c.status == sa.literal_column(f"'{MessageStatus.PENDING}'"), _message.c.taken_at.is_(None)
 )
 
 
@@ -49,6 +59,7 @@ _next = sa.func.least(  # it passes over a NULL
     _first(_clock.c.next_run_at, ~_clock.c.inline),
     _first(_clock.c.next_run_at, _clock.c.inline),
     _first(_run.c.not_before),
+    _first(_message.c.send_at, _waits),
 )
 LOOK = Statement(
     sa.select(
@@ -58,6 +69,7 @@ LOOK = Statement(
             _any(_clock.c.next_run_at, _clock.c.inline),
             _any(_run.c.not_before, _is_inline),
         ).label("inline"),
+        _any(_message.c.send_at, _waits).label("messages"),
         sa.func.coalesce(
             sa.func.extract("epoch", _next - sa.func.now()),
             sa.literal_column(str(FAR)),
@@ -69,4 +81,10 @@ LOOK = Statement(
 def look() -> Ahead:
     """Read it."""
     [row] = LOOK.all()
-    return Ahead(slots=row.slots, attempts=row.attempts, inline=row.inline, wait=float(row.wait))
+    return Ahead(
+        slots=row.slots,
+        attempts=row.attempts,
+        inline=row.inline,
+        messages=row.messages,
+        wait=float(row.wait),
+    )

@@ -17,6 +17,7 @@ from django.db import Error, InterfaceError, OperationalError, connection
 from automations.ahead import look
 from automations.due_tasks import DueTasks
 from automations.fire import BATCH, fire_due
+from automations.fire_messages import fire_messages
 from automations.follow import follow_flag
 from automations.retries import queue_due
 from automations.zone_data import ZoneWatch
@@ -86,12 +87,14 @@ class Scheduler(CeleryScheduler):
         waits = [LONGEST_WAIT]
         if ahead.inline:
             waits.append(self._due_tasks.step())
-        if ahead.slots or ahead.attempts:
-            more = self._fire()
-            if more:
+        if ahead.due:
+            # each by itself: what is wrong with the one holds up nothing of the other
+            messages = ahead.messages and self._send_messages()
+            slots = (ahead.slots or ahead.attempts) and self._fire()
+            if messages or slots:
                 return 0.0
             ahead = look()
-            if ahead.slots or ahead.attempts:
+            if ahead.due:
                 waits.append(self._in_other_hands())
         return max(0.0, min(ahead.wait, *waits))
 
@@ -103,6 +106,20 @@ class Scheduler(CeleryScheduler):
             log.info("fired", claimed=fired.claimed, queued=fired.queued)
             self._retry = SHORTEST_RETRY
         return fired.claimed == BATCH
+
+    def _send_messages(self) -> bool:
+        """Queue the turns of scheduled messages; whether there may be more, of the same sessions, too."""
+        try:
+            fired = fire_messages(BATCH)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:
+            log.exception("messages_failed")
+            return False
+        if fired.claimed:
+            log.info("fired_messages", claimed=fired.claimed, queued=fired.queued)
+            self._retry = SHORTEST_RETRY
+        return fired.claimed > 0
 
     def _in_other_hands(self) -> float:
         """Seconds to wait when what is due stays so: another beat or an edit holds it."""

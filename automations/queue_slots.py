@@ -28,6 +28,7 @@ def _queue() -> Statement:
     names = [
         "run_id",
         "job_id",
+        "scheduled_message_id",
         "session_id",
         "session_key",
         "scheduled_for",
@@ -93,7 +94,7 @@ def _queue() -> Statement:
         turns, EventType.TURN_QUEUED, events.object_of({"text": turns.c.content, "kind": turns.c.kind})
     )
     return Statement(
-        sa.select(turns.c.id, turns.c.session_id, _session.c.agent_id)
+        sa.select(turns.c.id, turns.c.session_id, turns.c.origin_run, _session.c.agent_id)
         .join(_session, _session.c.id == turns.c.session_id)
         .order_by(turns.c.id)
         .add_cte(told)
@@ -106,7 +107,8 @@ QUEUE = _queue()
 def queue(rows: list[dict[str, Any]]) -> list[Any]:
     """Insert runs, and for each one that is new its turn and event, in slot order; the new turns.
 
-    A slot that has its run already is left alone: that is what makes a second beat harmless.
+    A row names a `job_id` or a `scheduled_message_id`. A slot that has its run already is left alone: that is what
+    makes a second beat harmless.
     """
     if not rows:
         return []

@@ -44,10 +44,19 @@ GAPS: dict[str, tuple[str, str]] = {
         "Skipped: the model did not answer the ones before",
         "{slots} were skipped: the model did not answer the ones before",
     ),
+    GapReason.NOT_PRIVATE: (
+        "Not sent: the conversation is no private chat any more",
+        "{slots} were not sent: the conversation is no private chat any more",
+    ),
     GapReason.SCHEDULE_ERROR: (
         "Not run: the automation could not be fired, and was set aside",
         "{slots} were not run: the automation could not be fired, and was set aside",
     ),
+}
+NOT_SENT = {  # of a scheduled message: its `last_error`
+    GapReason.SESSION_CLOSED: "The conversation took no input any more when it was due.",
+    GapReason.NOT_PRIVATE: "The conversation was no private chat any more when it was due.",
+    GapReason.SCHEDULE_ERROR: "It could not be queued.",
 }
 CANCELLED = {
     "": "Stopped while it was running",

@@ -30,6 +30,7 @@ class GapReason(StrEnum):
     NOTHING_TO_DO = "nothing_to_do"
     SESSION_BUSY = "session_busy"
     MODEL_DOWN = "model_down"
+    NOT_PRIVATE = "not_private"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

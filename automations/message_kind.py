@@ -1,0 +1,102 @@
+"""A scheduled message at its instant: a turn that says the stored text, and asks no model (rule 8.2).
+
+Whether it may be sent is looked at once more at the moment of sending, in the commit of its turn. Where the person
+writes on the web, the commit is the sending; else the delivery decides.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from agent_core.types import Ending, TurnResult
+from automations.bound import route_of
+from automations.models import MessageStatus, ScheduledMessage
+from automations.slot_kind import SlotKind
+from automations.zone_files import zone_or_utc
+from sessions_app.kinds import Trigger, Unkept
+from sessions_app.models import Delivery, DeliveryState, Message, Turn, TurnKind
+from sessions_app.models.session import ChatType
+
+LATE_AFTER = timedelta(seconds=60)
+SOURCE_KIND = "scheduled_send"
+STOPPED = "Its turn failed."
+
+
+class ScheduledMessageKind(SlotKind):
+    """The sending of a scheduled message. Nothing is shown of what triggered it: the text is all there is."""
+
+    name = TurnKind.SCHEDULED_MESSAGE
+    alone = True
+    plans = False
+
+    def trigger(self, turn: Turn) -> Trigger:
+        """No words of anybody; the text goes where a person last wrote."""
+        return Trigger(
+            content="",
+            model_content=turn.content,
+            metadata=_marks(turn),
+            source={"kind": "scheduled_message", "id": _id_of(turn), "run_id": turn.origin_run},
+            route=route_of(turn.session_id),
+        )
+
+    def said(self, turn: Turn) -> str | None:
+        """The text, as it was written."""
+        return turn.content
+
+    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
+        """The run's outcome and the message's. Unkept when it may not be sent."""
+        super().closed(turn, result, closure)
+        if result.ending is Ending.SUCCEEDED:
+            _send(turn)
+        elif result.ending is Ending.CANCELLED:
+            ScheduledMessage.objects.stopped(_id_of(turn))
+        else:
+            ScheduledMessage.objects.failed([_id_of(turn)], result.error_text or STOPPED)
+
+
+def delivered(delivery: Delivery) -> None:
+    """What became of the delivery becomes of the message; the transaction of the delivery's change."""
+    if delivery.message_id is None:
+        return
+    message_id = (
+        ScheduledMessage.objects.filter(sent_message=delivery.message_id).values_list("pk", flat=True).first()
+    )
+    if message_id is None:
+        return
+    if delivery.state == DeliveryState.SENT:
+        ScheduledMessage.objects.sent(message_id)
+    elif delivery.state in {DeliveryState.FAILED, DeliveryState.CLOSED}:
+        reason = delivery.last_error or delivery.reason or "It could not be delivered."
+        ScheduledMessage.objects.failed([message_id], reason)
+
+
+def _send(turn: Turn) -> None:
+    """Whether the person wrote meanwhile does not matter; that it waits still, and for one person, does."""
+    rows = ScheduledMessage.objects.select_for_update(no_key=True, of=("self",)).select_related("session")
+    message = rows.filter(pk=_id_of(turn)).first()
+    if message is None or message.status != MessageStatus.PENDING:
+        raise Unkept("message_not_pending", "The scheduled message does not wait any more.")
+    if message.session.chat_type != ChatType.PRIVATE:
+        raise Unkept("not_private", "The conversation is no private chat any more.")
+    said = Message.objects.filter(turn=turn, role="assistant").order_by("-seq")[0]
+    ScheduledMessage.objects.said(message.pk, said)
+    if not Delivery.objects.filter(message=said).exists():  # nothing leaves the server
+        ScheduledMessage.objects.sent(message.pk)
+
+
+def _id_of(turn: Turn) -> str:
+    return str(turn.metadata["scheduled_message_id"])
+
+
+def _marks(turn: Turn) -> dict[str, Any]:
+    zone = zone_or_utc(turn.metadata["timezone"])
+    marks: dict[str, Any] = {
+        "source_kind": SOURCE_KIND,
+        "scheduled_message_id": _id_of(turn),
+        "scheduled_for": turn.due_at.astimezone(zone).isoformat(timespec="seconds"),
+    }
+    late = (turn.started_at or turn.due_at) - turn.due_at
+    if late > LATE_AFTER:
+        marks |= {"late": True, "late_seconds": round(late.total_seconds())}
+    return marks
