@@ -11,6 +11,7 @@ class AutomationsConfig(AppConfig):
         """Make what lies here known to the layers below."""
         from automations import (
             bound,
+            bound_messages,
             dream,
             heartbeat,
             heartbeat_apply,
@@ -18,6 +19,9 @@ class AutomationsConfig(AppConfig):
             job_tools,
             legacy,
             live_state,
+            message_kind,
+            message_tools,
+            prune_messages,
             prune_runs,
             routine_tools,
             system,
@@ -30,11 +34,15 @@ class AutomationsConfig(AppConfig):
         kinds.register(dream.DreamKind())
         kinds.register(heartbeat.HeartbeatKind())
         kinds.register(isolated.JobKind())
+        kinds.register(message_kind.ScheduledMessageKind())
         belongings.register(system.SystemJobs())
         delete.register(bound.SessionAutomations())
+        delete.register(bound_messages.SessionMessages())
         documents.register(heartbeat_apply.HeartbeatDocument())
         tools.register()
         routine_tools.register()
         job_tools.register()
+        message_tools.register()
         live_state.register()
         prune_runs.register_all()
+        prune_messages.register_all()

@@ -21,7 +21,7 @@ from automations.zone_data import used_zones
 from automations.zone_files import fingerprint
 from sessions_app.doctor import NAMED, Finding, named
 
-LATE = 60.0  # seconds a job may be overdue before beat counts as missing
+LATE = 60.0  # seconds a job or message may be overdue before beat counts as missing
 MOST_LOOKED_AT = 20_000  # schedules and jobs that are read one by one
 
 
@@ -43,7 +43,7 @@ def beat() -> Finding:
     late = seconds_overdue()
     if late > LATE:
         return Finding(
-            ok=False, detail=f"a job is {late:.0f} s overdue", cure="start `celery -A config beat`"
+            ok=False, detail=f"a job or message is {late:.0f} s overdue", cure="start `celery -A config beat`"
         )
     seen = beats_seen()
     if not seen:

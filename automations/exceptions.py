@@ -55,3 +55,43 @@ class DuplicateRoutine(AutomationsError):
 
 class RoutineNotFound(JobNotFound):
     """There is no such routine."""
+
+
+class BadMessage(AutomationsError):
+    """The scheduled message is not valid."""
+
+    code = "bad_message"
+
+    def __init__(self, message: str = "", *, code: str = "bad_message") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class MessageNotFound(AutomationsError):
+    """There is no such scheduled message."""
+
+    code = "not_found"
+
+
+class TooManyMessages(AutomationsError):
+    """The session has as many scheduled messages waiting as it may have."""
+
+    code = "too_many_scheduled_messages"
+
+
+class MessageBeingSent(AutomationsError):
+    """It is being sent, and cannot be cancelled any more."""
+
+    code = "message_being_sent"
+
+
+class MessageSent(AutomationsError):
+    """It was sent already."""
+
+    code = "message_sent"
+
+
+class MessageFailed(AutomationsError):
+    """It was not sent, and will not be; there is nothing to cancel."""
+
+    code = "message_failed"

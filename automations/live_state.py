@@ -1,10 +1,10 @@
-"""The live state that lies here: the conversation's automations and the agent's routines."""
+"""The live state that lies here: the conversation's automations and scheduled messages, the agent's routines."""
 
 from __future__ import annotations
 
 from agent_core.planner import live
 from agent_core.planner.live import LiveState
-from automations import routine_tools, tools
+from automations import message_tools, routine_tools, tools
 
 
 def register() -> None:
@@ -25,5 +25,12 @@ def register() -> None:
             name="routines",
             words=("routine", "routines", "background job", "background jobs", "例行", "后台任务"),
             read=lambda context: routine_tools.listed(context, disabled_too=True),
+        )
+    )
+    live.register(
+        LiveState(
+            name="scheduled messages",
+            words=("scheduled message", "scheduled messages", "定时消息", "定时发送"),
+            read=message_tools.listed,
         )
     )

@@ -8,13 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db import connection
 from django.db.models import Exists, Min, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Now
 
-from automations.exceptions import JobNotFound, ProtectedJob
+from automations.exceptions import JobNotFound, MessageNotFound, ProtectedJob
 from automations.jobs import schedule_of
-from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunState
+from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunState, ScheduledMessage
 from automations.schedule import ScheduleError, schedule_json
 from sessions_app.exceptions import NotFound
 from sessions_app.publish import JOBS
@@ -144,9 +145,32 @@ def run(user: AbstractBaseUser, run_id: str) -> RunRecord:
 
 
 def _runs(user: AbstractBaseUser) -> QuerySet[RunRecord]:
-    """Runs of the user's automations and routines; system and legacy jobs have no place here."""
+    """Runs of the user's automations, routines and scheduled messages; system and legacy jobs have no place here."""
     ours = Q(job__session__isnull=False) | ~Q(job__execution_mode=ExecutionMode.SESSION)
-    return RunRecord.objects.filter(ours, job__agent__owner_id=user.pk)
+    theirs = Q(scheduled_message__session__owner_id=user.pk)
+    return RunRecord.objects.filter(Q(job__agent__owner_id=user.pk) & ours | theirs)
+
+
+def scheduled_messages(user: AbstractBaseUser) -> QuerySet[ScheduledMessage]:
+    """The user's scheduled messages, each with `cancelled_ids`: those that it replaced."""
+    replaced = ScheduledMessage.objects.filter(replaced_by=OuterRef("pk")).order_by("send_at", "pk")
+    return ScheduledMessage.objects.filter(session__owner_id=user.pk).annotate(
+        cancelled_ids=ArraySubquery(replaced.values("pk"))
+    )
+
+
+def scheduled_messages_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[ScheduledMessage]:
+    """Those of a session and of the one behind it. NotFound."""
+    behind = entered(user, session_id).behind
+    return scheduled_messages(user).filter(session_id__in={session_id, behind})
+
+
+def scheduled_message(user: AbstractBaseUser, message_id: str) -> ScheduledMessage:
+    """One of them. MessageNotFound."""
+    found = scheduled_messages(user).filter(pk=message_id).first()
+    if found is None:
+        raise MessageNotFound
+    return found
 
 
 def beats_seen() -> int:
@@ -160,7 +184,11 @@ def beats_seen() -> int:
 
 
 def seconds_overdue() -> float:
-    """How long the latest due job has been waiting for beat; 0 when nothing is due. For operators."""
-    due = JobClock.objects.filter(next_run_at__lte=Now(), inline=False)
-    late = due.aggregate(late=Now() - Min("next_run_at"))["late"]
-    return float(late.total_seconds()) if late is not None else 0.0
+    """How long the latest due job or message has been waiting for beat; 0 when nothing is due. For operators."""
+    jobs = JobClock.objects.filter(next_run_at__lte=Now(), inline=False)
+    messages = ScheduledMessage.objects.waiting().filter(send_at__lte=Now())
+    late = [
+        jobs.aggregate(late=Now() - Min("next_run_at"))["late"],
+        messages.aggregate(late=Now() - Min("send_at"))["late"],
+    ]
+    return max((float(each.total_seconds()) for each in late if each is not None), default=0.0)

@@ -118,7 +118,9 @@ def _late(servers: Servers, sizes: Sizes, ids: list[str], say: Callable[[str], N
         _spread(chosen, sizes.heartbeat_seconds)
         time.sleep(sizes.heartbeat_seconds)
         try:
-            fleet.until(lambda: _ended(chosen) >= len(chosen), "the heartbeats have ended", PATIENCE, every=0.2)
+            fleet.until(
+                lambda: _ended(chosen) >= len(chosen), "the heartbeats have ended", PATIENCE, every=0.2
+            )
         except TimeoutError as error:
             raise TimeoutError(f"{error}; {_states(chosen)}") from None
     started, ended = _lateness(chosen)

@@ -198,6 +198,12 @@ class Env:
     rondo_keep_runs_per_job: int = _variable(
         "RONDO_KEEP_RUNS_PER_JOB", read.kept, "1000", "Runs kept of one automation."
     )
+    rondo_keep_scheduled_days: int = _variable(
+        "RONDO_KEEP_SCHEDULED_DAYS",
+        read.kept,
+        "90",
+        "Days that a scheduled message is kept that was sent, cancelled or failed.",
+    )
     rondo_keep_mailbox_days: int = _variable(
         "RONDO_KEEP_MAILBOX_DAYS", read.kept, "30", "Days that an acknowledged or dropped update is kept."
     )

@@ -62,7 +62,9 @@ class _Gauges(Collector):
         alive = sessions.live_workers(settings.RONDO_WORKER_LOST_SECONDS)
         yield GaugeMetricFamily("rondo_workers", "Workers that give signs of life.", value=len(alive))
         late = automations.seconds_overdue()
-        yield GaugeMetricFamily("rondo_overdue_seconds", "How late the latest due job is.", value=late)
+        yield GaugeMetricFamily(
+            "rondo_overdue_seconds", "How late the latest due job or message is.", value=late
+        )
         unread = sessions.unread_mail()
         yield GaugeMetricFamily(
             "rondo_mailbox_waiting", "Updates that no turn has shown.", value=unread.waiting

@@ -48,6 +48,7 @@ RONDO_KEEP_TURNS_DAYS = ENV.rondo_keep_turns_days
 RONDO_KEEP_TURNS_PER_SESSION = ENV.rondo_keep_turns_per_session
 RONDO_KEEP_RUNS_DAYS = ENV.rondo_keep_runs_days
 RONDO_KEEP_RUNS_PER_JOB = ENV.rondo_keep_runs_per_job
+RONDO_KEEP_SCHEDULED_DAYS = ENV.rondo_keep_scheduled_days
 RONDO_KEEP_MAILBOX_DAYS = ENV.rondo_keep_mailbox_days
 RONDO_KEEP_JOB_SESSIONS_DAYS = ENV.rondo_keep_job_sessions_days
 RONDO_KEEP_DELIVERIES_DAYS = ENV.rondo_keep_deliveries_days

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -32,7 +32,8 @@ OUTPUT_LIMIT = 50_000  # characters of a tool's output that the model and the jo
 class ToolContext:
     """What a tool may know of the turn it is called in. `interactive`: a person is on the other side.
 
-    `control`: the strings on the running turn, with the instant by which the call must have ended.
+    `control`: the strings on the running turn, with the instant by which the call must have ended. `call_id`: the
+    call's own, the same when it is made again.
     """
 
     turn: Turn
@@ -40,6 +41,7 @@ class ToolContext:
     agent: Agent
     interactive: bool
     control: TurnControl | None = None
+    call_id: str = ""
 
 
 @dataclass(kw_only=True)
@@ -137,15 +139,18 @@ class TurnTools:
             # the session first, as everybody locks: the tool may need it, and the fence locks the turn
             Session.objects.select_for_update(no_key=True).filter(pk=self.context.session.pk).first()
             self.journal.fence()
-            return self._settle(self._succeeded(call, tool.run(self.context, call.arguments)))
+            return self._settle(self._succeeded(call, self._run(tool, call)))
 
     def _call_outside(self, tool: tools.Tool, call: ToolCall) -> ToolResult:
         connection.close()  # back to the pool: the tool may take its time
         try:
-            result = self._succeeded(call, tool.run(self.context, call.arguments))
+            result = self._succeeded(call, self._run(tool, call))
         except Exception as error:  # noqa: BLE001 - whatever a tool raises, the model is told
             result = self._failed(call, error)
         return self._settle(result)
+
+    def _run(self, tool: tools.Tool, call: ToolCall) -> str:
+        return tool.run(replace(self.context, call_id=call.id), call.arguments)
 
     def _succeeded(self, call: ToolCall, output: str) -> ToolResult:
         return ToolResult(id=call.id, name=call.name, output=_storable(output), outcome=ToolOutcome.OK)

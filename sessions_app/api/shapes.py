@@ -209,6 +209,7 @@ class PartsOut(Output):
 
 
 class MessageOut(Output):
+    id = serializers.IntegerField()
     seq = serializers.IntegerField()
     role = serializers.ChoiceField(choices=[role.value for role in Role])
     content = serializers.CharField()

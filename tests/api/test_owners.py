@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, get_resolver, resolve
 
-from automations.models import CronJob, RunRecord
+from automations.models import CronJob, RunRecord, ScheduledMessage
 from sessions_app.models import ExecutionState, MailboxEvent, Session
 from tests.api.conftest import Caller, made, problem
 from tests.api.test_bad_input import rows
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.django_db
 OPEN = {"api/schema/", "api/docs/"}
 LISTS = {"/api/agents/", "/api/sessions/"}
 BODIES = {
+    "scheduled-messages": {"send_at": "2099-01-01T00:00:00Z", "message_text": "theirs"},
     "automations": {"message": "theirs", "schedule": {"kind": "every", "seconds": 60}},
     "messages": {"content": "theirs"},
     "documents": {"content": "theirs"},
@@ -38,6 +39,19 @@ def addresses(ada: Caller) -> list[str]:
     RunRecord.objects.create(
         run_id=f"{job.pk}:1000",
         job=job,
+        session_id=session,
+        scheduled_for="2026-11-21T00:00:00Z",
+        state="queued",
+    )
+    message = made(
+        ada.post(
+            f"/api/sessions/{session}/scheduled-messages/",
+            {"send_at": "2099-01-01T00:00:00Z", "message_text": "secret of ada"},
+        )
+    )["id"]
+    RunRecord.objects.create(
+        run_id=f"{message}:1000",
+        scheduled_message=ScheduledMessage.objects.get(pk=message),
         session_id=session,
         scheduled_for="2026-11-21T00:00:00Z",
         state="queued",
@@ -69,7 +83,16 @@ def addresses(ada: Caller) -> list[str]:
         f"/api/sessions/{session}/",
         *(
             f"/api/sessions/{session}/{part}/"
-            for part in ("messages", "turns", "events", "mailbox", "automations", "executions", "memory")
+            for part in (
+                "scheduled-messages",
+                "messages",
+                "turns",
+                "events",
+                "mailbox",
+                "automations",
+                "executions",
+                "memory",
+            )
         ),
         f"/api/executions/{execution.pk}/",
         f"/api/executions/{execution.pk}/cancel/",
@@ -80,6 +103,9 @@ def addresses(ada: Caller) -> list[str]:
         f"/api/automations/{job.pk}/explain/",
         f"/api/automations/{job.pk}/runs/",
         f"/api/runs/{job.pk}:1000/",
+        f"/api/sessions/{session}/scheduled-messages/",
+        f"/api/scheduled-messages/{message}/",
+        f"/api/runs/{message}:1000/",
         "/api/schedules/preview/",
     ]
 

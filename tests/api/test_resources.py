@@ -406,7 +406,7 @@ def test_the_history_says_which_tools_were_called_and_what_came_of_it(ada: Calle
     for seq, (role, content, parts) in enumerate(entries, 1):
         Message.objects.create(session_id=session, seq=seq, role=role, content=content, parts=parts)
     shown = ada.get(f"/api/sessions/{session}/messages/").json()["results"]
-    assert set(shown[0]) == {"seq", "role", "content", "parts", "metadata", "turn", "created_at"}
+    assert set(shown[0]) == {"id", "seq", "role", "content", "parts", "metadata", "turn", "created_at"}
     assert [(each["role"], each["content"]) for each in shown] == [entry[:2] for entry in entries]
     nothing: dict[str, Any] = {"calls": [], "results": []}
     assert [each["parts"] for each in shown] == [

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from rest_framework.authtoken.models import Token
 
 from agent_core.execution import Status
-from automations.models import CronJob, RunRecord
+from automations.models import CronJob, RunRecord, ScheduledMessage
 from sessions_app.executions import new_id
 from sessions_app.models import (
     Agent,
@@ -33,7 +33,13 @@ from sessions_app.models.turn import OPEN_STATES
 from tests.fleet import until
 
 HOURLY = {"kind": "every", "seconds": 3600}
-SPARED = ("name", "session_id", "job_id", "routine_id")  # path parameters of what can be deleted
+SPARED = (
+    "name",
+    "session_id",
+    "job_id",
+    "routine_id",
+    "message_id",
+)  # path parameters of what can be deleted
 MESSAGES = 5  # in the first session: enough events to fill a look into its stream
 MARKS = 30  # for every window of the first agent: enough to fill a look into the stream of the agent
 
@@ -85,6 +91,10 @@ class Inhabitant:
         }
         return str(self.post(f"/api/agents/{self.ids['name'][0]}/routines/", given)["id"])
 
+    def scheduled_message(self) -> str:
+        given = {"send_at": "2099-01-01T00:00:00Z", "message_text": self.secret, "replace_existing": True}
+        return str(self.post(f"/api/sessions/{self.ids['session_id'][0]}/scheduled-messages/", given)["id"])
+
     def spare(self, parameter: str) -> str:
         """Something new of this kind, which may be deleted."""
         makers = {
@@ -92,6 +102,7 @@ class Inhabitant:
             "session_id": self.session,
             "job_id": self.automation,
             "routine_id": self.routine,
+            "message_id": self.scheduled_message,
         }
         return makers[parameter]()
 
@@ -120,6 +131,7 @@ def _furnish(one: Inhabitant) -> None:
     ]
     one.ids["job_id"] = [one.automation(each) for each in sessions]
     one.ids["routine_id"] = [one.routine()]
+    one.ids["message_id"] = [one.scheduled_message()]
     one.ids["execution_id"] = [_execution(sessions[0], one.secret)]
     one.http.patch(f"/api/agents/{agent}/preferences/", json={"content": one.secret})
     one.http.patch(f"/api/sessions/{sessions[0]}/memory/", json={"current_goal": one.secret})
@@ -178,6 +190,7 @@ def belongings(name: str) -> list[str]:
         Preference: "user",
         CronJob: "agent__owner",
         RunRecord: "job__agent__owner",
+        ScheduledMessage: "session__owner",
     }
     rows = [
         model._default_manager.filter(**{f"{owner}__username": name}).order_by("pk")

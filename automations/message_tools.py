@@ -1,0 +1,169 @@
+"""The tools of scheduled messages: how an agent promises to say something later, word for word (rule 8.1).
+
+Each failure begins with its code, and says what would be right.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from django.db import DataError, IntegrityError
+
+from agent_core import tools
+from agent_core.exceptions import ToolFailed
+from agent_core.tools import Effect, Tool
+from automations.models import ScheduledMessage
+from automations.scheduled_messages import (
+    LONGEST_TEXT,
+    MOST_WAITING,
+    NewMessage,
+    cancel_message,
+    local,
+    must_be_private,
+    schedule_message,
+)
+from sessions_app.exceptions import SessionsError
+from sessions_app.tools import ToolContext
+
+MOST_LISTED = 50  # of what waits and what was last
+SCHEDULE = """\
+Sends a message to the person of this private chat at a later time. You write the text now, as it will be sent: nobody
+is asked again at that time, and it is sent whatever is said until then. For work to be done at a time, use automations.
+"""
+CANCEL = "Cancels a scheduled message that was not sent yet. To change one, cancel it and schedule another."
+LIST = "Lists the scheduled messages of this private chat that wait to be sent."
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "schedule_private_message": {
+        "type": "object",
+        "properties": {
+            "send_at": {
+                "type": "string",
+                "description": "when: an ISO time such as 2027-01-01T09:00:00; without offset in the agent's zone",
+            },
+            "message_text": {"type": "string", "description": "the text, as the person will read it"},
+            "replace_existing": {
+                "type": "boolean",
+                "description": "cancel all that still waits in this chat, and send this instead; default: false",
+            },
+        },
+        "required": ["send_at", "message_text"],
+    },
+    "list_scheduled_private_messages": {"type": "object", "properties": {}},
+    "cancel_scheduled_private_message": {
+        "type": "object",
+        "properties": {
+            "task_id": {"type": "string", "description": "the id that scheduling and listing give"}
+        },
+        "required": ["task_id"],
+    },
+}
+CURES: dict[str, str] = {
+    "not_private": "There is no private chat with a person here; say it in your answer instead.",
+    "empty_text": "message_text must be the text that will be sent.",
+    "text_too_long": f"Shorten message_text to {LONGEST_TEXT} characters.",
+    "too_many_scheduled_messages": "Cancel one first, or set replace_existing.",
+}
+CODES = {"too_many_scheduled_messages": "too_many", "conflict": "storage_error"}
+
+
+def _with_code(do: Callable[[ToolContext, dict[str, Any]], str]) -> Callable[[Any, dict[str, Any]], str]:
+    """Every refusal as a text for the model, its code first."""
+
+    def run(context: ToolContext, arguments: dict[str, Any]) -> str:
+        try:
+            return do(context, arguments)
+        except SessionsError as error:
+            cure = f". {CURES[error.code]}" if error.code in CURES else ""
+            raise ToolFailed(f"{CODES.get(error.code, error.code)}: {error}{cure}") from error
+        except (DataError, IntegrityError) as error:
+            raise ToolFailed("storage_error: it could not be stored; nothing was scheduled") from error
+
+    return run
+
+
+@_with_code
+def schedule(context: ToolContext, arguments: dict[str, Any]) -> str:
+    """Schedule one; the same call again answers the same."""
+    _only_known("schedule_private_message", arguments)
+    replaces = arguments.get("replace_existing", False)
+    if not isinstance(replaces, bool):
+        raise ToolFailed("bad_input: replace_existing must be true or false")
+    made = schedule_message(
+        NewMessage(
+            session_id=context.session.pk,
+            send_at=arguments.get("send_at"),
+            message_text=arguments.get("message_text"),
+            replace_existing=replaces,
+            turn_id=context.turn.pk,
+            tool_call_id=context.call_id[:200],
+        )
+    )
+    shown = _shown(made.message, context) | {
+        "session_id": str(made.message.session_id),
+        "replace_existing": made.message.replace_existing,
+        "cancelled_task_ids": list(made.cancelled_ids),
+    }
+    return json.dumps(shown, ensure_ascii=False)
+
+
+def listed(context: ToolContext) -> str:
+    """What waits in the chat, the next one first."""
+    rows = ScheduledMessage.objects.waiting().filter(session=context.session).order_by("send_at", "pk")
+    waiting = [_shown(row, context) for row in rows[:MOST_WAITING]]
+    return json.dumps({"scheduled_messages": waiting}, ensure_ascii=False)
+
+
+@_with_code
+def show(context: ToolContext, arguments: dict[str, Any]) -> str:
+    """List them."""
+    _only_known("list_scheduled_private_messages", arguments)
+    must_be_private(context.session)
+    return listed(context)
+
+
+@_with_code
+def cancel(context: ToolContext, arguments: dict[str, Any]) -> str:
+    """Cancel one of this chat."""
+    _only_known("cancel_scheduled_private_message", arguments)
+    must_be_private(context.session)
+    task_id = arguments.get("task_id")
+    if not isinstance(task_id, str) or "\x00" in task_id:
+        raise ToolFailed("not_found: task_id must be an id that list_scheduled_private_messages shows")
+    row = cancel_message(task_id, session_id=context.session.pk, tool_call_id=context.call_id[:200])
+    return json.dumps(_shown(row, context) | {"status": row.status}, ensure_ascii=False)
+
+
+def _shown(row: ScheduledMessage, context: ToolContext) -> dict[str, Any]:
+    return {
+        "task_id": row.pk,
+        "send_at": local(row.send_at, context.agent.timezone),
+        "message_text": row.message_text,
+    }
+
+
+def _only_known(name: str, arguments: dict[str, Any]) -> None:
+    unknown = sorted(arguments.keys() - PARAMETERS[name]["properties"].keys())
+    if unknown:
+        known = ", ".join(PARAMETERS[name]["properties"]) or "none"
+        raise ToolFailed(f"bad_input: {unknown[0]!r} is not known; the parameters are: {known}")
+
+
+def register() -> None:
+    """Make the tools known."""
+    for name, description, effect, do in (
+        ("schedule_private_message", SCHEDULE, Effect.WRITE, schedule),
+        ("list_scheduled_private_messages", LIST, Effect.READ, show),
+        ("cancel_scheduled_private_message", CANCEL, Effect.WRITE, cancel),
+    ):
+        tools.register(
+            Tool(
+                name=name,
+                description=description,
+                parameters=PARAMETERS[name],
+                effect=effect,
+                transactional=effect is Effect.WRITE,
+                run=do,
+            )
+        )
