@@ -7,6 +7,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -25,6 +26,10 @@ _NOT_PUBLIC_4 = tuple(map(ipaddress.IPv4Network, ("192.0.0.0/24", "192.88.99.0/2
 
 class NoAddress(Exception):
     """The name leads nowhere; the message says why, for the model."""
+
+
+class NotPublic(NoAddress):
+    """It leads to where nobody may be sent."""
 
 
 def web_address(url: str) -> SplitResult:
@@ -73,6 +78,22 @@ def is_public(address: Address) -> bool:
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reach:
+    """Where servers may be: at public addresses, and at hosts (`name` or `name:port`) that the operator named."""
+
+    hosts: frozenset[str] = frozenset()
+
+    def may(self, host: str, port: int) -> May:
+        """Which addresses a host may have."""
+        named = host.lower() in self.hosts or f"{host.lower()}:{port}" in self.hosts
+        return _any if named else is_public
+
+
+def _any(_address: Address) -> bool:
+    return True
+
+
 def look_up(host: str, port: int, may: May, seconds: float) -> list[str]:
     """The addresses of a host, each of which `may` allows. NoAddress.
 
@@ -83,7 +104,7 @@ def look_up(host: str, port: int, may: May, seconds: float) -> list[str]:
     if not found:
         raise NoAddress(f"there is no host {host!r}")
     if not all(may(address) for address in found):
-        raise NoAddress(f"{host!r} is not a public address")
+        raise NotPublic(f"{host!r} is not a public address")
     return [str(address) for address in dict.fromkeys(found)]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_core.addresses import Address, NoAddress, is_public, place, web_address
+from agent_core.addresses import NoAddress, Reach, place, web_address
 from agent_core.exceptions import BadServer
 
 HIDDEN = "***"  # stands for a header's value wherever one is shown; sent back, it keeps the value
@@ -59,22 +59,6 @@ class McpServer:
             for piece in pieces:
                 text = text.replace(piece, HIDDEN)
         return text
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reach:
-    """Where servers may be: at public addresses, and at hosts (`name` or `name:port`) that the operator named."""
-
-    hosts: frozenset[str] = frozenset()
-
-    def may(self, host: str, port: int) -> Any:
-        """Which addresses a host may have."""
-        named = host.lower() in self.hosts or f"{host.lower()}:{port}" in self.hosts
-        return _any if named else is_public
-
-
-def _any(_address: Address) -> bool:
-    return True
 
 
 def read_server(name: str, given: Any, *, known: McpServer | None, reach: Reach) -> McpServer:

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent_core import loop
+from agent_core.addresses import Reach
 from agent_core.control import Signal, TurnControl
 from agent_core.exceptions import ServerFailed, ToolFailed
 from agent_core.mcp_listed import Listed, Listing
 from agent_core.mcp_schema import readable
-from agent_core.mcp_server import McpServer, Reach
+from agent_core.mcp_server import McpServer
 from agent_core.strategies import MissingTools
 from agent_core.tools import SEPARATOR, Effect, Tool
 

@@ -24,10 +24,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from agent_core import addresses
-from agent_core.addresses import NoAddress
+from agent_core.addresses import NoAddress, Reach
 from agent_core.exceptions import ServerFailed
 from agent_core.mcp_listed import Listed, Listing
-from agent_core.mcp_server import McpServer, Reach
+from agent_core.mcp_server import McpServer
 
 MOST_PAGES: Final = 20
 MOST_LISTED: Final = 1_000  # tools that are looked at

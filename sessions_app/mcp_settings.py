@@ -7,8 +7,9 @@ from typing import Any
 
 from django.conf import settings
 
+from agent_core.addresses import Reach
 from agent_core.exceptions import BadServer
-from agent_core.mcp_server import McpServer, Reach, read_server
+from agent_core.mcp_server import McpServer, read_server
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent
 

@@ -19,10 +19,11 @@ from mcp.server.mcpserver import Context as Call
 from mcp.server.mcpserver import Image
 
 from agent_core import mcp_tools, mcp_wire, tools
+from agent_core.addresses import Reach
 from agent_core.control import TurnControl
 from agent_core.exceptions import BadServer, ToolError, ToolFailed
 from agent_core.mcp_schema import readable
-from agent_core.mcp_server import HIDDEN, McpServer, Reach, read_server
+from agent_core.mcp_server import HIDDEN, McpServer, read_server
 from agent_core.mcp_tools import LIST_SECONDS, MOST_TOOLS, Offer, offer
 from agent_core.mcp_wire import MOST_BYTES
 from agent_core.tools import Effect, Tool
