@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from agent_core.types import Ending, TurnResult
 from automations.slot_kind import SlotKind, trigger_of
-from sessions_app.deliver import hand_over
+from sessions_app.deliver import hand_over_judged
 from sessions_app.kinds import Trigger
 from sessions_app.models import Turn, TurnKind
 
@@ -18,6 +18,7 @@ class LegacyKind(SlotKind):
     """A slot of a legacy job: a turn of the internal session `cron:<job id>`."""
 
     name = TurnKind.LEGACY
+    hands_over = False  # what is judged may be withheld
 
     def trigger(self, turn: Turn) -> Trigger:
         """The job's own words; the answer goes to the job's address, if it has one."""
@@ -32,7 +33,7 @@ class LegacyKind(SlotKind):
         """The run's outcome and, of an answer that was judged, its delivery: pending, or withheld with the reason."""
         super().closed(turn, result, closure)
         if result.verdict is not None and result.ending is Ending.SUCCEEDED:
-            hand_over(
+            hand_over_judged(
                 turn,
                 turn.metadata["deliver_to"],
                 key=f"run:{turn.origin_run}",

@@ -22,6 +22,7 @@ class SlotKind:
     policy: Mapping[str, Any] = NO_LIMITS
     alone = False
     plans = True
+    hands_over = True
 
     def started(self, turn: Turn) -> None:
         """The run is running."""

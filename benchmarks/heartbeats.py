@@ -63,6 +63,10 @@ def _agents(count: int, say: Callable[[str], None]) -> list[str]:
         if number % SAY_EVERY == 0:
             say(f"{number:,} of {count:,} agents are there")
     JobClock.objects.update(next_run_at=datetime.now(UTC) + FAR)  # the dreams, too
+    # no slot of their own comes due while others are made due: it would find its session busy
+    CronJob.objects.filter(system_event=HEARTBEAT).update(
+        anchor=datetime.now(UTC) + timedelta(seconds=HOUR / 2)
+    )
     data.settle()
     return list(CronJob.objects.filter(system_event=HEARTBEAT).order_by("pk").values_list("pk", flat=True))
 
@@ -167,8 +171,18 @@ def _real_runs(ids: list[str]) -> Any:
 def _states(ids: list[str]) -> str:
     """What became of the slots that did not succeed: for whoever looks for the cause."""
     rows = _real_runs(ids).exclude(state="succeeded")
-    odd = [f"{row.run_id} {row.state} {row.reason} {row.error_detail}" for row in rows]
+    odd = [f"{row.run_id} {row.state} {row.reason} {row.error_detail}; {_turns_of(row.job)}" for row in rows]
     return "; ".join([f"{_real_runs(ids).count()} runs of {len(ids)}", *odd])
+
+
+def _turns_of(job: Any) -> str:
+    """The last turns of its heartbeat's session."""
+    from automations.jobs import heartbeat_key
+    from sessions_app.models import Turn
+
+    rows = Turn.objects.filter(session__agent_id=job.agent_id, session__key=heartbeat_key(job.agent))
+    names = ("id", "kind", "state", "due_at", "queued_at", "started_at", "finished_at")
+    return str([[str(value) for value in row] for row in rows.order_by("-id").values_list(*names)[:4]])
 
 
 def _lateness(ids: list[str]) -> tuple[list[float], list[float]]:

@@ -111,6 +111,40 @@ class Env:
         "",
         "Hosts, `name` or `name:port`, where MCP servers may be though their addresses are not public.",
     )
+    rondo_webhook_hosts: tuple[str, ...] = _variable(
+        "RONDO_WEBHOOK_HOSTS",
+        read.names,
+        "",
+        "Hosts, `name` or `name:port`, to which webhooks are sent though their addresses are not public.",
+    )
+    rondo_delivery_retry_seconds: tuple[int, ...] = _variable(
+        "RONDO_DELIVERY_RETRY_SECONDS",
+        read.counts,
+        "5,30,120,600,1800,3600,7200,21600,43200",
+        "Seconds before each further attempt of a delivery, give or take a fifth; after the last it is a dead letter.",
+    )
+    email_host: str = _variable(
+        "EMAIL_HOST", read.text, "", "Mail server of the channel `email`. Empty: there is no such channel."
+    )
+    email_port: int = _variable("EMAIL_PORT", read.count, "25", "Its port.")
+    email_host_user: str = _variable("EMAIL_HOST_USER", read.text, "", "User there, if it wants one.")
+    email_host_password: str = _variable("EMAIL_HOST_PASSWORD", read.text, "", "Password there.")
+    email_security: str = _variable(
+        "EMAIL_SECURITY",
+        read.mail_security,
+        "none",
+        "`none`, `starttls` (often port 587) or `tls` (often 465).",
+    )
+    default_from_email: str = _variable(
+        "DEFAULT_FROM_EMAIL", read.text, "rondo@localhost", "Sender of the channel `email`."
+    )
+    rondo_notify: Mapping[str, str] = _variable(
+        "RONDO_NOTIFY",
+        read.services,
+        "",
+        "Chat services of the channel `notify` (extra `notify`), by the names that sessions use:"
+        ' `{"team": "slack://…"}`, addresses as the library apprise spells them.',
+    )
     rondo_heartbeat_broadcast_scope: str = _variable(
         "RONDO_HEARTBEAT_BROADCAST_SCOPE",
         read.scope,
@@ -251,10 +285,10 @@ def _value(variable: Variable, environ: Mapping[str, str]) -> Any:
 
 
 def all_queues(shards: int) -> tuple[str, ...]:
-    """Names of every queue: people's sessions, automations, and the one that everyone reads (rule 1.7)."""
+    """Names of every queue: people's sessions, automations, the one that everyone reads (rule 1.7), deliveries."""
     people = tuple(f"turns.{shard}" for shard in range(shards))
     automations = tuple(f"auto.{shard}" for shard in range(shards))
-    return (*people, *automations, "turns.any")
+    return (*people, *automations, "turns.any", "deliveries")
 
 
 def _check_queues(env: Env) -> None:

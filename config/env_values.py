@@ -1,10 +1,12 @@
 """How the values of environment variables are read. Each raises ValueError with what it must be."""
 
+import json
 import re
 
 MOST_KEPT = 1_000_000  # days or rows
 _RATE = re.compile(r"([0-9]{1,9})/(s|min|h|d)")
 _SECONDS = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
+_SERVICE = re.compile(r"[a-z0-9_-]{1,40}")
 _MODEL = re.compile(r"offline|[^\s:]+:\S+")
 
 
@@ -37,6 +39,30 @@ def kept(raw: str) -> int:
     if not 0 <= value <= MOST_KEPT:
         raise ValueError(f"must be a whole number from 0 (for ever) to {MOST_KEPT}")
     return value
+
+
+def counts(raw: str) -> tuple[int, ...]:
+    """Whole numbers of at least 1 between commas."""
+    return tuple(count(part) for part in names(raw))
+
+
+def mail_security(raw: str) -> str:
+    """How a mail server is spoken with."""
+    if raw not in {"none", "starttls", "tls"}:
+        raise ValueError("must be none, starttls or tls")
+    return raw
+
+
+def services(raw: str) -> dict[str, str]:
+    """A JSON object of texts by name. What is wrong is told without what it says: it holds keys."""
+    try:
+        found = json.loads(raw or "{}")
+    except ValueError:
+        raise ValueError("must be a JSON object, and cannot be read") from None
+    texts = isinstance(found, dict) and all(isinstance(each, str) and each for each in found.values())
+    if not texts or not all(_SERVICE.fullmatch(name) for name in found):
+        raise ValueError('must be a JSON object such as {"team": "…"}: names of a-z, 0-9, - and _, and texts')
+    return dict(found)
 
 
 def names(raw: str) -> tuple[str, ...]:

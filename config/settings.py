@@ -27,6 +27,16 @@ RONDO_HEARTBEAT_ROUTINE_REFLECTION = ENV.rondo_heartbeat_routine_reflection
 RONDO_SCHEDULER_CRON_JOBS = ENV.rondo_scheduler_cron_jobs
 RONDO_MCP = ENV.rondo_mcp
 RONDO_MCP_HOSTS = ENV.rondo_mcp_hosts
+RONDO_WEBHOOK_HOSTS = ENV.rondo_webhook_hosts
+RONDO_DELIVERY_RETRY_SECONDS = ENV.rondo_delivery_retry_seconds
+RONDO_NOTIFY = ENV.rondo_notify
+EMAIL_HOST = ENV.email_host
+EMAIL_PORT = ENV.email_port
+EMAIL_HOST_USER = ENV.email_host_user
+EMAIL_HOST_PASSWORD = ENV.email_host_password
+EMAIL_USE_TLS = ENV.email_security == "starttls"
+EMAIL_USE_SSL = ENV.email_security == "tls"
+DEFAULT_FROM_EMAIL = ENV.default_from_email
 OPENAI_BASE_URL = ENV.openai_base_url
 OPENAI_API_KEY = ENV.openai_api_key
 DATABASE_LOCK_URL = ENV.database_lock_url or ENV.database_url

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from agent_core.types import Ending, TurnResult
 from sessions_app import events
-from sessions_app.commit import turn_end
+from sessions_app.commit_events import turn_end
 from sessions_app.exceptions import NotFound, TurnEnded
 from sessions_app.kinds import kind_of
 from sessions_app.models import Session, Turn, TurnState

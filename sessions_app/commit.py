@@ -18,9 +18,8 @@ from django.db.models.functions import Greatest
 from sqlalchemy.dialects.postgresql import JSONB
 
 from agent_core.exceptions import Stale
-from agent_core.execution import WAITING
 from agent_core.types import Ending, Entry, Role, StepKind, TurnResult
-from sessions_app import events, executions, flags, mailbox, memory, metrics
+from sessions_app import commit_events, deliver, executions, mailbox, memory, metrics
 from sessions_app.compress import Shortened
 from sessions_app.context import Prepared
 from sessions_app.history import parts_of
@@ -28,10 +27,8 @@ from sessions_app.journal import Journal
 from sessions_app.kinds import closure_text, kind_of
 from sessions_app.lines import one_line
 from sessions_app.models import (
-    BACKGROUND,
     Engine,
     Event,
-    EventType,
     Message,
     Session,
     Turn,
@@ -72,7 +69,7 @@ def commit(prepared: Prepared, result: TurnResult, short: Shortened | None = Non
         tries += 1
         if tries > 1 and _stands(prepared.turn):
             # committed after all; only what follows a commit was lost
-            _announce(prepared.session)
+            commit_events.announce(prepared.session)
             return
         with transaction.atomic():
             _write(prepared, result)
@@ -115,9 +112,10 @@ def _write(prepared: Prepared, result: TurnResult) -> None:
         executions.settle(turn, result)
     metrics.turn_failed(turn.error_code)
     ended = [turn, *(_settle_guests(turn, result) if has_guests else ())]
+    _hand_over(prepared, draft.messages, ended)
     prepared.kind.closed(turn, result, closure or result.reply)
-    Event.objects.bulk_create(_events(session, draft.messages, ended, _of_execution(session, turn, result)))
-    _announce(session)
+    Event.objects.bulk_create(commit_events.of(session, draft.messages, ended, result))
+    commit_events.announce(session)
 
 
 _session, _guest = table(Session), table(Turn)
@@ -169,12 +167,13 @@ def _advance(turn: Turn, count: int) -> tuple[int, bool]:
 def _draft(prepared: Prepared, result: TurnResult, closure: str) -> _Draft:
     draft, trigger = _Draft(), prepared.trigger
     shown = prepared.request.message if prepared.kind.replays_model_content else trigger.content
-    draft.add(
-        Role.USER,
-        trigger.content,
-        model_content=shown.replace("\x00", "") if shown != trigger.content else None,
-        metadata=trigger.metadata,
-    )
+    if trigger.content:
+        draft.add(
+            Role.USER,
+            trigger.content,
+            model_content=shown.replace("\x00", "") if shown != trigger.content else None,
+            metadata=trigger.metadata,
+        )
     for entry in _kept(result):
         draft.add(entry.role, entry.content, parts=parts_of(entry), metadata=_marks(prepared, entry))
     if closure:
@@ -199,6 +198,8 @@ def _marks(prepared: Prepared, entry: Entry | None) -> dict[str, Any]:
     marks: dict[str, Any] = {}
     if entry is not None and entry.role is Role.USER:
         return {"injected": True}
+    if not prepared.trigger.content:  # nobody said anything: what is known of it stands with the answer
+        marks |= prepared.trigger.metadata
     if prepared.trigger.source and (entry is None or entry.role is Role.ASSISTANT):
         marks["source"] = prepared.trigger.source
     if prepared.trigger.route and (entry is None or entry.role is Role.ASSISTANT):
@@ -213,6 +214,16 @@ def _journal_answer(journal: Journal, result: TurnResult) -> None:
     if result.ending is Ending.SUCCEEDED and result.entries:
         answer = {"entry": result.entries[-1].to_json(), "usage": result.usage.to_json()}
         journal.record(StepKind.RESPONSE, answer)
+
+
+def _hand_over(prepared: Prepared, messages: list[Message], ended: list[Turn]) -> None:
+    """The last words leave by the turn's route, and by those of the messages that it took along."""
+    said = [message for message in messages if message.role == Role.ASSISTANT and message.content]
+    if not said or not prepared.kind.hands_over:
+        return
+    turn, *guests = ended
+    own = prepared.trigger.route or turn.metadata.get("route")
+    deliver.hand_over(prepared.session, said[-1], [own, *(guest.metadata.get("route") for guest in guests)])
 
 
 def _settle_guests(turn: Turn, result: TurnResult) -> list[Turn]:
@@ -232,58 +243,6 @@ def _may_have_planned(prepared: Prepared, result: TurnResult) -> bool:
     return plans or is_broken or prepared.turn.attempt > 1 or result.execution is not None
 
 
-def _of_execution(session: Session, turn: Turn, result: TurnResult) -> list[Event]:
-    """What a planned turn came to: a question that waits, or the end of the plan."""
-    execution = result.execution
-    if execution is None:
-        return []
-    about: dict[str, Any] = {"execution": execution.id, "status": str(execution.status)}
-    if execution.status in WAITING:
-        told = about | {"question": execution.question}
-        return [events.event(turn, session.agent_id, EventType.WAITING, told)]
-    return [events.event(turn, session.agent_id, EventType.DONE, about)]
-
-
-def _events(
-    session: Session, messages: list[Message], ended: list[Turn], planned: list[Event]
-) -> list[Event]:
-    told = [
-        events.event(
-            ended[0],
-            session.agent_id,
-            EventType.MESSAGE,
-            {"seq": message.seq, "role": message.role, "text": message.content, "metadata": message.metadata},
-        )
-        for message in messages
-        if message.content
-    ]
-    return told + planned + [each for turn in ended for each in _ends(turn, session)]
-
-
-def _ends(turn: Turn, session: Session) -> list[Event]:
-    """A turn's end, and what every window of the agent is told of it when it ran in the background."""
-    if not _is_told_everywhere(session):
-        return [turn_end(turn, session.agent_id)]
-    about = {"kind": turn.kind, "state": turn.state}
-    everywhere = events.background(turn, session.agent_id, EventType.TURN_END, about)
-    return [turn_end(turn, session.agent_id), everywhere]
-
-
-def _announce(session: Session) -> None:
-    events.announce(session.pk, session.agent_id if _is_told_everywhere(session) else None)
-
-
-def _is_told_everywhere(session: Session) -> bool:
-    return session.type in BACKGROUND and flags.tells_every_window()
-
-
-def turn_end(turn: Turn, agent_id: int) -> Event:
-    """The last event of a turn; there is exactly one."""
-    return events.event(
-        turn, agent_id, EventType.TURN_END, {"state": turn.state, "error": turn.error or None}
-    )
-
-
 def close_without_history(turn: Turn) -> None:
     """The last resort for a turn whose commit fails whatever it holds: ended, its run too, nothing appended."""
     result = TurnResult(
@@ -296,5 +255,5 @@ def close_without_history(turn: Turn) -> None:
         executions.settle(turn, result)
         kind_of(turn).closed(turn, result, "")
         session = Session.objects.get(pk=turn.session_id)
-        Event.objects.bulk_create(_ends(turn, session))
-        _announce(session)
+        Event.objects.bulk_create(commit_events.ends(turn, session))
+        commit_events.announce(session)

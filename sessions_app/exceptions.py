@@ -85,6 +85,12 @@ class TurnEnded(SessionsError):
     code = "turn_ended"
 
 
+class NotDead(SessionsError):
+    """Only a delivery that was given up can be sent again."""
+
+    code = "not_failed"
+
+
 class PooledConnection(SessionsError):
     """DATABASE_LOCK_URL leads through a connection pooler; session locks need a direct connection."""
 

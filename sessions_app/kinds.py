@@ -23,7 +23,8 @@ NO_LIMITS: Mapping[str, Any] = MappingProxyType({})  # of its own
 class Trigger:
     """A turn's input: what people read in the history and what the model is shown, this once.
 
-    `metadata` goes to the stored message, `source` and `route` to the answer's metadata.
+    `metadata` goes to the stored message, `source` and `route` to the answer's metadata. With an empty `content`
+    nobody said anything: no input is stored, and `metadata` goes to the answer, too.
     """
 
     content: str
@@ -60,6 +61,7 @@ class Kind(Protocol):
     policy: Mapping[str, Any]  # its limits, where they are not everybody's; the agent's are stronger
     alone: bool  # the model is given the trigger alone: no history, no tools
     plans: bool  # an agent that plans makes a plan for it
+    hands_over: bool  # its answer leaves by its route; else the kind sees to that itself
 
     def started(self, turn: Turn) -> None:
         """The turn was claimed; same transaction."""
@@ -121,6 +123,7 @@ class MessageKind:
     policy: Mapping[str, Any] = NO_LIMITS
     alone = False
     plans = True
+    hands_over = True
 
     def started(self, turn: Turn) -> None:
         """Nothing to note."""

@@ -33,6 +33,8 @@ EVERYTHING = "+Inf"
 class Counted(StrEnum):
     """What is counted, by the names of `/metrics` (without `rondo_`)."""
 
+    DELIVERY_FAILED = "delivery_failed_count"
+    DELIVERY_SENT = "delivery_sent_count"
     HEARTBEAT_DELIVER = "heartbeat_deliver_count"
     HEARTBEAT_SKIPPED = "heartbeat_skipped_due_to_lock"
     HEARTBEAT_SUPPRESS = "heartbeat_suppress_count"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import uuid
 from typing import Any
@@ -12,12 +11,13 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from sessions_app import belongings
+from sessions_app.channels import base as channels
 from sessions_app.exceptions import AgentExists, BadInput, NotFound, SessionExists
-from sessions_app.models import PRIMARY_KEY, Agent, ChatType, Session, SessionType
+from sessions_app.models import PRIMARY_KEY, Agent, ChatType, Delivery, Session, SessionType
+from sessions_app.models.session import LONGEST_ADDRESS
 
 RESERVED_PREFIXES = ("unified:", "heartbeat:", "job:", "cron:")
 LONGEST_KEY = 200  # characters
-_CHANNEL = re.compile(r"[a-z0-9_-]{1,32}")
 
 
 def create_agent(owner: AbstractBaseUser, name: str, **fields: Any) -> Agent:
@@ -51,12 +51,16 @@ def open_session(
     channel: str = "",
     chat_type: str = ChatType.PRIVATE,
     title: str = "",
-    chat_id: str = "",
+    address: str = "",
 ) -> Session:
-    """Open a sub session; its key is `<channel>:<id>`, made up when none is given. SessionExists, BadInput."""
+    """Open a sub session; its key is `<channel>:<id>`, made up when none is given. SessionExists, BadInput.
+
+    `address`: where its answers go. A channel that sends from here needs one; else it is the key's id.
+    """
     channel = channel or key.partition(":")[0] or "web"
     key = key or f"{channel}:{secrets.token_hex(8)}"
     _check_key(key, channel)
+    _check_address(channel, address)
     session = Session(
         id=uuid.uuid4(),
         agent=agent,
@@ -64,7 +68,7 @@ def open_session(
         key=key,
         type=SessionType.SUB,
         channel=channel,
-        chat_id=chat_id or key.partition(":")[2],
+        chat_id=address or key.partition(":")[2],
         chat_type=chat_type,
         title=title,
         title_given=bool(title),
@@ -90,7 +94,7 @@ def must_be_free(key: str) -> None:
 
 def _check_key(key: str, channel: str) -> None:
     must_be_free(key)
-    if not _CHANNEL.fullmatch(channel):
+    if not channels.NAME.fullmatch(channel):
         raise BadInput(
             "a channel has 1 to 32 small letters, digits, dashes and underscores", code="bad_channel"
         )
@@ -101,6 +105,31 @@ def _check_key(key: str, channel: str) -> None:
     ):
         text = f"a key is `{channel}:<id>`, printable, of at most {LONGEST_KEY} characters"
         raise BadInput(text, code="bad_key")
+
+
+def _check_address(channel: str, address: str) -> None:
+    if channel in channels.known():
+        channels.check(channel, address)
+    elif address and channel == channels.WEB:
+        raise BadInput("what is said on the web does not leave the server", code="bad_address")
+    elif not address.isprintable() or len(address) > LONGEST_ADDRESS:
+        text = f"an address is printable, of at most {LONGEST_ADDRESS:,} characters"
+        raise BadInput(text, code="bad_address")
+
+
+def move_session(session_id: uuid.UUID, address: str) -> None:
+    """Send a session's answers elsewhere, those too that are still here. NotFound, BadInput."""
+    with transaction.atomic():
+        session = Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
+        if session is None:
+            raise NotFound("there is no such session")
+        channels.check(session.channel, address)
+        before = {"channel": session.channel, "chat_id": session.chat_id}
+        if session.last_route and before.items() <= session.last_route.items():
+            session.last_route = session.last_route | {"chat_id": address}
+        session.chat_id = address
+        session.save(update_fields=["chat_id", "last_route"])
+        Delivery.objects.filter(session=session).move(before["channel"], before["chat_id"], address)
 
 
 def primary_session(agent: Agent) -> Session:

@@ -164,7 +164,11 @@ def _deliveries() -> AgeWalk:
         window=window(
             _delivery,
             "created_at",
-            lambda page: sa.and_(page.c.state != DeliveryState.PENDING.value, old(page.c.ended_at)),
+            # a dead letter has not ended: it is kept as long from its last attempt
+            lambda page: sa.or_(
+                old(page.c.ended_at),
+                sa.and_(page.c.state == DeliveryState.FAILED.value, old(page.c.tried_at)),
+            ),
         ),
         remove=_remover(_delivery),
     )

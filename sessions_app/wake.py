@@ -21,7 +21,9 @@ from sessions_app.models import Lane
 
 TASK = "sessions.run"
 MAINTENANCE = "rondo.maintain"
+POST = "rondo.deliver"
 ANY_QUEUE = "turns.any"
+POST_QUEUE = "deliveries"
 
 log = structlog.get_logger(__name__)
 
@@ -58,7 +60,28 @@ class MaintenanceHint:
     queue = ANY_QUEUE
 
 
-AnyHint = Hint | MaintenanceHint
+@dataclass(frozen=True, kw_only=True)
+class PostHint:
+    """ "There may be something to send from this session to that channel"."""
+
+    session_id: uuid.UUID
+    channel: str
+    anywhere: bool = False
+
+    task = POST
+
+    @property
+    def args(self) -> list[str]:
+        """What the task is given."""
+        return [str(self.session_id), self.channel]
+
+    @property
+    def queue(self) -> str:
+        """One for all: sending takes no slot, so a storm of it holds up no turn."""
+        return ANY_QUEUE if self.anywhere else POST_QUEUE
+
+
+AnyHint = Hint | MaintenanceHint | PostHint
 
 
 def shard_of(session_id: uuid.UUID) -> int:
@@ -69,7 +92,7 @@ def shard_of(session_id: uuid.UUID) -> int:
 def shard_queues() -> list[str]:
     """Every queue that hints travel in."""
     shards = range(settings.TURN_SHARDS)
-    return [f"{lane}.{shard}" for lane in Lane.values for shard in shards] + [ANY_QUEUE]
+    return [f"{lane}.{shard}" for lane in Lane.values for shard in shards] + [ANY_QUEUE, POST_QUEUE]
 
 
 def wake(session_id: uuid.UUID, lane: str) -> None:
@@ -77,12 +100,17 @@ def wake(session_id: uuid.UUID, lane: str) -> None:
     transaction.on_commit(lambda: send([Hint(session_id=session_id, lane=lane)]), robust=True)
 
 
+def wake_postman(session_id: uuid.UUID, channel: str) -> None:
+    """Hint at a delivery once the transaction under way has committed."""
+    transaction.on_commit(lambda: send([PostHint(session_id=session_id, channel=channel)]), robust=True)
+
+
 def ask_for_maintenance() -> None:
     """Hint at a round of maintenance."""
     _sender().put([MaintenanceHint()])
 
 
-def send(hints: Iterable[Hint]) -> None:
+def send(hints: Iterable[AnyHint]) -> None:
     """Hand hints to the sending thread."""
     _sender().put(hints)
 

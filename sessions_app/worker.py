@@ -18,10 +18,11 @@ import structlog
 from django.conf import settings
 from django.db import connection
 
-from sessions_app import delete, maintain, metrics, recover
+from sessions_app import delete, maintain, metrics, overdue, recover
 from sessions_app.listen import Listener
 from sessions_app.lock import Handle, SessionLocks
 from sessions_app.models import Lane, Worker
+from sessions_app.postman import Postman
 from sessions_app.publish import CONTROL, publisher
 from sessions_app.wake import Hint, flush, send
 
@@ -39,6 +40,7 @@ class WorkerProcess:
         self.id = uuid.uuid4()
         self.locks = SessionLocks(settings.DATABASE_LOCK_URL)
         self.auto_slots = threading.BoundedSemaphore(max(1, int(slots * AUTO_SHARE)))
+        self.postman = Postman()
         self.stopping = threading.Event()
         self._ended = threading.Event()
         self._signed_in = threading.Event()
@@ -75,6 +77,7 @@ class WorkerProcess:
     def end(self) -> None:
         """Sign out. What is still held goes with the connection."""
         self._ended.set()
+        self.postman.stop()
         self._listener.stop()
         flush(timeout=2.0)
         publisher().flush(timeout=1.0)
@@ -192,6 +195,7 @@ class WorkerProcess:
         while not self._ended.wait(settings.RONDO_SWEEP_SECONDS):
             try:
                 recover.sweep(self.id, self.locks.held)
+                overdue.sweep()
                 delete.reopen_abandoned()
             except Exception:  # the database is away, or a bug: the next sweep must come all the same
                 log.exception("sweep_failed")

@@ -43,6 +43,12 @@ class Agent(models.Model):
     heartbeat = models.JSONField(default=heartbeat_defaults)
     policy = models.JSONField(default=dict, blank=True)
     mcp_servers = models.JSONField(default=dict, blank=True)  # by name; the headers are secrets
+    signing_secret = models.CharField(
+        max_length=100,
+        blank=True,
+        editable=False,
+        help_text="Webhooks are signed with it; made when it is first needed.",
+    )
     routine_limit = models.PositiveSmallIntegerField(default=20)
     revision = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(db_default=Now(), editable=False)

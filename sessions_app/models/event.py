@@ -48,6 +48,7 @@ class EventType(models.TextChoices):
     WAITING = "waiting"
     DONE = "done"
     MESSAGE = "message"
+    DELIVERY = "delivery"
     TURN_END = "turn_end"
 
 

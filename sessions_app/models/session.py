@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 from sessions_app.models.agent import Agent
 
 PRIMARY_KEY = "unified:default"
+LONGEST_ADDRESS = 2_000  # characters: a web address may be long
 
 
 class SessionType(models.TextChoices):
@@ -58,7 +59,9 @@ class Session(models.Model):
     type = models.CharField(max_length=16, choices=SessionType, default=SessionType.SUB)
     state = models.CharField(max_length=16, choices=SessionState, default=SessionState.OPEN)
     channel = models.CharField(max_length=32, default="web")
-    chat_id = models.CharField(max_length=200, blank=True)
+    chat_id = models.CharField(
+        max_length=LONGEST_ADDRESS, blank=True, help_text="Its address on the channel."
+    )
     chat_type = models.CharField(max_length=16, choices=ChatType, default=ChatType.PRIVATE)
     channel_meta = models.JSONField(default=dict, blank=True)
     reopens_as = models.CharField(

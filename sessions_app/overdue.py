@@ -1,0 +1,81 @@
+"""The sweep of deliveries: lanes whose next parcel is due and that nobody was hinted at, or whose hint was lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+import structlog
+from django.conf import settings
+from django.db import connection, transaction
+
+from sessions_app.claim import seconds
+from sessions_app.models import Delivery
+from sessions_app.models.delivery import ON_THE_WAY
+from sessions_app.sql import Statement, table
+from sessions_app.wake import PostHint, send
+
+log = structlog.get_logger(__name__)
+
+MOST_HINTS = 1_000  # of one sweep
+HINT_AGAIN_AFTER = 2  # sweeps
+SWEEP_LOCK = 0x52_6F_6E_64_6F_03  # one at a time in the whole fleet
+
+_delivery = table(Delivery)
+_SWEEP = seconds("sweep")
+_COLUMNS = ("session_id", "channel", "id", "next_attempt_at", "hinted_at", "created_at")
+
+
+def _heads() -> Any:
+    """The oldest on the way of each lane, by jumping along the index (a loose index scan)."""
+
+    def first(rows: Any, *beyond: Any) -> Any:
+        on_the_way = rows.c.state.in_([sa.literal_column(f"'{state}'") for state in ON_THE_WAY])
+        return (
+            sa.select(*(rows.c[name] for name in _COLUMNS))
+            .where(on_the_way, rows.c.session_id.is_not(None), *beyond)
+            .order_by(rows.c.session_id, rows.c.channel, rows.c.id)
+            .limit(1)
+        )
+
+    heads = sa.select(first(_delivery.alias()).subquery()).cte("heads", recursive=True)
+    following = _delivery.alias()
+    beyond = sa.tuple_(following.c.session_id, following.c.channel) > sa.tuple_(
+        heads.c.session_id, heads.c.channel
+    )
+    jump = first(following, beyond).correlate(heads).lateral("jump")
+    return heads.union_all(
+        sa.select(*(jump.c[name] for name in _COLUMNS)).select_from(heads.join(jump, sa.true()))
+    )
+
+
+def _overdue() -> Statement:
+    heads = _heads()
+    due = sa.func.coalesce(heads.c.next_attempt_at, heads.c.created_at + _SWEEP) <= sa.func.now()
+    silent = sa.or_(
+        heads.c.hinted_at.is_(None), heads.c.hinted_at < sa.func.now() - HINT_AGAIN_AFTER * _SWEEP
+    )
+    chosen = sa.select(heads.c.id).where(due, silent).order_by(heads.c.id).limit(MOST_HINTS)
+    return Statement(
+        sa.update(_delivery)
+        .where(_delivery.c.id.in_(chosen))
+        .values(hinted_at=sa.func.now())
+        .returning(_delivery.c.session_id, _delivery.c.channel)
+    )
+
+
+OVERDUE = _overdue()
+
+
+def sweep() -> int:
+    """Hint at every lane that is due and that nobody woke; the number of hints. One process does it at a time."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [SWEEP_LOCK])
+        if not cursor.fetchone()[0]:
+            return 0
+        rows = OVERDUE.all(sweep=settings.RONDO_SWEEP_SECONDS)
+    if rows:
+        log.info("deliveries_swept", lanes=len(rows))
+    # anywhere: a retry has no hint of its own, and the queue of deliveries may have no reader
+    send(PostHint(session_id=row.session_id, channel=row.channel, anywhere=True) for row in rows)
+    return len(rows)
