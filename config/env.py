@@ -3,31 +3,19 @@
 `docs/configuration.md` holds the same table; a test compares the two.
 """
 
-from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from config import env_values as read
+from config.env_variable import Variable
+from config.env_variable import variable as _variable
 
 SHORTEST_KEY = 16  # characters of SECRET_KEY
 
 
 class EnvError(Exception):
     """A variable is missing or unreadable. The text is one line and names the variable."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Variable:
-    """How one variable is read: `default` None means that it must be set."""
-
-    name: str
-    read: Callable[[str], Any]
-    default: str | None
-    meaning: str
-
-
-def _variable(name: str, read: Callable[[str], Any], default: str | None, meaning: str) -> Any:
-    return field(metadata={"variable": Variable(name=name, read=read, default=default, meaning=meaning)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,17 +111,12 @@ class Env:
         "5,30,120,600,1800,3600,7200,21600,43200",
         "Seconds before each further attempt of a delivery, give or take a fifth; after the last it is a dead letter.",
     )
-    email_host: str = _variable(
-        "EMAIL_HOST", read.text, "", "Mail server of the channel `email`. Empty: there is no such channel."
-    )
-    email_port: int = _variable("EMAIL_PORT", read.count, "25", "Its port.")
-    email_host_user: str = _variable("EMAIL_HOST_USER", read.text, "", "User there, if it wants one.")
-    email_host_password: str = _variable("EMAIL_HOST_PASSWORD", read.text, "", "Password there.")
-    email_security: str = _variable(
-        "EMAIL_SECURITY",
-        read.mail_security,
-        "none",
-        "`none`, `starttls` (often port 587) or `tls` (often 465).",
+    email_url: Mapping[str, Any] = _variable(
+        "EMAIL_URL",
+        read.mail_server,
+        "",
+        "Mail server of the channel `email`: `smtp://user:password@host:port`, `smtp+starttls://…` or `smtps://…`."
+        " Empty: there is no such channel.",
     )
     default_from_email: str = _variable(
         "DEFAULT_FROM_EMAIL", read.text, "rondo@localhost", "Sender of the channel `email`."

@@ -2,10 +2,13 @@
 
 import json
 import re
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 MOST_KEPT = 1_000_000  # days or rows
 _RATE = re.compile(r"([0-9]{1,9})/(s|min|h|d)")
 _SECONDS = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
+_MAIL_PORTS = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
 _SERVICE = re.compile(r"[a-z0-9_-]{1,40}")
 _MODEL = re.compile(r"offline|[^\s:]+:\S+")
 
@@ -46,11 +49,23 @@ def counts(raw: str) -> tuple[int, ...]:
     return tuple(count(part) for part in names(raw))
 
 
-def mail_security(raw: str) -> str:
-    """How a mail server is spoken with."""
-    if raw not in {"none", "starttls", "tls"}:
-        raise ValueError("must be none, starttls or tls")
-    return raw
+def mail_server(raw: str) -> dict[str, Any]:
+    """Django's mail settings. What is wrong is told without what it says: it holds a password."""
+    try:
+        parts = urlsplit(raw or "smtp:")
+        port = parts.port
+    except ValueError:
+        raise ValueError("must be smtp://user:password@host:port, and cannot be read") from None
+    if parts.scheme not in _MAIL_PORTS or (raw and not parts.hostname) or parts.path.strip("/"):
+        raise ValueError("must be smtp://user:password@host:port, smtp+starttls://… or smtps://…")
+    return {
+        "EMAIL_HOST": parts.hostname or "",
+        "EMAIL_PORT": port or _MAIL_PORTS[parts.scheme],
+        "EMAIL_HOST_USER": unquote(parts.username or ""),
+        "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+        "EMAIL_USE_TLS": parts.scheme == "smtp+starttls",
+        "EMAIL_USE_SSL": parts.scheme == "smtps",
+    }
 
 
 def services(raw: str) -> dict[str, str]:

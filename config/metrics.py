@@ -28,6 +28,8 @@ from sessions_app.stream import hub
 log = structlog.get_logger(__name__)
 
 COUNTERS = {
+    "delivery_failed_count": "Deliveries that were given up: dead letters.",
+    "delivery_sent_count": "Deliveries that a channel took.",
     "heartbeat_deliver_count": "Heartbeats whose reply went to the mailbox.",
     "heartbeat_skipped_due_to_lock": "Heartbeats that were skipped because their session was busy.",
     "heartbeat_suppress_count": "Heartbeats with nothing to say.",

@@ -30,12 +30,9 @@ RONDO_MCP_HOSTS = ENV.rondo_mcp_hosts
 RONDO_WEBHOOK_HOSTS = ENV.rondo_webhook_hosts
 RONDO_DELIVERY_RETRY_SECONDS = ENV.rondo_delivery_retry_seconds
 RONDO_NOTIFY = ENV.rondo_notify
-EMAIL_HOST = ENV.email_host
-EMAIL_PORT = ENV.email_port
-EMAIL_HOST_USER = ENV.email_host_user
-EMAIL_HOST_PASSWORD = ENV.email_host_password
-EMAIL_USE_TLS = ENV.email_security == "starttls"
-EMAIL_USE_SSL = ENV.email_security == "tls"
+EMAIL_HOST, EMAIL_PORT = ENV.email_url["EMAIL_HOST"], ENV.email_url["EMAIL_PORT"]
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = (ENV.email_url[f"EMAIL_HOST_{name}"] for name in ("USER", "PASSWORD"))
+EMAIL_USE_TLS, EMAIL_USE_SSL = ENV.email_url["EMAIL_USE_TLS"], ENV.email_url["EMAIL_USE_SSL"]
 DEFAULT_FROM_EMAIL = ENV.default_from_email
 OPENAI_BASE_URL = ENV.openai_base_url
 OPENAI_API_KEY = ENV.openai_api_key

@@ -9,6 +9,8 @@ from typing import Any
 
 from agent_core import tools
 from agent_core.tools import Effect, Tool
+from sessions_app.channels import base as channels
+from sessions_app.channels.base import Parcel
 from sessions_app.models import Document
 from sessions_app.tools import ToolContext
 
@@ -72,3 +74,24 @@ tools.register(
         run=lambda context, arguments: _count(context, arguments).replace("counted", "erased"),
     )
 )
+
+
+class FileChannel:
+    """Whatever is sent to `telegram` is a line of the file `telegram.sent`: the key, the address and the text."""
+
+    name = "telegram"
+
+    def check(self, address: str) -> None:
+        """Anything goes."""
+
+    def place(self, address: str) -> str:
+        """One place."""
+        return "telegram"
+
+    def send(self, parcel: Parcel) -> None:
+        """Append the line."""
+        with (_FOLDER / "telegram.sent").open("a") as file:
+            file.write(f"{parcel.key} {parcel.address} {parcel.text!r}\n")
+
+
+channels.register(FileChannel())

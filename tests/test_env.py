@@ -83,7 +83,7 @@ def test_lists_are_separated_by_commas() -> None:
 
 
 def test_each_shard_has_a_queue_for_people_and_one_for_automations() -> None:
-    assert all_queues(2) == ("turns.0", "turns.1", "auto.0", "auto.1", "turns.any")
+    assert all_queues(2) == ("turns.0", "turns.1", "auto.0", "auto.1", "turns.any", "deliveries")
 
 
 def test_the_configuration_cannot_be_changed_while_running() -> None:

@@ -39,9 +39,11 @@ def test_an_answer_worth_telling_is_handed_to_the_jobs_address(fleet: Fleet, per
     fire_due()
     fleet.worker()
     run = until(lambda: run_of(job))
-    delivery = Delivery.objects.get()
+    delivery = until(lambda: Delivery.objects.filter(state=DeliveryState.SENT).first())
     assert (delivery.channel, delivery.address, delivery.meta) == ("telegram", "42", {"thread": 7})
-    assert (delivery.state, delivery.reason, delivery.ended_at) == (DeliveryState.PENDING, "", None)
+    assert (delivery.reason, delivery.attempts, delivery.last_error) == ("", 1, "")
+    [line] = (fleet.folder / "telegram.sent").read_text().splitlines()
+    assert line.startswith(f"run:{run.run_id} 42 'Done: Take the bread out!")
     assert delivery.idempotency_key == f"run:{run.run_id}"
     assert (delivery.session_id, delivery.session_key) == (run.session_id, f"cron:{job.pk}")
     assert delivery.message is not None
@@ -106,7 +108,7 @@ def test_a_judge_in_trouble_keeps_nothing_back(
     fleet.worker()
     run = until(lambda: run_of(job))
     assert run.state == RunState.SUCCEEDED
-    assert Delivery.objects.get().state == DeliveryState.PENDING
+    until(lambda: Delivery.objects.get().state == DeliveryState.SENT)
     assert len(judgements(model_server)) == 1
 
 
@@ -203,7 +205,8 @@ def test_a_worker_that_dies_neither_loses_nor_doubles_the_delivery(
     until(lambda: RunRecord.objects.filter(job=job, state=RunState.SUCCEEDED).count() == 2, 60)
     assert {run.state for run in RunRecord.objects.filter(job=job)} == {RunState.SUCCEEDED}
     deliveries = Delivery.objects.order_by("id")
-    assert [each.state for each in deliveries] == [DeliveryState.PENDING, DeliveryState.PENDING]
+    # a worker that died while it was sending is waited for until its claim runs out
+    until(lambda: [each.state for each in deliveries.all()] == [DeliveryState.SENT, DeliveryState.SENT], 60)
     turns = Turn.objects.filter(kind=TurnKind.LEGACY).order_by("id")
     assert [each.message.turn for each in deliveries if each.message] == list(turns)
 
@@ -216,4 +219,5 @@ def test_each_run_has_a_delivery_of_its_own(fleet: Fleet, person: Person) -> Non
             again(job)
         fire_due()
         until(lambda: RunRecord.objects.filter(job=job, state=RunState.SUCCEEDED).count() == number)  # noqa: B023
-    assert Delivery.objects.filter(state=DeliveryState.PENDING).count() == 2
+    until(lambda: Delivery.objects.filter(state=DeliveryState.SENT).count() == 2)
+    assert len((fleet.folder / "telegram.sent").read_text().splitlines()) == 2

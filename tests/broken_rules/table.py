@@ -271,8 +271,8 @@ BREAKS = (
         rule="deletion",
         how="a delivery that was not sent waits for ever",
         file="sessions_app/deliver.py",
-        old="    theirs.filter(state=DeliveryState.PENDING).update(",
-        new="    theirs.filter(state=DeliveryState.SENT).filter(state=DeliveryState.PENDING).update(",
+        old='    theirs.close("session_deleted")',
+        new='    theirs.none().close("session_deleted")',
         tests=(RACES + "test_deliveries_outlive_their_session_and_what_was_not_sent_is_closed",),
     ),
     Break(

@@ -260,11 +260,12 @@ def test_deliveries_go_once_they_ended(session: Session) -> None:
     def delivery(number: int, state: str, days: float | None) -> int:
         made = Delivery.objects.create(
             session=session, session_key=session.key, idempotency_key=str(number), channel="c", address="a",
-            state=state, reason="why", created_at=ago(200), ended_at=None if days is None else ago(days),
+            state=state, reason="why", last_error="why", created_at=ago(200),
+            **{"tried_at" if state == "failed" else "ended_at": None if days is None else ago(days)},
         )  # fmt: skip
         return made.pk
 
-    kept = {delivery(0, "pending", None), delivery(1, "sent", 89)}
+    kept = {delivery(0, "pending", None), delivery(1, "sent", 89), delivery(9, "failed", 89)}
     for number, state in enumerate(("sent", "failed", "withheld", "closed"), 2):
         delivery(number, state, 91)
     assert prune_all(1) == {"deliveries": 4}
