@@ -27,7 +27,10 @@ INTERNAL = frozenset({SessionType.HEARTBEAT, SessionType.JOB})
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """One input. `due_at` orders its lane: the slot of a scheduled input, None for now."""
+    """One input. `due_at` orders its lane: the slot of a scheduled input, None for now.
+
+    `route` is where a person's answer goes, None for where the session's own go.
+    """
 
     content: str
     kind: TurnKind = TurnKind.MESSAGE
@@ -37,6 +40,7 @@ class Input:
     due_at: datetime | None = None
     origin_run: str = ""
     origin_attempt: int = 0
+    route: dict[str, Any] | None = None
 
 
 def receive(session_id: uuid.UUID, given: Input) -> Turn:
@@ -70,7 +74,7 @@ def _queue(session_id: uuid.UUID, given: Input) -> Turn:
         kind=given.kind,
         lane=Lane.PEOPLE if given.kind == TurnKind.MESSAGE else Lane.AUTO,
         content=given.content,
-        metadata=given.metadata | {"route": _route(entered.session)},
+        metadata=given.metadata | {"route": given.route or _route(entered.session)},
         on_busy=given.on_busy,
         idempotency_key=_key_in(session.pk, session_id, given.idempotency_key),
         origin_run=given.origin_run,

@@ -290,8 +290,8 @@ BREAKS = (
         rule="unified",
         how="the answer goes where the primary session was opened",
         file="sessions_app/receive.py",
-        old='{"route": _route(entered.session)}',
-        new='{"route": _route(session)}',
+        old="given.route or _route(entered.session)",
+        new="given.route or _route(session)",
         tests=(
             UNIFIED
             + "test_a_message_in_a_thread_becomes_a_turn_of_the_primary_session_answered_in_the_thread",
