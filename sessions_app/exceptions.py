@@ -91,6 +91,30 @@ class NotDead(SessionsError):
     code = "not_failed"
 
 
+class TooManyHooks(SessionsError):
+    """The agent has as many hooks as it may."""
+
+    code = "too_many_hooks"
+
+
+class UnknownHook(SessionsError):
+    """There is no such hook, or the token is not its own."""
+
+    code = "not_authenticated"
+
+
+class BadSignature(SessionsError):
+    """The message is not signed with the hook's token as it came."""
+
+    code = "bad_signature"
+
+
+class StaleRequest(SessionsError):
+    """Webhook-Timestamp must be the time in seconds since 1970, at most 300 seconds from now."""
+
+    code = "stale_request"
+
+
 class PooledConnection(SessionsError):
     """DATABASE_LOCK_URL leads through a connection pooler; session locks need a direct connection."""
 

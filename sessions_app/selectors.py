@@ -19,6 +19,7 @@ from sessions_app.models import (
     Agent,
     Document,
     ExecutionState,
+    Hook,
     MailboxEvent,
     Message,
     Priority,
@@ -200,6 +201,23 @@ def mailbox(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[MailboxEv
     )
     rows = MailboxEvent.objects.filter(target_id__in={session_id, behind}, target__owner_id=user.pk)
     return rows.annotate(state=state)
+
+
+def hooks_of(user: AbstractBaseUser, agent_name: str) -> QuerySet[Hook]:
+    """The agent's hooks, each with `agent_name`. NotFound."""
+    return _hooks(user).filter(agent=agent(user, agent_name))
+
+
+def hook(user: AbstractBaseUser, hook_id: str) -> Hook:
+    """One hook of the user. NotFound."""
+    found = _hooks(user).filter(pk=hook_id).first()
+    if found is None:
+        raise NotFound("there is no such hook")
+    return found
+
+
+def _hooks(user: AbstractBaseUser) -> QuerySet[Hook]:
+    return Hook.objects.filter(agent__owner_id=user.pk).annotate(agent_name=F("agent__name"))
 
 
 def live_workers(lost_after: float) -> list[list[str]]:

@@ -6,6 +6,7 @@ from sessions_app.models.counter import Counter
 from sessions_app.models.delivery import DELIVERY_ARROWS, Delivery, DeliveryState
 from sessions_app.models.event import Event, EventType, Scope
 from sessions_app.models.execution import EXECUTION_ARROWS, ExecutionState
+from sessions_app.models.hook import Hook
 from sessions_app.models.idempotency import IdempotencyKey
 from sessions_app.models.mailbox import MailboxEvent, Priority
 from sessions_app.models.memory import Preference, TaskState
@@ -31,6 +32,7 @@ __all__ = [
     "Event",
     "EventType",
     "ExecutionState",
+    "Hook",
     "IdempotencyKey",
     "Lane",
     "MailboxEvent",

@@ -12,7 +12,9 @@ class Allowance(models.Model):
     """
 
     key = models.CharField(
-        max_length=100, primary_key=True, help_text="`user:<id>` or `address:<network>`, and the rate."
+        max_length=100,
+        primary_key=True,
+        help_text="`user:<id>`, `hook:<id>` or `address:<network>`, and the rate.",
     )
     full_at = models.DateTimeField()
 

@@ -14,6 +14,7 @@ from django.urls import reverse
 from agent_core.types import Role, StepKind
 from automations.edit import NewJob, create_job
 from automations.models import CronJob, RunRecord, RunState
+from sessions_app.hooks import NewHook, add_hook
 from sessions_app.models import (
     Allowance,
     Delivery,
@@ -131,6 +132,15 @@ def fill(person: Person) -> dict[str, Any]:
         "allowance": Allowance.objects.create(key=f"user:{person.user.pk} {uuid.uuid4()}", full_at=NOW),
         "idempotencykey": IdempotencyKey.objects.create(
             user=person.user, address="POST /api/sessions/", key=uuid.uuid4().hex
+        ),
+        "hook": add_hook(
+            NewHook(
+                agent_id=person.agent.pk,
+                name="CI",
+                session_id=session.pk,
+                channel="webhook",
+                address="https://ci.example/answers",
+            )
         ),
         "user": person.user,
     }

@@ -14,7 +14,8 @@ from django.urls import reverse
 from rest_framework.authtoken.models import Token
 
 from automations.models import CronJob, JobClock, ZoneData
-from sessions_app.models import Counter, Pruning, Session
+from sessions_app.hook_tokens import token_of
+from sessions_app.models import Counter, Hook, Pruning, Session
 from tests.admin.conftest import fill, make_turn, url
 from tests.conftest import Person, new_person
 
@@ -30,6 +31,7 @@ READ_ONLY = (
     "delivery",
     "taskstate",
     "allowance",
+    "hook",
 )
 EDITABLE = ("agent", "document", "session", "cronjob")
 MOST_QUERIES = 20
@@ -145,13 +147,29 @@ def test_staff_without_permissions_see_everything_and_change_nothing(
         assert client.get(url(rows[name], "change")).status_code == 200
         assert client.post(url(rows[name], "change"), {"_save": "1"}).status_code == 403
         assert client.post(url(rows[name], "delete"), {"confirmed": "yes"}).status_code == 403
-        for action in ("pause", "cancel", "delete_chosen"):
+        for action in ("pause", "cancel", "disable", "delete_chosen"):
             client.post(
                 url(rows[name], "changelist"), {"action": action, "_selected_action": [rows[name].pk]}
             )
     assert client.get(url(rows["user"], "changelist")).status_code == 403
     assert client.get(reverse("admin:authtoken_tokenproxy_changelist")).status_code == 403
     assert CronJob.objects.get().enabled
+    assert Hook.objects.get().enabled
+
+
+def test_hooks_are_switched_off_and_on_and_never_show_what_their_tokens_are_made_of(
+    staff: Client, rows: dict[str, Any]
+) -> None:
+    hook = rows["hook"]
+    for action, enabled in (("disable", False), ("enable", True)):
+        staff.post(url(hook, "changelist"), {"action": action, "_selected_action": [hook.pk]})
+        hook.refresh_from_db()
+        assert hook.enabled is enabled
+    assert hook.revision == 3
+    for page in ("changelist", "change"):
+        text = staff.get(url(hook, page)).content.decode()
+        assert hook.name in text
+        assert not [each for each in (hook.token_sha256, hook.token_salt, token_of(hook)) if each in text]
 
 
 def test_a_turns_page_shows_its_journal_and_messages_escaped(staff: Client, rows: dict[str, Any]) -> None:

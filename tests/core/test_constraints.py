@@ -7,6 +7,7 @@ from django.db import IntegrityError, connection, transaction
 
 from automations.edit import NewJob, create_job
 from automations.models import RunRecord
+from sessions_app.hooks import NewHook, add_hook
 from sessions_app.models import MailboxEvent, Message, Session, Turn
 from sessions_app.receive import Input, receive
 from tests.conftest import Person
@@ -38,6 +39,15 @@ ATTACKS = {
     "a skip without a reason": "UPDATE automations_runrecord SET state = 'skipped', finished_at = now()",
     "an unknown run state": "UPDATE automations_runrecord SET state = 'lost'",
     "an ended run without its instant": "UPDATE automations_runrecord SET state = 'succeeded'",
+    "a hook without a name": "UPDATE sessions_app_hook SET name = ''",
+    "a hook's token as it is": "UPDATE sessions_app_hook SET token_sha256 = 'rin_' || repeat('a', 43)",
+    "one token for two hooks": "UPDATE sessions_app_hook SET token_sha256 = repeat('0', 64)",
+    "a route without an address": "UPDATE sessions_app_hook SET channel = 'webhook'",
+    "an address without a channel": "UPDATE sessions_app_hook SET address = '42'",
+    "a hook of nobody": "UPDATE sessions_app_hook SET agent_id = NULL",
+    "a hook into nowhere": "UPDATE sessions_app_hook SET session_id = gen_random_uuid()",
+    "a session gone from under its hook": "DELETE FROM sessions_app_session WHERE id IN (SELECT session_id FROM"
+    " sessions_app_hook)",
     "two schedules": "UPDATE automations_cronjob SET expr = '* * * * *'",
     "no schedule": "UPDATE automations_cronjob SET every_seconds = NULL",
     "a bound job with a legacy field": "UPDATE automations_cronjob SET channel = 'telegram'",
@@ -59,6 +69,8 @@ def rows(person: Person) -> Session:
     turn.steps.create(n=0, kind="prompt", data={})
     turn.steps.create(n=1, kind="response", data={})
     MailboxEvent.objects.create(target=session, event_type="t", summary="s")
+    for name in ("one", "two"):
+        add_hook(NewHook(agent_id=session.agent_id, name=name, session_id=session.pk))
     job = create_job(NewJob(session_id=session.pk, message="m", schedule={"kind": "every", "seconds": 60}))
     for number in (1, 2):
         RunRecord.objects.create(

@@ -1,0 +1,57 @@
+"""Hooks: shown without what their tokens are made of, and switched off and on."""
+
+from __future__ import annotations
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from sessions_app.admin.base import ReadOnlyAdmin
+from sessions_app.admin.look import AutocompleteSelectFilter
+from sessions_app.admin.panels import link
+from sessions_app.exceptions import SessionsError
+from sessions_app.hooks import update_hook
+from sessions_app.models import Hook
+
+
+@admin.register(Hook)
+class HookAdmin(ReadOnlyAdmin[Hook]):
+    list_display = [
+        "id", "name", "agent_link", "session_link", "channel", "address", "signed", "enabled", "last_used_at",
+    ]  # fmt: skip
+    list_select_related = ["agent", "session"]
+    list_filter = ["enabled", "signed", ("agent", AutocompleteSelectFilter)]
+    search_fields = ["=id", "name", "=address", "=session__id", "=agent__name"]
+    search_help_text = "Id or name, address, session id, agent"
+    ordering = ["-created_at", "id"]
+    actions = ["enable", "disable"]
+    exclude = ["token_sha256", "token_salt"]
+
+    @admin.display(description="agent", ordering="agent_id")
+    def agent_link(self, obj: Hook) -> str:
+        return link(obj.agent)
+
+    @admin.display(description="session", ordering="session_id")
+    def session_link(self, obj: Hook) -> str:
+        return link(obj.session) if obj.session else "the primary one"
+
+    def has_switch_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("sessions_app.change_hook")
+
+    @admin.action(description="Enable the selected hooks", permissions=["switch"])
+    def enable(self, request: HttpRequest, queryset: QuerySet[Hook]) -> None:
+        self._switch(request, queryset, enabled=True)
+
+    @admin.action(description="Disable the selected hooks", permissions=["switch"])
+    def disable(self, request: HttpRequest, queryset: QuerySet[Hook]) -> None:
+        self._switch(request, queryset, enabled=False)
+
+    def _switch(self, request: HttpRequest, queryset: QuerySet[Hook], *, enabled: bool) -> None:
+        said = "enabled" if enabled else "disabled"
+        for hook_id in queryset.order_by("pk").values_list("pk", flat=True):
+            try:
+                update_hook(hook_id, {"enabled": enabled})
+            except SessionsError as refusal:
+                self.message_user(request, f"Hook {hook_id}: {refusal}.", messages.WARNING)
+            else:
+                self.message_user(request, f"Hook {hook_id} was {said}.", messages.SUCCESS)
