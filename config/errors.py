@@ -56,7 +56,7 @@ def plain_problem(status: int) -> HttpResponse:
 def problem_of(error: Exception, _context: Any = None) -> HttpResponse | None:
     """DRF's exception handler; None for a bug, which then becomes a 500 without its text."""
     if isinstance(error, SessionsError):
-        return problem(status_of(error.code), error.code, str(error), **error.details)
+        return _of_ours(error)
     if isinstance(error, ScheduleError):
         return problem(400, error.code, error.message)
     if isinstance(error, drf.APIException):
@@ -64,6 +64,13 @@ def problem_of(error: Exception, _context: Any = None) -> HttpResponse | None:
     if isinstance(error, DatabaseError):
         return _of_database(error)
     return _of_django(error)
+
+
+def _of_ours(error: SessionsError) -> HttpResponse:
+    response = problem(status_of(error.code), error.code, str(error), **error.details)
+    if response.status_code == 401:
+        response["WWW-Authenticate"] = "Bearer"  # of a hook: nobody else gets this far without being known
+    return response
 
 
 def _of_database(error: DatabaseError) -> HttpResponse | None:

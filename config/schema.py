@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
-from drf_spectacular.extensions import OpenApiSerializerExtension
+from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSerializerExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import Direction
 
@@ -40,7 +40,7 @@ _LOCATION = {
 }
 _APPLIED = {"description": "`wait=N`, when it was waited for.", "schema": _TEXT}
 _REFUSAL_HEADERS = {
-    401: {"WWW-Authenticate": {"description": "`Token`.", "schema": _TEXT}},
+    401: {"WWW-Authenticate": {"description": "`Token`; `Bearer` at a hook.", "schema": _TEXT}},
     429: {
         "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}},
     },
@@ -58,6 +58,7 @@ _IF_NONE_MATCH = {
     "description": "Answer 304 if its tag is one of these.",
 }
 _CHANGES = {"PUT", "PATCH", "DELETE"}
+_ONCE = {"Idempotency-Key", "Webhook-Id"}
 
 
 class Schema(AutoSchema):
@@ -83,6 +84,11 @@ class Schema(AutoSchema):
         for code in self._refusals(named, has_body="requestBody" in operation):
             _refuse(operation["responses"], code)
         return operation
+
+    def _takes_browsers(self) -> bool:
+        from rest_framework.authentication import SessionAuthentication
+
+        return SessionAuthentication in self.view.authentication_classes
 
     def _streams(self) -> bool:
         return self.view.renderer_classes[0].media_type == "text/event-stream"
@@ -111,12 +117,12 @@ class Schema(AutoSchema):
         if "{" in self.path:
             found.add(404)
         if self.method != "GET":
-            found |= {403, 413}
+            found |= {403, 413} if self._takes_browsers() else {413}
         if has_body:
             found.add(415)
         if self.method in _CHANGES:
             found.add(412)
-        if "Idempotency-Key" in named:
+        if named & _ONCE:
             found.add(422)
         return sorted(found)
 
@@ -140,6 +146,27 @@ class KnownKeys(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
         """The shape, closed."""
         describe: Any = auto_schema._map_serializer  # noqa: SLF001 - as the docs of extensions say
         return describe(self.target, direction, bypass_extensions=True) | {"additionalProperties": False}
+
+
+class OfHooks(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """Who posts by a hook has its token, or signs with it."""
+
+    target_class = "sessions_app.api.hook_auth.HookAuthentication"
+    name = ["hookToken", "hookSignature"]
+
+    def get_security_requirement(self, auto_schema: AutoSchema) -> Any:  # noqa: ARG002 - the library's signature
+        """Either is enough, unless the hook takes signed messages only."""
+        return [{"hookToken": []}, {"hookSignature": []}]
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> Any:  # noqa: ARG002 - the library's signature
+        """`Authorization: Bearer rin_…`, and the header of a signature."""
+        signature = (
+            "`v1,` and the base64 of HMAC-SHA256 of `<Webhook-Id>.<Webhook-Timestamp>.<body>` with the token."
+        )
+        return [
+            {"type": "http", "scheme": "bearer", "description": "A hook's token."},
+            {"type": "apiKey", "in": "header", "name": "Webhook-Signature", "description": signature},
+        ]
 
 
 def add_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from django.conf import settings
 from rest_framework.throttling import BaseThrottle
 
 from sessions_app.allowance import Rate, take
+from sessions_app.inbound import Caller
 
 _IPV6_SITE = 64  # leading bits of an address that one customer has for himself
 
 
 class Throttle(BaseThrottle):
-    """RONDO_THROTTLE for each user, and for each address that shows no token; counted over all web processes."""
+    """RONDO_THROTTLE for each user, hook, and address that shows no token; counted over all web processes."""
 
     _wait: float | None = None
 
@@ -33,6 +34,8 @@ class Throttle(BaseThrottle):
     def _key(self, request: Any) -> str:
         if request.user.is_authenticated:
             return f"user:{request.user.pk}"
+        if isinstance(request.auth, Caller):
+            return f"hook:{request.auth.hook.pk}"
         return f"address:{_network(self.get_ident(request) or '')}"
 
 

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from sessions_app.api import agents, planner, sessions, streams, turns
+from sessions_app.api import agents, hooks, planner, sessions, streams, turns
 
 urlpatterns = [
     path("agents/", agents.AgentList.as_view()),
@@ -11,6 +11,10 @@ urlpatterns = [
     path("agents/<str:name>/documents/", agents.DocumentList.as_view()),
     path("agents/<str:name>/documents/<str:document>/", agents.DocumentDetail.as_view()),
     path("agents/<str:name>/preferences/", planner.Preferences.as_view()),
+    path("agents/<str:name>/hooks/", hooks.HookList.as_view()),
+    path("hooks/<slug:hook_id>/", hooks.HookDetail.as_view()),
+    path("hooks/<slug:hook_id>/token/", hooks.HookToken.as_view()),
+    path("hooks/<slug:hook_id>/messages/", hooks.HookMessages.as_view()),
     path("sessions/", sessions.SessionList.as_view()),
     path("sessions/<uuid:session_id>/", sessions.SessionDetail.as_view()),
     path("sessions/<uuid:session_id>/messages/", turns.messages),

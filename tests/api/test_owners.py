@@ -26,6 +26,7 @@ BODIES = {
     "/answer/": {"content": "theirs"},
     "/memory/": {"current_goal": "theirs"},
     "/preferences/": {"content": "theirs"},
+    "/agents/private/hooks/": {"name": "theirs"},
 }
 
 
@@ -70,6 +71,7 @@ def addresses(ada: Caller) -> list[str]:
     routine = made(ada.post("/api/agents/private/routines/", {"title": "secret of ada", "schedule": "1h"}))[
         "id"
     ]
+    hook = made(ada.post("/api/agents/private/hooks/", {"name": "secret of ada"}))["id"]
     return [
         *LISTS,
         "/api/agents/private/",
@@ -78,6 +80,10 @@ def addresses(ada: Caller) -> list[str]:
         "/api/agents/private/documents/USER.md/",
         "/api/agents/private/routines/",
         "/api/agents/private/preferences/",
+        "/api/agents/private/hooks/",
+        f"/api/hooks/{hook}/",
+        f"/api/hooks/{hook}/token/",
+        f"/api/hooks/{hook}/messages/",
         f"/api/routines/{routine}/",
         f"/api/routines/{routine}/runs/",
         f"/api/sessions/{session}/",
@@ -128,6 +134,11 @@ def methods(address: str) -> list[str]:
     return [name for name in ("get", "post", "put", "patch", "delete") if hasattr(view.cls, name)]
 
 
+def is_a_hooks(address: str) -> bool:
+    """Where no user has anything to say, but who has the hook's own token."""
+    return address.startswith("/api/hooks/") and address.endswith("/messages/")
+
+
 def body(address: str) -> Any:
     return next((data for part, data in BODIES.items() if part in address), {})
 
@@ -142,7 +153,8 @@ def test_without_a_token_every_address_answers_401(addresses: list[str], nobody:
                     nobody.get(address, headers=headers)
                 )  # fmt: skip
                 problem(response, 401, "not_authenticated")
-                assert response.headers["WWW-Authenticate"] == "Token"
+                asked_for = "Bearer" if is_a_hooks(address) else "Token"
+                assert response.headers["WWW-Authenticate"] == asked_for
     assert rows() == before
 
 
@@ -150,6 +162,9 @@ def test_what_is_anothers_does_not_exist(addresses: list[str], ada: Caller, bob:
     before = rows()
     for address in addresses:
         if address in LISTS or "preview" in address:
+            continue
+        if is_a_hooks(address):
+            problem(bob.post(address, body(address)), 401, "not_authenticated")
             continue
         for method in methods(address):
             problem(bob(method.upper(), address, body(address)), 404, "not_found")

@@ -43,6 +43,21 @@ def operations(schema: Any) -> Iterator[tuple[str, str, Any]]:
             yield path, method, operation
 
 
+def security(operation: Any) -> set[str]:
+    """Whose authentication is taken."""
+    return {name for each in operation["security"] for name in each}
+
+
+def test_hooks_are_posted_by_with_their_own_token(schema: Any) -> None:
+    own = {path for path, _, each in operations(schema) if security(each) == {"hookToken", "hookSignature"}}
+    assert own == {"/api/hooks/{hook_id}/messages/"}
+    elsewhere = {name for path, _, each in operations(schema) if path not in own for name in security(each)}
+    assert elsewhere == {"tokenAuth", "cookieAuth"}
+    schemes = schema["components"]["securitySchemes"]
+    assert schemes["hookToken"]["scheme"] == "bearer"
+    assert schemes["hookSignature"]["name"] == "Webhook-Signature"
+
+
 def test_every_refusal_is_a_problem_whose_codes_are_listed(schema: Any) -> None:
     for path, method, operation in operations(schema):
         answers = operation["responses"]
@@ -67,9 +82,10 @@ def test_what_an_operation_answers_follows_from_its_kind(schema: Any) -> None:
         answers = set(operation["responses"])
         assert ("404" in answers) >= ("{" in path)
         assert ("If-Match" in named) == ("412" in answers) == (method in {"patch", "put", "delete"})
-        assert ("Idempotency-Key" in named) == ("422" in answers)
+        assert bool(named & {"Idempotency-Key", "Webhook-Id"}) == ("422" in answers)
         assert ("requestBody" in operation) == ("415" in answers)
-        assert ("413" in answers) == ("403" in answers) == (method != "get")
+        assert ("413" in answers) == (method != "get")
+        assert ("403" in answers) == (method != "get" and "cookieAuth" in security(operation))
         assert ("If-None-Match" in named) == ("304" in answers)
         streams = path.endswith("/events/")
         assert ("304" in answers) == (method == "get" and not streams)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ from sessions_app.models import (
     Document,
     Event,
     ExecutionState,
+    Hook,
     MailboxEvent,
     Message,
     Preference,
@@ -39,6 +40,7 @@ SPARED = (
     "job_id",
     "routine_id",
     "message_id",
+    "hook_id",
 )  # path parameters of what can be deleted
 MESSAGES = 5  # in the first session: enough events to fill a look into its stream
 MARKS = 30  # for every window of the first agent: enough to fill a look into the stream of the agent
@@ -52,6 +54,7 @@ class Inhabitant:
     token: str
     http: httpx2.Client
     ids: dict[str, list[Any]] = field(default_factory=dict)
+    hook_token: str = ""
     made: Any = field(default_factory=itertools.count)
 
     @property
@@ -62,7 +65,7 @@ class Inhabitant:
     def words(self) -> set[bytes]:
         """What nobody else may be shown: the secret, and ids that are not guessed by chance."""
         own = {each for name, ids in self.ids.items() if name not in {"document", "turn_id"} for each in ids}
-        return {each.encode() for each in own | {self.secret}}
+        return {each.encode() for each in own | {self.secret, self.hook_token}}
 
     def post(self, address: str, body: Any) -> Any:
         answer = self.http.post(address, json=body)
@@ -95,14 +98,19 @@ class Inhabitant:
         given = {"send_at": "2099-01-01T00:00:00Z", "message_text": self.secret, "replace_existing": True}
         return str(self.post(f"/api/sessions/{self.ids['session_id'][0]}/scheduled-messages/", given)["id"])
 
+    def hook(self, agent: str) -> Any:
+        given = {"name": self.secret, "channel": "webhook", "address": f"https://{self.secret}.invalid/"}
+        return self.post(f"/api/agents/{agent}/hooks/", given)
+
     def spare(self, parameter: str) -> str:
         """Something new of this kind, which may be deleted."""
-        makers = {
+        makers: dict[str, Callable[[], str]] = {
             "name": self.agent,
             "session_id": self.session,
             "job_id": self.automation,
             "routine_id": self.routine,
             "message_id": self.scheduled_message,
+            "hook_id": lambda: str(self.hook(self.agent())["id"]),  # one agent has not so many
         }
         return makers[parameter]()
 
@@ -132,6 +140,8 @@ def _furnish(one: Inhabitant) -> None:
     one.ids["job_id"] = [one.automation(each) for each in sessions]
     one.ids["routine_id"] = [one.routine()]
     one.ids["message_id"] = [one.scheduled_message()]
+    hook = one.hook(agent)
+    one.ids["hook_id"], one.hook_token = [hook["id"]], hook["token"]
     one.ids["execution_id"] = [_execution(sessions[0], one.secret)]
     one.http.patch(f"/api/agents/{agent}/preferences/", json={"content": one.secret})
     one.http.patch(f"/api/sessions/{sessions[0]}/memory/", json={"current_goal": one.secret})
@@ -188,6 +198,7 @@ def belongings(name: str) -> list[str]:
         ExecutionState: "session__owner",
         TaskState: "session__owner",
         Preference: "user",
+        Hook: "agent__owner",
         CronJob: "agent__owner",
         RunRecord: "job__agent__owner",
         ScheduledMessage: "session__owner",

@@ -1,0 +1,621 @@
+"""Hooks: other systems post messages with a token, at most once each, and answers go where the hook says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import subprocess
+import threading
+import time
+from base64 import b64encode
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hmac import digest
+from typing import Any
+
+import httpx2
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from automations.edit import NewJob, create_job
+from automations.fire import fire_due
+from automations.models import JobClock, RunRecord, RunState
+from config.codes import STATUS
+from sessions_app.archive import archive
+from sessions_app.delete import delete_agent, delete_session
+from sessions_app.exceptions import StaleRequest
+from sessions_app.hook_tokens import token_of
+from sessions_app.hooks import MOST_HOOKS
+from sessions_app.inbound import LONGEST_ID, LONGEST_SENDER, MOST_SKEW
+from sessions_app.models import Delivery, Hook, IdempotencyKey, Message, Session, Turn, TurnState
+from sessions_app.models.session import LONGEST_ADDRESS
+from sessions_app.receive import LONGEST_MESSAGE
+from tests.api.conftest import Caller, Site, Window, made, problem
+from tests.fleet import until
+from tests.up import ROOT
+
+pytestmark = pytest.mark.django_db
+
+PAGE = ROOT / "docs" / "inbound.md"
+PLACE = "https://chat.invalid/42"
+ELSEWHERE = {"channel": "webhook", "address": PLACE}
+
+
+def signature(token: str, message_id: str, timestamp: str, body: bytes) -> str:
+    """As the docs say it, made by hand."""
+    text = f"{message_id}.{timestamp}.".encode() + body
+    return "v1," + b64encode(digest(token.encode(), text, hashlib.sha256)).decode()
+
+
+@dataclass(kw_only=True)
+class Poster:
+    """Another system, with what it was given: an id and a token."""
+
+    id: str
+    token: str
+    client: Client = field(default_factory=lambda: Client(raise_request_exception=False))
+
+    def __call__(self, body: Any = None, *, signed: bool = False, **given: Any) -> Any:
+        """Post; headers as keywords, None leaves one out."""
+        raw = body if isinstance(body, bytes) else json.dumps({"content": "hello"} | (body or {})).encode()
+        headers = {
+            "Authorization": f"Bearer {self.token}",
+            "Webhook-Id": "one",
+            "Webhook-Timestamp": str(int(time.time())),
+        } | {name.replace("_", "-"): value for name, value in given.items()}
+        if signed:
+            parts = str(headers["Webhook-Id"]), str(headers["Webhook-Timestamp"]), raw
+            headers["Webhook-Signature"] = signature(self.token, *parts)
+        return self.client.post(
+            f"/api/hooks/{self.id}/messages/",
+            raw,
+            content_type="application/json",
+            headers={name: value for name, value in headers.items() if value is not None},
+        )
+
+
+def hook(caller: Caller, agent: str = "demo", **fields: Any) -> Poster:
+    """A new hook of the caller's agent."""
+    answer = made(caller.post(f"/api/agents/{agent}/hooks/", {"name": "CI"} | fields))
+    return Poster(id=answer["id"], token=answer["token"])
+
+
+@pytest.fixture
+def session(ada: Caller) -> str:
+    return ada.session()
+
+
+@pytest.fixture
+def ci(ada: Caller, session: str) -> Poster:
+    """A hook of Ada's session."""
+    return hook(ada, session=session)
+
+
+def accepted(response: Any) -> Turn:
+    assert response.status_code == 202, response.content
+    body = response.json()
+    turn = Turn.objects.get(pk=body["turn"])
+    assert body == {"turn": turn.pk, "session": str(turn.session_id), "state": body["state"]}
+    assert body["state"] in TurnState.values
+    assert response.headers["Location"] == f"/api/turns/{turn.pk}/"
+    return turn
+
+
+def test_a_message_becomes_a_persons_turn_that_says_whence_it_came(ci: Poster, session: str) -> None:
+    turn = accepted(ci({"content": "build 7 failed", "sender": "builder"}))
+    assert (str(turn.session_id), turn.kind, turn.on_busy) == (session, "message", "enqueue")
+    assert turn.metadata["message"] == {"via": {"hook": ci.id, "name": "CI", "sender": "builder"}}
+    row = Session.objects.get(pk=session)
+    assert turn.metadata["route"] == {"channel": "web", "chat_id": row.chat_id, "meta": {}}
+
+
+def test_without_a_session_it_goes_to_the_agents_primary_one(ada: Caller) -> None:
+    poster = hook(ada)
+    primary = ada.get("/api/agents/demo/").json()["primary_session"]
+    assert str(accepted(poster()).session_id) == primary
+
+
+def test_a_hook_with_a_route_has_its_answers_go_there(ada: Caller, session: str) -> None:
+    turn = accepted(hook(ada, session=session, **ELSEWHERE)())
+    assert turn.metadata["route"] == {"channel": "webhook", "chat_id": PLACE, "meta": {}}
+
+
+def test_in_a_thread_of_a_unified_agent_it_goes_to_the_session_behind(ada: Caller, ci: Poster) -> None:
+    first = accepted(ci())
+    agent = ada.patch("/api/agents/demo/", {"unified_session": True}).json()
+    assert accepted(ci()).pk == first.pk, "said before the mode was on"
+    second = accepted(ci(Webhook_Id="two"))
+    assert str(second.session_id) == agent["primary_session"]
+    assert accepted(ci(Webhook_Id="two")).pk == second.pk
+
+
+def test_the_same_id_and_body_are_one_turn(ci: Poster) -> None:
+    first = accepted(ci({"sender": "a", "on_busy": "inject"}))
+    later = str(int(time.time()) + 7)
+    again = ci(b'{"on_busy": "inject",  "sender":"a", "content":"hello"}', Webhook_Timestamp=later)
+    assert accepted(again).pk == first.pk
+    assert Turn.objects.count() == 1
+
+
+@pytest.mark.parametrize("other", [{"content": "bye"}, {"sender": "b"}, {"on_busy": "inject"}])
+def test_the_same_id_with_another_body_is_refused(ci: Poster, other: Any) -> None:
+    accepted(ci())
+    problem(ci(other), 422, "idempotency_mismatch")
+    assert Turn.objects.count() == 1
+
+
+def test_an_id_belongs_to_its_hook(ada: Caller, ci: Poster, session: str) -> None:
+    longest = "x" * LONGEST_ID
+    turns = {accepted(poster(Webhook_Id=longest)).pk for poster in (ci, hook(ada, session=session), ci)}
+    assert len(turns) == 2
+    by_person = ada.post(
+        f"/api/sessions/{session}/messages/", {"content": "hello"}, Idempotency_Key=f"hook:{ci.id}:one"
+    )
+    assert accepted(ci()).pk != by_person.json()["id"]
+
+
+@pytest.mark.parametrize("age", [-MOST_SKEW - 20, MOST_SKEW + 20])
+def test_a_stale_or_future_message_is_refused(ci: Poster, age: int) -> None:
+    refused = ci(Webhook_Timestamp=str(int(time.time()) + age))
+    problem(refused, 401, "stale_request")
+    assert refused.headers["WWW-Authenticate"] == "Bearer"
+    for near in (-MOST_SKEW + 20, MOST_SKEW - 20):
+        accepted(ci(Webhook_Id=f"near {near}", Webhook_Timestamp=str(int(time.time()) + near)))
+
+
+@pytest.mark.parametrize("wrong", [None, "", "now", "-1", "1e9", "9" * 13, "1.5", "٣", " 1"])
+def test_a_timestamp_that_is_none_is_stale(ci: Poster, wrong: str | None) -> None:
+    problem(ci(Webhook_Timestamp=wrong), 401, "stale_request")
+
+
+@pytest.mark.parametrize("wrong", [None, "", "x" * (LONGEST_ID + 1), "tab\there", "ümlaut"])
+def test_a_message_without_an_id_is_refused(ci: Poster, wrong: str | None) -> None:
+    problem(ci(Webhook_Id=wrong), 400, "bad_webhook_id")
+    assert not Turn.objects.exists()
+
+
+def test_who_has_not_the_token_learns_nothing(ada: Caller, ci: Poster) -> None:
+    off = hook(ada, name="off")
+    ada.patch(f"/api/hooks/{off.id}/", {"enabled": False})
+    other = hook(ada, name="other")
+    refusals = [
+        ci(Authorization=None),
+        ci(Authorization="Bearer"),
+        ci(Authorization="Bearer rin_wrong"),
+        ci(Authorization=f"Bearer {ci.token[:-1]}"),
+        ci(Authorization=f"Bearer {other.token}"),
+        ci(Authorization=f"Bearer {Hook.objects.get(pk=ci.id).token_sha256}"),
+        ci(Authorization=f"Token {ci.token}"),
+        ci(Authorization=f"Token {ada.token}"),
+        ci(Authorization=f"Bearer {ada.token}"),
+        ci(Authorization="Bearer ümlaut"),
+        ci(Authorization=None, Webhook_Signature="v1,wrong"),
+        ci(Authorization=None, Webhook_Signature="ümlaut"),
+        Poster(id="unknown", token=ci.token)(),
+        Poster(id="x" * 500, token=ci.token)(),
+        Poster(id="unknown", token=token_of(Hook(pk="unknown")))(),
+        Poster(id="unknown", token=token_of(Hook(pk="unknown")))(signed=True, Authorization=None),
+        off(),
+        off(Webhook_Timestamp="0", Webhook_Id=None),
+        off(signed=True, Authorization=None),
+    ]
+    for each in refusals:
+        problem(each, 401, "not_authenticated")
+        assert each.headers["WWW-Authenticate"] == "Bearer"
+    assert len({each.content for each in refusals}) == 1
+    assert not Turn.objects.exists()
+
+
+def test_a_signed_message_is_taken_as_it_was_signed_only(ci: Poster) -> None:
+    accepted(ci(signed=True))
+    now = str(int(time.time()))
+    right = signature(ci.token, "one", now, b'{"content": "hello"}')
+    same: dict[str, Any] = {"Webhook_Timestamp": now, "Webhook_Signature": f"v1a,other {right}"}
+    accepted(ci(**same))
+    for changed in (
+        same | {"Webhook_Timestamp": str(int(now) + 1)},
+        same | {"Webhook_Id": "two"},
+        same | {"Webhook_Signature": right.removeprefix("v1,")},
+        same | {"Webhook_Signature": "v1,"},
+    ):
+        problem(ci(**changed), 401, "bad_signature")
+    problem(ci({"content": "changed"}, **same), 401, "bad_signature")
+    assert Turn.objects.count() == 1
+
+
+def test_a_signature_alone_says_who_it_is_and_nobody_who_hears_it_can_say_more(ci: Poster) -> None:
+    accepted(ci(signed=True, Authorization=None))
+    now = str(int(time.time()))
+    heard: dict[str, Any] = {
+        "Authorization": None,
+        "Webhook_Timestamp": now,
+        "Webhook_Signature": signature(ci.token, "one", now, b'{"content": "hello"}'),
+    }
+    accepted(ci(**heard))
+    for changed in (heard | {"Webhook_Id": "two"}, heard | {"Webhook_Timestamp": str(int(now) + 1)}):
+        problem(ci(**changed), 401, "not_authenticated")
+    problem(ci({"content": "changed"}, **heard), 401, "not_authenticated")
+    old = str(int(time.time()) - MOST_SKEW - 20)
+    problem(ci(signed=True, Authorization=None, Webhook_Timestamp=old), 401, "stale_request")
+    assert Turn.objects.count() == 1
+
+
+def test_a_hook_may_ask_for_signatures(ada: Caller) -> None:
+    poster = hook(ada, signed=True)
+    problem(poster(), 401, "bad_signature")
+    accepted(poster(signed=True))
+    ada.patch(f"/api/hooks/{poster.id}/", {"signed": False})
+    accepted(poster())
+
+
+def test_with_another_secret_key_the_token_holds_and_what_it_signs_alone_does_not(
+    ci: Poster, settings: Any
+) -> None:
+    settings.SECRET_KEY = "another one, of the same length or so, for the rest of this test"
+    accepted(ci(signed=True))
+    problem(ci(signed=True, Authorization=None), 401, "not_authenticated")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"content": ""}, 400, "empty_message"),
+        ({"content": " \n"}, 400, "empty_message"),
+        ({"content": "x" * (LONGEST_MESSAGE + 1)}, 400, "message_too_long"),
+        ({"content": 5}, 400, "bad_input"),
+        ({"content": "a\x00b"}, 400, "bad_input"),
+        ({"on_busy": "wait"}, 400, "bad_input"),
+        ({"kind": "automation"}, 400, "bad_input"),
+        ({"sender": "two\nlines"}, 400, "bad_sender"),
+        ({"sender": "x" * (LONGEST_SENDER + 1)}, 400, "bad_input"),
+        ({"sender": "a\x00b"}, 400, "bad_input"),
+        (b"", 400, "bad_input"),
+        (b"[]", 400, "bad_input"),
+        (b"{}", 400, "bad_input"),
+        (b'{"content": "a", "content": "b"}', 400, "malformed_body"),
+        (b'{"content": "' + b"x" * 1024 * 1024 + b'"}', 413, "too_large"),
+    ],
+)
+def test_a_bad_body_is_refused_and_leaves_nothing(ci: Poster, body: Any, status: int, code: str) -> None:
+    problem(ci(body), status, code)
+    assert not Turn.objects.exists()
+    assert Hook.objects.get().last_used_at is None
+    accepted(ci())
+
+
+def test_on_busy_is_the_posters_choice(ci: Poster) -> None:
+    running = accepted(ci())
+    Turn.objects.filter(pk=running.pk).update(state=TurnState.RUNNING)
+    problem(ci({"on_busy": "reject"}, Webhook_Id="two"), 409, "session_busy")
+    assert accepted(ci(Webhook_Id="three")).on_busy == "enqueue"
+    accepted(ci({"on_busy": "interrupt"}, Webhook_Id="four"))
+    running.refresh_from_db()
+    assert running.cancel_requested_at is not None
+
+
+def test_an_archived_session_takes_nothing(ada: Caller, ci: Poster, session: str) -> None:
+    archive(Session.objects.get(pk=session).pk)
+    problem(ci(), 409, "session_closed")
+    problem(ada.post("/api/agents/demo/hooks/", {"name": "x", "session": session}), 409, "session_closed")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_hooks_of_a_deleted_session_or_agent_are_gone(ada: Caller) -> None:
+    session = ada.session()
+    gone, stays = hook(ada, session=session), hook(ada)
+    assert delete_session(Session.objects.get(pk=session).pk).deleted
+    problem(gone(), 401, "not_authenticated")
+    accepted(stays())
+    Turn.objects.all().delete()
+    assert delete_agent(Session.objects.get().agent_id).deleted
+    assert not Hook.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_at_once_with_one_id_are_one_turn(ada: Caller) -> None:
+    poster = hook(ada)
+    answers: list[Any] = []
+
+    def post() -> None:
+        answers.append(Poster(id=poster.id, token=poster.token)())
+        connection.close()
+
+    threads = [threading.Thread(target=post) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert {accepted(answer).pk for answer in answers} == {Turn.objects.get().pk}
+    assert len(answers) == 8
+
+
+def test_a_use_is_noted_once_a_minute(ci: Poster) -> None:
+    accepted(ci())
+    first = Hook.objects.get().last_used_at
+    assert first is not None
+    accepted(ci(Webhook_Id="two"))
+    assert Hook.objects.get().last_used_at == first
+    Hook.objects.update(last_used_at=Now() - timedelta(minutes=2))
+    accepted(ci(Webhook_Id="three"))
+    now = Hook.objects.get().last_used_at
+    assert now is not None
+    assert now > first
+
+
+def test_a_message_takes_few_statements(ci: Poster) -> None:
+    accepted(ci())
+    with CaptureQueriesContext(connection) as asked:
+        accepted(ci(Webhook_Id="two"))
+    said = [each["sql"] for each in asked if not each["sql"].startswith(("SAVEPOINT", "RELEASE"))]
+    assert len(said) <= 8, said
+
+
+def test_who_posts_is_counted_by_hook_and_who_may_not_by_address(
+    ada: Caller, ci: Poster, settings: Any
+) -> None:
+    settings.RONDO_THROTTLE = (3, 60)
+    other = hook(ada)
+    wrong = Poster(id=ci.id, token="rin_wrong")
+    for number in range(3):
+        accepted(ci(Webhook_Id=str(number)))
+    refused = ci(Webhook_Id="4")
+    problem(refused, 429, "throttled")
+    assert int(refused.headers["Retry-After"]) > 0
+    accepted(other())
+    for _ in range(3):
+        problem(wrong(), 401, "not_authenticated")
+    problem(wrong(), 429, "throttled")
+    problem(Poster(id="unknown", token="x")(), 429, "throttled")
+    accepted(other(Webhook_Id="two"))
+    assert Turn.objects.count() == 5
+
+
+def test_a_poster_may_read_nothing(ada: Caller, ci: Poster) -> None:
+    turn = accepted(ci())
+    for address in (f"/api/turns/{turn.pk}/", f"/api/hooks/{ci.id}/", "/api/sessions/"):
+        read = ci.client.get(address, headers={"Authorization": f"Bearer {ci.token}"})
+        problem(read, 401, "not_authenticated")
+    assert ada.get(f"/api/turns/{turn.pk}/").status_code == 200
+    browser = Client(raise_request_exception=False)
+    browser.force_login(ada.user)
+    problem(Poster(id=ci.id, token="x", client=browser)(), 401, "not_authenticated")
+
+
+def test_hooks_are_made_shown_changed_and_deleted(ada: Caller, session: str) -> None:
+    answer = ada.post(
+        "/api/agents/demo/hooks/", {"name": "CI", "session": session, "signed": True} | ELSEWHERE
+    )
+    shown = made(answer)
+    token = shown.pop("token")
+    assert (len(token), token[:4]) == (47, "rin_")
+    address = f"/api/hooks/{shown['id']}/"
+    assert answer.headers["Location"] == address
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert shown.pop("created_at")
+    assert shown == {
+        "id": shown["id"],
+        "agent": "demo",
+        "session": session,
+        "name": "CI",
+        "channel": "webhook",
+        "address": PLACE,
+        "signed": True,
+        "enabled": True,
+        "last_used_at": None,
+        "revision": 1,
+    }
+    assert ada.get(address).headers["ETag"] == answer.headers["ETag"]
+    assert [each["id"] for each in ada.get("/api/agents/demo/hooks/").json()["results"]] == [shown["id"]]
+    changes = {"name": "builds", "channel": "", "address": "", "signed": False, "enabled": False}
+    changed = ada.patch(address, changes, If_Match=answer.headers["ETag"])
+    assert changed.status_code == 200, changed.content
+    assert changed.json().items() >= {**changes, "channel": None, "address": None, "revision": 2}.items()
+    problem(ada.patch(address, {"name": "x"}, If_Match=answer.headers["ETag"]), 412, "revision_conflict")
+    problem(ada.delete(address, If_Match=answer.headers["ETag"]), 412, "revision_conflict")
+    assert ada.delete(address, If_Match=changed.headers["ETag"]).status_code == 204
+    problem(ada.get(address), 404, "not_found")
+
+
+def test_that_a_hook_was_used_is_shown_and_in_no_edits_way(ada: Caller, ci: Poster) -> None:
+    address = f"/api/hooks/{ci.id}/"
+    before = ada.get(address).headers["ETag"]
+    accepted(ci())
+    after = ada.get(address, If_None_Match=before)
+    assert after.status_code == 200
+    assert after.json()["last_used_at"]
+    assert ada.patch(address, {"name": "x"}, If_Match=before).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code"),
+    [
+        ({"name": ""}, 400, "empty_name"),
+        ({"name": " "}, 400, "empty_name"),
+        ({"name": "two\nlines"}, 400, "bad_name"),
+        ({"name": "x" * 65}, 400, "bad_input"),
+        ({"channel": "webhook"}, 400, "bad_address"),
+        ({"address": PLACE}, 400, "bad_channel"),
+        ({"channel": "nosuch", "address": PLACE}, 400, "bad_channel"),
+        ({"channel": "web", "address": "42"}, 400, "bad_channel"),
+        ({"channel": "webhook", "address": "ftp://chat.invalid/"}, 400, "bad_address"),
+        ({"channel": "webhook", "address": "https://chat.invalid/\n"}, 400, "bad_address"),
+        ({"channel": "webhook", "address": " "}, 400, "bad_address"),
+        ({"channel": "webhook", "address": PLACE + "x" * LONGEST_ADDRESS}, 400, "bad_input"),
+        ({"signed": "yes"}, 400, "bad_input"),
+        ({"token": "rin_mine"}, 400, "bad_input"),
+        ({"enabled": None}, 400, "bad_input"),
+    ],
+)
+def test_a_bad_hook_is_refused(ada: Caller, ci: Poster, fields: Any, status: int, code: str) -> None:
+    before = ada.get(f"/api/hooks/{ci.id}/").json()
+    problem(ada.post("/api/agents/demo/hooks/", {"name": "x"} | fields), status, code)
+    problem(ada.patch(f"/api/hooks/{ci.id}/", fields), status, code)
+    assert ada.get(f"/api/hooks/{ci.id}/").json() == before
+    assert Hook.objects.count() == 1
+
+
+def test_a_hook_whose_channel_is_gone_can_still_be_switched_off(ada: Caller) -> None:
+    poster = hook(ada)
+    Hook.objects.update(channel="gone", address="42")
+    assert ada.patch(f"/api/hooks/{poster.id}/", {"enabled": False}).status_code == 200
+    problem(ada.patch(f"/api/hooks/{poster.id}/", {"address": "43"}), 400, "bad_channel")
+    assert ada.patch(f"/api/hooks/{poster.id}/", {"channel": "", "address": ""}).status_code == 200
+
+
+def test_a_hook_leads_into_a_conversation_of_its_agent(ada: Caller, bob: Caller) -> None:
+    ada.agent("other")
+    for session in (ada.session("other"), bob.session()):
+        problem(ada.post("/api/agents/demo/hooks/", {"name": "x", "session": session}), 404, "not_found")
+    agent_id = Session.objects.get(agent__name="other", type="primary").agent_id
+    inner = Session.objects.create(
+        agent_id=agent_id, owner=ada.user, key="heartbeat:other", type="heartbeat", channel="heartbeat"
+    )
+    given = {"name": "x", "session": str(inner.pk)}
+    problem(ada.post("/api/agents/other/hooks/", given), 400, "internal_session")
+    problem(ada.patch(f"/api/hooks/{hook(ada).id}/", {"session": str(inner.pk)}), 400, "bad_input")
+
+
+def test_an_agent_has_so_many_hooks(ada: Caller) -> None:
+    ada.agent("other")
+    for number in range(MOST_HOOKS):
+        hook(ada, name=f"{number}")
+    problem(ada.post("/api/agents/demo/hooks/", {"name": "x"}), 409, "too_many_hooks")
+    hook(ada, agent="other")
+
+
+def test_a_new_token_takes_the_old_ones_place(ada: Caller, ci: Poster) -> None:
+    first = accepted(ci())
+    answer = ada.post(f"/api/hooks/{ci.id}/token/")
+    assert answer.status_code == 200
+    assert (answer.json()["revision"], answer.headers["Cache-Control"]) == (2, "no-store")
+    problem(ci(), 401, "not_authenticated")
+    problem(ci(signed=True, Authorization=None), 401, "not_authenticated")
+    renewed = Poster(id=ci.id, token=answer.json()["token"])
+    assert accepted(renewed()).pk == first.pk
+    accepted(renewed(signed=True, Authorization=None))
+
+
+def test_a_hook_is_made_once_and_the_token_is_not_kept_for_it(ada: Caller) -> None:
+    first, again = (
+        ada.post("/api/agents/demo/hooks/", {"name": "CI"}, Idempotency_Key="one") for _ in range(2)
+    )
+    assert again.json() == made(first)
+    assert again.headers["ETag"] == first.headers["ETag"]
+    assert Hook.objects.count() == 1
+    assert first.json()["token"] not in IdempotencyKey.objects.get().body
+    ada.delete(first.headers["Location"])
+    problem(ada.post("/api/agents/demo/hooks/", {"name": "CI"}, Idempotency_Key="one"), 404, "not_found")
+
+
+def stored() -> str:
+    """Every text in every table."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        tables = [name for (name,) in cursor.fetchall()]
+        rows = []
+        for name in tables:
+            cursor.execute(f'SELECT t::text FROM "{name}" t')
+            rows += [row for (row,) in cursor.fetchall()]
+    return "\n".join(rows)
+
+
+def test_the_token_is_stored_logged_and_shown_nowhere(
+    ada: Caller, ci: Poster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    answers = [
+        ci(),
+        ci({"content": ""}, Webhook_Id="two"),
+        ci(Webhook_Signature="v1,wrong"),
+        ci(Webhook_Timestamp="1"),
+        ci(b"{"),
+        ci(Authorization=f"Bearer {ci.token} "),
+        ada.get(f"/api/hooks/{ci.id}/"),
+        ada.get("/api/agents/demo/hooks/"),
+        ada.patch(f"/api/hooks/{ci.id}/", {"name": "x"}),
+    ]
+    secret = ci.token.removeprefix("rin_")
+    for each in answers:
+        assert secret not in each.content.decode() + str(each.headers)
+    assert secret not in caplog.text
+    text = stored()
+    assert "build" not in text
+    assert Hook.objects.get().token_sha256 in text
+    assert secret not in text
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+def test_what_comes_by_a_hook_is_answered_and_automations_answer_where_it_said(
+    site: Site, window: Window
+) -> None:
+    given = {"name": "CI", "session": window.session} | ELSEWHERE
+    shown = window.http.post("/api/agents/demo/hooks/", json=given).json()
+    headers = {
+        "Authorization": f"Bearer {shown['token']}",
+        "Webhook-Id": "evt_1",
+        "Webhook-Timestamp": str(int(time.time())),
+    }
+    address, body = f"/api/hooks/{shown['id']}/messages/", {"content": "build 7 failed"}
+    answer = httpx2.post(site.url + address, json=body, headers=headers)
+    assert answer.status_code == 202, answer.text
+    until(lambda: window.http.get(answer.headers["Location"]).json()["state"] == "succeeded", 20)
+    question, reply = Message.objects.filter(session_id=window.session).order_by("seq")
+    assert (question.role, question.content) == ("user", "build 7 failed")
+    assert question.metadata["via"] == {"hook": shown["id"], "name": "CI", "sender": ""}
+    route = {"channel": "webhook", "chat_id": PLACE, "meta": {}}
+    assert reply.metadata["route"] == route
+    session = Session.objects.get(pk=window.session)
+    assert session.last_route == route
+    job = create_job(
+        NewJob(session_id=session.pk, message="look", schedule={"kind": "every", "seconds": 3600})
+    )
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    assert fire_due().queued == 1
+    until(lambda: RunRecord.objects.get().state == RunState.SUCCEEDED, 20)
+    assert Message.objects.filter(turn__kind="automation").latest("seq").metadata["route"] == route
+    assert list(Delivery.objects.values_list("channel", "address")) == [("webhook", PLACE)] * 2
+    assert shown["token"] not in site.web.text() + site.fleet.logs()
+
+
+def commands() -> list[str]:
+    """The page's own."""
+    return re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+def test_the_commands_of_the_page_do_what_it_says(site: Site, window: Window) -> None:
+    environ = os.environ | {"RONDO": site.url, "TOKEN": window.token}
+
+    def typed(command: str) -> Any:
+        return json.loads(subprocess.check_output(["bash", "-euc", command], env=environ))
+
+    make, post, post_signed = commands()
+    shown = typed(make)
+    environ |= {"HOOK": shown["id"], "HOOK_TOKEN": shown["token"]}
+    turns = [typed(command)["turn"] for command in (post, post_signed)]
+    assert typed(post)["turn"] == turns[0], "the same id again"
+    said = list(Turn.objects.filter(pk__in=turns).order_by("pk").values_list("content", flat=True))
+    assert said == ["Build 7 failed.", "Build 8 is green."]
+    assert Turn.objects.get(pk=turns[0]).metadata["route"]["chat_id"] == "https://ci.example/answers"
+
+
+def test_the_bounds_of_the_page_are_those_of_the_code() -> None:
+    text = PAGE.read_text()
+    for bound in (
+        f"1 to {LONGEST_ID} printable ASCII characters",
+        f"At most {MOST_SKEW} s from",
+        f"1 to {LONGEST_MESSAGE:,} characters",
+        f"at most {MOST_HOOKS} hooks",
+    ):
+        assert bound in text, bound
+    assert f"at most {MOST_SKEW} seconds" in str(StaleRequest())
+    codes = set(re.findall(r"40[0-9] `(\w+)`|422 `(\w+)`", text))
+    assert {STATUS[code] for pair in codes for code in pair if code} == {401, 409, 422}
