@@ -27,7 +27,7 @@ class AutomationsConfig(AppConfig):
             system,
             tools,
         )
-        from sessions_app import belongings, delete, documents, kinds
+        from sessions_app import belongings, delete, deliver, documents, kinds
 
         kinds.register(bound.AutomationKind())
         kinds.register(legacy.LegacyKind())
@@ -35,6 +35,7 @@ class AutomationsConfig(AppConfig):
         kinds.register(heartbeat.HeartbeatKind())
         kinds.register(isolated.JobKind())
         kinds.register(message_kind.ScheduledMessageKind())
+        deliver.observe(message_kind.delivered)
         belongings.register(system.SystemJobs())
         delete.register(bound.SessionAutomations())
         delete.register(bound_messages.SessionMessages())

@@ -14,6 +14,8 @@ from automations.bound import route_of
 from automations.models import MessageStatus, ScheduledMessage
 from automations.slot_kind import SlotKind
 from automations.zone_files import zone_or_utc
+from sessions_app import deliver
+from sessions_app.channels.base import WEB
 from sessions_app.kinds import Trigger, Unkept
 from sessions_app.models import Delivery, DeliveryState, Message, Turn, TurnKind
 from sessions_app.models.session import ChatType
@@ -24,11 +26,15 @@ STOPPED = "Its turn failed."
 
 
 class ScheduledMessageKind(SlotKind):
-    """The sending of a scheduled message. Nothing is shown of what triggered it: the text is all there is."""
+    """The sending of a scheduled message. Nothing is shown of what triggered it: the text is all there is.
+
+    Of a failure the history tells; it does not leave the server, least of all to a group.
+    """
 
     name = TurnKind.SCHEDULED_MESSAGE
     alone = True
     plans = False
+    hands_over = False
 
     def trigger(self, turn: Turn) -> Trigger:
         """No words of anybody; the text goes where a person last wrote."""
@@ -59,16 +65,11 @@ def delivered(delivery: Delivery) -> None:
     """What became of the delivery becomes of the message; the transaction of the delivery's change."""
     if delivery.message_id is None:
         return
-    message_id = (
-        ScheduledMessage.objects.filter(sent_message=delivery.message_id).values_list("pk", flat=True).first()
-    )
-    if message_id is None:
-        return
     if delivery.state == DeliveryState.SENT:
-        ScheduledMessage.objects.sent(message_id)
+        ScheduledMessage.objects.sent(delivery.message_id)
     elif delivery.state in {DeliveryState.FAILED, DeliveryState.CLOSED}:
         reason = delivery.last_error or delivery.reason or "It could not be delivered."
-        ScheduledMessage.objects.failed([message_id], reason)
+        ScheduledMessage.objects.given_up(delivery.message_id, reason)
 
 
 def _send(turn: Turn) -> None:
@@ -80,9 +81,9 @@ def _send(turn: Turn) -> None:
     if message.session.chat_type != ChatType.PRIVATE:
         raise Unkept("not_private", "The conversation is no private chat any more.")
     said = Message.objects.filter(turn=turn, role="assistant").order_by("-seq")[0]
-    ScheduledMessage.objects.said(message.pk, said)
-    if not Delivery.objects.filter(message=said).exists():  # nothing leaves the server
-        ScheduledMessage.objects.sent(message.pk)
+    route = said.metadata["route"]
+    deliver.hand_over(message.session, said, [route])
+    ScheduledMessage.objects.said(message.pk, said.pk, leaves=route["channel"] != WEB)
 
 
 def _id_of(turn: Turn) -> str:

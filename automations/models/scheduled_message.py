@@ -59,23 +59,31 @@ class MessageTransitions(models.QuerySet["ScheduledMessage"]):
         rows = self.filter(pk=message_id, status=MessageStatus.PENDING)
         return bool(rows.update(status=MessageStatus.CANCELLED, updated_at=Now()))
 
-    def said(self, message_id: str, message: Message) -> bool:
-        """Its text stands in the history; whether it was sent is still open."""
+    def said(self, message_id: str, said_id: int, *, leaves: bool) -> bool:
+        """PENDING and taken, its text stands in the history → SENT, or PENDING still while it leaves the server."""
         rows = self.filter(pk=message_id, status=MessageStatus.PENDING, taken_at__isnull=False)
-        return bool(rows.update(sent_message=message, updated_at=Now()))
+        done = {} if leaves else {"status": MessageStatus.SENT, "sent_at": Now()}
+        return bool(rows.update(sent_message=said_id, updated_at=Now(), **done))
 
-    def sent(self, message_id: str) -> bool:
-        """PENDING or FAILED, with its text in the history → SENT."""
-        rows = self.filter(pk=message_id, status__in=[MessageStatus.PENDING, MessageStatus.FAILED])
-        done = rows.filter(sent_message__isnull=False).update(
-            status=MessageStatus.SENT, sent_at=Now(), last_error="", updated_at=Now()
-        )
+    def sent(self, said_id: int) -> bool:
+        """PENDING or FAILED, with its text in the history → SENT: the channel took it."""
+        open_ = [MessageStatus.PENDING, MessageStatus.FAILED]
+        rows = self.filter(sent_message=said_id, status__in=open_)
+        done = rows.update(status=MessageStatus.SENT, sent_at=Now(), last_error="", updated_at=Now())
         return bool(done)
+
+    def given_up(self, said_id: int, reason: str) -> bool:
+        """PENDING, with its text in the history → FAILED: the channel did not take it."""
+        rows = self.filter(sent_message=said_id, status=MessageStatus.PENDING)
+        return bool(_fail(rows, reason))
 
     def failed(self, ids: Iterable[str], reason: str) -> int:
         """PENDING → FAILED, with the reason."""
-        rows = self.filter(pk__in=ids, status=MessageStatus.PENDING)
-        return rows.update(status=MessageStatus.FAILED, last_error=reason[:LONGEST_ERROR], updated_at=Now())
+        return _fail(self.filter(pk__in=ids, status=MessageStatus.PENDING), reason)
+
+
+def _fail(rows: models.QuerySet[ScheduledMessage], reason: str) -> int:
+    return rows.update(status=MessageStatus.FAILED, last_error=reason[:LONGEST_ERROR], updated_at=Now())
 
 
 class ScheduledMessage(models.Model):

@@ -1,6 +1,6 @@
 """Scheduled messages, rule by rule, on real rows (docs/scheduled-messages.md).
 
-The turns are claimed and committed here, without a worker's process; tests/chaos has the processes.
+The turns are run in this process; tests/chaos/test_scheduled_messages.py has workers and beats.
 """
 
 from __future__ import annotations
@@ -10,57 +10,508 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
+from automations import selectors
+from automations.ahead import look
+from automations.doctor import beat
+from automations.exceptions import (
+    BadMessage,
+    MessageBeingSent,
+    MessageFailed,
+    MessageNotFound,
+    MessageSent,
+    TooManyMessages,
+)
 from automations.fire_messages import fire_messages
-from automations.models import ScheduledMessage
-from automations.scheduled_messages import NewMessage, schedule_message
+from automations.models import RunRecord, RunState, ScheduledMessage
+from automations.scheduled_messages import MOST_WAITING, NewMessage, cancel_message, schedule_message
+from sessions_app.archive import archive
+from sessions_app.cancel import cancel_turn
 from sessions_app.claim import claim_next
-from sessions_app.commit import commit
 from sessions_app.context import prepare
+from sessions_app.delete import delete_agent, delete_session
+from sessions_app.exceptions import NotFound, SessionClosed
 from sessions_app.journal import Journal
-from sessions_app.models import Session, Turn, Worker
-from sessions_app.turn import _said
+from sessions_app.lock import Handle
+from sessions_app.models import Message, OnBusy, Session, SessionState, SessionType, Turn, TurnState
+from sessions_app.receive import Input, receive
+from sessions_app.tools import TurnTools
+from sessions_app.turn import _finish
+from tests.automations.messages import LATER, a_worker, due, later, run_turn
 from tests.conftest import Person
+from tests.races import orphans
 
 pytestmark = pytest.mark.django_db(transaction=True)
-LATER = "2099-01-01T09:00:00"
 
 
 @pytest.fixture
 def me(person: Person) -> uuid.UUID:
-    return Worker.objects.create(id=uuid.uuid4(), host="here", pid=1).pk
+    return a_worker()
 
 
-def later(session: Session, text: str = "Take the cake out.", **more: Any) -> ScheduledMessage:
-    given = {"send_at": LATER} | more
-    return schedule_message(NewMessage(session_id=session.pk, message_text=text, **given)).message
+def status(message: ScheduledMessage) -> str:
+    message.refresh_from_db()
+    return message.status
 
 
-def due(*messages: ScheduledMessage, ago: float = 1) -> None:
-    """They were due so many seconds ago, the first one the longest."""
-    for number, message in enumerate(messages):
-        at = datetime.now(UTC) - timedelta(seconds=ago - number * 0.001)
-        ScheduledMessage.objects.filter(pk=message.pk).update(send_at=at)
+def said(session: Session) -> list[str]:
+    rows = Message.objects.filter(session=session, role="assistant").order_by("seq")
+    return list(rows.values_list("content", flat=True))
 
 
-def run_turn(session: Session, me: uuid.UUID) -> Turn | None:
-    turn = claim_next(session.pk, me, auto_allowed=True)
-    if turn is None:
-        return None
-    prepared = prepare(turn, Journal(turn))
-    result = _said(prepared)
-    assert result is not None
-    commit(prepared, result)
-    return turn
+def test_a_message_is_stored_as_it_was_asked_for(person: Person) -> None:
+    session = person.session()
+    message = later(session, "  Take the cake out.\n", send_at="2099-01-01T09:00:00+01:00")
+    assert (message.status, message.chat_type, message.message_text) == (
+        "pending",
+        "private",
+        "  Take the cake out.\n",
+    )
+    assert message.send_at == datetime(2099, 1, 1, 8, tzinfo=UTC)
+    assert (message.taken_at, message.sent_at, message.sent_message_id, message.last_error) == (
+        None,
+        None,
+        None,
+        "",
+    )
+    assert message.updated_at is not None
 
 
-def test_it_is_sent(person: Person, me: uuid.UUID) -> None:
+def test_a_time_without_offset_is_in_the_agents_zone(person: Person) -> None:
+    person.agent.timezone = "Asia/Shanghai"
+    person.agent.save()
+    assert later(person.session(), send_at=LATER).send_at == datetime(2099, 1, 1, 1, tzinfo=UTC)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no time": ({"send_at": "tomorrow"}, "bad_time"),
+    "a number": ({"send_at": 5}, "bad_time"),
+    "a day that is none": ({"send_at": "2099-02-30T09:00:00"}, "bad_time"),
+    "a past time": ({"send_at": "2020-01-01T09:00:00Z"}, "past_time"),
+    "no text": ({"message_text": ""}, "empty_text"),
+    "a blank text": ({"message_text": " \n\t"}, "empty_text"),
+    "a text that is none": ({"message_text": 5}, "empty_text"),
+    "a text too long": ({"message_text": "x" * 10_001}, "text_too_long"),
+    "a NUL": ({"message_text": "a\x00b"}, "bad_message"),
+    "half a surrogate pair": ({"message_text": "a\ud800b"}, "bad_message"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_sent_is_refused_with_its_code(person: Person, what: str) -> None:
+    given, code = REFUSED[what]
+    asked = {"session_id": person.session().pk, "send_at": LATER, "message_text": "Hello"} | given
+    with pytest.raises(BadMessage) as refusal:
+        schedule_message(NewMessage(**asked))
+    assert refusal.value.code == code
+    assert not ScheduledMessage.objects.exists()
+
+
+def test_a_past_time_is_answered_with_the_time_it_is_in_the_zone(person: Person) -> None:
+    person.agent.timezone = "Asia/Shanghai"
+    person.agent.save()
+    with pytest.raises(
+        BadMessage, match=r"It is now \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+08:00 \(Asia/Shanghai\)"
+    ):
+        later(person.session(), send_at="2020-01-01T09:00:00")
+
+
+def test_only_private_chats_of_people_take_messages(person: Person) -> None:
+    for fields in ({"chat_type": "group"}, {"key": "telegram:1", "chat_type": "group"}):
+        with pytest.raises(BadMessage) as refusal:
+            later(person.session(**fields))
+        assert refusal.value.code == "not_private"
+    for kind in (SessionType.HEARTBEAT, SessionType.JOB):
+        session = person.session()
+        Session.objects.filter(pk=session.pk).update(type=kind)
+        with pytest.raises(BadMessage) as refusal:
+            later(session)
+        assert refusal.value.code == "not_private"
+    closed = person.session()
+    archive(closed.pk)
+    with pytest.raises(SessionClosed):
+        later(closed)
+    with pytest.raises(NotFound):
+        schedule_message(NewMessage(session_id=uuid.uuid4(), send_at=LATER, message_text="x"))
+
+
+def test_a_due_message_becomes_a_run_and_a_turn_like_a_slot(person: Person) -> None:
     session = person.session()
     message = later(session)
+    assert not look().messages
     assert fire_messages().claimed == 0
     due(message)
+    assert look().messages
     fired = fire_messages()
-    assert (fired.claimed, fired.queued) == (1, 1)
-    run_turn(session, me)
+    assert (fired.claimed, fired.queued, [hint.session_id for hint in fired.hints]) == (1, 1, [session.pk])
     message.refresh_from_db()
-    assert message.status == "sent"
+    run = RunRecord.objects.get(scheduled_message=message)
+    assert run.pk == f"{message.pk}:{int(message.send_at.timestamp() * 1000)}"
+    assert (run.state, run.job, run.session_id) == (RunState.QUEUED, None, session.pk)
+    turn = Turn.objects.get(origin_run=run.pk)
+    assert run.turn_id == turn.pk
+    assert (turn.kind, turn.lane, turn.content, turn.due_at) == (
+        "scheduled_message",
+        "auto",
+        message.message_text,
+        message.send_at,
+    )
+    assert turn.idempotency_key == f"run:{run.pk}:1"
+    assert message.taken_at is not None
+    assert fire_messages().claimed == 0, "it is taken once"
+    assert selectors.run(person.user, run.pk).pk == run.pk
+
+
+def test_its_text_is_said_word_for_word_and_no_model_is_asked(person: Person, me: uuid.UUID) -> None:
+    person.agent.model = "openai-chat:nobody-answers"
+    person.agent.save()
+    session = person.session()
+    message = later(session, "Take the cake out.\n(It is *hot*.)")
+    due(message)
+    fire_messages()
+    turn = run_turn(session, me)
+    assert turn.state == TurnState.SUCCEEDED
+    assert turn.usage["requests"] == 0
+    assert said(session) == ["Take the cake out.\n(It is *hot*.)"]
+    message.refresh_from_db()
+    sent = Message.objects.get(session=session, role="assistant")
+    assert (message.status, message.sent_message_id) == ("sent", sent.pk)
+    assert message.sent_at is not None
+    run = RunRecord.objects.get(scheduled_message=message)
+    assert (run.state, run.turn_id, run.response_summary) == (
+        RunState.SUCCEEDED,
+        turn.pk,
+        "Take the cake out.",
+    )
+    assert sent.metadata["source"] == {"kind": "scheduled_message", "id": message.pk, "run_id": run.pk}
+
+
+def test_the_next_turns_model_sees_what_was_sent(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    due(later(session))
+    fire_messages()
+    run_turn(session, me)
+    receive(session.pk, Input(content="What did you say?"))
+    turn = claim_next(session.pk, me, auto_allowed=True)
+    assert turn is not None
+    history = prepare(turn, Journal(turn)).request.history
+    assert [(entry.role, entry.content) for entry in history if entry.content] == [
+        ("assistant", "Take the cake out.")
+    ]
+
+
+def test_it_is_sent_whatever_the_person_said_meanwhile(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    message = later(session)
+    receive(session.pk, Input(content="Forget the cake."))
+    run_turn(session, me)
+    due(message)
+    fire_messages()
+    run_turn(session, me)
+    assert status(message) == "sent"
+    assert said(session)[-1] == "Take the cake out."
+
+
+def test_a_running_turn_is_not_touched_and_it_comes_after_it(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    message = later(session)
+    receive(session.pk, Input(content="Hello"))
+    running = claim_next(session.pk, me, auto_allowed=True)
+    assert running is not None
+    due(message)
+    fire_messages()
+    receive(session.pk, Input(content="Are you there?", on_busy=OnBusy.ENQUEUE))
+    journal = Journal(running)
+    prepared = prepare(running, journal)
+    assert TurnTools(journal=journal, context=prepared.tool_context).injected() == ()
+    waiting = Turn.objects.get(kind="scheduled_message")
+    assert (waiting.state, waiting.host_id) == (TurnState.QUEUED, None)
+    _finish(Handle(session_id=session.pk), running)
+    assert [run_turn(session, me).kind for _ in range(2)] == ["message", "scheduled_message"]
+    assert said(session)[-1] == "Take the cake out."
+
+
+def test_messages_of_a_session_are_sent_in_the_order_of_their_times(person: Person, me: uuid.UUID) -> None:
+    session, other = person.session(), person.session()
+    texts = ["one", "two", "three", "four"]
+    messages = [later(session, text) for text in texts]
+    due(*messages)
+    due(later(other, "elsewhere"))
+    rounds = []
+    while (fired := fire_messages()).claimed:
+        rounds.append(fired.claimed)
+    assert rounds == [2, 1, 1, 1], "of one session the first one only"
+    for _ in texts:
+        run_turn(session, me)
+    assert said(session) == texts
+
+
+def test_a_late_one_is_sent_and_says_so(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    message, in_time = later(session), later(session, "And now?")
+    due(message, ago=7200)
+    due(in_time, ago=2)
+    while fire_messages().claimed:
+        pass
+    run_turn(session, me)
+    run_turn(session, me)
+    marks = {row.content: row.metadata for row in Message.objects.filter(session=session, role="assistant")}
+    late = marks["Take the cake out."]
+    assert (late["source_kind"], late["scheduled_message_id"], late["late"]) == (
+        "scheduled_send",
+        message.pk,
+        True,
+    )
+    assert 7200 <= late["late_seconds"] < 7300
+    message.refresh_from_db()
+    assert datetime.fromisoformat(late["scheduled_for"]) == message.send_at.replace(microsecond=0)
+    assert "late" not in marks["And now?"]
+    assert not Message.objects.filter(session=session, role="user").exists(), "nobody said anything"
+
+
+def test_what_waits_can_be_cancelled_once_and_again(person: Person) -> None:
+    message = later(person.session())
+    for _ in range(2):
+        assert cancel_message(message.pk).status == "cancelled"
+    due(message)
+    assert (look().messages, fire_messages().claimed) == (False, 0)
+    with pytest.raises(MessageNotFound):
+        cancel_message("nothing222")
+
+
+def test_what_is_taken_sent_or_failed_cannot_be_cancelled(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    message = later(session)
+    due(message)
+    fire_messages()
+    with pytest.raises(MessageBeingSent):
+        cancel_message(message.pk)
+    run_turn(session, me)
+    with pytest.raises(MessageSent):
+        cancel_message(message.pk)
+    failed = later(session)
+    ScheduledMessage.objects.failed([failed.pk], "x")
+    with pytest.raises(MessageFailed):
+        cancel_message(failed.pk)
+    assert (status(message), status(failed)) == ("sent", "failed")
+
+
+def test_replacing_cancels_what_waits_in_this_session_only_and_names_it(
+    person: Person, me: uuid.UUID
+) -> None:
+    session, other = person.session(), person.session()
+    sent, first, second, elsewhere = later(session), later(session), later(session), later(other)
+    due(sent)
+    fire_messages()
+    made = schedule_message(
+        NewMessage(session_id=session.pk, send_at=LATER, message_text="this instead", replace_existing=True)
+    )
+    assert set(made.cancelled_ids) == {first.pk, second.pk}
+    assert [status(each) for each in (sent, first, second, elsewhere, made.message)] == [
+        "pending",
+        "cancelled",
+        "cancelled",
+        "pending",
+        "pending",
+    ]
+    assert first.replaced_by_id == made.message.pk
+    run_turn(session, me)
+    assert status(sent) == "sent", "what was taken is sent"
+
+
+def test_without_replacing_a_message_leaves_others_alone(person: Person) -> None:
+    session = person.session()
+    first, second = later(session), later(session)
+    assert (status(first), status(second)) == ("pending", "pending")
+
+
+def test_a_session_has_so_many_waiting_and_replacing_is_always_possible(person: Person) -> None:
+    session = person.session()
+    for _ in range(MOST_WAITING):
+        later(session)
+    with pytest.raises(TooManyMessages):
+        later(session)
+    later(person.session())
+    replacing = later(session, replace_existing=True)
+    assert ScheduledMessage.objects.waiting().filter(session=session).get().pk == replacing.pk
+
+
+def test_an_archived_session_makes_it_fail_with_the_reason(person: Person) -> None:
+    session = person.session()
+    message = later(session)
+    archive(session.pk)
+    due(message)
+    fired = fire_messages()
+    assert (fired.claimed, fired.queued) == (1, 0)
+    message.refresh_from_db()
+    assert (message.status, message.taken_at) == ("failed", None)
+    assert "no input any more" in message.last_error
+    run = RunRecord.objects.get(scheduled_message=message)
+    assert (run.state, run.reason, run.turn_id) == (RunState.SKIPPED, "session_closed", None)
+    assert fire_messages().claimed == 0
+
+
+def test_a_chat_that_is_private_no_more_makes_it_fail_when_due(person: Person) -> None:
+    session = person.session()
+    message = later(session)
+    Session.objects.filter(pk=session.pk).update(chat_type="group")
+    due(message)
+    assert fire_messages().queued == 0
+    assert status(message) == "failed"
+    assert RunRecord.objects.get(scheduled_message=message).reason == "not_private"
+
+
+def test_it_is_looked_at_again_at_the_moment_of_sending(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    message = later(session)
+    due(message)
+    fire_messages()
+    Session.objects.filter(pk=session.pk).update(chat_type="group")
+    turn = run_turn(session, me)
+    assert (turn.state, turn.error_code) == (TurnState.FAILED, "not_private")
+    message.refresh_from_db()
+    assert (message.status, message.last_error) == ("failed", "The conversation is no private chat any more.")
+    assert "Take the cake out." not in said(session)
+    assert RunRecord.objects.get(scheduled_message=message).state == RunState.FAILED
+
+
+def test_what_waits_no_more_at_the_moment_of_sending_is_not_sent(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    message = later(session)
+    due(message)
+    fire_messages()
+    ScheduledMessage.objects.filter(pk=message.pk).update(status="cancelled")
+    turn = run_turn(session, me)
+    assert (turn.state, turn.error_code) == (TurnState.FAILED, "message_not_pending")
+    assert status(message) == "cancelled"
+    assert "Take the cake out." not in said(session)
+
+
+def test_a_turn_that_is_cancelled_while_it_waits_cancels_its_message(person: Person) -> None:
+    session = person.session()
+    message = later(session)
+    due(message)
+    fire_messages()
+    cancel_turn(Turn.objects.get(kind="scheduled_message").pk)
+    assert status(message) == "cancelled"
+    run = RunRecord.objects.get(scheduled_message=message)
+    assert (run.state, run.reason) == (RunState.CANCELLED, "cancelled")
+
+
+def test_a_session_that_is_archived_while_its_turn_waits_cancels_it(person: Person) -> None:
+    session = person.session()
+    message = later(session)
+    due(message)
+    fire_messages()
+    archive(session.pk)
+    assert status(message) == "cancelled"
+
+
+def test_messages_are_in_no_deletions_way_and_go_with_their_session(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    sent = later(session)
+    due(sent)
+    fire_messages()
+    run_turn(session, me)
+    later(session)
+    later(session, replace_existing=True)
+    taken = later(session)
+    due(taken, ago=3)
+    fire_messages()
+    assert delete_session(session.pk).deleted
+    assert not ScheduledMessage.objects.exists()
+    assert not RunRecord.objects.exists()
+    assert orphans() == {}
+
+
+def test_messages_go_with_their_agent(person: Person) -> None:
+    later(Session.objects.get(agent=person.agent, type=SessionType.PRIMARY))
+    later(person.session())
+    assert delete_agent(person.agent.pk).deleted
+    assert not ScheduledMessage.objects.exists()
+    assert orphans() == {}
+
+
+def test_a_session_that_is_being_deleted_keeps_no_beat_busy(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    message = later(session)
+    due(message)
+    Session.objects.filter(pk=session.pk).update(
+        state=SessionState.DELETING, deleting_since=datetime.now(UTC)
+    )
+    assert fire_messages().queued == 1
+    assert not look().messages
+    assert claim_next(session.pk, me, auto_allowed=True) is None
+    Session.objects.filter(pk=session.pk).update(state=SessionState.OPEN, deleting_since=None)
+    run_turn(session, me)
+    assert status(message) == "sent", "the delete came to nothing"
+
+
+def test_a_look_ahead_knows_when_the_next_one_is_due(person: Person) -> None:
+    assert look().wait > 1e6
+    at = datetime.now(UTC) + timedelta(seconds=100)
+    later(person.session(), send_at=at.isoformat())
+    assert 90 < look().wait <= 100
+
+
+def test_a_look_and_a_round_of_nothing_are_few_statements(person: Person) -> None:
+    later(person.session())
+    with CaptureQueriesContext(connection) as asked:
+        look()
+    assert len(asked) == 1
+    with CaptureQueriesContext(connection) as asked:
+        fire_messages()
+    assert len([each for each in asked if each["sql"].startswith("SELECT")]) == 1
+
+
+def test_a_turn_of_a_message_is_at_most_fifteen_statements(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    due(later(session))
+    fire_messages()
+    with CaptureQueriesContext(connection) as asked:
+        turn = claim_next(session.pk, me, auto_allowed=True)
+        assert turn is not None
+        _finish(Handle(session_id=session.pk), turn)
+    told = [each["sql"] for each in asked if each["sql"].split()[0] in {"SELECT", "INSERT", "UPDATE", "WITH"}]
+    assert len(told) <= 15, "\n".join(told)
+
+
+def test_what_is_overdue_is_told_by_doctor(person: Person) -> None:
+    due(later(person.session()), ago=120)
+    finding = beat()
+    assert not finding.ok
+    assert "overdue" in finding.detail
+
+
+@pytest.fixture
+def trap(transactional_db: None) -> Any:
+    """A trigger that refuses one message's run: the batch's own statement fails, at its COMMIT."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " IF NEW.snapshot->>'message' = 'trap' THEN RAISE EXCEPTION 'trapped'; END IF; RETURN NEW; END $$"
+        )
+        cursor.execute(
+            "CREATE CONSTRAINT TRIGGER trap AFTER INSERT ON automations_runrecord DEFERRABLE INITIALLY DEFERRED"
+            " FOR EACH ROW EXECUTE FUNCTION trap()"
+        )
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION trap() CASCADE")
+
+
+def test_a_poisoned_row_is_set_aside_and_the_others_go(person: Person, trap: None) -> None:
+    good, bad = [later(person.session()) for _ in range(5)], later(person.session(), "trap")
+    behind = later(Session.objects.get(pk=bad.session_id), "after the trap")
+    due(good[0], bad, *good[1:], behind)
+    while fire_messages().claimed:
+        pass
+    bad.refresh_from_db()
+    assert (bad.status, bad.last_error) == ("failed", "It could not be queued.")
+    run = RunRecord.objects.get(scheduled_message=bad)
+    assert (run.state, run.reason) == (RunState.SKIPPED, "schedule_error")
+    assert "trapped" in run.error_detail, "for operators"
+    assert Turn.objects.filter(kind="scheduled_message").count() == 6
+    assert fire_messages().claimed == 0

@@ -1,0 +1,44 @@
+"""Scheduled messages for tests: made, made due, sent in this process."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from automations.models import ScheduledMessage
+from automations.scheduled_messages import NewMessage, schedule_message
+from sessions_app.claim import claim_next
+from sessions_app.lock import Handle
+from sessions_app.models import Session, Turn, Worker
+from sessions_app.turn import _finish
+
+LATER = "2099-01-01T09:00:00"
+
+
+def later(session: Session, text: str = "Take the cake out.", **more: Any) -> ScheduledMessage:
+    """One that waits for a far day."""
+    given = {"send_at": LATER} | more
+    return schedule_message(NewMessage(session_id=session.pk, message_text=text, **given)).message
+
+
+def due(*messages: ScheduledMessage, ago: float = 1) -> None:
+    """They were due so many seconds ago, in this order."""
+    now = datetime.now(UTC)
+    for number, message in enumerate(messages):
+        at = now - timedelta(seconds=ago) + timedelta(milliseconds=number)
+        ScheduledMessage.objects.filter(pk=message.pk).update(send_at=at)
+
+
+def a_worker() -> uuid.UUID:
+    """The id of one that is alive as far as the database knows."""
+    return Worker.objects.create(id=uuid.uuid4(), host="here", pid=1).pk
+
+
+def run_turn(session: Session, worker: uuid.UUID) -> Turn:
+    """The session's next turn, as a worker runs it."""
+    turn = claim_next(session.pk, worker, auto_allowed=True)
+    assert turn is not None
+    _finish(Handle(session_id=session.pk), turn)
+    turn.refresh_from_db()
+    return turn
