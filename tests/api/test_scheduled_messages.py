@@ -1,0 +1,158 @@
+"""Scheduled messages over HTTP: made, shown, cancelled, refused (docs/scheduled-messages.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from automations.fire_messages import fire_messages
+from automations.models import RunRecord, ScheduledMessage
+from automations.scheduled_messages import MOST_WAITING
+from sessions_app.archive import archive
+from sessions_app.models import Agent, Message, Session
+from tests.api.conftest import Caller, made, problem
+from tests.automations.messages import a_worker, due, later, run_turn
+
+pytestmark = pytest.mark.django_db
+ASK = {"send_at": "2099-01-01T09:00:00+01:00", "message_text": "Take the cake out."}
+
+
+def at(session: str) -> str:
+    return f"/api/sessions/{session}/scheduled-messages/"
+
+
+def test_one_is_made_shown_listed_and_cancelled(ada: Caller) -> None:
+    session = ada.session()
+    answer = ada.post(at(session), ASK)
+    message = made(answer)
+    assert {name: value for name, value in message.items() if name not in {"id", "created_at"}} == {
+        "session_id": session,
+        "send_at": "2099-01-01T08:00:00Z",
+        "message_text": "Take the cake out.",
+        "status": "pending",
+        "replace_existing": False,
+        "cancelled_ids": [],
+        "sent_at": None,
+        "sent_message_id": None,
+        "last_error": None,
+    }
+    address = answer.headers["Location"]
+    assert address == f"/api/scheduled-messages/{message['id']}/"
+    assert ada.get(address).json() == message
+    assert ada.get(address, If_None_Match=answer.headers["ETag"]).status_code == 304
+    other = made(ada.post(at(session), ASK | {"replace_existing": True}))
+    assert other["cancelled_ids"] == [message["id"]]
+    listed = ada.get(at(session)).json()["results"]
+    assert [(each["id"], each["status"]) for each in listed] == [
+        (message["id"], "cancelled"),
+        (other["id"], "pending"),
+    ]
+    for _ in range(2):
+        gone = ada.delete(f"/api/scheduled-messages/{other['id']}/")
+        assert (gone.status_code, gone.json()["status"]) == (200, "cancelled")
+        assert gone.json() == other | {"status": "cancelled"}
+
+
+def test_a_create_that_is_sent_twice_happens_once(ada: Caller) -> None:
+    session = ada.session()
+    first = made(ada.post(at(session), ASK, Idempotency_Key="k"))
+    assert made(ada.post(at(session), ASK, Idempotency_Key="k")) == first
+    assert ScheduledMessage.objects.count() == 1
+    again = ada.post(at(session), ASK | {"message_text": "Other."}, Idempotency_Key="k")
+    problem(again, 422, "idempotency_mismatch")
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"send_at": "tomorrow"}, "bad_time"),
+        ({"send_at": ""}, "bad_time"),
+        ({"send_at": "2099-02-30T09:00:00Z"}, "bad_time"),
+        ({"send_at": "2020-01-01T00:00:00Z"}, "past_time"),
+        ({"message_text": " "}, "empty_text"),
+        ({"message_text": "x" * 10_001}, "text_too_long"),
+        ({"message_text": 5}, "bad_input"),
+        ({"send_at": 5}, "bad_input"),
+        ({"replace_existing": "yes"}, "bad_input"),
+        ({"status": "sent"}, "bad_input"),
+    ],
+)
+def test_what_is_not_valid_is_refused_and_nothing_is_stored(ada: Caller, given: Any, code: str) -> None:
+    problem(ada.post(at(ada.session()), ASK | given), 400, code)
+    assert not ScheduledMessage.objects.exists()
+
+
+def test_groups_closed_sessions_and_one_too_many_are_refused(ada: Caller) -> None:
+    problem(ada.post(at(ada.session(chat_type="group")), ASK), 400, "not_private")
+    closed = ada.session()
+    archive(Session.objects.get(pk=closed).pk)
+    problem(ada.post(at(closed), ASK), 409, "session_closed")
+    full = ada.session()
+    for _ in range(MOST_WAITING):
+        later(Session.objects.get(pk=full))
+    problem(ada.post(at(full), ASK), 409, "too_many_scheduled_messages")
+    assert ScheduledMessage.objects.count() == MOST_WAITING
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_sent_names_its_place_in_the_history_and_is_too_late_to_cancel(ada: Caller) -> None:
+    session = Session.objects.get(pk=ada.session())
+    message = later(session)
+    due(message, ago=90)
+    fire_messages()
+    address = f"/api/scheduled-messages/{message.pk}/"
+    problem(ada.delete(address), 409, "message_being_sent")
+    run_turn(session, a_worker())
+    problem(ada.delete(address), 409, "message_sent")
+    shown = ada.get(address).json()
+    assert shown["status"] == "sent"
+    assert shown["sent_at"] is not None
+    [said] = ada.get(f"/api/sessions/{session.pk}/messages/").json()["results"]
+    assert (said["id"], said["role"], said["content"]) == (
+        shown["sent_message_id"],
+        "assistant",
+        "Take the cake out.",
+    )
+    assert said["metadata"]["source_kind"] == "scheduled_send"
+    assert said["metadata"]["late"] is True
+    run = RunRecord.objects.get(scheduled_message=message)
+    assert said["metadata"]["source"]["run_id"] == run.pk
+    told = ada.get(f"/api/runs/{run.pk}/").json()
+    assert (told["state"], told["turn"], told["rendered_prompt"]) == ("succeeded", said["turn"], None)
+    failed = later(session)
+    ScheduledMessage.objects.failed([failed.pk], "It could not be delivered.")
+    problem(ada.delete(f"/api/scheduled-messages/{failed.pk}/"), 409, "message_failed")
+    assert (
+        ada.get(f"/api/scheduled-messages/{failed.pk}/").json()["last_error"] == "It could not be delivered."
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_thread_of_a_unified_agent_means_the_session_behind_it(ada: Caller) -> None:
+    thread = ada.session()
+    own = made(ada.post(at(thread), ASK))
+    ada.patch("/api/agents/demo/", {"unified_session": True})
+    primary = Agent.objects.get(name="demo", owner=ada.user).sessions.get(type="primary")
+    message = made(ada.post(at(thread), ASK))
+    assert message["session_id"] == str(primary.pk)
+    for session in (thread, str(primary.pk)):
+        listed = {each["id"] for each in ada.get(at(session)).json()["results"]}
+        assert message["id"] in listed
+    assert own["id"] in {each["id"] for each in ada.get(at(thread)).json()["results"]}, (
+        "it is still the thread's"
+    )
+    due(ScheduledMessage.objects.get(pk=message["id"]))
+    fire_messages()
+    run_turn(primary, a_worker())
+    assert Message.objects.get(session=primary).content == "Take the cake out."
+    shown = ada.get(f"/api/sessions/{thread}/messages/").json()["results"]
+    assert [each["content"] for each in shown] == ["Take the cake out."]
+
+
+def test_what_is_not_there_answers_404(ada: Caller, bob: Caller) -> None:
+    message = made(ada.post(at(ada.session()), ASK))["id"]
+    for address in (f"/api/scheduled-messages/{message}/", "/api/scheduled-messages/nothing222/"):
+        problem(bob.get(address), 404, "not_found")
+        problem(bob.delete(address), 404, "not_found")
+    assert ScheduledMessage.objects.get().status == "pending"
