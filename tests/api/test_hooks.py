@@ -37,7 +37,9 @@ from sessions_app.models import Delivery, Hook, IdempotencyKey, Message, Session
 from sessions_app.models.session import LONGEST_ADDRESS
 from sessions_app.receive import LONGEST_MESSAGE
 from tests.api.conftest import Caller, Site, Window, made, problem
+from tests.core.past import ago, prune_all
 from tests.fleet import until
+from tests.races import UPDATE, gate
 from tests.up import ROOT
 
 pytestmark = pytest.mark.django_db
@@ -303,6 +305,38 @@ def test_an_archived_session_takes_nothing(ada: Caller, ci: Poster, session: str
     archive(Session.objects.get(pk=session).pk)
     problem(ci(), 409, "session_closed")
     problem(ada.post("/api/agents/demo/hooks/", {"name": "x", "session": session}), 409, "session_closed")
+
+
+def test_an_id_is_known_for_longer_than_its_timestamp_holds(ci: Poster, settings: Any) -> None:
+    settings.RONDO_KEEP_TURNS_PER_SESSION, settings.RONDO_KEEP_TURNS_DAYS = 1, 1
+    sent = str(int(time.time()))
+    first = accepted(ci(Webhook_Timestamp=sent))
+    accepted(ci(Webhook_Id="two"))
+
+    def pruned(ended: float) -> bool:
+        """Whether the first turn goes when it ended this many seconds ago, and the other one later."""
+        past = {"state": TurnState.SUCCEEDED, "finished_at": ago(ended / 86_400)}
+        Turn.objects.update(**past | {"queued_at": ago(ended / 86_400)})
+        prune_all()
+        return not Turn.objects.filter(pk=first.pk).exists()
+
+    assert not pruned(2 * MOST_SKEW)  # taken while its timestamp lay ahead, and again when it lay behind
+    assert accepted(ci(Webhook_Timestamp=sent)).pk == first.pk
+    assert pruned(2 * 3600)
+    problem(ci(Webhook_Timestamp=str(int(sent) - 2 * 3600)), 401, "stale_request")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_hook_made_while_its_session_is_deleted_comes_to_nothing(ada: Caller) -> None:
+    session = ada.session()
+    row = Session.objects.get(pk=session)
+    with gate(row, UPDATE) as held:  # as a delete holds it
+        held.start(lambda: ada.post("/api/agents/demo/hooks/", {"name": "CI", "session": session}))
+        held._holder.execute("DELETE FROM sessions_app_session WHERE id = %s", [row.pk])
+        held._holder.commit()
+        [refused] = held.open()
+    problem(refused, 409, "conflict")
+    assert not Hook.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
