@@ -339,20 +339,21 @@ def test_a_hook_made_while_its_session_is_deleted_comes_to_nothing(ada: Caller) 
     assert not Hook.objects.exists()
 
 
+@pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
-def test_the_hooks_of_a_deleted_session_or_agent_are_gone(ada: Caller) -> None:
+def test_the_hooks_of_a_deleted_session_or_agent_are_gone(site: Site, ada: Caller) -> None:
     session = ada.session()
     gone, stays = hook(ada, session=session), hook(ada)
     assert delete_session(Session.objects.get(pk=session).pk).deleted
     problem(gone(), 401, "not_authenticated")
     accepted(stays())
-    Turn.objects.all().delete()
     assert delete_agent(Session.objects.get().agent_id).deleted
     assert not Hook.objects.exists()
 
 
+@pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
-def test_many_at_once_with_one_id_are_one_turn(ada: Caller) -> None:
+def test_many_at_once_with_one_id_are_one_turn(site: Site, ada: Caller) -> None:
     poster = hook(ada)
     answers: list[Any] = []
 
