@@ -124,6 +124,8 @@ def delete_agent(agent_id: int, *, delete_automations: bool = False) -> Deletion
 
 def remove_archived(session_ids: list[uuid.UUID]) -> int:
     """Remove sessions that are archived and at rest, in the transaction under way; how many. Others are skipped."""
+    for bound in _bound:  # before the sessions, as everybody locks
+        bound.lock(session_ids, None)
     rows = Session.objects.select_for_update(skip_locked=True).filter(pk__in=session_ids)
     at_work = Turn.objects.filter(session_id__in=session_ids, state__in=OPEN_STATES).values("session_id")
     resting = rows.filter(state=SessionState.ARCHIVED).exclude(pk__in=at_work).order_by("pk")

@@ -83,6 +83,16 @@ ORPHANS = {
         WHERE r.state IN ('queued', 'running') AND r.not_before IS NULL
           AND (t.id IS NULL OR t.state NOT IN ('queued', 'running'))
     """,
+    "a scheduled message that nothing will end": """
+        SELECT m.id FROM automations_scheduledmessage m
+        WHERE m.status = 'pending' AND m.taken_at IS NOT NULL
+          AND NOT EXISTS (
+            SELECT 1 FROM automations_runrecord r JOIN sessions_app_turn t ON t.id = r.turn_id
+            WHERE r.scheduled_message_id = m.id AND t.state IN ('queued', 'running'))
+          AND NOT EXISTS (
+            SELECT 1 FROM sessions_app_delivery d
+            WHERE d.message_id = m.sent_message_id AND d.state IN ('pending', 'sending'))
+    """,
     "an automation's turn without its run": """
         SELECT t.id FROM sessions_app_turn t
         WHERE t.kind = 'automation' AND t.state IN ('queued', 'running')

@@ -6,7 +6,8 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from automations.edit import NewJob, create_job
-from automations.models import RunRecord
+from automations.models import RunRecord, ScheduledMessage
+from automations.scheduled_messages import NewMessage, schedule_message
 from sessions_app.hooks import NewHook, add_hook
 from sessions_app.models import MailboxEvent, Message, Session, Turn
 from sessions_app.receive import Input, receive
@@ -52,6 +53,41 @@ ATTACKS = {
     "no schedule": "UPDATE automations_cronjob SET every_seconds = NULL",
     "a bound job with a legacy field": "UPDATE automations_cronjob SET channel = 'telegram'",
     "a bound job that runs elsewhere": "UPDATE automations_cronjob SET execution_mode = 'isolated'",
+    "a run of nothing": "UPDATE automations_runrecord SET job_id = NULL",
+    "a run of a job and of a message": "UPDATE automations_runrecord SET scheduled_message_id ="
+    " (SELECT min(id) FROM automations_scheduledmessage)",
+    "two runs of one message": "INSERT INTO automations_runrecord (run_id, scheduled_message_id, scheduled_for, state,"
+    " reason, attempt, session_key, snapshot, rendered_prompt, error, error_detail, response_summary, usage)"
+    " SELECT m.id || ':' || n, m.id, m.send_at + n * interval '1 s', 'queued', '', 1, '', '{}', '', '', '', '', '{}'"
+    " FROM automations_scheduledmessage m, generate_series(1, 2) n",
+    "a run of a message that is not there": "UPDATE automations_runrecord SET scheduled_message_id = 'x',"
+    " job_id = NULL",
+    "an unknown message status": "UPDATE automations_scheduledmessage SET status = 'lost'",
+    "a message to a group": "UPDATE automations_scheduledmessage SET chat_type = 'group'",
+    "a message without words": "UPDATE automations_scheduledmessage SET message_text = E' \\n\\t'",
+    "sent at no time": "UPDATE automations_scheduledmessage SET status = 'sent', taken_at = now(),"
+    " sent_message_id = (SELECT min(id) FROM sessions_app_message)",
+    "a time of sending without it": "UPDATE automations_scheduledmessage SET sent_at = now()",
+    "sent and nowhere in the history": "UPDATE automations_scheduledmessage SET status = 'sent', taken_at = now(),"
+    " sent_at = now()",
+    "said before it was taken": "UPDATE automations_scheduledmessage SET sent_message_id ="
+    " (SELECT min(id) FROM sessions_app_message) WHERE id = (SELECT min(id) FROM automations_scheduledmessage)",
+    "said and cancelled": "UPDATE automations_scheduledmessage SET taken_at = now(), status = 'cancelled',"
+    " sent_message_id = (SELECT min(id) FROM sessions_app_message)"
+    " WHERE id = (SELECT min(id) FROM automations_scheduledmessage)",
+    "one entry that two messages are": "UPDATE automations_scheduledmessage SET taken_at = now(),"
+    " sent_message_id = (SELECT min(id) FROM sessions_app_message)",
+    "failed without a word": "UPDATE automations_scheduledmessage SET status = 'failed'",
+    "an error of what did not fail": "UPDATE automations_scheduledmessage SET last_error = 'x'",
+    "replaced and not cancelled": "UPDATE automations_scheduledmessage SET replaced_by_id ="
+    " (SELECT max(id) FROM automations_scheduledmessage)"
+    " WHERE id = (SELECT min(id) FROM automations_scheduledmessage)",
+    "cancelled by a call and not cancelled": "UPDATE automations_scheduledmessage SET cancelled_by_tool_call_id = 'c'",
+    "replaced by itself": "UPDATE automations_scheduledmessage SET status = 'cancelled', replaced_by_id = id",
+    "one tool call twice": "UPDATE automations_scheduledmessage SET created_by_turn_id = 1,"
+    " created_by_tool_call_id = 'c'",
+    "a message for the end of time": "UPDATE automations_scheduledmessage SET send_at = 'infinity'",
+    "a message without its session": "UPDATE automations_scheduledmessage SET session_id = gen_random_uuid()",
     "a job without its session": "DELETE FROM sessions_app_session WHERE id IN (SELECT session_id FROM"
     " automations_cronjob)",
 }
@@ -79,6 +115,11 @@ def rows(person: Person) -> Session:
             scheduled_for=f"2026-01-0{number}T00:00:00Z",
             session=session,
         )
+    for _ in range(2):
+        schedule_message(
+            NewMessage(session_id=session.pk, send_at="2099-01-01T00:00:00Z", message_text="later")
+        )
+    assert ScheduledMessage.objects.count() == 2
     return session
 
 

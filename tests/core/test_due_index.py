@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection, transaction
 
-from automations import ahead, due
-from automations.models import JobClock
+from automations import ahead, due, due_messages
+from automations.models import JobClock, ScheduledMessage
 from sessions_app.sql import Statement
 
 
@@ -70,11 +71,43 @@ def test_a_look_at_many_jobs_of_which_none_is_due_reads_none_of_them() -> None:
 
 
 @pytest.mark.django_db
+def test_due_messages_are_found_by_their_index_and_their_heads_by_another() -> None:
+    now = datetime.now(UTC)
+    with transaction.atomic(), connection.cursor() as cursor:
+        ScheduledMessage.objects.bulk_create(  # the foreign key to the sessions is checked at a commit that never comes
+            (
+                ScheduledMessage(
+                    session_id=uuid.UUID(int=n % 3_000),
+                    message_text="x",
+                    send_at=now + timedelta(days=1, minutes=n),
+                )
+                for n in range(30_000)
+            ),
+            5_000,
+        )
+        cursor.execute("ANALYZE automations_scheduledmessage")
+        plans = {}
+        for name, statement, params in (
+            ("claim", due_messages.CLAIM, {"limit": 100}),
+            ("peek", due_messages.PEEK, {"limit": 100}),
+            ("look", ahead.LOOK, {}),
+        ):
+            cursor.execute(f"EXPLAIN {statement.text}", statement._constants | params)
+            plans[name] = "\n".join(str(row[0]) for row in cursor.fetchall())
+        transaction.set_rollback(True)
+    for name, plan in plans.items():
+        assert "scheduled_due" in plan, plan
+        assert "Seq Scan on automations_scheduledmessage" not in plan, plan
+        assert name == "look" or "scheduled_head" in plan, plan
+
+
+@pytest.mark.django_db
 def test_what_firing_writes_has_no_index_beyond_those_that_are_used() -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT tablename, indexname FROM pg_indexes"
-            " WHERE tablename IN ('automations_jobclock', 'automations_runrecord', 'automations_cronjob')"
+            " WHERE tablename IN ('automations_jobclock', 'automations_runrecord', 'automations_cronjob',"
+            " 'automations_scheduledmessage')"
         )
         found = cursor.fetchall()
     assert {name for table, name in found if table == "automations_jobclock"} == {

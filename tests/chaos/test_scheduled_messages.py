@@ -1,0 +1,313 @@
+"""Scheduled messages among beats, workers and people that race and die: each is sent once, in order, or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from agent_core.models import ModelReply
+from agent_core.types import ToolCall
+from automations.exceptions import MessageBeingSent, MessageSent, TooManyMessages
+from automations.fire_messages import fire_messages
+from automations.models import RunRecord, ScheduledMessage
+from automations.scheduled_messages import MOST_WAITING, NewMessage, cancel_message, schedule_message
+from sessions_app.delete import delete_session
+from sessions_app.models import Message, Session, Turn, TurnState
+from sessions_app.receive import Input, receive
+from tests import plugins
+from tests.automations.messages import LATER, due, later
+from tests.conftest import Person
+from tests.fleet import Fleet, until
+from tests.races import UPDATE, gate, in_thread, orphans, waiting
+from tests.talk import ended
+
+ROUNDS = 40
+
+
+def soon(seconds: float = 1.5) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
+def said(session: Session) -> list[str]:
+    rows = Message.objects.filter(session=session, role="assistant").order_by("seq")
+    return list(rows.values_list("content", flat=True))
+
+
+def together(*actions: Callable[[], Any]) -> list[Any]:
+    """What each came to, on a connection of its own; all at once."""
+    started = [in_thread(action) for action in actions]
+    for thread, _ in started:
+        thread.join(60)
+        assert not thread.is_alive(), "it ends"
+    return [came[0] for _, came in started]
+
+
+def all_sent(count: int) -> bool:
+    return ScheduledMessage.objects.filter(status="sent").count() == count
+
+
+def test_two_beats_of_which_one_dies_send_each_message_once_and_in_order(
+    fleet: Fleet, person: Person
+) -> None:
+    sessions = [person.session() for _ in range(3)]
+    fleet.worker()
+    beats = [fleet.beat(ready=False) for _ in range(2)]
+    for beat in beats:
+        beat.wait_for("beat_ready", 60)
+    texts = [f"message {number}" for number in range(12)]
+    messages = [later(session, text) for text in texts for session in sessions]
+    due(*messages)
+    ScheduledMessage.objects.waiting().filter(message_text__in=texts[6:]).update(
+        send_at=datetime.now(UTC) + timedelta(seconds=1)
+    )
+    for session in sessions:  # their order is that of their times, then of their ids
+        rows = ScheduledMessage.objects.filter(session=session, message_text__in=texts[6:]).order_by("pk")
+        for text, row in zip(texts[6:], rows, strict=True):
+            ScheduledMessage.objects.filter(pk=row.pk).update(message_text=text)
+    schedule_message(NewMessage(session_id=person.session().pk, send_at=soon(0.2), message_text="wake up"))
+    until(lambda: Turn.objects.filter(kind="scheduled_message").exists())
+    beats[0].kill()
+    until(lambda: all_sent(len(messages) + 1), 60)
+    for session in sessions:
+        assert said(session) == texts
+    assert RunRecord.objects.count() == Turn.objects.count() == len(messages) + 1
+    assert set(Turn.objects.values_list("state", flat=True)) == {"succeeded"}
+
+
+def test_what_came_due_while_nothing_ran_is_sent_in_order_and_says_that_it_is_late(
+    fleet: Fleet, person: Person
+) -> None:
+    session = person.session()
+    texts = ["first", "second", "third"]
+    due(*(later(session, text) for text in texts), ago=3600)
+    fleet.worker()
+    fleet.beat()
+    until(lambda: all_sent(3))
+    assert said(session) == texts
+    for row in Message.objects.filter(session=session):
+        assert row.role == "assistant"
+        assert row.metadata["late"] is True
+        assert row.metadata["late_seconds"] >= 3600
+    assert waiting() == 0
+
+
+def test_one_that_is_brought_forward_wakes_a_beat_that_sleeps(fleet: Fleet, person: Person) -> None:
+    session = person.session()
+    fleet.worker()
+    beat = fleet.beat()
+    later(session, "much later")
+    until(lambda: "beat_ready" in beat.text())
+    schedule_message(NewMessage(session_id=session.pk, send_at=soon(0.5), message_text="soon"))
+    until(lambda: said(session) == ["soon"], 20, "it does not wait for the longest sleep")
+
+
+def test_a_beat_killed_before_its_commit_has_taken_nothing(fleet: Fleet, person: Person) -> None:
+    message = later(person.session())
+    with transaction.atomic():
+        # a run in the way that is not committed: the batch's insert waits for it
+        RunRecord.objects.create(
+            run_id="in-the-way", scheduled_message=message, scheduled_for=datetime.now(UTC)
+        )
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        thread, _ = in_thread(lambda: due(message))
+        thread.join(20)
+        beat = fleet.beat()
+        until(waiting, 60, "beat waits within its batch")
+        beat.kill()
+        transaction.set_rollback(True)
+    message.refresh_from_db()
+    assert message.taken_at is None
+    fleet.worker()
+    fleet.beat()
+    until(lambda: all_sent(1))
+    assert Turn.objects.count() == RunRecord.objects.count() == 1
+
+
+def test_a_cancel_that_races_beat_ends_in_exactly_one_of_the_two(person: Person) -> None:
+    session = person.session()
+    outcomes = set()
+    for number in range(ROUNDS):
+        message = later(session, f"message {number}")
+        due(message)
+        cancelled, fired = together(lambda: cancel_message(message.pk), fire_messages)  # noqa: B023
+        message.refresh_from_db()
+        run = RunRecord.objects.filter(scheduled_message=message).exists()
+        if isinstance(cancelled, MessageBeingSent):
+            assert (message.status, run, fired.queued) == ("pending", True, 1)
+        else:
+            assert (message.status, run, message.taken_at) == ("cancelled", False, None), cancelled
+        outcomes.add(message.status)
+        Turn.objects.filter(session=session).delete()
+    assert outcomes <= {"pending", "cancelled"}
+
+
+def test_a_cancel_that_waits_for_beat_is_too_late_and_one_that_is_first_keeps_beat_from_it(
+    person: Person,
+) -> None:
+    session = person.session()
+    taken, kept = later(session, "taken"), later(session, "kept")
+    due(taken)
+    with transaction.atomic():
+        ScheduledMessage.objects.take([taken.pk])
+        thread, came = in_thread(lambda: cancel_message(taken.pk))
+        until(waiting, 20, "the cancel waits")
+    thread.join(20)
+    assert isinstance(came[0], MessageBeingSent)
+    due(kept)
+    with transaction.atomic():
+        assert ScheduledMessage.objects.filter(pk=kept.pk).cancel() == 1
+        thread, came = in_thread(fire_messages)
+        thread.join(20)
+        assert came[0].claimed == 0, "beat does not wait for it"
+    assert fire_messages().claimed == 0
+
+
+def test_a_replace_that_races_beat_names_just_what_it_cancelled(person: Person) -> None:
+    session = person.session()
+    for number in range(ROUNDS // 2):
+        old = [later(session, f"old {number} {n}") for n in range(3)]
+        due(*old)
+        replaced, *_fired = together(
+            lambda: schedule_message(
+                NewMessage(
+                    session_id=session.pk, send_at=LATER, message_text="instead", replace_existing=True
+                )
+            ),
+            fire_messages,
+            fire_messages,
+        )
+        cancelled = set(ScheduledMessage.objects.filter(status="cancelled").values_list("pk", flat=True))
+        taken = set(ScheduledMessage.objects.exclude(taken_at=None).values_list("pk", flat=True))
+        assert set(replaced.cancelled_ids) == cancelled
+        assert cancelled | taken == {message.pk for message in old}
+        assert not cancelled & taken
+        assert RunRecord.objects.count() == len(taken)
+        RunRecord.objects.all().delete()
+        ScheduledMessage.objects.all().delete()
+        Turn.objects.filter(session=session).delete()
+
+
+def test_of_many_at_once_no_more_than_twenty_are_stored(person: Person) -> None:
+    session = person.session()
+    for _ in range(MOST_WAITING - 3):
+        later(session)
+    came = together(*(lambda: later(session) for _ in range(8)))
+    assert len([each for each in came if isinstance(each, TooManyMessages)]) == 5
+    assert ScheduledMessage.objects.waiting().count() == MOST_WAITING
+
+
+def test_one_call_made_twice_at_once_is_one_message(person: Person) -> None:
+    session = person.session()
+    turn = receive(session.pk, Input(content="hello"))
+    given = NewMessage(
+        session_id=session.pk, send_at=LATER, message_text="x", turn_id=turn.pk, tool_call_id="call-1"
+    )
+    came = together(*(lambda: schedule_message(given).message.pk for _ in range(4)))
+    assert len(set(came)) == ScheduledMessage.objects.count() == 1
+
+
+def test_a_delete_that_races_beat_and_schedulers_leaves_nothing_and_fails_no_batch(person: Person) -> None:
+    for _ in range(ROUNDS // 4):
+        session, other = person.session(), person.session()
+        due(later(session), later(other), later(session))
+        came = together(
+            fire_messages,
+            lambda: delete_session(session.pk),  # noqa: B023
+            fire_messages,
+            lambda: later(session),  # noqa: B023
+        )
+        assert came[1].deleted
+        assert not [each for each in (came[0], came[2]) if isinstance(each, Exception)], came
+        while fire_messages().claimed:
+            pass
+        assert not ScheduledMessage.objects.filter(session=session).exists()
+        assert Turn.objects.filter(session=other, kind="scheduled_message").count() == 1
+    assert orphans() == {}
+
+
+def test_beat_waits_for_no_session_that_is_being_deleted(person: Person) -> None:
+    session, other = person.session(), person.session()
+    held, free = later(session), later(other)
+    due(held, free)
+    with transaction.atomic():
+        ScheduledMessage.objects.select_for_update().get(pk=held.pk)
+        thread, came = in_thread(fire_messages)
+        thread.join(20)
+        assert not thread.is_alive()
+        assert came[0].queued == 1
+    free.refresh_from_db()
+    assert free.taken_at is not None
+
+
+def test_a_turn_resumed_after_a_kill_schedules_once(
+    fleet: Fleet, model_server: Any, person_with_server: Person
+) -> None:
+    session = person_with_server.session()
+    worker = fleet.worker()
+    ask = {"send_at": LATER, "message_text": "Take the cake out."}
+    calls = (
+        ToolCall(id="call-1", name="schedule_private_message", arguments=ask),
+        ToolCall(id="call-2", name="wait_again", arguments={"name": "open"}),
+    )
+    model_server.answer_with(ModelReply(text="", calls=calls), ModelReply(text="I will."))
+    turn = receive(session.pk, Input(content="Remind me of the cake."))
+    until(lambda: plugins.calls(fleet.folder, "open"))
+    assert ScheduledMessage.objects.count() == 1, "the first call's effect is stored with its result"
+    worker.kill()
+    (fleet.folder / "open.go").touch()
+    fleet.worker()
+    until(lambda: ended(turn))
+    assert turn.state == TurnState.SUCCEEDED
+    message = ScheduledMessage.objects.get()
+    assert message.created_by_turn_id == turn.pk
+    results = [row.parts["results"] for row in Message.objects.filter(turn=turn, role="tool")]
+    outputs = [json.loads(each["output"]) for some in results for each in some if "schedule" in each["name"]]
+    assert [each["task_id"] for each in outputs] == [message.pk]
+
+
+def test_a_running_turn_is_not_interrupted_and_the_message_comes_after_it(
+    fleet: Fleet, model_server: Any, person_with_server: Person
+) -> None:
+    session = person_with_server.session()
+    fleet.worker()
+    fleet.beat()
+    turn = receive(session.pk, Input(content="[[pause:p]] hello"))
+    until(lambda: model_server.held.get("p"))
+    schedule_message(NewMessage(session_id=session.pk, send_at=soon(0.3), message_text="Take the cake out."))
+    until(lambda: Turn.objects.filter(kind="scheduled_message", state=TurnState.QUEUED).exists())
+    model_server.release("p")
+    until(lambda: ended(turn))
+    until(lambda: all_sent(1))
+    assert turn.state == TurnState.SUCCEEDED
+    assert said(session)[-1] == "Take the cake out."
+    asked = len(model_server.requests)
+    assert "Take the cake out." not in str(model_server.requests[asked - 1].to_json())
+    following = receive(session.pk, Input(content="What did you say?"))
+    until(lambda: ended(following))
+    assert "Take the cake out." in str(model_server.requests[-1].to_json()), "its model sees what was sent"
+    assert len(model_server.requests) == asked + 1, "no model was asked for the message"
+
+
+def test_a_worker_killed_while_it_sends_sends_once(fleet: Fleet, person: Person) -> None:
+    session = person.session()
+    message = later(session)
+    due(message)
+    with gate(session, UPDATE) as held:
+        worker = fleet.worker()
+        fire_thread, _ = in_thread(fire_messages)
+        until(waiting, 30, "the turn cannot be queued while its session is held")
+        held.open()
+    fire_thread.join(20)
+    until(lambda: Turn.objects.filter(kind="scheduled_message").exists())
+    worker.kill()
+    fleet.worker()
+    until(lambda: all_sent(1))
+    assert said(session) == ["Take the cake out."]
+    with pytest.raises(MessageSent):
+        cancel_message(message.pk)
