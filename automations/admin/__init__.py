@@ -1,5 +1,5 @@
-"""The staff's pages of automations and their runs."""
+"""The staff's pages of automations, scheduled messages and their runs."""
 
-from automations.admin import jobs, runs, session_pages
+from automations.admin import jobs, messages, runs, session_pages
 
-__all__ = ["jobs", "runs", "session_pages"]
+__all__ = ["jobs", "messages", "runs", "session_pages"]

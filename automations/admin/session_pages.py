@@ -8,7 +8,7 @@ from django.db.models import Q
 from django.urls import reverse
 
 from automations.jobs import schedule_of
-from automations.models import CronJob, ExecutionMode
+from automations.models import CronJob, ExecutionMode, ScheduledMessage
 from automations.schedule import ScheduleError
 from automations.schedule_words import describe
 from sessions_app.admin import above
@@ -54,6 +54,28 @@ class AutomationPages:
         return tuple(Blocker(id=job.pk, name=job.name, enabled=job.enabled) for job in jobs)
 
 
+class MessagePages:
+    """Scheduled messages on a session's page; they are in no deletion's way."""
+
+    def panel(self, session: Session) -> Panel:
+        """What is scheduled in the session, newest first."""
+        rows = ScheduledMessage.objects.filter(session=session).order_by("-created_at", "-pk")[:MOST]
+        return table(
+            "Scheduled messages",
+            ["id", "due (UTC)", "status", "text"],
+            [[link(row), instant(row.send_at), row.status, row.message_text[:80]] for row in rows],
+            more=list_of(ScheduledMessage, session__id__exact=session.pk),
+        )
+
+    def page_of(self, blocker_id: str) -> str:  # noqa: ARG002 - everybody is asked alike
+        """None of them is ever in the way."""
+        return ""
+
+    def owned_by(self, agent_ids: Collection[int]) -> tuple[Blocker, ...]:  # noqa: ARG002
+        """Nothing that is in the way."""
+        return ()
+
+
 def _words(job: CronJob) -> str:
     try:
         return describe(schedule_of(job), zone=job.agent.timezone)
@@ -62,3 +84,4 @@ def _words(job: CronJob) -> str:
 
 
 above.register(AutomationPages())
+above.register(MessagePages())

@@ -32,7 +32,7 @@ from tests.core.past import ago, past_run, past_turn, prune_all, ticking
 from tests.races import in_thread
 
 KEPT = ["EVENTS_DAYS", "JOURNALS_DAYS", "TURNS_DAYS", "TURNS_PER_SESSION", "RUNS_DAYS", "RUNS_PER_JOB"]
-KEPT += ["MAILBOX_DAYS", "DELIVERIES_DAYS"]
+KEPT += ["MAILBOX_DAYS", "DELIVERIES_DAYS", "SCHEDULED_DAYS"]
 
 
 @pytest.fixture
