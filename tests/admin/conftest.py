@@ -14,6 +14,7 @@ from django.urls import reverse
 from agent_core.types import Role, StepKind
 from automations.edit import NewJob, create_job
 from automations.models import CronJob, RunRecord, RunState
+from automations.scheduled_messages import NewMessage, schedule_message
 from sessions_app.hooks import NewHook, add_hook
 from sessions_app.models import (
     Allowance,
@@ -129,6 +130,9 @@ def fill(person: Person) -> dict[str, Any]:
         "worker": Worker.objects.create(host="host", pid=1),
         "cronjob": job,
         "runrecord": run,
+        "scheduledmessage": schedule_message(
+            NewMessage(session_id=session.pk, send_at="2099-01-01T00:00:00Z", message_text="<b>later</b>")
+        ).message,
         "allowance": Allowance.objects.create(key=f"user:{person.user.pk} {uuid.uuid4()}", full_at=NOW),
         "idempotencykey": IdempotencyKey.objects.create(
             user=person.user, address="POST /api/sessions/", key=uuid.uuid4().hex

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from rest_framework.authtoken.models import Token
 
-from automations.models import CronJob, JobClock, ZoneData
+from automations.models import CronJob, JobClock, RunRecord, ScheduledMessage, ZoneData
 from sessions_app.hook_tokens import token_of
 from sessions_app.models import Counter, Hook, Pruning, Session
 from tests.admin.conftest import fill, make_turn, url
@@ -27,6 +27,7 @@ READ_ONLY = (
     "event",
     "worker",
     "runrecord",
+    "scheduledmessage",
     "idempotencykey",
     "delivery",
     "taskstate",
@@ -186,6 +187,41 @@ def test_a_runs_page_shows_prompt_variables_and_detail(staff: Client, rows: dict
     page = staff.get(url(rows["runrecord"], "change")).content.decode()
     for text in ("the rendered prompt", "the variable", "the operators&#x27; detail"):
         assert text in page
+
+
+def test_a_messages_page_shows_its_text_and_run_and_its_runs_page_leads_back(
+    staff: Client, rows: dict[str, Any]
+) -> None:
+    message = rows["scheduledmessage"]
+    run = RunRecord.objects.create(
+        run_id=f"{message.pk}:1",
+        scheduled_message=message,
+        session=rows["session"],
+        scheduled_for=message.send_at,
+    )
+    page = staff.get(url(message, "change")).content.decode()
+    for text in ("&lt;b&gt;later&lt;/b&gt;", url(run, "change"), url(rows["session"], "change")):
+        assert text in page
+    assert url(message, "change") in staff.get(url(run, "changelist")).content.decode()
+    assert url(message, "change") in staff.get(url(rows["session"], "change")).content.decode()
+
+
+def test_messages_that_wait_are_cancelled_and_others_are_left_alone(
+    staff: Client, person: Person, rows: dict[str, Any]
+) -> None:
+    waits, taken = rows["scheduledmessage"], fill(person)["scheduledmessage"]
+    ScheduledMessage.objects.take([taken.pk])
+    said = staff.post(
+        url(waits, "changelist"),
+        {"action": "cancel", "_selected_action": [waits.pk, taken.pk]},
+        follow=True,
+    ).content.decode()
+    assert f"Message {waits.pk} is cancelled." in said
+    assert f"Message {taken.pk}: It is being sent, and cannot be cancelled any more." in said
+    assert [ScheduledMessage.objects.get(pk=row.pk).status for row in (waits, taken)] == [
+        "cancelled",
+        "pending",
+    ]
 
 
 def test_a_sessions_page_links_to_its_automations_and_turns(staff: Client, rows: dict[str, Any]) -> None:

@@ -160,7 +160,9 @@ def test_the_architecture_is_one_page_and_names_every_app() -> None:
     assert [app for app in APPS if f"`{app}/`" not in text] == []
 
 
-@pytest.mark.parametrize("page", ["rules.md", "session-rules.md", "runtime-rules.md", "planner.md"])
+@pytest.mark.parametrize(
+    "page", ["rules.md", "session-rules.md", "runtime-rules.md", "planner.md", "scheduled-messages.md"]
+)
 def test_each_test_that_the_rules_name_exists(page: str) -> None:
     rows = [line for line in _text(DOCS / page).splitlines() if line.startswith("| ") and "tests/" in line]
     assert len(rows) > 15
