@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import structlog
-from django.db import transaction
+from django.db import DataError, IntegrityError, transaction
 from django.db.models.functions import Now
 
 from automations import due_messages, rounds
@@ -41,6 +41,8 @@ def fire_messages(limit: int = BATCH) -> Fired:
             due=lambda: due_messages.peek(limit),
             one=lambda message_id: _fire(1, message_id),
             set_aside=set_aside,
+            # what else waits in its session comes after it, so it must not wait for a message elsewhere
+            own=(DataError, IntegrityError),
         )
     )
 

@@ -41,7 +41,8 @@ class NothingFires(Exception):
 class Round:
     """What is fired together: `batch` in one transaction, `one` of the `due` ids in one of its own.
 
-    `set_aside` takes a row out of firing that fails by itself, with the reason.
+    `set_aside` takes a row out of firing that fails by itself, with the reason. `own`: errors that are a row's own for
+    sure, also where no other row went through.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Round:
     due: Callable[[], Iterable[str]]
     one: Callable[[str], Fired]
     set_aside: Callable[[str, str], None]
+    own: tuple[type[Exception], ...] = ()
 
 
 def fire(given: Round) -> Fired:
@@ -70,9 +72,9 @@ def fire(given: Round) -> Fired:
 
 
 def _one_by_one(given: Round, total: Fired) -> None:
-    """Row by row, counted in `total`. Only where another row went through is a failure the row's own.
+    """Row by row, counted in `total`. Only where another row went through is any failure the row's own.
 
-    Else it is everybody's: a table that lacks a column, say, would set aside every row of the server.
+    Else it may be everybody's: a table that lacks a column, say, would set aside every row of the server.
     """
     failed: dict[str, Exception] = {}
     for row_id in given.due():
@@ -83,12 +85,13 @@ def _one_by_one(given: Round, total: Fired) -> None:
         except Exception as error:
             log.exception("row_failed_to_fire", of=given.name, row=row_id)
             failed[row_id] = error
-    if failed and not total.claimed:
+    own = {row_id: cause for row_id, cause in failed.items() if total.claimed or isinstance(cause, given.own)}
+    if failed and not own:
         log.error("nothing_fires", of=given.name, rows=len(failed))
         raise NothingFires(f"{len(failed)} due {given.name}, and none could be fired") from next(
             iter(failed.values())
         )
-    for row_id, cause in failed.items():
+    for row_id, cause in own.items():
         given.set_aside(row_id, f"{type(cause).__name__}: {cause}")
         total.claimed += 1
 

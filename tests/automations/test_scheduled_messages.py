@@ -26,6 +26,7 @@ from automations.exceptions import (
 )
 from automations.fire_messages import fire_messages
 from automations.models import RunRecord, RunState, ScheduledMessage
+from automations.rounds import NothingFires
 from automations.scheduled_messages import MOST_WAITING, NewMessage, cancel_message, schedule_message
 from sessions_app.archive import archive
 from sessions_app.cancel import cancel_turn
@@ -491,7 +492,8 @@ def trap(transactional_db: None) -> Any:
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " IF NEW.snapshot->>'message' = 'trap' THEN RAISE EXCEPTION 'trapped'; END IF; RETURN NEW; END $$"
+            " IF NEW.snapshot->>'message' = 'trap' THEN RAISE EXCEPTION 'trapped' USING ERRCODE = 'check_violation';"
+            " ELSIF NEW.snapshot->>'message' = 'fault' THEN RAISE EXCEPTION 'a fault'; END IF; RETURN NEW; END $$"
         )
         cursor.execute(
             "CREATE CONSTRAINT TRIGGER trap AFTER INSERT ON automations_runrecord DEFERRABLE INITIALLY DEFERRED"
@@ -515,3 +517,20 @@ def test_a_poisoned_row_is_set_aside_and_the_others_go(person: Person, trap: Non
     assert "trapped" in run.error_detail, "for operators"
     assert Turn.objects.filter(kind="scheduled_message").count() == 6
     assert fire_messages().claimed == 0
+
+
+def test_a_poisoned_row_that_is_alone_holds_up_nothing_behind_it(person: Person, trap: None) -> None:
+    session = person.session()
+    bad, behind = later(session, "trap"), later(session)
+    due(bad, behind)
+    assert (fire_messages().claimed, fire_messages().queued) == (1, 1)
+    assert (status(bad), status(behind)) == ("failed", "pending")
+
+
+def test_a_fault_that_may_be_everybodys_sets_none_aside(person: Person, trap: None) -> None:
+    messages = [later(person.session(), "fault") for _ in range(3)]
+    due(*messages)
+    with pytest.raises(NothingFires):
+        fire_messages()
+    assert {status(message) for message in messages} == {"pending"}
+    assert look().messages
