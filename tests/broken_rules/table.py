@@ -1,7 +1,7 @@
 """How each rule of automations in sessions may be broken, and which tests must see it.
 
-`rule` is a row of docs/session-rules.md; those of its other tables are in background.py and planner.py. `old` stands
-exactly once in `file`; `new` breaks the rule. The tests are those that the row names.
+`rule` is a row of docs/session-rules.md; those of its other tables are in background.py, planner.py and messages.py.
+`old` stands exactly once in `file`; `new` breaks the rule. The tests are those that the row names.
 """
 
 from __future__ import annotations

@@ -7,13 +7,14 @@ import re
 import pytest
 
 from tests.broken_rules.background import BACKGROUND
+from tests.broken_rules.messages import MESSAGES
 from tests.broken_rules.planner import PLANNER
 from tests.broken_rules.table import BREAKS, Break
 from tests.up import ROOT
 
 PAGE = (ROOT / "docs" / "session-rules.md").read_text()
 ROWS = re.findall(r"^\| ([a-z ]+) \| .* \| (.*) \|$", PAGE, re.MULTILINE)
-ALL = BREAKS + BACKGROUND + PLANNER
+ALL = BREAKS + BACKGROUND + PLANNER + MESSAGES
 NOT_CODE = {"rule"}  # the heading
 
 
