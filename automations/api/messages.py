@@ -47,7 +47,7 @@ class MessageDetail(ApiView):
         """One scheduled message."""
         return shown(ScheduledMessageOut(selectors.scheduled_message(self.user, message_id)).data)
 
-    @extend_schema(responses=ScheduledMessageOut)
+    @extend_schema(responses={200: ScheduledMessageOut})
     def delete(self, _request: Request, message_id: str) -> Response:
         """Cancel a message that waits; again is fine. What is being sent, was sent or has failed stays as it is."""
         selectors.scheduled_message(self.user, message_id)
