@@ -37,12 +37,13 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a server sent: the head, and as much of the body as is taken."""
+    """What a server sent: the head, and as much of the body as is taken. `broken`: it promised more than came."""
 
     status: int
     headers: Message
     body: bytes
     cut: bool
+    broken: bool
 
 
 def ask(request: Request, may: May, deadline: float, trust: Trust) -> Answer:
@@ -118,4 +119,7 @@ def _spoken(link: socket.socket, request: Request, host: str) -> Answer:
             headers=response.headers,
             body=body[: request.most_bytes],
             cut=len(body) > request.most_bytes,
+            broken=bool(response.length)
+            and len(body) <= request.most_bytes
+            and response.status not in REDIRECTS,
         )

@@ -81,6 +81,7 @@ CODES: dict[int, tuple[str, ...]] = {  # the first is that of a refusal which ca
         "message_being_sent",
         "message_failed",
         "message_sent",
+        "not_failed",
         "not_waiting",
         "primary_session",
         "protected_job",

@@ -105,6 +105,9 @@ class Env:
         "",
         "Hosts, `name` or `name:port`, to which webhooks are sent though their addresses are not public.",
     )
+    rondo_delivery_seconds: int = _variable(
+        "RONDO_DELIVERY_SECONDS", read.count, "10", "Longest that one attempt of a delivery may take."
+    )
     rondo_delivery_retry_seconds: tuple[int, ...] = _variable(
         "RONDO_DELIVERY_RETRY_SECONDS",
         read.counts,

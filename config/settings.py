@@ -28,6 +28,7 @@ RONDO_SCHEDULER_CRON_JOBS = ENV.rondo_scheduler_cron_jobs
 RONDO_MCP = ENV.rondo_mcp
 RONDO_MCP_HOSTS = ENV.rondo_mcp_hosts
 RONDO_WEBHOOK_HOSTS = ENV.rondo_webhook_hosts
+RONDO_DELIVERY_SECONDS = ENV.rondo_delivery_seconds
 RONDO_DELIVERY_RETRY_SECONDS = ENV.rondo_delivery_retry_seconds
 RONDO_NOTIFY = ENV.rondo_notify
 EMAIL_HOST, EMAIL_PORT = ENV.email_url["EMAIL_HOST"], ENV.email_url["EMAIL_PORT"]

@@ -8,8 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import Case, CharField, Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
-from django.db.models.functions import Coalesce, JSONObject, Left, Now
+from django.db.models.functions import Coalesce, JSONObject, Left, Now, NullIf
 
 from agent_core.execution import WAITING
 from sessions_app.documents import shown as shown_document
@@ -17,6 +18,7 @@ from sessions_app.exceptions import NotFound
 from sessions_app.models import (
     PRIMARY_KEY,
     Agent,
+    Delivery,
     Document,
     ExecutionState,
     Hook,
@@ -142,14 +144,18 @@ def entered(user: AbstractBaseUser, session_id: uuid.UUID) -> Any:
 def messages(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Message]:
     """The history that a session shows. NotFound."""
     behind = entered(user, session_id).behind
-    return Message.objects.filter(session_id=behind, session__owner_id=user.pk)
+    rows = Message.objects.filter(session_id=behind, session__owner_id=user.pk)
+    return rows.annotate(shown_deliveries=with_deliveries("message"))
 
 
 def turns(user: AbstractBaseUser) -> QuerySet[Turn]:
     """The user's turns, each with `reply`: its last words, or its host's when it was taken along by one."""
     said = Message.objects.filter(turn_id=Coalesce(OuterRef("host_id"), OuterRef("pk")), role="assistant")
     reply = said.exclude(content="").order_by("-seq").values("content")[:1]
-    return Turn.objects.filter(session__owner_id=user.pk).annotate(reply=Subquery(reply))
+    sent = with_deliveries("message__turn")
+    return Turn.objects.filter(session__owner_id=user.pk).annotate(
+        reply=Subquery(reply), shown_deliveries=sent
+    )
 
 
 def turns_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Turn]:
@@ -163,6 +169,38 @@ def turn(user: AbstractBaseUser, turn_id: int) -> Turn:
     if found is None:
         raise NotFound("there is no such turn")
     return found
+
+
+def deliveries(user: AbstractBaseUser) -> QuerySet[Any]:
+    """The user's deliveries, each with `seq` and `turn` of its message; those of deleted sessions are nobody's."""
+    rows = Delivery.objects.filter(session__owner_id=user.pk)
+    return rows.annotate(seq=F("message__seq"), turn=F("message__turn_id"))
+
+
+def deliveries_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Any]:
+    """What leaves the server of the session that is shown. NotFound."""
+    return deliveries(user).filter(session_id=entered(user, session_id).behind)
+
+
+def delivery(user: AbstractBaseUser, delivery_id: int) -> Any:
+    """One of them. NotFound."""
+    found = deliveries(user).filter(pk=delivery_id).first()
+    if found is None:
+        raise NotFound("there is no such delivery")
+    return found
+
+
+def with_deliveries(message: str) -> ArraySubquery:
+    """A column: `{id, channel, state, attempts, last_error}` of each delivery of a message, `message` says of which."""
+    rows = Delivery.objects.filter(**{message: OuterRef("pk")}).order_by("id")
+    shown = JSONObject(
+        id="id",
+        channel="channel",
+        state="state",
+        attempts="attempts",
+        last_error=NullIf("last_error", Value("")),
+    )
+    return ArraySubquery(rows.values(shown=shown))
 
 
 def executions_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[ExecutionState]:

@@ -18,7 +18,7 @@ from django.db import connection, transaction
 
 from sessions_app import deliver, events, metrics
 from sessions_app.channels import base
-from sessions_app.channels.base import SECONDS, Channel, Parcel, Unsent
+from sessions_app.channels.base import Channel, Parcel, Unsent
 from sessions_app.metrics import Counted
 from sessions_app.models import Delivery, DeliveryState, Event, EventType, Turn
 from sessions_app.models.delivery import ON_THE_WAY
@@ -28,7 +28,7 @@ from sessions_app.sql import Statement, table
 
 log = structlog.get_logger(__name__)
 
-LEASE = timedelta(seconds=SECONDS + 20)  # then whoever sends it is taken for dead
+SLACK = timedelta(seconds=5)  # for what a sender does beside sending
 JITTER = 0.2  # of each wait, to both sides: what failed together need not come again together
 LONGEST_ERROR = 300  # characters
 _delivery = table(Delivery)
@@ -101,7 +101,9 @@ def send_next(lane: Lane) -> bool:
 
 
 def _claimed(lane: Lane) -> Delivery | None:
-    row = CLAIM.first(session_id=lane.session_id, channel=lane.channel, new_claim=uuid.uuid4(), lease=LEASE)
+    # when it is over, whoever sends it is taken for dead; twice, for channels that keep time badly
+    lease = 2 * timedelta(seconds=settings.RONDO_DELIVERY_SECONDS) + SLACK
+    row = CLAIM.first(session_id=lane.session_id, channel=lane.channel, new_claim=uuid.uuid4(), lease=lease)
     if row is None:
         return None
     return Delivery.objects.select_related("message__turn", "session__agent").get(pk=row.id)
@@ -148,6 +150,7 @@ def _parcel(delivery: Delivery) -> Parcel:
         session_key=session.key,
         agent=session.agent.name,
         meta=delivery.meta,
+        seconds=settings.RONDO_DELIVERY_SECONDS,
         about={"seq": message.seq, **_of_turn(message.turn), **_source(message.metadata)},
     )
 

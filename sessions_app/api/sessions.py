@@ -26,7 +26,7 @@ from sessions_app.exceptions import BadInput
 from sessions_app.lines import check_line
 from sessions_app.models import Session, SessionType
 from sessions_app.once import Answer
-from sessions_app.open import open_session, rename_session
+from sessions_app.open import move_session, open_session, rename_session
 
 FILTERS = {"agent": "agent__name", "key": "key", "type": "type"}
 
@@ -74,7 +74,7 @@ class SessionDetail(ApiView):
 
     @extend_schema(request=SessionChanges, responses=SessionOut)
     def patch(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """Change the title. The revision counts commits of turns, so it stays."""
+        """Change title and address. The revision counts commits of turns, so it stays."""
         with transaction.atomic():
             session = selectors.session(self.user, session_id, lock=True)  # its tag holds until the change
             given = self.read(SessionChanges, of=SessionOut)
@@ -82,6 +82,8 @@ class SessionDetail(ApiView):
             expected(self.request, etag_of(SessionOut(session).data))
             if "title" in given:
                 rename_session(session.pk, given["title"])
+            if "address" in given:
+                move_session(session.pk, given["address"])
         return self.get(self.request, session_id)
 
     @extend_schema(parameters=[DELETE_AUTOMATIONS], responses={200: DeletedOut, 409: BlockedOut})

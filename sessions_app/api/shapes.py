@@ -12,13 +12,26 @@ from agent_core.mcp_server import HIDDEN
 from agent_core.types import Role, ToolOutcome
 from sessions_app import mcp_settings
 from sessions_app.api.fields import AnyObject, Flag, Input, OneOf, Text, WholeNumber
+from sessions_app.channels.base import WEB
 from sessions_app.lines import one_line
-from sessions_app.models import Agent, ChatType, Engine, OnBusy, SessionType, TurnKind, TurnState
+from sessions_app.models import (
+    Agent,
+    ChatType,
+    DeliveryState,
+    Engine,
+    OnBusy,
+    Session,
+    SessionType,
+    TurnKind,
+    TurnState,
+)
 from sessions_app.models import Priority as MailPriority
 from sessions_app.receive import LONGEST_MESSAGE
 
 SESSION_STATES = ["active", "idle", "archived", "deleting"]
 LONGEST_PREVIEW = 100  # characters
+DELIVERIES = "Whether the answer reached people outside; empty when it does not leave the server."
+ADDRESS = "Where answers go: a web address, a mailbox… as the channel wants it."
 MAIL_STATES = ["pending", "acknowledged", "dropped"]
 
 
@@ -115,10 +128,12 @@ class NewSession(Input):
     channel = Text(required=False)
     chat_type = OneOf(choices=ChatType.choices, required=False)
     title = Text(required=False, allow_blank=True, max_length=200)
+    address = Text(required=False, allow_blank=True, help_text=ADDRESS)
 
 
 class SessionChanges(Input):
     title = Text(required=False, allow_blank=True, max_length=200)
+    address = Text(required=False, help_text="Where answers go from now on, those too that are still here.")
 
 
 class LineField(serializers.CharField):
@@ -151,6 +166,7 @@ class SessionOut(Output):
     state = serializers.ChoiceField(choices=SESSION_STATES, source="shown_state")
     revision = serializers.IntegerField()
     channel = serializers.CharField()
+    address = serializers.SerializerMethodField(help_text=f"{ADDRESS} Null on the web.")
     chat_type = serializers.ChoiceField(choices=ChatType.choices)
     title = serializers.CharField()
     preview = LineField(
@@ -162,6 +178,10 @@ class SessionOut(Output):
         allow_null=True, help_text="The newest question of its agent that waits for a reply."
     )
     created_at = serializers.DateTimeField()
+
+    def get_address(self, session: Session) -> str | None:
+        """What is said on the web leaves for nowhere."""
+        return None if session.channel == WEB else session.chat_id
 
 
 class BlockerOut(Output):
@@ -208,6 +228,14 @@ class PartsOut(Output):
         return super().to_representation({"calls": [], "results": []} | instance)
 
 
+class SentOut(Output):
+    id = serializers.IntegerField()
+    channel = serializers.CharField()
+    state = serializers.ChoiceField(choices=DeliveryState.choices)
+    attempts = serializers.IntegerField()
+    last_error = serializers.CharField(allow_null=True)
+
+
 class MessageOut(Output):
     id = serializers.IntegerField()
     seq = serializers.IntegerField()
@@ -216,6 +244,7 @@ class MessageOut(Output):
     parts = PartsOut(help_text="The tools that an assistant calls, and what a tool entry holds of them.")
     metadata = serializers.DictField()
     turn = serializers.IntegerField(source="turn_id", allow_null=True)
+    deliveries = SentOut(many=True, source="shown_deliveries", help_text=DELIVERIES)
     created_at = serializers.DateTimeField()
 
 
@@ -237,6 +266,7 @@ class TurnOut(Output):
     reply = serializers.CharField(allow_null=True)
     error = TextOrNull(allow_null=True, help_text="A short sentence.")
     error_code = TextOrNull(allow_null=True)
+    deliveries = SentOut(many=True, source="shown_deliveries", help_text=DELIVERIES)
     usage = serializers.DictField()
     attempt = serializers.IntegerField()
     lock_wait_ms = serializers.IntegerField(allow_null=True)

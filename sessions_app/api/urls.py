@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from sessions_app.api import agents, hooks, planner, sessions, streams, turns
+from sessions_app.api import agents, deliveries, hooks, planner, sessions, streams, turns
 
 urlpatterns = [
     path("agents/", agents.AgentList.as_view()),
@@ -15,17 +15,21 @@ urlpatterns = [
     path("hooks/<slug:hook_id>/", hooks.HookDetail.as_view()),
     path("hooks/<slug:hook_id>/token/", hooks.HookToken.as_view()),
     path("hooks/<slug:hook_id>/messages/", hooks.HookMessages.as_view()),
+    path("agents/<str:name>/signing-secret/", deliveries.SigningSecret.as_view()),
     path("sessions/", sessions.SessionList.as_view()),
     path("sessions/<uuid:session_id>/", sessions.SessionDetail.as_view()),
     path("sessions/<uuid:session_id>/messages/", turns.messages),
     path("sessions/<uuid:session_id>/turns/", turns.TurnList.as_view()),
     path("sessions/<uuid:session_id>/events/", streams.SessionEvents.as_view()),
+    path("sessions/<uuid:session_id>/deliveries/", deliveries.DeliveryList.as_view()),
     path("sessions/<uuid:session_id>/mailbox/", sessions.Mailbox.as_view()),
     path("sessions/<uuid:session_id>/executions/", planner.ExecutionList.as_view()),
     path("sessions/<uuid:session_id>/memory/", planner.Memory.as_view()),
     path("executions/<str:execution_id>/", planner.ExecutionDetail.as_view()),
     path("executions/<str:execution_id>/cancel/", planner.ExecutionCancel.as_view()),
     path("executions/<str:execution_id>/answer/", planner.ExecutionAnswer.as_view()),
+    path("deliveries/<int:delivery_id>/", deliveries.DeliveryDetail.as_view()),
+    path("deliveries/<int:delivery_id>/redeliver/", deliveries.Redelivery.as_view()),
     path("turns/<int:turn_id>/", turns.TurnDetail.as_view()),
     path("turns/<int:turn_id>/cancel/", turns.TurnCancel.as_view()),
 ]

@@ -11,7 +11,6 @@ from sessions_app.exceptions import BadInput, SessionsError
 from sessions_app.models.session import LONGEST_ADDRESS
 
 WEB = "web"  # history and event streams: nothing leaves the server
-SECONDS = 10.0  # for one attempt; a channel that takes longer is held for dead and tried again
 NAME = re.compile(r"[a-z0-9_-]{1,32}")
 
 
@@ -34,7 +33,7 @@ class Parcel:
     agent: str
     meta: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
-    seconds: float = SECONDS
+    seconds: float = 10.0
 
 
 class Unsent(Exception):

@@ -86,6 +86,8 @@ class Webhook:
                 f"no answer within {parcel.seconds:.0f} s" if late else f"it failed ({type(error).__name__})"
             )
             raise Unsent(text) from None
+        if answer.broken:
+            raise Unsent("it hung up in the middle of its answer")
         _judge(answer.status, answer.headers.get("Retry-After"))
 
 

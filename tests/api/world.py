@@ -19,6 +19,7 @@ from automations.models import CronJob, RunRecord, ScheduledMessage
 from sessions_app.executions import new_id
 from sessions_app.models import (
     Agent,
+    Delivery,
     Document,
     Event,
     ExecutionState,
@@ -64,7 +65,12 @@ class Inhabitant:
     @property
     def words(self) -> set[bytes]:
         """What nobody else may be shown: the secret, and ids that are not guessed by chance."""
-        own = {each for name, ids in self.ids.items() if name not in {"document", "turn_id"} for each in ids}
+        own = {
+            each
+            for name, ids in self.ids.items()
+            if name not in {"document", "turn_id", "delivery_id"}
+            for each in ids
+        }
         return {each.encode() for each in own | {self.secret, self.hook_token}}
 
     def post(self, address: str, body: Any) -> Any:
@@ -142,6 +148,7 @@ def _furnish(one: Inhabitant) -> None:
     one.ids["message_id"] = [one.scheduled_message()]
     hook = one.hook(agent)
     one.ids["hook_id"], one.hook_token = [hook["id"]], hook["token"]
+    one.ids["delivery_id"] = [_delivery(sessions[0], one.secret)]
     one.ids["execution_id"] = [_execution(sessions[0], one.secret)]
     one.http.patch(f"/api/agents/{agent}/preferences/", json={"content": one.secret})
     one.http.patch(f"/api/sessions/{sessions[0]}/memory/", json={"current_goal": one.secret})
@@ -172,6 +179,20 @@ def _run(one: Inhabitant, job: str) -> str:
     return str(run.pk)
 
 
+def _delivery(session: str, secret: str) -> int:
+    """A dead letter without its text."""
+    row = Delivery.objects.create(
+        session_id=session,
+        session_key=secret,
+        idempotency_key=secret,
+        channel="email",
+        address=f"{secret}@example.org",
+        state="failed",
+        last_error=secret,
+    )
+    return int(row.pk)
+
+
 def _execution(session: str, secret: str) -> str:
     """A question that waits."""
     row = ExecutionState.objects.create(
@@ -195,6 +216,7 @@ def belongings(name: str) -> list[str]:
         Turn: "session__owner",
         Message: "session__owner",
         MailboxEvent: "target__owner",
+        Delivery: "session__owner",
         ExecutionState: "session__owner",
         TaskState: "session__owner",
         Preference: "user",
