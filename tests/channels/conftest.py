@@ -1,0 +1,36 @@
+"""Receivers, and workers that may reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.channels.receivers import MailServer, Receiver, http_receiver, mail_server
+from tests.fleet import Fleet
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A web server that takes deliveries."""
+    with http_receiver() as found:
+        yield found
+
+
+@pytest.fixture
+def mail() -> Iterator[MailServer]:
+    """A mail server."""
+    with mail_server() as found:
+        yield found
+
+
+@pytest.fixture
+def post(fleet: Fleet, receiver: Receiver) -> Iterator[Fleet]:
+    """Processes that may send to the receiver, that try again after a second and give up after three attempts."""
+    fleet.environ |= {
+        "RONDO_WEBHOOK_HOSTS": receiver.host,
+        "RONDO_DELIVERY_SECONDS": "1",
+        "RONDO_DELIVERY_RETRY_SECONDS": "1,1",
+    }
+    yield fleet
+    receiver.released.set()
