@@ -16,7 +16,7 @@ from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.rest import WaitReason, held
 from automations.routine_schedule import written
 from automations.selectors import state_of
-from sessions_app.selectors import agent
+from sessions_app.selectors import agent, with_deliveries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,8 @@ def routine(user: AbstractBaseUser, routine_id: str) -> Routine:
 def routine_runs(user: AbstractBaseUser, routine_id: str) -> QuerySet[RunRecord]:
     """A routine's runs. RoutineNotFound."""
     routine(user, routine_id)
-    return RunRecord.objects.filter(job_id=routine_id, job__agent__owner_id=user.pk)
+    rows = RunRecord.objects.filter(job_id=routine_id, job__agent__owner_id=user.pk)
+    return rows.annotate(shown_deliveries=with_deliveries("message__turn", of="turn_id"))
 
 
 def _waits_for(job: Any) -> WaitsFor | None:

@@ -19,7 +19,7 @@ from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunS
 from automations.schedule import ScheduleError, schedule_json
 from sessions_app.exceptions import NotFound
 from sessions_app.publish import JOBS
-from sessions_app.selectors import entered
+from sessions_app.selectors import entered, with_deliveries
 
 STATES = ("scheduled", "running", "done", "failed")
 
@@ -148,7 +148,8 @@ def _runs(user: AbstractBaseUser) -> QuerySet[RunRecord]:
     """Runs of the user's automations, routines and scheduled messages; system and legacy jobs have no place here."""
     ours = Q(job__session__isnull=False) | ~Q(job__execution_mode=ExecutionMode.SESSION)
     theirs = Q(scheduled_message__session__owner_id=user.pk)
-    return RunRecord.objects.filter(Q(job__agent__owner_id=user.pk) & ours | theirs)
+    rows = RunRecord.objects.filter(Q(job__agent__owner_id=user.pk) & ours | theirs)
+    return rows.annotate(shown_deliveries=with_deliveries("message__turn", of="turn_id"))
 
 
 def scheduled_messages(user: AbstractBaseUser) -> QuerySet[ScheduledMessage]:

@@ -190,9 +190,9 @@ def delivery(user: AbstractBaseUser, delivery_id: int) -> Any:
     return found
 
 
-def with_deliveries(message: str) -> ArraySubquery:
-    """A column: `{id, channel, state, attempts, last_error}` of each delivery of a message, `message` says of which."""
-    rows = Delivery.objects.filter(**{message: OuterRef("pk")}).order_by("id")
+def with_deliveries(message: str, of: str = "pk") -> ArraySubquery:
+    """A column: `{id, channel, state, attempts, last_error}` of each delivery whose `message` is `of` the row."""
+    rows = Delivery.objects.filter(**{message: OuterRef(of)}).order_by("id")
     shown = JSONObject(
         id="id",
         channel="channel",

@@ -11,14 +11,15 @@ from django.http import HttpRequest
 from automations.models import RunRecord
 from sessions_app.admin.base import BigTable
 from sessions_app.admin.look import AutocompleteSelectFilter
-from sessions_app.admin.panels import Panel, as_json, link, verbatim
+from sessions_app.admin.panels import Panel, as_json, link, sent_as_line, verbatim
+from sessions_app.selectors import with_deliveries
 
 
 @admin.register(RunRecord)
 class RunRecordAdmin(BigTable[RunRecord]):
     list_display = [
-        "scheduled_for", "of_what", "agent", "state", "reason", "attempt", "lag_ms", "duration_ms", "answer",
-        "finished_at",
+        "scheduled_for", "of_what", "agent", "state", "delivered", "reason", "attempt", "lag_ms", "duration_ms",
+        "answer", "finished_at",
     ]  # fmt: skip
     list_select_related = ["job", "job__agent", "scheduled_message__session__agent"]
     list_filter = ["state", "reason", ("job__agent", AutocompleteSelectFilter)]
@@ -28,7 +29,8 @@ class RunRecordAdmin(BigTable[RunRecord]):
     exclude = ["rendered_prompt", "prompt_variables", "error_detail", "snapshot"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RunRecord]:
-        rows = super().get_queryset(request)
+        sent = with_deliveries("message__turn", of="turn_id")
+        rows = super().get_queryset(request).annotate(shown_deliveries=sent)
         if request.resolver_match and str(request.resolver_match.url_name).endswith("_changelist"):
             return rows.defer("rendered_prompt", "prompt_variables", "error_detail", "snapshot")
         return rows
@@ -44,6 +46,10 @@ class RunRecordAdmin(BigTable[RunRecord]):
         if obj.scheduled_message is not None:
             return str(obj.scheduled_message.session.agent)
         return str(obj.of_job.agent)
+
+    @admin.display(description="delivery")
+    def delivered(self, obj: RunRecord) -> str:
+        return sent_as_line(obj)
 
     @admin.display(description="answer or error")
     def answer(self, obj: RunRecord) -> str:

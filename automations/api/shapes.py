@@ -11,7 +11,7 @@ from rest_framework import serializers
 from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
 from automations.selectors import STATES
 from sessions_app.api.fields import Flag, Input, Moment, OneOf, Text, WholeNumber
-from sessions_app.api.shapes import Output, TextOrNull
+from sessions_app.api.shapes import DELIVERIES, Output, SentOut, TextOrNull
 
 _KINDS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "cron": ({"expr": {"type": "string", "example": "0 9 * * *"}, "timezone": {"type": "string"}}, ["expr"]),
@@ -105,6 +105,7 @@ class RunOut(Output):
     duration_ms = serializers.IntegerField(allow_null=True)
     prompt_ref = PromptRefOut(allow_null=True)
     error = TextOrNull(allow_null=True)
+    deliveries = SentOut(many=True, source="shown_deliveries", help_text=DELIVERIES)
 
 
 class RunDetailOut(RunOut):

@@ -1,4 +1,4 @@
-"""What turns leave behind beside messages: deliveries on their way out, and what sessions hold on to. Read-only."""
+"""What turns leave behind beside messages: what sessions hold on to. Read-only."""
 
 from __future__ import annotations
 
@@ -9,29 +9,7 @@ from django.contrib import admin
 from sessions_app.admin.base import BigTable
 from sessions_app.admin.look import AutocompleteSelectFilter
 from sessions_app.admin.panels import Panel, as_json, link, verbatim
-from sessions_app.models import Delivery, ExecutionState, Preference, TaskState
-
-
-@admin.register(Delivery)
-class DeliveryAdmin(BigTable[Delivery]):
-    list_display = [
-        "id", "session_key", "message_link", "channel", "address", "state", "reason", "attempts", "created_at",
-        "ended_at",
-    ]  # fmt: skip
-    list_select_related = ["message"]
-    list_filter = ["state", "channel", ("session__agent", AutocompleteSelectFilter)]
-    search_fields = ["=session__id", "=session_key", "=address", "=idempotency_key"]
-    search_help_text = "Session id or key, address, key of the delivery"
-    exclude = ["meta"]
-
-    @admin.display(description="message")
-    def message_link(self, obj: Delivery) -> str:
-        return link(obj.message) if obj.message else "-"
-
-    def panels(self, obj: Delivery) -> Iterable[Panel]:
-        if obj.message:
-            yield verbatim("What is delivered", obj.message.content)
-        yield verbatim("Meta", as_json(obj.meta))
+from sessions_app.models import ExecutionState, Preference, TaskState
 
 
 @admin.register(TaskState)

@@ -54,6 +54,11 @@ def page_of(row: Model) -> str:
     return reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[row.pk])
 
 
+def sent_as_line(row: Any) -> str:
+    """Whether the answer of a row with `shown_deliveries` reached people outside."""
+    return ", ".join(f"{each['channel']}: {each['state']}" for each in row.shown_deliveries) or "-"
+
+
 def link(row: Model, text: str = "") -> SafeString:
     """A link to a row's page."""
     return format_html(

@@ -91,9 +91,10 @@ class SessionAdmin(TwoStepDelete[Session], VerbAdmin[Session]):
 
     def create(self, request: HttpRequest, form: Any) -> Session:
         given = form.cleaned_data
-        return open_session(
-            given["agent"], **{name: given[name] for name in self.add_fields if name != "agent"}
-        )
+        names = {
+            name: "address" if name == "chat_id" else name for name in self.add_fields if name != "agent"
+        }
+        return open_session(given["agent"], **{parameter: given[name] for name, parameter in names.items()})
 
     def change(self, request: HttpRequest, obj: Session, form: Any) -> None:
         obj.save(update_fields=["title"])  # the one column that is a person's

@@ -10,10 +10,11 @@ from django.http import HttpRequest
 
 from sessions_app.admin.base import BigTable, instant
 from sessions_app.admin.look import AutocompleteSelectFilter
-from sessions_app.admin.panels import Panel, as_json, cell, link, list_of, table, verbatim
+from sessions_app.admin.panels import Panel, as_json, cell, link, list_of, sent_as_line, table, verbatim
 from sessions_app.cancel import cancel_turn
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Message, Turn, TurnStep
+from sessions_app.selectors import with_deliveries
 
 MOST_STEPS = 200  # shown on a turn's page
 
@@ -21,8 +22,8 @@ MOST_STEPS = 200  # shown on a turn's page
 @admin.register(Turn)
 class TurnAdmin(BigTable[Turn]):
     list_display = [
-        "id", "session_link", "agent", "kind", "state", "attempt", "lock_wait_ms", "error_code", "queued_at",
-        "finished_at",
+        "id", "session_link", "agent", "kind", "state", "delivered", "attempt", "lock_wait_ms", "error_code",
+        "queued_at", "finished_at",
     ]  # fmt: skip
     list_select_related = ["session", "session__agent"]
     list_filter = ["state", "kind", "lane", ("session__agent", AutocompleteSelectFilter), "session__type"]
@@ -38,6 +39,13 @@ class TurnAdmin(BigTable[Turn]):
     @admin.display(description="agent")
     def agent(self, obj: Turn) -> str:
         return str(obj.session.agent)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Turn]:
+        return super().get_queryset(request).annotate(shown_deliveries=with_deliveries("message__turn"))
+
+    @admin.display(description="delivery")
+    def delivered(self, obj: Turn) -> str:
+        return sent_as_line(obj)
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("sessions_app.change_turn")

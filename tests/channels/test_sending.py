@@ -18,7 +18,7 @@ from automations.fire import fire_due
 from automations.models import JobClock
 from sessions_app import deliver, signing
 from sessions_app.exceptions import BadInput, NotDead, SessionsError
-from sessions_app.models import Delivery, DeliveryState, Event, Message, Session, Turn
+from sessions_app.models import Delivery, DeliveryState, Event, Message, OnBusy, Session, Turn
 from sessions_app.open import move_session, open_session
 from sessions_app.receive import Input, receive
 from sessions_app.send import Lane, send_next
@@ -43,7 +43,8 @@ def settled(session: Session, count: int = 1) -> list[str]:
 
 
 def told_by(person: Person, address: str, **more: Any) -> Session:
-    return person.session(channel="webhook", address=address, **more)
+    session: Session = person.session(channel="webhook", address=address, **more)
+    return session
 
 
 def test_an_answer_is_posted_signed_by_the_standard_scheme(
@@ -119,7 +120,7 @@ def test_a_receiver_that_fails_is_tried_again_with_the_same_key_and_nothing_over
 ) -> None:
     session = told_by(person, receiver.set("/in", "500", "half", "take"))
     for text in ("one", "two"):
-        receive(session.pk, Input(content=f"Say only: {text}", on_busy="enqueue"))
+        receive(session.pk, Input(content=f"Say only: {text}", on_busy=OnBusy.ENQUEUE))
     post.worker()
     assert settled(session, 2) == ["sent", "sent"]
     assert [each.temper for each in receiver.requests] == ["500", "half", "take", "take"]
@@ -240,7 +241,7 @@ def test_two_workers_send_each_once_and_each_sessions_in_order(
     sessions = [told_by(person, f"{receiver.url}/s{n}") for n in range(4)]
     for number in range(6):
         for session in sessions:
-            receive(session.pk, Input(content=f"message {number}", on_busy="enqueue"))
+            receive(session.pk, Input(content=f"message {number}", on_busy=OnBusy.ENQUEUE))
     post.worker()
     post.worker()
     for session in sessions:
@@ -290,7 +291,12 @@ def test_a_stale_sender_settles_nothing(receiver: Receiver, person: Person, sett
         address=f"{receiver.url}/in",
     )  # fmt: skip
     lane = Lane(session_id=session.pk, channel="webhook")
-    stale = threading.Thread(target=lambda: (send_next(lane), connection.close()))
+
+    def hang() -> None:
+        send_next(lane)
+        connection.close()
+
+    stale = threading.Thread(target=hang)
     stale.start()
     until(lambda: receiver.requests)
     assert not send_next(lane), "it is being sent"
