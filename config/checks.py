@@ -129,6 +129,8 @@ CHECKS: dict[str, Check] = {
     "stuck_turns": sessions.stuck_turns,
     "overlong_turns": sessions.overlong_turns,
     "waiting_turns": sessions.waiting_turns,
+    "channels": sessions.channels_served,
+    "deliveries": sessions.deliveries,
     "oldest_transaction": sessions.oldest_transaction,
     "jobs_set_aside": automations.jobs_set_aside,
     "time_zones": automations.time_zones,

@@ -11,15 +11,26 @@ from typing import Any
 import psycopg
 from django.conf import settings
 from django.db import connection
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Greatest, Now
 
 from agent_core.exceptions import PolicyError
 from agent_core.policy import TurnPolicy
+from sessions_app.channels import base as channels
 from sessions_app.exceptions import PooledConnection
 from sessions_app.kinds import kind_of
 from sessions_app.lock import connect_directly
-from sessions_app.models import SessionState, Turn, TurnState, Worker
+from sessions_app.models import (
+    BACKGROUND,
+    Delivery,
+    DeliveryState,
+    Session,
+    SessionState,
+    Turn,
+    TurnState,
+    Worker,
+)
+from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.selectors import live_workers
 
 STUCK = 60.0  # seconds past the moment at which somebody should have acted
@@ -200,3 +211,39 @@ def oldest_transaction() -> Finding:
         return Finding(ok=True, detail="none is old")
     name, age, cure = row
     return Finding(ok=False, detail=f"open for {age:.0f} s ({name})", cure=f"end it: {cure}")
+
+
+def channels_served() -> Finding:
+    """Something here sends to each channel that sessions answer on."""
+    sessions = Session.objects.filter(state=SessionState.OPEN).exclude(type__in=BACKGROUND)
+    unknown = sessions.exclude(channel__in=[channels.WEB, *channels.known()]).order_by()
+    counts = dict(unknown.values_list("channel").annotate(n=Count("id")).order_by("channel"))
+    if not counts:
+        return Finding(ok=True, detail=f"here are {', '.join(sorted(channels.known())) or 'none'}")
+    return Finding(
+        ok=False,
+        detail=f"nothing here sends to {named((f'{name} ({n} sessions)' for name, n in counts.items()), len(counts))}",
+        cure="set what the channel needs (docs/channels.md), or open these sessions on another one",
+    )
+
+
+def deliveries() -> Finding:
+    """What left a session arrives: no new dead letters, and nobody waits for a sender."""
+    late = Delivery.objects.filter(
+        state__in=ON_THE_WAY, next_attempt_at__lt=Now() - timedelta(seconds=WAITING)
+    )
+    if count := late.count():
+        return Finding(
+            ok=False,
+            detail=f"{count} wait for a sender",
+            cure="start a worker; when one runs, look for postman_failed in its log",
+        )
+    dead = Delivery.objects.filter(state=DeliveryState.FAILED, tried_at__gt=Now() - timedelta(days=1))
+    if not (count := dead.count()):
+        return Finding(ok=True, detail="none was given up today")
+    ids = dead.order_by("pk").values_list("pk", flat=True)[:NAMED]
+    return Finding(
+        ok=False,
+        detail=f"given up within a day: {named(ids, count)}",
+        cure="see why in the admin (Deliveries), mend it and send them again there",
+    )

@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import URLPattern, get_resolver, resolve
 
 from automations.models import CronJob, RunRecord, ScheduledMessage
-from sessions_app.models import ExecutionState, MailboxEvent, Session
+from sessions_app.models import Delivery, ExecutionState, MailboxEvent, Session
 from tests.api.conftest import Caller, made, problem
 from tests.api.test_bad_input import rows
 
@@ -66,6 +66,10 @@ def addresses(ada: Caller) -> list[str]:
         question="secret of ada",
         asked_at="2026-11-21T00:00:00Z",
     )
+    delivery = Delivery.objects.create(
+        session_id=session, session_key="k", idempotency_key="k", channel="email", address="secret of ada",
+        state="failed", last_error="secret of ada",
+    )  # fmt: skip
     ada.agent("private")  # a name that nobody else has
     ada.put("/api/agents/private/documents/USER.md/", {"content": "secret of ada"})
     routine = made(ada.post("/api/agents/private/routines/", {"title": "secret of ada", "schedule": "1h"}))[
@@ -81,6 +85,9 @@ def addresses(ada: Caller) -> list[str]:
         "/api/agents/private/routines/",
         "/api/agents/private/preferences/",
         "/api/agents/private/hooks/",
+        "/api/agents/private/signing-secret/",
+        f"/api/deliveries/{delivery.pk}/",
+        f"/api/deliveries/{delivery.pk}/redeliver/",
         f"/api/hooks/{hook}/",
         f"/api/hooks/{hook}/token/",
         f"/api/hooks/{hook}/messages/",
@@ -95,6 +102,7 @@ def addresses(ada: Caller) -> list[str]:
                 "turns",
                 "events",
                 "mailbox",
+                "deliveries",
                 "automations",
                 "executions",
                 "memory",

@@ -98,6 +98,7 @@ def test_a_session_is_opened_found_renamed_and_deleted(ada: Caller) -> None:
         "state": "idle",
         "revision": 0,
         "channel": "telegram",
+        "address": "42",
         "chat_type": "group",
         "title": "T",
         "preview": "",
@@ -289,7 +290,7 @@ def test_runs_are_shown_latest_first_and_one_run_shows_its_prompt(ada: Caller) -
     listed = ada.get(f"/api/automations/{job.pk}/runs/").json()["results"]
     assert [each["run_id"] for each in listed] == [f"{job.pk}:2000", f"{job.pk}:1000"]
     names = "run_id scheduled_for state reason slots_from slots_to count attempt turn lag_ms duration_ms prompt_ref"
-    assert set(listed[0]) == {*names.split(), "not_before", "error"}
+    assert set(listed[0]) == {*names.split(), "not_before", "error", "deliveries"}
     one = ada.get(f"/api/runs/{job.pk}:1000/").json()
     assert {name: value for name, value in one.items() if name in listed[1]} == listed[1]
     assert (one["rendered_prompt"], one["prompt_variables"]) == ("what the model saw", {"name": "x"})
@@ -336,7 +337,7 @@ def test_a_waiting_turn_is_shown_and_cancelled(ada: Caller) -> None:
     names = (
         "id session kind state content reply error error_code usage attempt lock_wait_ms queued_at started_at"
     )
-    assert set(turn) == {*names.split(), "finished_at"}
+    assert set(turn) == {*names.split(), "finished_at", "deliveries"}
     assert (turn["session"], turn["kind"], turn["state"], turn["reply"]) == (
         session,
         "message",
@@ -406,7 +407,9 @@ def test_the_history_says_which_tools_were_called_and_what_came_of_it(ada: Calle
     for seq, (role, content, parts) in enumerate(entries, 1):
         Message.objects.create(session_id=session, seq=seq, role=role, content=content, parts=parts)
     shown = ada.get(f"/api/sessions/{session}/messages/").json()["results"]
-    assert set(shown[0]) == {"id", "seq", "role", "content", "parts", "metadata", "turn", "created_at"}
+    assert set(shown[0]) == {
+        *("id", "seq", "role", "content", "parts", "metadata", "turn", "deliveries", "created_at")
+    }
     assert [(each["role"], each["content"]) for each in shown] == [entry[:2] for entry in entries]
     nothing: dict[str, Any] = {"calls": [], "results": []}
     assert [each["parts"] for each in shown] == [

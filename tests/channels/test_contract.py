@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sessions_app.channels import base
 from sessions_app.channels.mail import Email
 from sessions_app.channels.notify import Notify
 from sessions_app.channels.testing import ChannelContract, Stage, Taken
 from sessions_app.channels.webhook import Webhook
 from tests.channels.receivers import MailServer, Receiver, http_receiver, mail_server
+from tests.up import ROOT
 
 NOBODY = "127.0.0.1:1"
 
@@ -99,6 +103,67 @@ def _notice(body: bytes) -> Taken:
     import json
 
     return Taken(key=None, text=json.loads(body)["message"])
+
+
+EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+MOST_LINES = 40
+
+
+def example(folder: Path) -> tuple[Any, str]:
+    """The channel of docs/channels.md as it stands there, its program and its file put into a folder."""
+    [code] = EXAMPLE.findall((ROOT / "docs" / "channels.md").read_text())
+    module: dict[str, Any] = {}
+    exec(compile(code, "docs/channels.md", "exec"), module)
+    base.unregister("program")
+    module["PROGRAMS"]["log"] = [str(folder / "program")]
+    return module["Program"](), code
+
+
+class TestExample(ChannelContract):
+    """What the page shows how to add."""
+
+    @pytest.fixture
+    def stage(self, tmp_path: Path) -> Stage:
+        channel, _ = example(tmp_path)
+        _program(
+            tmp_path, 'tee "$0.$(date +%s%N).text" > "$0.out"; printf %s "$DELIVERY" > "$0.$(date +%s%N).key"'
+        )
+        return Stage(
+            channel=channel,
+            address="log",
+            bad=("nothing", "LOG"),
+            taken=lambda: _taken_by_program(tmp_path),
+            trouble=lambda kind: _program_trouble(tmp_path, kind),
+        )
+
+
+def _program(folder: Path, script: str) -> None:
+    path = folder / "program"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def _taken_by_program(folder: Path) -> list[Taken]:
+    texts, keys = (sorted(folder.glob(f"program.*.{kind}")) for kind in ("text", "key"))
+    return [Taken(key=key.read_text(), text=text.read_text()) for text, key in zip(texts, keys, strict=True)]
+
+
+@contextmanager
+def _program_trouble(folder: Path, kind: str) -> Iterator[None]:
+    before = (folder / "program").read_text().partition("\n")[2].strip()
+    if kind == "gone":
+        (folder / "program").unlink()
+    else:
+        _program(folder, {"refuses": "exit 3", "hangs": "exec sleep 20"}[kind])
+    try:
+        yield
+    finally:
+        _program(folder, before)
+
+
+def test_the_example_is_short(tmp_path: Path) -> None:
+    _, code = example(tmp_path)
+    assert len(code.splitlines()) < MOST_LINES
 
 
 def test_the_kit_finds_a_channel_that_loses_what_it_is_given() -> None:

@@ -30,7 +30,7 @@ from config import checks
 from config.env import all_queues
 from sessions_app import doctor as turns
 from sessions_app.doctor import Finding
-from sessions_app.models import OnBusy, Session, Turn, Worker
+from sessions_app.models import Delivery, OnBusy, Session, Turn, Worker
 from sessions_app.receive import Input, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -229,6 +229,23 @@ def test_turns_that_wait_in_idle_sessions(person: Person) -> None:
     assert f": {waiting.pk};" in wrong(turns.waiting_turns())
     Turn.objects.filter(pk=waiting.pk).update(due_at=Now() + timedelta(hours=1))
     assert turns.waiting_turns().ok
+
+
+def test_deliveries_that_were_given_up_or_wait_and_channels_that_nobody_serves(person: Person) -> None:
+    session = person.session(key="pigeon:1")
+    assert "pigeon (1 sessions)" in wrong(turns.channels_served())
+    Session.objects.filter(pk=session.pk).update(state="archived")
+    assert turns.channels_served().ok
+    assert turns.deliveries().ok
+    row = Delivery.objects.create(
+        session=session, session_key="k", idempotency_key="k", channel="pigeon", address="a", state="failed",
+        last_error="gone", tried_at=Now(),
+    )  # fmt: skip
+    assert f"within a day: {row.pk};" in wrong(turns.deliveries())
+    Delivery.objects.update(tried_at=Now() - timedelta(days=2))
+    assert turns.deliveries().ok
+    Delivery.objects.update(state="pending", next_attempt_at=Now() - timedelta(minutes=5))
+    assert "1 wait for a sender" in wrong(turns.deliveries())
 
 
 def test_a_transaction_that_is_open_for_long(monkeypatch: pytest.MonkeyPatch) -> None:

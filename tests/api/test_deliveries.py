@@ -1,0 +1,105 @@
+"""Deliveries over HTTP: what left the server, apart from what was done; dead letters; the key that signs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sessions_app.models import Agent, Delivery, Message, Session, Turn
+from tests.api.conftest import Caller, problem
+
+pytestmark = pytest.mark.django_db
+
+
+def answered(session_id: str, **fields: Any) -> Delivery:
+    """A turn that succeeded, and the delivery of its answer."""
+    turn = Turn.objects.create(
+        session_id=session_id, kind="message", lane="turns", state="succeeded",
+        finished_at="2026-11-22T00:00:00Z", content="hello",
+    )  # fmt: skip
+    message = Message.objects.create(
+        session_id=session_id, turn=turn, seq=turn.pk, role="assistant", content="words"
+    )
+    given: dict[str, Any] = {"state": "failed", "last_error": "the receiver answered 500"} | fields
+    return Delivery.objects.create(
+        session_id=session_id, session_key="k", message=message, idempotency_key=f"msg_{turn.pk}",
+        channel="webhook", address="https://example.org/in", attempts=10, **given,
+    )  # fmt: skip
+
+
+def test_run_and_delivery_are_shown_apart(ada: Caller) -> None:
+    session = ada.session(channel="webhook", address="https://example.org/in")
+    dead = answered(session)
+    turn = ada.get(f"/api/turns/{dead.message.turn_id}/").json()  # type: ignore[union-attr]
+    shown = {
+        "id": dead.pk,
+        "channel": "webhook",
+        "state": "failed",
+        "attempts": 10,
+        "last_error": "the receiver answered 500",
+    }
+    assert (turn["state"], turn["deliveries"]) == ("succeeded", [shown])
+    [message] = ada.get(f"/api/sessions/{session}/messages/").json()["results"]
+    assert message["deliveries"] == [shown]
+    [listed] = ada.get(f"/api/sessions/{session}/deliveries/").json()["results"]
+    one = ada.get(f"/api/deliveries/{dead.pk}/").json()
+    assert one == listed
+    assert {name: one[name] for name in shown} == shown
+    assert (one["address"], one["key"], one["turn"]) == (
+        "https://example.org/in",
+        dead.idempotency_key,
+        turn["id"],
+    )
+
+
+def test_the_list_is_filtered_by_state(ada: Caller) -> None:
+    session = ada.session()
+    answered(session)
+    sent = answered(session, state="sent", ended_at="2026-11-22T00:00:00Z")
+    listed = ada.get(f"/api/sessions/{session}/deliveries/?state=sent").json()["results"]
+    assert [each["id"] for each in listed] == [sent.pk]
+    problem(ada.get(f"/api/sessions/{session}/deliveries/?state=lost"), 400, "bad_parameter")
+
+
+def test_a_dead_letter_is_taken_up_again_and_nothing_else_is(ada: Caller) -> None:
+    session = ada.session()
+    dead, sent = answered(session), answered(session, state="sent", ended_at="2026-11-22T00:00:00Z")
+    again = ada.post(f"/api/deliveries/{dead.pk}/redeliver/")
+    assert again.status_code == 202
+    assert (again.json()["state"], again.json()["attempts"]) == ("pending", 0)
+    problem(ada.post(f"/api/deliveries/{dead.pk}/redeliver/"), 409, "not_failed")
+    problem(ada.post(f"/api/deliveries/{sent.pk}/redeliver/"), 409, "not_failed")
+    dead.message = None  # its text went with a session
+    Delivery.objects.filter(pk=dead.pk).update(state="failed", message=None)
+    problem(ada.post(f"/api/deliveries/{dead.pk}/redeliver/"), 409, "not_failed")
+
+
+def test_an_address_is_checked_given_and_changed(ada: Caller) -> None:
+    bad = {"agent": "demo", "channel": "webhook"}
+    problem(ada.post("/api/sessions/", bad), 400, "bad_address")
+    problem(ada.post("/api/sessions/", bad | {"address": "ftp://example.org/"}), 400, "bad_address")
+    problem(
+        ada.post("/api/sessions/", {"agent": "demo", "address": "https://example.org/"}), 400, "bad_address"
+    )
+    assert not Session.objects.filter(channel="webhook").exists()
+    session = ada.session(channel="webhook", address="https://example.org/in")
+    waits = answered(session)
+    shown = ada.get(f"/api/sessions/{session}/").json()
+    assert (shown["channel"], shown["address"]) == ("webhook", "https://example.org/in")
+    moved = ada.patch(f"/api/sessions/{session}/", {"address": "https://example.org/out"})
+    assert moved.json()["address"] == "https://example.org/out"
+    waits.refresh_from_db()
+    assert waits.address == "https://example.org/out"
+    problem(ada.patch(f"/api/sessions/{session}/", {"address": "nowhere"}), 400, "bad_address")
+    problem(ada.patch(f"/api/sessions/{ada.session()}/", {"address": "https://x.org/"}), 400, "bad_channel")
+
+
+def test_the_key_is_made_once_shown_to_its_owner_and_renewed(ada: Caller) -> None:
+    first = ada.get("/api/agents/demo/signing-secret/").json()["secret"]
+    assert first.startswith("whsec_")
+    assert ada.get("/api/agents/demo/signing-secret/").json()["secret"] == first
+    second = ada.post("/api/agents/demo/signing-secret/").json()["secret"]
+    assert second != first
+    assert Agent.objects.get().signing_secret == second
+    assert second not in ada.get("/api/agents/demo/").content.decode()
