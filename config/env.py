@@ -67,8 +67,8 @@ class Env:
         "RONDO_THROTTLE",
         read.rate,
         "1200/min",
-        "API requests of one user, and of one address without a token: a number for each `s`, `min`, `h` or `d`."
-        " 0: no limit.",
+        "API requests of one user, of one hook, and of one address without a token: a number for each `s`, `min`, `h`"
+        " or `d`. 0: no limit.",
     )
     static_root: str = _variable(
         "STATIC_ROOT",

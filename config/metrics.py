@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from automations import selectors as automations
 from sessions_app import metrics as counters
-from sessions_app import selectors as sessions
+from sessions_app import operator_reads as sessions
 from sessions_app.metrics import BUCKETS, EVERYTHING, LABELS, Counted
 from sessions_app.stream import hub
 

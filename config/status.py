@@ -14,8 +14,8 @@ from django.db.models.functions import Now
 from automations.models import JobClock
 from sessions_app import flags
 from sessions_app.models import Agent, Lane, Session, Turn, TurnState, Worker
+from sessions_app.operator_reads import Unread, unread_mail
 from sessions_app.publish import JOBS
-from sessions_app.selectors import Unread, unread_mail
 
 MOST_WORKERS = 12  # shown to a person; JSON has all
 

@@ -31,7 +31,7 @@ from sessions_app.models import (
     Worker,
 )
 from sessions_app.models.delivery import ON_THE_WAY
-from sessions_app.selectors import live_workers
+from sessions_app.operator_reads import live_workers
 
 STUCK = 60.0  # seconds past the moment at which somebody should have acted
 WAITING = 120.0  # seconds that a turn waits while nothing of its session runs

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import Case, CharField, Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
-from django.db.models.functions import Coalesce, JSONObject, Left, Now, NullIf
+from django.db.models import Case, CharField, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models.functions import Coalesce, JSONObject, Left, NullIf
 
 from agent_core.execution import WAITING
 from sessions_app.documents import shown as shown_document
@@ -24,13 +22,11 @@ from sessions_app.models import (
     Hook,
     MailboxEvent,
     Message,
-    Priority,
     Session,
     SessionState,
     TaskState,
     Turn,
     TurnState,
-    Worker,
 )
 from sessions_app.unified import with_behind
 
@@ -256,37 +252,6 @@ def hook(user: AbstractBaseUser, hook_id: str) -> Hook:
 
 def _hooks(user: AbstractBaseUser) -> QuerySet[Hook]:
     return Hook.objects.filter(agent__owner_id=user.pk).annotate(agent_name=F("agent__name"))
-
-
-def live_workers(lost_after: float) -> list[list[str]]:
-    """The queues that each worker reads which gave a sign of life within `lost_after` seconds. For operators."""
-    alive = Worker.objects.filter(heartbeat_at__gt=Now() - timedelta(seconds=lost_after))
-    return list(alive.values_list("shards", flat=True))
-
-
-def open_turns() -> dict[str, int]:
-    """How many turns wait and run. For operators."""
-    counts: dict[str, Any] = {}
-    for state in (TurnState.QUEUED, TurnState.RUNNING):
-        counts[str(state)] = Turn.objects.filter(state=state).aggregate(n=Count("id"))["n"]
-    return counts
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unread:
-    """Updates that wait in mailboxes; `urgent` of them."""
-
-    waiting: int
-    urgent: int
-
-
-def unread_mail() -> Unread:
-    """What no turn has shown yet, of all sessions. For operators."""
-    rows = MailboxEvent.objects.filter(acknowledged_at__isnull=True, dropped_at__isnull=True)
-    counts: dict[str, Any] = rows.aggregate(
-        all=Count("id"), urgent=Count("id", filter=Q(priority=Priority.URGENT))
-    )
-    return Unread(waiting=counts["all"], urgent=counts["urgent"])
 
 
 def agent_called(name: str) -> Agent:

@@ -48,7 +48,7 @@ def test_what_runs_where_now(fleet: Fleet, model_server: ModelServer, person_wit
     model_server.release("h")
     assert done.returncode == 0
     [worker] = shown["workers"]
-    assert (worker["alive"], worker["turns"], len(worker["queues"])) == (True, [turn.pk], 17)
+    assert (worker["alive"], worker["turns"], len(worker["queues"])) == (True, [turn.pk], 18)
     assert len(shown["beats"]) == 1
     assert (shown["people"]["running"], shown["people"]["waiting"]) == (1, 0)
     assert (shown["agents"], shown["sessions"]) == (1, {"primary": 1, "sub": 2})
