@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.broken_rules.background import BACKGROUND
+from tests.broken_rules.deliveries import DELIVERIES
 from tests.broken_rules.messages import MESSAGES
 from tests.broken_rules.planner import PLANNER
 from tests.broken_rules.table import BREAKS, Break
@@ -30,7 +31,7 @@ def main(words: list[str]) -> int:
     """Break the rules whose text holds one of the words, or all of them."""
     chosen = [
         each
-        for each in BREAKS + BACKGROUND + PLANNER + MESSAGES
+        for each in BREAKS + BACKGROUND + PLANNER + MESSAGES + DELIVERIES
         if not words or any(word in str(each).lower() for word in words)
     ]
     print(f"{len(chosen)} rules to break, {AT_ONCE} at once")

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.broken_rules.background import BACKGROUND
+from tests.broken_rules.deliveries import DELIVERIES
 from tests.broken_rules.messages import MESSAGES
 from tests.broken_rules.planner import PLANNER
 from tests.broken_rules.table import BREAKS, Break
@@ -14,7 +15,7 @@ from tests.up import ROOT
 
 PAGE = (ROOT / "docs" / "session-rules.md").read_text()
 ROWS = re.findall(r"^\| ([a-z ]+) \| .* \| (.*) \|$", PAGE, re.MULTILINE)
-ALL = BREAKS + BACKGROUND + PLANNER + MESSAGES
+ALL = BREAKS + BACKGROUND + PLANNER + MESSAGES + DELIVERIES
 NOT_CODE = {"rule"}  # the heading
 
 
