@@ -71,6 +71,11 @@ class _Gauges(Collector):
         yield GaugeMetricFamily(
             "rondo_mailbox_waiting", "Updates that no turn has shown.", value=unread.waiting
         )
+        letters = "Deliveries on the way and given up."
+        deliveries = GaugeMetricFamily("rondo_open_deliveries", letters, labels=["state"])
+        for state, count in sessions.open_deliveries().items():
+            deliveries.add_metric([state], count)
+        yield deliveries
         readers = hub().subscribers()
         yield GaugeMetricFamily("rondo_event_subscribers", "Open streams of this process.", value=readers)
 

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from automations.models import JobClock
 from sessions_app import flags
 from sessions_app.models import Agent, Lane, Session, Turn, TurnState, Worker
-from sessions_app.operator_reads import Unread, unread_mail
+from sessions_app.operator_reads import Unread, open_deliveries, unread_mail
 from sessions_app.publish import JOBS
 
 MOST_WORKERS = 12  # shown to a person; JSON has all
@@ -62,7 +62,7 @@ class NextJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """All of it. `sessions` are counted by type."""
+    """All of it. `sessions` are counted by type, `deliveries` by state."""
 
     workers: list[WorkerNow]
     beats: list[BeatNow]
@@ -73,6 +73,7 @@ class Status:
     next_job: NextJob | None
     due_jobs: int
     mailbox: Unread
+    deliveries: dict[str, int]
     flags: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
@@ -96,6 +97,7 @@ def look() -> Status:
         next_job=_next_job(),
         due_jobs=JobClock.objects.filter(next_run_at__lte=Now(), inline=False).count(),
         mailbox=unread_mail(),
+        deliveries=open_deliveries(),
         flags=dict(flags.values()),
     )
 
@@ -166,10 +168,16 @@ def in_words(status: Status) -> list[str]:
         f"automations  {_lane_words(status.automations)}",
         f"next job     {_job_words(status)}",
         f"mailboxes    {unread.waiting:,} waiting, {unread.urgent:,} of them urgent",
+        f"deliveries   {_delivery_words(status.deliveries)}",
         f"agents       {status.agents:,}",
         f"sessions     {sessions}",
         *(f"{'flags' if not number else '':12} {words}" for number, words in enumerate(flags.changed())),
     ]
+
+
+def _delivery_words(counts: dict[str, int]) -> str:
+    waiting = counts["pending"] + counts["sending"]
+    return f"{waiting:,} on the way, {counts['failed']:,} given up"
 
 
 def _worker_lines(workers: list[WorkerNow]) -> list[str]:

@@ -55,9 +55,10 @@ def open_session(
 ) -> Session:
     """Open a sub session; its key is `<channel>:<id>`, made up when none is given. SessionExists, BadInput.
 
-    `address`: where its answers go. A channel that sends from here needs one; else it is the key's id.
+    `address`: where its answers go; the id of a key that was given, unless something else is said.
     """
     channel = channel or key.partition(":")[0] or "web"
+    address = address or key.partition(":")[2] * (channel != channels.WEB)
     key = key or f"{channel}:{secrets.token_hex(8)}"
     _check_key(key, channel)
     _check_address(channel, address)

@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Count, Q
 from django.db.models.functions import Now
 
-from sessions_app.models import MailboxEvent, Priority, Turn, TurnState, Worker
+from sessions_app.models import Delivery, DeliveryState, MailboxEvent, Priority, Turn, TurnState, Worker
 
 
 def live_workers(lost_after: float) -> list[list[str]]:
@@ -41,3 +41,11 @@ def unread_mail() -> Unread:
         all=Count("id"), urgent=Count("id", filter=Q(priority=Priority.URGENT))
     )
     return Unread(waiting=counts["all"], urgent=counts["urgent"])
+
+
+def open_deliveries() -> dict[str, int]:
+    """How many deliveries are on the way, and how many were given up: dead letters."""
+    counts = {}
+    for state in (DeliveryState.PENDING, DeliveryState.SENDING, DeliveryState.FAILED):
+        counts[str(state)] = Delivery.objects.filter(state=state).count()
+    return counts

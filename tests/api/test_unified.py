@@ -119,7 +119,7 @@ def test_the_mailbox_of_a_thread_shows_what_its_turns_are_told_and_what_still_wa
     assert listed(ada, thread, "mailbox", "summary") == [f"for {thread}"]
 
 
-@pytest.mark.parametrize("key", ["telegram:42", "cli:main", "webhook:1"])
+@pytest.mark.parametrize("key", ["telegram:42", "cli:main", "email:ada@example.org"])
 def test_sessions_of_other_channels_stay_their_own(ada: Caller, key: str) -> None:
     session = ada.session(key=key)
     say(session, "of the channel")

@@ -429,4 +429,8 @@ def test_a_session_needs_an_address_its_channel_knows(person: Person) -> None:
             open_session(person.agent, channel="webhook", address=given)
     with pytest.raises(BadInput, match="does not leave"):
         open_session(person.agent, channel="web", address="https://example.org/")
+    with pytest.raises(BadInput):
+        open_session(person.agent, key="webhook:1")
     assert not Session.objects.filter(channel="webhook").exists()
+    named = open_session(person.agent, key="webhook:https://example.org/in")
+    assert (named.channel, named.chat_id) == ("webhook", "https://example.org/in")
