@@ -111,7 +111,7 @@ def routine_runs(user: AbstractBaseUser, routine_id: str) -> QuerySet[RunRecord]
     """A routine's runs. RoutineNotFound."""
     routine(user, routine_id)
     rows = RunRecord.objects.filter(job_id=routine_id, job__agent__owner_id=user.pk)
-    return rows.annotate(shown_deliveries=with_deliveries("message__turn", of="turn_id"))
+    return rows.annotate(shown_deliveries=with_deliveries("message__turn_id", OuterRef("turn_id")))
 
 
 def _waits_for(job: Any) -> WaitsFor | None:

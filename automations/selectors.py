@@ -149,7 +149,7 @@ def _runs(user: AbstractBaseUser) -> QuerySet[RunRecord]:
     ours = Q(job__session__isnull=False) | ~Q(job__execution_mode=ExecutionMode.SESSION)
     theirs = Q(scheduled_message__session__owner_id=user.pk)
     rows = RunRecord.objects.filter(Q(job__agent__owner_id=user.pk) & ours | theirs)
-    return rows.annotate(shown_deliveries=with_deliveries("message__turn", of="turn_id"))
+    return rows.annotate(shown_deliveries=with_deliveries("message__turn_id", OuterRef("turn_id")))
 
 
 def scheduled_messages(user: AbstractBaseUser) -> QuerySet[ScheduledMessage]:

@@ -20,6 +20,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, StepKind, TurnResult
 from sessions_app import commit_events, deliver, executions, mailbox, memory, metrics
+from sessions_app.channels.base import WEB
 from sessions_app.compress import Shortened
 from sessions_app.context import Prepared
 from sessions_app.history import parts_of
@@ -99,7 +100,8 @@ def _write(prepared: Prepared, result: TurnResult) -> None:
     turn, session = prepared.turn, prepared.session
     closure = closure_text(result)
     draft = _draft(prepared, result, closure)
-    first_seq, has_guests = _advance(turn, len(draft.messages))
+    route = _route(prepared)
+    first_seq, has_guests = _advance(turn, len(draft.messages), route)
     _journal_answer(prepared.journal, result)
     if not Turn.objects.finish(turn, STATES[result.ending], result):
         raise Stale
@@ -112,7 +114,7 @@ def _write(prepared: Prepared, result: TurnResult) -> None:
         executions.settle(turn, result)
     metrics.turn_failed(turn.error_code)
     ended = [turn, *(_settle_guests(turn, result) if has_guests else ())]
-    _hand_over(prepared, draft.messages, ended)
+    _hand_over(prepared, draft.messages, [route, *(guest.metadata.get("route") for guest in ended[1:])])
     prepared.kind.closed(turn, result, closure or result.reply)
     Event.objects.bulk_create(commit_events.of(session, draft.messages, ended, result))
     commit_events.announce(session)
@@ -148,16 +150,15 @@ ADVANCE = Statement(
 )
 
 
-def _advance(turn: Turn, count: int) -> tuple[int, bool]:
+def _advance(turn: Turn, count: int, route: dict[str, Any] | None) -> tuple[int, bool]:
     """Move the session on by one revision and `count` messages; the seq of the first, whether there are guests."""
     by_person = turn.kind == TurnKind.MESSAGE
-    route = turn.metadata.get("route") if by_person else None
     row = ADVANCE.first(
         session_id=turn.session_id,
         turn_id=turn.pk,
         count=count,
         title=one_line(turn.content, TITLE_LENGTH) if by_person else "",
-        route=None if route is None else json.dumps(route),
+        route=json.dumps(route) if by_person and route is not None else None,
     )
     if row is None:
         raise Stale  # the session is gone, and the turn with it
@@ -216,14 +217,22 @@ def _journal_answer(journal: Journal, result: TurnResult) -> None:
         journal.record(StepKind.RESPONSE, answer)
 
 
-def _hand_over(prepared: Prepared, messages: list[Message], ended: list[Turn]) -> None:
+def _hand_over(prepared: Prepared, messages: list[Message], routes: list[dict[str, Any] | None]) -> None:
     """The last words leave by the turn's route, and by those of the messages that it took along."""
     said = [message for message in messages if message.role == Role.ASSISTANT and message.content]
-    if not said or not prepared.kind.hands_over:
-        return
-    turn, *guests = ended
-    own = prepared.trigger.route or turn.metadata.get("route")
-    deliver.hand_over(prepared.session, said[-1], [own, *(guest.metadata.get("route") for guest in guests)])
+    if said and prepared.kind.hands_over:
+        deliver.hand_over(prepared.session, said[-1], routes)
+
+
+def _route(prepared: Prepared) -> dict[str, Any] | None:
+    """Where the turn's answer goes; a session that has moved since is answered at its new address."""
+    turn, session = prepared.turn, prepared.session
+    route: dict[str, Any] | None = prepared.trigger.route or turn.metadata.get("route")
+    if route is None and turn.kind == TurnKind.AUTOMATION:  # its trigger is what broke
+        route = session.last_route
+    if route and route["channel"] == session.channel != WEB and route["chat_id"] == session.chat_id:
+        return route | {"chat_id": Session.objects.values_list("chat_id", flat=True).get(pk=session.pk)}
+    return route
 
 
 def _settle_guests(turn: Turn, result: TurnResult) -> list[Turn]:

@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from django.db import transaction
+import structlog
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
@@ -18,20 +19,31 @@ from sessions_app.exceptions import NotDead, NotFound
 from sessions_app.models import Delivery, DeliveryState, Message, Session, Turn
 from sessions_app.wake import wake_postman
 
+log = structlog.get_logger(__name__)
+
 Observer = Callable[[Delivery], None]
 Route = Mapping[str, Any]  # channel, chat_id, meta
 _observers: list[Observer] = []
 
 
 def observe(observer: Observer) -> None:
-    """Have it told of each delivery that became SENT, FAILED or CLOSED, in the transaction in which it did."""
+    """Have it told of each delivery that became SENT or FAILED, in the transaction in which it did.
+
+    One that fails is logged: what was sent was sent, and must not be sent again for its sake.
+    """
     _observers.append(observer)
 
 
 def tell(delivery: Delivery) -> None:
     """Tell whoever observes."""
     for observer in _observers:
-        observer(delivery)
+        try:
+            with transaction.atomic():
+                observer(delivery)
+        except (OperationalError, InterfaceError):
+            raise  # the database is away: all of it is done again
+        except Exception:
+            log.exception("observer_failed", delivery=delivery.pk)
 
 
 def hand_over(session: Session, message: Message, routes: Iterable[Route | None]) -> None:
@@ -53,7 +65,7 @@ def hand_over_judged(turn: Turn, route: Route, *, key: str, withheld: str) -> No
     The same key twice is one delivery.
     """
     answer = Message.objects.filter(turn=turn, role="assistant").order_by("-seq").first()
-    if answer is None:
+    if answer is None or route["channel"] == WEB:
         return
     session = Session.objects.only("key").get(pk=turn.session_id)
     delivery = _delivery(session, answer, route, key)

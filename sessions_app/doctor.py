@@ -12,7 +12,7 @@ import psycopg
 from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
-from django.db.models.functions import Greatest, Now
+from django.db.models.functions import Coalesce, Greatest, Now
 
 from agent_core.exceptions import PolicyError
 from agent_core.policy import TurnPolicy
@@ -228,22 +228,25 @@ def channels_served() -> Finding:
 
 
 def deliveries() -> Finding:
-    """What left a session arrives: no new dead letters, and nobody waits for a sender."""
-    late = Delivery.objects.filter(
-        state__in=ON_THE_WAY, next_attempt_at__lt=Now() - timedelta(seconds=WAITING)
+    """What left a session arrives: nobody waits for a sender, and there are no dead letters."""
+    before = Delivery.objects.filter(
+        session=OuterRef("session"), channel=OuterRef("channel"), id__lt=OuterRef("id"), state__in=ON_THE_WAY
     )
+    heads = Delivery.objects.filter(~Exists(before), state__in=ON_THE_WAY)
+    due = Coalesce("next_attempt_at", "created_at")
+    late = heads.alias(due=due).filter(due__lt=Now() - timedelta(seconds=WAITING))
     if count := late.count():
         return Finding(
             ok=False,
             detail=f"{count} wait for a sender",
             cure="start a worker; when one runs, look for postman_failed in its log",
         )
-    dead = Delivery.objects.filter(state=DeliveryState.FAILED, tried_at__gt=Now() - timedelta(days=1))
+    dead = Delivery.objects.filter(state=DeliveryState.FAILED)
     if not (count := dead.count()):
-        return Finding(ok=True, detail="none was given up today")
-    ids = dead.order_by("pk").values_list("pk", flat=True)[:NAMED]
+        return Finding(ok=True, detail="all are sent, or on the way")
+    ids = dead.order_by("-pk").values_list("pk", flat=True)[:NAMED]
     return Finding(
         ok=False,
-        detail=f"given up within a day: {named(ids, count)}",
-        cure="see why in the admin (Deliveries), mend it and send them again there",
+        detail=f"given up: {named(ids, count)}",
+        cure="see why in the admin (Deliveries), and send them again or close them there",
     )

@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from sessions_app import belongings
 from sessions_app.channels import base as channels
 from sessions_app.exceptions import AgentExists, BadInput, NotFound, SessionExists
-from sessions_app.models import PRIMARY_KEY, Agent, ChatType, Delivery, Session, SessionType
+from sessions_app.models import PRIMARY_KEY, Agent, ChatType, Delivery, Session, SessionType, Turn, TurnState
 from sessions_app.models.session import LONGEST_ADDRESS
 
 RESERVED_PREFIXES = ("unified:", "heartbeat:", "job:", "cron:")
@@ -130,6 +130,13 @@ def move_session(session_id: uuid.UUID, address: str) -> None:
             session.last_route = session.last_route | {"chat_id": address}
         session.chat_id = address
         session.save(update_fields=["chat_id", "last_route"])
+        # a running turn looks for itself when it commits
+        for turn in Turn.objects.filter(session=session, state=TurnState.QUEUED).select_for_update(
+            no_key=True
+        ):
+            if before.items() <= turn.metadata.get("route", {}).items():
+                turn.metadata["route"]["chat_id"] = address
+                turn.save(update_fields=["metadata"])
         Delivery.objects.filter(session=session).move(before["channel"], before["chat_id"], address)
 
 

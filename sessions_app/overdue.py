@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,7 +14,7 @@ from sessions_app.claim import seconds
 from sessions_app.models import Delivery
 from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.sql import Statement, table
-from sessions_app.wake import PostHint, send
+from sessions_app.wake import PostLane
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +56,12 @@ def _overdue() -> Statement:
     silent = sa.or_(
         heads.c.hinted_at.is_(None), heads.c.hinted_at < sa.func.now() - HINT_AGAIN_AFTER * _SWEEP
     )
-    chosen = sa.select(heads.c.id).where(due, silent).order_by(heads.c.id).limit(MOST_HINTS)
+    chosen = (
+        sa.select(heads.c.id)
+        .where(due, silent)
+        .order_by(heads.c.hinted_at.nulls_first(), heads.c.id)
+        .limit(MOST_HINTS)
+    )
     return Statement(
         sa.update(_delivery)
         .where(_delivery.c.id.in_(chosen))
@@ -67,8 +73,11 @@ def _overdue() -> Statement:
 OVERDUE = _overdue()
 
 
-def sweep() -> int:
-    """Hint at every lane that is due and that nobody woke; the number of hints. One process does it at a time."""
+def sweep(take: Callable[[PostLane], None]) -> int:
+    """Give this process's postman every lane that is due and that nobody woke; their number.
+
+    One process does it at a time. No hint is sent: a retry waits for no broker, nor for a slot.
+    """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [SWEEP_LOCK])
         if not cursor.fetchone()[0]:
@@ -76,6 +85,6 @@ def sweep() -> int:
         rows = OVERDUE.all(sweep=settings.RONDO_SWEEP_SECONDS)
     if rows:
         log.info("deliveries_swept", lanes=len(rows))
-    # anywhere: a retry has no hint of its own, and the queue of deliveries may have no reader
-    send(PostHint(session_id=row.session_id, channel=row.channel, anywhere=True) for row in rows)
+    for row in rows:
+        take(PostLane(session_id=row.session_id, channel=row.channel))
     return len(rows)

@@ -1,6 +1,7 @@
 """The postman of a worker process: its own threads send deliveries, so that no turn's slot waits for a receiver.
 
-One place (a host, a mail server) gets only a part of the threads: one that hangs holds up nobody else.
+One place (a host, a mail server) gets only a part of the threads, and all places that were slow lately together only
+half of them: whoever hangs holds up nobody else.
 """
 
 from __future__ import annotations
@@ -11,16 +12,21 @@ import time
 from collections import Counter, deque
 
 import structlog
+from django.conf import settings
 from django.db import connection
 
-from sessions_app.send import Lane, place_of, send_next
+from sessions_app.send import place_of, send_next
+from sessions_app.wake import PostLane
 
 log = structlog.get_logger(__name__)
 
-THREADS = 16
+THREADS = 32
 SHARE = 4  # threads that may be busy with one place
-MOST_WAITING = 10_000  # lanes; who comes then is found by the sweep
+MOST_WAITING = 10_000  # lanes that are not parked; who comes then is found by the sweep
+MOST_PARKED = 100  # lanes of one place, or of all slow ones
+SLOW_FOR = 60.0  # seconds that a place is held for slow after it was
 FAREWELL = 5.0  # seconds that what is being sent may still take when the process ends
+_SLOW = "(slow places)"
 
 
 class Postman:
@@ -28,16 +34,17 @@ class Postman:
 
     def __init__(self, threads: int = THREADS, share: int = SHARE) -> None:
         self._threads, self._share = threads, share
-        self._ready: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[PostLane] = queue.SimpleQueue()
         self._guard = threading.Condition()
-        self._lanes: dict[Lane, bool] = {}  # taken; True: hinted at again since
-        self._busy: Counter[str] = Counter()  # threads by place
-        self._parked: dict[str, deque[Lane]] = {}
+        self._lanes: dict[PostLane, bool] = {}  # taken; True: hinted at again since
+        self._busy: Counter[str] = Counter()  # threads by place, and those of all slow ones
+        self._parked: dict[str, deque[PostLane]] = {}
+        self._slow: dict[str, float] = {}  # until when a place is held for slow
         self._started = 0
         self._sending = 0
         self._stopped = False
 
-    def take(self, lane: Lane) -> None:
+    def take(self, lane: PostLane) -> None:
         """There may be something to send. Twice is harmless; when too many wait the sweep asks again."""
         with self._guard:
             if self._stopped or (lane not in self._lanes and len(self._lanes) >= MOST_WAITING):
@@ -70,43 +77,63 @@ class Postman:
             finally:
                 connection.close()
 
-    def _work(self, lane: Lane) -> None:
+    def _work(self, lane: PostLane) -> None:
         place = place_of(lane)
         if place is None:
             self._left(lane)
             return
-        with self._guard:
-            if self._stopped:
-                return
-            if self._busy[place] >= self._share:
-                self._parked.setdefault(place, deque()).append(lane)
-                return
-            self._busy[place] += 1
-            self._sending += 1
-        more = False
+        groups = self._entered(lane, place)
+        if not groups:
+            return
+        more, began = False, time.monotonic()
         try:
             more = send_next(lane)
         finally:
-            self._free(place)
+            self._free(place, groups, time.monotonic() - began)
         if more:
             self._ready.put(lane)  # behind the others: a long lane is not sent at one go
         else:
             self._left(lane)
 
-    def _free(self, place: str) -> None:
+    def _entered(self, lane: PostLane, place: str) -> list[str]:
+        """The groups of threads that this one counts in now; none: the lane waits, or is left to the sweep."""
+        with self._guard:
+            if self._stopped:
+                return []
+            groups = [place, _SLOW] if self._slow.get(place, 0.0) > time.monotonic() else [place]
+            bounds = {place: self._share, _SLOW: max(1, self._threads // 2)}
+            full = next((group for group in groups if self._busy[group] >= bounds[group]), None)
+            if full is None:
+                self._busy.update(groups)
+                self._sending += 1
+                return groups
+            parked = self._parked.setdefault(full, deque())
+            # a parked lane is forgotten: whoever hints at it again may find it a thread elsewhere, and what wakes
+            # it looks at it anew, so nothing depends on the one that comes before it
+            self._lanes.pop(lane, None)
+            if len(parked) < MOST_PARKED and lane not in parked:
+                parked.append(lane)
+            return []
+
+    def _free(self, place: str, groups: list[str], took: float) -> None:
+        """The thread is free: every group that it counted in has room, and each wakes one lane that waits for it."""
         with self._guard:
             self._sending -= 1
-            self._busy[place] -= 1
-            if not self._busy[place]:
-                del self._busy[place]
-            waiting = self._parked.get(place)
-            if waiting:
-                self._ready.put(waiting.popleft())
-                if not waiting:
-                    del self._parked[place]
+            self._busy.subtract(groups)
+            self._busy += Counter()  # drops what is at nothing
+            if took > settings.RONDO_DELIVERY_SECONDS / 2:
+                self._slow[place] = time.monotonic() + SLOW_FOR
+            else:
+                self._slow.pop(place, None)
+            woken = [self._parked[group].popleft() for group in groups if self._parked.get(group)]
+            for group in groups:
+                if not self._parked.get(group):
+                    self._parked.pop(group, None)
             self._guard.notify_all()
+        for lane in woken:
+            self.take(lane)
 
-    def _left(self, lane: Lane) -> None:
+    def _left(self, lane: PostLane) -> None:
         """Nothing more to send in the lane, unless a hint came meanwhile."""
         with self._guard:
             if self._lanes.pop(lane, False) and not self._stopped:

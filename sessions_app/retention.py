@@ -16,7 +16,6 @@ from agent_core.execution import ENDED
 from sessions_app import prune_turns
 from sessions_app.models import (
     Delivery,
-    DeliveryState,
     Event,
     ExecutionState,
     IdempotencyKey,
@@ -164,11 +163,7 @@ def _deliveries() -> AgeWalk:
         window=window(
             _delivery,
             "created_at",
-            # a dead letter has not ended: it is kept as long from its last attempt
-            lambda page: sa.or_(
-                old(page.c.ended_at),
-                sa.and_(page.c.state == DeliveryState.FAILED.value, old(page.c.tried_at)),
-            ),
+            lambda page: old(page.c.ended_at),  # a dead letter stays until somebody sends or closes it
         ),
         remove=_remover(_delivery),
     )

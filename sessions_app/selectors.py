@@ -141,14 +141,15 @@ def messages(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Message]
     """The history that a session shows. NotFound."""
     behind = entered(user, session_id).behind
     rows = Message.objects.filter(session_id=behind, session__owner_id=user.pk)
-    return rows.annotate(shown_deliveries=with_deliveries("message"))
+    return rows.annotate(shown_deliveries=with_deliveries("message_id", OuterRef("pk")))
 
 
 def turns(user: AbstractBaseUser) -> QuerySet[Turn]:
     """The user's turns, each with `reply`: its last words, or its host's when it was taken along by one."""
-    said = Message.objects.filter(turn_id=Coalesce(OuterRef("host_id"), OuterRef("pk")), role="assistant")
+    speaker = Coalesce(OuterRef("host_id"), OuterRef("pk"))
+    said = Message.objects.filter(turn_id=speaker, role="assistant")
     reply = said.exclude(content="").order_by("-seq").values("content")[:1]
-    sent = with_deliveries("message__turn")
+    sent = with_deliveries("message__turn_id", speaker)
     return Turn.objects.filter(session__owner_id=user.pk).annotate(
         reply=Subquery(reply), shown_deliveries=sent
     )
@@ -186,9 +187,9 @@ def delivery(user: AbstractBaseUser, delivery_id: int) -> Any:
     return found
 
 
-def with_deliveries(message: str, of: str = "pk") -> ArraySubquery:
+def with_deliveries(message: str, of: Any) -> ArraySubquery:
     """A column: `{id, channel, state, attempts, last_error}` of each delivery whose `message` is `of` the row."""
-    rows = Delivery.objects.filter(**{message: OuterRef(of)}).order_by("id")
+    rows = Delivery.objects.filter(**{message: of}).order_by("id")
     shown = JSONObject(
         id="id",
         channel="channel",

@@ -7,14 +7,17 @@ again, and the receiver knows the key already. What cannot be sent ends as a dea
 from __future__ import annotations
 
 import random
+import threading
 import uuid
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import Error, connection, transaction
 
 from sessions_app import deliver, events, metrics
 from sessions_app.channels import base
@@ -25,10 +28,12 @@ from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.patience import patiently
 from sessions_app.signing import secret_of
 from sessions_app.sql import Statement, table
+from sessions_app.wake import PostLane
 
 log = structlog.get_logger(__name__)
 
-SLACK = timedelta(seconds=5)  # for what a sender does beside sending
+SLACK = 5.0  # seconds for what a sender does beside sending
+MOST_KEPT = 10  # times the time of an attempt that a claim is kept for a channel that does not come back
 JITTER = 0.2  # of each wait, to both sides: what failed together need not come again together
 LONGEST_ERROR = 300  # characters
 _delivery = table(Delivery)
@@ -51,10 +56,22 @@ def _head() -> sa.Select[tuple[int]]:
     )
 
 
+def _another_is_sent() -> Any:
+    """A younger one is being sent: its head was a dead letter then, and was taken up again since."""
+    other = _delivery.alias()
+    return sa.exists().where(
+        other.c.session_id == sa.bindparam("session_id", type_=sa.Uuid()),
+        other.c.channel == sa.bindparam("channel", type_=sa.Text()),
+        other.c.state == sa.literal_column(f"'{DeliveryState.SENDING}'"),
+        other.c.id != _delivery.c.id,
+        other.c.next_attempt_at > sa.func.now(),
+    )
+
+
 CLAIM = Statement(
     sa.update(_delivery)
     # the state is repeated here: the head may have changed while the subselect waited for its row
-    .where(_delivery.c.id == _head().with_for_update().scalar_subquery(), _open, _is_due)
+    .where(_delivery.c.id == _head().with_for_update().scalar_subquery(), _open, _is_due, ~_another_is_sent())
     .values(
         state=DeliveryState.SENDING.value,
         claim=sa.bindparam("new_claim", type_=sa.Uuid()),
@@ -69,15 +86,7 @@ PEEK = Statement(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lane:
-    """What is sent one after the other: what goes from one session to one channel."""
-
-    session_id: uuid.UUID
-    channel: str
-
-
-def place_of(lane: Lane) -> str | None:
+def place_of(lane: PostLane) -> str | None:
     """Where the lane's next parcel goes, channel and host; None: nothing is to be sent now."""
     row = PEEK.first(session_id=lane.session_id, channel=lane.channel)
     if row is None:
@@ -89,31 +98,64 @@ def place_of(lane: Lane) -> str | None:
         return lane.channel
 
 
-def send_next(lane: Lane) -> bool:
+def send_next(lane: PostLane) -> bool:
     """Send what is next in the lane; False: there is nothing to send now."""
     delivery = _claimed(lane)
     if delivery is None:
         return False
-    failure = _failure(delivery)
+    with _kept(delivery):
+        failure = _failure(delivery)
     # a settle that is lost sends again when the lease is over: rather wait for the database
     patiently(lambda: _settle(delivery, failure))
     return True
 
 
-def _claimed(lane: Lane) -> Delivery | None:
-    # when it is over, whoever sends it is taken for dead; twice, for channels that keep time badly
-    lease = 2 * timedelta(seconds=settings.RONDO_DELIVERY_SECONDS) + SLACK
-    row = CLAIM.first(session_id=lane.session_id, channel=lane.channel, new_claim=uuid.uuid4(), lease=lease)
+def _claimed(lane: PostLane) -> Delivery | None:
+    row = CLAIM.first(
+        session_id=lane.session_id, channel=lane.channel, new_claim=uuid.uuid4(), lease=_lease()
+    )
     if row is None:
         return None
     return Delivery.objects.select_related("message__turn", "session__agent").get(pk=row.id)
 
 
+def _lease() -> timedelta:
+    """When it is over, whoever sends it is taken for dead."""
+    return timedelta(seconds=2 * settings.RONDO_DELIVERY_SECONDS + SLACK)
+
+
+@contextmanager
+def _kept(delivery: Delivery) -> Iterator[None]:
+    """Meanwhile the claim is kept: a channel that keeps time badly is slow, not dead, and nobody sends beside it."""
+    done = threading.Event()
+
+    def keep() -> None:
+        for _ in range(MOST_KEPT):
+            if done.wait(settings.RONDO_DELIVERY_SECONDS):
+                return
+            try:
+                Delivery.objects.keep(delivery, _lease())
+            except Error:  # the database is away: the claim may run out, and the key tells them apart
+                log.warning("claim_not_kept", delivery=delivery.pk)
+            finally:
+                connection.close()
+
+    threading.Thread(target=keep, name="rondo-claim", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
 def _failure(delivery: Delivery) -> Unsent | None:
     """Send it; what went wrong."""
     channel = base.known().get(delivery.channel)
-    if channel is None:
-        return Unsent(f"nothing here sends to {delivery.channel!r}", final=True)
+    if (
+        channel is None
+    ):  # another worker may know it: settings and plugins come one after the other to a fleet
+        return Unsent(f"nothing here sends to {delivery.channel!r}")
+    if delivery.attempts > len(settings.RONDO_DELIVERY_RETRY_SECONDS) + 1:
+        return Unsent("whoever sent it died, each time", final=True)
     if delivery.message is None or delivery.session is None:
         return Unsent("its text is gone", final=True)
     try:
@@ -181,15 +223,25 @@ def _settle(delivery: Delivery, failure: Unsent | None) -> None:
 
 def _settled(delivery: Delivery, failure: Unsent | None) -> bool:
     if failure is None:
-        metrics.count(Counted.DELIVERY_SENT)
-        return Delivery.objects.sent(delivery)
+        return _counted(Counted.DELIVERY_SENT, Delivery.objects.sent(delivery))
     error = str(failure)[:LONGEST_ERROR] or "it failed"
     waits = settings.RONDO_DELIVERY_RETRY_SECONDS
-    if failure.final or delivery.attempts > len(waits):
-        metrics.count(Counted.DELIVERY_FAILED)
-        return Delivery.objects.give_up(delivery, error)
+    if failure.final or delivery.attempts > len(waits) or _is_too_old(delivery):
+        return _counted(Counted.DELIVERY_FAILED, Delivery.objects.give_up(delivery, error))
     wait = waits[delivery.attempts - 1] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
     return Delivery.objects.try_again(delivery, error, timedelta(seconds=max(wait, failure.wait)))
+
+
+def _is_too_old(delivery: Delivery) -> bool:
+    """Patience is one for all that waits in a lane: who waited as long behind another has one attempt of its own."""
+    patience = (1 + JITTER) * sum(settings.RONDO_DELIVERY_RETRY_SECONDS)
+    return datetime.now(UTC) - delivery.handed_over_at > timedelta(seconds=patience)
+
+
+def _counted(name: Counted, done: bool) -> bool:
+    if done:
+        metrics.count(name)
+    return done
 
 
 def _tell(delivery: Delivery) -> None:

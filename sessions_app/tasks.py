@@ -14,7 +14,6 @@ from django.db import connection
 
 from sessions_app import wake
 from sessions_app.models import Lane
-from sessions_app.send import Lane as PostLane
 from sessions_app.turn import run_next_turn
 from sessions_app.worker import WorkerProcess
 
@@ -101,7 +100,7 @@ def maintain() -> None:
 def deliver(session_id: str, channel: str) -> None:
     """A hint: this session has something to send. The postman's threads do it, not this slot."""
     process = _start(wake.shard_queues(), os.cpu_count() or 1)
-    process.postman.take(PostLane(session_id=uuid.UUID(session_id), channel=channel))
+    process.postman.take(wake.PostLane(session_id=uuid.UUID(session_id), channel=channel))
 
 
 def _run_automation(process: WorkerProcess, session: uuid.UUID) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -61,27 +61,25 @@ class MaintenanceHint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PostHint:
-    """ "There may be something to send from this session to that channel"."""
+class PostLane:
+    """What is sent one after the other: what goes from one session to one channel.
+
+    As a hint: there may be something to send in it.
+    """
 
     session_id: uuid.UUID
     channel: str
-    anywhere: bool = False
 
     task = POST
+    queue = POST_QUEUE
 
     @property
     def args(self) -> list[str]:
         """What the task is given."""
         return [str(self.session_id), self.channel]
 
-    @property
-    def queue(self) -> str:
-        """One for all: sending takes no slot, so a storm of it holds up no turn."""
-        return ANY_QUEUE if self.anywhere else POST_QUEUE
 
-
-AnyHint = Hint | MaintenanceHint | PostHint
+AnyHint = Hint | MaintenanceHint | PostLane
 
 
 def shard_of(session_id: uuid.UUID) -> int:
@@ -101,8 +99,18 @@ def wake(session_id: uuid.UUID, lane: str) -> None:
 
 
 def wake_postman(session_id: uuid.UUID, channel: str) -> None:
-    """Hint at a delivery once the transaction under way has committed."""
-    transaction.on_commit(lambda: send([PostHint(session_id=session_id, channel=channel)]), robust=True)
+    """Hint at a delivery once the transaction under way has committed: this process's own postman, if it has one."""
+    lane = PostLane(session_id=session_id, channel=channel)
+    transaction.on_commit(lambda: _postmen.get(os.getpid(), _hint)(lane), robust=True)
+
+
+def employ(take: Callable[[PostLane], None]) -> None:
+    """This process has a postman: what it commits needs no hint by the broker, and no slot of the turns."""
+    _postmen[os.getpid()] = take
+
+
+def _hint(lane: PostLane) -> None:
+    send([lane])
 
 
 def ask_for_maintenance() -> None:
@@ -164,6 +172,7 @@ class _Sender:
                 return
 
 
+_postmen: dict[int, Callable[[PostLane], None]] = {}  # by process: a forked child gets its own
 _senders: dict[int, _Sender] = {}  # by process: a forked child gets its own
 _guard = threading.Lock()
 

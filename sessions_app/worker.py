@@ -18,7 +18,7 @@ import structlog
 from django.conf import settings
 from django.db import connection
 
-from sessions_app import delete, maintain, metrics, overdue, recover
+from sessions_app import delete, maintain, metrics, overdue, recover, wake
 from sessions_app.listen import Listener
 from sessions_app.lock import Handle, SessionLocks
 from sessions_app.models import Lane, Worker
@@ -58,6 +58,7 @@ class WorkerProcess:
 
     def start(self) -> None:
         """Start the threads. They connect and sign in as soon as the database lets them."""
+        wake.employ(self.postman.take)
         self._listener.start()
         for thread in self._threads:
             thread.start()
@@ -195,12 +196,18 @@ class WorkerProcess:
         while not self._ended.wait(settings.RONDO_SWEEP_SECONDS):
             try:
                 recover.sweep(self.id, self.locks.held)
-                overdue.sweep()
                 delete.reopen_abandoned()
             except Exception:  # the database is away, or a bug: the next sweep must come all the same
                 log.exception("sweep_failed")
-            finally:
-                connection.close()
+            self._sweep_deliveries()
+
+    def _sweep_deliveries(self) -> None:
+        try:
+            overdue.sweep(self.postman.take)
+        except Exception:
+            log.exception("delivery_sweep_failed")
+        finally:
+            connection.close()
 
     def _maintain(self) -> None:
         while not self._ended.is_set():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import OuterRef, QuerySet
 from django.http import HttpRequest
 
 from automations.models import RunRecord
@@ -29,7 +29,7 @@ class RunRecordAdmin(BigTable[RunRecord]):
     exclude = ["rendered_prompt", "prompt_variables", "error_detail", "snapshot"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RunRecord]:
-        sent = with_deliveries("message__turn", of="turn_id")
+        sent = with_deliveries("message__turn_id", OuterRef("turn_id"))
         rows = super().get_queryset(request).annotate(shown_deliveries=sent)
         if request.resolver_match and str(request.resolver_match.url_name).endswith("_changelist"):
             return rows.defer("rendered_prompt", "prompt_variables", "error_detail", "snapshot")

@@ -13,7 +13,7 @@ from sessions_app.admin.base import BigTable
 from sessions_app.admin.look import AutocompleteSelectFilter
 from sessions_app.admin.panels import Panel, as_json, link, verbatim
 from sessions_app.exceptions import SessionsError
-from sessions_app.models import Delivery
+from sessions_app.models import Delivery, DeliveryState
 
 
 @admin.register(Delivery)
@@ -26,7 +26,7 @@ class DeliveryAdmin(BigTable[Delivery]):
     list_filter = ["state", "channel", ("session__agent", AutocompleteSelectFilter)]
     search_fields = ["=session__id", "=session_key", "=address", "=idempotency_key"]
     search_help_text = "Session id or key, address, key of the delivery"
-    actions = ["send_again"]
+    actions = ["send_again", "close"]
     exclude = ["meta", "claim", "hinted_at"]
 
     @admin.display(description="message")
@@ -49,6 +49,13 @@ class DeliveryAdmin(BigTable[Delivery]):
                 self.message_user(request, f"Delivery {delivery_id}: {refusal}.", messages.WARNING)
             else:
                 self.message_user(request, f"Delivery {delivery_id} is on its way again.", messages.SUCCESS)
+
+    @admin.action(
+        description="Close the selected dead letters: nobody sends them any more", permissions=["send"]
+    )
+    def close(self, request: HttpRequest, queryset: QuerySet[Delivery]) -> None:
+        closed = Delivery.objects.filter(pk__in=queryset, state=DeliveryState.FAILED).close("closed_by_staff")
+        self.message_user(request, f"{closed} closed; what is no dead letter stays.", messages.SUCCESS)
 
     def panels(self, obj: Delivery) -> Iterable[Panel]:
         if obj.message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from django.contrib import admin, messages
-from django.db.models import QuerySet
+from django.db.models import OuterRef, QuerySet
 from django.http import HttpRequest
 
 from sessions_app.admin.base import BigTable, instant
@@ -41,7 +41,11 @@ class TurnAdmin(BigTable[Turn]):
         return str(obj.session.agent)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Turn]:
-        return super().get_queryset(request).annotate(shown_deliveries=with_deliveries("message__turn"))
+        return (
+            super()
+            .get_queryset(request)
+            .annotate(shown_deliveries=with_deliveries("message__turn_id", OuterRef("pk")))
+        )
 
     @admin.display(description="delivery")
     def delivered(self, obj: Turn) -> str:

@@ -25,7 +25,7 @@ class Parcel:
     key: str
     address: str
     text: str
-    secret: str
+    secret: str = field(repr=False)
     attempt: int
     created_at: datetime
     session_id: str

@@ -53,6 +53,7 @@ class Email:
             codes = {code for code, _ in error.recipients.values()}
             raise Unsent("the mail server does not take this address", final=min(codes) >= 500) from None
         except smtplib.SMTPResponseException as error:
-            raise Unsent(f"the mail server answered {error.smtp_code}") from None
+            final = error.smtp_code >= 500  # it will never take this letter
+            raise Unsent(f"the mail server answered {error.smtp_code}", final=final) from None
         except (smtplib.SMTPException, OSError) as error:
             raise Unsent(f"the mail server did not take it ({type(error).__name__})") from None

@@ -59,6 +59,14 @@ class Notify:
 def _service(url: str) -> Any:
     import apprise
 
-    logging.getLogger("apprise").setLevel(logging.CRITICAL)  # it logs addresses
-    found = apprise.Apprise()
-    return found if found.add(url) else None
+    for name in ("apprise", "urllib3"):  # they log addresses
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # a redirected POST would become a GET without the text, and count as taken
+    found = apprise.Apprise(asset=apprise.AppriseAsset(http_redirects=False))
+    if not found.add(url):
+        return None
+    for server in found:
+        server.overflow_mode = (
+            apprise.OverflowMode.SPLIT
+        )  # a text that is too long for the service comes in pieces
+    return found

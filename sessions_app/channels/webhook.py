@@ -15,6 +15,7 @@ import secrets
 import ssl
 import time
 from functools import cache
+from urllib.parse import SplitResult
 
 from django.conf import settings
 
@@ -26,7 +27,8 @@ PREFIX = "whsec_"
 KEY_BYTES = 32
 MOST_BYTES = 64_000  # of an answer, which is not read but for its end
 LONGEST_WAIT = 3_600.0  # seconds of a Retry-After that are believed
-GONE = 410
+# what another attempt would not help: gone for good, or a text that it will never take
+FINAL = frozenset({400, 405, 406, 410, 411, 413, 414, 415, 422, 431, 501})
 PATIENT = (429, 503)  # whose Retry-After counts
 
 
@@ -65,7 +67,7 @@ class Webhook:
         """Post it."""
         deadline = time.monotonic() + parcel.seconds
         try:
-            parts = web_address(parcel.address)
+            parts = _readable(parcel.address)
             may = Reach(hosts=frozenset(host.lower() for host in settings.RONDO_WEBHOOK_HOSTS)).may(
                 *place(parts)
             )
@@ -89,6 +91,13 @@ class Webhook:
         if answer.broken:
             raise Unsent("it hung up in the middle of its answer")
         _judge(answer.status, answer.headers.get("Retry-After"))
+
+
+def _readable(address: str) -> SplitResult:
+    try:
+        return web_address(address)
+    except NoAddress as error:
+        raise Unsent(str(error), final=True) from None
 
 
 @cache
@@ -134,9 +143,8 @@ def _judge(status: int, retry_after: str | None) -> None:
         return
     if status in REDIRECTS:
         raise Unsent(f"it leads on to another place ({status}); set that address instead", final=True)
-    if status == GONE:
-        raise Unsent(f"the receiver is gone ({status})", final=True)
-    wait = 0.0
-    if status in PATIENT and (retry_after or "").strip().isdigit():
-        wait = min(float((retry_after or "").strip()), LONGEST_WAIT)
-    raise Unsent(f"the receiver answered {status}", wait=wait)
+    asked = (retry_after or "").strip()
+    wait = (
+        min(float(asked), LONGEST_WAIT) if status in PATIENT and asked.isascii() and asked.isdigit() else 0.0
+    )
+    raise Unsent(f"the receiver answered {status}", final=status in FINAL, wait=wait)

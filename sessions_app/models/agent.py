@@ -46,6 +46,7 @@ class Agent(models.Model):
     signing_secret = models.CharField(
         max_length=100,
         blank=True,
+        db_default="",
         editable=False,
         help_text="Webhooks are signed with it; made when it is first needed.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Self
 
 from django.db import models
 from django.db.models import Q
@@ -44,44 +45,67 @@ ON_THE_WAY = (DeliveryState.PENDING, DeliveryState.SENDING)
 class DeliveryTransitions(models.QuerySet["Delivery"]):
     """The ways on from a state, each one conditional UPDATE; False: somebody else was faster.
 
-    PENDING → SENDING is `deliver.CLAIM`, since it must pick and take in one statement.
+    PENDING → SENDING is `send.CLAIM`, since it must pick and take in one statement.
     """
 
     def sent(self, delivery: Delivery) -> bool:
-        """SENDING, own claim → SENT."""
-        return self._settle(delivery, state=DeliveryState.SENT, ended_at=Now(), next_attempt_at=None)
+        """SENDING or PENDING → SENT, whoever has the claim by now: it was taken, and need not be sent again."""
+        still = self.filter(pk=delivery.pk, state__in=ON_THE_WAY)
+        return self._settle(
+            still, delivery, state=DeliveryState.SENT, ended_at=Now(), next_attempt_at=None, last_error=""
+        )
+
+    def keep(self, delivery: Delivery, lease: timedelta) -> bool:
+        """SENDING, own claim → the same, for longer."""
+        return bool(self._mine(delivery).update(next_attempt_at=Now() + lease))
 
     def try_again(self, delivery: Delivery, error: str, wait: timedelta) -> bool:
         """SENDING, own claim → PENDING until another attempt."""
         again = Now() + wait
-        return self._settle(delivery, state=DeliveryState.PENDING, last_error=error, next_attempt_at=again)
+        return self._settle(
+            self._mine(delivery),
+            delivery,
+            state=DeliveryState.PENDING,
+            last_error=error,
+            next_attempt_at=again,
+        )
 
     def give_up(self, delivery: Delivery, error: str) -> bool:
         """SENDING, own claim → FAILED: a dead letter."""
-        return self._settle(delivery, state=DeliveryState.FAILED, last_error=error, next_attempt_at=None)
+        return self._settle(
+            self._mine(delivery), delivery, state=DeliveryState.FAILED, last_error=error, next_attempt_at=None
+        )
 
     def send_again(self, delivery_id: int) -> bool:
         """FAILED → PENDING, with all its attempts anew. What lost its text stays where it is."""
         dead = self.filter(pk=delivery_id, state=DeliveryState.FAILED, message__isnull=False)
         return bool(
-            dead.update(state=DeliveryState.PENDING, attempts=0, next_attempt_at=Now(), hinted_at=None)
+            dead.update(
+                state=DeliveryState.PENDING,
+                attempts=0,
+                next_attempt_at=Now(),
+                hinted_at=None,
+                handed_over_at=Now(),
+            )
         )
 
     def move(self, channel: str, before: str, after: str) -> int:
-        """Another address for what waits or was given up; what is being sent goes where it went."""
-        still = self.filter(state__in=[DeliveryState.PENDING, DeliveryState.FAILED])
+        """Another address for what is on the way or was given up; an attempt under way goes where it went."""
+        still = self.filter(state__in=[*ON_THE_WAY, DeliveryState.FAILED])
         return still.filter(channel=channel, address=before).update(address=after)
 
     def close(self, reason: str) -> int:
-        """PENDING, SENDING, FAILED → CLOSED: it will never be sent."""
+        """PENDING, SENDING, FAILED → CLOSED: it will not be sent any more."""
         open_ones = self.filter(state__in=[*ON_THE_WAY, DeliveryState.FAILED])
         return open_ones.update(
             state=DeliveryState.CLOSED, reason=reason, ended_at=Now(), next_attempt_at=None, claim=None
         )
 
-    def _settle(self, delivery: Delivery, **values: object) -> bool:
-        mine = self.filter(pk=delivery.pk, claim=delivery.claim, state=DeliveryState.SENDING)
-        done = bool(mine.update(claim=None, hinted_at=None, **values))
+    def _mine(self, delivery: Delivery) -> Self:
+        return self.filter(pk=delivery.pk, claim=delivery.claim, state=DeliveryState.SENDING)
+
+    def _settle(self, rows: Self, delivery: Delivery, **values: object) -> bool:
+        done = bool(rows.update(claim=None, hinted_at=None, **values))
         if done:
             delivery.state = DeliveryState(str(values["state"]))
             delivery.last_error = str(values.get("last_error", delivery.last_error))
@@ -113,6 +137,11 @@ class Delivery(models.Model):
     hinted_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_error = models.CharField(max_length=300, blank=True)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
+    handed_over_at = models.DateTimeField(
+        db_default=Now(),
+        editable=False,
+        help_text="Patience counts from here: when it was made or taken up again.",
+    )
     ended_at = models.DateTimeField(null=True, blank=True)
 
     objects = DeliveryTransitions.as_manager()

@@ -16,7 +16,8 @@ from sessions_app.channels.base import Parcel, Unsent
 from sessions_app.delete import delete_session
 from sessions_app.models import Delivery, Message, Session
 from sessions_app.receive import Input, receive
-from sessions_app.send import Lane, send_next
+from sessions_app.send import send_next
+from sessions_app.wake import PostLane
 from tests.automations.messages import a_worker, due, later, run_turn
 from tests.conftest import Person
 from tests.races import orphans
@@ -67,7 +68,7 @@ def in_chat(person: Person, me: uuid.UUID) -> Session:
 
 
 def deliver_all(session: Session) -> None:
-    while send_next(Lane(session_id=session.pk, channel="chat")):
+    while send_next(PostLane(session_id=session.pk, channel="chat")):
         pass
 
 

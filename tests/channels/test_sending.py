@@ -17,11 +17,13 @@ from automations.edit import NewJob, create_job
 from automations.fire import fire_due
 from automations.models import JobClock
 from sessions_app import deliver, signing
+from sessions_app.delete import delete_session
 from sessions_app.exceptions import BadInput, NotDead, SessionsError
 from sessions_app.models import Delivery, DeliveryState, Event, Message, OnBusy, Session, Turn
 from sessions_app.open import move_session, open_session
 from sessions_app.receive import Input, receive
-from sessions_app.send import Lane, send_next
+from sessions_app.send import send_next
+from sessions_app.wake import PostLane
 from tests.channels.receivers import MailServer, Received, Receiver
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -152,7 +154,9 @@ def test_what_is_given_up_is_a_dead_letter_that_can_be_sent_again(
         deliver.send_again(dead.pk)
 
 
-@pytest.mark.parametrize(("temper", "error"), [("redirect", "leads on to another place"), ("410", "is gone")])
+@pytest.mark.parametrize(
+    ("temper", "error"), [("redirect", "leads on to another place"), ("410", "410"), ("413", "413")]
+)
 def test_what_another_attempt_would_not_help_is_given_up_at_once(
     post: Fleet, receiver: Receiver, person: Person, temper: str, error: str
 ) -> None:
@@ -171,8 +175,10 @@ def test_one_who_answers_too_late_gets_it_again_and_can_tell(
     post.worker()
     say(session, "hello")
     assert settled(session) == ["sent"]
+    receiver.released.set()  # only now the first one answers 200
     late, again = receiver.taken()
     assert (late.key, late.body) == (again.key, again.body)
+    assert Delivery.objects.get().attempts == 2
 
 
 def test_a_place_that_hangs_holds_up_nobody_else(post: Fleet, receiver: Receiver, person: Person) -> None:
@@ -182,6 +188,10 @@ def test_a_place_that_hangs_holds_up_nobody_else(post: Fleet, receiver: Receiver
     for session in hanging:
         say(session, "hello")
     until(lambda: len(receiver.requests) == 4, what="as many as one place may have are being sent")
+    gone = {str(each.data["session"]) for each in receiver.requests}
+    for session in [each for each in hanging if str(each.pk) not in gone][:3]:
+        assert delete_session(session.pk).deleted, "a lane that is waited with may end without being sent"
+        hanging.remove(session)
     other = person.session(channel="telegram", address="42")
     say(other, "hello")
     assert settled(other) == ["sent"], "another place is served while the first one hangs"
@@ -264,7 +274,7 @@ def test_of_many_senders_at_once_one_gets_the_head(receiver: Receiver, person: P
         for n in range(20)
     ]  # fmt: skip
     Delivery.objects.bulk_create(rows)
-    lane = Lane(session_id=session.pk, channel="webhook")
+    lane = PostLane(session_id=session.pk, channel="webhook")
     start = threading.Barrier(6)
 
     def send() -> None:
@@ -290,7 +300,7 @@ def test_a_stale_sender_settles_nothing(receiver: Receiver, person: Person, sett
         session=session, session_key=session.key, message=message, idempotency_key="k", channel="webhook",
         address=f"{receiver.url}/in",
     )  # fmt: skip
-    lane = Lane(session_id=session.pk, channel="webhook")
+    lane = PostLane(session_id=session.pk, channel="webhook")
 
     def hang() -> None:
         send_next(lane)
@@ -384,8 +394,6 @@ def test_a_session_that_moves_takes_its_dead_letters_along(
 
 
 def test_deleting_a_session_closes_what_was_not_sent(post: Fleet, receiver: Receiver, person: Person) -> None:
-    from sessions_app.delete import delete_session
-
     session = told_by(person, receiver.set("/in", "410"))
     post.worker()
     say(session, "hello")
@@ -434,3 +442,132 @@ def test_a_session_needs_an_address_its_channel_knows(person: Person) -> None:
     assert not Session.objects.filter(channel="webhook").exists()
     named = open_session(person.agent, key="webhook:https://example.org/in")
     assert (named.channel, named.chat_id) == ("webhook", "https://example.org/in")
+
+
+def handed_over(session: Session, count: int = 1, address: str = "", **fields: Any) -> list[Delivery]:
+    """Deliveries of one message, as commits write them."""
+    message = Message.objects.filter(session=session).first() or Message.objects.create(
+        session=session, seq=1, role="assistant", content="words"
+    )
+    rows = [
+        Delivery(
+            session=session, session_key=session.key, message=message, idempotency_key=f"k{n}{session.pk}",
+            channel=session.channel, address=address or session.chat_id, **fields,
+        )
+        for n in range(count)
+    ]  # fmt: skip
+    return Delivery.objects.bulk_create(rows)
+
+
+def test_a_full_worker_sends_all_the_same(post: Fleet, receiver: Receiver, person: Person) -> None:
+    """Its slots are busy with turns; sending and trying again need none, and no broker."""
+    session = told_by(person, receiver.set("/in", "500", "take"))
+    post.worker(1)
+    gate = receive(person.session().pk, Input(content='use tool wait with {"name": "g"}'))
+    until((post.folder / "g.calls").exists)
+    handed_over(session)
+    assert settled(session) == ["sent"]
+    assert len(receiver.requests) == 2
+    (post.folder / "g.go").touch()
+    until(lambda: ended(gate))
+
+
+def test_a_slow_channel_is_not_sent_beside_itself(post: Fleet, mail: MailServer, person: Person) -> None:
+    """Longer than its time and than a claim holds: the claim is kept, and the letter goes out once."""
+    session = person.session(key="email:ada@example.org")
+    handed_over(session)
+    mail.delay = 9.0
+    for _ in range(2):
+        post.worker(EMAIL_URL=f"smtp://127.0.0.1:{mail.port}", RONDO_DELIVERY_SECONDS="1")
+    until(lambda: mail.letters, 60)
+    assert settled(session) == ["sent"]
+    assert len(mail.letters) == 1
+
+
+def test_an_observer_that_fails_sends_nothing_again(
+    receiver: Receiver, person: Person, settings: Any
+) -> None:
+    settings.RONDO_WEBHOOK_HOSTS = [receiver.host]
+    session = told_by(person, f"{receiver.url}/in")
+    handed_over(session)
+
+    def broken(delivery: Delivery) -> None:
+        raise RuntimeError("a bug")
+
+    deliver.observe(broken)
+    try:
+        assert send_next(PostLane(session_id=session.pk, channel="webhook"))
+    finally:
+        deliver._observers.remove(broken)
+    assert states(session) == ["sent"]
+
+
+def test_who_waited_behind_a_dead_receiver_has_one_attempt_and_is_a_dead_letter(
+    receiver: Receiver, person: Person, settings: Any
+) -> None:
+    settings.RONDO_WEBHOOK_HOSTS, settings.RONDO_DELIVERY_RETRY_SECONDS = [receiver.host], (60, 60)
+    session = told_by(person, receiver.set("/in", "500"))
+    handed_over(session, 3)
+    lane = PostLane(session_id=session.pk, channel="webhook")
+    assert send_next(lane)
+    assert states(session) == ["pending"] * 3
+    Delivery.objects.update(next_attempt_at=None, handed_over_at="2026-01-01T00:00:00Z")
+    while send_next(lane):
+        pass
+    assert states(session) == ["failed"] * 3
+    assert len(receiver.requests) == 4
+
+
+def test_a_parcel_that_kills_whoever_sends_it_is_given_up(
+    receiver: Receiver, person: Person, settings: Any
+) -> None:
+    settings.RONDO_DELIVERY_RETRY_SECONDS = (1, 1)
+    session = told_by(person, f"{receiver.url}/in")
+    handed_over(session, attempts=3)
+    assert send_next(PostLane(session_id=session.pk, channel="webhook"))
+    assert states(session) == ["failed"]
+    assert receiver.requests == []
+
+
+def test_a_redelivery_waits_for_what_is_being_sent(receiver: Receiver, person: Person, settings: Any) -> None:
+    settings.RONDO_WEBHOOK_HOSTS, settings.RONDO_DELIVERY_SECONDS = [receiver.host], 20
+    session = told_by(person, receiver.set("/in", "hang"))
+    dead, _ = handed_over(session, 2)
+    Delivery.objects.filter(pk=dead.pk).update(state="failed", last_error="gone")
+    lane = PostLane(session_id=session.pk, channel="webhook")
+
+    def hang() -> None:
+        send_next(lane)
+        connection.close()
+
+    sender = threading.Thread(target=hang)
+    sender.start()
+    until(lambda: receiver.requests)
+    deliver.send_again(dead.pk)
+    assert not send_next(lane), "two of a lane are never under way at once"
+    receiver.released.set()
+    sender.join(30)
+    receiver.set("/in", "take")
+    assert send_next(lane)
+    assert states(session) == ["sent", "sent"]
+
+
+def test_a_session_that_moves_under_a_turn_is_answered_at_its_new_address(
+    post: Fleet, receiver: Receiver, person: Person
+) -> None:
+    session = told_by(person, f"{receiver.url}/old")
+    post.worker()
+    turns = [
+        receive(session.pk, Input(content='use tool wait with {"name": "m"}')),
+        receive(session.pk, Input(content="and then?", on_busy=OnBusy.ENQUEUE)),
+    ]
+    until((post.folder / "m.calls").exists)
+    move_session(session.pk, f"{receiver.url}/new")
+    (post.folder / "m.go").touch()
+    for turn in turns:
+        until(lambda turn=turn: ended(turn))  # type: ignore[misc]
+    assert settled(session, 2) == ["sent", "sent"]
+    assert [each.path for each in receiver.requests] == ["/new", "/new"]
+    session.refresh_from_db()
+    assert session.last_route is not None
+    assert session.last_route["chat_id"] == f"{receiver.url}/new"

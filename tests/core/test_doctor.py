@@ -241,11 +241,15 @@ def test_deliveries_that_were_given_up_or_wait_and_channels_that_nobody_serves(p
         session=session, session_key="k", idempotency_key="k", channel="pigeon", address="a", state="failed",
         last_error="gone", tried_at=Now(),
     )  # fmt: skip
-    assert f"within a day: {row.pk};" in wrong(turns.deliveries())
-    Delivery.objects.update(tried_at=Now() - timedelta(days=2))
-    assert turns.deliveries().ok
-    Delivery.objects.update(state="pending", next_attempt_at=Now() - timedelta(minutes=5))
-    assert "1 wait for a sender" in wrong(turns.deliveries())
+    assert f"given up: {row.pk};" in wrong(turns.deliveries())
+    Delivery.objects.update(state="pending", next_attempt_at=None, created_at=Now() - timedelta(minutes=5))
+    assert "1 wait for a sender" in wrong(turns.deliveries()), "nobody ever tried it"
+    Delivery.objects.update(next_attempt_at=Now() + timedelta(hours=1))
+    behind = Delivery.objects.get()
+    behind.pk, behind.idempotency_key, behind.next_attempt_at = None, "k2", None
+    behind.save()
+    Delivery.objects.update(created_at=Now() - timedelta(minutes=5))
+    assert turns.deliveries().ok, "one that waits behind another waits for no sender"
 
 
 def test_a_transaction_that_is_open_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
