@@ -35,6 +35,7 @@ CODES: dict[int, tuple[str, ...]] = {  # the first is that of a refusal which ca
         "bad_message",
         "bad_model",
         "bad_name",
+        "bad_on_busy",
         "bad_open_loops",
         "bad_overlap",
         "bad_page_size",

@@ -25,7 +25,7 @@ from sessions_app.compress import Shortened
 from sessions_app.context import Prepared
 from sessions_app.history import parts_of
 from sessions_app.journal import Journal
-from sessions_app.kinds import closure_text, kind_of
+from sessions_app.kinds import closure_text, is_persons, kind_of
 from sessions_app.lines import one_line
 from sessions_app.models import (
     Engine,
@@ -152,7 +152,7 @@ ADVANCE = Statement(
 
 def _advance(turn: Turn, count: int, route: dict[str, Any] | None) -> tuple[int, bool]:
     """Move the session on by one revision and `count` messages; the seq of the first, whether there are guests."""
-    by_person = turn.kind == TurnKind.MESSAGE
+    by_person = is_persons(turn)
     row = ADVANCE.first(
         session_id=turn.session_id,
         turn_id=turn.pk,

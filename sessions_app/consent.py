@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from agent_core import words
 from agent_core.limits import intent
 from agent_core.types import Entry, Role, ToolCall, ToolOutcome
+from sessions_app.kinds import is_persons
+from sessions_app.models import Turn
 
 ASK = (
     "This needs the person's consent. Tell them exactly what you want to do and ask for a yes; when their next"
@@ -17,9 +19,16 @@ ASK = (
 )
 
 
-def given(history: Sequence[Entry], said: str, call: ToolCall) -> bool:
-    """Whether `said` is a plain yes, and the turn before it asked for just this call."""
-    return words.is_whole("yes", said) and intent(call) in _refused_before(history)
+def given(turn: Turn, history: Sequence[Entry], said: str, call: ToolCall) -> bool:
+    """Whether `said` is a person's plain yes, and the turn before it, which they saw, asked for just this call."""
+    is_yes = is_persons(turn) and words.is_whole("yes", said)
+    return is_yes and intent(call) in _refused_before(history) and not _was_on_its_way(turn)
+
+
+def _was_on_its_way(turn: Turn) -> bool:
+    """A yes that was written before another turn had ended was not said to what that one asked for."""
+    others = Turn.objects.filter(session_id=turn.session_id).exclude(pk=turn.pk)
+    return others.filter(started_at__isnull=False, finished_at__gt=turn.queued_at).exists()
 
 
 def _refused_before(history: Sequence[Entry]) -> set[str]:

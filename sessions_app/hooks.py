@@ -19,7 +19,7 @@ from sessions_app.unified import must_be_open
 
 MOST_HOOKS = 20  # of one agent
 LONGEST_NAME = 64  # characters
-_CHANGEABLE = frozenset({"name", "channel", "address", "signed", "enabled"})
+_CHANGEABLE = frozenset({"name", "channel", "address", "signed", "as_person", "enabled"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,7 @@ class NewHook:
     channel: str = ""
     address: str = ""
     signed: bool = False
+    as_person: bool = False
 
 
 @transaction.atomic
@@ -45,6 +46,7 @@ def add_hook(new: NewHook) -> Hook:
         channel=new.channel,
         address=new.address,
         signed=new.signed,
+        as_person=new.as_person,
     )
     _check_name(hook)
     _check_route(hook)
@@ -61,7 +63,7 @@ def add_hook(new: NewHook) -> Hook:
 
 @transaction.atomic
 def update_hook(hook_id: str, changes: Mapping[str, Any], *, revision: int | None = None) -> Hook:
-    """Change name, route, `signed` or `enabled`. BadInput, NotFound; RevisionConflict: `revision` is another."""
+    """Change name, route, `signed`, `as_person` or `enabled`. BadInput, NotFound; RevisionConflict: not `revision`."""
     hook = _locked(hook_id, revision)
     if unknown := changes.keys() - _CHANGEABLE:
         raise BadInput(f"{min(unknown)!r} cannot be changed", code="not_editable")

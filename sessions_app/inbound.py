@@ -1,4 +1,4 @@
-"""Inbound: what another system posts by a hook becomes a person's message.
+"""Inbound: what another system posts by a hook becomes a message; a person's, if the hook says so.
 
 Twice is normal: a message has an id, and the same id is the same turn for as long as its turn is kept, which is an hour
 after its end at least; a message whose timestamp is older than MOST_SKEW is not taken at all.
@@ -85,8 +85,11 @@ def post(caller: Caller, content: str, on_busy: OnBusy = OnBusy.ENQUEUE, sender:
     BadInput, NotFound, SessionClosed, SessionBusy, IdempotencyMismatch.
     """
     hook = caller.hook
+    if on_busy == OnBusy.INJECT and not hook.as_person:
+        problem = "a hook must be as_person for its messages to be injected"
+        raise BadInput(problem, code="bad_on_busy")
     check_line("sender", sender)
-    via = {"hook": hook.pk, "name": hook.name, "sender": sender}
+    via = {"hook": hook.pk, "name": hook.name, "sender": sender, "as_person": hook.as_person}
     message = Input(
         content=content,
         on_busy=on_busy,

@@ -113,8 +113,17 @@ def closure_text(result: TurnResult) -> str:
     return CLOSURES[result.ending].format(error=result.error_text or "an internal error.")
 
 
+def is_persons(turn: Turn) -> bool:
+    """Whether a person said it; only then is it a reply, a confirmation, a retry, a command or consent (rule 7.3).
+
+    What another system posted by a hook says of itself which it is.
+    """
+    via = turn.metadata.get("message", {}).get("via")
+    return turn.kind == TurnKind.MESSAGE and (via is None or via.get("as_person", False))
+
+
 class MessageKind:
-    """A person's message."""
+    """A message: a person's, or another system's by a hook."""
 
     name = TurnKind.MESSAGE
     drains_mailbox = True
@@ -144,16 +153,20 @@ class MessageKind:
         """The model asks the person, who is there."""
 
     def said(self, turn: Turn) -> str | None:
-        """People talk with the model, but for one command."""
-        return CLEARED if is_clear(turn.content) else None
+        """Who writes talks with the model, but for a person's one command."""
+        return CLEARED if _clears(turn) else None
 
     def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
         """A person who asked is told."""
 
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:  # noqa: ARG002 - every kind is asked alike
         """After `/clear` the conversation begins anew."""
-        if result.ending is Ending.SUCCEEDED and is_clear(turn.content):
+        if result.ending is Ending.SUCCEEDED and _clears(turn):
             memory.clear(turn.session_id)
+
+
+def _clears(turn: Turn) -> bool:
+    return is_persons(turn) and is_clear(turn.content)
 
 
 _KINDS: dict[str, Kind] = {}

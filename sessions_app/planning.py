@@ -19,6 +19,7 @@ from agent_core.planner.work import PlanRequest
 from agent_core.types import Ending, Entry, Role, StepKind, TurnEvent, TurnRequest, TurnResult, Usage
 from sessions_app import consent, events, executions, memory
 from sessions_app.context import Prepared
+from sessions_app.kinds import is_persons
 from sessions_app.models import BACKGROUND, Engine, EventType, TurnKind
 from sessions_app.tools import TurnTools
 
@@ -34,8 +35,8 @@ def story_of(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent, N
         "more": {tool.name: tool for tool in prepared.offer.tools},
     }
     if prepared.agent.engine != Engine.PLANNER or not prepared.kind.plans:
-        said, history = prepared.trigger.model_content, prepared.request.history
-        given["consented"] = lambda call: consent.given(history, said, call)
+        turn, said, history = prepared.turn, prepared.trigger.model_content, prepared.request.history
+        given["consented"] = lambda call: consent.given(turn, history, said, call)
         return run_turn(_remembering(prepared), TurnTools(**given), control)
     # Late: a server whose agents only chat need not load what reads plans.
     from agent_core.planner.run import run_plan
@@ -84,6 +85,8 @@ def _request(prepared: Prepared) -> tuple[str, PlanRequest | None]:
         return "", replace(given, words=prepared.request.message)
     if begun is not None:
         return "", _given(prepared, begun, said)
+    if not is_persons(turn):  # it is a request, whatever it says
+        return "", _given(prepared, _updated(prepared, _fresh(said)), said)
     decision = decide(
         said,
         executions.of_session(turn),

@@ -15,7 +15,7 @@ from agent_core.exceptions import Stale, ToolFailed, UnknownTool
 from agent_core.types import Entry, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
 from sessions_app.consent import ASK
 from sessions_app.journal import Journal
-from sessions_app.kinds import kind_of
+from sessions_app.kinds import is_persons, kind_of
 from sessions_app.models import Agent, EventType, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.patience import through_deadlocks
 
@@ -105,8 +105,8 @@ class TurnTools:
     def _take_guests(self) -> tuple[str, ...]:
         with transaction.atomic():
             self.journal.fence()
-            if self.context.turn.kind != TurnKind.MESSAGE:
-                return ()
+            if not is_persons(self.context.turn):
+                return ()  # nobody who writes meanwhile speaks to an automation or to another system
             guests = list(
                 Turn.objects.filter(
                     session_id=self.context.turn.session_id,

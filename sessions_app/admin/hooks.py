@@ -17,10 +17,11 @@ from sessions_app.models import Hook
 @admin.register(Hook)
 class HookAdmin(ReadOnlyAdmin[Hook]):
     list_display = [
-        "id", "name", "agent_link", "session_link", "channel", "address", "signed", "enabled", "last_used_at",
+        "id", "name", "agent_link", "session_link", "channel", "address", "signed", "as_person", "enabled",
+        "last_used_at",
     ]  # fmt: skip
     list_select_related = ["agent", "session"]
-    list_filter = ["enabled", "signed", ("agent", AutocompleteSelectFilter)]
+    list_filter = ["enabled", "signed", "as_person", ("agent", AutocompleteSelectFilter)]
     search_fields = ["=id", "name", "=address", "=session__id", "=agent__name"]
     search_help_text = "Id or name, address, session id, agent"
     ordering = ["-created_at", "id"]

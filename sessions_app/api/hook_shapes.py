@@ -13,6 +13,7 @@ from sessions_app.models.session import LONGEST_ADDRESS
 from sessions_app.receive import LONGEST_MESSAGE
 
 ROUTE = "Answers to what comes in by this hook go there; empty: where the session's own go."
+AS_PERSON = "Whether its messages are a person's, as from a bridge of a chat service."
 
 
 class HookChanges(Input):
@@ -20,6 +21,7 @@ class HookChanges(Input):
     channel = Text(required=False, allow_blank=True, help_text=ROUTE)
     address = Text(required=False, allow_blank=True, max_length=LONGEST_ADDRESS)
     signed = Flag(required=False, help_text="Whether it takes signed messages only.")
+    as_person = Flag(required=False, help_text=AS_PERSON)
     enabled = Flag(required=False)
 
 
@@ -29,6 +31,7 @@ class NewHookIn(Input):
     channel = Text(required=False, allow_blank=True, help_text=ROUTE)
     address = Text(required=False, allow_blank=True, max_length=LONGEST_ADDRESS)
     signed = Flag(required=False, help_text="Whether it takes signed messages only.")
+    as_person = Flag(required=False, help_text=AS_PERSON)
 
 
 class HookOut(Output):
@@ -39,6 +42,7 @@ class HookOut(Output):
     channel = TextOrNull(allow_null=True, help_text=ROUTE)
     address = TextOrNull(allow_null=True)
     signed = serializers.BooleanField()
+    as_person = serializers.BooleanField(help_text=AS_PERSON)
     enabled = serializers.BooleanField()
     created_at = serializers.DateTimeField()
     last_used_at = serializers.DateTimeField(allow_null=True, help_text="To the minute.")
@@ -51,7 +55,11 @@ class HookWithToken(HookOut):
 
 class InboundMessage(Input):
     content = Text(allow_blank=True, help_text=f"1 to {LONGEST_MESSAGE} characters.")
-    on_busy = OneOf(choices=OnBusy.choices, required=False, help_text="enqueue when it is not given")
+    on_busy = OneOf(
+        choices=OnBusy.choices,
+        required=False,
+        help_text="enqueue when it is not given; inject takes a hook with as_person",
+    )
     sender = Text(
         required=False,
         allow_blank=True,

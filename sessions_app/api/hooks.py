@@ -92,7 +92,7 @@ class HookDetail(ApiView):
 
     @extend_schema(request=HookChanges, responses=HookOut)
     def patch(self, _request: Request, hook_id: str) -> Response:
-        """Change its name or its route, switch it off, or have it take signed messages only."""
+        """Change its name, its route, whose words come by it and whether they must be signed; or switch it off."""
         revision = self._revision_expected(hook_id)
         hooks.update_hook(hook_id, self.read(HookChanges, partial=True, of=HookOut), revision=revision)
         return self.get(self.request, hook_id)
@@ -130,7 +130,7 @@ class HookMessages(ApiView):
 
     @extend_schema(parameters=HEADERS, request=InboundMessage, responses={202: InboundOut})
     def post(self, request: Request, hook_id: str) -> Response:  # noqa: ARG002 - it is in the caller
-        """Post a message; it becomes a turn, as if a person had said it. With the hook's token, not with a user's."""
+        """Post a message; it becomes a turn, with `as_person` a person's. With the hook's token, not with a user's."""
         caller = cast("Caller", request.auth)
         inbound.check(caller)
         given = self.read(InboundMessage)

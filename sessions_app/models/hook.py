@@ -26,6 +26,11 @@ class Hook(models.Model):
     channel = models.CharField(max_length=32, blank=True)
     address = models.CharField(max_length=LONGEST_ADDRESS, blank=True)
     signed = models.BooleanField(default=False, help_text="Takes signed messages only.")
+    as_person = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Its messages are a person's, as from a bridge of a chat service.",
+    )
     enabled = models.BooleanField(default=True)
     revision = models.PositiveBigIntegerField(default=1)
     created_at = models.DateTimeField(db_default=Now(), editable=False)

@@ -109,10 +109,12 @@ def accepted(response: Any) -> Turn:
     return turn
 
 
-def test_a_message_becomes_a_persons_turn_that_says_whence_it_came(ci: Poster, session: str) -> None:
+def test_a_message_becomes_a_turn_that_says_whence_it_came(ci: Poster, session: str) -> None:
     turn = accepted(ci({"content": "build 7 failed", "sender": "builder"}))
     assert (str(turn.session_id), turn.kind, turn.on_busy) == (session, "message", "enqueue")
-    assert turn.metadata["message"] == {"via": {"hook": ci.id, "name": "CI", "sender": "builder"}}
+    assert turn.metadata["message"] == {
+        "via": {"hook": ci.id, "name": "CI", "sender": "builder", "as_person": False}
+    }
     row = Session.objects.get(pk=session)
     assert turn.metadata["route"] == {"channel": "web", "chat_id": row.chat_id, "meta": {}}
 
@@ -138,14 +140,14 @@ def test_in_a_thread_of_a_unified_agent_it_goes_to_the_session_behind(ada: Calle
 
 
 def test_the_same_id_and_body_are_one_turn(ci: Poster) -> None:
-    first = accepted(ci({"sender": "a", "on_busy": "inject"}))
+    first = accepted(ci({"sender": "a", "on_busy": "interrupt"}))
     later = str(int(time.time()) + 7)
-    again = ci(b'{"on_busy": "inject",  "sender":"a", "content":"hello"}', Webhook_Timestamp=later)
+    again = ci(b'{"on_busy": "interrupt",  "sender":"a", "content":"hello"}', Webhook_Timestamp=later)
     assert accepted(again).pk == first.pk
     assert Turn.objects.count() == 1
 
 
-@pytest.mark.parametrize("other", [{"content": "bye"}, {"sender": "b"}, {"on_busy": "inject"}])
+@pytest.mark.parametrize("other", [{"content": "bye"}, {"sender": "b"}, {"on_busy": "interrupt"}])
 def test_the_same_id_with_another_body_is_refused(ci: Poster, other: Any) -> None:
     accepted(ci())
     problem(ci(other), 422, "idempotency_mismatch")
@@ -273,6 +275,7 @@ def test_with_another_secret_key_the_token_holds_and_what_it_signs_alone_does_no
         ({"content": 5}, 400, "bad_input"),
         ({"content": "a\x00b"}, 400, "bad_input"),
         ({"on_busy": "wait"}, 400, "bad_input"),
+        ({"on_busy": "inject"}, 400, "bad_on_busy"),
         ({"kind": "automation"}, 400, "bad_input"),
         ({"sender": "two\nlines"}, 400, "bad_sender"),
         ({"sender": "x" * (LONGEST_SENDER + 1)}, 400, "bad_input"),
@@ -441,13 +444,15 @@ def test_hooks_are_made_shown_changed_and_deleted(ada: Caller, session: str) -> 
         "channel": "webhook",
         "address": PLACE,
         "signed": True,
+        "as_person": False,
         "enabled": True,
         "last_used_at": None,
         "revision": 1,
     }
     assert ada.get(address).headers["ETag"] == answer.headers["ETag"]
     assert [each["id"] for each in ada.get("/api/agents/demo/hooks/").json()["results"]] == [shown["id"]]
-    changes = {"name": "builds", "channel": "", "address": "", "signed": False, "enabled": False}
+    changes = {"name": "builds", "channel": "", "address": "", "signed": False}
+    changes |= {"as_person": True, "enabled": False}
     changed = ada.patch(address, changes, If_Match=answer.headers["ETag"])
     assert changed.status_code == 200, changed.content
     assert changed.json().items() >= {**changes, "channel": None, "address": None, "revision": 2}.items()
@@ -483,6 +488,7 @@ def test_that_a_hook_was_used_is_shown_and_in_no_edits_way(ada: Caller, ci: Post
         ({"channel": "webhook", "address": " "}, 400, "bad_address"),
         ({"channel": "webhook", "address": PLACE + "x" * LONGEST_ADDRESS}, 400, "bad_input"),
         ({"signed": "yes"}, 400, "bad_input"),
+        ({"as_person": None}, 400, "bad_input"),
         ({"token": "rin_mine"}, 400, "bad_input"),
         ({"enabled": None}, 400, "bad_input"),
     ],
@@ -587,10 +593,11 @@ def test_the_token_is_stored_logged_and_shown_nowhere(
 
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
-def test_what_comes_by_a_hook_is_answered_and_automations_answer_where_it_said(
-    site: Site, window: Window
+@pytest.mark.parametrize("as_person", [False, True])
+def test_what_comes_by_a_hook_is_answered_where_it_said_and_automations_there_if_it_is_a_persons(
+    site: Site, window: Window, *, as_person: bool
 ) -> None:
-    given = {"name": "CI", "session": window.session} | ELSEWHERE
+    given = {"name": "CI", "session": window.session, "as_person": as_person} | ELSEWHERE
     shown = window.http.post("/api/agents/demo/hooks/", json=given).json()
     headers = {
         "Authorization": f"Bearer {shown['token']}",
@@ -603,19 +610,22 @@ def test_what_comes_by_a_hook_is_answered_and_automations_answer_where_it_said(
     until(lambda: window.http.get(answer.headers["Location"]).json()["state"] == "succeeded", 20)
     question, reply = Message.objects.filter(session_id=window.session).order_by("seq")
     assert (question.role, question.content) == ("user", "build 7 failed")
-    assert question.metadata["via"] == {"hook": shown["id"], "name": "CI", "sender": ""}
+    via = {"hook": shown["id"], "name": "CI", "sender": "", "as_person": as_person}
+    assert question.metadata["via"] == via
     route = {"channel": "webhook", "chat_id": PLACE, "meta": {}}
     assert reply.metadata["route"] == route
     session = Session.objects.get(pk=window.session)
-    assert session.last_route == route
+    assert session.last_route == (route if as_person else None)
     job = create_job(
         NewJob(session_id=session.pk, message="look", schedule={"kind": "every", "seconds": 3600})
     )
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     assert fire_due().queued == 1
     until(lambda: RunRecord.objects.get().state == RunState.SUCCEEDED, 20)
-    assert Message.objects.filter(turn__kind="automation").latest("seq").metadata["route"] == route
-    assert list(Delivery.objects.values_list("channel", "address")) == [("webhook", PLACE)] * 2
+    told = Message.objects.filter(turn__kind="automation").latest("seq").metadata["route"]
+    assert told["channel"] == ("webhook" if as_person else "web")
+    sent = list(Delivery.objects.values_list("channel", "address"))
+    assert sent == [("webhook", PLACE)] * (2 if as_person else 1)
     assert shown["token"] not in site.web.text() + site.fleet.logs()
 
 
