@@ -12,12 +12,14 @@ from typing import Any
 from agent_core.types import Ending, TurnResult
 from automations.bound import route_of
 from automations.models import MessageStatus, ScheduledMessage
+from automations.run_words import NOT_SENT
 from automations.slot_kind import SlotKind
+from automations.slots import GapReason
 from automations.zone_files import zone_or_utc
 from sessions_app import deliver
 from sessions_app.channels.base import WEB
 from sessions_app.kinds import Trigger, Unkept
-from sessions_app.models import Delivery, DeliveryState, Message, Turn, TurnKind
+from sessions_app.models import Delivery, DeliveryState, Message, SessionState, Turn, TurnKind
 from sessions_app.models.session import ChatType
 
 LATE_AFTER = timedelta(seconds=60)
@@ -78,6 +80,9 @@ def _send(turn: Turn) -> None:
     message = rows.filter(pk=_id_of(turn)).first()
     if message is None or message.status != MessageStatus.PENDING:
         raise Unkept("message_not_pending", "The scheduled message does not wait any more.")
+    # a delete may still fail and open the session again, as it is when a message is due
+    if message.session.state == SessionState.ARCHIVED:
+        raise Unkept("session_closed", NOT_SENT[GapReason.SESSION_CLOSED])
     if message.session.chat_type != ChatType.PRIVATE:
         raise Unkept("not_private", "The conversation is no private chat any more.")
     said = Message.objects.filter(turn=turn, role="assistant").order_by("-seq")[0]
@@ -97,7 +102,8 @@ def _marks(turn: Turn) -> dict[str, Any]:
         "scheduled_message_id": _id_of(turn),
         "scheduled_for": turn.due_at.astimezone(zone).isoformat(timespec="seconds"),
     }
-    late = (turn.started_at or turn.due_at) - turn.due_at
+    # of this attempt: the first one may have begun in time, and died
+    late = (turn.claimed_at or turn.due_at) - turn.due_at
     if late > LATE_AFTER:
         marks |= {"late": True, "late_seconds": round(late.total_seconds())}
     return marks

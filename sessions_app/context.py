@@ -5,7 +5,7 @@ A resumed turn replays step 0 word for word, so that what it acknowledges is wha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -164,7 +164,7 @@ def _shown(
         )
     )
     if before:
-        return built.system_prompt, before
+        return built.system_prompt, _as_of_now(kind, turn, before)
     shown = _Shown(trigger=trigger, message=built.message, event_ids=drained.ids if drained else ())
     if trigger.template is None:
         journal.record(StepKind.PROMPT, shown.to_json())
@@ -173,6 +173,12 @@ def _shown(
             journal.record(StepKind.PROMPT, shown.to_json())
             kind.shown(turn, trigger)
     return built.system_prompt, shown
+
+
+def _as_of_now(kind: Kind, turn: Turn, before: _Shown) -> _Shown:
+    """Of a turn that speaks for itself no model was shown anything: its marks and route are those of this attempt."""
+    says_itself = kind.alone and kind.said(turn) is not None
+    return replace(before, trigger=kind.trigger(turn)) if says_itself else before
 
 
 def _instructions(session: Any) -> str:

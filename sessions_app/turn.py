@@ -68,7 +68,7 @@ def _finish(handle: Handle, turn: Turn) -> None:
     journal = Journal(turn)
     try:
         prepared = prepare(turn, journal)
-        result = _ended_before_it_began(prepared) or _said(prepared) or _talk(handle, prepared)
+        result = _ended_before_it_began(prepared) or _said(handle, prepared) or _talk(handle, prepared)
         result = _judged(handle, prepared, result)
         if result.ending is Ending.HANDED_BACK:
             _hand_back(turn)
@@ -117,11 +117,13 @@ def _ended_before_it_began(prepared: Prepared) -> TurnResult | None:
     )
 
 
-def _said(prepared: Prepared) -> TurnResult | None:
-    """Some turns need no model: their kind knows what they say."""
+def _said(handle: Handle, prepared: Prepared) -> TurnResult | None:
+    """Some turns need no model: their kind knows what they say. One that was cancelled says nothing (rule 1.11)."""
     text = prepared.kind.said(prepared.turn)
     if text is None:
         return None
+    if prepared.turn.cancel_requested_at is not None or handle.control.signal is Signal.CANCEL:
+        return TurnResult(ending=Ending.CANCELLED)
     return TurnResult(ending=Ending.SUCCEEDED, entries=(Entry(role=Role.ASSISTANT, content=text),))
 
 
