@@ -31,6 +31,7 @@ log = structlog.get_logger(__name__)
 LONGEST_WAIT = 30.0  # seconds; also how late an unheard edit may be noticed
 SHORTEST_RETRY = 0.1  # seconds, when what is due is in another beat's hands; doubles
 LONGEST_RETRY = 1.0
+MOST_ROUNDS = 50  # of messages before slots; a session has at most 20 that wait
 FIRST_MAINTENANCE = 60.0  # seconds after the start, so that a beat that is often restarted asks for it, too
 
 
@@ -108,7 +109,18 @@ class Scheduler(CeleryScheduler):
         return fired.claimed == BATCH
 
     def _send_messages(self) -> bool:
-        """Queue the turns of scheduled messages; whether there may be more, of the same sessions, too."""
+        """Queue the turns of scheduled messages; whether there may be more.
+
+        A round takes the first one of each session. All of them go before the slots: after a time in which nothing
+        ran, no automation comes before a message of its session that was due earlier.
+        """
+        rounds = 0
+        while rounds < MOST_ROUNDS and not self._closed.is_set() and self._send_some():
+            rounds += 1
+        return rounds == MOST_ROUNDS
+
+    def _send_some(self) -> bool:
+        """One round; whether there may be more, of the same sessions, too."""
         try:
             fired = fire_messages(BATCH)
         except (OperationalError, InterfaceError):

@@ -72,9 +72,10 @@ def fire(given: Round) -> Fired:
 
 
 def _one_by_one(given: Round, total: Fired) -> None:
-    """Row by row, counted in `total`. Only where another row went through is any failure the row's own.
+    """Row by row, counted in `total`. Only where another row was queued is any failure the row's own.
 
-    Else it may be everybody's: a table that lacks a column, say, would set aside every row of the server.
+    Else it may be everybody's: a table that lacks a column, say, would set aside every row of the server. A row that
+    is not to be run at all proves nothing: it writes no turn.
     """
     failed: dict[str, Exception] = {}
     for row_id in given.due():
@@ -85,7 +86,7 @@ def _one_by_one(given: Round, total: Fired) -> None:
         except Exception as error:
             log.exception("row_failed_to_fire", of=given.name, row=row_id)
             failed[row_id] = error
-    own = {row_id: cause for row_id, cause in failed.items() if total.claimed or isinstance(cause, given.own)}
+    own = {row_id: cause for row_id, cause in failed.items() if total.queued or isinstance(cause, given.own)}
     if failed and not own:
         log.error("nothing_fires", of=given.name, rows=len(failed))
         raise NothingFires(f"{len(failed)} due {given.name}, and none could be fired") from next(

@@ -6,15 +6,18 @@ The turns are run in this process; tests/chaos/test_scheduled_messages.py has wo
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from celery import Celery
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from automations import selectors
 from automations.ahead import look
+from automations.beat import Scheduler
 from automations.doctor import beat
 from automations.exceptions import (
     BadMessage,
@@ -24,8 +27,8 @@ from automations.exceptions import (
     MessageSent,
     TooManyMessages,
 )
-from automations.fire_messages import fire_messages
-from automations.models import RunRecord, RunState, ScheduledMessage
+from automations.fire_messages import fire_messages, set_aside
+from automations.models import JobClock, RunRecord, RunState, ScheduledMessage
 from automations.rounds import NothingFires
 from automations.scheduled_messages import MOST_WAITING, NewMessage, cancel_message, schedule_message
 from sessions_app.archive import archive
@@ -41,6 +44,7 @@ from sessions_app.receive import Input, receive
 from sessions_app.tools import TurnTools
 from sessions_app.turn import _finish
 from tests.automations.messages import LATER, a_worker, due, later, run_turn
+from tests.automations.test_bound import bound
 from tests.conftest import Person
 from tests.races import orphans
 
@@ -401,6 +405,125 @@ def test_a_turn_that_is_cancelled_while_it_waits_cancels_its_message(person: Per
     assert (run.state, run.reason) == (RunState.CANCELLED, "cancelled")
 
 
+def rescued(session: Session, me: uuid.UUID) -> Turn:
+    """The turn was claimed, perhaps prepared, and its worker died; another one has it now."""
+    Turn.objects.filter(session=session, state=TurnState.RUNNING).update(claim=None)
+    turn = claim_next(session.pk, a_worker(), auto_allowed=True)
+    assert turn is not None
+    assert turn.attempt == 2
+    return turn
+
+
+def test_a_turn_that_is_cancelled_while_it_runs_sends_nothing(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    message = later(session)
+    due(message)
+    fire_messages()
+    turn = claim_next(session.pk, me, auto_allowed=True)
+    assert turn is not None
+    cancel_turn(turn.pk)
+    again = rescued(session, me)
+    _finish(Handle(session_id=session.pk), again)
+    assert (again.state, status(message)) == (TurnState.CANCELLED, "cancelled")
+    assert "Take the cake out." not in said(session)
+    assert RunRecord.objects.get(scheduled_message=message).state == RunState.CANCELLED
+
+
+def test_a_worker_that_is_told_of_the_cancel_sends_nothing(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    message = later(session)
+    due(message)
+    fire_messages()
+    turn = claim_next(session.pk, me, auto_allowed=True)
+    assert turn is not None
+    handle = Handle(session_id=session.pk)
+    handle.control.cancel()
+    _finish(handle, turn)
+    assert (turn.state, status(message)) == (TurnState.CANCELLED, "cancelled")
+
+
+def test_a_clear_that_was_cancelled_clears_nothing(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    receive(session.pk, Input(content="Hello"))
+    run_turn(session, me)
+    receive(session.pk, Input(content="/clear"))
+    turn = claim_next(session.pk, me, auto_allowed=True)
+    assert turn is not None
+    cancel_turn(turn.pk)
+    again = rescued(session, me)
+    _finish(Handle(session_id=session.pk), again)
+    assert again.state == TurnState.CANCELLED
+    before = session.window_from_seq
+    session.refresh_from_db()
+    assert session.window_from_seq == before, "the conversation goes on as it was"
+
+
+def test_a_turn_that_began_in_time_and_is_rescued_late_says_that_it_is_late(
+    person: Person, me: uuid.UUID
+) -> None:
+    for prepared_before in (False, True):
+        session = person.session()
+        message = later(session)
+        due(message)
+        fire_messages()
+        turn = claim_next(session.pk, me, auto_allowed=True)
+        assert turn is not None
+        if prepared_before:
+            prepare(turn, Journal(turn))
+        ago = datetime.now(UTC) - timedelta(hours=3)
+        Turn.objects.filter(pk=turn.pk).update(due_at=ago, started_at=ago, queued_at=ago)
+        _finish(Handle(session_id=session.pk), rescued(session, me))
+        marks = Message.objects.get(session=session).metadata
+        assert marks["late"] is True
+        assert marks["late_seconds"] >= 3 * 3600
+
+
+def test_all_that_is_due_is_queued_before_any_slot(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    first, second = later(session, "first"), later(session, "second")
+    clock = JobClock.objects.get(job=bound(session))
+    due(first, second, ago=600)
+    JobClock.objects.filter(pk=clock.pk).update(next_run_at=datetime.now(UTC) - timedelta(seconds=300))
+    Scheduler(Celery("test"), lazy=True)._step()
+    kinds = [run_turn(session, me).kind for _ in range(3)]
+    assert kinds == ["scheduled_message", "scheduled_message", "automation"]
+    assert said(session)[:2] == ["first", "second"]
+
+
+def test_so_many_messages_keep_no_slot_waiting_for_ever(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("automations.beat.MOST_ROUNDS", 2)
+    session = person.session()
+    due(*(later(session) for _ in range(3)))
+    bound(session)
+    JobClock.objects.update(next_run_at=datetime.now(UTC))
+    beat = Scheduler(Celery("test"), lazy=True)
+    assert beat._step() == 0.0, "there is more"
+    assert Turn.objects.filter(kind="scheduled_message").count() == 2
+    assert Turn.objects.filter(kind="automation").count() == 1
+    beat._step()
+    assert Turn.objects.filter(kind="scheduled_message").count() == 3
+
+
+def test_a_session_that_is_archived_before_its_turn_commits_sends_nothing(
+    person: Person, me: uuid.UUID
+) -> None:
+    session = person.session()
+    message = later(session)
+    due(message)
+    fire_messages()
+    turn = claim_next(session.pk, me, auto_allowed=True)
+    assert turn is not None
+    Session.objects.filter(pk=session.pk).update(state=SessionState.ARCHIVED)
+    _finish(Handle(session_id=session.pk), turn)
+    assert (turn.state, turn.error_code) == (TurnState.FAILED, "session_closed")
+    message.refresh_from_db()
+    assert message.status == "failed"
+    assert message.last_error == "The conversation took no input any more when it was due."
+    assert "Take the cake out." not in said(session)
+
+
 def test_a_session_that_is_archived_while_its_turn_waits_cancels_it(person: Person) -> None:
     session = person.session()
     message = later(session)
@@ -492,7 +615,7 @@ def trap(transactional_db: None) -> Any:
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " IF NEW.snapshot->>'message' = 'trap' THEN RAISE EXCEPTION 'trapped' USING ERRCODE = 'check_violation';"
+            " IF NEW.snapshot->>'message' = 'trap' THEN RAISE EXCEPTION 'trapped' USING ERRCODE = 'data_exception';"
             " ELSIF NEW.snapshot->>'message' = 'fault' THEN RAISE EXCEPTION 'a fault'; END IF; RETURN NEW; END $$"
         )
         cursor.execute(
@@ -525,6 +648,56 @@ def test_a_poisoned_row_that_is_alone_holds_up_nothing_behind_it(person: Person,
     due(bad, behind)
     assert (fire_messages().claimed, fire_messages().queued) == (1, 1)
     assert (status(bad), status(behind)) == ("failed", "pending")
+
+
+@pytest.fixture
+def newer_schema(transactional_db: None) -> Iterator[None]:
+    """A column of a newer release, which this one does not fill: no turn at all can be inserted."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE sessions_app_turn ADD COLUMN newer integer DEFAULT 0 NOT NULL")
+        cursor.execute("ALTER TABLE sessions_app_turn ALTER COLUMN newer DROP DEFAULT")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE sessions_app_turn DROP COLUMN IF EXISTS newer")
+
+
+def test_a_constraint_that_every_row_breaks_sets_none_aside(person: Person, newer_schema: None) -> None:
+    messages = [later(person.session()) for _ in range(3)]
+    due(*messages)
+    with pytest.raises(NothingFires):
+        fire_messages()
+    assert {status(message) for message in messages} == {"pending"}
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE sessions_app_turn DROP COLUMN newer")
+    assert fire_messages().queued == 3, "they are sent once the migration is through"
+
+
+def test_a_row_that_is_skipped_proves_nothing_of_the_others(person: Person, newer_schema: None) -> None:
+    closed = person.session()
+    not_sent = later(closed)
+    archive(closed.pk)
+    messages = [later(person.session()) for _ in range(3)]
+    due(not_sent, *messages)
+    with pytest.raises(NothingFires):
+        fire_messages()
+    assert status(not_sent) == "failed"
+    assert {status(message) for message in messages} == {"pending"}
+
+
+def test_only_what_waits_still_is_set_aside(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    taken, cancelled, gone = (later(person.session() if n else session) for n in range(3))
+    due(taken)
+    fire_messages()
+    cancel_message(cancelled.pk)
+    gone_id = gone.pk
+    delete_session(gone.session_id)
+    for message_id in (taken.pk, cancelled.pk, gone_id):
+        set_aside(message_id, "what went wrong before somebody else took it")
+    assert (status(taken), status(cancelled)) == ("pending", "cancelled")
+    assert RunRecord.objects.get().state == RunState.QUEUED
+    run_turn(session, me)
+    assert status(taken) == "sent"
 
 
 def test_a_fault_that_may_be_everybodys_sets_none_aside(person: Person, trap: None) -> None:
