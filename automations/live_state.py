@@ -30,7 +30,12 @@ def register() -> None:
     live.register(
         LiveState(
             name="scheduled messages",
-            words=("scheduled message", "scheduled messages", "定时消息", "定时发送"),
+            # of a reminder nobody knows whether it is a message or an automation: both are looked at
+            words=(
+                *("scheduled message", "scheduled messages", "scheduled text", "scheduled texts"),
+                *("reminder", "reminders", "schedule", "schedules", "will send"),
+                *("定时消息", "定时发送", "提醒"),
+            ),
             read=message_tools.listed,
         )
     )
