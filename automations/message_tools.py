@@ -24,13 +24,15 @@ from automations.scheduled_messages import (
     must_be_private,
     schedule_message,
 )
+from sessions_app.clock_tool import HINT
 from sessions_app.exceptions import SessionsError
 from sessions_app.tools import ToolContext
 
 MOST_LISTED = 50  # of what waits and what was last
-SCHEDULE = """\
+SCHEDULE = f"""\
 Sends a message to the person of this private chat at a later time. You write the text now, as it will be sent: nobody
 is asked again at that time, and it is sent whatever is said until then. For work to be done at a time, use automations.
+{HINT}
 """
 CANCEL = "Cancels a scheduled message that was not sent yet. To change one, cancel it and schedule another."
 LIST = "Lists the scheduled messages of this private chat that wait to be sent."

@@ -20,13 +20,15 @@ from automations.models import CronJob, JobKind, RunRecord, RunState, Source
 from automations.schedule import ScheduleError
 from automations.schedule_words import describe
 from automations.zone_files import zone_or_utc
+from sessions_app.clock_tool import HINT
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import SessionType
 from sessions_app.tools import ToolContext
 
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 Keeps appointments for the person of this conversation. An automation runs later as a normal turn of this same
 conversation. Actions: add (needs message and exactly one of every_seconds, cron_expr, at), list, remove (needs job_id).
+{HINT}
 """
 PARAMETERS: dict[str, Any] = {
     "type": "object",

@@ -12,10 +12,11 @@ class SessionsConfig(AppConfig):
         from django.conf import settings
 
         from agent_core import fetch
-        from sessions_app import document_tools, live_state, retention
+        from sessions_app import clock_tool, document_tools, live_state, retention
         from sessions_app.channels import base, mail, notify, webhook
 
         retention.register_all()
+        clock_tool.register()
         document_tools.register()
         live_state.register()
         base.register(webhook.Webhook())

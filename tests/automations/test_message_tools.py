@@ -216,6 +216,26 @@ def test_models_are_told_of_the_tools_and_planners_look_at_what_waits(person: Pe
     assert message.pk in live.snapshot("scheduled messages", prepared.tool_context).text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Cancel my reminder",
+        "What reminders do I have?",
+        "List the messages you will send me later",
+        "delete the scheduled text",
+        "What is on my schedule?",
+        "取消提醒",
+        "把明天早上的提醒取消",
+    ],
+)
+def test_whoever_speaks_of_reminders_is_told_of_what_waits(text: str) -> None:
+    assert "scheduled messages" in live.concerned(text)
+
+
+def test_of_a_reminder_both_kinds_are_looked_at() -> None:
+    assert {"automations", "scheduled messages"} <= set(live.concerned("Cancel my reminder"))
+
+
 def test_a_time_in_seconds_from_now_is_kept_to_the_second(person: Person) -> None:
     at = (datetime.now(UTC) + timedelta(minutes=10)).replace(microsecond=0)
     answer = schedule(context(person.session()), send_at=at.isoformat(), message_text="x")
