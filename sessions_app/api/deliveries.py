@@ -72,9 +72,12 @@ class SigningSecret(ApiView):
     @extend_schema(responses=SecretOut)
     def get(self, _request: Request, name: str) -> Response:
         """The key that signs the agent's webhooks."""
-        return shown({"secret": signing.secret_of(selectors.agent(self.user, name).pk)})
+        response = shown({"secret": signing.secret_of(selectors.agent(self.user, name).pk)})
+        response["Cache-Control"] = "no-store"
+        return response
 
     @extend_schema(request=None, responses=SecretOut)
     def post(self, _request: Request, name: str) -> Response:
         """Another key from now on."""
-        return Response({"secret": signing.new_secret_of(selectors.agent(self.user, name).pk)})
+        secret = signing.new_secret_of(selectors.agent(self.user, name).pk)
+        return Response({"secret": secret}, headers={"Cache-Control": "no-store"})

@@ -103,3 +103,9 @@ def test_the_key_is_made_once_shown_to_its_owner_and_renewed(ada: Caller) -> Non
     assert second != first
     assert Agent.objects.get().signing_secret == second
     assert second not in ada.get("/api/agents/demo/").content.decode()
+
+
+def test_no_cache_keeps_the_key(ada: Caller) -> None:
+    address = "/api/agents/demo/signing-secret/"
+    for answer in (ada.get(address), ada.post(address)):
+        assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")

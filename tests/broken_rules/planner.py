@@ -7,6 +7,7 @@ from tests.broken_rules.table import Break
 RUN = "tests/planner/test_run.py::"
 TURNS = "tests/planner/test_turns.py::"
 CONSENT = "tests/core/test_consent.py::"
+WORDS = "tests/core/test_whose_words.py::"
 COMPRESS = "tests/core/test_compress.py::"
 
 PLANNER = (
@@ -38,9 +39,30 @@ PLANNER = (
         rule="consent",
         how="a refused call passes when it is made again",
         file="sessions_app/consent.py",
-        old='    return words.is_whole("yes", said) and intent(call) in _refused_before(history)',
-        new='    return words.is_whole("yes", "yes") and intent(call) in _refused_before(history)',
+        old='    is_yes = is_persons(turn) and words.is_whole("yes", said)',
+        new="    is_yes = is_persons(turn)",
         tests=(CONSENT + "test_anything_but_a_plain_yes_is_none",),
+    ),
+    Break(
+        rule="consent",
+        how="a yes that was on its way is one to whatever was asked meanwhile",
+        file="sessions_app/consent.py",
+        old=" and not _was_on_its_way(turn)",
+        new="",
+        tests=(WORDS + "test_a_yes_that_was_on_its_way_is_no_consent_to_what_a_post_made_the_model_ask",),
+    ),
+    Break(
+        rule="person",
+        how="what another system posts counts as a person's",
+        file="sessions_app/kinds.py",
+        old='    return turn.kind == TurnKind.MESSAGE and (via is None or via.get("as_person", False))',
+        new="    return turn.kind == TurnKind.MESSAGE and (via is None or bool(via))",
+        tests=(
+            WORDS + "test_only_a_persons_post_says_where_a_person_last_wrote_and_what_the_session_is_called",
+            WORDS + "test_a_yes_is_consent_only_if_a_person_says_it",
+            WORDS + "test_a_post_is_a_request_of_its_own_and_leaves_a_waiting_question_alone",
+            WORDS + "test_clear_is_a_persons_command",
+        ),
     ),
     Break(
         rule="plan",
