@@ -39,6 +39,7 @@ class Postman:
         self._lanes: dict[PostLane, bool] = {}  # taken; True: hinted at again since
         self._busy: Counter[str] = Counter()  # threads by place, and those of all slow ones
         self._parked: dict[str, deque[PostLane]] = {}
+        self._woken: dict[PostLane, str] = {}  # by a thread that became free there
         self._slow: dict[str, float] = {}  # until when a place is held for slow
         self._started = 0
         self._sending = 0
@@ -48,6 +49,7 @@ class Postman:
         """There may be something to send. Twice is harmless; when too many wait the sweep asks again."""
         with self._guard:
             if self._stopped or (lane not in self._lanes and len(self._lanes) >= MOST_WAITING):
+                self._woken.pop(lane, None)
                 return
             if lane in self._lanes:
                 self._lanes[lane] = True
@@ -78,13 +80,23 @@ class Postman:
                 connection.close()
 
     def _work(self, lane: PostLane) -> None:
-        place = place_of(lane)
-        if place is None:
-            self._left(lane)
-            return
-        groups = self._entered(lane, place)
-        if not groups:
-            return
+        with self._guard:
+            room = self._woken.pop(lane, None)
+        entered, full, place = [], None, None
+        try:
+            place = place_of(lane)
+            if place is None:
+                self._left(lane)
+            else:
+                entered, full = self._entered(lane, place)
+        finally:
+            # it came to nothing or goes elsewhere: the room is the next one's. If it is taken, who took it wakes one
+            if room is not None and room not in entered and room != full:
+                self._wake([room])
+        if place is not None and entered:
+            self._send(lane, place, entered)
+
+    def _send(self, lane: PostLane, place: str, groups: list[str]) -> None:
         more, began = False, time.monotonic()
         try:
             more = send_next(lane)
@@ -95,41 +107,48 @@ class Postman:
         else:
             self._left(lane)
 
-    def _entered(self, lane: PostLane, place: str) -> list[str]:
-        """The groups of threads that this one counts in now; none: the lane waits, or is left to the sweep."""
+    def _entered(self, lane: PostLane, place: str) -> tuple[list[str], str | None]:
+        """The groups of threads that this one counts in now; none: the lane waits for room in a full one."""
         with self._guard:
             if self._stopped:
-                return []
+                return [], None
             groups = [place, _SLOW] if self._slow.get(place, 0.0) > time.monotonic() else [place]
             bounds = {place: self._share, _SLOW: max(1, self._threads // 2)}
             full = next((group for group in groups if self._busy[group] >= bounds[group]), None)
             if full is None:
                 self._busy.update(groups)
                 self._sending += 1
-                return groups
+                return groups, None
             parked = self._parked.setdefault(full, deque())
-            # a parked lane is forgotten: whoever hints at it again may find it a thread elsewhere, and what wakes
-            # it looks at it anew, so nothing depends on the one that comes before it
+            # a parked lane is forgotten: who hints at it again has it looked at anew, it may go elsewhere by now
             self._lanes.pop(lane, None)
             if len(parked) < MOST_PARKED and lane not in parked:
                 parked.append(lane)
-            return []
+            return [], full
 
     def _free(self, place: str, groups: list[str], took: float) -> None:
-        """The thread is free: every group that it counted in has room, and each wakes one lane that waits for it."""
+        """The thread is free: every group that it counted in has room."""
         with self._guard:
             self._sending -= 1
             self._busy.subtract(groups)
             self._busy += Counter()  # drops what is at nothing
+            now = time.monotonic()
+            self._slow = {each: until for each, until in self._slow.items() if until > now and each != place}
             if took > settings.RONDO_DELIVERY_SECONDS / 2:
-                self._slow[place] = time.monotonic() + SLOW_FOR
-            else:
-                self._slow.pop(place, None)
-            woken = [self._parked[group].popleft() for group in groups if self._parked.get(group)]
-            for group in groups:
-                if not self._parked.get(group):
-                    self._parked.pop(group, None)
+                self._slow[place] = now + SLOW_FOR
             self._guard.notify_all()
+        self._wake(groups)
+
+    def _wake(self, groups: list[str]) -> None:
+        """There is room in these groups: one lane that waits for each is looked at anew."""
+        woken = []
+        with self._guard:
+            for group in groups:
+                if parked := self._parked.get(group):
+                    woken.append(lane := parked.popleft())
+                    self._woken[lane] = group
+                    if not parked:
+                        del self._parked[group]
         for lane in woken:
             self.take(lane)
 

@@ -21,8 +21,8 @@ DELIVERIES = (
         rule="delivery",
         how="a sender whose time is over settles all the same",
         file="sessions_app/models/delivery.py",
-        old="        mine = self.filter(pk=delivery.pk, claim=delivery.claim, state=DeliveryState.SENDING)",
-        new="        mine = self.filter(pk=delivery.pk)",
+        old="        return self.filter(pk=delivery.pk, claim=delivery.claim, state=DeliveryState.SENDING)",
+        new="        return self.filter(pk=delivery.pk)",
         tests=(SENDING + "test_a_stale_sender_settles_nothing",),
     ),
     Break(
@@ -37,8 +37,8 @@ DELIVERIES = (
         rule="delivery",
         how="one place may have every thread",
         file="sessions_app/postman.py",
-        old="            if self._busy[place] >= self._share:",
-        new="            if self._busy[place] >= self._threads:",
+        old="            bounds = {place: self._share, _SLOW",
+        new="            bounds = {place: self._threads, _SLOW",
         tests=(SENDING + "test_a_place_that_hangs_holds_up_nobody_else",),
     ),
     Break(
@@ -55,8 +55,8 @@ DELIVERIES = (
         rule="delivery",
         how="who was taken along is not answered where they wrote",
         file="sessions_app/commit.py",
-        old='[own, *(guest.metadata.get("route") for guest in guests)]',
-        new="[own, *(None for guest in guests)]",
+        old='[route, *(guest.metadata.get("route") for guest in ended[1:])]',
+        new="[route, *(None for guest in ended[1:])]",
         tests=(SENDING + "test_a_message_taken_along_is_answered_where_it_came_from_too",),
     ),
     Break(

@@ -116,8 +116,8 @@ BREAKS = (
         rule="route",
         how="an automation's turn moves the route",
         file="sessions_app/commit.py",
-        old='    route = turn.metadata.get("route") if by_person else None',
-        new='    route = turn.metadata.get("route", {"channel": "elsewhere"})',
+        old="        route=json.dumps(route) if by_person and route is not None else None,",
+        new='        route=json.dumps(turn.metadata.get("route", {"channel": "elsewhere"})),',
         tests=(BOUND + "test_the_answer_goes_where_a_person_last_wrote",),
     ),
     Break(

@@ -53,6 +53,10 @@ class Receiver:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server.server_address[1]}"
 
+    def at(self, number: int) -> str:
+        """The same at another address of this machine: another place."""
+        return f"http://127.0.0.{number}:{self.server.server_address[1]}"
+
     @property
     def host(self) -> str:
         return f"127.0.0.1:{self.server.server_address[1]}"
@@ -106,11 +110,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def http_receiver() -> Iterator[Receiver]:
+def http_receiver(address: str = "127.0.0.1") -> Iterator[Receiver]:
     """One that listens."""
     receiver = Receiver()
     handler = type("Own", (_Handler,), {"receiver": receiver})
-    receiver.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    receiver.server = ThreadingHTTPServer((address, 0), handler)
     receiver.server.daemon_threads = True
     receiver.server.handle_error = lambda *_: None
     thread = threading.Thread(target=receiver.server.serve_forever, kwargs={"poll_interval": 0.02})
