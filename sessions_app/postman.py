@@ -82,7 +82,9 @@ class Postman:
     def _work(self, lane: PostLane) -> None:
         with self._guard:
             room = self._woken.pop(lane, None)
-        entered, full, place = [], None, None
+        entered: list[str] = []
+        full: str | None = None
+        place: str | None = None
         try:
             place = place_of(lane)
             if place is None:

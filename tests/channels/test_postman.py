@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 
 from sessions_app import overdue
 from sessions_app.models import Delivery, Session
-from sessions_app.postman import MOST_PARKED, Postman
+from sessions_app.postman import Postman
 from sessions_app.wake import PostLane
 from tests.channels.receivers import Receiver, http_receiver
 from tests.channels.test_sending import handed_over, told_by
@@ -116,16 +116,17 @@ def test_places_that_were_slow_share_half_of_the_threads(
 
 
 def test_too_many_for_one_place_are_left_to_the_sweep(
-    person: Person, receiver: Receiver, postman: Postman, settings: Any
+    person: Person, receiver: Receiver, postman: Postman, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.RONDO_DELIVERY_SECONDS, settings.RONDO_SWEEP_SECONDS = 30, 1
+    monkeypatch.setattr("sessions_app.postman.MOST_PARKED", 5)
+    settings.RONDO_DELIVERY_SECONDS, settings.RONDO_SWEEP_SECONDS = 60, 1
     first, *_ = lanes(person, receiver, 2, "hang")
-    more = [told_by(person, f"{receiver.at(1)}/more{n}") for n in range(MOST_PARKED + 5)]
+    more = [told_by(person, f"{receiver.at(1)}/more{n}") for n in range(10)]
     for session in more:
         handed_over(session)
     for session in Session.objects.filter(channel="webhook").order_by("created_at"):
         postman.take(lane(session))
-    until(lambda: sum(map(len, postman._parked.values())) == MOST_PARKED)
+    until(lambda: sum(map(len, postman._parked.values())) == 5)
     until(lambda: len(postman._lanes) == 2)
     receiver.released.set()
     Delivery.objects.update(created_at="2026-11-22T00:00:00Z", hinted_at=None)
@@ -136,5 +137,5 @@ def test_too_many_for_one_place_are_left_to_the_sweep(
         return not Delivery.objects.exclude(state="sent").exists()
 
     until(swept, 60)
-    assert len({each.key for each in receiver.requests}) == MOST_PARKED + 7
+    assert len({each.key for each in receiver.requests}) == 12
     assert is_sent(first)
