@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from agent_core import tools
 from agent_core.control import TurnControl
@@ -196,6 +198,45 @@ def test_effect_and_result_are_one_transaction_of_the_turn(person: Person) -> No
     assert [step.kind for step in turn.steps.order_by("n")] == ["prompt", "intent", "result"]
     refused = ToolCall(id="call-2", name="schedule_private_message", arguments={**ASK, "send_at": "x"})
     assert ports.call(refused).output.startswith("bad_time: ")
+
+
+@pytest.fixture
+def full(transactional_db: None) -> Iterator[None]:
+    """A database that takes no message: for its data, or for a constraint, as the text says."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION full_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.message_text = 'data' THEN"
+            " RAISE EXCEPTION 'no' USING ERRCODE = 'data_exception'; END IF;"
+            " RAISE EXCEPTION 'no' USING ERRCODE = 'check_violation'; END $$"
+        )
+        cursor.execute(
+            "CREATE TRIGGER full_up BEFORE INSERT ON automations_scheduledmessage FOR EACH ROW"
+            " EXECUTE FUNCTION full_up()"
+        )
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION full_up() CASCADE")
+
+
+@pytest.mark.parametrize("text", ["data", "constraint"])
+def test_what_the_database_does_not_take_is_told_and_the_turn_goes_on(
+    person: Person, full: None, text: str
+) -> None:
+    session = person.session()
+    receive(session.pk, Input(content="Tell me later."))
+    turn = claim_next(session.pk, a_worker(), auto_allowed=True)
+    assert turn is not None
+    journal = Journal(turn)
+    prepared = prepare(turn, journal)
+    ports = TurnTools(journal=journal, context=replace(prepared.tool_context, control=TurnControl()))
+    call = ToolCall(
+        id="call-1", name="schedule_private_message", arguments={"send_at": LATER, "message_text": text}
+    )
+    ports.intend(call)
+    result = ports.call(call)
+    assert result.output == "storage_error: it could not be stored; nothing was scheduled"
+    assert not ScheduledMessage.objects.exists()
+    assert [step.kind for step in turn.steps.order_by("n")] == ["prompt", "intent", "result"]
 
 
 def test_models_are_told_of_the_tools_and_planners_look_at_what_waits(person: Person) -> None:

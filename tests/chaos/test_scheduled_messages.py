@@ -23,7 +23,7 @@ from tests import plugins
 from tests.automations.messages import LATER, due, later
 from tests.conftest import Person
 from tests.fleet import Fleet, until
-from tests.races import UPDATE, gate, in_thread, orphans, waiting
+from tests.races import KEY_SHARE, SHARE, gate, in_thread, orphans, waiting
 from tests.talk import ended
 
 ROUNDS = 40
@@ -231,18 +231,23 @@ def test_a_delete_that_races_beat_and_schedulers_leaves_nothing_and_fails_no_bat
     assert orphans() == {}
 
 
-def test_beat_waits_for_no_session_that_is_being_deleted(person: Person) -> None:
+def test_beat_takes_nothing_of_a_session_that_is_being_deleted_and_waits_for_none(person: Person) -> None:
     session, other = person.session(), person.session()
     held, free = later(session), later(other)
     due(held, free)
-    with transaction.atomic():
-        ScheduledMessage.objects.select_for_update().get(pk=held.pk)
+    with gate(
+        session, KEY_SHARE
+    ) as door:  # the delete has locked what is bound, and waits for the session itself
+        door.start(lambda: delete_session(session.pk))
         thread, came = in_thread(fire_messages)
         thread.join(20)
         assert not thread.is_alive()
-        assert came[0].queued == 1
+        assert (came[0].claimed, came[0].queued) == (1, 1)
+        assert not Turn.objects.filter(session=session).exists()
+        assert door.open()[0].deleted
     free.refresh_from_db()
     assert free.taken_at is not None
+    assert orphans() == {}
 
 
 def test_a_turn_resumed_after_a_kill_schedules_once(
@@ -298,16 +303,18 @@ def test_a_worker_killed_while_it_sends_sends_once(fleet: Fleet, person: Person)
     session = person.session()
     message = later(session)
     due(message)
-    with gate(session, UPDATE) as held:
+    fire_messages()
+    with gate(session, SHARE) as held:  # which lets the claim pass, and the commit wait
         worker = fleet.worker()
-        fire_thread, _ = in_thread(fire_messages)
-        until(waiting, 30, "the turn cannot be queued while its session is held")
+        until(waiting, 30, "the commit waits for its session")
+        turn = Turn.objects.get(kind="scheduled_message")
+        assert (turn.state, turn.attempt) == (TurnState.RUNNING, 1)
+        worker.kill()
         held.open()
-    fire_thread.join(20)
-    until(lambda: Turn.objects.filter(kind="scheduled_message").exists())
-    worker.kill()
     fleet.worker()
     until(lambda: all_sent(1))
+    turn.refresh_from_db()
+    assert (turn.state, turn.attempt) == (TurnState.SUCCEEDED, 2)
     assert said(session) == ["Take the cake out."]
     with pytest.raises(MessageSent):
         cancel_message(message.pk)
