@@ -663,4 +663,4 @@ def test_the_bounds_of_the_page_are_those_of_the_code() -> None:
         assert bound in text, bound
     assert f"at most {MOST_SKEW} seconds" in str(StaleRequest())
     codes = set(re.findall(r"40[0-9] `(\w+)`|422 `(\w+)`", text))
-    assert {STATUS[code] for pair in codes for code in pair if code} == {401, 409, 422}
+    assert {STATUS[code] for pair in codes for code in pair if code} == {400, 401, 409, 422}
