@@ -39,7 +39,7 @@ class Received:
 class Receiver:
     """An HTTP server. `tempers`: by path, what it does with each next request; the last one stays. Default: `take`.
 
-    `take` answers 200, a number that status, `hang` nothing until `release`, `half` closes in the middle of its
+    `take` answers 200, a number that status, `hang` nothing until `release` (`hang500`: then that), `half` closes in the middle of its
     answer, `redirect` leads to /elsewhere, `late` takes it and answers after the release.
     """
 
@@ -89,8 +89,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         temper = self.receiver.note(self)
         self.close_connection = True
-        if temper in ("hang", "late"):
+        if temper.startswith("hang") or temper == "late":
             self.receiver.released.wait(60)
+        temper = temper.removeprefix("hang") or temper
         if temper == "half":
             self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhal")
             self.wfile.flush()

@@ -293,8 +293,8 @@ def test_of_many_senders_at_once_one_gets_the_head(receiver: Receiver, person: P
 
 def test_a_stale_sender_settles_nothing(receiver: Receiver, person: Person, settings: Any) -> None:
     """Its claim ran out while it hung, and another one sent it."""
-    settings.RONDO_WEBHOOK_HOSTS, settings.RONDO_DELIVERY_RETRY_SECONDS = [receiver.host], (1,)
-    session = told_by(person, receiver.set("/in", "hang", "take"))
+    settings.RONDO_WEBHOOK_HOSTS = [receiver.host]
+    session = told_by(person, receiver.set("/in", "hang500", "take"))
     message = Message.objects.create(session=session, seq=1, role="assistant", content="words")
     Delivery.objects.create(
         session=session, session_key=session.key, message=message, idempotency_key="k", channel="webhook",
