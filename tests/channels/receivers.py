@@ -39,8 +39,8 @@ class Received:
 class Receiver:
     """An HTTP server. `tempers`: by path, what it does with each next request; the last one stays. Default: `take`.
 
-    `take` answers 200, a number that status, `hang` nothing until `release` (`hang500`: then that), `half` closes in the middle of its
-    answer, `redirect` leads to /elsewhere, `late` takes it and answers after the release.
+    `take` answers 200, a number that status, `hang` nothing until `release` (`hang500`: then that), `half` closes in
+    the middle of its answer, `redirect` leads to /elsewhere, `late` takes it and answers after the release.
     """
 
     tempers: dict[str, list[str]] = field(default_factory=dict)
