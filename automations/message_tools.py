@@ -5,6 +5,7 @@ Each failure begins with its code, and says what would be right.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +29,7 @@ from sessions_app.clock_tool import HINT
 from sessions_app.exceptions import SessionsError
 from sessions_app.tools import ToolContext
 
-MOST_LISTED = 50  # of what waits and what was last
+LONGEST_CALL = 200  # characters of a call's id
 SCHEDULE = f"""\
 Sends a message to the person of this private chat at a later time. You write the text now, as it will be sent: nobody
 is asked again at that time, and it is sent whatever is said until then. For work to be done at a time, use automations.
@@ -99,7 +100,7 @@ def schedule(context: ToolContext, arguments: dict[str, Any]) -> str:
             message_text=arguments.get("message_text"),
             replace_existing=replaces,
             turn_id=context.turn.pk,
-            tool_call_id=context.call_id[:200],
+            tool_call_id=_call_key(context.call_id),
         )
     )
     shown = _shown(made.message, context) | {
@@ -133,8 +134,16 @@ def cancel(context: ToolContext, arguments: dict[str, Any]) -> str:
     task_id = arguments.get("task_id")
     if not isinstance(task_id, str) or "\x00" in task_id:
         raise ToolFailed("not_found: task_id must be an id that list_scheduled_private_messages shows")
-    row = cancel_message(task_id, session_id=context.session.pk, tool_call_id=context.call_id[:200])
+    row = cancel_message(task_id, session_id=context.session.pk, tool_call_id=_call_key(context.call_id))
     return json.dumps(_shown(row, context) | {"status": row.status}, ensure_ascii=False)
+
+
+def _call_key(call_id: str) -> str:
+    """The call's id as its column holds it; two long ones that begin alike stay two."""
+    if len(call_id) <= LONGEST_CALL:
+        return call_id
+    digest = hashlib.sha256(call_id.encode(errors="replace")).hexdigest()
+    return call_id[: LONGEST_CALL - len(digest)] + digest
 
 
 def _shown(row: ScheduledMessage, context: ToolContext) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from automations.cron_fields import CronFields, read_expr
 from automations.cron_slots import count_cron, last_cron, next_cron
 from automations.schedule_errors import ScheduleCode, ScheduleError
 from automations.zone_files import load_zone
-from automations.zones import as_utc, instant_of
+from automations.zones import as_utc, instant_ahead
 
 __all__ = [
     "ActiveSchedule",
@@ -179,7 +179,7 @@ def read_time(text: object, default_timezone: str, now: datetime, *, name: str) 
     try:
         given = datetime.fromisoformat(text.upper())
         zone = given.tzinfo or load_zone(default_timezone)
-        at = as_utc(given) if given.tzinfo else instant_of(load_zone(default_timezone), given)
+        at = as_utc(given) if given.tzinfo else instant_ahead(load_zone(default_timezone), given, now)
     except ScheduleError:
         raise
     except (ValueError, OverflowError):

@@ -6,6 +6,7 @@ these waits for the session's row, so a delete, a commit and beat meet them in a
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,6 +34,11 @@ from sessions_app.unified import enter, must_be_open
 
 MOST_WAITING = 20  # scheduled messages of one session
 LONGEST_TEXT = 10_000  # characters
+# what shows nothing and is no space to `strip`: formats, fillers, selectors of variants
+_INVISIBLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
+)
 _CODES = {"past_at": "past_time"}  # of a schedule's reading → of ours
 
 
@@ -125,9 +131,20 @@ def _earlier(given: NewMessage) -> ScheduledMessage | None:
     made = ScheduledMessage.objects.filter(
         created_by_turn_id=given.turn_id, created_by_tool_call_id=given.tool_call_id
     ).first()
-    if made is not None and made.message_text != given.message_text:
-        raise BadMessage("this call has scheduled another text already", code="conflict")
+    if made is None:
+        return None
+    if made.message_text != given.message_text or made.send_at != _at_that_time(given, made):
+        raise BadMessage("this call has scheduled something else already", code="conflict")
     return made
+
+
+def _at_that_time(given: NewMessage, made: ScheduledMessage) -> datetime | None:
+    """Its time as it was read when the message was made; by now it may have passed. None for what is no time."""
+    zone = Session.objects.values_list("agent__timezone", flat=True).get(pk=given.session_id)
+    try:
+        return read_time(given.send_at, zone, made.created_at, name="send_at")[0]
+    except ScheduleError:
+        return None
 
 
 def _insert(given: NewMessage) -> ScheduledMessage:
@@ -160,7 +177,7 @@ def must_be_private(session: Session) -> None:
 
 def _text(text: Any) -> str:
     """As it will be sent, to the letter."""
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str) or not _INVISIBLE.sub("", text).strip():
         raise BadMessage("the text is empty", code="empty_text")
     if len(text) > LONGEST_TEXT:
         raise BadMessage(f"the text is longer than {LONGEST_TEXT} characters", code="text_too_long")

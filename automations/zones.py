@@ -66,6 +66,13 @@ def instant_of(zone: ZoneInfo, wall: datetime) -> datetime:
     return change.at if change else first
 
 
+def instant_ahead(zone: ZoneInfo, wall: datetime, now: datetime) -> datetime:
+    """As `instant_of`; of a wall time that comes twice the second, when the first has passed."""
+    first = instant_of(zone, wall)
+    second = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)  # in a gap: before `first`
+    return second if first <= now < second else first
+
+
 def first_change(zone: ZoneInfo, after: datetime, until: datetime) -> Change | None:
     """The first change with after < at <= until."""
     for year in range(after.year, until.year + 1):

@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import Count, F, Min
 from django.db.models.functions import Now
 
-from automations.models import JobClock
+from automations.models import JobClock, ScheduledMessage
 from sessions_app import flags
 from sessions_app.models import Agent, Lane, Session, Turn, TurnState, Worker
 from sessions_app.operator_reads import Unread, open_deliveries, unread_mail
@@ -72,6 +72,7 @@ class Status:
     sessions: dict[str, int]
     next_job: NextJob | None
     due_jobs: int
+    due_messages: int
     mailbox: Unread
     deliveries: dict[str, int]
     flags: dict[str, Any]
@@ -96,6 +97,7 @@ def look() -> Status:
         sessions=dict(by_type),
         next_job=_next_job(),
         due_jobs=JobClock.objects.filter(next_run_at__lte=Now(), inline=False).count(),
+        due_messages=ScheduledMessage.objects.waiting().filter(send_at__lte=Now()).count(),
         mailbox=unread_mail(),
         deliveries=open_deliveries(),
         flags=dict(flags.values()),
@@ -167,6 +169,7 @@ def in_words(status: Status) -> list[str]:
         f"people       {_lane_words(status.people)}",
         f"automations  {_lane_words(status.automations)}",
         f"next job     {_job_words(status)}",
+        f"messages     {status.due_messages:,} due",
         f"mailboxes    {unread.waiting:,} waiting, {unread.urgent:,} of them urgent",
         f"deliveries   {_delivery_words(status.deliveries)}",
         f"agents       {status.agents:,}",

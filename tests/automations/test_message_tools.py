@@ -200,6 +200,33 @@ def test_effect_and_result_are_one_transaction_of_the_turn(person: Person) -> No
     assert ports.call(refused).output.startswith("bad_time: ")
 
 
+def test_the_same_call_with_another_time_is_a_conflict_and_with_one_that_has_passed_the_same(
+    person: Person,
+) -> None:
+    where = context(person.session(), call_id="call-1")
+    first = schedule(where, **ASK)
+    with pytest.raises(ToolFailed, match=r"^storage_error: this call has scheduled something else already"):
+        schedule(where, **(ASK | {"send_at": "2099-01-01T10:00:00"}))
+    with pytest.raises(ToolFailed, match=r"^storage_error: "):
+        schedule(where, **(ASK | {"send_at": "tomorrow"}))
+    ScheduledMessage.objects.update(
+        send_at=datetime(2020, 1, 1, 9, tzinfo=UTC), created_at=datetime(2019, 12, 31, tzinfo=UTC)
+    )
+    again = schedule(where, **(ASK | {"send_at": "2020-01-01T09:00:00"}))
+    assert again["task_id"] == first["task_id"], "a turn that is resumed after its time"
+
+
+def test_long_ids_of_calls_that_begin_alike_are_two_calls(person: Person) -> None:
+    where = context(person.session(), call_id="x" * 250 + "1")
+    other = replace(where, call_id="x" * 250 + "2")
+    first, second = schedule(where, **ASK), schedule(other, **ASK)
+    assert first["task_id"] != second["task_id"]
+    assert schedule(where, **ASK) == first
+    cancel(other, task_id=first["task_id"])
+    keys = ScheduledMessage.objects.values_list("created_by_tool_call_id", flat=True)
+    assert {len(key) for key in keys} == {200}
+
+
 @pytest.fixture
 def full(transactional_db: None) -> Iterator[None]:
     """A database that takes no message: for its data, or for a constraint, as the text says."""

@@ -213,3 +213,25 @@ def test_a_schedule_is_written_as_it_is_read() -> None:
         {"kind": "at", "at": "2027-01-01T09:00:00+01:00"},
     ):
         assert schedule_json(read(data), zone="Europe/Berlin") == data
+
+
+@pytest.mark.parametrize(
+    ("now", "at"),
+    [
+        ("2026-10-24T23:00:00+00:00", "2026-10-25T00:30:00+00:00"),  # both lie ahead: the first
+        ("2026-10-25T00:30:00+00:00", "2026-10-25T01:30:00+00:00"),  # the first is now
+        ("2026-10-25T00:45:00+00:00", "2026-10-25T01:30:00+00:00"),
+    ],
+)
+def test_of_a_time_that_comes_twice_the_second_is_meant_once_the_first_has_passed(now: str, at: str) -> None:
+    schedule = read({"kind": "at", "at": "2026-10-25T02:30:00"}, now=datetime.fromisoformat(now))
+    assert isinstance(schedule, AtSchedule)
+    assert schedule.at == datetime.fromisoformat(at)
+
+
+def test_a_time_that_came_twice_has_passed_after_the_second_and_one_left_out_after_the_gap() -> None:
+    for text, now in (
+        ("2026-10-25T02:30:00", "2026-10-25T01:30:00+00:00"),
+        ("2026-03-29T02:30:00", "2026-03-29T01:00:00+00:00"),
+    ):
+        assert refusal({"kind": "at", "at": text}, now=datetime.fromisoformat(now)).code == "past_at"

@@ -114,6 +114,20 @@ def test_what_cannot_be_sent_is_refused_with_its_code(person: Person, what: str)
     assert not ScheduledMessage.objects.exists()
 
 
+def test_a_text_that_shows_nothing_is_empty_and_the_database_agrees(person: Person) -> None:
+    session = person.session()
+    characters = [chr(point) for point in range(1, 0x10000) if not 0xD800 <= point <= 0xDFFF]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT x FROM unnest(%s::text[]) x WHERE NOT x ~ '[^[:space:]]'", [characters])
+        blank = [row[0] for row in cursor.fetchall()]
+    for text in (*blank, "\u200b", "\u180e", "\ufeff", "\u2800", "\u3164", " \u200d\n\ufe0f", "\U000e0020"):
+        with pytest.raises(BadMessage) as refusal:
+            later(session, text)
+        assert refusal.value.code == "empty_text", ascii(text)
+    for text in ("\u200f\u05e9", "👩\u200d💻", "\u2764\ufe0f", "."):
+        assert later(session, text).message_text == text, "what it holds beside what can be seen stays"
+
+
 def test_a_past_time_is_answered_with_the_time_it_is_in_the_zone(person: Person) -> None:
     person.agent.timezone = "Asia/Shanghai"
     person.agent.save()

@@ -19,6 +19,7 @@ from config.status import in_words, look
 from sessions_app.mailbox import Mail, deposit
 from sessions_app.models import Priority, Turn, Worker
 from sessions_app.receive import Input, receive
+from tests.automations.messages import due, later
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.up import ROOT
@@ -52,7 +53,7 @@ def test_what_runs_where_now(fleet: Fleet, model_server: ModelServer, person_wit
     assert len(shown["beats"]) == 1
     assert (shown["people"]["running"], shown["people"]["waiting"]) == (1, 0)
     assert (shown["agents"], shown["sessions"]) == (1, {"primary": 1, "sub": 2})
-    assert (shown["next_job"]["name"], shown["due_jobs"]) == ("Hourly", 0)
+    assert (shown["next_job"]["name"], shown["due_jobs"], shown["due_messages"]) == ("Hourly", 0, 0)
     assert 3500 < shown["next_job"]["seconds"] <= 3600
     assert shown["mailbox"] == {"waiting": 2, "urgent": 1}
 
@@ -70,6 +71,7 @@ def test_one_screen_for_a_person(person: Person) -> None:
         Worker.objects.create(
             host=f"h{number:02}", pid=number, heartbeat_at=heard, shards=["turns.0", "turns.any"]
         )
+    due(later(session), ago=60)
     lines = in_words(look())
     assert len(lines) <= 24
     assert all(len(line) < 120 for line in lines)
@@ -82,6 +84,7 @@ def test_one_screen_for_a_person(person: Person) -> None:
     assert "people       1 waiting, the oldest for 7 min; 0 running" in text
     assert f"Late ({job.pk}) overdue for 3 h" in text
     assert "1 due" in text
+    assert "messages     1 due" in text
 
 
 @pytest.mark.django_db(transaction=True)
