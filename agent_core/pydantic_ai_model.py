@@ -46,6 +46,7 @@ _SETTINGS = ModelSettings(max_retries=0)  # our policy does the tries
 _SECRET_NAME = re.compile(r"(?:_API_KEY|_TOKEN|_SECRET|_SECRET_KEY)$")
 _SECRET_TEXT = re.compile(r"\b(?:sk|pk)-[\w*-]{6,}|\bBearer \S+", re.IGNORECASE)
 _LONGEST_MESSAGE = 1000
+_UNASKED = "(what follows was sent by you, unasked)"
 _OUTCOMES: Final[dict[ToolOutcome, Any]] = {
     ToolOutcome.OK: "success",
     ToolOutcome.FAILED: "failed",
@@ -143,7 +144,11 @@ def _tools(specs: Iterable[ToolSpec]) -> list[ToolDefinition]:
 
 
 def _messages(call: ModelCall) -> list[wire.ModelMessage]:
-    """Map entries to the client's messages: what is not the assistant's is one request in a row."""
+    """Map entries to the client's messages: requests and responses by turns, a request first, as servers want them.
+
+    What is not the assistant's is one request in a row, and what is the assistant's one response. Where the assistant
+    spoke first, or twice, it was not asked: a message was sent at its time.
+    """
     parts: list[wire.ModelRequestPart] = []
     if call.system_prompt:
         parts.append(wire.SystemPromptPart(call.system_prompt))
@@ -152,13 +157,24 @@ def _messages(call: ModelCall) -> list[wire.ModelMessage]:
         if entry.role is not Role.ASSISTANT:
             parts += _request_parts(entry)
         elif entry.content or entry.calls:
-            if parts:
-                mapped.append(wire.ModelRequest(parts=parts))
+            _respond(mapped, parts, _response_parts(entry))
             parts = []
-            mapped.append(wire.ModelResponse(parts=_response_parts(entry)))
     if parts:
         mapped.append(wire.ModelRequest(parts=parts))
     return mapped
+
+
+def _respond(
+    mapped: list[wire.ModelMessage],
+    asked: list[wire.ModelRequestPart],
+    response: list[wire.ModelResponsePart],
+) -> None:
+    if mapped and not asked and isinstance(mapped[-1], wire.ModelResponse):
+        mapped[-1] = wire.ModelResponse(parts=[*mapped[-1].parts, *response])
+        return
+    if not mapped and not any(isinstance(part, wire.UserPromptPart) for part in asked):
+        asked = [*asked, wire.UserPromptPart(_UNASKED)]
+    mapped += [wire.ModelRequest(parts=asked), wire.ModelResponse(parts=response)]
 
 
 def _request_parts(entry: Entry) -> list[wire.ModelRequestPart]:

@@ -90,10 +90,27 @@ def test_every_kind_of_entry_reaches_the_server(server: ModelServer) -> None:
     drive(request("hello", model=NETWORK, history=history, tools=(CRON,)))
     sent = server.requests[0].body["messages"]
     assert [one["role"] for one in sent] == [
-        "system", "assistant", "user", "user", "assistant", "tool", "tool", "user",
+        "system", "user", "assistant", "user", "user", "assistant", "tool", "tool", "user",
     ]  # fmt: skip
-    assert [one["id"] for one in sent[4]["tool_calls"]] == ["c1", "c2"]
-    assert [one["content"] for one in sent[5:7]] == ["out c1", "out c2"]
+    assert [one["id"] for one in sent[5]["tool_calls"]] == ["c1", "c2"]
+    assert [one["content"] for one in sent[6:8]] == ["out c1", "out c2"]
+
+
+def test_what_was_sent_unasked_keeps_the_order_of_requests_and_responses(server: ModelServer) -> None:
+    history = (
+        assistant("Take the cake out."),
+        assistant("Did you?"),
+        user("Yes."),
+        assistant("Fine."),
+        assistant("Feed the cat."),
+    )
+    drive(request("Thanks.", model=NETWORK, history=history))
+    sent = server.requests[0].body["messages"][1:]
+    assert [one["role"] for one in sent] == ["user", "assistant", "user", "assistant", "user"]
+    assert sent[0]["content"] == "(what follows was sent by you, unasked)"
+    first, second = sent[1]["content"], sent[3]["content"]
+    assert first.index("Take the cake out.") < first.index("Did you?")
+    assert second.index("Fine.") < second.index("Feed the cat.")
 
 
 def test_arguments_that_do_not_parse_come_back_to_the_model(server: ModelServer) -> None:
