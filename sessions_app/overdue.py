@@ -10,6 +10,7 @@ import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
+from sessions_app import sql
 from sessions_app.claim import seconds
 from sessions_app.models import Delivery
 from sessions_app.models.delivery import ON_THE_WAY
@@ -27,31 +28,14 @@ _SWEEP = seconds("sweep")
 _COLUMNS = ("session_id", "channel", "id", "next_attempt_at", "hinted_at", "created_at")
 
 
-def _heads() -> Any:
-    """The oldest on the way of each lane, by jumping along the index (a loose index scan)."""
-
-    def first(rows: Any, *beyond: Any) -> Any:
-        on_the_way = rows.c.state.in_([sa.literal_column(f"'{state}'") for state in ON_THE_WAY])
-        return (
-            sa.select(*(rows.c[name] for name in _COLUMNS))
-            .where(on_the_way, rows.c.session_id.is_not(None), *beyond)
-            .order_by(rows.c.session_id, rows.c.channel, rows.c.id)
-            .limit(1)
-        )
-
-    heads = sa.select(first(_delivery.alias()).subquery()).cte("heads", recursive=True)
-    following = _delivery.alias()
-    beyond = sa.tuple_(following.c.session_id, following.c.channel) > sa.tuple_(
-        heads.c.session_id, heads.c.channel
-    )
-    jump = first(following, beyond).correlate(heads).lateral("jump")
-    return heads.union_all(
-        sa.select(*(jump.c[name] for name in _COLUMNS)).select_from(heads.join(jump, sa.true()))
-    )
+def _on_the_way(rows: Any) -> Any:
+    state = rows.c.state.in_([sa.literal_column(f"'{state}'") for state in ON_THE_WAY])
+    return sa.and_(state, rows.c.session_id.is_not(None))
 
 
 def _overdue() -> Statement:
-    heads = _heads()
+    # the oldest on the way of each lane
+    heads = sql.heads(_delivery, _COLUMNS, ("session_id", "channel"), ("id",), _on_the_way)
     due = sa.func.coalesce(heads.c.next_attempt_at, heads.c.created_at + _SWEEP) <= sa.func.now()
     silent = sa.or_(
         heads.c.hinted_at.is_(None), heads.c.hinted_at < sa.func.now() - HINT_AGAIN_AFTER * _SWEEP

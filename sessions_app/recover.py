@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from agent_core.exceptions import Stale
+from sessions_app import sql
 from sessions_app.claim import seconds, worker_is_gone
 from sessions_app.commit import commit
 from sessions_app.context import broken
@@ -37,30 +38,12 @@ _QUEUED: Any = sa.literal_column("'queued'")
 _COLUMNS = ("session_id", "lane", "id", "hinted_at", "queued_at")
 
 
-def _heads() -> Any:
-    """Each session's first waiting row of each lane, by jumping along the index (a loose index scan)."""
-
-    def first(rows: Any, *beyond: Any) -> Any:
-        return (
-            sa.select(*(rows.c[name] for name in _COLUMNS))
-            .where(rows.c.state == _QUEUED, *beyond)
-            .order_by(rows.c.session_id, rows.c.lane, rows.c.due_at, rows.c.id)
-            .limit(1)
-        )
-
-    start = sa.select(first(_turn.alias()).subquery())
-    heads = start.cte("heads", recursive=True)
-    following = _turn.alias()
-    later = sa.tuple_(following.c.session_id, following.c.lane) > sa.tuple_(heads.c.session_id, heads.c.lane)
-    jump = first(following, later).correlate(heads).lateral("jump")
-    return heads.union_all(
-        sa.select(*(jump.c[name] for name in _COLUMNS)).select_from(heads.join(jump, sa.true()))
-    )
-
-
 def _asleep() -> Statement:
     """Sessions with waiting rows, nobody running and no fresh hint; agents take turns. Stamps and returns them."""
-    heads = _heads()
+    # each session's first waiting row of each lane
+    heads = sql.heads(
+        _turn, _COLUMNS, ("session_id", "lane"), ("due_at", "id"), lambda rows: rows.c.state == _QUEUED
+    )
     running = sa.exists().where(_turn.c.session_id == heads.c.session_id, _turn.c.state == TurnState.RUNNING)
     silent = sa.or_(
         heads.c.hinted_at < sa.func.now() - HINT_AGAIN_AFTER * _SWEEP,

@@ -6,6 +6,7 @@ The ORM cannot say a data-modifying CTE, and a string hides a misspelt column un
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import Any
 
@@ -26,6 +27,7 @@ _TYPES: dict[str, Any] = {
     "PositiveIntegerField": sa.Integer(),
     "IntegerField": sa.Integer(),
 }
+Which = Callable[[Any], Any]  # a condition on the rows of a table or an alias of it
 _BIG = {"BigAutoField", "BigIntegerField", "PositiveBigIntegerField", "AutoField"}
 
 
@@ -41,6 +43,31 @@ def table(model: type[models.Model]) -> sa.Table:
     """The SQLAlchemy table of a Django model; columns bear the database's names."""
     columns = [sa.Column(field.column, _type_of(field)) for field in model._meta.concrete_fields]
     return sa.Table(model._meta.db_table, _METADATA, *columns)
+
+
+def heads(
+    rows: sa.Table, columns: Sequence[str], group: Sequence[str], order: Sequence[str], which: Which
+) -> Any:
+    """Of each `group` the first row by `order`, among those of `which`: a CTE of these columns.
+
+    By jumping along the index on group and order from one group to the next (a loose index scan), for which
+    PostgreSQL has no plan of its own.
+    """
+
+    def first(among: Any, *beyond: Any) -> Any:
+        by = [among.c[name] for name in (*group, *order)]
+        return (
+            sa.select(*(among.c[name] for name in columns))
+            .where(which(among), *beyond)
+            .order_by(*by)
+            .limit(1)
+        )
+
+    found = sa.select(first(rows.alias()).subquery()).cte("heads", recursive=True)
+    following = rows.alias()
+    later = sa.tuple_(*(following.c[n] for n in group)) > sa.tuple_(*(found.c[n] for n in group))
+    jump = first(following, later).correlate(found).lateral("jump")
+    return found.union_all(sa.select(*(jump.c[n] for n in columns)).select_from(found.join(jump, sa.true())))
 
 
 class Statement:
