@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from base64 import b64encode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 
 from django.utils.crypto import salted_hmac
 
+from sessions_app.channels import webhook
 from sessions_app.models import Hook
 
 PREFIX = "rin_"
-VERSION = "v1,"  # of signatures: HMAC-SHA256, as in Standard Webhooks
 _PURPOSE = "rondo.hook"
 
 
@@ -40,9 +40,8 @@ def is_token_of(hook: Hook, token: str) -> bool:
 
 
 def sign(token: str, message_id: str, timestamp: str, body: bytes) -> str:
-    """The signature of a message."""
-    signed = f"{message_id}.{timestamp}.".encode() + body
-    return VERSION + b64encode(hmac.digest(token.encode(), signed, "sha256")).decode()
+    """The signature of a message, by the scheme that webhooks are signed by."""
+    return webhook.sign(token.encode(), message_id, timestamp, body)
 
 
 def is_signed(header: str, signature: str) -> bool:

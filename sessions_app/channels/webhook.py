@@ -7,7 +7,6 @@ once for each attempt and that very address is connected to; no redirect is foll
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 import http.client
 import json
@@ -39,9 +38,13 @@ def new_secret() -> str:
 
 def signature(secret: str, key: str, timestamp: int, body: bytes) -> str:
     """`v1,<base64 of HMAC-SHA256 over "key.timestamp.body">`."""
-    signed = f"{key}.{timestamp}.".encode() + body
-    by = base64.b64decode(secret.removeprefix(PREFIX))
-    return "v1," + base64.b64encode(hmac.new(by, signed, hashlib.sha256).digest()).decode()
+    return sign(base64.b64decode(secret.removeprefix(PREFIX)), key, str(timestamp), body)
+
+
+def sign(by: bytes, message_id: str, timestamp: str, body: bytes) -> str:
+    """The signature of a message by the scheme, whoever sends it."""
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    return "v1," + base64.b64encode(hmac.digest(by, signed, "sha256")).decode()
 
 
 class Webhook:
@@ -101,12 +104,8 @@ def _readable(address: str) -> SplitResult:
 
 
 @cache
-def _trust_once() -> ssl.SSLContext:
-    return ssl.create_default_context()
-
-
 def _trust() -> ssl.SSLContext:
-    return _trust_once()
+    return ssl.create_default_context()
 
 
 def _body(parcel: Parcel) -> bytes:
