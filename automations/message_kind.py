@@ -69,9 +69,8 @@ def delivered(delivery: Delivery) -> None:
         return
     if delivery.state == DeliveryState.SENT:
         ScheduledMessage.objects.sent(delivery.message_id)
-    elif delivery.state in {DeliveryState.FAILED, DeliveryState.CLOSED}:
-        reason = delivery.last_error or delivery.reason or "It could not be delivered."
-        ScheduledMessage.objects.given_up(delivery.message_id, reason)
+    else:  # FAILED, with its error: of nothing else is told
+        ScheduledMessage.objects.given_up(delivery.message_id, delivery.last_error)
 
 
 def _send(turn: Turn) -> None:
