@@ -1,5 +1,4 @@
-"""The engine of one turn: model, tools, limits. It takes data and yields events and a result.
+"""The engine of one turn: model, tools, limits. It takes data, yields events and returns a result.
 
-Nothing here knows Django, Celery or a database; what a turn needs from them comes in through
-``ports.TurnPorts``.
+It does not import Django, Celery or a database driver. A turn reaches them through ``turn.ports.TurnPorts``.
 """

@@ -1,4 +1,4 @@
-"""Which addresses of the web and of the network a tool may go to: public ones, looked up once."""
+"""Checks URLs and network addresses, so that tools connect to public addresses only."""
 
 from __future__ import annotations
 
@@ -12,104 +12,109 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-May = Callable[[Address], bool]
+AddressCheck = Callable[[Address], bool]
 LONGEST_URL = 2_000
-LEAST_PORT = 1_024  # beside 80 and 443: nothing that speaks mail or the like
+LEAST_PORT = 1_024  # other than 80 and 443; lower ports belong to mail servers and the like
 
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
-# within it: protocol assignments with Teredo, 6to4 and documentation; the first two carry IPv4 addresses within
-_NOT_PUBLIC_6 = tuple(
-    map(ipaddress.IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "3ffe::/16"))
+# Networks that `is_global` counts as public, in this or another version of Python, although they are not.
+_NOT_PUBLIC = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "2001::/23",  # protocol assignments with Teredo, which carries IPv4 addresses
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4, which carries IPv4 addresses
+        "2620:4f:8000::/48",  # AS112
+        "3ffe::/16",  # 6bone
+        "3fff::/20",  # documentation
+        "100.64.0.0/10",  # carrier-grade NAT; 100.100.100.200 is the metadata service of Alibaba Cloud
+        "168.63.129.16/32",  # the platform service of Azure
+        "192.0.0.0/24",  # protocol assignments; 192.0.0.192 is the metadata service of Oracle Cloud
+        "192.31.196.0/24",  # AS112
+        "192.52.193.0/24",  # multicast relays
+        "192.88.99.0/24",  # relays of 6to4
+        "192.175.48.0/24",  # AS112
+        "198.18.0.0/15",  # benchmarks
+    )
 )
-_NOT_PUBLIC_4 = tuple(map(ipaddress.IPv4Network, ("192.0.0.0/24", "192.88.99.0/24")))
 
 
 class NoAddress(Exception):
-    """The name leads nowhere; the message says why, for the model."""
+    """The URL or host cannot be used. The message says why, for the model."""
 
 
 class NotPublic(NoAddress):
-    """It leads to where nobody may be sent."""
+    """The host has an address that is not public."""
 
 
-def web_address(url: str) -> SplitResult:
-    """The parts of an address of the web. NoAddress."""
+def parse_web_address(url: str) -> SplitResult:
+    """Validate and split a URL. Raises NoAddress."""
     if len(url) > LONGEST_URL:
         raise NoAddress(f"url is longer than {LONGEST_URL} characters")
     if not url.isprintable() or any(character in url for character in " \\"):
-        raise NoAddress("url holds a space, a backslash or a control character")
+        raise NoAddress("url must not contain spaces, backslashes or control characters")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise NoAddress("url cannot be read") from None
+        raise NoAddress("url is not a valid URL") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise NoAddress("url must begin with http:// or https:// and name a host")
     if parts.username is not None or parts.password is not None:
-        raise NoAddress("url must not hold a user name or a password")
+        raise NoAddress("url must not contain a user name or a password")
     if port is not None and port not in (80, 443) and port < LEAST_PORT:
-        raise NoAddress(f"port {port} is not one of web servers")
+        raise NoAddress(f"port {port} is not allowed; use 80, 443 or a port from {LEAST_PORT} on")
     return parts
 
 
-def place(parts: SplitResult) -> tuple[str, int]:
-    """The host as the network spells it, and the port. NoAddress."""
+def host_and_port(parts: SplitResult) -> tuple[str, int]:
+    """Return the host in its ASCII form, and the port. Raises NoAddress."""
     host = parts.hostname or ""
     if not host.isascii():
         try:
             host = host.encode("idna").decode()
         except UnicodeError:
-            raise NoAddress("url names no readable host") from None
+            raise NoAddress(f"url has an invalid host name {host[:100]!r}") from None
     return host, parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def is_public(address: Address) -> bool:
-    """Nothing of this machine, of its network or of its cloud. What is not known to be public is not."""
-    if isinstance(address, ipaddress.IPv6Address):
-        return (
-            address in _GLOBAL_UNICAST
-            and address.is_global
-            and not any(address in network for network in _NOT_PUBLIC_6)
-        )
+    """Whether an address is known to be public: not of this machine, its network or its cloud provider."""
     return (
         address.is_global
         and not (address.is_multicast or address.is_reserved or address.is_private)
-        and not any(address in network for network in _NOT_PUBLIC_4)
+        and (address.version == 4 or address in _GLOBAL_UNICAST)
+        and not any(address in network for network in _NOT_PUBLIC)
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reach:
-    """Where servers may be: at public addresses, and at hosts (`name` or `name:port`) that the operator named."""
+    """The servers that may be reached: public addresses, and `hosts` (`name` or `name:port`) named by the operator."""
 
     hosts: frozenset[str] = frozenset()
 
-    def may(self, host: str, port: int) -> May:
-        """Which addresses a host may have."""
+    def address_check(self, host: str, port: int) -> AddressCheck:
+        """Return the check for the addresses of a host."""
         named = host.lower() in self.hosts or f"{host.lower()}:{port}" in self.hosts
-        return _any if named else is_public
+        return (lambda _address: True) if named else is_public
 
 
-def _any(_address: Address) -> bool:
-    return True
+def resolve_host(host: str, port: int, is_allowed: AddressCheck, seconds: float) -> list[str]:
+    """Return the addresses of a host within `seconds`. Raises NoAddress, NotPublic if any of them is not allowed.
 
-
-def look_up(host: str, port: int, may: May, seconds: float) -> list[str]:
-    """The addresses of a host, each of which `may` allows. NoAddress.
-
-    Whoever connects uses these and never the name again: a second look could find other ones (DNS rebinding). One
-    bad address refuses all: a name that has a private one is no public place.
+    The caller must connect to these and not resolve the name again: the answer could be another (DNS rebinding).
     """
-    found = [ipaddress.ip_address(address.partition("%")[0]) for address in _answers(host, port, seconds)]
+    found = [ipaddress.ip_address(address.partition("%")[0]) for address in _resolve(host, port, seconds)]
     if not found:
         raise NoAddress(f"there is no host {host!r}")
-    if not all(may(address) for address in found):
+    if not all(is_allowed(address) for address in found):
         raise NotPublic(f"{host!r} is not a public address")
     return [str(address) for address in dict.fromkeys(found)]
 
 
-def _answers(host: str, port: int, seconds: float) -> list[str]:
-    """What the resolver says, at most so late: it has no time limit of its own."""
+def _resolve(host: str, port: int, seconds: float) -> list[str]:
+    """Ask the system's resolver in a thread, because it has no timeout of its own."""
     answers: queue.Queue[Any] = queue.Queue(1)
 
     def ask() -> None:
@@ -122,5 +127,5 @@ def _answers(host: str, port: int, seconds: float) -> list[str]:
     try:
         rows = answers.get(timeout=max(0.01, seconds))
     except queue.Empty:
-        raise NoAddress(f"{host!r} could not be looked up in time") from None
+        raise NoAddress(f"{host!r} could not be resolved in time") from None
     return [str(row[4][0]) for row in rows]

@@ -1,16 +1,13 @@
-"""Every error of this package, in one tree. A class's docstring is its default message."""
+"""The exceptions of this package. The first line of a class's docstring is its default message."""
 
 from __future__ import annotations
-
-import inspect
-from typing import ClassVar
 
 
 class AgentCoreError(Exception):
     """Something in the agent core went wrong."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(message or inspect.cleandoc(self.__doc__ or ""))
+        super().__init__(message or (self.__doc__ or "").partition("\n")[0])
 
 
 class Stale(AgentCoreError):
@@ -18,7 +15,7 @@ class Stale(AgentCoreError):
 
 
 class PolicyError(AgentCoreError):
-    """The turn policy holds an unknown key or a bad value."""
+    """The turn policy has an unknown key or an invalid value."""
 
 
 class PromptError(AgentCoreError):
@@ -34,17 +31,17 @@ class UnknownTool(ToolError):
 
 
 class ToolFailed(ToolError):
-    """The tool refused. The message goes to the model, which can act on it."""
+    """The tool failed. The message is for the model, and says what to do."""
 
 
 class BadServer(AgentCoreError):
-    """An MCP server cannot be set up so."""
+    """The settings of an MCP server are not valid."""
 
 
 class ServerFailed(AgentCoreError):
-    """An MCP server gave no answer of use.
+    """An MCP server failed to answer.
 
-    The message says why in our words; ``said`` is what the server says of it. ``unsure``: it may have acted.
+    The message gives our reason, ``said`` the server's own. ``unsure``: the call may have taken effect.
     """
 
     def __init__(self, message: str, *, said: str = "", unsure: bool = False) -> None:
@@ -53,21 +50,33 @@ class ServerFailed(AgentCoreError):
 
 
 class ModelError(AgentCoreError):
-    """The model gave no reply."""
+    """The model gave no reply.
 
-    code: ClassVar[str] = "model_refused"  # of the turn that it ends
+    ``code`` becomes the error code of the turn. ``reason`` is the cause for people, without keys or pieces of the
+    prompt; it is empty if the code says everything. ``tries`` counts the requests made.
+    """
+
+    code: str = "model_refused"
+
+    def __init__(self, message: str = "", *, code: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.code = code or self.code
+        self.reason = reason
+        self.tries = 1
 
 
 class ModelUnavailable(ModelError):
     """The model did not answer; asking again may help.
 
-    ``retry_after`` is the wait in seconds that the model's server asked for, if it did.
+    ``retry_after`` is the wait in seconds that the provider asked for, if any.
     """
 
     code = "model_unavailable"
 
-    def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
-        super().__init__(message or "The model did not answer; asking again may help.")
+    def __init__(
+        self, message: str = "", *, retry_after: float | None = None, code: str = "", reason: str = ""
+    ) -> None:
+        super().__init__(message, code=code, reason=reason)
         self.retry_after = retry_after
 
 
@@ -79,3 +88,13 @@ class ModelNotConfigured(ModelError):
     """The model cannot be used on this server: its name is unknown, or a key or package is missing."""
 
     code = "model_not_configured"
+
+
+# error codes of failed model calls: a retry may help, or does not help
+PASSING_CODES = frozenset({ModelUnavailable.code, "rate_limited"})
+FINAL_CODES = frozenset(
+    {
+        *(ModelRefused.code, ModelNotConfigured.code),
+        *("model_auth", "model_not_found", "model_quota", "context_too_long"),
+    }
+)

@@ -37,7 +37,7 @@ class TurnPolicy:
     backoff_seconds: float = 1.0
 
     def merged(self, *overrides: Mapping[str, Any]) -> TurnPolicy:
-        """Return this policy with each mapping laid over it, the last one strongest.
+        """Return this policy with the overrides applied; later ones take precedence.
 
         Raises PolicyError for an unknown key or a bad value.
         """
@@ -47,20 +47,20 @@ class TurnPolicy:
         return replace(self, **values)  # type: ignore[arg-type]
 
     def strictest(self, *overrides: Mapping[str, Any]) -> dict[str, int | float]:
-        """What is left of this policy for several that go together: of each limit the least, where it is another.
+        """Return the least value of each limit over several overrides, where it differs from this policy's.
 
         Raises PolicyError.
         """
-        each = [self.merged(override) for override in overrides]
-        least = {name: min(getattr(policy, name) for policy in each) for name in _NAMES} if each else {}
+        merged = [self.merged(override) for override in overrides]
+        least = {name: min(getattr(policy, name) for policy in merged) for name in _NAMES} if merged else {}
         return {name: limit for name, limit in least.items() if limit != getattr(self, name)}
 
 
 def _checked(key: str, value: object) -> int | float:
     if key not in _NAMES:
-        raise PolicyError(f"Unknown policy key {key!r}. Known: {', '.join(_NAMES)}.")
+        raise PolicyError(f"Unknown policy key {key[:60]!r}. Known: {', '.join(_NAMES)}.")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise PolicyError(f"{key} must be a number.")
+        raise PolicyError(f"{key} must be a number, not {type(value).__name__}.")
     if key in _LEAST:
         if not isinstance(value, int) or not _LEAST[key] <= value <= 1000:
             raise PolicyError(f"{key} must be a whole number from {_LEAST[key]} to 1000.")

@@ -1,7 +1,7 @@
 """Named, versioned prompt templates: ``templates/prompts/<id>/v<N>.txt``.
 
-A template is text with ``{{ name }}`` places. It is strict: a place without a variable, or a
-variable without a place, is an error. Values go in as they are and are never expanded again.
+A template is text with ``{{ name }}`` placeholders. A placeholder without a variable, or a variable without a
+placeholder, is an error. Values are inserted as they are and never expanded again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PLACE = re.compile(r"\{\{ *([a-z][a-z0-9_]*) *\}\}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptRef:
-    """Which template was used, and the SHA-256 (hex) of the text that was rendered from it."""
+    """The template used, and the SHA-256 (hex) of the rendered text."""
 
     id: str
     version: int
@@ -36,21 +36,23 @@ class PromptRef:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RenderedPrompt:
-    """A rendered template, with all that is needed to trace it."""
+    """A rendered template with its reference and variables."""
 
     ref: PromptRef
     text: str
     variables: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what step 0 of a journal keeps of it: ``{prompt_ref, variables}``."""
+        """Return ``{prompt_ref, variables}``, which step 0 of a journal stores."""
         return {"prompt_ref": self.ref.to_json(), "variables": dict(self.variables)}
 
 
-def render(prompt_id: str, variables: Mapping[str, object], version: int | None = None) -> RenderedPrompt:
-    """Render a template; the latest version by default.
+def render_prompt(
+    prompt_id: str, variables: Mapping[str, object], version: int | None = None
+) -> RenderedPrompt:
+    """Render a template, by default its latest version.
 
-    Raises PromptError when the template is unknown or the variables do not match its places.
+    Raises PromptError if the template is unknown or the variables do not match its placeholders.
     """
     number = latest_version(prompt_id) if version is None else version
     template = _template(prompt_id, number)
@@ -63,11 +65,16 @@ def render(prompt_id: str, variables: Mapping[str, object], version: int | None 
     return RenderedPrompt(ref=ref, text=text, variables=values)
 
 
+def data_rule() -> str:
+    """Return the rule on fenced data, which is part of several prompts."""
+    return render_prompt("data.rule", {}).text
+
+
 @lru_cache(maxsize=256)
 def latest_version(prompt_id: str) -> int:
-    """Return the highest version of a template there is; PromptError if there is none."""
+    """Return the highest version of a template. Raises PromptError if there is none."""
     if not _ID.fullmatch(prompt_id):
-        raise PromptError(f"Bad prompt id {prompt_id!r}.")
+        raise PromptError(f"Invalid prompt id {prompt_id!r}; use lower-case words joined by dots.")
     names = [path.stem for path in (ROOT / prompt_id).glob("v*.txt")]
     versions = [int(name[1:]) for name in names if name[1:].isdecimal()]
     if not versions:
@@ -87,11 +94,6 @@ def _template(prompt_id: str, version: int) -> str:
 
 def _check(name: str, places: set[str], given: set[str]) -> None:
     if places - given:
-        raise PromptError(f"{name} lacks {', '.join(sorted(places - given))}.")
+        raise PromptError(f"{name} needs a value for {', '.join(sorted(places - given))}.")
     if given - places:
-        raise PromptError(f"{name} has no place for {', '.join(sorted(given - places))}.")
-
-
-def inside_block(text: str) -> str:
-    """The text as it may stand in a block of a prompt: nothing in it passes for the block's end."""
-    return text.replace("</", "< /")
+        raise PromptError(f"{name} has no placeholder for {', '.join(sorted(given - places))}.")

@@ -1,23 +1,28 @@
-"""What the model is told, by session type (rule 3.3).
+"""Builds the system prompt and the message of a turn, by session type (rule 3.3).
 
-The system prompt holds only what is stable and is byte-identical from turn to turn, so that a
-provider's prefix cache stays warm; updates, due tasks, tools that are missing and the trigger go into the message.
+The system prompt contains only what is stable, so that it is byte-identical from turn to turn and a provider's prefix
+cache stays warm. Updates, due tasks, missing tools and the trigger go into the message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from agent_core import prompts
+from agent_core.llm import tokens
+from agent_core.text import fence
+from agent_core.turn import budget
 
 DOCUMENTS: Final = ("AGENTS.md", "USER.md", "MEMORY.md", "SKILLS.md")
+INSTRUCTING: Final = frozenset({"AGENTS.md", "SKILLS.md"})  # only people write these
+DREAM: Final = "dream"  # a strategy for turns of any session type
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Update:
-    """A mailbox event as it is shown (rule 6.2)."""
+    """A mailbox event as the model is shown it (rule 6.2)."""
 
     event_type: str
     summary: str
@@ -36,7 +41,7 @@ class DueTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MissingTools:
-    """An MCP server whose tools are not there in this turn, and why."""
+    """An MCP server whose tools are not available in this turn, and why."""
 
     server: str
     reason: str
@@ -44,9 +49,9 @@ class MissingTools:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContextInput:
-    """What a strategy builds from. ``documents`` maps names such as USER.md to their text.
+    """The input of a strategy. ``documents`` maps names such as USER.md to their text.
 
-    ``instructions`` are standing ones: the person's preferences, or a job's own instructions.
+    ``instructions`` are the person's preferences, or a job's own instructions.
     """
 
     agent_name: str
@@ -61,76 +66,62 @@ class ContextInput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """What the model gets beside the history."""
+    """What the model is shown beside the history."""
 
     system_prompt: str
     message: str
 
 
-class Strategy(Protocol):
-    """Builds the context of one turn."""
-
-    def build(self, given: ContextInput) -> Context:
-        """Return the system prompt and the message."""
+Strategy = Callable[[ContextInput], Context]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChatStrategy:
-    """A person's conversation: background updates come before the trigger."""
-
-    def build(self, given: ContextInput) -> Context:
-        """Return the chat prompt; with no updates the message is exactly the trigger."""
-        message = given.trigger
-        if given.updates:
-            message = f"{background_updates(given.updates)}\n\n{message}"
-        return Context(system_prompt=_system_prompt("chat.system", given), message=_after(given, message))
+def chat_context(given: ContextInput) -> Context:
+    """Build the context of a conversation: background updates come before the trigger."""
+    updates = [background_updates(given.updates)] if given.updates else []
+    message = "\n\n".join([*updates, given.trigger])
+    return _context("chat.system", given, message)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeartbeatStrategy:
-    """A heartbeat: the tasks that are due come after the trigger."""
-
-    def build(self, given: ContextInput) -> Context:
-        """Return the heartbeat prompt; with nothing due the message is exactly the trigger."""
-        message = given.trigger
-        if given.due_tasks:
-            message = f"{message}\n\n{due_tasks(given.due_tasks)}"
-        return Context(
-            system_prompt=_system_prompt("heartbeat.system", given), message=_after(given, message)
-        )
+def heartbeat_context(given: ContextInput) -> Context:
+    """Build the context of a heartbeat: due tasks come after the trigger."""
+    tasks = [due_tasks(given.due_tasks)] if given.due_tasks else []
+    message = "\n\n".join([given.trigger, *tasks])
+    return _context("heartbeat.system", given, message)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobStrategy:
-    """An isolated background job: own instructions, and nothing but the trigger."""
+def job_context(given: ContextInput) -> Context:
+    """Build the context of an isolated job: the message is the trigger."""
+    return _context("job.system", given, given.trigger)
 
-    def build(self, given: ContextInput) -> Context:
-        """Return the job prompt and the trigger."""
-        return Context(
-            system_prompt=_system_prompt("job.system", given), message=_after(given, given.trigger)
-        )
+
+def dream_context(given: ContextInput) -> Context:
+    """Build the context of the nightly work on MEMORY.md, whose trigger contains all it needs."""
+    variables = {"agent_name": given.agent_name, "data_rule": prompts.data_rule()}
+    rendered = prompts.render_prompt("dream.system", variables)
+    return Context(system_prompt=rendered.text, message=given.trigger)
 
 
 STRATEGIES: Final[Mapping[str, Strategy]] = {
-    "primary": ChatStrategy(),
-    "sub": ChatStrategy(),
-    "heartbeat": HeartbeatStrategy(),
-    "job": JobStrategy(),
+    "primary": chat_context,
+    "sub": chat_context,
+    "heartbeat": heartbeat_context,
+    "job": job_context,
+    DREAM: dream_context,
 }
 
 
 def background_updates(updates: tuple[Update, ...]) -> str:
-    """Return the heading and one item per update, without the blank line that follows."""
-    lines = ["## Background Updates"]
+    """Return the heading and one item per update as data, without the blank line that follows."""
+    lines = []
     for update in updates:
         lines.append(f"- [{_one_line(update.event_type)}] {_one_line(update.summary)}")
         if update.detail.strip():
-            # An indented continuation cannot be taken for a new item or for the person's message.
+            # indented, so that no line looks like a new item or like the person's message
             detail = "\n    ".join(update.detail.strip().splitlines())
             lines.append(f"  Detail: {detail}")
         if update.artifacts:
             lines.append(f"  Artifacts: {', '.join(map(_one_line, update.artifacts))}")
-    return "\n".join(lines)
+    return "\n".join(["## Background Updates", fence.fenced("updates", "\n".join(lines))])
 
 
 def due_tasks(tasks: tuple[DueTask, ...]) -> str:
@@ -140,32 +131,53 @@ def due_tasks(tasks: tuple[DueTask, ...]) -> str:
     return "\n".join(lines)
 
 
-def _after(given: ContextInput, message: str) -> str:
-    """The message after what is said of tools that are missing, if any are."""
+def _with_missing(given: ContextInput, message: str) -> str:
+    """The message, after a list of the tools that are missing, if any."""
     if not given.missing_tools:
         return message
     lines = [
         f"- [{missing.server}] Its tools are missing now: {_one_line(missing.reason)}."
         for missing in given.missing_tools
     ]
-    return "\n".join(["## Missing Tools", *lines, "", message])
+    return "\n".join(["## Missing Tools", fence.fenced("missing tools", "\n".join(lines)), "", message])
 
 
-def _system_prompt(prompt_id: str, given: ContextInput) -> str:
+def _context(prompt_id: str, given: ContextInput, message: str) -> Context:
+    instructions = given.instructions.strip()
+    fenced = fence.fenced("instructions", instructions, fence.INSTRUCTIONS) if instructions else "None."
     variables = {
         "agent_name": given.agent_name,
         "timezone": given.timezone,
         "documents": _documents(given.documents),
-        "instructions": given.instructions.strip() or "None.",
+        "data_rule": prompts.data_rule(),
+        "instructions": fenced,
     }
-    return prompts.render(prompt_id, variables).text
+    system_prompt = prompts.render_prompt(prompt_id, variables).text
+    return Context(system_prompt=system_prompt, message=_with_missing(given, message))
 
 
 def _documents(documents: Mapping[str, str]) -> str:
-    parts = [
-        f"## {name}\n\n{documents[name].strip()}" for name in DOCUMENTS if documents.get(name, "").strip()
-    ]
-    return "\n\n".join(parts) or "There are no documents yet."
+    texts = {name: text for name in DOCUMENTS if (text := documents.get(name, "").strip())}
+    return "\n\n".join(_document(name, text) for name, text in _fitting(texts).items()) or (
+        "There are no documents yet."
+    )
+
+
+def _document(name: str, text: str) -> str:
+    kind = fence.INSTRUCTIONS if name in INSTRUCTING else fence.DATA
+    return f"## {name}\n\n{fence.fenced(name, text, kind)}"
+
+
+def _fitting(texts: Mapping[str, str]) -> dict[str, str]:
+    """The documents within half of a request's budget. The longest ones are cut in the middle."""
+    most = budget.limit() // 2
+    sizes = {name: tokens.of_text(text) for name, text in texts.items()} if most else {}
+    if sum(sizes.values()) <= most:
+        return dict(texts)
+    shares: dict[str, int] = {}
+    for name in sorted(sizes, key=lambda each: sizes[each]):
+        shares[name] = min(sizes[name], (most - sum(shares.values())) // (len(sizes) - len(shares)))
+    return {name: budget.clipped(text, shares[name]) for name, text in texts.items()}
 
 
 def _one_line(text: str) -> str:

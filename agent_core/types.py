@@ -1,25 +1,37 @@
-"""The data that crosses the border of the agent core. All of it is frozen.
+"""The data that goes into and out of the agent core. All of it is frozen.
 
-What is stored (journal, history) has ``to_json`` and ``from_json``; ``from_json`` ignores keys it
-does not know, so that an older process can read what a newer one wrote.
+Stored data (journal, history) has ``to_json`` and ``from_json``. ``from_json`` ignores unknown keys, so that an older
+process can read what a newer one wrote.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from agent_core.execution import Execution
+from agent_core.execution import ConsentRequest, Execution
 from agent_core.policy import TurnPolicy
+from agent_core.tool_spec import ToolSpec
 from agent_core.verdict import Verdict
 
 JSON = dict[str, Any]
 
 
+def _without_defaults(data: Any) -> JSON:
+    """The fields of a dataclass by name, except those that have their default value."""
+    values = {each.name: (getattr(data, each.name), each.default) for each in fields(data)}
+    return {name: value for name, (value, unset) in values.items() if unset is MISSING or value != unset}
+
+
+def _known_fields(cls: Any, data: Mapping[str, Any]) -> JSON:
+    """The values in the JSON that belong to fields of the dataclass."""
+    return {each.name: data[each.name] for each in fields(cls) if each.name in data}
+
+
 class Role(StrEnum):
-    """Who said an entry."""
+    """The author of an entry."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -27,7 +39,7 @@ class Role(StrEnum):
 
 
 class ToolOutcome(StrEnum):
-    """What came of a tool call. Only ``FAILED`` counts towards the policy's failure limits."""
+    """The outcome of a tool call. Only ``FAILED`` counts towards the policy's failure limits."""
 
     OK = "ok"
     FAILED = "failed"
@@ -47,8 +59,8 @@ class StepKind(StrEnum):
     MEMORY = "memory"
 
 
-class EventType(StrEnum):
-    """The events of a turn (rule 3.1), and of a planned one."""
+class TurnEventType(StrEnum):
+    """The events of a turn (rule 3.1), planned ones included."""
 
     TURN_START = "turn_start"
     STATUS = "status"
@@ -66,14 +78,6 @@ class EventType(StrEnum):
     DONE = "done"
 
 
-class Effect(StrEnum):
-    """What a tool may do (rule 3.5). A dangerous one needs the person's yes."""
-
-    READ = "read"
-    WRITE = "write"
-    DANGEROUS = "dangerous"
-
-
 class Ending(StrEnum):
     """How ``run_turn`` ended. ``HANDED_BACK`` leaves the turn running for another worker."""
 
@@ -85,7 +89,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolCall:
-    """A call the model asked for. ``unparsed`` holds arguments that were no JSON object."""
+    """A call that the model asked for. ``unparsed``: the arguments as text, if they are not a JSON object."""
 
     id: str
     name: str
@@ -94,62 +98,41 @@ class ToolCall:
 
     def to_json(self) -> JSON:
         """Return ``{id, name, arguments}`` and, only where needed, ``unparsed``."""
-        data: JSON = {"id": self.id, "name": self.name, "arguments": self.arguments}
-        if self.unparsed is not None:
-            data["unparsed"] = self.unparsed
-        return data
+        return _without_defaults(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ToolCall:
         """Read what ``to_json`` wrote."""
-        return cls(
-            id=data["id"],
-            name=data["name"],
-            arguments=dict(data["arguments"]),
-            unparsed=data.get("unparsed"),
-        )
+        return cls(**_known_fields(cls, data))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolResult:
-    """What a call gave back. ``error_class`` names a failed one's exception, else it is empty."""
+    """The result of a call. ``error_class`` names the exception of a failed one. ``foreign``: text from outside."""
 
     id: str
     name: str
     output: str
     outcome: ToolOutcome
     error_class: str = ""
+    foreign: bool = False
 
     def to_json(self) -> JSON:
-        """Return ``{id, name, output, outcome}`` and, only where needed, ``error_class``."""
-        data: JSON = {
-            "id": self.id,
-            "name": self.name,
-            "output": self.output,
-            "outcome": str(self.outcome),
-        }
-        if self.error_class:
-            data["error_class"] = self.error_class
-        return data
+        """Return ``{id, name, output, outcome}`` and, only where needed, ``error_class`` and ``foreign``."""
+        return _without_defaults(self) | {"outcome": str(self.outcome)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ToolResult:
         """Read what ``to_json`` wrote."""
-        return cls(
-            id=data["id"],
-            name=data["name"],
-            output=data["output"],
-            outcome=ToolOutcome(data["outcome"]),
-            error_class=data.get("error_class") or "",
-        )
+        return cls(**_known_fields(cls, data) | {"outcome": ToolOutcome(data["outcome"])})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
     """One entry of a conversation as the model sees it.
 
-    An assistant entry may hold text and calls; a tool entry holds results; ``partial`` marks text
-    that was cut off by a cancel or a failure.
+    An assistant entry may have text and calls; a tool entry has results. ``partial``: a cancel or a failure cut the
+    text off. Not stored: ``stranger`` (written by another system), ``stays`` (kept in a request over its budget).
     """
 
     role: Role
@@ -157,9 +140,16 @@ class Entry:
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
     partial: bool = False
+    stranger: bool = False
+    stays: bool = False
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it contains text from outside, by another system or from a tool."""
+        return self.stranger or any(result.foreign for result in self.results)
 
     def to_json(self) -> JSON:
-        """Return ``{role, content}`` and what is not empty of ``calls, results, partial``."""
+        """Return ``{role, content}`` and, unless empty, ``calls, results, partial``."""
         data: JSON = {"role": str(self.role), "content": self.content}
         if self.calls:
             data["calls"] = [call.to_json() for call in self.calls]
@@ -198,20 +188,12 @@ class Usage:
 
     def to_json(self) -> JSON:
         """Return the three counts by name."""
-        return {
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
-            "requests": self.requests,
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Usage:
         """Read what ``to_json`` wrote; a missing count is 0."""
-        return cls(
-            input_tokens=int(data.get("input_tokens") or 0),
-            output_tokens=int(data.get("output_tokens") or 0),
-            requests=int(data.get("requests") or 0),
-        )
+        return cls(**{each.name: int(data.get(each.name) or 0) for each in fields(cls)})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -220,7 +202,7 @@ class Step:
 
     ``data`` by kind: response ``{"entry": Entry, "usage": Usage}``; intent: a ToolCall; result: a
     ToolResult; inject ``{"texts": [str]}``; checkpoint ``{"status", "step", "usage": Usage}``;
-    prompt and memory are never read here.
+    prompt and memory steps are not read by the agent core.
     """
 
     n: int
@@ -238,19 +220,11 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ToolSpec:
-    """A tool as the model is told of it. ``parameters`` is a JSON schema of type object."""
-
-    name: str
-    description: str
-    parameters: JSON
-    idempotent: bool = False
-    effect: Effect = Effect.READ
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class TurnRequest:
-    """All that a turn starts from. ``steps`` is the journal of earlier attempts (n >= 1)."""
+    """The input of a turn. ``steps`` is the journal of earlier attempts (n >= 1).
+
+    ``tools`` include the withheld ones, so that a call to one is refused with the reason.
+    """
 
     system_prompt: str
     history: tuple[Entry, ...]
@@ -261,25 +235,31 @@ class TurnRequest:
     attempt: int = 1
     tools: tuple[ToolSpec, ...] = ()
 
+    @property
+    def offered(self) -> tuple[ToolSpec, ...]:
+        """The tools that the model is told of."""
+        return tuple(spec for spec in self.tools if not spec.withheld)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnEvent:
-    """Something a turn did, as it did it.
+    """An event of a running turn.
 
     ``content`` by type: llm_delta ``{text, attempt, step, try}``; tool_call ``{id, name,
     arguments}``; tool_output ``{id, name, output, outcome}``; status ``{status, text, …}``.
     """
 
-    type: EventType
+    type: TurnEventType
     content: JSON
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TurnResult:
-    """What came of a turn. ``entries`` is everything said in it after its trigger, in order.
+    """The result of a turn. ``entries`` are those after its trigger, in order.
 
-    ``error_code`` and ``error_text`` (a short sentence for people) are set when it failed;
-    ``error_detail`` (class and message) is for operators only.
+    ``error_code``, ``error_text`` (for people) and ``error_detail`` (for operators) are set if it failed, ``verdict``
+    if the reply was judged, ``execution`` if it was planned. ``asks`` is the consent that the last entry asks for.
+    ``answered`` is the id of the question that was answered, with yes or no. ``was_shown``: a model was asked.
     """
 
     ending: Ending
@@ -288,13 +268,13 @@ class TurnResult:
     error_text: str | None = None
     error_detail: str | None = None
     usage: Usage = Usage()
-    verdict: Verdict | None = None  # where the reply was judged
-    execution: Execution | None = (
-        None  # of a planned turn: what it comes to, to be stored with the turn's end
-    )
+    verdict: Verdict | None = None
+    execution: Execution | None = None
+    asks: ConsentRequest | None = None
+    answered: tuple[str, str] | None = None
+    was_shown: bool = True
 
     @property
     def reply(self) -> str:
         """The content of the last assistant entry, or an empty string."""
-        said = [entry.content for entry in self.entries if entry.role is Role.ASSISTANT]
-        return said[-1] if said else ""
+        return next((each.content for each in reversed(self.entries) if each.role is Role.ASSISTANT), "")

@@ -1,4 +1,4 @@
-"""A judge's verdict on a reply, and how it is read from the judge's own words."""
+"""The verdict on whether a person is told of a reply, read from the judging model's answer."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _PLAIN = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """Whether a person is told, and why, in one line of at most 300 characters."""
+    """Whether a person is told of a reply, and why, in one line of at most 300 characters."""
 
     notify: bool
     reason: str
 
 
 def read_verdict(text: str) -> Verdict | None:
-    """Read a judge's answer: a JSON object with `notify`, or plain yes or no. None when it is neither."""
-    for found in objects(text[:_LONGEST_READ]):
+    """Read a judge's answer: a JSON object with `notify`, or plain yes or no. None if it is neither."""
+    for found in json_objects(text[:_LONGEST_READ]):
         notify = _as_bool(found.get("notify"))
         if notify is not None:
             return Verdict(notify=notify, reason=_one_line(found.get("reason")))
@@ -37,8 +37,8 @@ def read_verdict(text: str) -> Verdict | None:
     return None
 
 
-def objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects that stand anywhere in a text, within bounds."""
+def json_objects(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects anywhere in a text, at most 50."""
     decoder = json.JSONDecoder()
     for number, brace in enumerate(re.finditer(r"\{", text)):
         if number == _MOST_OBJECTS:

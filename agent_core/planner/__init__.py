@@ -1,4 +1,4 @@
-"""The planner: turns a request into a plan, executes it step by step, asks when it must, resumes.
+"""The planner: it makes a plan for a request, executes it step by step, asks questions, and resumes.
 
-Pure code over data: what must survive goes out through ports, as in ``orchestrator.py``.
+Like ``turn/run.py`` it works on data and stores its state through ports.
 """

@@ -1,4 +1,4 @@
-"""The decision table: what a turn's input means to the executions that there are (rule 7.3)."""
+"""Decides what a person's message means for the session's executions (rule 7.3)."""
 
 from __future__ import annotations
 
@@ -7,63 +7,92 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agent_core import words
 from agent_core.execution import WAITING, Execution, Status
+from agent_core.planner import live
+from agent_core.text import phrases
 
-_NAMED = re.compile(r"#([0-9a-z]{6,})\b", re.IGNORECASE)
+_NAMED = re.compile(r"#([0-9a-z]{6,16})(?!\w)", re.IGNORECASE)
 
 
 class Meaning(StrEnum):
-    """What the input is."""
+    """What a message is."""
 
     CLEAR = "clear"
-    CONFIRMATION = "confirmation"  # yes or no to what waits
-    NEW_REQUEST = "new_request"  # what waits is closed, this is planned
+    CONFIRMATION = "confirmation"  # yes or no to a waiting question
+    NEW_REQUEST = "new_request"  # closes the waiting execution and starts another
     REPLY = "reply"
     RETRY = "retry"
-    CLOSED = "closed"  # an answer to a question that does not wait any more
+    CLOSED = "closed"  # answers a question that no longer waits
     FRESH = "fresh"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
-    """What the input is, and to which execution."""
+class MessageDecision:
+    """What a message is, and for which execution."""
 
     meaning: Meaning
     execution: Execution | None = None
 
 
-def is_clear(text: str) -> bool:
-    """Whether a person wants the conversation to begin anew."""
-    return words.is_whole("clear", text)
+def is_clear(text: str, *, waits: bool = False) -> bool:
+    """Whether a message clears the conversation. While a question waits (`waits`), only the command does."""
+    return phrases.is_exactly("command", text) or (not waits and phrases.is_exactly("clear", text))
 
 
-def decide(text: str, executions: Sequence[Execution], *, live_request: bool, named: str = "") -> Decision:
-    """Decide about a person's message. Automations and jobs never ask here: theirs is a fresh one each time.
+def plain_answer(text: str) -> tuple[str, str]:
+    """Return `yes`, `no` or "", and the id that the message names, in lower case.
 
-    `executions`: of the session, the newest first: those that waited when it was said, and what may be tried again.
-    `live_request`: it asks for live state, or to change some. `named`: the id of the one that is answered, where the
-    person named it; one in the text counts, too. What is named and does not wait is never taken for another.
+    The message must say nothing else, as in "yes #k3j4h5g6". One that names two ids is no plain answer.
     """
-    if is_clear(text):
-        return Decision(meaning=Meaning.CLEAR)
+    names = _NAMED.findall(text)
+    if len(names) > 1:
+        return "", ""
+    said = _NAMED.sub(" ", text)
+    answer = next((kind for kind in ("yes", "no") if phrases.is_exactly(kind, said)), "")
+    return answer, names[0].lower() if names else ""
+
+
+def decide_message(
+    text: str, executions: Sequence[Execution], *, live_request: bool, named: str = ""
+) -> MessageDecision:
+    """Decide what a person's message means. Automations and jobs always start a new execution instead.
+
+    `executions` of the session: first those that waited when the message was sent, the last one to ask first, then one
+    that may be retried. `live_request`: the message is about live state. `named`: the id of the execution that the
+    person answers, if given; an id in the text counts too. A message to a named question is always an answer to it, and
+    never to another question.
+    """
     open_ = [each for each in executions if each.status in WAITING]
+    if not named and is_clear(text, waits=bool(open_)):
+        return MessageDecision(meaning=Meaning.CLEAR)
     if named and all(each.id != named for each in open_):
-        return Decision(meaning=Meaning.CLOSED)
-    waiting = _named(text, named, open_)
+        return MessageDecision(meaning=Meaning.CLOSED)
+    answer, in_text = plain_answer(text)
+    if answer and in_text and not named and all(in_text not in _ids(each) for each in open_):
+        return MessageDecision(meaning=Meaning.CLOSED)
+    ids = {named.lower()} if named else {found.lower() for found in _NAMED.findall(text)}
+    waiting = next((each for each in open_ if ids & _ids(each)), open_[0] if open_ else None)
     if waiting is not None:
-        if words.is_whole("yes", text) or words.is_whole("no", text):
-            return Decision(meaning=Meaning.CONFIRMATION, execution=waiting)
-        if live_request and not named and words.begins("request", text):
-            return Decision(meaning=Meaning.NEW_REQUEST, execution=waiting)
-        return Decision(meaning=Meaning.REPLY, execution=waiting)
+        if answer:
+            return MessageDecision(meaning=Meaning.CONFIRMATION, execution=waiting)
+        if live_request and not ids & _ids(waiting) and _is_new(text, waiting.question):
+            return MessageDecision(meaning=Meaning.NEW_REQUEST, execution=waiting)
+        return MessageDecision(meaning=Meaning.REPLY, execution=waiting)
     last = executions[0] if executions else None
-    if last is not None and last.status in (Status.FAILED, Status.COMPLETED) and words.begins("retry", text):
-        return Decision(meaning=Meaning.RETRY, execution=last)
-    return Decision(meaning=Meaning.FRESH)
+    if (
+        last is not None
+        and last.status in (Status.FAILED, Status.COMPLETED)
+        and phrases.starts_with("retry", text)
+    ):
+        return MessageDecision(meaning=Meaning.RETRY, execution=last)
+    return MessageDecision(meaning=Meaning.FRESH)
 
 
-def _named(text: str, named: str, waiting: Sequence[Execution]) -> Execution | None:
-    """The newest that waits, unless another one is named."""
-    ids = {named.lower(), *(found.lower() for found in _NAMED.findall(text))}
-    return next((each for each in waiting if each.id.lower() in ids), waiting[0] if waiting else None)
+def _ids(execution: Execution) -> set[str]:
+    """The ids by which a person may name the question: the execution's and the question's own."""
+    return {each.lower() for each in (execution.id, execution.question_id) if each}
+
+
+def _is_new(text: str, question: str) -> bool:
+    """Whether the text begins like a request and shares no words with the question, except words of live state."""
+    return phrases.starts_with("request", text) and not phrases.shares_words(text, question, live.all_words())

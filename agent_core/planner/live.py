@@ -1,6 +1,7 @@
-"""Live state: what can change outside the conversation is read anew before each plan, never remembered (rule 7.5).
+"""Live state: data that can change outside the conversation is read before each plan, never remembered (rule 7.5).
 
-A provider is registered in one line:
+A kind is read in full if the request mentions one of its words. What a conversation has is also shown if the request
+does not mention it, up to LONGEST_UNASKED characters. To register a provider:
 ``live.register(LiveState(name="orders", words=("order", "订单"), read=lambda context: …))``.
 """
 
@@ -10,53 +11,82 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agent_core import words
 from agent_core.exceptions import AgentCoreError
 from agent_core.execution import Observation
+from agent_core.text import phrases
 
 LONGEST = 4000  # characters of one snapshot
+LONGEST_UNASKED = 1500  # characters of one whose kind the request does not mention
+Lister = Callable[[Any], tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveState:
-    """A kind of state that lives elsewhere. ``words``: those by which a request is about it, in any language.
+    """A kind of live state. ``words``: a request that contains one of them, in any language, is about this kind.
 
-    ``read(context)`` returns its snapshot as text; the context is that of a tool.
+    ``read(context)`` returns a snapshot as text, one item per line; the context is that of a tool. ``things`` are words
+    that mean nothing else, so that no memory of them is kept; by default all of ``words``.
     """
 
     name: str
     words: tuple[str, ...]
     read: Callable[[Any], str]
+    things: tuple[str, ...] = ()
 
 
 _PROVIDERS: dict[str, LiveState] = {}
+_LISTERS: list[Lister] = []
 
 
 def register(provider: LiveState) -> None:
-    """Make a kind of live state known. AgentCoreError when there is another one of that name."""
+    """Register a kind of live state. Raises AgentCoreError if there is another one of that name."""
     if _PROVIDERS.setdefault(provider.name, provider) != provider:
-        raise AgentCoreError(f"There is another kind of live state named {provider.name}.")
+        raise AgentCoreError(f"Another kind of live state is already named {provider.name!r}.")
 
 
 def unregister(name: str) -> None:
-    """Forget one, if it is known."""
+    """Remove a kind, if it is registered."""
     _PROVIDERS.pop(name, None)
 
 
-def concerned(text: str) -> tuple[str, ...]:
-    """The kinds that a text is about."""
-    return tuple(name for name, each in sorted(_PROVIDERS.items()) if words.holds(text, each.words))
+def kinds_mentioned(text: str) -> tuple[str, ...]:
+    """Return the kinds that a text mentions."""
+    return tuple(name for name, each in sorted(_PROVIDERS.items()) if phrases.contains_any(text, each.words))
 
 
-def snapshot(name: str, context: Any) -> Observation:
-    """What this kind looks like now. An error is part of the picture: the plan must know that it does not know."""
+def register_lister(lister: Lister) -> None:
+    """Register a function that returns the kinds of which a conversation has something, given a tool's context."""
+    if lister not in _LISTERS:
+        _LISTERS.append(lister)
+
+
+def kinds_present(context: Any) -> tuple[str, ...]:
+    """Return the kinds of which this conversation has something. They are always shown."""
+    return tuple(name for lister in _LISTERS for name in lister(context) if name in _PROVIDERS)
+
+
+def read_snapshot(name: str, context: Any, longest: int = LONGEST) -> Observation:
+    """Read the current state of a kind. An error becomes the text, so that the plan does not rely on it."""
     try:
         text = _PROVIDERS[name].read(context).strip() or "(none)"
-    except Exception as error:  # noqa: BLE001 - whatever a provider raises; its text may hold anything
+    except Exception as error:  # noqa: BLE001 - a provider may raise anything, and its message may contain anything
         text = f"(cannot be read now: {type(error).__name__})"
-    return Observation(kind=f"live:{name}", text=text[:LONGEST])
+    return Observation(kind=f"live:{name}", text=_bounded(text, longest))
 
 
 def all_words() -> tuple[str, ...]:
-    """The words by which live state of any kind is spoken of."""
+    """Return the words of all kinds."""
     return tuple(word for each in _PROVIDERS.values() for word in each.words)
+
+
+def all_things() -> tuple[str, ...]:
+    """Return the words of all kinds that mean nothing but live state."""
+    return tuple(word for each in _PROVIDERS.values() for word in each.things or each.words)
+
+
+def _bounded(text: str, longest: int) -> str:
+    """The lines that fit, and the number of the others."""
+    if len(text) <= longest:
+        return text
+    kept = text[:longest].rpartition("\n")[0] or text[:longest]
+    return f"{kept}\n(cut: {text.count(chr(10)) - kept.count(chr(10))} more lines; a tool lists all)"

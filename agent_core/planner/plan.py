@@ -1,44 +1,54 @@
-"""What the planning model answers with: validated structured output, or a reason why it is none."""
+"""The forms that the planning model fills in, and their validation with errors for the model."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from agent_core.exceptions import AgentCoreError
 from agent_core.execution import PlanStep, StepType
-from agent_core.models import ModelReply, clean_value
-from agent_core.types import ToolSpec
+from agent_core.llm.protocol import ModelReply, clean_value
+from agent_core.planner.lenient import Choice, Items, Line, Object, Text, Whole, parsed
+from agent_core.tool_spec import ToolSpec
 
 MOST_STEPS: Final = 8
 _LONGEST_READ = 50_000
 _MOST_FAULTS = 3
-
-Line = Annotated[str, Field(max_length=300)]
-Text = Annotated[str, Field(max_length=4000)]
+_ANSWER = (
+    "respond: the whole answer, word for word as the person reads it, if all that it needs is known now; then no"
+    " further model call is made. Else leave it out and give an instruction"
+)
 
 
 class InvalidPlan(AgentCoreError):
-    """The model's answer is no plan; the message says what is wrong with it, for the model."""
+    """The model's answer is not valid. The message tells the model what is wrong with it."""
 
 
-class PlannedStep(BaseModel):
-    """One step of a plan."""
-
+class _Form(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    type: StepType = Field(
+    @model_validator(mode="before")
+    @classmethod
+    def _unwrap(cls, given: Any) -> Any:
+        return _filled_fields(given)
+
+
+class PlannedStep(_Form):
+    """One step of a plan."""
+
+    type: Choice[StepType] = Field(
         description="tool: call one tool; reason: think; ask_user: ask the person and wait;"
         " respond: give the final answer"
     )
     title: Line = Field(default="", description="what the step does, in a few words a person understands")
     tool: Line = Field(default="", description="tool: its name")
-    arguments: dict[str, Any] = Field(default_factory=dict, description="tool: its arguments")
+    arguments: Object = Field(default_factory=dict, description="tool: its arguments")
     instruction: Text = Field(default="", description="reason, respond: what to think about or to say")
+    answer: Whole = Field(default="", description=_ANSWER)
     question: Text = Field(default="", description="ask_user: the exact question")
     confirm: bool = Field(default=False, description="ask_user: the question is answered by yes or no")
 
@@ -51,27 +61,24 @@ class PlannedStep(BaseModel):
         return self
 
 
-class Plan(BaseModel):
+class Plan(_Form):
     """A plan of 1 to 8 steps."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
     goal: Text = Field(default="", description="what the person wants, in one sentence")
-    steps: tuple[PlannedStep, ...] = Field(min_length=1, max_length=MOST_STEPS)
+    steps: Items[PlannedStep] = Field(min_length=1, max_length=MOST_STEPS)
 
 
-class Revision(BaseModel):
+class Revision(_Form):
     """What becomes of the rest of a plan after a step."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    action: Literal["continue", "replace_remaining", "ask_user", "finish"]
-    steps: tuple[PlannedStep, ...] = Field(
+    action: Choice[Literal["continue", "replace_remaining", "ask_user", "finish"]]
+    steps: Items[PlannedStep] = Field(
         default=(), max_length=MOST_STEPS, description="replace_remaining: the steps that remain"
     )
     question: Text = Field(default="", description="ask_user: the exact question")
     confirm: bool = Field(default=False, description="ask_user: the question is answered by yes or no")
     instruction: Text = Field(default="", description="finish: what the answer must say")
+    answer: Whole = Field(default="", description=_ANSWER.replace("respond:", "finish:"))
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Revision:
@@ -83,7 +90,7 @@ class Revision(BaseModel):
 
 
 def steps_of(planned: Iterable[PlannedStep]) -> tuple[PlanStep, ...]:
-    """The steps as an execution keeps them."""
+    """Return the steps as an execution stores them."""
     return tuple(PlanStep(**dict(step)) for step in planned)
 
 
@@ -91,13 +98,13 @@ Answer = TypeVar("Answer", Plan, Revision)
 
 
 def form_of(name: str, description: str, answer: type[BaseModel]) -> ToolSpec:
-    """The form that the model fills in: a tool whose arguments are the answer."""
+    """Return the form as a tool, whose arguments are the model's answer."""
     return ToolSpec(name=name, description=description, parameters=answer.model_json_schema())
 
 
-def read(reply: ModelReply, form: str, answer: type[Answer], tools: Collection[str]) -> Answer:
-    """The form that was filled in, or a JSON object in the text. InvalidPlan says what is wrong with it."""
-    found = next(_candidates(reply, form), None)
+def read_plan(reply: ModelReply, form: str, answer: type[Answer], tools: Collection[str]) -> Answer:
+    """Read the filled-in form, or else a JSON object in the text. Raises InvalidPlan."""
+    found = next(_candidates(reply, form, tools), None)
     if found is None:
         raise InvalidPlan(f"There is no JSON object in it. Call {form}.")
     try:
@@ -111,24 +118,40 @@ def read(reply: ModelReply, form: str, answer: type[Answer], tools: Collection[s
     return read_as
 
 
-def _candidates(reply: ModelReply, form: str) -> Iterator[dict[str, Any]]:
+def _candidates(reply: ModelReply, form: str, tools: Collection[str]) -> Iterator[dict[str, Any]]:
     for call in reply.calls:
         if call.name == form and call.unparsed is None:
             yield call.arguments
+    # some servers do not enforce the form: tool calls are then the next steps
+    wanted = [call for call in reply.calls if call.name in tools and call.unparsed is None]
+    if wanted:
+        steps = [{"type": "tool", "tool": call.name, "arguments": call.arguments} for call in wanted]
+        yield {"action": "replace_remaining", "steps": steps}
     decoder = json.JSONDecoder()
     text = reply.text[:_LONGEST_READ]
-    brace = re.search(r"\{", text)  # the outermost object; a plan is one
+    brace = re.search(r"\{", text)  # of the outermost object
     if brace is None:
         return
     try:
         found, _ = decoder.raw_decode(text, brace.start())
         yield clean_value(found)
     except (ValueError, RecursionError):
-        return  # no JSON, or what no database can hold
+        return  # not JSON, or a value that cannot be stored
+
+
+def _filled_fields(form: Any) -> Any:
+    """The form without nulls, which mean omitted fields, and without an object around it, which some models add."""
+    form = parsed(form)
+    if not isinstance(form, dict):
+        return form
+    inner = parsed(next(iter(form.values()))) if len(form) == 1 else None
+    if isinstance(inner, dict) and inner.keys() & {"steps", "action"}:
+        form = inner
+    return {name: value for name, value in form.items() if value is not None}
 
 
 def _faults(error: ValidationError) -> str:
-    """In words for the model, without what it wrote."""
+    """The errors as text for the model, without its own input."""
     faults = [
         f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}"
         for each in error.errors(include_input=False, include_url=False, include_context=False)

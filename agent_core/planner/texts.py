@@ -1,132 +1,157 @@
-"""What the planning model is shown."""
+"""Builds the messages for the planning model."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from agent_core import prompts
 from agent_core.execution import Execution, Observation, PlanStep
+from agent_core.planner import state
 from agent_core.planner.plan import MOST_STEPS
-from agent_core.types import ToolSpec
+from agent_core.text import fence
+from agent_core.tool_spec import Effect, ToolSpec
+from agent_core.turn.consent import without_id
 
-_LONGEST_ARGUMENTS = 500
+HEARD: Final = "The person of this conversation reads your questions and can answer them."
+UNHEARD: Final = (
+    "Nobody can answer in this turn. Plan no ask_user step: where something is unclear, choose what is safe, and say in"
+    " the answer what you chose. A call that needs the person's consent is refused, and the person is told that you"
+    " asked for it."
+)
+_EFFECTS: Final = {
+    Effect.READ: "Only read, so look as often as you need",
+    Effect.WRITE: "Change something of this agent; the plan is looked at again after each",
+    Effect.DANGEROUS: "Delete something, or reach the network",
+}
+ASKED: Final = "some or all of their calls need the person's consent, which the server asks for by itself"
+REFUSED: Final = (
+    "some or all of their calls are refused in this turn, and the person is told that you asked for it"
+)
+FREE: Final = "your owner allows them without asking"
+BY_SERVER: Final = (
+    "Do not ask for consent to a tool's call: the server asks by itself, naming the call, where one needs it."
+)
+BY_NOBODY: Final = "Do not ask for consent to a tool's call: in this turn nobody can give it."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resume:
-    """A reply to a question: both exactly as they were said."""
+    """A reply to a question, both word for word."""
 
     question: str
     reply: str
 
 
-def plan_message(
-    execution: Execution, *, tools: Iterable[ToolSpec], memory: str, resume: Resume | None, words: str = ""
-) -> str:
-    """Ask for a plan."""
-    given = {
-        "most_steps": MOST_STEPS,
-        "tools": _tools(tools),
-        "memory": prompts.inside_block(memory.strip()) or "(nothing)",
-        "live": _live(execution),
-        "work": _work(execution),
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """What every prompt of a turn shows beside the execution. ``request`` is word for word."""
+
+    request: str
+    now: str
+    memory: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    is_heard: bool = True
+    may_ask_consent: bool = True
+
+
+def plan_message(execution: Execution, known: Known, resume: Resume | None = None) -> str:
+    """Return the message that asks for a plan."""
+    given = _common(execution, known) | {
+        "most_steps": str(MOST_STEPS),
+        "tools": _tools(known),
+        "rules": _rules(known),
+        "consent": BY_SERVER if known.may_ask_consent else BY_NOBODY,
         "resume": _resume(resume),
-        "request": words or execution.request,
-        "said": _said(execution, but=resume.reply if resume else ""),
     }
-    return prompts.render("planner.plan", given).text
+    return prompts.render_prompt("planner.plan", given).text
 
 
-def revise_message(execution: Execution, *, tools: Iterable[ToolSpec]) -> str:
-    """Ask how the plan goes on."""
-    given = {
+def revise_message(execution: Execution, known: Known) -> str:
+    """Return the message that asks how the plan continues."""
+    given = _common(execution, known) | {
         "why": execution.revise,
-        "most_steps": MOST_STEPS,
-        "goal": execution.goal or execution.request,
-        "said": _said(execution),
-        "tools": _tools(tools),
-        "steps": "\n".join(_step(step) for step in execution.steps) or "(none)",
-        "live": _live(execution),
-        "work": _work(execution),
+        "most_steps": str(MOST_STEPS),
+        "tools": _tools(known),
+        "rules": _rules(known),
     }
-    return prompts.render("planner.revise", given).text
+    return prompts.render_prompt("planner.revise", given).text
 
 
-def reason_message(execution: Execution, step: PlanStep) -> str:
-    """Ask for a thought."""
-    given = {
-        "goal": execution.goal or execution.request,
+def reason_message(execution: Execution, known: Known, step: PlanStep) -> str:
+    """Return the message that asks for a thought."""
+    instruction = step.instruction or step.title or "What follows from what is known?"
+    return prompts.render_prompt(
+        "planner.reason", _common(execution, known) | {"instruction": instruction}
+    ).text
+
+
+def respond_message(execution: Execution, known: Known, instruction: str) -> str:
+    """Return the message that asks for the final answer."""
+    told = instruction.strip() or "What the request asks for."
+    return prompts.render_prompt("planner.respond", _common(execution, known) | {"instruction": told}).text
+
+
+def _common(execution: Execution, known: Known) -> dict[str, str]:
+    """The variables that all prompts have."""
+    return {
+        "request": known.request,
+        "now": known.now,
+        "memory": fence.fenced("task state", known.memory.strip() or "(nothing)"),
+        "live": fence.fenced("live", _live(execution) or "(nothing was read)"),
+        "updates": _updates(execution),
+        "execution": fence.fenced("execution", state.in_json(execution)),
         "said": _said(execution),
-        "instruction": step.instruction or step.title or "What follows from what is known?",
-        "live": _live(execution),
-        "work": _work(execution),
     }
-    return prompts.render("planner.reason", given).text
 
 
-def respond_message(execution: Execution, *, instruction: str, memory: str) -> str:
-    """Ask for the final answer."""
-    given = {
-        "request": execution.request,
-        "said": _said(execution),
-        "instruction": instruction.strip() or "What the request asks for.",
-        "memory": prompts.inside_block(memory.strip()) or "(nothing)",
-        "live": _live(execution),
-        "work": _work(execution),
-    }
-    return prompts.render("planner.respond", given).text
+def _rules(known: Known) -> str:
+    return HEARD if known.is_heard else UNHEARD
 
 
-def _tools(tools: Iterable[ToolSpec]) -> str:
-    lines = [
-        f"- {tool.name} ({tool.effect}): {' '.join(tool.description.split())}\n"
-        f"  arguments: {json.dumps(tool.parameters, ensure_ascii=False, sort_keys=True)}"
-        for tool in tools
-    ]
-    return "\n".join(lines) or "(none)"
+def _tools(known: Known) -> str:
+    """The names of the tools by effect and consent. The form contains their descriptions."""
+    asked = ASKED if known.may_ask_consent else REFUSED
+    kinds: dict[str, list[str]] = {}
+    for effect, words in _EFFECTS.items():
+        for tool in known.tools:
+            if tool.effect is effect:
+                needs = (asked if tool.asks else FREE) if effect is Effect.DANGEROUS else ""
+                kinds.setdefault(f"{words}; {needs}" if needs else words, []).append(tool.name)
+    lines = [f"- {words}: {', '.join(names)}." for words, names in kinds.items()]
+    return "\n".join(lines) or "There are no tools in this turn."
 
 
-def _live(execution: Execution) -> str:
-    seen = [each for each in execution.observations if each.kind.startswith("live:")]
-    return _shown(seen) or "(nothing was read)"
-
-
-def _work(execution: Execution) -> str:
-    seen = [
-        each for each in execution.observations if not _is_said(each) and not each.kind.startswith("live:")
-    ]
-    return _shown(seen) or "(nothing yet)"
-
-
-def _said(execution: Execution, but: str = "") -> str:
-    """What the person wrote beside the request: words of theirs, not material."""
-    said = [each for each in execution.observations if _is_said(each) and each.text != but]
-    return f"\n\n# The person also wrote\n\n{_shown(said)}" if said else ""
-
-
-def _is_said(observation: Observation) -> bool:
-    return observation.kind in {"reply", "message"}
-
-
-def _shown(observations: Iterable[Observation]) -> str:
-    return "\n".join(
-        f"- {each.kind}{f' (step {each.step})' if each.step else ''}: {_indented(each.text)}"
-        for each in observations
+def _updates(execution: Execution) -> str:
+    """The background updates, which the answer must tell the person."""
+    told = "\n".join(each.text for each in execution.observations if each.kind == "update")
+    if not told:
+        return ""
+    return (
+        "\n\n# What happened in the background\n\nThe person was not told yet: the answer tells what matters of it,"
+        " before all else. A question need not; the server puts it before one."
+        f"\n\n{fence.fenced('updates', told)}"
     )
 
 
+def _said(execution: Execution) -> str:
+    """The messages that the person wrote after the request. They are not fenced, because they are instructions."""
+    said = [each.text for each in execution.observations if each.kind == "message"]
+    lines = "\n".join(f"- {_indented(text)}" for text in said)
+    return f"\n\n# The person also wrote\n\n{lines}" if said else ""
+
+
+def _live(execution: Execution) -> str:
+    return "\n".join(_line(each) for each in execution.observations if each.kind.startswith("live:"))
+
+
+def _line(observation: Observation) -> str:
+    return f"- {observation.kind}: {_indented(observation.text)}"
+
+
 def _indented(text: str) -> str:
-    """A continuation cannot be taken for the next item, nor for the end of the block."""
-    return prompts.inside_block("\n    ".join(text.strip().splitlines()))
-
-
-def _step(step: PlanStep) -> str:
-    arguments = json.dumps(step.arguments, ensure_ascii=False)[:_LONGEST_ARGUMENTS] if step.tool else ""
-    what = f"{step.tool} {arguments}".strip() or step.question or step.instruction
-    about = " ".join(part for part in (step.title, what) if part)
-    return f"- {step.id} [{step.status}] {step.type}: {prompts.inside_block(about)}"
+    """Indent further lines, so that none looks like the next item."""
+    return "\n    ".join(text.strip().splitlines())
 
 
 def _resume(resume: Resume | None) -> str:
@@ -134,5 +159,5 @@ def _resume(resume: Resume | None) -> str:
         return ""
     return (
         "\n\n# Resume\n\nYou asked the person and they replied. The reply belongs to the question; go on from it.\n\n"
-        f"Question: {resume.question}\nReply: {resume.reply}"
+        f"Question: {_indented(without_id(resume.question))}\nReply: {resume.reply}"
     )

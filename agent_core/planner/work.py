@@ -1,31 +1,32 @@
-"""A planned turn at work: what it was given, how far it is, and the one way to get further."""
+"""The input and the state of a planned turn."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from agent_core.execution import Execution
-from agent_core.planner.asking import Asking
-from agent_core.planner.catalogue import version_of
-from agent_core.planner.past import Past
-from agent_core.planner.texts import Resume
-from agent_core.ports import PlanPorts
-from agent_core.types import EventType, ToolSpec, TurnEvent, TurnRequest
+from agent_core.planner.asking import PlannerModel
+from agent_core.planner.texts import Known, Resume
+from agent_core.tool_spec import ToolSpec, version_of
+from agent_core.turn.ports import PlanPorts
+from agent_core.types import Step, StepKind, ToolResult, TurnEvent, TurnEventType, TurnRequest, Usage
 
 Events = Generator[TurnEvent, None, None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanRequest:
-    """All that a planned turn starts from.
+    """The input of a planned turn.
 
-    ``execution``: a fresh one, one that waits (with its ``resume``) or has ended, or one that is at work since an
-    earlier attempt. ``words``: what is asked, for this turn alone, in place of the execution's request. ``consent``:
-    the reply is a plain yes or no. ``memory`` is the task state, ``live`` the kinds of live state that the request is
-    about. ``is_heard``: somebody can answer a question here.
+    ``execution`` is new, waiting (with its ``resume``), ended, or at work since an earlier attempt. ``words`` replace
+    the execution's request in this turn. ``consent`` is the plain yes or no to the question that asked for a step.
+    ``memory`` is the task state, ``live`` the kinds of live state that the request is about. ``is_heard``: somebody can
+    answer a question. ``may_ask_consent``: a person started this turn, so a dangerous step may wait for their yes.
+    ``clock`` returns the local time and zone. ``updates`` returns the background updates that the turn acknowledges,
+    one line each.
     """
 
     turn: TurnRequest
@@ -36,36 +37,75 @@ class PlanRequest:
     words: str = ""
     live: tuple[str, ...] = ()
     is_heard: bool = True
+    may_ask_consent: bool = False
+    clock: Callable[[], str] = lambda: "(not known)"
+    updates: Callable[[], tuple[str, ...]] = tuple
 
 
 @dataclass(kw_only=True)
 class Work:
-    """`execution` is how far it is. `is_ours`: this turn has changed what is stored of it.
+    """The state of a planned turn. `is_ours`: this turn has stored a change of the execution.
 
-    Before that a failure leaves everything as it was, so that a question which nothing came of yet still stands.
+    Before that, a failure changes nothing, so that a waiting question still waits.
     """
 
     request: PlanRequest
     ports: PlanPorts
-    asking: Asking
-    past: Past
+    model: PlannerModel
+    journal: JournaledSteps
     execution: Execution
     is_ours: bool
 
     @cached_property
     def specs(self) -> dict[str, ToolSpec]:
-        """The tools there are, by name."""
-        return {spec.name: spec for spec in self.request.turn.tools}
+        """The tools that a plan may use, by name."""
+        return {spec.name: spec for spec in self.request.turn.offered}
 
     @cached_property
     def catalogue(self) -> str:
-        """Their version."""
-        return version_of(self.request.turn.tools)
+        """The version of the tools."""
+        return version_of(self.request.turn.offered)
 
-    def go(self, execution: Execution, event_type: EventType, **content: Any) -> Events:
-        """Store how far it is, and tell of it."""
+    @property
+    def known(self) -> Known:
+        """What the model is shown beside the execution now."""
+        request = self.request
+        return Known(
+            request=request.words or self.execution.request,
+            now=request.clock(),
+            memory=request.memory,
+            tools=request.turn.offered,
+            is_heard=request.is_heard,
+            may_ask_consent=request.may_ask_consent,
+        )
+
+    def save(self, execution: Execution, event_type: TurnEventType, **content: Any) -> Events:
+        """Store the execution and send the event."""
         event = TurnEvent(type=event_type, content=content)
-        self.ports.saved(execution, event, self.asking.usage)
+        self.ports.saved(execution, event, self.model.usage)
         self.execution = execution
         self.is_ours = True
         yield event
+
+
+class JournaledSteps:
+    """The journal of earlier attempts."""
+
+    def __init__(self, steps: tuple[Step, ...]) -> None:
+        self.steps = steps
+        self.usage = Usage()
+        self.is_saved = False
+        self.heard: tuple[str, ...] = ()
+        self.intended: set[str] = set()
+        self.results: dict[str, ToolResult] = {}
+        for step in steps:
+            match step.kind:
+                case StepKind.CHECKPOINT:
+                    self.is_saved = True
+                    self.usage = Usage.from_json(step.data["usage"])
+                case StepKind.INJECT:
+                    self.heard += tuple(step.data["texts"])
+                case StepKind.INTENT:
+                    self.intended.add(step.data["id"])
+                case StepKind.RESULT:
+                    self.results[step.data["id"]] = ToolResult.from_json(step.data)

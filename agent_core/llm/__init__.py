@@ -1,0 +1,1 @@
+"""Requests to language models and their replies, and the models over HTTP."""

@@ -1,0 +1,229 @@
+"""Translates a model provider's errors for people: status and reason, never a key or a piece of the prompt (rule 3.6).
+
+Known causes are named in our words. If a request was rejected for another reason, one line of the provider's own
+message is shown, without secrets, and only if it repeats nothing of the request.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from http.client import responses
+from typing import Any, Final
+from urllib.parse import unquote
+
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    ModelNotFoundError,
+    ModelOverloadedError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestRejectedError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    UnexpectedModelBehavior,
+    UserError,
+)
+
+from agent_core.exceptions import ModelError, ModelRefused, ModelUnavailable
+from agent_core.llm.protocol import ModelCall
+from agent_core.text.redact import HIDDEN, SHORTEST, redact, secrets_of
+
+LONGEST_REASON: Final = 200  # characters of a provider's message that people see
+_LONGEST_MESSAGE: Final = 1000  # characters of the message that operators see
+_LONGEST_NAME: Final = 100
+_SHARED: Final = 12  # a message that shares so many letters and digits in a row with the request is not shown
+_TRY_AGAIN: Final = {408, 409, 425, 429}
+_LONG_TOKEN = re.compile(r"(?=[\w*.+/=-]*\d)(?=[\w*.+/=-]*[A-Za-z])[\w*.+/=-]{24,}")  # possibly a key
+_TOO_LONG = re.compile(  # messages of servers that send no known error code
+    r"prompt is too long|available context size|context (?:length|window) (?:is )?exceeded|maximum context length",
+    re.IGNORECASE,
+)
+_IDENTIFIER = re.compile(r"[A-Za-z][\w.-]{0,63}")
+_NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
+REJECTED: Final = "The model provider rejected the request"
+OVERLOADED: Final = "The model provider is overloaded"
+# errors that the client raises for an unexpected answer, such as an HTML page or other JSON
+UNREADABLE: Final = (UnexpectedModelBehavior, ValueError, TypeError, AttributeError, LookupError)
+_FINAL: Final[tuple[tuple[type[ModelAPIError], str, str], ...]] = (  # the first match: code and reason
+    (ModelQuotaExceededError, "model_quota", "the account's quota or credit is used up"),
+    (ModelContextWindowExceededError, "context_too_long", "context length exceeded"),
+)
+_CONNECTION: Final[tuple[tuple[type[BaseException], str], ...]] = (  # the first match
+    (ModelTimeoutError, "timed out"),
+    (ConnectionRefusedError, "connection refused"),
+    (socket.gaierror, "unknown host name"),
+    (ssl.SSLCertVerificationError, "invalid certificate"),
+    (ssl.SSLError, "no secure connection"),
+    (TimeoutError, "timed out"),
+)
+
+
+def translated(error: Exception, call: ModelCall | None = None) -> ModelError:
+    """Return our error for one of the client's: ModelUnavailable if a retry may help, else ModelRefused."""
+    text = redact(f"{type(error).__name__}: {error}"[: 20 * _LONGEST_MESSAGE])[:_LONGEST_MESSAGE]
+    if isinstance(error, UserError):
+        return ModelRefused(text)
+    if isinstance(error, ContentFilterError):
+        return ModelRefused(text, reason=f"{REJECTED} (its content filter)")
+    if is_final(error):
+        code, why = _rejection(error, call)
+        return ModelRefused(text, code=code, reason=f"{REJECTED} ({_status(error)}{why})")
+    code, reason = _outage(error)
+    retry_after = error.retry_after if isinstance(error, ModelAPIError) else None
+    return ModelUnavailable(text, code=code, reason=reason, retry_after=retry_after)
+
+
+def is_final(error: Exception) -> bool:
+    """Whether a retry cannot help."""
+    if isinstance(
+        error, UserError | ContentFilterError | ModelQuotaExceededError | ModelRequestRejectedError
+    ):
+        return True
+    if isinstance(error, ModelHTTPError):
+        return 400 <= error.status_code < 500 and error.status_code not in _TRY_AGAIN
+    return _redirect(error) > 0
+
+
+def _rejection(error: Exception, call: ModelCall | None) -> tuple[str, str]:
+    """Code and reason of a rejected request."""
+    for category, code, words in _FINAL:
+        if isinstance(error, category):
+            return code, words
+    if isinstance(error, ModelAuthenticationError):
+        denied = isinstance(error, ModelHTTPError) and error.status_code == 403
+        return "model_auth", "the API key has no access" if denied else "invalid API key"
+    if isinstance(error, ModelNotFoundError):
+        name = _line(error.model_name, _LONGEST_NAME)
+        is_sure = error.provider_error_code == "model_not_found"
+        end = "does not exist" if is_sure else "does not exist there, or OPENAI_BASE_URL is wrong"
+        return "model_not_found", f"the model {name!r} {end}"
+    if isinstance(error, ModelHTTPError) and error.status_code == 413:
+        return "context_too_long", "the request is too large"
+    if status := _redirect(error):
+        return ModelRefused.code, f"{status}: it redirects to another address; check OPENAI_BASE_URL"
+    if _TOO_LONG.search(str(_error_body(error).get("message"))[: 20 * LONGEST_REASON]):
+        return "context_too_long", "context length exceeded"
+    return ModelRefused.code, _provider_message(error, call) or _phrase(error)
+
+
+def _outage(error: Exception) -> tuple[str, str]:
+    """Code and reason of an error for which a retry may help."""
+    if isinstance(error, ModelRateLimitError):
+        return "rate_limited", f"{OVERLOADED} ({_status(error)}too many requests)"
+    if isinstance(error, ModelConnectionError):
+        return ModelUnavailable.code, f"The model provider cannot be reached ({_connection(error)})"
+    if isinstance(error, ModelHTTPError):
+        is_busy = isinstance(error, ModelUnavailableError | ModelOverloadedError)
+        what = OVERLOADED if is_busy else "The model provider failed"
+        return ModelUnavailable.code, f"{what} ({_status(error)}{_phrase(error)})"
+    if any(isinstance(each, UNREADABLE) for each in _causes(error)):
+        return ModelUnavailable.code, "The model provider sent an answer that cannot be read"
+    if isinstance(error, ModelAPIError):
+        return ModelUnavailable.code, "The model provider failed"
+    return ModelUnavailable.code, f"The model provider cannot be reached ({_connection(error)})"
+
+
+def _status(error: Exception) -> str:
+    return f"{error.status_code}: " if isinstance(error, ModelHTTPError) else ""
+
+
+def _redirect(error: Exception) -> int:
+    """The status of a redirect, else 0. Redirects are not followed, because they could lead the key elsewhere."""
+    statuses = (getattr(each, "status_code", 0) for each in _causes(error))
+    return next((status for status in statuses if isinstance(status, int) and 300 <= status < 400), 0)
+
+
+def _phrase(error: Exception) -> str:
+    status = error.status_code if isinstance(error, ModelHTTPError) else 0
+    return responses.get(status, "no reason given").lower()
+
+
+def _connection(error: Exception) -> str:
+    """Why there is no connection, from the first known error in the chain."""
+    for each in _causes(error):
+        for kind, words in _CONNECTION:
+            if isinstance(each, kind):
+                return words
+    return "connection lost"
+
+
+def _causes(error: BaseException, depth: int = 12) -> Iterator[BaseException]:
+    """The error, its causes and contexts, and the members of exception groups."""
+    yield error
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    for each in (*inner, error.__cause__, error.__context__):
+        if each is not None and depth:
+            yield from _causes(each, depth - 1)
+
+
+def _error_body(error: Exception) -> dict[str, Any]:
+    """The error object in the response body; {} if there is none."""
+    body: Any = error.body if isinstance(error, ModelAPIError) else None
+    if isinstance(body, dict) and isinstance(body.get("error"), dict):
+        body = body["error"]
+    return body if isinstance(body, dict) else {}
+
+
+def _provider_message(error: Exception, call: ModelCall | None) -> str:
+    """The provider's message, or else its error code; empty if both repeat a piece of the request."""
+    body = _error_body(error)
+    message, code = body.get("message"), body.get("code") or body.get("type")
+    line = _line(message, LONGEST_REASON) if isinstance(message, str) and not _hides_a_secret(message) else ""
+    if line and not _repeats(line, call):
+        return line.rstrip(".")
+    if isinstance(code, str) and _IDENTIFIER.fullmatch(code) and _line(code, LONGEST_REASON) == code:
+        return "" if _repeats(code, call) else code
+    return ""
+
+
+def _line(text: str, longest: int) -> str:
+    """One line of printable characters, without secrets."""
+    text = "".join(each if each.isprintable() else " " for each in text[: 20 * longest])
+    line = _LONG_TOKEN.sub("***", redact(" ".join(text.split())))
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def _hides_a_secret(text: str) -> bool:
+    """Whether a text contains a secret of this process with other characters in between, or percent-encoded."""
+    secrets = secrets_of(os.environ)
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+    said = _squeezed(unquote(text[: 20 * LONGEST_REASON]))
+    return any(len(key) >= SHORTEST and key in said for key in map(_squeezed, secrets))
+
+
+def _repeats(line: str, call: ModelCall | None) -> bool:
+    """Whether the line contains a text of the request, or a piece of one, in any spelling."""
+    if call is None:
+        return True
+    said = _squeezed(line)
+    pieces = {said[start : start + _SHARED] for start in range(len(said) - _SHARED + 1)}
+    for text in map(_squeezed, _texts(call)):
+        if text and (text in said or any(piece in text for piece in pieces)):
+            return True
+    return False
+
+
+def _texts(call: ModelCall) -> Iterator[str]:
+    yield call.system_prompt
+    for entry in call.entries:
+        yield entry.content
+        for result in entry.results:
+            yield result.output
+        for asked in entry.calls:
+            yield from (str(value) for value in asked.arguments.values())
+    for tool in call.tools:
+        yield tool.description
+
+
+def _squeezed(text: str) -> str:
+    return _NOT_ALPHANUMERIC.sub("", text).lower()

@@ -1,0 +1,109 @@
+"""Requests to a model and its replies, which are cleaned before anything else reads them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from agent_core.tool_spec import ToolSpec
+from agent_core.types import Entry, ToolCall, Usage
+
+_DEEPEST = 50
+_LONGEST_ARGUMENTS = 1_000_000  # characters
+_LONGEST_UNPARSED = 10_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelCall:
+    """One request to a model. ``entries`` ends with the message to answer.
+
+    ``form``: the model must fill in this form; it may name the ``tools`` but not call them. ``form_as_text``: the form
+    is described in the message, for a provider that rejects forced calls. ``kept``: how many of the last entries stay
+    if the request is over its budget.
+    """
+
+    system_prompt: str
+    entries: tuple[Entry, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    form: ToolSpec | None = None
+    form_as_text: bool = False
+    kept: int = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelReply:
+    """A complete reply: its text, which may be empty, and the tool calls it asks for."""
+
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage = field(default_factory=lambda: Usage(requests=1))
+
+
+class Model(Protocol):
+    """A language model. Its streams run only on the process's event loop (``event_loop.py``)."""
+
+    def stream(self, call: ModelCall) -> AsyncIterator[str | ModelReply]:
+        """Yield pieces of text as they come, then exactly one ModelReply.
+
+        Raises ModelUnavailable if a retry may help, else ModelRefused.
+        """
+
+
+def clean_text(text: str) -> str:
+    """Return a text without NUL characters and lone surrogates, which PostgreSQL cannot store."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
+
+
+def clean_reply(reply: ModelReply) -> ModelReply:
+    """Return a reply that can be stored. Arguments that cannot be stored become ``unparsed``."""
+    calls = tuple(_clean_call(call) for call in reply.calls)
+    return replace(reply, text=clean_text(reply.text), calls=calls)
+
+
+def _clean_call(call: ToolCall) -> ToolCall:
+    named = replace(call, id=clean_text(call.id), name=clean_text(call.name))
+    if call.unparsed is not None:
+        return replace(named, unparsed=clean_text(call.unparsed)[:_LONGEST_UNPARSED])
+    try:
+        return replace(named, arguments=clean_value(call.arguments))
+    except ValueError as error:
+        return replace(named, arguments={}, unparsed=f"({error})")
+
+
+def clean_value(value: Any, depth: int = 0) -> Any:
+    """Return a JSON value that can be stored. Raises ValueError for NaN, infinity and deep nesting."""
+    if depth > _DEEPEST:
+        raise ValueError(f"nested more than {_DEEPEST} levels deep")
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("NaN and Infinity are not JSON")
+    if isinstance(value, dict):
+        return {clean_text(str(key)): clean_value(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [clean_value(item, depth + 1) for item in value]
+    return value
+
+
+def read_call(call_id: str, name: str, raw: str) -> ToolCall:
+    """Return a call with arguments given as JSON text."""
+    arguments = parse_arguments(raw)
+    return ToolCall(
+        id=call_id, name=name, arguments=arguments or {}, unparsed=raw if arguments is None else None
+    )
+
+
+def parse_arguments(raw: str) -> dict[str, Any] | None:
+    """Parse a call's arguments. None: no JSON object, or too long. An empty text means no arguments."""
+    if len(raw) > _LONGEST_ARGUMENTS:
+        return None
+    try:
+        arguments = json.loads(raw or "{}")
+    except (ValueError, RecursionError):
+        return None
+    return arguments if isinstance(arguments, dict) else None

@@ -1,0 +1,1 @@
+"""Tools of MCP servers: what a server lists, how it is called, which of it an agent is offered."""

@@ -1,0 +1,262 @@
+"""Sends requests to an MCP server with the official client, over HTTP.
+
+Only this module imports that client, which takes a second and 30 MB: a process imports it with its first server.
+Each listing and each call uses a session of its own, so no connection stays open between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Final, TypeVar, cast
+
+import httpx2
+import mcp_types as types
+from mcp.client import Client, IncomingMessage
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from agent_core import addresses
+from agent_core.addresses import NoAddress, Reach
+from agent_core.exceptions import ServerFailed
+from agent_core.mcp.server import Listing, McpServer
+
+MOST_PAGES: Final = 20
+MOST_LISTED: Final = 1_000  # tools of a listing; the others are ignored
+MOST_BYTES: Final = 2_000_000  # of one answer
+MOST_REDIRECTS: Final = 3  # within the server's own origin; the client follows no others
+LOOK_UP_SECONDS: Final = 5.0
+CLOSING_SECONDS: Final = 1.0  # for closing the session after the answer
+_LONGEST_TEXT: Final = 60_000  # characters of a result; the journal cuts it further
+_CLIENT_INFO: Final = types.Implementation(name="rondo", version="0.1.0")
+_UNREADABLE: Final = {types.PARSE_ERROR, types.CONNECTION_CLOSED}
+T = TypeVar("T")
+
+
+@cache
+def _resolvers() -> ThreadPoolExecutor:
+    """Threads for name resolution, apart from the event loop's own: the models' connections need those."""
+    return ThreadPoolExecutor(8, "rondo-mcp-resolve")
+
+
+@cache
+def trust() -> ssl.SSLContext:
+    """The trusted certificates, loaded once because that is slow."""
+    return ssl.create_default_context()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Connection:
+    """Sends one request to a server within `seconds`. Its methods raise ServerFailed and TimeoutError.
+
+    `mode` is the protocol mode that a listing found; it saves a request. `on_tools_changed` is called when the server
+    says that its tools have changed.
+    """
+
+    server: McpServer
+    reach: Reach
+    seconds: float
+    mode: str = "auto"
+    on_tools_changed: Callable[[], object] = lambda: None
+
+    async def list_tools(self) -> Listing:
+        """Return the server's tools in its own words, at most MOST_LISTED."""
+
+        async def ask(client: Client) -> Listing:
+            found: list[types.Tool] = []
+            cursor: str | None = None
+            for _ in range(MOST_PAGES):
+                page = await client.list_tools(cursor=cursor)
+                found += page.tools
+                cursor = page.next_cursor
+                if cursor is None or len(found) >= MOST_LISTED:
+                    break
+            version = client.protocol_version
+            mode = version if version in MODERN_PROTOCOL_VERSIONS else "legacy"
+            return Listing(tools=tuple(found[:MOST_LISTED]), mode=mode)
+
+        return await self._request(ask)
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+        """Return the tool's output, and whether the tool reports a failure."""
+
+        async def ask(client: Client) -> tuple[str, bool]:
+            try:
+                result = await _call(client, name, arguments)
+            except MCPError as error:
+                if error.code != types.HEADER_MISMATCH:
+                    raise
+                await client.list_tools()  # it names the arguments that the server wants in headers
+                result = await _call(client, name, arguments)
+            return _text(result), result.is_error
+
+        return await self._request(ask)
+
+    async def _request(self, ask: Callable[[Client], Awaitable[T]]) -> T:
+        """Open a session and ask. Once there is an answer, a slow close of the session does not lose it."""
+        answers: list[T] = []
+        guard = Guard(self.reach)
+        try:
+            async with asyncio.timeout(self.seconds) as limit, self._session(guard) as client:
+                answers.append(await ask(client))
+                limit.reschedule(asyncio.get_running_loop().time() + CLOSING_SECONDS)
+        except Exception as error:  # noqa: BLE001 - a server's answer can make the client raise anything
+            if not answers:
+                # "from None": a chained traceback would show the request, with its headers and address
+                raise _translated(error, guard, self.server) from None
+        return answers[0]
+
+    @asynccontextmanager
+    async def _session(self, guard: Guard) -> AsyncIterator[Client]:
+        async def on_message(message: IncomingMessage) -> None:
+            if isinstance(message, types.ToolListChangedNotification):
+                self.on_tools_changed()
+
+        async with httpx2.AsyncClient(
+            transport=guard,
+            headers=[("User-Agent", "Rondo"), *self.server.headers, ("Accept-Encoding", "identity")],
+            timeout=httpx2.Timeout(None),
+            trust_env=False,
+            max_redirects=MOST_REDIRECTS,
+        ) as http:
+            transport = streamable_http_client(self.server.url, http_client=http)
+            async with Client(
+                transport, mode=self.mode, cache=None, client_info=_CLIENT_INFO, message_handler=on_message
+            ) as client:
+                yield client
+
+
+async def _call(client: Client, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
+    """Send the call. `client.call_tool` would match the result against the server's regular expressions on our loop."""
+    request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
+    return await client.session.send_request(request, types.CallToolResult)
+
+
+class Guard(httpx2.AsyncBaseTransport):
+    """Connects each request, redirected ones too, to a checked address; Host and TLS keep the server's name.
+
+    `status` is that of the last answer to a POST: a server need not support GET. `refused` says why an address was
+    refused.
+    """
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._inner = httpx2.AsyncHTTPTransport(verify=trust(), trust_env=False)
+        self.status = 0
+        self.refused: str | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send the request to the first address that can be connected to."""
+        url = request.url
+        host = url.raw_host.decode("ascii")
+        port = url.port or (443 if url.scheme == "https" else 80)
+        failed: Exception = httpx2.ConnectError("no address")
+        for address in await self._addresses(host, port):
+            there = httpx2.Request(
+                request.method,
+                url.copy_with(host=address),
+                headers=request.headers,  # they include Host
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": host},
+            )
+            try:
+                response = await self._inner.handle_async_request(there)
+            except httpx2.ConnectError as error:
+                failed = error
+                continue
+            self.status = response.status_code if request.method == "POST" else self.status
+            return await self._bounded(response)
+        raise failed
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._inner.aclose()
+
+    async def _addresses(self, host: str, port: int) -> list[str]:
+        is_allowed = self._reach.address_check(host.strip("[]"), port)
+        try:
+            look = partial(addresses.resolve_host, host.strip("[]"), port, is_allowed, LOOK_UP_SECONDS)
+            return await asyncio.get_running_loop().run_in_executor(_resolvers(), look)
+        except NoAddress as error:
+            self.refused = str(error)
+            raise httpx2.ConnectError("no address") from None
+
+    async def _bounded(self, response: httpx2.Response) -> httpx2.Response:
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            await response.aclose()  # a small compressed body can unpack to any size
+            raise httpx2.RemoteProtocolError("the answer is compressed, although that was not asked for")
+        response.stream = _BoundedStream(cast("httpx2.AsyncByteStream", response.stream))
+        return response
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    """A response body that raises beyond MOST_BYTES."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in self._inner:
+            size += len(piece)
+            if size > MOST_BYTES:
+                raise httpx2.RemoteProtocolError(f"the answer has more than {MOST_BYTES:,} bytes")
+            yield piece
+
+    async def aclose(self) -> None:
+        """Close the body."""
+        await self._inner.aclose()
+
+
+def _translated(error: Exception, guard: Guard, server: McpServer) -> Exception:
+    """Return our error for one of the client's. Unknown errors are returned as they are."""
+    while isinstance(error, ExceptionGroup):  # from the client's task groups
+        error = error.exceptions[0]
+    if guard.refused is not None:
+        return ServerFailed(guard.refused)
+    if guard.status in (401, 403):
+        return ServerFailed(f"it denied access with status {guard.status}; check the headers")
+    if isinstance(error, TimeoutError):
+        return TimeoutError()
+    if 300 <= guard.status < 400:
+        return ServerFailed("it redirects to another address; set that address instead")
+    if guard.status >= 400:
+        return ServerFailed(f"it answered with status {guard.status}")
+    if isinstance(error, httpx2.ConnectError):
+        return ServerFailed("it cannot be reached")
+    return _protocol_error(error, server)
+
+
+def _protocol_error(error: Exception, server: McpServer) -> Exception:
+    if isinstance(error, MCPError) and error.code not in _UNREADABLE:
+        return ServerFailed("it answered with an error", said=server.without_secrets(error.message)[:500])
+    if isinstance(error, MCPError | ValidationError | httpx2.HTTPError | httpx2.StreamError):
+        return ServerFailed("its answer cannot be read", unsure=True)
+    return error
+
+
+def _text(result: types.CallToolResult) -> str:
+    """The result as text for the model."""
+    parts = [_block(block) for block in result.content]
+    if not parts and result.structured_content is not None:
+        parts = [json.dumps(result.structured_content, ensure_ascii=False, default=str)]
+    return "\n".join(parts)[:_LONGEST_TEXT]
+
+
+def _block(block: types.ContentBlock) -> str:
+    if isinstance(block, types.TextContent):
+        return block.text
+    if isinstance(block, types.ResourceLink):
+        return f"[{block.name}: {block.uri}]"
+    if isinstance(block, types.EmbeddedResource):
+        held = block.resource
+        return held.text if isinstance(held, types.TextResourceContents) else f"[{held.uri}: no text]"
+    return f"[{block.type} of type {block.mime_type}: not shown]"

@@ -1,0 +1,229 @@
+"""Lists the tools of an agent's MCP servers for a turn, and calls them.
+
+Listings are cached for all turns of the process. A failed listing is cached too, for a shorter time, so that a server
+that hangs delays few turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from agent_core import event_loop
+from agent_core.addresses import Reach
+from agent_core.exceptions import ServerFailed, ToolFailed
+from agent_core.llm.protocol import clean_text
+from agent_core.mcp.server import Listing, McpServer
+from agent_core.strategies import MissingTools
+from agent_core.tools import SEPARATOR, Effect, Tool
+from agent_core.turn.control import Signal, TurnControl
+
+if TYPE_CHECKING:  # the import is slow: see client.py
+    import mcp_types as types
+
+LIST_SECONDS: Final = 5.0  # for all servers of a turn together
+FRESH_SECONDS: Final = 60.0  # for which a listing is cached
+MISSING_SECONDS: Final = 20.0  # for which a failed listing is cached
+MOST_TOOLS: Final = 40  # of one server
+LONGEST_TOOLS: Final = 60_000  # characters of all descriptions and parameters of one server
+LONGEST_DESCRIPTION: Final = 1_500
+_MOST_CACHED: Final = 500  # listings
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME: Final = 64
+_LEAST_SECONDS: Final = 0.01
+_UNKNOWN: Final = "whether it took effect is unknown: check before you repeat it"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """What the servers of an agent offer to one turn."""
+
+    tools: tuple[Tool, ...] = ()
+    missing: tuple[MissingTools, ...] = ()
+
+
+NOTHING: Final = Offer()
+
+
+@dataclass(kw_only=True, slots=True)
+class _CachedListing:
+    """A listing under way, or one that is valid until an instant of time.monotonic. A text says why it failed."""
+
+    task: asyncio.Task[Listing | str]
+    until: float | None = None
+
+
+_cache: dict[tuple[McpServer, Reach], _CachedListing] = {}  # only the event loop's thread adds and removes
+os.register_at_fork(after_in_child=_cache.clear)
+
+
+def offer_tools(servers: Sequence[McpServer], reach: Reach, tool_seconds: float) -> Offer:
+    """Return the tools of these servers, sorted by name. This takes LIST_SECONDS at most."""
+    if not servers:
+        return NOTHING
+    from agent_core.mcp import client  # noqa: F401 - slow to import, which the event loop must not wait for
+
+    found = event_loop.submit(_listings(servers, reach)).result()
+    tools: list[Tool] = []
+    missing: list[MissingTools] = []
+    for server, listing in sorted(zip(servers, found, strict=True), key=lambda each: each[0].name):
+        if isinstance(listing, str):
+            missing.append(MissingTools(server=server.name, reason=listing))
+        else:
+            tools += _tools(server, listing, reach, tool_seconds)
+    return Offer(tools=tuple(tools), missing=tuple(missing))
+
+
+async def _listings(servers: Sequence[McpServer], reach: Reach) -> list[Listing | str]:
+    return await asyncio.gather(*(_cached_listing(server, reach) for server in servers))
+
+
+async def _cached_listing(server: McpServer, reach: Reach) -> Listing | str:
+    """Return the cached listing, or make one. Turns that need it at the same time share one request."""
+    key, now = (server, reach), time.monotonic()
+    cached = _cache.get(key)
+    if cached is None or (cached.until is not None and cached.until < now):
+        cached = _cache[key] = _CachedListing(task=asyncio.create_task(_list_tools(server, reach)))
+        if len(_cache) > _MOST_CACHED:
+            del _cache[next(iter(_cache))]
+    found = await asyncio.shield(cached.task)
+    if cached.until is None:
+        cached.until = time.monotonic() + (MISSING_SECONDS if isinstance(found, str) else FRESH_SECONDS)
+    return found
+
+
+async def _list_tools(server: McpServer, reach: Reach) -> Listing | str:
+    from agent_core.mcp.client import Connection
+
+    try:
+        return await Connection(server=server, reach=reach, seconds=LIST_SECONDS).list_tools()
+    except TimeoutError:
+        reason = f"it did not answer within {LIST_SECONDS:.0f} s"
+    except ServerFailed as error:
+        reason = str(error)
+    except Exception as error:  # noqa: BLE001 - a server's answer can make the client raise anything
+        reason = f"its answer cannot be read ({type(error).__name__})"
+    log.warning("mcp_server_missing", extra={"server": server.name, "reason": reason})
+    return reason
+
+
+def _tools(server: McpServer, listing: Listing, reach: Reach, seconds: float) -> list[Tool]:
+    """The tools that can be offered, sorted by name; those beyond the bounds are left out."""
+    found: dict[str, Tool] = {}
+    room = LONGEST_TOOLS
+    for listed in sorted(listing.tools, key=lambda each: each.name):
+        tool = _tool(server, listed, listing.mode, reach, seconds)
+        size = 0 if tool is None else len(tool.description) + len(str(tool.parameters))
+        if tool is not None and tool.name not in found and len(found) < MOST_TOOLS and size <= room:
+            found[tool.name] = tool
+            room -= size
+    if left_out := len(listing.tools) - len(found):
+        log.info("mcp_tools_left_out", extra={"server": server.name, "count": left_out})
+    return [found[name] for name in sorted(found)]
+
+
+def _tool(server: McpServer, listed: types.Tool, mode: str, reach: Reach, seconds: float) -> Tool | None:
+    """The tool as models are offered it; None if its name or parameters cannot be used or repeat a secret."""
+    from agent_core.mcp.schema import readable_schema  # imports pydantic, which most processes do not need
+
+    name = f"{server.name}{SEPARATOR}{_NOT_IN_A_NAME.sub('_', listed.name)}"
+    parameters = readable_schema(listed.input_schema)
+    if parameters is None or not listed.name or len(name) > _LONGEST_NAME:
+        return None
+    parameters_text = json.dumps(parameters, ensure_ascii=False)
+    if server.without_secrets(parameters_text) != parameters_text:
+        return None
+    description = server.without_secrets(listed.description or listed.title or "")
+    hints = listed.annotations
+    is_repeatable = hints is not None and (hints.idempotent_hint is True or hints.read_only_hint is True)
+    return Tool(
+        name=name,
+        description=clean_text(description)[:LONGEST_DESCRIPTION],
+        parameters=parameters,
+        run=_RemoteTool(server=server, name=listed.name, mode=mode, reach=reach, seconds=seconds),
+        effect=_effect(server, hints),
+        foreign=True,
+        source=f"{server.url} {listed.name}",
+        idempotent=server.trusted and is_repeatable,
+    )
+
+
+def _effect(server: McpServer, hints: types.ToolAnnotations | None) -> Effect:
+    """What the server says of its tools counts only if the agent's owner trusts it."""
+    if not server.trusted:
+        return Effect.DANGEROUS
+    if hints is not None and hints.read_only_hint is True:
+        return Effect.READ
+    return Effect.DANGEROUS if hints is not None and hints.destructive_hint is True else Effect.WRITE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _RemoteTool:
+    """Calls a tool of a server. `name` is the server's own name for it."""
+
+    server: McpServer
+    name: str
+    mode: str
+    reach: Reach
+    seconds: float
+
+    def __call__(self, context: Any, arguments: dict[str, Any]) -> str:
+        """Return the tool's output. Raises ToolFailed."""
+        control: TurnControl | None = getattr(context, "control", None)
+        seconds = self.seconds
+        if control is not None and control.tool_deadline is not None:
+            seconds = min(seconds, control.tool_deadline - time.monotonic())
+        try:
+            text, failed = self._call(arguments, max(seconds, _LEAST_SECONDS), control)
+        except TimeoutError:
+            raise ToolFailed(f"no answer within {seconds:.3g} s; {_UNKNOWN}") from None
+        except CancelledError:
+            raise ToolFailed(f"the call was cancelled; {_UNKNOWN}") from None
+        except ServerFailed as error:
+            self._forget_listing()
+            more = f": {error.said}" * bool(error.said) + f"; {_UNKNOWN}" * error.unsure
+            raise ToolFailed(f"the server {self.server.name} failed: {error}{more}") from None
+        text = self.server.without_secrets(text)
+        if failed:
+            self._forget_listing()
+            raise ToolFailed(text or "the tool failed without a reason")
+        return text
+
+    def _call(
+        self, arguments: dict[str, Any], seconds: float, control: TurnControl | None
+    ) -> tuple[str, bool]:
+        from agent_core.mcp.client import Connection
+
+        connection = Connection(
+            server=self.server,
+            reach=self.reach,
+            seconds=seconds,
+            mode=self.mode,
+            on_tools_changed=self._forget_listing,
+        )
+        future = event_loop.submit(connection.call_tool(self.name, arguments))
+        if control is None:
+            return future.result()
+        with control.waking(lambda: _cancel_unless_stopping(control, future.cancel)):
+            return future.result()
+
+    def _forget_listing(self) -> None:
+        """Have the next turn list the tools again: this one may be gone."""
+        if cached := _cache.get((self.server, self.reach)):
+            cached.until = 0.0
+
+
+def _cancel_unless_stopping(control: TurnControl, cancel: Callable[[], object]) -> None:
+    """Cancel the call when a person cancels the turn. A worker that stops waits for the call."""
+    if control.signal in (Signal.CANCEL, Signal.LOSE):
+        cancel()

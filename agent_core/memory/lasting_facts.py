@@ -1,0 +1,146 @@
+"""Filters a task state for durable facts (rule 7.6): no waits for plan steps, no secrets, no live values.
+
+What a person said of their life stays, with its figures and dates. The messages tell whether a person said it: the
+message that the fact comes from, or the figures that the person wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from agent_core.memory import sources
+from agent_core.memory.task_state import TaskStateData
+from agent_core.text import phrases
+
+WAITS: Final = (  # a person may also say these of their own life
+    *("wait for", "waiting for", "waits for", "await", "awaiting", "next step", "等待", "下一步"),
+)
+STEPS: Final = (  # phrases about plan steps
+    *("pending step", "call the tool", "call tool", "use the tool", "ask the user", "needs to provide"),
+    *("user must provide", "user to provide", "waiting for the user", "wait for the user", "await the user"),
+    *("待用户", "等用户", "等待用户", "调用工具", "需要用户提供"),
+)
+SETTINGS: Final = (  # the state of anything
+    *("is configured", "are configured", "not configured", "is enabled", "is disabled", "does not exist"),
+    *("no tool", "已配置", "未配置"),
+)
+STATES: Final = (  # the state of something live
+    *("runs", "is scheduled", "are scheduled", "exists", "exist", "there is", "there are", "has", "have"),
+    *("enabled", "disabled", "paused", "is set", "set to", "created", "deleted", "is on", "is off", "are on"),
+    *("are off", "right now", "currently", "at the moment", "as of now", "有", "存在", "已", "目前", "当前"),
+)
+NOW: Final = ("right now", "currently", "at the moment", "as of now", "目前", "当前")
+VALUES: Final = (  # with a figure beside them they name a live value
+    *("balance", "balances", "price", "prices", "priced", "position", "positions", "holding", "holdings"),
+    *("trades at", "traded at", "trading at", "exchange rate", "orders", "open order"),
+    *("余额", "价格", "持仓", "仓位", "汇率", "订单", "挂单"),
+)
+_FIGURES = re.compile(r"\d")
+_MONTHS: Final = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+_DATES = re.compile(  # dates and times of day
+    rf"\d{{4}}-\d{{2}}-\d{{2}}|\d{{1,2}}:\d{{2}}|\b\d{{1,2}}(?:st|nd|rd|th)?\.? (?:{_MONTHS})[a-z]*\.?(?: \d{{4}})?"
+    rf"|\b(?:{_MONTHS})[a-z]*\.? \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?|\d{{4}}年|\d{{1,2}}月|\d{{1,2}}[日号点]",
+    re.IGNORECASE,
+)
+_CLAUSES = re.compile(r"[;,.!?](?!\d)|\band\b|\bbut\b|[\uff0c\u3002\uff1b\uff01\uff1f]", re.IGNORECASE)
+_NAMED: Final = r"(?:pass(?:word|phrase|code|wd)|pwd|pin|secret|api[-_ ]?key|access[-_ ]?key|token)"
+_SECRET = re.compile(
+    r"\b(?:sk|pk|rk|ghp|gho|ghu|ghs|github_pat|glpat|xox[abprs])[-_][\w-]{8,}|\b(?:AKIA|AIza|eyJ)[\w-]{12,}"
+    r"|-----BEGIN|\b(?i:bearer)\s+\S{16,}|\b[0-9a-fA-F]{32,}\b"
+    r"|\b(?=\w*[0-9])(?=\w*[a-z])(?=\w*[A-Z])[A-Za-z0-9_]{24,}\b"
+    # "the password for the door is x": a single word, or one with a figure in it
+    rf"|\b(?i:{_NAMED})(?:\s+(?:for|of|to|on)(?:\s+\S+){{1,4}}?)?(?:\s+(?:is|was)\s*:?|\s*[:=])\s*"
+    r"(?:\S*[0-9]\S*|\S+\s*$)"
+    rf"|\b(?i:{_NAMED})\s+(?=\S*[0-9])\S{{4,}}"
+    r"|(?:密码|口令|密钥|令牌)\s*(?:是|为|[:=\uff1a])\s*[!-~]{3,}"
+)
+
+_NOTHING: Final = TaskStateData()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FactFilter:
+    """Decides which facts are durable.
+
+    ``tools`` are the names of the tools. ``live`` are words that may refer to live state, ``things`` those that refer
+    to nothing else. ``figures`` are the numbers that people wrote, as ``sources.figures_in`` returns them.
+    """
+
+    tools: Collection[str] = ()
+    live: Collection[str] = ()
+    things: Collection[str] = ()
+    figures: frozenset[str] = frozenset()
+
+    def durable(
+        self, held: TaskStateData, *, stated: Collection[str] = (), before: TaskStateData = _NOTHING
+    ) -> TaskStateData:
+        """Return the durable parts. ``stated`` are facts from a person's message; parts of ``before`` always stay."""
+        kept = set(before.as_text().splitlines())
+
+        def stays(label: str, text: str, *, is_stated: bool = False) -> bool:
+            return f"{label}: {text}" in kept or self._lasts(text, is_stated=is_stated)
+
+        is_goal = f"Goal: {held.current_goal}" in kept or self._is_goal(held.current_goal)
+        return TaskStateData(
+            current_goal=held.current_goal if is_goal else "",
+            active_flow=held.active_flow if stays("Under way", held.active_flow) else "",
+            open_loops=tuple(text for text in held.open_loops if stays("Open", text)),
+            important_facts=tuple(
+                text for text in held.important_facts if stays("Fact", text, is_stated=text in stated)
+            ),
+            last_decision=held.last_decision if stays("Decided", held.last_decision) else "",
+        )
+
+    def without_live(self, held: TaskStateData) -> TaskStateData:
+        """Return the state without lines about live things, to be shown beside their current state."""
+
+        def stays(text: str) -> bool:
+            return not phrases.contains_any(text, self.things)
+
+        return TaskStateData.from_json(
+            {
+                name: (value if stays(value) else "")
+                if isinstance(value, str)
+                else list(filter(stays, value))
+                for name, value in held.to_json().items()
+            }
+        )
+
+    def _lasts(self, text: str, *, is_stated: bool = False) -> bool:
+        tool_names = (name for name in self.tools if "_" in name)  # other names are ordinary words
+        if phrases.contains_any(text, (*STEPS, *tool_names)) or _SECRET.search(text):
+            return False
+        if _is_live(text, self.things):
+            return False  # it can be looked up, whoever said it
+        if is_stated or self._are_peoples_figures(text):
+            return True
+        if phrases.contains_any(text, (*WAITS, *SETTINGS)):
+            return False
+        has_figure = any(map(str.isdigit, text))
+        if phrases.contains_any(text, self.live) and (has_figure or phrases.contains_any(text, STATES)):
+            return False
+        return not (phrases.contains_any(text, VALUES) and (has_figure or phrases.contains_any(text, NOW)))
+
+    def _is_goal(self, text: str) -> bool:
+        # a figure in a request says how something should be, not how it is
+        wish = _FIGURES.sub("", text) if phrases.starts_with("request", text) else text
+        return self._lasts(wish) and not _SECRET.search(text)
+
+    def _are_peoples_figures(self, text: str) -> bool:
+        """Whether the text has figures and people wrote all of them. Dates may be left out: their spelling varies."""
+        said = sources.figures_in([text])
+        rest = sources.figures_in([_DATES.sub(" ", text)])
+        return bool(said) and (said <= self.figures or (bool(rest) and rest <= self.figures))
+
+
+def _is_live(text: str, things: Collection[str]) -> bool:
+    """Whether every clause states how one of these things is. Otherwise the text also has another fact and stays."""
+    clauses = [clause for clause in _CLAUSES.split(text) if clause.strip()]
+    return bool(clauses) and all(
+        phrases.contains_any(clause, things)
+        and (_FIGURES.search(clause) or phrases.contains_any(clause, STATES))
+        for clause in clauses
+    )

@@ -1,0 +1,1 @@
+"""Helpers for texts: phrases that people use, fences around data, redaction of secrets."""

@@ -1,0 +1,56 @@
+"""Removes the secrets of this process's environment from texts, because errors may repeat what was sent."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from urllib.parse import unquote
+
+HIDDEN = "***"
+SHORTEST = 6  # characters; shorter values may be ordinary words
+SHORTEST_PASSWORD = 10  # characters; a shorter password in an address may be a word such as `postgres`
+_NAME = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)$")
+_SERVICES = "RONDO_NOTIFY"  # a JSON object of addresses that contain keys
+_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]*?:([^\s/?#]+)@", re.IGNORECASE)
+_SHAPE = re.compile(
+    r"\b(?:sk|pk|rk|gsk|xai|ghp|glpat)[-_][\w*-]{6,}|\bkey[-_](?=[\w*-]*\d)[\w*-]{6,}|\bAIza[\w-]{6,}"
+    r"|\bBearer \S{6,}|\bBasic [\w+/=-]{12,}|(?<=://)[^\s/@]+(?=@)",
+    re.IGNORECASE,
+)
+
+
+def secrets_of(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the secrets of an environment, longest first: variables named like keys, and passwords in addresses."""
+    found: set[str] = set()
+    for name, value in environ.items():
+        if _NAME.search(name.upper()):
+            found |= {value} if len(value) >= SHORTEST else set()
+        elif name == _SERVICES:
+            found.update(_service_secrets(value))
+        else:
+            found.update(each for each in _passwords(value) if len(each) >= SHORTEST_PASSWORD)
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+def redact(text: str, secrets: Iterable[str] | None = None) -> str:
+    """Return the text without the secrets, by default those of this process, and without anything shaped like a key."""
+    for secret in secrets_of(os.environ) if secrets is None else secrets:
+        text = text.replace(secret, HIDDEN)
+    return _SHAPE.sub(HIDDEN, text)
+
+
+def _passwords(value: str) -> Iterator[str]:
+    for password in _PASSWORD.findall(value):
+        yield from {password, unquote(password)}
+
+
+def _service_secrets(value: str) -> Iterator[str]:
+    """The addresses and their parts, because a library's error may contain only a part."""
+    with suppress(ValueError, AttributeError):
+        for address in map(str, json.loads(value or "{}").values()):
+            yield address
+            for part in re.split(r"[/:@?&=]+", address):
+                yield from {each for each in (part, unquote(part)) if len(each) >= SHORTEST_PASSWORD}

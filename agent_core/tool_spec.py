@@ -1,0 +1,51 @@
+"""The description of a tool for the model, and the effects of tool calls (rule 3.5)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Effect(StrEnum):
+    """The effects of a tool call (rule 3.5). A dangerous call needs the person's yes."""
+
+    READ = "read"
+    WRITE = "write"
+    DANGEROUS = "dangerous"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolSpec:
+    """A tool as it is described to the model. ``parameters`` is a JSON schema of type object.
+
+    ``effect`` is the strongest effect that a call can have; ``effect_of`` returns that of given arguments.
+    ``withheld``: the turn must not use the tool, so the model is not told of it. ``asks``: a dangerous call needs a yes
+    in this turn. ``source``: the outside server that it calls, if any; the model does not see it.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    idempotent: bool = False
+    effect: Effect = Effect.READ
+    effect_of: Callable[[dict[str, Any]], Effect] | None = None
+    withheld: bool = False
+    asks: bool = True
+    source: str = field(default="", repr=False)  # an address may contain a secret
+
+    def effect_with(self, arguments: dict[str, Any]) -> Effect:
+        """Return the effect of a call with these arguments."""
+        return self.effect if self.effect_of is None else self.effect_of(arguments)
+
+
+def version_of(tools: Iterable[ToolSpec]) -> str:
+    """Return a digest of the tools' names, descriptions, parameters, effects and sources (rule 7.5)."""
+    rows = sorted(
+        (tool.name, tool.description, tool.parameters, str(tool.effect), *filter(None, [tool.source]))
+        for tool in tools
+    )
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,117 @@
+"""Turns the exceptions of a turn into its result. Only Stale and errors of the ports are raised."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Final, Protocol
+
+from agent_core.exceptions import AgentCoreError, ModelError
+from agent_core.text.redact import redact
+from agent_core.turn.exchange import Cancelled, Stopped, TimedOut
+from agent_core.types import Ending, TurnEvent, TurnResult
+
+ERROR_TEXTS: Final = {
+    "model_unavailable": "The model did not answer.",
+    "rate_limited": "The model provider is overloaded.",
+    "model_refused": "The model provider rejected the request.",
+    "model_auth": "The model provider rejected the API key.",
+    "model_not_found": "The model provider does not know the model.",
+    "model_quota": "The quota of the account at the model provider is used up.",
+    "context_too_long": "The conversation is too long for the model.",
+    "model_not_configured": "The model is not set up on this server.",
+    "timeout": "The time limit was reached.",
+    "max_tool_calls": "Too many tool calls.",
+    "max_failed_tool_outputs": "Too many tool calls failed.",
+    "max_same_failure_signature": "A tool kept failing in the same way.",
+    "max_same_tool_intent": "The same tool call was made too often.",
+    "invalid_plan": "The model did not make a valid plan.",
+    "no_answer": "The model gave no answer.",
+    "internal_error": "Something went wrong.",
+}
+LONGEST_DETAIL: Final = 2000
+_LONGEST_LOGGED = 300
+
+log = logging.getLogger(__name__)
+
+
+class GivenUp(AgentCoreError):
+    """A limit of the turn ended it, or there is no valid plan or answer; ``code`` says which."""
+
+    def __init__(self, code: str, detail: str = "") -> None:
+        super().__init__(detail or code)
+        self.code = code
+
+
+def raise_if_exceeded(limit: str | None) -> None:
+    """Raise GivenUp if a limit of the policy was exceeded."""
+    if limit is not None:
+        raise GivenUp(limit)
+
+
+class ModelBroke(AgentCoreError):
+    """The model's code raised an exception that is no ModelError, which is a bug."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__()
+        self.cause = cause
+
+
+class RunningTurn(Protocol):
+    """A turn in progress."""
+
+    def run(self) -> Generator[TurnEvent, None, None]:
+        """Run to the end."""
+
+    def ended(self, ending: Ending, error_text: str = "", /) -> TurnResult:
+        """Return the result of a turn that ends like this; `error_text` tells people why it failed."""
+
+
+def run_to_result(turn: RunningTurn) -> Generator[TurnEvent, None, TurnResult]:
+    """Yield the turn's events and return its result. Raises Stale and whatever else a port raises."""
+    try:
+        yield from turn.run()
+    except Stopped:
+        return TurnResult(ending=Ending.HANDED_BACK)
+    except Cancelled:
+        return turn.ended(Ending.CANCELLED)
+    except TimedOut as error:
+        return _failed(turn, "timeout", error)
+    except GivenUp as error:
+        return _failed(turn, error.code, error)
+    except ModelError as error:
+        _log(error)
+        return _failed(turn, error.code, error)
+    except ModelBroke as error:
+        return _failed(turn, "internal_error", error.cause)
+    return turn.ended(Ending.SUCCEEDED)
+
+
+def _failed(turn: RunningTurn, code: str, error: Exception) -> TurnResult:
+    text = _error_text(code, error)
+    return replace(
+        turn.ended(Ending.FAILED, text),
+        error_code=code,
+        error_text=text,
+        error_detail=error_detail_for(error),
+    )
+
+
+def _error_text(code: str, error: Exception) -> str:
+    """Return the text for people: the provider's status and reason if known, else the meaning of the code."""
+    if not isinstance(error, ModelError) or not error.reason:
+        return ERROR_TEXTS[code]
+    tried = f"; tried {error.tries} times" if error.tries > 1 else ""
+    return f"{error.reason}{tried}."
+
+
+def error_detail_for(error: Exception) -> str:
+    """Return class and message for operators, without secrets of the environment."""
+    return redact(f"{type(error).__name__}: {error}")[:LONGEST_DETAIL]
+
+
+def _log(error: ModelError) -> None:
+    """Log one line for a turn that a model error ended. The message contains no keys (see llm/errors.py)."""
+    detail = " ".join(str(error).split())[:_LONGEST_LOGGED]
+    log.warning("model_failed", extra={"code": error.code, "error": type(error).__name__, "detail": detail})
