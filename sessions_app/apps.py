@@ -1,4 +1,4 @@
-"""Sessions: the turn, the lock, the queue."""
+"""The Django app of sessions, turns, mailboxes, deliveries and workers."""
 
 from django.apps import AppConfig
 
@@ -8,21 +8,34 @@ class SessionsConfig(AppConfig):
     verbose_name = "Sessions"
 
     def ready(self) -> None:
-        """Have what lies here pruned, and make its tools and channels known."""
+        """Register this app's retention rules, tools and channels."""
         from django.conf import settings
+        from django.db.models.signals import post_migrate, pre_migrate
 
-        from agent_core import fetch
-        from sessions_app import clock_tool, document_tools, live_state, retention
+        from agent_core.tools import fetch
+        from agent_core.turn import budget
         from sessions_app.channels import base, mail, notify, webhook
+        from sessions_app.postgres.connection import lift_bounds, restore_bounds
+        from sessions_app.retention import registry
+        from sessions_app.tools import clock, documents, live_state
 
-        retention.register_all()
-        clock_tool.register()
-        document_tools.register()
-        live_state.register()
+        pre_migrate.connect(lift_bounds)
+        post_migrate.connect(restore_bounds)
+        budget.use_limit(lambda: int(settings.RONDO_CONTEXT_TOKENS))
+        registry.register_rules_loader(_load_retention)
+        clock.register_clock_tool()
+        documents.register_document_tools()
+        live_state.register_agent_live_state()
         base.register(webhook.Webhook())
         if settings.EMAIL_HOST:
             base.register(mail.Email())
         if settings.RONDO_NOTIFY:
             base.register(notify.Notify())
         if settings.RONDO_FETCH_URL:
-            fetch.register()
+            fetch.register_fetch_tool()
+
+
+def _load_retention() -> None:
+    from sessions_app.retention import rules
+
+    rules.register_walks()

@@ -1,4 +1,4 @@
-"""Refusals of this app, in one tree. The docstring is the message; `code` is stable and public."""
+"""The errors of this app. The docstring is the default message; `code` is stable and public."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ class SessionsError(Exception):
 
 
 class NotWaiting(SessionsError):
-    """Nothing waits for an answer there."""
+    """The question is closed; it takes no more answers."""
 
-    code = "not_waiting"
+    code = "question_closed"
+
+
+class QuestionTaken(SessionsError):
+    """Another answer to this question is being processed; wait for its turn to end."""
+
+    code = "question_taken"
 
 
 class ExecutionEnded(SessionsError):
-    """It has ended already."""
+    """The execution has already ended."""
 
     code = "execution_ended"
 
@@ -37,8 +43,14 @@ class BadInput(SessionsError):
         self.code = code
 
 
+class TooLarge(SessionsError):
+    """The input is too large."""
+
+    code = "too_large"
+
+
 class NotFound(SessionsError):
-    """There is no such thing."""
+    """The resource does not exist."""
 
     code = "not_found"
 
@@ -50,19 +62,25 @@ class SessionBusy(SessionsError):
 
 
 class SessionClosed(SessionsError):
-    """The session takes no more input."""
+    """The session is closed and accepts no input."""
 
     code = "session_closed"
 
 
+class OwnerInactive(SessionsError):
+    """The account that this belongs to is inactive."""
+
+    code = "owner_inactive"
+
+
 class SessionExists(SessionsError):
-    """The agent has a session of this key already."""
+    """The agent already has a session with this key."""
 
     code = "session_exists"
 
 
 class AgentExists(SessionsError):
-    """The owner has an agent of this name already."""
+    """The owner already has an agent with this name."""
 
     code = "agent_exists"
 
@@ -74,37 +92,51 @@ class RevisionConflict(SessionsError):
 
 
 class IdempotencyMismatch(SessionsError):
-    """This idempotency key was used with another body."""
+    """This idempotency key was already used with another body; use a new key."""
 
     code = "idempotency_mismatch"
 
 
 class TurnEnded(SessionsError):
-    """The turn has ended already."""
+    """The turn has already ended."""
 
     code = "turn_ended"
 
 
 class NotDead(SessionsError):
-    """Only a delivery that was given up can be sent again."""
+    """Only a failed delivery can be sent again."""
 
     code = "not_failed"
 
 
 class TooManyHooks(SessionsError):
-    """The agent has as many hooks as it may."""
+    """The agent has the maximum number of hooks; delete one first."""
 
     code = "too_many_hooks"
 
 
+class TooManyStreams(SessionsError):
+    """The user has too many open streams; close one and try again."""
+
+    code = "too_many_streams"
+    retry_after = 10  # seconds; the server may take so long to notice that a window was closed
+
+
+class TooManyWaiting(SessionsError):
+    """Too many messages wait in the session; send it later."""
+
+    code = "too_many_waiting"
+    retry_after = 10  # seconds; some of them have been answered by then
+
+
 class UnknownHook(SessionsError):
-    """There is no such hook, or the token is not its own."""
+    """The hook does not exist, or the token is not the hook's."""
 
     code = "not_authenticated"
 
 
 class BadSignature(SessionsError):
-    """The message is not signed with the hook's token as it came."""
+    """The signature does not match the request body; sign the exact bytes with the hook's token."""
 
     code = "bad_signature"
 
@@ -116,6 +148,6 @@ class StaleRequest(SessionsError):
 
 
 class PooledConnection(SessionsError):
-    """DATABASE_LOCK_URL leads through a connection pooler; session locks need a direct connection."""
+    """DATABASE_LOCK_URL goes through a connection pooler; session locks need a direct connection."""
 
     code = "pooled_connection"

@@ -1,6 +1,6 @@
-"""The feature flags (rule 10.1): what may be switched off when it goes wrong, and what happens then instead.
+"""Feature flags (rule 10.1). Operators use them to switch off a feature that causes trouble.
 
-Each is an environment variable, the same in every process, and is read here only.
+Each is an environment variable with the same value in every process, and is read in this module only.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from django.conf import settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flag:
-    """One flag by its name, the setting that holds it, and its value while nobody changes it."""
+class FeatureFlag:
+    """One flag: its name, the Django setting that holds it, and its default value."""
 
     name: str
     setting: str
@@ -22,54 +22,55 @@ class Flag:
 
     @property
     def value(self) -> Any:
-        """As this process has it."""
+        """The value in this process."""
         return getattr(settings, self.setting)
 
     def in_words(self) -> str:
-        """`heartbeat.broadcast_scope is session`, `scheduler.cron_jobs is off`."""
-        return (
-            f"{self.name} is {self.value if isinstance(self.value, str) else 'on' if self.value else 'off'}"
-        )
+        """Describe it: `heartbeat.broadcast_scope is session`, `scheduler.cron_jobs is off`."""
+        value = self.value
+        if not isinstance(value, str):
+            value = "on" if value else "off"
+        return f"{self.name} is {value}"
 
 
-BROADCAST_SCOPE = Flag(
+BROADCAST_SCOPE = FeatureFlag(
     name="heartbeat.broadcast_scope", setting="RONDO_HEARTBEAT_BROADCAST_SCOPE", default="agent"
 )
-STATUS_HINT = Flag(
+STATUS_HINT = FeatureFlag(
     name="heartbeat.realtime_status_hint", setting="RONDO_HEARTBEAT_REALTIME_STATUS_HINT", default=True
 )
-REFLECTION = Flag(
+REFLECTION = FeatureFlag(
     name="heartbeat.routine_reflection", setting="RONDO_HEARTBEAT_ROUTINE_REFLECTION", default=True
 )
-CRON_JOBS = Flag(name="scheduler.cron_jobs", setting="RONDO_SCHEDULER_CRON_JOBS", default=True)
+CRON_JOBS = FeatureFlag(name="scheduler.cron_jobs", setting="RONDO_SCHEDULER_CRON_JOBS", default=True)
 ALL = (BROADCAST_SCOPE, STATUS_HINT, REFLECTION, CRON_JOBS)
 
 
 def tells_every_window() -> bool:
-    """Whether what runs in the background is told to every window of its agent, or to its session's alone."""
+    """Whether background turns are reported to every window of the agent; else only to their session's windows."""
     return bool(BROADCAST_SCOPE.value == "agent")
 
 
 def hints_at_mail() -> bool:
-    """Whether windows are told at once that an update waits; else people see it with their next turn."""
+    """Whether windows are told at once that a mailbox update waits; else people see it with their next turn."""
     return bool(STATUS_HINT.value)
 
 
 def reflects() -> bool:
-    """Whether a heartbeat with nothing to do looks for missing routines and registers them."""
+    """Whether a heartbeat without due tasks looks for missing routines and registers them."""
     return bool(REFLECTION.value)
 
 
 def runs_jobs_apart() -> bool:
-    """Whether isolated routines run in sessions of their own; else the heartbeat does them."""
+    """Whether isolated routines run in sessions of their own; else the heartbeat runs them."""
     return bool(CRON_JOBS.value)
 
 
-def values() -> Mapping[str, Any]:
-    """All of them by name."""
+def flag_values() -> Mapping[str, Any]:
+    """Return the value of each flag by name."""
     return {flag.name: flag.value for flag in ALL}
 
 
-def changed() -> list[str]:
-    """Those that are not as they are by default, in words."""
+def changed_flags() -> list[str]:
+    """Describe the flags whose value is not the default."""
     return [flag.in_words() for flag in ALL if flag.value != flag.default]

@@ -1,8 +1,8 @@
-"""Counters of what happens, for `/metrics`: gathered in memory, added to a table every few seconds (rule 10.1).
+"""Counters for `/metrics`: gathered in memory and added to a table every few seconds (rule 10.1).
 
-A row that every commit updates would be the one lock that all turns wait for. So `count` touches no database; what
-a process gathered goes out by one statement, on a connection of its own. A killed process takes up to `INTERVAL`
-with it: these are figures to watch, not to bill by.
+A row that every commit updates would be a lock that all turns wait for. So `count` touches no database: each process
+writes its sums in one statement, on a connection of its own. A killed process loses the counts of up to `INTERVAL`
+seconds, so the counters are for monitoring, not for billing.
 """
 
 from __future__ import annotations
@@ -11,27 +11,26 @@ import json
 import os
 import threading
 from collections import Counter as Sums
-from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
 import psycopg
 import structlog
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 
-from sessions_app.lock import connect_directly
 from sessions_app.models import Counter
+from sessions_app.postgres.direct import connect_directly
 
 log = structlog.get_logger(__name__)
 
-INTERVAL = 2.0  # seconds that counts are gathered
+INTERVAL = 2.0  # seconds between two writes
 BUCKETS = (1, 10, 100, 1_000, 10_000, 60_000, 600_000)  # milliseconds
 EVERYTHING = "+Inf"
 
 
 class Counted(StrEnum):
-    """What is counted, by the names of `/metrics` (without `rondo_`)."""
+    """The counters, by their names in `/metrics` without `rondo_`."""
 
     DELIVERY_FAILED = "delivery_failed_count"
     DELIVERY_SENT = "delivery_sent_count"
@@ -50,7 +49,7 @@ LABELS: dict[Counted, tuple[str, ...]] = {Counted.LOCK_WAIT_BUCKET: ("le",), Cou
 TURN_LIMITS = frozenset(
     {
         *("timeout", "max_tool_calls", "max_failed_tool_outputs", "max_same_failure_signature"),
-        *("max_same_tool_intent", "max_rescues", "model_unavailable", "tool_hung"),
+        *("max_same_tool_intent", "max_rescues", "model_unavailable", "rate_limited", "tool_hung"),
     }
 )
 _Key = tuple[str, str]  # name, labels as JSON
@@ -60,19 +59,10 @@ SELECT n, l::jsonb, v FROM unnest(%s::text[], %s::text[], %s::bigint[]) AS given
 ON CONFLICT (name, labels) DO UPDATE SET value = c.value + excluded.value"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """One stored counter."""
-
-    name: str
-    labels: dict[str, str]
-    value: int
-
-
 def count(name: str, by: int = 1, **labels: str) -> None:
-    """Count something. Within a transaction it counts with the commit, and not at all without one.
+    """Increase a counter. Inside a transaction it takes effect after the commit.
 
-    `name` is one of Counted, with just the labels that LABELS gives it.
+    `name` is one of Counted, with exactly the labels that LABELS lists for it.
     """
     if set(labels) != set(LABELS.get(Counted(name), ())):
         raise ValueError(f"{name} takes the labels {LABELS.get(Counted(name), ())}, not {sorted(labels)}")
@@ -83,39 +73,37 @@ def count(name: str, by: int = 1, **labels: str) -> None:
         _gathered.add(key, by)
 
 
-def lock_waited(milliseconds: int) -> None:
-    """A turn was taken up after so long a wait for its session and a free worker."""
+def count_lock_wait(milliseconds: int) -> None:
+    """Count how long a turn waited for its session and a free worker."""
     le = next((str(bound) for bound in BUCKETS if milliseconds <= bound), EVERYTHING)
     count(Counted.LOCK_WAIT_BUCKET, le=le)
     count(Counted.LOCK_WAIT_SUM, milliseconds)
 
 
-def turn_failed(code: str) -> None:
-    """A turn failed; it is counted when a limit of its policy ended it."""
+def count_turn_limit(code: str) -> None:
+    """Count a failed turn if a limit of its policy ended it."""
     if code in TURN_LIMITS:
         count(Counted.TURN_LIMIT, code=code)
 
 
-def figures() -> Iterator[Figure]:
-    """All that was counted."""
-    for row in Counter.objects.order_by("name", "labels"):
-        yield Figure(name=row.name, labels=row.labels, value=row.value)
+def figures() -> QuerySet[Counter]:
+    """Read all counters."""
+    return Counter.objects.order_by("name", "labels")
 
 
-def flush() -> None:
-    """Add what this process has gathered to the table now. What cannot be added is kept for the next time."""
+def flush_counters() -> None:
+    """Write the sums of this process now. Sums that cannot be written are kept for the next time."""
     _gathered.flush()
 
 
 class _Gathered:
-    """What a process has counted since the last flush, and the timer of the next one."""
+    """What a process has counted since the last write, and the timer of the next one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
-        """Start at nothing, as a forked child does: the sums are its parent's to add."""
+    def reset(self) -> None:
         self._sums: Sums[_Key] = Sums()
         self._timer: threading.Timer | None = None
 
@@ -129,19 +117,19 @@ class _Gathered:
 
     def flush(self) -> None:
         with self._lock:
-            taken = self._sums
-            self.forget()
-        if not taken:
+            sums = self._sums
+            self.reset()
+        if not sums:
             return
         try:
-            _add(taken)
+            _store(sums)
         except (psycopg.Error, OSError) as error:
             log.warning("metrics_kept_back", error=type(error).__name__)
-            for key, by in taken.items():
+            for key, by in sums.items():
                 self.add(key, by)
 
 
-def _add(sums: Sums[_Key]) -> None:
+def _store(sums: Sums[_Key]) -> None:
     names, labels = zip(*sums, strict=True)
     with connect_directly(settings.DATABASE_LOCK_URL, application_name="rondo metrics") as own:
         own.execute(_UPSERT, [list(names), list(labels), list(sums.values())])
@@ -150,9 +138,10 @@ def _add(sums: Sums[_Key]) -> None:
 _gathered = _Gathered()
 
 
-def _begin_anew() -> None:
+def _reset_after_fork() -> None:
+    """Start from zero in a forked child: the parent writes its own sums."""
     global _gathered  # noqa: PLW0603 - its lock may have been held by a thread that the child does not have
     _gathered = _Gathered()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset_after_fork)

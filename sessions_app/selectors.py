@@ -1,17 +1,29 @@
-"""Reads for the doors. Every one starts from the user who asks: what is another's does not exist (invariant 10)."""
+"""Reads for the API and the admin. Each is limited to the user who asks (invariant 10)."""
 
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import Case, CharField, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import (
+    Case,
+    CharField,
+    Exists,
+    F,
+    Model,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
 from django.db.models.functions import Coalesce, JSONObject, Left, NullIf
 
-from agent_core.execution import WAITING
-from sessions_app.documents import shown as shown_document
+from sessions_app.agents.documents import view_of
 from sessions_app.exceptions import NotFound
 from sessions_app.models import (
     PRIMARY_KEY,
@@ -28,62 +40,71 @@ from sessions_app.models import (
     Turn,
     TurnState,
 )
-from sessions_app.unified import with_behind
+from sessions_app.models.agent import DOCUMENTS
+from sessions_app.postgres.merged_rows import Merged
+from sessions_app.turns.question_reads import waiting_chats, waiting_plans, with_consents
+from sessions_app.turns.threads import with_target
 
+M = TypeVar("M", bound=Model)
 MOST_NAMESAKES = 5  # agents of one name that a refusal lists
-LOOKED_BACK = 100  # messages at the end of a history in which its last visible words are looked for
-LONGEST_LOOK = 1_000  # characters of one of them
-DOCUMENTS = ("AGENTS.md", "USER.md", "MEMORY.md", "SKILLS.md", "HEARTBEAT.md")
+LOOKED_BACK = 100  # newest messages of a history that are searched for its last visible words
+LONGEST_LOOK = 1_000  # characters of a message that are read for them
+
+
+def _first(rows: QuerySet[M], missing: str) -> M:
+    """Return the first row. NotFound with the text `missing` if there is none."""
+    row = rows.first()
+    if row is None:
+        raise NotFound(missing)
+    return row
 
 
 def agents(user: AbstractBaseUser) -> QuerySet[Agent]:
-    """The user's agents, each with `primary_session`, the id of its primary session."""
+    """Return the user's agents, each with `primary_session`, the id of its primary session."""
     primary = Session.objects.filter(agent=OuterRef("pk"), key=PRIMARY_KEY).values("pk")[:1]
     return Agent.objects.filter(owner_id=user.pk).annotate(primary_session=Subquery(primary))
 
 
 def agent(user: AbstractBaseUser, name: str) -> Agent:
-    """One agent of the user. NotFound."""
-    found = None if "\x00" in name else agents(user).filter(name=name).first()
-    if found is None:
-        raise NotFound("there is no such agent")
-    return found
+    """Return one agent of the user. NotFound."""
+    rows = agents(user).none() if "\x00" in name else agents(user).filter(name=name)
+    return _first(rows, "there is no such agent")
 
 
 def documents(user: AbstractBaseUser, agent_name: str) -> list[Document]:
-    """Every document an agent may have, as it is now; one that was never written is of revision 0. NotFound."""
-    return [_as_it_is(each) for each in _written(user, agent_name)]
+    """Return every document an agent may have. One that was never written is empty, with revision 0. NotFound."""
+    return [_with_view(each) for each in _stored_documents(user, agent_name)]
 
 
 def document(user: AbstractBaseUser, agent_name: str, name: str) -> Document:
-    """One of them. NotFound."""
-    for found in _written(user, agent_name):
+    """Return one document of an agent. NotFound."""
+    for found in _stored_documents(user, agent_name):
         if found.name == name:
-            return _as_it_is(found)
+            return _with_view(found)
     raise NotFound("there is no such document")
 
 
-def _written(user: AbstractBaseUser, agent_name: str) -> list[Document]:
+def _stored_documents(user: AbstractBaseUser, agent_name: str) -> list[Document]:
     owner = agent(user, agent_name)
     written = {row.name: row for row in Document.objects.filter(agent=owner, agent__owner_id=user.pk)}
     names = [*DOCUMENTS, *sorted(set(written) - set(DOCUMENTS))]
     return [written.get(name) or Document(agent=owner, name=name, revision=0) for name in names]
 
 
-def _as_it_is(document: Document) -> Document:
-    """With what stands behind it, and `basis`: what a writer has seen then; None for one that is only text."""
-    shown = shown_document(document)
+def _with_view(document: Document) -> Document:
+    """Replace the content by the view of its backing, and set `basis`. Both stay for a document that is only text."""
+    shown = view_of(document)
     document.basis = shown.basis if shown else None
     document.content = shown.content if shown else document.content
     return document
 
 
 def sessions(user: AbstractBaseUser) -> QuerySet[Any]:
-    """The user's sessions with `agent_name`, `behind`, `last_words` (see _last_words) and `shown_state`.
+    """Return the user's sessions, each with `agent_name`, `target_id`, `last_words` and `shown_state`.
 
-    `behind` is the id of the session that it shows now. The state shown of an open one is active or idle.
+    `target_id` is the session that it shows (see `with_target`). `shown_state` of an open one is active or idle.
     """
-    # two probes, because each partial index knows one state only
+    # two probes, because each partial index covers one state only
     running = Exists(Turn.objects.filter(session=OuterRef("pk"), state=TurnState.RUNNING))
     queued = Exists(Turn.objects.filter(session=OuterRef("pk"), state=TurnState.QUEUED))
     shown = Case(
@@ -92,12 +113,11 @@ def sessions(user: AbstractBaseUser) -> QuerySet[Any]:
         default=Value("idle"),
         output_field=CharField(),
     )
-    rows: QuerySet[Session] = with_behind(Session.objects.filter(owner_id=user.pk))
-    last_seq = Subquery(Session.objects.filter(pk=OuterRef("behind")).values("last_seq"))
-    asked = ExecutionState.objects.filter(session=OuterRef("behind"), status__in=WAITING)
-    question = JSONObject(execution="id", question="question", status="status")
+    rows: QuerySet[Session] = with_target(Session.objects.filter(owner_id=user.pk))
+    last_seq = Subquery(Session.objects.filter(pk=OuterRef("target_id")).values("last_seq"))
     return rows.annotate(
-        waiting=Subquery(asked.annotate(it=question).values("it")[:1]),
+        waiting_plans=waiting_plans(),
+        waiting_chats=waiting_chats(),
         shown_state=shown,
         agent_name=F("agent__name"),
         shown_seq=last_seq,
@@ -106,13 +126,13 @@ def sessions(user: AbstractBaseUser) -> QuerySet[Any]:
 
 
 def _last_words() -> Subquery:
-    """The beginning of what a person or the assistant said last; null when that lies far back or is nowhere.
+    """Expression: the beginning of the last message by a person or the assistant; null if it is too far back.
 
-    It is looked for in the history that the session shows; an automation's trigger is not said by anybody.
-    The range of seqs bounds the look at a long history.
+    It is searched in the history that the session shows. An automation's trigger does not count. The range of seqs
+    bounds the search in a long history.
     """
     said = Message.objects.filter(
-        session=OuterRef("behind"),
+        session=OuterRef("target_id"),
         seq__gt=OuterRef("shown_seq") - LOOKED_BACK,
         role__in=["user", "assistant"],
     ).exclude(metadata__has_key="_automation_turn")
@@ -120,32 +140,35 @@ def _last_words() -> Subquery:
     return Subquery(text.order_by("-seq").values("text")[:1])
 
 
-def session(user: AbstractBaseUser, session_id: uuid.UUID, *, lock: bool = False) -> Session:
-    """One session of the user; `lock`: nobody changes it until the transaction ends. NotFound."""
+def session(user: AbstractBaseUser, session_id: uuid.UUID, *, lock: bool = False) -> Any:
+    """Return one session of the user; `lock` locks its row until the transaction ends. NotFound."""
     rows = sessions(user).filter(pk=session_id)
-    found: Session | None = (rows.select_for_update(no_key=True, of=("self",)) if lock else rows).first()
-    if found is None:
-        raise NotFound("there is no such session")
-    return found
+    if lock:
+        rows = rows.select_for_update(no_key=True, of=("self",))
+    return _first(rows, "there is no such session")
 
 
-def entered(user: AbstractBaseUser, session_id: uuid.UUID) -> Any:
-    """One session of the user with `behind`, the id of the session that it shows now. NotFound."""
-    found = sessions(user).filter(pk=session_id).first()
-    if found is None:
-        raise NotFound("there is no such session")
-    return found
+def key_subquery(rows: QuerySet[Any]) -> Subquery:
+    """Return the primary key of the one row as a subquery, so that PostgreSQL plans without knowing the value.
+
+    If it knows that a value is common in a table, PostgreSQL may choose another index and read the rows of all others.
+    For an unknown value it uses the index that begins with the column.
+    """
+    return Subquery(rows.order_by().values("pk"))
 
 
-def messages(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Message]:
-    """The history that a session shows. NotFound."""
-    behind = entered(user, session_id).behind
-    rows = Message.objects.filter(session_id=behind, session__owner_id=user.pk)
-    return rows.annotate(shown_deliveries=with_deliveries("message_id", OuterRef("pk")))
+def _shown_by(user: AbstractBaseUser, session_id: uuid.UUID) -> Subquery:
+    """Return the session that this session shows. NotFound."""
+    return owned(user, session(user, session_id).target_id)
+
+
+def owned(user: AbstractBaseUser, session_id: uuid.UUID) -> Subquery:
+    """Return one session of the user, by its id, as a subquery."""
+    return key_subquery(Session.objects.filter(pk=session_id, owner_id=user.pk))
 
 
 def turns(user: AbstractBaseUser) -> QuerySet[Turn]:
-    """The user's turns, each with `reply`: its last words, or its host's when it was taken along by one."""
+    """Return the user's turns, each with `reply`, the last answer of the turn (of its host, if it joined one)."""
     speaker = Coalesce(OuterRef("host_id"), OuterRef("pk"))
     said = Message.objects.filter(turn_id=speaker, role="assistant")
     reply = said.exclude(content="").order_by("-seq").values("content")[:1]
@@ -155,40 +178,29 @@ def turns(user: AbstractBaseUser) -> QuerySet[Turn]:
     )
 
 
-def turns_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Turn]:
-    """The turns that a session shows. NotFound."""
-    return turns(user).filter(session_id=entered(user, session_id).behind)
-
-
 def turn(user: AbstractBaseUser, turn_id: int) -> Turn:
-    """One turn of the user. NotFound."""
-    found = turns(user).filter(pk=turn_id).first()
-    if found is None:
-        raise NotFound("there is no such turn")
-    return found
+    """Return one turn of the user. NotFound."""
+    return _first(turns(user).filter(pk=turn_id), "there is no such turn")
 
 
-def deliveries(user: AbstractBaseUser) -> QuerySet[Any]:
-    """The user's deliveries, each with `seq` and `turn` of its message; those of deleted sessions are nobody's."""
+def _deliveries(user: AbstractBaseUser) -> QuerySet[Any]:
+    """Return the user's deliveries, each with its message's `seq` and `turn`; not those of deleted sessions."""
     rows = Delivery.objects.filter(session__owner_id=user.pk)
     return rows.annotate(seq=F("message__seq"), turn=F("message__turn_id"))
 
 
 def deliveries_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Any]:
-    """What leaves the server of the session that is shown. NotFound."""
-    return deliveries(user).filter(session_id=entered(user, session_id).behind)
+    """Return the deliveries of the session that is shown. NotFound."""
+    return _deliveries(user).filter(session=_shown_by(user, session_id))
 
 
 def delivery(user: AbstractBaseUser, delivery_id: int) -> Any:
-    """One of them. NotFound."""
-    found = deliveries(user).filter(pk=delivery_id).first()
-    if found is None:
-        raise NotFound("there is no such delivery")
-    return found
+    """Return one delivery of the user. NotFound."""
+    return _first(_deliveries(user).filter(pk=delivery_id), "there is no such delivery")
 
 
 def with_deliveries(message: str, of: Any) -> ArraySubquery:
-    """A column: `{id, channel, state, attempts, last_error}` of each delivery whose `message` is `of` the row."""
+    """Column: `{id, channel, state, attempts, last_error}` of each delivery whose field `message` equals `of`."""
     rows = Delivery.objects.filter(**{message: of}).order_by("id")
     shown = JSONObject(
         id="id",
@@ -201,23 +213,20 @@ def with_deliveries(message: str, of: Any) -> ArraySubquery:
 
 
 def executions_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[ExecutionState]:
-    """What an agent that plans has worked off in the session that is shown. NotFound."""
-    behind = entered(user, session_id).behind
-    return ExecutionState.objects.filter(session_id=behind, session__owner_id=user.pk)
+    """Return the executions of the session that is shown. NotFound."""
+    return with_consents(ExecutionState.objects.filter(session=_shown_by(user, session_id)))
 
 
 def execution(user: AbstractBaseUser, execution_id: str) -> ExecutionState:
-    """One of them. NotFound."""
-    rows = ExecutionState.objects.filter(session__owner_id=user.pk)
-    found = None if "\x00" in execution_id else rows.filter(pk=execution_id).first()
-    if found is None:
-        raise NotFound("there is no such execution")
-    return found
+    """Return one execution of the user. NotFound."""
+    rows: QuerySet[ExecutionState] = with_consents(ExecutionState.objects.filter(session__owner_id=user.pk))
+    rows = rows.none() if "\x00" in execution_id else rows.filter(pk=execution_id)
+    return _first(rows, "there is no such execution")
 
 
 def memory(user: AbstractBaseUser, session_id: uuid.UUID) -> TaskState:
-    """What the session that is shown holds on to; what was never written is empty, of revision 0. NotFound."""
-    behind = entered(user, session_id).behind
+    """Return the task state of the session that is shown. One never written is empty, with revision 0. NotFound."""
+    behind = session(user, session_id).target_id
     found = TaskState.objects.filter(session_id=behind, session__owner_id=user.pk).first()
     if found is None:
         found = TaskState(session_id=behind, revision=0)
@@ -225,30 +234,36 @@ def memory(user: AbstractBaseUser, session_id: uuid.UUID) -> TaskState:
     return found
 
 
-def mailbox(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[MailboxEvent]:
-    """What other sessions' work told this one and the one behind it, each with `state`. NotFound."""
-    behind = entered(user, session_id).behind
+def mailbox(user: AbstractBaseUser, session_id: uuid.UUID) -> Merged[MailboxEvent]:
+    """Return the mailbox events of this session and of the one it shows, each with its `state`. NotFound."""
+    behind = session(user, session_id).target_id
     state = Case(
         When(acknowledged_at__isnull=False, then=Value("acknowledged")),
         When(dropped_at__isnull=False, then=Value("dropped")),
         default=Value("pending"),
         output_field=CharField(),
     )
-    rows = MailboxEvent.objects.filter(target_id__in={session_id, behind}, target__owner_id=user.pk)
-    return rows.annotate(state=state)
+    source = Session.objects.filter(agent_id=OuterRef("target__agent_id"), key=OuterRef("source_key"))
+    rows = MailboxEvent.objects.annotate(state=state, source_session=Subquery(source.values("pk")[:1]))
+    return merged(rows, "target", user, {session_id, behind})
+
+
+def merged(
+    rows: QuerySet[M], name: str, user: AbstractBaseUser, session_ids: Iterable[uuid.UUID]
+) -> Merged[M]:
+    """Return the rows whose field `name` is one of these sessions of the user."""
+    sessions = [Session.objects.filter(pk=each, owner_id=user.pk) for each in session_ids]
+    return Merged(*(rows.filter(**{name: key_subquery(each)}) for each in sessions))
 
 
 def hooks_of(user: AbstractBaseUser, agent_name: str) -> QuerySet[Hook]:
-    """The agent's hooks, each with `agent_name`. NotFound."""
+    """Return the agent's hooks, each with `agent_name`. NotFound."""
     return _hooks(user).filter(agent=agent(user, agent_name))
 
 
 def hook(user: AbstractBaseUser, hook_id: str) -> Hook:
-    """One hook of the user. NotFound."""
-    found = _hooks(user).filter(pk=hook_id).first()
-    if found is None:
-        raise NotFound("there is no such hook")
-    return found
+    """Return one hook of the user. NotFound."""
+    return _first(_hooks(user).filter(pk=hook_id), "there is no such hook")
 
 
 def _hooks(user: AbstractBaseUser) -> QuerySet[Hook]:
@@ -256,7 +271,7 @@ def _hooks(user: AbstractBaseUser) -> QuerySet[Hook]:
 
 
 def agent_called(name: str) -> Agent:
-    """The agent of this name, or of `user/name` where several users have one. NotFound."""
+    """Find an agent of any user by its name, or by `user/name` where several users have one. NotFound."""
     owner, _, rest = name.partition("/")
     found = list(
         Agent.objects.filter(Q(name=name) | Q(name=rest, owner__username=owner))
@@ -267,5 +282,5 @@ def agent_called(name: str) -> Agent:
         raise NotFound(f"there is no agent {name!r}")
     if len(found) > 1:
         names = ", ".join(f"{agent.owner.get_username()}/{agent.name}" for agent in found)
-        raise NotFound(f"several users have an agent {name!r}: say which of {names}")
+        raise NotFound(f"several users have an agent {name!r}; use one of {names}")
     return found[0]

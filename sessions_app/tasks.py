@@ -1,4 +1,4 @@
-"""The Celery task of hints, and the worker process behind it."""
+"""The Celery tasks that carry hints, and the worker process behind them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,37 @@ import threading
 import uuid
 from typing import Any
 
+import structlog
 from celery import shared_task, signals
 from celery.concurrency.thread import TaskPool
 from celery.worker import state
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 
-from sessions_app import wake
+from agent_core.per_process import PerProcess
+from sessions_app import hints
 from sessions_app.models import Lane
-from sessions_app.turn import run_next_turn
-from sessions_app.worker import WorkerProcess
+from sessions_app.turns.run import run_next_turn
+from sessions_app.worker.process import WorkerProcess
 
-_processes: dict[int, WorkerProcess] = {}  # by process id: a forked child starts its own
-_guard = threading.Lock()
+log = structlog.get_logger(__name__)
+
+_process: PerProcess[WorkerProcess] = PerProcess()
 
 
 def _start(queues: list[str], slots: int) -> WorkerProcess:
-    with _guard:
-        if os.getpid() not in _processes:
-            _processes[os.getpid()] = WorkerProcess(queues, slots)
-            _processes[os.getpid()].start()
-        return _processes[os.getpid()]
+    def started() -> WorkerProcess:
+        process = WorkerProcess(queues, slots)
+        _process.put(process)  # before it starts: a stop signal may arrive meanwhile
+        process.start()
+        return process
+
+    return _process.get(started)
 
 
-def _tell_loop_of_free_slots(consumer: Any) -> None:
-    """Wake Celery's event loop whenever a slot is free.
+def _wake_loop_for_free_slots(consumer: Any) -> None:
+    """Wake Celery's event loop whenever a slot becomes free.
 
-    Its thread pool does not: a full worker that takes nothing in advance would look again up to a second later.
+    Celery's thread pool does not do it: a full worker without prefetching would notice up to a second later.
     """
     if not isinstance(consumer.pool, TaskPool):
         return  # other pools have pipes that wake the loop
@@ -40,71 +45,74 @@ def _tell_loop_of_free_slots(consumer: Any) -> None:
 
     def on_apply(*args: Any, **kwargs: Any) -> Any:
         result = apply(*args, **kwargs)
-        result.f.add_done_callback(lambda _: consumer.hub.call_soon(bool))  # `bool`: nothing but the waking
+        result.f.add_done_callback(
+            lambda _: consumer.hub.call_soon(bool)
+        )  # `bool` does nothing: it only wakes
         return result
 
     consumer.pool.on_apply = on_apply  # type: ignore[method-assign]
 
 
-def _told_to_stop() -> bool:
+def _is_stopping() -> bool:
     return any(flag is not None for flag in (state.should_stop, state.should_terminate))
 
 
 @signals.worker_ready.connect(weak=False)
 def _ready(sender: Any, **_: Any) -> None:
-    consumer = sender
-    _tell_loop_of_free_slots(consumer)
-    process = _start(sorted(consumer.app.amqp.queues.consume_from), consumer.pool.limit)
-    process.wait_until_signed_in(_told_to_stop)
+    _wake_loop_for_free_slots(sender)
+    process = _start(sorted(sender.app.amqp.queues.consume_from), sender.pool.limit)
+    process.wait_until_registered(_is_stopping)
 
 
 @signals.worker_shutting_down.connect(weak=False)
 def _shutting_down(**_: Any) -> None:
-    # a signal handler interrupts whatever the main thread holds: do the work elsewhere
-    if process := _processes.get(os.getpid()):
+    # a signal handler interrupts the main thread, which may hold a lock: do the work in another thread
+    if process := _process.peek():
         threading.Thread(target=process.begin_stop, name="rondo-stop").start()
 
 
 @signals.worker_shutdown.connect(weak=False)
 def _shutdown(**_: Any) -> None:
-    if process := _processes.get(os.getpid()):
+    if process := _process.peek():
         process.end()
 
 
-@shared_task(name=wake.TASK, ignore_result=True)
+@shared_task(name=hints.TASK, ignore_result=True)
 def run_session(session_id: str, lane: str) -> None:
-    """A hint: this session has work. Twice, late or wrong is harmless."""
-    process = _start(wake.shard_queues(), os.cpu_count() or 1)
+    """Run the next turn of a session. A repeated, late or wrong hint is harmless."""
+    process = _start(hints.shard_queues(), os.cpu_count() or 1)
     session = uuid.UUID(session_id)
     if process.stopping.is_set():
-        wake.wake(session, lane)  # put back for somebody who stays
+        hints.wake(session, lane)  # for another worker
         return
     try:
         if lane == Lane.AUTO:
             _run_automation(process, session)
         else:
             run_next_turn(process, session, lane)
+    except (OperationalError, InterfaceError) as error:
+        log.warning("hint_left", session=session_id, error=type(error).__name__)  # the sweep hints again
     finally:
         connection.close()
 
 
-@shared_task(name=wake.MAINTENANCE, ignore_result=True)
-def maintain() -> None:
-    """A hint: there may be something to prune."""
-    process = _start(wake.shard_queues(), os.cpu_count() or 1)
+@shared_task(name=hints.MAINTENANCE, ignore_result=True)
+def start_maintenance() -> None:
+    """Start a round of maintenance in its own thread."""
+    process = _start(hints.shard_queues(), os.cpu_count() or 1)
     if not process.stopping.is_set():
         process.begin_maintenance()
 
 
-@shared_task(name=wake.POST, ignore_result=True)
+@shared_task(name=hints.DELIVER, ignore_result=True)
 def deliver(session_id: str, channel: str) -> None:
-    """A hint: this session has something to send. The postman's threads do it, not this slot."""
-    process = _start(wake.shard_queues(), os.cpu_count() or 1)
-    process.postman.take(wake.PostLane(session_id=uuid.UUID(session_id), channel=channel))
+    """Pass a lane of deliveries to the dispatcher's threads, so that this slot is free at once."""
+    process = _start(hints.shard_queues(), os.cpu_count() or 1)
+    process.dispatcher.take(hints.DeliveryLane(session_id=uuid.UUID(session_id), channel=channel))
 
 
 def _run_automation(process: WorkerProcess, session: uuid.UUID) -> None:
-    """Automations use only a part of the slots."""
+    """Run an automation's turn. Automations may use only a part of the slots."""
     if not process.auto_slots.acquire(blocking=False):
         process.park(session)
         return
@@ -114,4 +122,4 @@ def _run_automation(process: WorkerProcess, session: uuid.UUID) -> None:
         process.auto_slots.release()
         parked = process.unpark()
         if parked is not None:
-            wake.wake(parked, Lane.AUTO)
+            hints.wake(parked, Lane.AUTO)

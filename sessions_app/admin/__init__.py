@@ -1,5 +1,5 @@
-"""The staff's pages. They read rows and call verbs; what a hand edit would break is shown and not written."""
+"""The admin. Its pages change rows through the functions that the API uses; all other fields are read-only."""
 
-from sessions_app.admin import accounts, agents, deliveries, hooks, keepsakes, sessions, signs, turns
+from sessions_app.admin import agents, deliveries, hooks, internals, memory, sessions, turns, users
 
-__all__ = ["accounts", "agents", "deliveries", "hooks", "keepsakes", "sessions", "signs", "turns"]
+__all__ = ["agents", "deliveries", "hooks", "internals", "memory", "sessions", "turns", "users"]

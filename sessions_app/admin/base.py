@@ -1,4 +1,4 @@
-"""What all pages share: who may look, instants in UTC with seconds, panels, saving through a verb."""
+"""Base classes of the admin pages: permissions, times in UTC, panels, and saving through the functions of the API."""
 
 # ruff: noqa: ARG002 -- the signatures are Django's
 
@@ -10,20 +10,21 @@ from functools import cache
 from typing import Any, TypeVar
 
 from django import forms
-from django.contrib import admin
-from django.core.exceptions import FieldDoesNotExist
-from django.db.models import DateTimeField, Model
+from django.contrib import admin, messages
+from django.core.exceptions import FieldDoesNotExist, ObjectDoesNotExist, PermissionDenied
+from django.db.models import DateTimeField, Model, QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
+from django.utils.text import capfirst
 
-from sessions_app.admin.look import InfinitePaginator, ModelAdmin
 from sessions_app.admin.panels import Panel
+from sessions_app.admin.unfold import ModelAdmin
 from sessions_app.exceptions import BadInput, SessionsError
-from sessions_app.lines import check_line
+from sessions_app.single_line import check_line
 
 M = TypeVar("M", bound=Model)
-NUL = "\x00"  # no text in PostgreSQL may hold it
+NUL = "\x00"  # PostgreSQL cannot store it in a text
 
 
 def instant(value: datetime | None) -> str:
@@ -36,7 +37,7 @@ def instant(value: datetime | None) -> str:
 
 @cache
 def _column(name: str) -> Callable[[Any], str]:
-    """A column that shows the instant `name`; the same object every time, as Django compares them."""
+    """A column with the time in field `name`. Cached, since Django compares columns by identity."""
 
     @admin.display(description=name.replace("_", " "), ordering=name)
     def shown(row: Any) -> str:
@@ -46,8 +47,40 @@ def _column(name: str) -> Callable[[Any], str]:
     return shown
 
 
-class PageAdmin(ModelAdmin[M]):
-    """A page of staff: every one of them sees everybody's rows; to change them takes Django's permission."""
+class GuardedAdmin(ModelAdmin[M]):
+    """Rejects actions that a person may not take, and filters by columns that the list does not offer.
+
+    Django would ignore the first, and allow the second: filtering by the beginning of a secret reveals it bit by bit.
+    """
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        given = [*request.GET.lists(), *request.POST.lists()]
+        if any(NUL in value for _name, values in given for value in values):
+            return HttpResponseRedirect(f"{request.path}?e=1")  # as Django does for an invalid filter
+        if set(request.POST.getlist("action")) - {""} - self.get_actions(request).keys():
+            raise PermissionDenied
+        return super().changelist_view(request, extra_context)
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        return self._is_filter(lookup, request) and super().lookup_allowed(lookup, value, request)
+
+    def _is_filter(self, lookup: str, request: HttpRequest) -> bool:
+        offered = [each[0] if isinstance(each, tuple) else each for each in self.get_list_filter(request)]
+        if self.date_hierarchy:
+            offered.append(self.date_hierarchy)
+        if any(lookup == name or lookup.startswith(f"{name}__") for name in offered if isinstance(name, str)):
+            return True
+        name = lookup.partition("__")[0]
+        try:
+            field = self.opts.get_field(self.opts.pk.name if name == "pk" else name)
+        except FieldDoesNotExist:
+            return True  # Django rejects it itself
+        # not reverse relations: their rows may have a secret as key, as tokens do
+        return bool(field.is_relation and field.concrete)
+
+
+class PageAdmin(GuardedAdmin[M]):
+    """All staff may view all rows; changes need Django's permission."""
 
     list_per_page = 50
     show_full_result_count = False
@@ -64,12 +97,6 @@ class PageAdmin(ModelAdmin[M]):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> M | None:
         return None if NUL in object_id else super().get_object(request, object_id, from_field)
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
-        given = [*request.GET.lists(), *request.POST.lists()]
-        if any(NUL in value for _name, values in given for value in values):
-            return HttpResponseRedirect(f"{request.path}?e=1")  # what Django does with a bad filter
-        return super().changelist_view(request, extra_context)
-
     def get_list_display(self, request: HttpRequest) -> Any:
         return self._timed(super().get_list_display(request))
 
@@ -85,23 +112,29 @@ class PageAdmin(ModelAdmin[M]):
         return found
 
     def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: M | None = None,
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
+        obj = kwargs.get("obj")
         context["panels"] = [] if obj is None else list(self.panels(obj))
-        return super().render_change_form(request, context, add, change, form_url, obj)
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def panels(self, obj: M) -> Iterable[Panel]:
-        """What is shown below the fields of one row."""
+        """The panels below the fields of a row."""
         return ()
 
+    def for_each(self, request: HttpRequest, queryset: QuerySet[M], act: Callable[[Any], str]) -> None:
+        """Call `act` with the key of each row, and show what it says it did, or why it refused."""
+        kind = capfirst(self.opts.verbose_name)
+        for pk in queryset.order_by("pk").values_list("pk", flat=True):
+            try:
+                done = act(pk)
+            except (SessionsError, ObjectDoesNotExist) as refusal:
+                self.message_user(request, f"{kind} {pk}: {refusal}.", messages.WARNING)
+            else:
+                self.message_user(request, f"{kind} {pk} {done}.", messages.SUCCESS)
+
     def _timed(self, names: Iterable[Any]) -> list[Any]:
-        """The names, with each that is an instant of the model replaced by its column."""
+        """The names, with those of time fields replaced by columns that show UTC."""
         return [_column(name) if isinstance(name, str) and self._is_instant(name) else name for name in names]
 
     def _is_instant(self, name: str) -> bool:
@@ -112,7 +145,7 @@ class PageAdmin(ModelAdmin[M]):
 
 
 class ReadOnlyAdmin(PageAdmin[M]):
-    """Rows that only the server writes."""
+    """Rows that only the server changes."""
 
     actions: Sequence[Any] | None = ()
 
@@ -130,16 +163,8 @@ class ReadOnlyAdmin(PageAdmin[M]):
         return False
 
 
-class BigTable(ReadOnlyAdmin[M]):
-    """Tables that grow without end: newest first by primary key, and nobody counts them."""
-
-    paginator = InfinitePaginator
-    show_facets = admin.ShowFacets.NEVER
-    ordering = ["-pk"]
-
-
-def one_line(name: str, text: str) -> str:
-    """A name or title that a form was given. forms.ValidationError."""
+def clean_line(name: str, text: str) -> str:
+    """Validate a name or title in a form. forms.ValidationError."""
     try:
         return check_line(name, text)
     except BadInput as refusal:
@@ -147,29 +172,32 @@ def one_line(name: str, text: str) -> str:
 
 
 class VerbForm(ModelForm[M]):
-    """A form whose data goes to a verb. The verb's refusal comes back as an error of the field it is about."""
+    """A form that is saved through a verb, a function that the API also uses.
+
+    A refusal of the verb is shown at the field that it is about.
+    """
 
     refusal: SessionsError | None = None
-    field_of: dict[str, str] = {}  # code of a refusal → field; other refusals are the whole form's
+    field_of: dict[str, str] = {}  # code of a refusal → field; others are shown above the form
     seen_revision = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if "seen_revision" in self.fields:
             self.fields["seen_revision"].initial = getattr(self.instance, "revision", None)
-        self.data = self._readable(self.data)
-        self.initial = self._readable(self.initial)
+        self.data = self._without_bad_keys(self.data)
+        self.initial = self._without_bad_keys(self.initial)
 
-    def _readable(self, given: Any) -> Any:
-        """The data without keys of rows that cannot be keys: their widget asks the database for them, and fails."""
-        readable = given.copy()
+    def _without_bad_keys(self, given: Any) -> Any:
+        """The data without invalid keys of related rows, with which the widgets' queries would fail."""
+        cleaned = given.copy()
         for name, field in self.fields.items():
             if isinstance(field, forms.ModelChoiceField) and (key := self.add_prefix(name)) in given:
                 try:
                     field.to_python(given[key])
                 except forms.ValidationError:
-                    readable[key] = ""
-        return readable
+                    cleaned[key] = ""
+        return cleaned
 
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()
@@ -180,7 +208,7 @@ class VerbForm(ModelForm[M]):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The fields a person changed, with their values."""
+        """The changed fields with their values."""
         return {
             name: self.cleaned_data[name]
             for name in self.changed_data
@@ -189,19 +217,19 @@ class VerbForm(ModelForm[M]):
 
 
 class VerbAdmin(PageAdmin[M]):
-    """Saves through verbs: `create` and `change`.
+    """Saves through the verbs `create` and `change`.
 
-    What a verb refuses is rolled back with the whole request; the form is then shown again with the reason.
+    When a verb refuses, the whole request is rolled back, and the form is shown again with the reason.
     """
 
     form: type[VerbForm[M]] = VerbForm
 
     def create(self, request: HttpRequest, form: Any) -> M:
-        """The verb that makes a row."""
+        """Create a row."""
         raise NotImplementedError
 
     def change(self, request: HttpRequest, obj: M, form: Any) -> None:
-        """The verb that changes it; `form.changes` are the changed fields."""
+        """Change a row; `form.changes` are the changed fields."""
         raise NotImplementedError
 
     def save_model(self, request: HttpRequest, obj: M, form: Any, change: bool) -> None:
@@ -211,18 +239,12 @@ class VerbAdmin(PageAdmin[M]):
             obj.pk = self.create(request, form).pk
         obj.refresh_from_db(from_queryset=self.get_queryset(request))
 
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> Any:
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         try:
-            return super().changeform_view(request, object_id, form_url, extra_context)
+            return super().changeform_view(request, *args, **kwargs)
         except SessionsError as refusal:
             request.refusal = refusal  # type: ignore[attr-defined]
-            return super().changeform_view(request, object_id, form_url, extra_context)
+            return super().changeform_view(request, *args, **kwargs)
 
     def get_form(
         self, request: HttpRequest, obj: M | None = None, change: bool = False, **kwargs: Any

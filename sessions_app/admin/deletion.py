@@ -1,6 +1,6 @@
-"""Deleting in two steps: what is in the way is listed, and goes along only when a person says so.
+"""Deletion in two steps: automations that block it are listed, and deleted only after a confirmation.
 
-Django's own pages are replaced: they would cascade under a running turn, and read every row to list it.
+This replaces Django's pages, which would cascade under a running turn, and read all dependent rows to list them.
 """
 
 # ruff: noqa: ARG002 -- the signatures are Django's
@@ -21,41 +21,41 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from sessions_app.admin import above
+from sessions_app.admin import extensions
 from sessions_app.admin.base import M, PageAdmin
-from sessions_app.admin.panels import page_of
-from sessions_app.delete import Blocker, Deletion
+from sessions_app.admin.panels import change_url
 from sessions_app.exceptions import NotFound, SessionsError
+from sessions_app.sessions.delete import Blocker, Deletion
 
 TEMPLATE = "admin/rondo/delete.html"
 MOST_AT_ONCE = 50  # each waits for its running turn to end
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doomed:
-    """A row to delete: what it holds, what is in the way, and why it may not go at all."""
+class RowToDelete:
+    """A row to delete: what is deleted with it, why it cannot be deleted (or empty), and what blocks it."""
 
     row: Model
-    holds: str
+    also_deleted: str
     refusal: str
     blockers: Sequence[Blocker]
 
     @property
     def url(self) -> str:
-        return page_of(self.row)
+        return change_url(self.row)
 
     @property
-    def in_the_way(self) -> list[tuple[Blocker, str]]:
-        return [(blocker, above.page_of(blocker.id)) for blocker in self.blockers]
+    def blockers_with_urls(self) -> list[tuple[Blocker, str]]:
+        return [(blocker, extensions.blocker_url(blocker.id)) for blocker in self.blockers]
 
 
 class TwoStepDelete(PageAdmin[M]):
-    """Rows that are deleted by a verb, alone or several at once."""
+    """Rows that `remove` deletes, one or several at once."""
 
     actions: Sequence[Any] | None = ("delete_chosen",)
 
-    def holds(self, obj: M) -> str:
-        """What goes along with the row, in words."""
+    def also_deleted(self, obj: M) -> str:
+        """A sentence that says what is deleted with the row."""
         return ""
 
     def refusal(self, obj: M) -> str:
@@ -63,20 +63,20 @@ class TwoStepDelete(PageAdmin[M]):
         return ""
 
     def blockers(self, obj: M) -> Sequence[Blocker]:
-        """What is in the way."""
+        """The automations that block the deletion."""
         return ()
 
     def remove(self, obj: M, *, delete_automations: bool) -> Deletion:
-        """The verb."""
+        """Delete the row, with its blockers if `delete_automations`."""
         raise NotImplementedError
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> Any:
-        # not in a transaction: the verb waits for a running turn and commits by itself
+        # no transaction: `remove` waits for a running turn and commits by itself
         row = self.get_object(request, unquote(object_id))
         if row is None:
-            messages.error(request, f"There is no such {self.opts.verbose_name}.")
+            messages.error(request, f"This {self.opts.verbose_name} does not exist.")
             return HttpResponseRedirect(reverse("admin:index"))
         if not self.has_delete_permission(request, row):
             raise PermissionDenied
@@ -88,6 +88,8 @@ class TwoStepDelete(PageAdmin[M]):
         if len(rows) > MOST_AT_ONCE:
             self.message_user(request, f"Delete at most {MOST_AT_ONCE} at once.", messages.ERROR)
             return None
+        if not all(self.has_delete_permission(request, row) for row in rows):
+            raise PermissionDenied
         hidden = {"action": "delete_chosen", "index": request.POST.get("index", "0")}
         return self._two_steps(request, rows, hidden)
 
@@ -96,73 +98,75 @@ class TwoStepDelete(PageAdmin[M]):
         found.pop("delete_selected", None)
         return found
 
-    def delete_model(self, request: HttpRequest, obj: M) -> None:
-        self.remove(obj, delete_automations=False)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[M]) -> None:
-        for row in queryset:
-            self.delete_model(request, row)
-
     def _two_steps(self, request: HttpRequest, rows: list[M], hidden: dict[str, str]) -> HttpResponse:
-        doomed = [self._doomed(row) for row in rows]
+        chosen = [
+            RowToDelete(
+                row=row,
+                also_deleted=self.also_deleted(row),
+                refusal=self.refusal(row),
+                blockers=tuple(self.blockers(row)),
+            )
+            for row in rows
+        ]
         if "confirmed" not in request.POST:
-            return self._page(request, doomed, hidden)
-        if _in_the_way(doomed) and not _agreed(request, doomed):
-            return self._page(request, doomed, hidden, status=HTTPStatus.CONFLICT)
-        together = request.POST.get("delete_automations") == "yes"
-        gone = [row for row in rows if self._removed(request, row, together)]
-        if gone:
-            self.log_deletions(request, gone)  # type: ignore[arg-type]  # it only walks over them
-            self.message_user(request, f"Deleted: {', '.join(str(row) for row in gone)}.", messages.SUCCESS)
-        if len(gone) < len(rows) and not hidden:
+            return self._page(request, chosen, hidden)
+        delete_automations = request.POST.get("delete_automations") == "yes"
+        # the person must have seen exactly those that block now
+        agreed = delete_automations and sorted(request.POST.getlist("shown")) == _blocker_ids(chosen)
+        if _blocker_ids(chosen) and not agreed:
+            return self._page(request, chosen, hidden, status=HTTPStatus.CONFLICT)
+        deleted = [row for row in rows if self._try_remove(request, row, delete_automations)]
+        if deleted:
+            self.log_deletions(request, deleted)  # type: ignore[arg-type]  # it only iterates over them
+            names = ", ".join(str(row) for row in deleted)
+            self.message_user(request, f"Deleted: {names}.", messages.SUCCESS)
+        if len(deleted) < len(rows) and not hidden:
             return HttpResponseRedirect(request.path)
         meta = self.opts
         return HttpResponseRedirect(reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist"))
 
-    def _doomed(self, row: M) -> Doomed:
-        return Doomed(
-            row=row, holds=self.holds(row), refusal=self.refusal(row), blockers=tuple(self.blockers(row))
-        )
-
-    def _removed(self, request: HttpRequest, row: M, together: bool) -> bool:
+    def _try_remove(self, request: HttpRequest, row: M, delete_automations: bool) -> bool:
         try:
-            deletion = self.remove(row, delete_automations=together)
+            deletion = self.remove(row, delete_automations=delete_automations)
         except NotFound:
-            return True  # somebody else was faster
+            return True  # somebody else deleted it meanwhile
         except SessionsError as refusal:
             self.message_user(request, f"{row} was not deleted: {refusal}.", messages.ERROR)
             return False
         if not deletion.deleted:
             names = ", ".join(f"{blocker.name} ({blocker.id})" for blocker in deletion.blockers)
-            self.message_user(request, f"{row} was not deleted: in the way are {names}.", messages.ERROR)
+            self.message_user(
+                request, f"{row} was not deleted. These automations block it: {names}.", messages.ERROR
+            )
+        if deletion.moved_ids:
+            text = f"These routines now report to the primary session: {', '.join(deletion.moved_ids)}."
+            self.message_user(request, text, messages.INFO)
         return deletion.deleted
 
     def _page(
-        self, request: HttpRequest, doomed: list[Doomed], hidden: dict[str, str], status: int = HTTPStatus.OK
+        self,
+        request: HttpRequest,
+        rows: list[RowToDelete],
+        hidden: dict[str, str],
+        status: int = HTTPStatus.OK,
     ) -> HttpResponse:
-        name = self.opts.verbose_name if len(doomed) == 1 else self.opts.verbose_name_plural
+        name = self.opts.verbose_name if len(rows) == 1 else self.opts.verbose_name_plural
         context = {
             **self.admin_site.each_context(request),
             "title": f"Delete {name}",
             "subtitle": None,
             "opts": self.opts,
             "name": name,
-            "doomed": doomed,
-            "refused": any(each.refusal for each in doomed),
-            "in_the_way": _in_the_way(doomed),
+            "rows": rows,
+            "refused": any(each.refusal for each in rows),
+            "blocker_ids": _blocker_ids(rows),
             "again": status == HTTPStatus.CONFLICT,
             "hidden": hidden,
             "checkbox": ACTION_CHECKBOX_NAME,
-            "chosen": [each.row.pk for each in doomed] if hidden else [],
+            "chosen": [each.row.pk for each in rows] if hidden else [],
         }
         return TemplateResponse(request, TEMPLATE, context, status=status)
 
 
-def _in_the_way(doomed: list[Doomed]) -> list[str]:
-    return sorted(blocker.id for each in doomed for blocker in each.blockers)
-
-
-def _agreed(request: HttpRequest, doomed: list[Doomed]) -> bool:
-    """Whether a person agreed to lose exactly what is in the way now, not what was a moment ago."""
-    shown = sorted(request.POST.getlist("shown"))
-    return request.POST.get("delete_automations") == "yes" and shown == _in_the_way(doomed)
+def _blocker_ids(rows: list[RowToDelete]) -> list[str]:
+    return sorted(blocker.id for each in rows for blocker in each.blockers)

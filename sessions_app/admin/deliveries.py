@@ -1,4 +1,4 @@
-"""Deliveries on their way out, sent, withheld and given up. Read-only; a dead letter can be sent again."""
+"""The admin page of deliveries. Read-only; failed deliveries can be sent again or discarded."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from sessions_app import deliver
-from sessions_app.admin.base import BigTable
-from sessions_app.admin.look import AutocompleteSelectFilter
+from sessions_app.admin.big_table import BigTable, ValueFilter
 from sessions_app.admin.panels import Panel, as_json, link, verbatim
-from sessions_app.exceptions import SessionsError
+from sessions_app.admin.unfold import AutocompleteSelectFilter
+from sessions_app.channels import base as channels
+from sessions_app.deliveries import outbox
 from sessions_app.models import Delivery, DeliveryState
+
+
+class ChannelFilter(ValueFilter):
+    title, parameter_name = "channel", "channel__exact"
+
+    def values(self) -> Iterable[str]:
+        return sorted(channels.known())
 
 
 @admin.register(Delivery)
@@ -23,9 +30,9 @@ class DeliveryAdmin(BigTable[Delivery]):
         "created_at", "ended_at",
     ]  # fmt: skip
     list_select_related = ["message"]
-    list_filter = ["state", "channel", ("session__agent", AutocompleteSelectFilter)]
-    search_fields = ["=session__id", "=session_key", "=address", "=idempotency_key"]
-    search_help_text = "Session id or key, address, key of the delivery"
+    list_filter = ["state", ChannelFilter, ("session__agent", AutocompleteSelectFilter)]
+    search_fields = ["=session__id", "=session__key", "=session_key", "=address", "=idempotency_key"]
+    search_help_text = "Session id or key, address, idempotency key"
     actions = ["send_again", "close"]
     exclude = ["meta", "claim", "hinted_at"]
 
@@ -40,24 +47,22 @@ class DeliveryAdmin(BigTable[Delivery]):
     def has_send_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("sessions_app.change_delivery")
 
-    @admin.action(description="Send the selected dead letters again", permissions=["send"])
+    @admin.action(description="Send failed deliveries again", permissions=["send"])
     def send_again(self, request: HttpRequest, queryset: QuerySet[Delivery]) -> None:
-        for delivery_id in queryset.order_by("id").values_list("id", flat=True):
-            try:
-                deliver.send_again(delivery_id)
-            except SessionsError as refusal:
-                self.message_user(request, f"Delivery {delivery_id}: {refusal}.", messages.WARNING)
-            else:
-                self.message_user(request, f"Delivery {delivery_id} is on its way again.", messages.SUCCESS)
+        def send_one(delivery_id: int) -> str:
+            outbox.send_again(delivery_id)
+            return "will be sent again"
 
-    @admin.action(
-        description="Close the selected dead letters: nobody sends them any more", permissions=["send"]
-    )
+        self.for_each(request, queryset, send_one)
+
+    @admin.action(description="Discard failed deliveries", permissions=["send"])
     def close(self, request: HttpRequest, queryset: QuerySet[Delivery]) -> None:
         closed = Delivery.objects.filter(pk__in=queryset, state=DeliveryState.FAILED).close("closed_by_staff")
-        self.message_user(request, f"{closed} closed; what is no dead letter stays.", messages.SUCCESS)
+        self.message_user(
+            request, f"Discarded {closed} failed deliveries. Others were not changed.", messages.SUCCESS
+        )
 
     def panels(self, obj: Delivery) -> Iterable[Panel]:
         if obj.message:
-            yield verbatim("What is delivered", obj.message.content)
+            yield verbatim("Message", obj.message.content)
         yield verbatim("Meta", as_json(obj.meta))

@@ -1,16 +1,15 @@
-"""Hooks: shown without what their tokens are made of, and switched off and on."""
+"""The admin page of hooks: read-only, without their tokens' hashes and salts; hooks can be enabled and disabled."""
 
 from __future__ import annotations
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from sessions_app.admin.base import ReadOnlyAdmin
-from sessions_app.admin.look import AutocompleteSelectFilter
 from sessions_app.admin.panels import link
-from sessions_app.exceptions import SessionsError
-from sessions_app.hooks import update_hook
+from sessions_app.admin.unfold import AutocompleteSelectFilter
+from sessions_app.hooks.edit import update_hook
 from sessions_app.models import Hook
 
 
@@ -34,7 +33,7 @@ class HookAdmin(ReadOnlyAdmin[Hook]):
 
     @admin.display(description="session", ordering="session_id")
     def session_link(self, obj: Hook) -> str:
-        return link(obj.session) if obj.session else "the primary one"
+        return link(obj.session) if obj.session else "primary session"
 
     def has_switch_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("sessions_app.change_hook")
@@ -48,11 +47,8 @@ class HookAdmin(ReadOnlyAdmin[Hook]):
         self._switch(request, queryset, enabled=False)
 
     def _switch(self, request: HttpRequest, queryset: QuerySet[Hook], *, enabled: bool) -> None:
-        said = "enabled" if enabled else "disabled"
-        for hook_id in queryset.order_by("pk").values_list("pk", flat=True):
-            try:
-                update_hook(hook_id, {"enabled": enabled})
-            except SessionsError as refusal:
-                self.message_user(request, f"Hook {hook_id}: {refusal}.", messages.WARNING)
-            else:
-                self.message_user(request, f"Hook {hook_id} was {said}.", messages.SUCCESS)
+        def switch_one(hook_id: str) -> str:
+            update_hook(hook_id, {"enabled": enabled})
+            return "was enabled" if enabled else "was disabled"
+
+        self.for_each(request, queryset, switch_one)

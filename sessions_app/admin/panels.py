@@ -1,4 +1,4 @@
-"""What a page shows below a row's own fields: tables and texts of other rows, always bounded."""
+"""Panels below the fields of an admin page, links, and cells of tables. All of them are bounded."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.contrib import admin
 from django.db.models import Model
 from django.urls import reverse
 from django.utils.html import format_html
@@ -18,7 +19,7 @@ LONGEST_CELL = 2_000  # characters of a text shown in a table
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """A table, or one text as it is. `more` links to the full list."""
+    """A table or a text. `more` is the URL of the full list."""
 
     title: str
     headers: Sequence[str] = ()
@@ -27,47 +28,57 @@ class Panel:
     more: str = ""
 
 
-def table(title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]], *, more: str = "") -> Panel:
+def table_panel(
+    title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]], *, more: str = ""
+) -> Panel:
     """A panel with a table; the caller bounds the rows."""
     return Panel(title=title, headers=headers, rows=list(rows), more=more)
 
 
 def verbatim(title: str, text: str) -> Panel:
-    """A panel with a text, its lines and spaces kept."""
+    """A panel with a text, with its line breaks and spaces."""
     return Panel(title=title, text=text)
 
 
 def as_json(value: Any) -> str:
-    """A stored JSON value, readable."""
+    """A JSON value, indented."""
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def cell(text: str) -> SafeString:
-    """A long text in a table: lines kept, the end cut."""
+    """A text in a table, with its line breaks, cut at LONGEST_CELL."""
     shown = text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]} …"
     return format_html('<pre class="text-xs" style="{}">{}</pre>', WRAPPED, shown)
 
 
-def page_of(row: Model) -> str:
-    """The address of a row's page."""
+def change_url(row: Model) -> str:
+    """The URL of a row's page."""
     meta = row._meta
     return reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[row.pk])
 
 
 def sent_as_line(row: Any) -> str:
-    """Whether the answer of a row with `shown_deliveries` reached people outside."""
+    """The state of each delivery of a row with `shown_deliveries`, on one line."""
     return ", ".join(f"{each['channel']}: {each['state']}" for each in row.shown_deliveries) or "-"
 
 
 def link(row: Model, text: str = "") -> SafeString:
     """A link to a row's page."""
     return format_html(
-        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', page_of(row), text or str(row)
+        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>',
+        change_url(row),
+        text or str(row),
     )
 
 
-def list_of(model: type[Model], **filters: Any) -> str:
-    """The address of a model's list, filtered."""
+@admin.display(description="session", ordering="session_id")
+def session_link(row: Any) -> SafeString:
+    """A column with a link to the row's session."""
+    return link(row.session)
+
+
+def list_url(model: type[Model], **filters: Any) -> str:
+    """The URL of a model's list with these filters."""
     meta = model._meta
     query = "&".join(f"{name}={value}" for name, value in filters.items())
     return f"{reverse(f'admin:{meta.app_label}_{meta.model_name}_changelist')}?{query}"

@@ -1,4 +1,4 @@
-"""Sessions: opened and deleted by verbs; what the machinery writes is shown."""
+"""The admin page of sessions: open, rename and delete them; all other fields are read-only."""
 
 # ruff: noqa: ARG002 -- the signatures are Django's
 
@@ -13,15 +13,16 @@ from django.db.models import Case, CharField, Exists, OuterRef, QuerySet, Value,
 from django.http import HttpRequest
 from django.utils.html import format_html
 
-from sessions_app.admin import above
-from sessions_app.admin.base import VerbAdmin, VerbForm, instant, one_line
+from sessions_app.admin import extensions
+from sessions_app.admin.base import VerbAdmin, VerbForm, clean_line, instant
+from sessions_app.admin.big_table import Uncounted
 from sessions_app.admin.deletion import TwoStepDelete
-from sessions_app.admin.look import AutocompleteSelectFilter, TextInput
-from sessions_app.admin.panels import Panel, cell, link, list_of, table
-from sessions_app.delete import Blocker, Deletion, blockers_of, delete_session
+from sessions_app.admin.panels import Panel, cell, link, list_url, table_panel
+from sessions_app.admin.unfold import AutocompleteSelectFilter, TextInput
 from sessions_app.models import Message, Session, SessionType, Turn, TurnState
-from sessions_app.open import open_session
-from sessions_app.unified import behind
+from sessions_app.sessions.delete import Blocker, Deletion, blockers_of, delete_session
+from sessions_app.sessions.open import open_session
+from sessions_app.turns.threads import behind
 
 LAST = 20  # turns and messages shown on a session's page
 
@@ -34,23 +35,25 @@ class SessionForm(VerbForm[Session]):
         required=False,
         max_length=200,
         widget=TextInput,
-        help_text="<code>&lt;channel&gt;:&lt;id&gt;</code>; empty: made up.",
+        help_text="<code>&lt;channel&gt;:&lt;id&gt;</code>. Empty: a generated key.",
     )
     channel = forms.CharField(initial="web", max_length=32, widget=TextInput)
 
     def clean_title(self) -> str:
-        return one_line("title", self.cleaned_data["title"])
+        return clean_line("title", self.cleaned_data["title"])
 
 
 @admin.register(Session)
-class SessionAdmin(TwoStepDelete[Session], VerbAdmin[Session]):
+class SessionAdmin(TwoStepDelete[Session], Uncounted[Session], VerbAdmin[Session]):
     form = SessionForm
-    list_display = ["name", "agent", "owner", "type", "state", "activity", "last_seq", "updated_at"]
+    list_display = [
+        "name", "agent", "owner", "type", "state", "activity", "last_seq", "created_at", "updated_at",
+    ]  # fmt: skip
     list_select_related = ["agent", "owner"]
     list_filter = ["state", "type", "chat_type", ("agent", AutocompleteSelectFilter)]
-    search_fields = ["=id", "title", "key", "agent__name", "owner__username"]
-    date_hierarchy = "created_at"
-    ordering = ["-updated_at"]
+    search_fields = ["=id", "=key", "title", "key", "agent__name", "owner__username"]
+    search_help_text = "Id or key, or a part of the title, the key, the agent's or the owner's name"
+    ordering = ["-created_at", "-id"]  # no index has `updated_at`, which each turn changes
     autocomplete_fields = ["agent"]
     add_fields = ["agent", "key", "channel", "chat_type", "chat_id", "title"]
     shown = [
@@ -97,34 +100,34 @@ class SessionAdmin(TwoStepDelete[Session], VerbAdmin[Session]):
         return open_session(given["agent"], **{parameter: given[name] for name, parameter in names.items()})
 
     def change(self, request: HttpRequest, obj: Session, form: Any) -> None:
-        obj.save(update_fields=["title"])  # the one column that is a person's
+        obj.save(update_fields=["title"])  # the only field that people edit
 
     def panels(self, obj: Session) -> Iterable[Panel]:
-        yield from above.panels(obj)
+        yield from extensions.panels(obj)
         turns = Turn.objects.filter(session=obj).order_by("-id").only("kind", "state", "queued_at", "content")
-        yield table(
+        yield table_panel(
             f"Last {LAST} turns",
             ["turn", "kind", "state", "queued (UTC)", "input"],
             [
                 [link(turn), turn.kind, turn.state, instant(turn.queued_at), cell(turn.content[:200])]
                 for turn in turns[:LAST]
             ],
-            more=list_of(Turn, session__id__exact=obj.pk),
+            more=list_url(Turn, session__id__exact=obj.pk),
         )
         messages = Message.objects.filter(session=obj).order_by("-seq")[:LAST]
-        yield table(
+        yield table_panel(
             f"Last {LAST} messages",
             ["seq", "role", "content", "created (UTC)"],
             [
                 [link(row, str(row.seq)), row.role, cell(row.content), instant(row.created_at)]
                 for row in messages
             ],
-            more=list_of(Message, session__id__exact=obj.pk),
+            more=list_url(Message, session__id__exact=obj.pk),
         )
 
-    def holds(self, obj: Session) -> str:
+    def also_deleted(self, obj: Session) -> str:
         turns = Turn.objects.filter(session=obj).count()
-        return f"{obj.last_seq} messages and {turns} turns go with it."
+        return f"{obj.last_seq} messages and {turns} turns will be deleted too."
 
     def refusal(self, obj: Session) -> str:
         if obj.type == SessionType.PRIMARY:

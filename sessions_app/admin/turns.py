@@ -1,20 +1,30 @@
-"""Turns, their journals and the messages they left. All read-only; a turn can be cancelled."""
+"""Read-only admin pages of turns, their journals and messages. Turns can be cancelled."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import OuterRef, QuerySet
 from django.http import HttpRequest
 
-from sessions_app.admin.base import BigTable, instant
-from sessions_app.admin.look import AutocompleteSelectFilter
-from sessions_app.admin.panels import Panel, as_json, cell, link, list_of, sent_as_line, table, verbatim
-from sessions_app.cancel import cancel_turn
-from sessions_app.exceptions import SessionsError
+from sessions_app.admin.base import instant
+from sessions_app.admin.big_table import BigTable
+from sessions_app.admin.panels import (
+    Panel,
+    as_json,
+    cell,
+    link,
+    list_url,
+    sent_as_line,
+    session_link,
+    table_panel,
+    verbatim,
+)
+from sessions_app.admin.unfold import AutocompleteSelectFilter
 from sessions_app.models import Message, Turn, TurnStep
 from sessions_app.selectors import with_deliveries
+from sessions_app.turns.cancel import cancel_turn
 
 MOST_STEPS = 200  # shown on a turn's page
 
@@ -22,7 +32,7 @@ MOST_STEPS = 200  # shown on a turn's page
 @admin.register(Turn)
 class TurnAdmin(BigTable[Turn]):
     list_display = [
-        "id", "session_link", "agent", "kind", "state", "delivered", "attempt", "lock_wait_ms", "error_code",
+        "id", session_link, "agent", "kind", "state", "delivered", "attempt", "lock_wait_ms", "error_code",
         "queued_at", "finished_at",
     ]  # fmt: skip
     list_select_related = ["session", "session__agent"]
@@ -31,10 +41,6 @@ class TurnAdmin(BigTable[Turn]):
     search_help_text = "Turn id, session id or key, run id"
     actions = ["cancel"]
     exclude = ["content", "metadata", "error_detail"]
-
-    @admin.display(description="session", ordering="session_id")
-    def session_link(self, obj: Turn) -> str:
-        return link(obj.session)
 
     @admin.display(description="agent")
     def agent(self, obj: Turn) -> str:
@@ -56,29 +62,25 @@ class TurnAdmin(BigTable[Turn]):
 
     @admin.action(description="Cancel the selected turns", permissions=["cancel"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[Turn]) -> None:
-        for turn_id in queryset.order_by("id").values_list("id", flat=True):
-            try:
-                turn = cancel_turn(turn_id)
-            except (SessionsError, Turn.DoesNotExist) as refusal:
-                self.message_user(request, f"Turn {turn_id}: {refusal}.", messages.WARNING)
-            else:
-                said = "cancelled" if turn.finished_at else "asked to end"
-                self.message_user(request, f"Turn {turn_id} was {said}.", messages.SUCCESS)
+        def cancel_one(turn_id: int) -> str:
+            return "was cancelled" if cancel_turn(turn_id).finished_at else "was asked to end"
+
+        self.for_each(request, queryset, cancel_one)
 
     def panels(self, obj: Turn) -> Iterable[Panel]:
         yield verbatim("Input", obj.content)
         if obj.error_detail:
             yield verbatim("Error, for operators", obj.error_detail)
         steps = TurnStep.objects.filter(turn=obj).order_by("n")[:MOST_STEPS]
-        yield table(
+        yield table_panel(
             "Journal",
             ["n", "kind", "data", "written (UTC)"],
             [[step.n, step.kind, cell(as_json(step.data)), instant(step.created_at)] for step in steps],
-            more=list_of(TurnStep, turn__id__exact=obj.pk),
+            more=list_url(TurnStep, turn__id__exact=obj.pk),
         )
-        # by session first: that is what the index is on
-        said = Message.objects.filter(session_id=obj.session_id, turn=obj).order_by("seq")[:MOST_STEPS]
-        yield table(
+        # the index begins with the session
+        messages = Message.objects.filter(session_id=obj.session_id, turn=obj).order_by("seq")[:MOST_STEPS]
+        yield table_panel(
             "Messages",
             ["seq", "role", "content", "calls and results"],
             [
@@ -88,7 +90,7 @@ class TurnAdmin(BigTable[Turn]):
                     cell(row.content),
                     cell(as_json(row.parts)) if row.parts else "",
                 ]
-                for row in said
+                for row in messages
             ],
         )
         yield verbatim("Metadata", as_json(obj.metadata))
@@ -112,16 +114,12 @@ class TurnStepAdmin(BigTable[TurnStep]):
 
 @admin.register(Message)
 class MessageAdmin(BigTable[Message]):
-    list_display = ["id", "session_link", "seq", "role", "shown_content", "turn_id", "created_at"]
+    list_display = ["id", session_link, "seq", "role", "shown_content", "turn_id", "created_at"]
     list_select_related = ["session"]
     list_filter = ["role", ("session__agent", AutocompleteSelectFilter)]
     search_fields = ["=session__id", "=session__key"]
     search_help_text = "Session id or key"
     exclude = ["content", "model_content", "parts", "metadata"]
-
-    @admin.display(description="session", ordering="session_id")
-    def session_link(self, obj: Message) -> str:
-        return link(obj.session)
 
     @admin.display(description="content")
     def shown_content(self, obj: Message) -> str:

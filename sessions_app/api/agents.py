@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from sessions_app import agents, selectors
-from sessions_app.api.base import KEY, ApiView, deleted, shown
-from sessions_app.api.conditions import basis_expected, etag, etag_with_basis, revision_expected
-from sessions_app.api.shapes import (
+from sessions_app import selectors
+from sessions_app.agents import edit
+from sessions_app.agents.documents import write_document
+from sessions_app.api.base import KEY, ApiView, deleted, tagged_response
+from sessions_app.api.headers import basis_expected, etag, etag_with_basis, revision_expected
+from sessions_app.api.query import flag_parameter
+from sessions_app.api.serializers import (
     AgentChanges,
     AgentOut,
     BlockedOut,
@@ -22,14 +25,12 @@ from sessions_app.api.shapes import (
     NewAgent,
     WrittenOut,
 )
-from sessions_app.delete import delete_agent
+from sessions_app.idempotency import StoredAnswer
 from sessions_app.models import Agent, Document
-from sessions_app.once import Answer
+from sessions_app.sessions.delete import delete_agent
 
-DELETE_AUTOMATIONS = OpenApiParameter(
-    "delete_automations",
-    bool,
-    description="The second step: delete the automations that are in the way, too.",
+DELETE_AUTOMATIONS = flag_parameter(
+    "delete_automations", "Also delete the automations that block the deletion."
 )
 
 
@@ -44,45 +45,48 @@ class AgentList(ApiView):
 
     @extend_schema(parameters=[KEY], request=NewAgent, responses={201: AgentOut})
     def post(self, _request: Request) -> Response:
-        """Make an agent and its primary session."""
+        """Create an agent and its primary session."""
         given = self.read(NewAgent)
         name = given.pop("name")
-        return self.create(lambda: self._made(agents.new_agent(self.user, name, given)))
+        return self.create(lambda: self._made(edit.new_agent(self.user, name, given)))
 
-    def _made(self, agent: Agent) -> Answer:
+    def _made(self, agent: Agent) -> StoredAnswer:
         body = AgentOut(selectors.agent(self.user, agent.name)).data
-        return Answer(body=body, location=f"/api/agents/{quote(agent.name)}/")
+        return StoredAnswer(body=body, location=f"/api/agents/{quote(agent.name)}/")
 
 
 class AgentDetail(ApiView):
     refuses = {"delete": (409,)}
+    takes = {"delete": (DELETE_AUTOMATIONS,)}
 
     @extend_schema(responses=AgentOut)
     def get(self, _request: Request, name: str) -> Response:
         """One agent."""
         agent = selectors.agent(self.user, name)
-        return shown(AgentOut(agent).data, agent.revision)
+        return tagged_response(AgentOut(agent).data, agent.revision)
 
     @extend_schema(request=AgentChanges, responses=AgentOut)
     def patch(self, _request: Request, name: str) -> Response:
-        """Change settings. `heartbeat`, `policy` and `mcp_servers` are merged; null removes a key of the last two."""
+        """Change settings. `heartbeat`, `policy` and `mcp_servers` are merged; null removes a key of `policy` or
+        `mcp_servers`.
+        """
         agent = selectors.agent(self.user, name)
         revision = revision_expected(self.request, agent.revision)
-        agents.update_agent(agent.pk, self.read(AgentChanges, partial=True, of=AgentOut), revision=revision)
+        edit.update_agent(agent.pk, self.read(AgentChanges, partial=True, of=AgentOut), revision=revision)
         return self.get(self.request, name)
 
-    @extend_schema(parameters=[DELETE_AUTOMATIONS], responses={200: DeletedOut, 409: BlockedOut})
+    @extend_schema(responses={200: DeletedOut, 409: BlockedOut})
     def delete(self, _request: Request, name: str) -> Response:
-        """Delete an agent with all its sessions, unless automations are bound to any of them."""
+        """Delete an agent with all its sessions. 409 when automations are bound to one of them."""
         agent = selectors.agent(self.user, name)
         revision_expected(self.request, agent.revision)
-        return deleted(delete_agent(agent.pk, delete_automations=self.flag("delete_automations")))
+        return deleted(delete_agent(agent.pk, delete_automations=self.is_true("delete_automations")))
 
 
 class DocumentList(ApiView):
     @extend_schema(operation_id="agents_documents_list", responses=DocumentsOut)
     def get(self, _request: Request, name: str) -> Response:
-        """The agent's documents; one that was never written is empty, of revision 0."""
+        """The agent's documents. One that was never written is empty and has revision 0."""
         found = selectors.documents(self.user, name)
         return Response(DocumentsOut({"results": found, "next": None, "previous": None}).data)
 
@@ -92,13 +96,13 @@ class DocumentDetail(ApiView):
 
     @extend_schema(responses=DocumentOut)
     def get(self, _request: Request, name: str, document: str) -> Response:
-        """One document; HEARTBEAT.md shows the routines as they are."""
+        """One document. HEARTBEAT.md shows the current routines."""
         found = selectors.document(self.user, name, document)
         return Response(DocumentOut(found).data, headers={"ETag": _tag(found)})
 
     @extend_schema(request=DocumentIn, responses=WrittenOut)
     def put(self, _request: Request, name: str, document: str) -> Response:
-        """Write a document whole; it is live with the next turn. HEARTBEAT.md changes the routines that it lists."""
+        """Replace a document; the next turn sees it. HEARTBEAT.md changes the routines that it lists."""
         found = selectors.document(self.user, name, document)
         revision = basis = None
         if found.basis is None:
@@ -106,17 +110,15 @@ class DocumentDetail(ApiView):
         else:
             basis = basis_expected(self.request, found.basis)
         content = self.read(DocumentIn, of=DocumentOut)["content"]
-        taken = agents.write_document(
-            found.agent_id, found.name, content, revision=revision, basis=basis
-        ).taken
+        taken = write_document(found.agent_id, found.name, content, revision=revision, basis=basis).taken
         now = selectors.document(self.user, name, document)
-        told = {"parse": taken.parse, "problem": taken.problem} if taken else {}
-        body = WrittenOut(DocumentOut(now).data | {name: text for name, text in told.items() if text}).data
+        parsed = {"parse": taken.parse, "problem": taken.problem} if taken else {}
+        body = WrittenOut(DocumentOut(now).data | {name: text for name, text in parsed.items() if text}).data
         return Response(body, headers={"ETag": _tag(now)})
 
 
 def _tag(document: Document) -> str:
-    """The tag of a document: its revision, unless it is more than text."""
+    """The ETag of a document: its revision, or its basis when it is more than text."""
     if document.basis is None:
         return etag(document.revision)
     return etag_with_basis(document.basis, document.content)

@@ -1,14 +1,19 @@
-"""Who asks: a token in the header, or a browser's session."""
+"""Authentication by a token in the header, and what gives a request its rights."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+from django.contrib.auth.models import User
 from rest_framework import authentication
+from rest_framework.authtoken.models import Token
+from rest_framework.request import Request
+
+from sessions_app.streams.rights import Right
 
 
 class TokenAuthentication(authentication.TokenAuthentication):
-    """`Authorization: Token <key>`; `Bearer <key>` means the same, since many clients know only that."""
+    """`Authorization: Token <key>`, or `Bearer <key>` for clients that support only that."""
 
     def authenticate(self, request: Any) -> Any:
         """(user, token), or None without such a header."""
@@ -17,5 +22,14 @@ class TokenAuthentication(authentication.TokenAuthentication):
         return super().authenticate(request)
 
     def authenticate_header(self, request: Any) -> str:  # noqa: ARG002 - the signature is DRF's
-        """What a 401 asks for."""
+        """The `WWW-Authenticate` of a 401."""
         return "Token"
+
+
+def right_of(request: Request) -> Right:
+    """What gave the request access: a stream checks it again while it is open."""
+    user = cast("User", request.user)
+    if isinstance(request.auth, Token):
+        return Right(user_id=user.pk, token=request.auth.key)
+    browser = request.session.session_key
+    return Right(user_id=user.pk, browser=browser, password=user.password if browser else "")

@@ -1,4 +1,4 @@
-"""What every view shares: read input strictly, answer with a tag, page, create once."""
+"""The base of all views: strict input, ETags, pages, idempotent creation."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from rest_framework import serializers, status
 from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated, PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
-from sessions_app import once
-from sessions_app.api import conditions
-from sessions_app.api.pages import CursorPage
-from sessions_app.delete import Deletion
-from sessions_app.exceptions import BadInput
+from sessions_app import idempotency
+from sessions_app.api import headers
+from sessions_app.api.pagination import CursorPage
+from sessions_app.api.query import ChecksQuery, Parameter
+from sessions_app.postgres.merged_rows import Merged
+from sessions_app.sessions.delete import Deletion
+from sessions_app.sessions.thread_history import Beside
 
 KEY = OpenApiParameter(
     "Idempotency-Key",
-    {"type": "string", "minLength": 1, "maxLength": conditions.LONGEST_KEY, "pattern": "^[ -~]+$"},
+    {"type": "string", "minLength": 1, "maxLength": headers.LONGEST_KEY, "pattern": "^[ -~]+$"},
     OpenApiParameter.HEADER,
     description="The same key and body give the same answer.",
 )
@@ -31,10 +32,12 @@ OutputShape = type[serializers.Serializer[Any]]
 Tag = Callable[[Mapping[str, Any]], str]
 
 
-class ApiView(APIView):
-    """A view of the requesting user's own things. `ordering` is that of its list, unique as a whole.
+class ApiView(ChecksQuery):
+    """A view of resources of the requesting user.
 
-    `refuses`: by method, the statuses of refusals that do not follow from its kind (config.schema), for the docs.
+    `ordering`: the fields that order its list; together they are unique.
+    `takes`: its query parameters by method; a list also has those of pagination.
+    `refuses`: by method, statuses for the OpenAPI schema beyond those that config.http.openapi adds by itself.
     """
 
     http_method_names = ["get", "head", "post", "put", "patch", "delete"]
@@ -43,33 +46,38 @@ class ApiView(APIView):
     refuses: Mapping[str, tuple[int, ...]] = {}
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Who asks, what they may, how often. DRF counts those who may; who may not is counted by address."""
+        """Authenticate, authorize and throttle. Requests that are not authenticated are throttled by address."""
         try:
             super().initial(request, *args, **kwargs)
         except (NotAuthenticated, AuthenticationFailed, PermissionDenied):
             self.check_throttles(request)
             raise
 
+    def takes_by(self, method: str) -> tuple[Parameter, ...]:
+        """The query parameters of a method, with those of pagination for a list."""
+        pages = self.pagination_class.parameters if self.ordering and method in {"get", "head"} else ()
+        return (*super().takes_by(method), *pages)
+
     @property
     def user(self) -> User:
-        """Who asks."""
+        """The authenticated user."""
         return cast("User", self.request.user)
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """What is shown has a tag, and is not shown again to who has it already."""
+        """Add an ETag to each representation; 304 for a client that has it already."""
         if (
             request.method in {"GET", "HEAD"}
             and isinstance(response, Response)
             and response.status_code == 200
         ):
-            tag = response.headers.get("ETag") or conditions.etag_of(response.data)
+            tag = response.headers.get("ETag") or headers.etag_of(response.data)
             response["ETag"] = tag
-            if conditions.is_known(request, tag):
+            if headers.is_known(request, tag):
                 response = Response(status=status.HTTP_304_NOT_MODIFIED, headers={"ETag": tag})
         return super().finalize_response(request, response, *args, **kwargs)
 
     def read(self, shape: Shape, *, partial: bool = False, of: OutputShape | None = None) -> dict[str, Any]:
-        """The input, checked by its shape. ValidationError. `of`: the shape of what is changed."""
+        """The validated input. ValidationError. `of`: the output serializer of the changed resource."""
         if not isinstance(self.request.data, Mapping):
             raise serializers.ValidationError({"body": ["A JSON object is expected."]})
         fixed = frozenset(of().get_fields()) if of else frozenset()
@@ -77,54 +85,54 @@ class ApiView(APIView):
         given.is_valid(raise_exception=True)
         return cast("dict[str, Any]", given.validated_data)
 
-    def page(self, rows: QuerySet[Any], shape: Shape, of: Callable[[Any], Any] | None = None) -> Response:
-        """One page; `of` turns a row into what the shape shows."""
+    def page(
+        self, rows: QuerySet[Any] | Merged[Any] | Beside, shape: Shape, of: Callable[[Any], Any] | None = None
+    ) -> Response:
+        """One page of rows."""
         paginator = self.pagination_class()
-        found = paginator.paginate_queryset(rows, self.request, view=self) or []
+        found = paginator.paginate_queryset(cast("Any", rows), self.request, view=self) or []
         shown = [of(row) for row in found] if of else found
         return paginator.get_paginated_response(shape(shown, many=True).data)
 
-    def create(self, make: Callable[[], once.Answer], tag: Tag | None = None) -> Response:
-        """Make something; the same Idempotency-Key and body give the same answer. `tag`: of what was made."""
-        key = conditions.idempotency_key(self.request)
-        if key is None:
-            return created(make(), tag)
-        address = f"{self.request.method} {self.request.path}"
-        asked = once.Request(user_id=self.user.pk, address=address, key=key, data=self.request.data)
-        return created(once.once(asked, make), tag)
+    def create(self, make: Callable[[], idempotency.StoredAnswer], tag: Tag | None = None) -> Response:
+        """201 with a new resource; the same Idempotency-Key and body give the same answer.
 
-    def flag(self, name: str) -> bool:
-        """A query parameter that is `true` or `false`. BadInput."""
-        given = self.request.query_params.get(name, "false")
-        if given not in {"true", "false"}:
-            raise BadInput(f"{name} must be true or false", code="bad_parameter")
-        return given == "true"
+        Its ETag is its revision unless `tag` computes another one.
+        """
+        key = headers.idempotency_key(self.request)
+        if key is None:
+            answer = make()
+        else:
+            address = f"{self.request.method} {self.request.path}"
+            asked = idempotency.IdempotentRequest(
+                user_id=self.user.pk, address=address, key=key, data=self.request.data
+            )
+            answer = idempotency.idempotent(asked, make)
+        etag = tag(answer.body) if tag else headers.etag(answer.body["revision"])
+        return Response(
+            answer.body, status=answer.status, headers={"Location": answer.location, "ETag": etag}
+        )
+
+    def is_true(self, name: str) -> bool:
+        """Whether a query parameter is `true`."""
+        return self.parameter(name) == "true"
 
     def parameter(self, name: str) -> str | None:
-        """A query parameter's text. BadInput for what no column can hold."""
-        given = self.request.query_params.get(name)
-        if given is not None and "\x00" in given:
-            raise BadInput(f"{name} holds a NUL character", code="bad_parameter")
-        return given
+        """The value of a query parameter; None when it is not given."""
+        return self.request.query_params.get(name)
 
 
-def created(answer: once.Answer, tag: Tag | None) -> Response:
-    """201 with the address of what was made, and its tag: its revision unless `tag` says otherwise."""
-    etag = tag(answer.body) if tag else conditions.etag(answer.body["revision"])
-    headers = {"Location": answer.location, "ETag": etag}
-    return Response(answer.body, status=answer.status, headers=headers)
-
-
-def shown(data: Mapping[str, Any], revision: int | None = None) -> Response:
-    """200 with a tag: the revision, else a hash."""
-    tag = conditions.etag_of(data) if revision is None else conditions.etag(revision)
+def tagged_response(data: Mapping[str, Any], revision: int | None = None) -> Response:
+    """200 with an ETag: the revision, or a hash without one."""
+    tag = headers.etag_of(data) if revision is None else headers.etag(revision)
     return Response(data, headers={"ETag": tag})
 
 
 def deleted(deletion: Deletion) -> Response:
-    """What came of the two steps: 409 with what is in the way, or 200 with what went along."""
+    """200 with what was deleted, or 409 with the automations that block the deletion."""
     if deletion.deleted:
-        return Response({"deleted": True, "deleted_automations": list(deletion.deleted_ids)})
+        moved = {"moved_routines": list(deletion.moved_ids)} if deletion.moved_ids else {}
+        return Response({"deleted": True, "deleted_automations": list(deletion.deleted_ids), **moved})
     automations = [{"id": each.id, "name": each.name, "enabled": each.enabled} for each in deletion.blockers]
     body = {"deleted": False, "blocked_by_automations": True, "automations": automations}
     return Response(body, status=status.HTTP_409_CONFLICT)

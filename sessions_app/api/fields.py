@@ -1,89 +1,143 @@
-"""Fields without coercion: "5" is not 5, true is not 1, and what nobody knows is refused."""
+"""Fields without coercion: "5" is not 5, true is not 1, and unknown fields are rejected."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from rest_framework import serializers
 
+from sessions_app.single_line import one_line
+
 FIXED, UNKNOWN = "This field cannot be changed.", "This field is not known."
+MOST_ERRORS = 20  # reported for one object or list
+MOST_ITEMS = 1_000  # of a list without a limit of its own
+MOST_KEYS = 100  # of an object whose keys are checked later
+LONGEST_SHOWN = 60  # characters of a key in an error
+
+
+class Output(serializers.Serializer[Any]):
+    """Output only."""
 
 
 class Input(serializers.Serializer[Any]):
-    """An object with known keys only."""
+    """Unknown fields are rejected."""
+
+    example: Mapping[str, Any] = {}  # a valid input; the OpenAPI schema shows it
 
     def to_internal_value(self, data: Any) -> Any:
-        """Refuse unknown keys before anything is read; what is only shown is told from what does not exist."""
+        """Reject unknown keys first. The error differs for fields that exist but are read-only."""
         if not isinstance(data, Mapping):
             raise serializers.ValidationError({"non_field_errors": ["A JSON object is expected."]})
         fixed: frozenset[str] = self.context.get("fixed", frozenset()) if self.root is self else frozenset()
         unknown = sorted(str(key) for key in set(data) - set(self.fields))
         if unknown:
-            texts = {name[:60]: [FIXED if name in fixed else UNKNOWN] for name in unknown}
-            raise serializers.ValidationError(texts)
+            raise serializers.ValidationError(_unknown_fields(unknown, fixed))
         return super().to_internal_value(data)
 
 
-class Text(serializers.CharField):
-    """A string as it was sent. NUL and lone surrogates are refused by CharField itself."""
+def _unknown_fields(names: list[str], fixed: frozenset[str]) -> dict[str, list[str]]:
+    shown, rest = names[:MOST_ERRORS], len(names[MOST_ERRORS:])
+    texts = {name[:LONGEST_SHOWN]: [FIXED if name in fixed else UNKNOWN] for name in shown}
+    return texts | ({"non_field_errors": [f"{rest:,} more fields are not known."]} if rest else {})
+
+
+class _Strict(serializers.Field[Any, Any, Any, Any]):
+    """Accepts one JSON type only; `error` is the code of the refusal."""
+
+    json_type: type
+    error = "invalid"
+
+    def to_internal_value(self, data: Any) -> Any:
+        if type(data) is not self.json_type:
+            self.fail(self.error, input=data)
+        return super().to_internal_value(data)
+
+
+class Text(_Strict, serializers.CharField):
+    """A string as it was sent. CharField rejects NUL and lone surrogates."""
+
+    json_type = str
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"trim_whitespace": False} | options)
 
-    def to_internal_value(self, data: Any) -> str:
-        """A string."""
-        if not isinstance(data, str):
-            self.fail("invalid")
-        return str(super().to_internal_value(data))
 
-
-class WholeNumber(serializers.IntegerField):
+class WholeNumber(_Strict, serializers.IntegerField):
     """A JSON number without a fraction."""
 
-    def to_internal_value(self, data: Any) -> int:
-        """An int."""
-        if isinstance(data, bool) or not isinstance(data, int):
-            self.fail("invalid")
-        return data
+    json_type = int
 
 
-class Flag(serializers.BooleanField):
+class Flag(_Strict, serializers.BooleanField):
     """true or false."""
 
-    def to_internal_value(self, data: Any) -> bool:
-        """A bool."""
-        if not isinstance(data, bool):
-            self.fail("invalid", input=data)
-        return data
+    json_type = bool
 
 
-class OneOf(serializers.ChoiceField):
+class OneOf(_Strict, serializers.ChoiceField):
     """One of a few words."""
 
-    def to_internal_value(self, data: Any) -> str:
-        """The word."""
-        if not isinstance(data, str):
-            self.fail("invalid_choice", input=data)
-        return str(super().to_internal_value(data))
+    json_type, error = str, "invalid_choice"
 
 
 class Moment(serializers.DateTimeField):
-    """An ISO instant with an offset; a wall time without one names no instant."""
+    """An ISO time with a UTC offset, as an aware datetime in UTC."""
 
     def to_internal_value(self, value: Any) -> datetime:
-        """An aware datetime."""
-        try:
-            instant = (
-                datetime.fromisoformat(value) if isinstance(value, str) and "T" in value.upper() else None
-            )
-            if instant is not None and instant.utcoffset() is not None:
-                return instant.astimezone(UTC)  # which the first and the last day may not have
-        except (ValueError, OverflowError):
-            instant = None
+        with suppress(ValueError, OverflowError):  # astimezone overflows on the first and the last day
+            instant = datetime.fromisoformat(value if isinstance(value, str) and "T" in value.upper() else "")
+            if instant.utcoffset() is not None:
+                return instant.astimezone(UTC)
         raise serializers.ValidationError("Must be an ISO time with an offset, such as 2027-01-01T09:00:00Z.")
 
 
 class AnyObject(serializers.DictField):
-    """An object whose keys a verb checks."""
+    """An object whose keys are checked later."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, dict) and len(data) > MOST_KEYS:
+            raise serializers.ValidationError(
+                f"An object has at most {MOST_KEYS} keys, this one {len(data):,}."
+            )
+        return super().to_internal_value(data)
+
+
+class Items(serializers.ListField):
+    """A list. Its length is checked before its items, and checking stops after MOST_ERRORS wrong items."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        most = self.max_length or MOST_ITEMS
+        if isinstance(data, list) and len(data) > most:
+            raise serializers.ValidationError(f"A list has at most {most:,} items, this one {len(data):,}.")
+        return super().to_internal_value(data)
+
+    def run_child_validation(self, data: list[Any]) -> list[Any]:
+        read: list[Any] = []
+        errors: dict[Any, Any] = {}
+        for index, item in enumerate(data):
+            try:
+                read.append(self.child.run_validation(item))
+            except serializers.ValidationError as error:
+                errors[index] = error.detail
+                if len(errors) == MOST_ERRORS:
+                    break
+        if errors:
+            raise serializers.ValidationError(errors)
+        return read
+
+
+class LineField(serializers.CharField):
+    """The beginning of a text on one line; null becomes empty."""
+
+    def __init__(self, length: int, **options: Any) -> None:
+        self.length = length
+        super().__init__(**options)
+
+    def get_attribute(self, instance: Any) -> str:
+        return super().get_attribute(instance) or ""
+
+    def to_representation(self, value: Any) -> str:
+        return one_line(value, self.length)

@@ -1,4 +1,4 @@
-"""Who posts by a hook: the hook's own token, or a signature made with it; no user's."""
+"""Authentication of posts to hooks: by the hook's token, or a signature made with it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from django.contrib.auth.models import AnonymousUser
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 
-from sessions_app import inbound
 from sessions_app.exceptions import UnknownHook
-from sessions_app.inbound import Caller, Proof
+from sessions_app.hooks import inbound
+from sessions_app.hooks.inbound import Caller, Proof
 
 SCHEME = "Bearer"
 
@@ -19,7 +19,7 @@ class HookAuthentication(BaseAuthentication):
     """`Authorization: Bearer rin_…`, or `Webhook-Signature` alone."""
 
     def authenticate(self, request: Any) -> tuple[AnonymousUser, Caller]:
-        """(nobody, who calls). AuthenticationFailed."""
+        """An anonymous user and the Caller. AuthenticationFailed."""
         try:
             return AnonymousUser(), inbound.authenticate(
                 request.parser_context["kwargs"]["hook_id"], _proof(request)
@@ -28,7 +28,7 @@ class HookAuthentication(BaseAuthentication):
             raise AuthenticationFailed(str(refusal)) from None
 
     def authenticate_header(self, request: Any) -> str:  # noqa: ARG002 - the signature is DRF's
-        """What a 401 asks for."""
+        """The `WWW-Authenticate` of a 401."""
         return SCHEME
 
 

@@ -1,42 +1,46 @@
-"""The events of a session, or of an agent alone, as server-sent events."""
+"""The events of a session or of an agent as server-sent events."""
 
 from __future__ import annotations
 
 import json
 import uuid
+import weakref
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db import connection
 from django.http import HttpResponseBase, StreamingHttpResponse
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
 from sessions_app import selectors
+from sessions_app.api.auth import right_of
 from sessions_app.api.base import ApiView
-from sessions_app.api.conditions import last_event
+from sessions_app.api.headers import last_event
+from sessions_app.api.query import Parameter
 from sessions_app.events import VERSION, Cursor, envelope
 from sessions_app.models import EventType, Scope
-from sessions_app.stream import hub
-from sessions_app.stream_parts import Bell, Item
-from sessions_app.stream_reads import Shown, starting_point
+from sessions_app.streams.event_log import Topic, starting_point
+from sessions_app.streams.hub import hub
+from sessions_app.streams.items import Item
+from sessions_app.streams.rights import STREAM_SLOTS, Right
+from sessions_app.streams.subscription import Subscription, WakeUp
 
-KEEP_ALIVE = 15.0  # seconds
+KEEP_ALIVE = 30.0  # seconds
 RETRY = 1_000  # milliseconds until a browser connects again
 RESUME = [
-    OpenApiParameter(
-        "Last-Event-ID", str, OpenApiParameter.HEADER, description="Go on after this event of the stream."
-    ),
-    OpenApiParameter("last_event_id", str, description="The same, for who cannot send the header."),
+    OpenApiParameter("Last-Event-ID", str, OpenApiParameter.HEADER, description="Continue after this event."),
 ]
-PASSING = ("delta", "snapshot")  # sent, never stored: such an event has no id
+LAST_EVENT = Parameter(
+    name="last_event_id", description="`Last-Event-ID`, for clients that cannot set headers."
+)
+UNSTORED = ("delta", "snapshot")  # events that are sent but not stored, and have no id
 EVENT = {
     "type": "object",
     "properties": {
         "id": {"type": "string", "description": "The cursor, for Last-Event-ID."},
-        "event": {"type": "string", "enum": [*EventType.values, *PASSING]},
+        "event": {"type": "string", "enum": [*EventType.values, *UNSTORED]},
         "data": {
             "type": "string",
             "description": "JSON: `{v, event_id, timestamp, agent_name, session_id, scope, source_type, run_id, type,"
@@ -49,7 +53,7 @@ STREAM = {(200, "text/event-stream"): OpenApiResponse(EVENT, "Server-sent events
 
 
 class EventStreamRenderer(JSONRenderer):
-    """Lets `Accept: text/event-stream` pass; refusals are problems all the same."""
+    """Accepts `Accept: text/event-stream`; errors are still JSON problems."""
 
     media_type = "text/event-stream"
     format = "event-stream"
@@ -57,70 +61,84 @@ class EventStreamRenderer(JSONRenderer):
 
 class EventsView(ApiView):
     renderer_classes = [EventStreamRenderer, JSONRenderer]
-    http_method_names = ["get"]  # not HEAD: it would stream on with nobody to hear it
+    http_method_names = ["get"]  # not HEAD: the stream would never end
+    takes = {"get": (LAST_EVENT,)}
 
-    def stream(self, opened: Shown, agent_name: str, shows: Shown | None = None) -> HttpResponseBase:
-        """What happens from now on, or after Last-Event-ID. BadInput."""
+    def stream(self, opened: Topic, agent_name: str, shows: Topic | None = None) -> HttpResponseBase:
+        """The events from now on, or after Last-Event-ID. BadInput."""
         cursor = starting_point(last_event(self.request))
-        connection.close()  # nothing is held while the stream is open
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        body = _stream(opened, shows or opened, agent_name, cursor)
+        body = Stream(opened, shows or opened, agent_name, cursor, right_of(self.request))
         return StreamingHttpResponse(body, content_type="text/event-stream", headers=headers)
 
 
 class SessionEvents(EventsView):
     @extend_schema(parameters=RESUME, responses=STREAM)
     def get(self, _request: Request, session_id: uuid.UUID) -> HttpResponseBase:
-        """What happens in the session from now on, or after Last-Event-ID. Ends when the session is deleted.
+        """The session's events from now on, or after Last-Event-ID. The stream ends when the session is deleted.
 
-        A thread of a unified agent tells of the primary session; `session_id` names it. A `status` with `shows`
-        comes when that is toggled: what was shown before is another history.
+        A thread of a unified agent has the events of the primary session; `session_id` names it. When unified mode is
+        switched, a `status` with `shows` says so: read the history again.
 
-        A `status` of scope `agent` may come from another session of the agent: `session_id` says from which. It tells
-        of work in the background, in no words: `background` is `turn_start` or `turn_end`, or there is
-        `has_unread_background_updates`.
+        A `status` of scope `agent` may come from another session of the agent; `session_id` says which. It reports
+        background work without any text: `background` is `turn_start` or `turn_end`, or
+        `has_unread_background_updates` is set.
 
-        Events are kept for a day or as configured. Who comes from farther back is first sent a `status` with
-        `events_missed`: the history is to be read again. Then come the events that are kept.
+        Events are kept for a day, or as configured. A client that resumes from an older event first gets a `status`
+        with `events_missed`, and should read the history again; then it gets the events that are kept.
         """
-        session = selectors.entered(self.user, session_id)
-        return self.stream(session.pk, session.agent_name, session.behind)
+        session = selectors.session(self.user, session_id)
+        return self.stream(session.pk, session.agent_name, session.target_id)
 
 
 class AgentEvents(EventsView):
     @extend_schema(parameters=RESUME, responses=STREAM)
     def get(self, _request: Request, name: str) -> HttpResponseBase:
-        """What every window of the agent is told, from now on or after Last-Event-ID. Ends when it is deleted.
+        """The agent's events from now on, or after Last-Event-ID. The stream ends when the agent is deleted.
 
         Each is a `status` of scope `agent` without any text. `background` is `turn_start` or `turn_end` of a turn that
-        no person waits for, with its `kind` and how it ended (`state`); `has_unread_background_updates` means that
-        something waits in the mailbox of the session. What was said is told to the windows of its session only.
+        no person waits for, with its `kind` and its `state`. `has_unread_background_updates` means that the mailbox of
+        the session has unread updates. Messages are sent only on the streams of their own session.
         """
         agent = selectors.agent(self.user, name)
         return self.stream(agent.pk, agent.name)
 
 
-async def _stream(
-    opened: Shown, shows: Shown, agent_name: str, cursor: Cursor
-) -> AsyncGenerator[bytes, None]:
-    bell = Bell()
-    subscription = hub().subscribe(opened, cursor, bell.ring, shows)
-    try:
-        yield f"retry: {RETRY}\nid: {cursor}\n\n".encode()  # a client that hears nothing else can resume, too
+class Stream:
+    """The body of one stream. Whoever made it must close it, also if it was never read. TooManyStreams."""
+
+    def __init__(self, opened: Topic, shows: Topic, agent_name: str, cursor: Cursor, right: Right) -> None:
+        self._opened, self._shows, self._agent_name = opened, shows, agent_name
+        self._cursor, self._right = cursor, right
+        self._subscription: Subscription | None = None
+        self._free = STREAM_SLOTS.take(right.user_id)
+        weakref.finalize(self, self._free)  # when an error comes before a response holds it
+
+    def close(self) -> None:
+        """End the subscription. A second call is harmless."""
+        if self._subscription is not None:
+            hub().unsubscribe(self._subscription)
+        self._free()
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        wake_up = WakeUp()
+        self._subscription = subscription = hub().subscribe(
+            self._opened, self._cursor, wake_up.wake, self._shows, self._right
+        )
+        # with this id a client can resume even if no event follows
+        yield f"retry: {RETRY}\nid: {self._cursor}\n\n".encode()
         while True:
-            rung = await bell.wait(KEEP_ALIVE)
-            closed = subscription.closed  # before the last look at what waits
+            woken = await wake_up.wait(KEEP_ALIVE)
+            closed = subscription.closed  # read before the items: what was added before closing must be sent
             items = subscription.take()
             if items:
-                yield b"".join(_block(item, agent_name) for item in items)
+                yield b"".join(_block(item, self._agent_name) for item in items)
                 if subscription.behind:
-                    hub().look(subscription.shows)  # there is room for the next page of its past
-            elif not rung:
+                    hub().read_soon(subscription.shows)  # there is room for the next page of its past
+            elif not woken:
                 yield b": keep-alive\n\n"
             if closed:
                 return
-    finally:
-        hub().unsubscribe(subscription)
 
 
 def _block(item: Item, agent_name: str) -> bytes:
@@ -128,13 +146,13 @@ def _block(item: Item, agent_name: str) -> bytes:
         data = envelope(item.event, agent_name)
         head = f"id: {data['event_id']}\nevent: {item.type}\n"
     else:
-        data = _passing(item, agent_name)
+        data = _unstored(item, agent_name)
         head = f"event: {item.type}\n"
     return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
-def _passing(item: Item, agent_name: str) -> dict[str, Any]:
-    """The envelope of what is only sent, never stored: it has no id and cannot be resumed after."""
+def _unstored(item: Item, agent_name: str) -> dict[str, Any]:
+    """The envelope of an event that is not stored: it has no id, so a client cannot resume after it."""
     of_agent = isinstance(item.about, int)
     return {
         "v": VERSION,

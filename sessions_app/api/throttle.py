@@ -1,30 +1,28 @@
-"""How much one may ask for: DRF asks a throttle before each view, this one asks the database."""
+"""The throttle of all views: DRF calls it before each view, and it counts in the database."""
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
 
 from django.conf import settings
 from rest_framework.throttling import BaseThrottle
 
-from sessions_app.allowance import Rate, take
-from sessions_app.inbound import Caller
-
-_IPV6_SITE = 64  # leading bits of an address that one customer has for himself
+from sessions_app.api.allowance import Rate, take_allowance
+from sessions_app.api.client_address import site_of
+from sessions_app.hooks.inbound import Caller
 
 
 class Throttle(BaseThrottle):
-    """RONDO_THROTTLE for each user, hook, and address that shows no token; counted over all web processes."""
+    """Limits each user, each hook, and each address without a token, to RONDO_THROTTLE over all web processes."""
 
     _wait: float | None = None
 
     def allow_request(self, request: Any, view: Any) -> bool:  # noqa: ARG002 - the signature is DRF's
-        """Count the request, and say whether it may go on."""
+        """Count the request; whether it is allowed."""
         if settings.RONDO_THROTTLE is None:
             return True
         limit, seconds = settings.RONDO_THROTTLE
-        self._wait = take(self._key(request), Rate(limit=limit, seconds=seconds))
+        self._wait = take_allowance(self._key(request), Rate(limit=limit, seconds=seconds))
         return not self._wait
 
     def wait(self) -> float | None:
@@ -36,13 +34,4 @@ class Throttle(BaseThrottle):
             return f"user:{request.user.pk}"
         if isinstance(request.auth, Caller):
             return f"hook:{request.auth.hook.pk}"
-        return f"address:{_network(self.get_ident(request) or '')}"
-
-
-def _network(address: str) -> str:
-    try:
-        if (found := ipaddress.ip_address(address)).version == 4:
-            return str(found)
-        return str(ipaddress.ip_network((address, _IPV6_SITE), strict=False))
-    except ValueError:
-        return address[:64]  # no network address: a socket's, or none at all
+        return f"address:{site_of(self.get_ident(request) or '')}"

@@ -1,60 +1,63 @@
-"""Messages and the turns they become."""
+"""Messages of a session and its turns."""
 
 from __future__ import annotations
 
 import uuid
-from functools import update_wrapper
-from typing import Any, cast
+from contextlib import suppress
 
-from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
-from django.http import HttpRequest
+from django.db import InterfaceError, OperationalError
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from sessions_app import selectors
-from sessions_app.api import conditions
-from sessions_app.api.base import KEY, ApiView, shown
-from sessions_app.api.shapes import MessageOut, NewMessage, TurnOut
-from sessions_app.cancel import cancel_turn
-from sessions_app.models import OnBusy
-from sessions_app.receive import Input, receive
-from sessions_app.waiting import until_ended
+from sessions_app.api import headers
+from sessions_app.api.auth import right_of
+from sessions_app.api.base import KEY, ApiView, tagged_response
+from sessions_app.api.history_serializers import MessageIn, MessageOut
+from sessions_app.api.serializers import TurnOut
+from sessions_app.exceptions import TooManyStreams
+from sessions_app.models import OnBusy, Turn
+from sessions_app.sessions import history
+from sessions_app.streams.rights import Right
+from sessions_app.streams.wait_for_turn import Run, until_ended
+from sessions_app.turns.cancel import cancel_turn
+from sessions_app.turns.receive import Input, receive
 
 PREFER = OpenApiParameter(
     "Prefer",
     str,
     OpenApiParameter.HEADER,
-    description="`wait=N`: answer 200 with the finished turn, N ≤ 60 seconds.",
+    description="`wait=N`: wait up to N ≤ 60 seconds for the turn to end, and answer 200 with it.",
 )
 
+ANSWERED = {202: TurnOut, 200: OpenApiResponse(TurnOut, "The turn has ended, with `Prefer: wait`.")}
 
-class MessageList(ApiView):
-    ordering = ("seq",)
+
+class SessionMessages(ApiView):
+    ordering = ("place",)
     refuses = {"post": (409,)}
 
     @extend_schema(responses=MessageOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """The history, the oldest first."""
-        return self.page(selectors.messages(self.user, session_id), MessageOut)
+        """The session's messages, the oldest first. A thread of a unified agent shows those of the primary session and
+        its own (`thread`).
+        """
+        return self.page(history.session_messages(self.user, session_id), MessageOut)
 
-    @extend_schema(
-        parameters=[PREFER, KEY],
-        request=NewMessage,
-        responses={202: TurnOut, 200: OpenApiResponse(TurnOut, "With `Prefer: wait`: the turn has ended.")},
-    )
+    @extend_schema(parameters=[PREFER, KEY], request=MessageIn, responses=ANSWERED)
     def post(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """Send a message; it becomes a turn, in a thread of a unified agent one of the primary session."""
+        """Send a message. It becomes a turn: in a thread of a unified agent, a turn of the primary session."""
         selectors.session(self.user, session_id)
-        given = self.read(NewMessage)
+        given = self.read(MessageIn)
         message = Input(
             content=given["content"],
             on_busy=OnBusy(given.get("on_busy", OnBusy.INJECT)),
-            idempotency_key=conditions.turn_key(conditions.idempotency_key(self.request)),
+            idempotency_key=headers.turn_key(self.request),
         )
-        return accepted(self.user, receive(session_id, message).pk)
+        return turn_response(self, receive(session_id, message))
 
 
 class TurnList(ApiView):
@@ -62,15 +65,17 @@ class TurnList(ApiView):
 
     @extend_schema(responses=TurnOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """The session's turns, the newest first."""
-        return self.page(selectors.turns_of(self.user, session_id), TurnOut)
+        """The session's turns, the newest first; in a thread of a unified agent the primary session's and the thread's
+        own that go on beside them.
+        """
+        return self.page(history.turns_of(self.user, session_id), TurnOut)
 
 
 class TurnDetail(ApiView):
     @extend_schema(responses=TurnOut)
     def get(self, _request: Request, turn_id: int) -> Response:
         """One turn."""
-        return shown(TurnOut(selectors.turn(self.user, turn_id)).data)
+        return tagged_response(TurnOut(selectors.turn(self.user, turn_id)).data)
 
 
 class TurnCancel(ApiView):
@@ -78,41 +83,46 @@ class TurnCancel(ApiView):
 
     @extend_schema(request=None, responses={202: TurnOut})
     def post(self, _request: Request, turn_id: int) -> Response:
-        """Cancel a turn: one that waits ends at once, one that runs is asked to end itself."""
+        """Cancel a turn. One that waits ends at once; one that runs is asked to end."""
         turn = selectors.turn(self.user, turn_id)
         cancel_turn(turn.pk)
-        return accepted(self.user, turn.pk)
+        return AcceptedTurn(self.user, turn.pk)
 
 
-def accepted(user: User, turn_id: int) -> Response:
-    """202 with the turn and its address."""
-    body = TurnOut(selectors.turn(user, turn_id)).data
-    return Response(body, status=status.HTTP_202_ACCEPTED, headers={"Location": f"/api/turns/{turn_id}/"})
+def turn_response(view: ApiView, turn: Turn) -> Response:
+    """202 with the turn; with `Prefer: wait`, 200 if it ends in time."""
+    if seconds := headers.seconds_to_wait(view.request):
+        return AwaitedTurn(view.user, right_of(view.request), turn, seconds)
+    return AcceptedTurn(view.user, turn.pk)
 
 
-_messages = MessageList.as_view()
+class AcceptedTurn(Response):
+    """202 with the turn and its Location."""
+
+    def __init__(self, user: User, turn_id: int) -> None:
+        body = TurnOut(selectors.turn(user, turn_id)).data
+        super().__init__(
+            body, status=status.HTTP_202_ACCEPTED, headers={"Location": f"/api/turns/{turn_id}/"}
+        )
 
 
-async def messages(request: HttpRequest, session_id: uuid.UUID) -> Any:
-    """MessageList; a client that prefers to wait does so here, where no thread waits with it."""
-    response = await sync_to_async(_messages)(request, session_id=session_id)
-    if request.method != "POST" or response.status_code != status.HTTP_202_ACCEPTED:
-        return response
-    seconds = conditions.seconds_to_wait(request)
-    # the turn's session, which is another one in a thread of a unified agent
-    session_id = uuid.UUID(response.data["session"])
-    if seconds and await until_ended(session_id, response.data["id"], seconds):
-        await sync_to_async(_finish)(
-            response, cast("User", request.user)
-        )  # DRF has put the token's user there
-        response["Preference-Applied"] = f"wait={seconds}"
-    return response
+class AwaitedTurn(AcceptedTurn):
+    """A 202 that becomes 200 with the finished turn, if that ends in time. No thread waits for it."""
 
+    def __init__(self, user: User, right: Right, turn: Turn, seconds: int) -> None:
+        super().__init__(user, turn.pk)
+        self._user, self._right, self._turn, self._seconds = user, right, turn, seconds
 
-def _finish(response: Response, user: User) -> None:
-    turn = selectors.turns(user).filter(pk=response.data["id"]).first()
-    if turn is not None:  # else the session was deleted meanwhile
-        response.data, response.status_code = TurnOut(turn).data, status.HTTP_200_OK
+    async def later(self, run: Run) -> None:
+        """Wait. It stays 202 when there are too many waiting requests, access was revoked, or the database is down."""
+        with suppress(TooManyStreams, OperationalError, InterfaceError):
+            if await until_ended(self._turn, self._right, self._seconds, run):
+                await run(self._finish)
 
-
-update_wrapper(messages, _messages)  # DRF's marks: the schema finds the view, CSRF is left to DRF
+    def _finish(self) -> None:
+        turn = selectors.turns(self._user).filter(pk=self._turn.pk).first()
+        if turn is not None:  # else the session was deleted meanwhile
+            self.data, self.status_code = TurnOut(turn).data, status.HTTP_200_OK
+            self.content = self.rendered_content
+            self["Content-Length"] = str(len(self.content))
+        self["Preference-Applied"] = f"wait={self._seconds}"

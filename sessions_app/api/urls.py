@@ -2,7 +2,16 @@
 
 from django.urls import path
 
-from sessions_app.api import agents, deliveries, hooks, planner, sessions, streams, turns
+from sessions_app.api import (
+    agents,
+    deliveries,
+    document_revisions,
+    executions,
+    hooks,
+    sessions,
+    streams,
+    turns,
+)
 
 urlpatterns = [
     path("agents/", agents.AgentList.as_view()),
@@ -10,7 +19,15 @@ urlpatterns = [
     path("agents/<str:name>/events/", streams.AgentEvents.as_view()),
     path("agents/<str:name>/documents/", agents.DocumentList.as_view()),
     path("agents/<str:name>/documents/<str:document>/", agents.DocumentDetail.as_view()),
-    path("agents/<str:name>/preferences/", planner.Preferences.as_view()),
+    path(
+        "agents/<str:name>/documents/<str:document>/revisions/",
+        document_revisions.DocumentRevisionList.as_view(),
+    ),
+    path(
+        "agents/<str:name>/documents/<str:document>/revisions/<int:revision>/",
+        document_revisions.DocumentRevisionDetail.as_view(),
+    ),
+    path("agents/<str:name>/preferences/", executions.Preferences.as_view()),
     path("agents/<str:name>/hooks/", hooks.HookList.as_view()),
     path("hooks/<slug:hook_id>/", hooks.HookDetail.as_view()),
     path("hooks/<slug:hook_id>/token/", hooks.HookToken.as_view()),
@@ -18,16 +35,18 @@ urlpatterns = [
     path("agents/<str:name>/signing-secret/", deliveries.SigningSecret.as_view()),
     path("sessions/", sessions.SessionList.as_view()),
     path("sessions/<uuid:session_id>/", sessions.SessionDetail.as_view()),
-    path("sessions/<uuid:session_id>/messages/", turns.messages),
+    path("sessions/<uuid:session_id>/messages/", turns.SessionMessages.as_view()),
     path("sessions/<uuid:session_id>/turns/", turns.TurnList.as_view()),
     path("sessions/<uuid:session_id>/events/", streams.SessionEvents.as_view()),
     path("sessions/<uuid:session_id>/deliveries/", deliveries.DeliveryList.as_view()),
     path("sessions/<uuid:session_id>/mailbox/", sessions.Mailbox.as_view()),
-    path("sessions/<uuid:session_id>/executions/", planner.ExecutionList.as_view()),
-    path("sessions/<uuid:session_id>/memory/", planner.Memory.as_view()),
-    path("executions/<str:execution_id>/", planner.ExecutionDetail.as_view()),
-    path("executions/<str:execution_id>/cancel/", planner.ExecutionCancel.as_view()),
-    path("executions/<str:execution_id>/answer/", planner.ExecutionAnswer.as_view()),
+    path("sessions/<uuid:session_id>/executions/", executions.ExecutionList.as_view()),
+    path("sessions/<uuid:session_id>/memory/", executions.Memory.as_view()),
+    path("executions/<str:execution_id>/", executions.ExecutionDetail.as_view()),
+    path("executions/<str:execution_id>/cancel/", executions.ExecutionCancel.as_view()),
+    path("executions/<str:execution_id>/answer/", executions.ExecutionAnswer.as_view()),
+    path("questions/<str:question_id>/", executions.QuestionDetail.as_view()),
+    path("questions/<str:question_id>/answer/", executions.QuestionAnswer.as_view()),
     path("deliveries/<int:delivery_id>/", deliveries.DeliveryDetail.as_view()),
     path("deliveries/<int:delivery_id>/redeliver/", deliveries.Redelivery.as_view()),
     path("turns/<int:turn_id>/", turns.TurnDetail.as_view()),

@@ -1,1 +1,1 @@
-"""Ways out of the server. Each channel is one module here, or one of a plugin; `base` is what they share."""
+"""Channels send messages out of the server. Each is a module here or in a plugin; `base` has what they share."""

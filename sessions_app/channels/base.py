@@ -1,25 +1,26 @@
-"""What a channel is: it checks an address, and sends one parcel to it. `docs/channels.md` shows how to add one."""
+"""The interface of a channel: check an address, send one parcel to it. `docs/channels.md` shows how to add one."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
 from sessions_app.exceptions import BadInput, SessionsError
-from sessions_app.models.session import LONGEST_ADDRESS
+from sessions_app.models.session import LONGEST_ADDRESS, WEB
 
-WEB = "web"  # history and event streams: nothing leaves the server
 NAME = re.compile(r"[a-z0-9_-]{1,32}")
+_SET_UP_BY = {"email": "set EMAIL_URL", "notify": "set RONDO_NOTIFY"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parcel:
     """One message for one address, as a channel gets it.
 
-    `key`: the same with every attempt, so that the receiver can tell that it has it already. `secret` signs; it must
-    not leave. `seconds`: by then `send` has to be back. `about`: kind, turn, run, automation… for receivers.
+    `key` is the same in every attempt, so that the receiver can recognize repeats. `secret` is the signing key and must
+    not be sent. `seconds` is the longest that `send` may take. `about` tells receivers the kind, turn, run, automation…
     """
 
     key: str
@@ -37,9 +38,9 @@ class Parcel:
 
 
 class Unsent(Exception):
-    """The receiver did not take it. The text is for people: no secret, nothing that the receiver said.
+    """The receiver did not accept the message. The text is shown to people: no secret, nothing that the receiver said.
 
-    `final`: another attempt will not help. `wait`: seconds that the receiver asks for, at least.
+    `final`: another attempt will not help. `wait`: seconds that the receiver asks to wait, at least.
     """
 
     def __init__(self, text: str, *, final: bool = False, wait: float = 0.0) -> None:
@@ -48,61 +49,79 @@ class Unsent(Exception):
 
 
 class BadAddress(Exception):
-    """The channel has no such address; the text says why."""
+    """The channel cannot send to this address; the text says why."""
 
 
 class Channel(Protocol):
-    """A way out of the server."""
+    """A way to send messages out of the server."""
 
     name: str
 
     def check(self, address: str) -> None:
-        """BadAddress unless something can be sent there. No network: it is asked where people wait."""
+        """Raise BadAddress unless messages can be sent there. Must be quick and use no network: people wait for it.
+
+        Called when the address is given, and again by `explain/` and `doctor`.
+        """
 
     def place(self, address: str) -> str:
-        """Who is held up when this address is slow: a host. Only a part of all sending goes to one place at a time."""
+        """The host of the address. Only a few deliveries are sent to one place at the same time."""
 
     def send(self, parcel: Parcel) -> None:
-        """Hand it over, once, within `parcel.seconds`; Unsent when it was not, or not surely, taken."""
+        """Send it once, within `parcel.seconds`. Raise Unsent unless the receiver surely accepted it."""
 
 
 _channels: dict[str, Channel] = {}
 
 
 def register(channel: Channel) -> None:
-    """Make a channel known. SessionsError for a name that no session could have."""
+    """Register a channel. SessionsError for a name that sessions cannot have."""
     if channel.name == WEB or not NAME.fullmatch(channel.name):
         raise SessionsError(f"a channel cannot be named {channel.name!r}")
     _channels[channel.name] = channel
 
 
 def unregister(name: str) -> None:
-    """Forget one, if it is known."""
+    """Remove a channel, if it is registered."""
     _channels.pop(name, None)
 
 
 def known() -> dict[str, Channel]:
-    """The channels that there are here, by name."""
+    """The registered channels by name."""
     return dict(_channels)
 
 
-def check(channel: str, address: str) -> None:
-    """BadInput `bad_channel` or `bad_address` unless something can be sent to this address by this channel."""
+def check_destination(channel: str, address: str) -> None:
+    """BadInput `bad_channel` or `bad_address` unless this channel can send to this address."""
     found = _channels.get(channel)
     if found is None:
-        there_are = ", ".join(sorted(_channels)) or "none"
-        raise BadInput(f"nothing here sends to {channel[:40]!r}; there are: {there_are}", code="bad_channel")
-    check_address(found, address)
-
-
-def check_address(channel: Channel, address: str) -> None:
-    """BadInput `bad_address`."""
+        text = f"the channel {channel[:40]!r} is not set up; {_alternatives_to(channel)}"
+        raise BadInput(text, code="bad_channel")
     if not address.strip():
-        raise BadInput(f"the channel {channel.name} needs an address", code="bad_address")
+        raise BadInput(f"the channel {channel} needs an address", code="bad_address")
     if len(address) > LONGEST_ADDRESS or not address.isprintable():
         text = f"an address is printable, of at most {LONGEST_ADDRESS:,} characters"
         raise BadInput(text, code="bad_address")
     try:
-        channel.check(address)
+        found.check(address)
     except BadAddress as error:
         raise BadInput(str(error), code="bad_address") from None
+
+
+def why_unserved(route: Mapping[str, Any]) -> str:
+    """Why answers with this route cannot be sent; empty when they can, and on the web."""
+    if route["channel"] == WEB:
+        return ""
+    try:
+        check_destination(route["channel"], route["chat_id"])
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+def _alternatives_to(channel: str) -> str:
+    """The available channels, and how an operator sets this one up."""
+    there_are = f"use one of: {', '.join(sorted({WEB, *_channels}))}"
+    if channel == WEB:
+        return f"its messages stay on this server; {there_are}"
+    how = _SET_UP_BY.get(channel, "name a plugin that registers it in RONDO_PLUGINS")
+    return f"{there_are}; or have the operator set it up ({how}, see docs/channels.md)"

@@ -1,4 +1,4 @@
-"""The channel `email`: one plain message for each answer, by Django's mail settings."""
+"""The channel `email`: one plain-text mail for each answer, sent with Django's mail settings."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from django.core.mail import EmailMessage, get_connection
 from django.core.validators import validate_email
 
 from sessions_app.channels.base import BadAddress, Parcel, Unsent
-from sessions_app.lines import one_line
+from sessions_app.single_line import one_line
 
 SUBJECT = 78  # characters
 
 
 class Email:
-    """Sends to one mailbox. Message-ID stays the same with every attempt: mail programs show it once."""
+    """Sends to one mailbox. Message-ID is the same in every attempt, so that mail programs show repeats once."""
 
     name = "email"
 
     def check(self, address: str) -> None:
-        """One plain address, no name around it."""
+        """Accept one plain address without a display name."""
         try:
             validate_email(address)
         except ValidationError:
-            raise BadAddress("that is no e-mail address") from None
+            raise BadAddress(
+                f"{address[:80]!r} is not an e-mail address; give one such as 'ada@example.org'"
+            ) from None
 
-    def place(self, address: str) -> str:  # noqa: ARG002 - all mail goes one way
+    def place(self, address: str) -> str:  # noqa: ARG002 - all mail goes to one server
         """The mail server."""
         return str(settings.EMAIL_HOST)
 
     def send(self, parcel: Parcel) -> None:
-        """Hand it to the mail server."""
+        """Send it to the mail server."""
         domain = settings.DEFAULT_FROM_EMAIL.rpartition("@")[2].rstrip(">")
         message = EmailMessage(
             subject=one_line(f"{parcel.agent}: {parcel.text}", SUBJECT),
@@ -51,9 +53,9 @@ class Email:
             message.send()
         except smtplib.SMTPRecipientsRefused as error:
             codes = {code for code, _ in error.recipients.values()}
-            raise Unsent("the mail server does not take this address", final=min(codes) >= 500) from None
+            raise Unsent("the mail server rejected this address", final=min(codes) >= 500) from None
         except smtplib.SMTPResponseException as error:
-            final = error.smtp_code >= 500  # it will never take this letter
+            final = error.smtp_code >= 500  # a permanent failure
             raise Unsent(f"the mail server answered {error.smtp_code}", final=final) from None
         except (smtplib.SMTPException, OSError) as error:
-            raise Unsent(f"the mail server did not take it ({type(error).__name__})") from None
+            raise Unsent(f"sending to the mail server failed ({type(error).__name__})") from None

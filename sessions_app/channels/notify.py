@@ -1,26 +1,20 @@
-"""The channel `notify`: chat services people use, over the library apprise (an optional extra of the package).
+"""The channel `notify`: chat services, through the library apprise (an optional extra of the package).
 
-Services are named by the operator in RONDO_NOTIFY, and a session's address is such a name: the addresses of services
-hold keys, which no user, page or log is to see.
+The operator names services in RONDO_NOTIFY, and a session's address is such a name: the URLs of services hold keys,
+which no user, page or log may see.
 """
 
 from __future__ import annotations
 
 import logging
-from importlib.util import find_spec
 from typing import Any
 
 from django.conf import settings
 
 from sessions_app.channels.base import BadAddress, Parcel, Unsent
-from sessions_app.lines import one_line
+from sessions_app.single_line import one_line
 
 SUBJECT = 78  # characters
-
-
-def is_installed() -> bool:
-    """Whether the extra is there."""
-    return find_spec("apprise") is not None
 
 
 class Notify:
@@ -29,44 +23,42 @@ class Notify:
     name = "notify"
 
     def check(self, address: str) -> None:
-        """A name of RONDO_NOTIFY."""
+        """Accept a name of RONDO_NOTIFY."""
         if address not in settings.RONDO_NOTIFY:
             names = ", ".join(sorted(settings.RONDO_NOTIFY)) or "none"
-            raise BadAddress(f"no service is named {address[:40]!r}; there are: {names}")
+            raise BadAddress(f"no service is named {address[:40]!r}; use one of RONDO_NOTIFY: {names}")
 
     def place(self, address: str) -> str:
         """The service."""
         return address
 
     def send(self, parcel: Parcel) -> None:
-        """Hand it to the service. The library tells no more than whether it went well."""
+        """Send it to the service. apprise reports success or failure only, without a reason."""
         url = settings.RONDO_NOTIFY.get(parcel.address)
         if url is None:
-            raise Unsent(f"no service is named {parcel.address[:40]!r} any more")
+            raise Unsent(f"RONDO_NOTIFY no longer names {parcel.address[:40]!r}")
         service = _service(url)
         if service is None:
-            raise Unsent("the service's address in RONDO_NOTIFY cannot be read")
+            raise Unsent("apprise does not understand the service's URL in RONDO_NOTIFY")
         try:
             taken = service.notify(
                 body=parcel.text, title=one_line(parcel.agent, SUBJECT), body_format="text"
             )
-        except Exception as error:  # noqa: BLE001 - a hundred services, each with its own failures, and keys in their texts
+        except Exception as error:  # noqa: BLE001 - each service has its own exceptions, with keys in their texts
             raise Unsent(f"the service failed ({type(error).__name__})") from None
         if not taken:
-            raise Unsent("the service did not take it")
+            raise Unsent("the service did not accept it")
 
 
 def _service(url: str) -> Any:
     import apprise
 
-    for name in ("apprise", "urllib3"):  # they log addresses
+    for name in ("apprise", "urllib3"):  # they log URLs with keys
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    # a redirected POST would become a GET without the text, and count as taken
+    # a redirected POST would become a GET without the text, and count as accepted
     found = apprise.Apprise(asset=apprise.AppriseAsset(http_redirects=False))
     if not found.add(url):
         return None
     for server in found:
-        server.overflow_mode = (
-            apprise.OverflowMode.SPLIT
-        )  # a text that is too long for the service comes in pieces
+        server.overflow_mode = apprise.OverflowMode.SPLIT  # sends a text that is too long in pieces
     return found

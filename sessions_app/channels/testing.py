@@ -1,4 +1,4 @@
-"""The test kit that every channel must pass: subclass `ChannelContract` in a test module, and give it a stage.
+"""Tests that every channel must pass: subclass `ChannelContract` in a test module, and give it a stage.
 
     class TestPigeon(ChannelContract):
         @pytest.fixture
@@ -12,7 +12,7 @@
                     trouble=loft.trouble,
                 )
 
-The receiver is a real one on this machine; nothing here is a stand-in for it.
+The receiver must be a real server on this machine, not a mock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 
 from sessions_app.channels.base import NAME, BadAddress, Channel, Parcel, Unsent
 
-SECRET = "whsec_c2VjcmV0LW9mLXRoZS1raXQtc2VjcmV0LW9mLXRoZS0="  # noqa: S105 - of nobody
+SECRET = "whsec_c2VjcmV0LW9mLXRoZS1raXQtc2VjcmV0LW9mLXRoZS0="  # noqa: S105 - only for tests
 TEXTS = (
     "Good morning!",
     "多行\nzwei Zeilen\n\n ends with spaces  x",
@@ -33,12 +33,12 @@ TEXTS = (
     '<b>&amp; "quoted" 🕘',
 )
 SECONDS = 1.0
-SLACK = 3.0  # seconds over its time that a channel is forgiven
+SLACK = 3.0  # seconds that a channel may exceed its time
 
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """What a receiver took; `key` None where the service has no place for one."""
+    """A message that the receiver accepted; `key` is None when the service has no field for it."""
 
     key: str | None
     text: str
@@ -46,9 +46,10 @@ class Taken:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A channel and its receiver. `trouble(kind)`: while it lasts the receiver is as `kind` says.
+    """A channel and its receiver. `bad` are addresses to reject, `taken` returns the accepted messages.
 
-    Kinds: `refuses` (it answers, and takes nothing), `hangs` (it never answers), `gone` (nobody listens).
+    `trouble(kind)` is a context in which the receiver `refuses` (answers, but accepts nothing), `hangs` (never answers)
+    or is `gone` (the port is closed).
     """
 
     channel: Channel
@@ -59,7 +60,7 @@ class Stage:
 
 
 def parcel(stage: Stage, text: str = TEXTS[0], key: str = "msg_1", attempt: int = 1) -> Parcel:
-    """One for the stage's receiver."""
+    """A parcel for the stage's receiver."""
     return Parcel(
         key=key,
         address=stage.address,
@@ -75,7 +76,7 @@ def parcel(stage: Stage, text: str = TEXTS[0], key: str = "msg_1", attempt: int 
 
 
 class ChannelContract:
-    """What holds of every channel."""
+    """The tests of every channel."""
 
     def test_its_name_is_one_that_sessions_may_have(self, stage: Stage) -> None:
         assert NAME.fullmatch(stage.channel.name)
@@ -84,7 +85,7 @@ class ChannelContract:
     def test_it_knows_its_addresses(self, stage: Stage) -> None:
         stage.channel.check(stage.address)
         for address in stage.bad:
-            assert _refusal(stage, address), f"{address!r} is taken for an address, or refused without a word"
+            assert _refusal(stage, address), f"{address!r} is accepted, or rejected without a reason"
 
     def test_its_place_is_the_same_for_the_same_address(self, stage: Stage) -> None:
         assert stage.channel.place(stage.address) == stage.channel.place(stage.address)
@@ -108,7 +109,7 @@ class ChannelContract:
                 failure = _failure(stage)
                 took = time.monotonic() - began
             assert took < SECONDS + SLACK, f"{kind}: it took {took:.1f} s"
-            assert not failure.final, f"{kind}: it may be well again soon"
+            assert not failure.final, f"{kind}: it is temporary"
             assert str(failure), kind
             for hidden in (SECRET, SECRET.removeprefix("whsec_"), TEXTS[0]):
                 assert hidden not in str(failure), kind
@@ -134,4 +135,4 @@ def _failure(stage: Stage) -> Unsent:
         stage.channel.send(parcel(stage))
     except Unsent as failure:
         return failure
-    raise AssertionError("it says that it was sent")
+    raise AssertionError("send() returned without Unsent")

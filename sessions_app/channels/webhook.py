@@ -1,7 +1,7 @@
 """The channel `webhook`: POST of JSON, signed by the Standard Webhooks scheme over id, timestamp and body.
 
-An address of a user is a stranger's wish: only public ones, or hosts that the operator named; the name is looked up
-once for each attempt and that very address is connected to; no redirect is followed.
+Users give the addresses, so only public ones and hosts in RONDO_WEBHOOK_HOSTS are accepted. A name is looked up once
+for each attempt, and exactly that address is connected to. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hmac
 import http.client
+import ipaddress
 import json
 import secrets
 import ssl
@@ -18,87 +19,103 @@ from urllib.parse import SplitResult
 
 from django.conf import settings
 
-from agent_core.addresses import NoAddress, NotPublic, Reach, place, web_address
-from agent_core.one_request import REDIRECTS, Request, ask
+from agent_core.addresses import NoAddress, NotPublic, Reach, host_and_port, parse_web_address
+from agent_core.tools.http_request import REDIRECTS, HttpRequest, send_request
 from sessions_app.channels.base import BadAddress, Parcel, Unsent
 
 PREFIX = "whsec_"
 KEY_BYTES = 32
-MOST_BYTES = 64_000  # of an answer, which is not read but for its end
-LONGEST_WAIT = 3_600.0  # seconds of a Retry-After that are believed
-# what another attempt would not help: gone for good, or a text that it will never take
+MOST_BYTES = 64_000  # of an answer; it is read only to see that it is complete
+LONGEST_WAIT = 3_600.0  # seconds; a longer Retry-After is cut to it
+# permanent failures: the address is gone, or the receiver will never accept this text
 FINAL = frozenset({400, 405, 406, 410, 411, 413, 414, 415, 422, 431, 501})
-PATIENT = (429, 503)  # whose Retry-After counts
+PATIENT = (429, 503)  # statuses whose Retry-After is obeyed
 
 
 def new_secret() -> str:
-    """A key for signatures as the scheme spells it."""
+    """A new signing key, as Standard Webhooks writes it."""
     return PREFIX + base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
 def signature(secret: str, key: str, timestamp: int, body: bytes) -> str:
-    """`v1,<base64 of HMAC-SHA256 over "key.timestamp.body">`."""
+    """The `Webhook-Signature` of a delivery with this `whsec_` secret."""
     return sign(base64.b64decode(secret.removeprefix(PREFIX)), key, str(timestamp), body)
 
 
-def sign(by: bytes, message_id: str, timestamp: str, body: bytes) -> str:
-    """The signature of a message by the scheme, whoever sends it."""
+def sign(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:
+    """`v1,<base64 of HMAC-SHA256 over "message_id.timestamp.body">`."""
     signed = f"{message_id}.{timestamp}.".encode() + body
-    return "v1," + base64.b64encode(hmac.digest(by, signed, "sha256")).decode()
+    return "v1," + base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
 
 
 class Webhook:
-    """Posts to an address of the web. Any 2xx takes the message."""
+    """Posts to a URL. Any 2xx accepts the message."""
 
     name = "webhook"
 
     def check(self, address: str) -> None:
-        """http or https, a host, no user name; where the host is, is looked at when something is sent."""
+        """Accept http or https with a host and no user name. Names are looked up only when something is sent."""
         try:
-            parts = web_address(address)
-            place(parts)
+            parts = parse_web_address(address)
+            host, port = host_and_port(parts)
         except NoAddress as error:
             raise BadAddress(str(error).replace("url ", "the address ", 1)) from None
         if parts.fragment:
             raise BadAddress("the address must not hold a fragment")
+        if not _may_be_public(host, port):
+            raise BadAddress(
+                f"{host!r} is not a public address; use one, or have the operator name it in RONDO_WEBHOOK_HOSTS"
+            )
 
     def place(self, address: str) -> str:
         """The host."""
-        return web_address(address).hostname or ""
+        return parse_web_address(address).hostname or ""
 
     def send(self, parcel: Parcel) -> None:
         """Post it."""
         deadline = time.monotonic() + parcel.seconds
         try:
             parts = _readable(parcel.address)
-            may = Reach(hosts=frozenset(host.lower() for host in settings.RONDO_WEBHOOK_HOSTS)).may(
-                *place(parts)
-            )
+            may = _reach().address_check(*host_and_port(parts))
             body = _body(parcel)
-            request = Request(
+            request = HttpRequest(
                 method="POST", parts=parts, headers=_headers(parcel, body), body=body, most_bytes=MOST_BYTES
             )
-            answer = ask(request, may, deadline, _trust)
+            answer = send_request(request, may, deadline, _trust)
         except NoAddress as error:
             raise Unsent(str(error), final=isinstance(error, NotPublic)) from None
         except ssl.SSLError as error:
-            raise Unsent(f"no secure connection: {error.reason or 'it failed'}") from None
+            raise Unsent(f"the TLS connection failed: {error.reason or 'no reason given'}") from None
         except TimeoutError:
             raise Unsent(f"no answer within {parcel.seconds:.0f} s") from None
         except (OSError, http.client.HTTPException) as error:
-            late = time.monotonic() >= deadline
-            text = (
-                f"no answer within {parcel.seconds:.0f} s" if late else f"it failed ({type(error).__name__})"
-            )
-            raise Unsent(text) from None
+            if time.monotonic() >= deadline:
+                raise Unsent(f"no answer within {parcel.seconds:.0f} s") from None
+            raise Unsent(f"the connection failed ({type(error).__name__})") from None
         if answer.broken:
-            raise Unsent("it hung up in the middle of its answer")
-        _judge(answer.status, answer.headers.get("Retry-After"))
+            raise Unsent("the receiver closed the connection in the middle of its answer")
+        _check_status(answer.status, answer.headers.get("Retry-After"))
+
+
+def _reach() -> Reach:
+    return Reach(hosts=frozenset(host.lower() for host in settings.RONDO_WEBHOOK_HOSTS))
+
+
+def _may_be_public(host: str, port: int) -> bool:
+    """False for an IP address or localhost that is private, unless RONDO_WEBHOOK_HOSTS names it."""
+    may = _reach().address_check(host, port)
+    name = host.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return may(ipaddress.IPv4Address("127.0.0.1"))
+    try:
+        return may(ipaddress.ip_address(name.partition("%")[0]))
+    except ValueError:
+        return True  # a name is looked up when something is sent
 
 
 def _readable(address: str) -> SplitResult:
     try:
-        return web_address(address)
+        return parse_web_address(address)
     except NoAddress as error:
         raise Unsent(str(error), final=True) from None
 
@@ -118,6 +135,7 @@ def _body(parcel: Parcel) -> bytes:
             "session": parcel.session_id,
             "session_key": parcel.session_key,
             "text": parcel.text,
+            **({"meta": parcel.meta} if parcel.meta else {}),
             **parcel.about,
         },
     }
@@ -137,13 +155,14 @@ def _headers(parcel: Parcel, body: bytes) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _judge(status: int, retry_after: str | None) -> None:
+def _check_status(status: int, retry_after: str | None) -> None:
     if 200 <= status < 300:
         return
     if status in REDIRECTS:
-        raise Unsent(f"it leads on to another place ({status}); set that address instead", final=True)
-    asked = (retry_after or "").strip()
-    wait = (
-        min(float(asked), LONGEST_WAIT) if status in PATIENT and asked.isascii() and asked.isdigit() else 0.0
-    )
+        raise Unsent(
+            f"the receiver redirects to another address ({status}); set that one instead", final=True
+        )
+    asked, wait = (retry_after or "").strip(), 0.0
+    if status in PATIENT and asked.isascii() and asked.isdigit():
+        wait = min(float(asked), LONGEST_WAIT)
     raise Unsent(f"the receiver answered {status}", final=status in FINAL, wait=wait)

@@ -1,7 +1,8 @@
-"""The rows. Every state is listed once, beside its arrows, and held by a CHECK."""
+"""The database models. Each state is listed once, next to its transitions, and enforced by a CHECK."""
 
-from sessions_app.models.agent import Agent, Document, Engine
+from sessions_app.models.agent import Agent, Document, DocumentRevision, Engine
 from sessions_app.models.allowance import Allowance
+from sessions_app.models.consent import CONSENT_ARROWS, ConsentQuestion, ConsentState
 from sessions_app.models.counter import Counter
 from sessions_app.models.delivery import DELIVERY_ARROWS, Delivery, DeliveryState
 from sessions_app.models.event import Event, EventType, Scope
@@ -18,16 +19,20 @@ from sessions_app.models.worker import Worker
 
 __all__ = [
     "BACKGROUND",
+    "CONSENT_ARROWS",
     "DELIVERY_ARROWS",
     "EXECUTION_ARROWS",
     "PRIMARY_KEY",
     "Agent",
     "Allowance",
     "ChatType",
+    "ConsentQuestion",
+    "ConsentState",
     "Counter",
     "Delivery",
     "DeliveryState",
     "Document",
+    "DocumentRevision",
     "Engine",
     "Event",
     "EventType",

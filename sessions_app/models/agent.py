@@ -1,4 +1,4 @@
-"""Agent and Document: who answers, and the texts it lives by."""
+"""Agent, its documents and their earlier revisions."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Now
 
+DOCUMENTS = ("AGENTS.md", "USER.md", "MEMORY.md", "SKILLS.md", "HEARTBEAT.md")
+
 
 def heartbeat_defaults() -> dict[str, Any]:
-    """The heartbeat of a new agent: seconds, local hours [start, end), characters."""
+    """The heartbeat settings of a new agent. `active_hours` are local hours [start, end)."""
     return {"enabled": True, "interval_seconds": 1800, "active_hours": [8, 22], "ack_max_chars": 300}
 
 
 def validate_timezone(name: str) -> None:
-    """Refuse a zone that the time-zone database does not know."""
+    """Reject a zone that the time zone database does not contain. ValidationError."""
     try:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValidationError(f"unknown time zone {name!r}", code="unknown_timezone") from error
+        text = f"unknown time zone {name!r}; use an IANA name such as 'Europe/Berlin'"
+        raise ValidationError(text, code="unknown_timezone") from error
 
 
 class Engine(models.TextChoices):
@@ -43,12 +46,18 @@ class Agent(models.Model):
     heartbeat = models.JSONField(default=heartbeat_defaults)
     policy = models.JSONField(default=dict, blank=True)
     mcp_servers = models.JSONField(default=dict, blank=True)  # by name; the headers are secrets
+    allow_tools = models.JSONField(
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Names of tools that the agent may use without consent, in all turns except those of hooks.",
+    )
     signing_secret = models.CharField(
         max_length=100,
         blank=True,
         db_default="",
         editable=False,
-        help_text="Webhooks are signed with it; made when it is first needed.",
+        help_text="The key that signs webhooks. It is created when it is first needed.",
     )
     routine_limit = models.PositiveSmallIntegerField(default=20)
     revision = models.PositiveIntegerField(default=0)
@@ -66,14 +75,22 @@ class Agent(models.Model):
 
     @property
     def effective_model(self) -> str:
-        """The model that answers: the agent's own, or the server's while it names none."""
+        """The agent's own model, or the server's if it has none."""
         return self.model or str(settings.RONDO_MODEL)
+
+    @property
+    def zone(self) -> zoneinfo.ZoneInfo:
+        """The agent's time zone; UTC if this machine does not have its data."""
+        try:
+            return zoneinfo.ZoneInfo(self.timezone)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            return zoneinfo.ZoneInfo("UTC")
 
 
 class Document(models.Model):
-    """A text of an agent, read anew by every turn, so an edit is live with the next one."""
+    """A text of an agent. Every turn reads it again, so an edit takes effect with the next turn."""
 
-    basis: str | None = None  # no column: of a document that is more than text, what a writer has seen
+    basis: str | None = None  # not a column: identifies what a reader has seen of a document with a backing
 
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="documents")
     name = models.CharField(max_length=64)
@@ -91,3 +108,22 @@ class Document(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class DocumentRevision(models.Model):
+    """An earlier revision of a document. The newest ones are kept, so that people can restore them."""
+
+    document = models.ForeignKey(Document, on_delete=models.CASCADE, related_name="revisions", db_index=False)
+    revision = models.PositiveIntegerField()
+    content = models.TextField(blank=True)
+    replaced_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["document", "revision"], name="document_revision_once_per_document"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.document_id} revision {self.revision}"

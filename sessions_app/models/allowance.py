@@ -1,4 +1,4 @@
-"""Allowance: how much somebody may still ask for. One row for each user and address that asked lately."""
+"""Allowance: the rate limit of a client. One row for each user, hook or network that sent requests lately."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from django.db import models
 
 
 class Allowance(models.Model):
-    """Whose requests are counted, and when all of what was used is there again; past that, the row says nothing.
+    """The key of a client, and when its full allowance is available again. After that the row has no effect.
 
-    The table is not logged: a database that crashed forgets it, and everybody may ask again.
+    The table is unlogged: a database crash empties it, and every client has its full allowance again.
     """
 
     key = models.CharField(

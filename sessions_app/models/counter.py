@@ -1,4 +1,4 @@
-"""Counter: how often something happened, ever, over all processes."""
+"""Counter: how often something happened, in total over all processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.db.models import Q
 
 
 class Counter(models.Model):
-    """One figure of `/metrics`. Processes add to it every few seconds, never within a turn's transaction."""
+    """One counter of `/metrics`. Processes add to it every few seconds, never in a turn's transaction."""
 
     name = models.CharField(max_length=64)
     labels = models.JSONField(default=dict)

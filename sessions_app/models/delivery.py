@@ -1,9 +1,10 @@
-"""Delivery: handing one message to a channel outside the server. Written in the turn's commit."""
+"""Delivery: the sending of one message to a channel outside the server. It is stored in the turn's commit."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Self
+from typing import Any, Self
 
 from django.db import models
 from django.db.models import Q
@@ -14,7 +15,7 @@ from sessions_app.models.session import LONGEST_ADDRESS, Session
 
 
 class DeliveryState(models.TextChoices):
-    """Where a delivery stands; DELIVERY_ARROWS lists every way on."""
+    """The state of a delivery; DELIVERY_ARROWS lists every transition."""
 
     PENDING = "pending"
     SENDING = "sending"
@@ -26,7 +27,7 @@ class DeliveryState(models.TextChoices):
 
 DELIVERY_ARROWS: dict[DeliveryState, tuple[DeliveryState, ...]] = {
     DeliveryState.PENDING: (DeliveryState.SENDING, DeliveryState.CLOSED),
-    # back to pending: another attempt
+    # back to pending: another attempt follows
     DeliveryState.SENDING: (
         DeliveryState.SENT,
         DeliveryState.PENDING,
@@ -34,7 +35,7 @@ DELIVERY_ARROWS: dict[DeliveryState, tuple[DeliveryState, ...]] = {
         DeliveryState.CLOSED,
     ),
     DeliveryState.SENT: (),
-    # a dead letter waits for somebody who sends it again
+    # a dead letter: somebody may send it again
     DeliveryState.FAILED: (DeliveryState.PENDING, DeliveryState.CLOSED),
     DeliveryState.WITHHELD: (),
     DeliveryState.CLOSED: (),
@@ -43,24 +44,24 @@ ON_THE_WAY = (DeliveryState.PENDING, DeliveryState.SENDING)
 
 
 class DeliveryTransitions(models.QuerySet["Delivery"]):
-    """The ways on from a state, each one conditional UPDATE; False: somebody else was faster.
+    """The transitions, each a conditional UPDATE. False: the state had already changed.
 
-    PENDING → SENDING is `send.CLAIM`, since it must pick and take in one statement.
+    PENDING → SENDING is `send.CLAIM`, which selects and claims a delivery in one statement.
     """
 
     def sent(self, delivery: Delivery) -> bool:
-        """SENDING or PENDING → SENT, whoever has the claim by now: it was taken, and need not be sent again."""
+        """SENDING or PENDING → SENT, whoever has the claim: the receiver has it, so it need not be sent again."""
         still = self.filter(pk=delivery.pk, state__in=ON_THE_WAY)
         return self._settle(
             still, delivery, state=DeliveryState.SENT, ended_at=Now(), next_attempt_at=None, last_error=""
         )
 
     def keep(self, delivery: Delivery, lease: timedelta) -> bool:
-        """SENDING, own claim → the same, for longer."""
+        """SENDING, own claim → the same: extend the lease."""
         return bool(self._mine(delivery).update(next_attempt_at=Now() + lease))
 
     def try_again(self, delivery: Delivery, error: str, wait: timedelta) -> bool:
-        """SENDING, own claim → PENDING until another attempt."""
+        """SENDING, own claim → PENDING: retry after `wait`."""
         again = Now() + wait
         return self._settle(
             self._mine(delivery),
@@ -77,7 +78,7 @@ class DeliveryTransitions(models.QuerySet["Delivery"]):
         )
 
     def send_again(self, delivery_id: int) -> bool:
-        """FAILED → PENDING, with all its attempts anew. What lost its text stays where it is."""
+        """FAILED → PENDING, with attempts counted from 0. Not for a delivery whose message was deleted."""
         dead = self.filter(pk=delivery_id, state=DeliveryState.FAILED, message__isnull=False)
         return bool(
             dead.update(
@@ -89,13 +90,15 @@ class DeliveryTransitions(models.QuerySet["Delivery"]):
             )
         )
 
-    def move(self, channel: str, before: str, after: str) -> int:
-        """Another address for what is on the way or was given up; an attempt under way goes where it went."""
-        still = self.filter(state__in=[*ON_THE_WAY, DeliveryState.FAILED])
-        return still.filter(channel=channel, address=before).update(address=after)
+    def move(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Change address or metadata of unsent and failed deliveries. A running attempt keeps the old address."""
+        still = self.filter(state__in=[*ON_THE_WAY, DeliveryState.FAILED], channel=before["channel"])
+        there = still.filter(address=before["chat_id"])
+        there.filter(meta=before["meta"]).update(meta=after["meta"])
+        there.update(address=after["chat_id"])
 
     def close(self, reason: str) -> int:
-        """PENDING, SENDING, FAILED → CLOSED: it will not be sent any more."""
+        """PENDING, SENDING, FAILED → CLOSED: it is not sent any more."""
         open_ones = self.filter(state__in=[*ON_THE_WAY, DeliveryState.FAILED])
         return open_ones.update(
             state=DeliveryState.CLOSED, reason=reason, ended_at=Now(), next_attempt_at=None, claim=None
@@ -113,16 +116,18 @@ class DeliveryTransitions(models.QuerySet["Delivery"]):
 
 
 class Delivery(models.Model):
-    """One message on its way to one address; its `idempotency_key` is what the receiver knows it by.
+    """The sending of one message to one address. The receiver recognizes repeats by its `idempotency_key`.
 
-    Of a session and channel only the oldest one on the way is sent: nothing overtakes. `claim` names the one attempt
-    that may settle it; `next_attempt_at` of a row that is being sent is when that attempt is taken for dead.
-    A delivery outlives its session, without the text: whether something left the server stays known.
+    Deliveries of one session and channel are sent in order, one at a time. `claim` names the attempt that may settle
+    it. While it is being sent, `next_attempt_at` is the end of that attempt's lease. When its session is deleted, a
+    delivery is kept without its text, as a record of what left the server.
     """
 
-    session = models.ForeignKey(Session, null=True, on_delete=models.SET_NULL, related_name="deliveries")
+    session = models.ForeignKey(
+        Session, null=True, on_delete=models.SET_NULL, related_name="deliveries", db_index=False
+    )
     session_key = models.CharField(max_length=200)
-    # DO_NOTHING keeps the deletion of a long history one statement; whoever deletes messages clears this first
+    # DO_NOTHING: a long history is deleted with one statement; code that deletes messages clears this column first
     message = models.ForeignKey(Message, null=True, on_delete=models.DO_NOTHING, related_name="deliveries")
     idempotency_key = models.CharField(max_length=200, unique=True)
     channel = models.CharField(max_length=64)
@@ -140,7 +145,7 @@ class Delivery(models.Model):
     handed_over_at = models.DateTimeField(
         db_default=Now(),
         editable=False,
-        help_text="Patience counts from here: when it was made or taken up again.",
+        help_text="When it was created or last sent again by somebody. The time limit for retries counts from here.",
     )
     ended_at = models.DateTimeField(null=True, blank=True)
 
@@ -169,13 +174,18 @@ class Delivery(models.Model):
             ),
         ]
         indexes = [
-            # head-first within a session and channel
+            # the oldest delivery of a session and channel
             models.Index(
                 fields=["session", "channel", "id"],
                 condition=Q(state__in=["pending", "sending"]),
                 name="delivery_on_the_way",
             ),
             models.Index(fields=["id"], condition=Q(state="failed"), name="delivery_dead_letters"),
+            # lists of a session's deliveries, newest first: all, and the few that are not sent
+            models.Index(fields=["session", "id"], name="delivery_of_session"),
+            models.Index(
+                fields=["session", "state", "id"], condition=~Q(state="sent"), name="delivery_by_state"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
-"""Event: what the windows are told. Kept one day; deltas are never stored."""
+"""Event: a change that open windows are told of. Events are kept for one day; deltas are never stored."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 from django.db.models import Func, Q
@@ -11,9 +11,14 @@ from django.db.models.functions import Now
 from sessions_app.models.agent import Agent
 from sessions_app.models.session import Session
 
+if TYPE_CHECKING:
+    _TextIsRead = models.Field[str, str]
+else:
+    _TextIsRead = models.Field  # at run time Django's Field has no type parameters
 
-class TransactionIdField(models.Field[str, str]):
-    """PostgreSQL's xid8: the id of the writing transaction, filled by the database, read as text."""
+
+class TransactionIdField(_TextIsRead):
+    """PostgreSQL's xid8: the id of the writing transaction. The database sets it; it is read as text."""
 
     def db_type(self, connection: Any) -> str:  # noqa: ARG002 - Django calls it by name
         return "xid8"
@@ -33,7 +38,7 @@ class Scope(models.TextChoices):
 
 
 class EventType(models.TextChoices):
-    """Types of the stored envelope; `delta` and `snapshot` are only ever sent."""
+    """The types of stored events. `delta` and `snapshot` are sent but not stored."""
 
     TURN_QUEUED = "turn_queued"
     TURN_START = "turn_start"
@@ -53,7 +58,7 @@ class EventType(models.TextChoices):
 
 
 class Event(models.Model):
-    """One stored event. Its cursor is (xid, id): ids alone are handed out before their transaction commits."""
+    """One stored event. Its cursor is (xid, id), because ids alone are assigned before their transaction commits."""
 
     xid = TransactionIdField(db_default=CurrentTransactionId(), editable=False)
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, db_index=False, related_name="+")
@@ -70,7 +75,7 @@ class Event(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(type__in=EventType.values), name="event_type_known"),
             models.CheckConstraint(condition=Q(scope__in=Scope.values), name="event_scope_known"),
-            # text is for the session's own windows (rule 9.1)
+            # only the session's own windows get text (rule 9.1)
             models.CheckConstraint(
                 condition=Q(scope=Scope.SESSION) | Q(type=EventType.STATUS), name="event_for_all_is_status"
             ),

@@ -1,4 +1,4 @@
-"""ExecutionState: a request that a planner works off; it outlives the turn that it waits in."""
+"""ExecutionState: a request that a planner executes. It is kept after the turn in which it waits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from agent_core.execution import ARROWS, AT_WORK, ENDED, WAITING, Status
+from sessions_app.models.consent import ConsentQuestion, ConsentState
 from sessions_app.models.session import Session
 from sessions_app.models.turn import Turn
 
@@ -17,45 +18,54 @@ EXECUTION_ARROWS = ARROWS
 
 
 class ExecutionTransitions(models.QuerySet["ExecutionState"]):
-    """The ways on, each one conditional UPDATE; False or 0: somebody else was faster, or it is no way on."""
+    """The transitions, each a conditional UPDATE. False or 0: the state had already changed, or does not allow it."""
 
     def move(self, execution_id: str, turn: Turn, before: Iterable[Status], values: dict[str, Any]) -> bool:
-        """On to the state in `values`, by the turn that works on it; from one that waits or has ended it takes over."""
+        """Store `values`. The turn must be the one that works on it, unless it waits or has ended."""
         mine = Q(status__in=AT_WORK, turn=turn) | ~Q(status__in=AT_WORK)
         found = self.filter(mine, pk=execution_id, session_id=turn.session_id, status__in=before)
         return bool(found.update(turn=turn, revision=models.F("revision") + 1, updated_at=Now(), **values))
 
     def leave(self, turn: Turn, status: Status, why: str) -> int:
-        """At work in this turn → ended with it, whatever the turn still knew of it."""
+        """At work in this turn → `status`: it ends with the turn."""
         return self.filter(turn=turn, status__in=AT_WORK).update(
             status=status, last_error=why, revision=models.F("revision") + 1, updated_at=Now()
         )
 
     def forget(self) -> int:
-        """What has ended is not taken up again, and its questions are not asked any more."""
+        """Cancel the ones that wait, and mark the ended ones so that they are not resumed."""
         self.close("clear")
         return self.filter(status__in=ENDED).update(closed_by="clear")
 
     def close(self, why: str) -> int:
-        """Waiting → CANCELLED: these questions are not asked any more."""
+        """Waiting → CANCELLED, and close their questions."""
+        waiting = self.filter(status__in=WAITING).values("question_id")
+        questions = ConsentQuestion.objects.filter(pk__in=waiting, state=ConsentState.OPEN)
+        questions.update(state=ConsentState.CLOSED, answered_at=Now())
         return self.filter(status__in=WAITING).update(
             status=Status.CANCELLED, closed_by=why, revision=models.F("revision") + 1, updated_at=Now()
         )
 
 
 class ExecutionState(models.Model):
-    """One execution. `turn` works on it, or did last. `request` is what was said, `goal` the planner's words for it.
+    """One execution. `request` is the original text, `goal` the planner's description of it.
 
-    `steps` and `observations` are lists as `agent_core.execution` writes them. `catalogue` is the version of the
-    tools that the plan was made for. `closed_by`: reset, clear, person or newer (question of the same job), where it
-    was cancelled as it waited; clear also marks what had ended before and is not to be taken up again.
+    `turn` works on it, or did last, or will process the answer to its waiting question; until that turn has ended the
+    question takes no other answer. `question_id` identifies the question, since one execution may ask several;
+    `asked_seq` is the message that contains it. `has_read`: a turn that worked on it had read text from outside.
+
+    `steps` and `observations` are lists in the form of `agent_core.execution`. `catalogue` is the version of the tools
+    that the plan was made for. `closed_by` says why a waiting execution was cancelled: reset, clear, person or newer
+    (a newer question of the same job). `clear` also marks ended ones that must not be resumed.
     """
 
     id = models.CharField(primary_key=True, max_length=16, editable=False)
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="executions", db_index=False)
     turn = models.ForeignKey(Turn, null=True, on_delete=models.SET_NULL, related_name="executions")
     source = models.CharField(max_length=20, editable=False, help_text="The kind of the turn that began it.")
-    origin = models.CharField(max_length=80, blank=True, editable=False, help_text="The job that began it.")
+    origin = models.CharField(
+        max_length=80, blank=True, editable=False, help_text="The id of the job that began it, or hook:<id>."
+    )
     status = models.CharField(max_length=24, choices=[(each.value, each.value) for each in Status])
     request = models.TextField()
     goal = models.TextField(blank=True)
@@ -65,8 +75,11 @@ class ExecutionState(models.Model):
     observations = models.JSONField(default=list)
     iterations = models.PositiveSmallIntegerField(default=0)
     question = models.TextField(blank=True)
+    question_id = models.CharField(max_length=16, blank=True, default="", db_default="", editable=False)
+    asked_seq = models.PositiveBigIntegerField(default=0, db_default=0, editable=False)
     asked_at = models.DateTimeField(null=True, blank=True, help_text="When the question was asked.")
     reply = models.TextField(blank=True)
+    has_read = models.BooleanField(default=False, db_default=False, editable=False)
     final_answer = models.TextField(blank=True)
     last_error = models.TextField(blank=True)
     catalogue = models.CharField(max_length=32, blank=True)

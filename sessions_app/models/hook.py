@@ -1,4 +1,4 @@
-"""Hook: an address at which another system posts messages, with a token of its own."""
+"""Hook: an address with a token of its own, at which another system posts messages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sessions_app.models.session import LONGEST_ADDRESS, Session
 
 
 class Hook(models.Model):
-    """What comes in by it becomes messages of `session`, or of the agent's primary session.
+    """An inbound webhook. Its posts become messages of `session`, or of the agent's primary session.
 
-    `channel` and `address` are where the answers go; empty: the session's own. The token itself is nowhere: the row
-    has its hash, and a salt from which only the server can make it again.
+    Answers go to `channel` and `address`; empty: to the session's own. The token is not stored: the row has its hash,
+    and a salt from which only the server can compute the token again.
     """
 
     id = models.CharField(primary_key=True, max_length=16, editable=False)
@@ -25,11 +25,17 @@ class Hook(models.Model):
     token_salt = models.CharField(max_length=32, editable=False)
     channel = models.CharField(max_length=32, blank=True)
     address = models.CharField(max_length=LONGEST_ADDRESS, blank=True)
-    signed = models.BooleanField(default=False, help_text="Takes signed messages only.")
+    signed = models.BooleanField(default=False, help_text="Accepts signed messages only.")
     as_person = models.BooleanField(
         default=False,
         db_default=False,
-        help_text="Its messages are a person's, as from a bridge of a chat service.",
+        help_text="Its messages count as a person's, as from a bridge to a chat service.",
+    )
+    allow_tools = models.JSONField(
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Names of writing or dangerous tools that turns of its messages may use.",
     )
     enabled = models.BooleanField(default=True)
     revision = models.PositiveBigIntegerField(default=1)

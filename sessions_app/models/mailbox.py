@@ -1,4 +1,4 @@
-"""MailboxEvent: what another session's work has to say, shown to the model with the next turn."""
+"""MailboxEvent: an update from another session's work, shown to the model with the next turn."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from django.db.models.functions import Now
 from sessions_app.models.session import Session
 from sessions_app.models.turn import Turn
 
+TARGET_GONE = "target_gone"  # the reason of an update that was dropped because its session is gone
+
 
 class Priority(models.IntegerChoices):
     """Urgent events are shown first."""
@@ -21,7 +23,7 @@ class Priority(models.IntegerChoices):
 
 
 class MailboxEvent(models.Model):
-    """Pending while neither acknowledged nor dropped; never both."""
+    """One update. It is pending until it is acknowledged or dropped, never both."""
 
     event_id = models.UUIDField(unique=True, default=uuid.uuid4)
     target = models.ForeignKey(
@@ -35,6 +37,11 @@ class MailboxEvent(models.Model):
     priority = models.SmallIntegerField(choices=Priority, default=Priority.NORMAL)
     suppress_if_stale = models.BooleanField(default=False)
     dedupe_key = models.CharField(max_length=200, blank=True)
+    foreign = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="The reporting turn had read text from outside. A turn that is shown it is restricted.",
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     acknowledged_at = models.DateTimeField(null=True, blank=True)
     acknowledged_by = models.ForeignKey(
@@ -42,6 +49,11 @@ class MailboxEvent(models.Model):
     )
     dropped_at = models.DateTimeField(null=True, blank=True)
     reason = models.CharField(max_length=64, blank=True)
+    lost = models.PositiveIntegerField(
+        default=0,
+        db_default=0,
+        help_text="The number of older ones that were dropped unread because too many waited.",
+    )
 
     class Meta:
         constraints = [
@@ -73,7 +85,9 @@ class MailboxEvent(models.Model):
                 condition=Q(acknowledged_at__isnull=True, dropped_at__isnull=True),
                 name="mailbox_pending",
             ),
-            # what PostgreSQL looks through when a turn is deleted
+            # the list of a session's mailbox, newest first
+            models.Index(fields=["target", "id"], name="mailbox_of_session"),
+            # for the foreign key check when a turn is deleted
             models.Index(
                 fields=["acknowledged_by"],
                 condition=Q(acknowledged_by__isnull=False),

@@ -1,4 +1,4 @@
-"""TaskState: what a session holds on to beyond its recent messages. Preference: what a person wishes of an agent."""
+"""TaskState: what is kept of a conversation beyond its recent messages. Preference: a person's instructions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sessions_app.models.session import Session
 
 
 class TaskState(models.Model):
-    """Durable facts of one session: no step-level waits, no live values.
+    """Lasting facts of one session, without waiting steps and live state.
 
     `open_loops` and `important_facts` are lists of texts.
     """
@@ -26,7 +26,12 @@ class TaskState(models.Model):
     last_decision = models.TextField(blank=True)
     revision = models.PositiveIntegerField(default=1)
     consolidated_revision = models.PositiveIntegerField(
-        default=0, help_text="The revision that MEMORY.md has taken in."
+        default=0, help_text="The revision that was last merged into MEMORY.md."
+    )
+    read_to_seq = models.PositiveBigIntegerField(
+        default=0,
+        db_default=0,
+        help_text="The last message whose content it includes while that message is still in the window.",
     )
     updated_at = models.DateTimeField(db_default=Now())
 
@@ -35,7 +40,7 @@ class TaskState(models.Model):
 
 
 class Preference(models.Model):
-    """Standing wishes of one person to one agent: part of the system prompt of every conversation they have."""
+    """One person's standing instructions to one agent. They are part of the system prompt of their conversations."""
 
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="preferences", db_index=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")

@@ -1,4 +1,4 @@
-"""Message: one entry of a session's history. Only commits append messages."""
+"""Message: one entry of a session's history. Only the commits of turns add messages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sessions_app.models.turn import Turn
 
 
 class Message(models.Model):
-    """One entry. `content` is what people see; `model_content` what the model saw, where the two differ.
+    """One entry. `content` is what people see; `model_content` is what the model saw, if that differs.
 
-    `parts` holds the entry's tool calls or results as agent_core's Entry spells them.
+    `parts` holds the entry's tool calls or results in the form of agent_core's Entry.
     """
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="messages", db_index=False)
@@ -27,6 +27,12 @@ class Message(models.Model):
     turn = models.ForeignKey(
         Turn, null=True, on_delete=models.SET_NULL, related_name="messages", db_index=False
     )
+    shown_after_seq = models.PositiveBigIntegerField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="For a thread's own message in unified mode: the primary session's last seq at that time.",
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
@@ -38,8 +44,15 @@ class Message(models.Model):
             ),
             models.CheckConstraint(condition=Q(seq__gte=1), name="message_seq_from_one"),
         ]
-        # what a turn said; also what PostgreSQL looks through when a turn is deleted
-        indexes = [models.Index(fields=["turn", "seq"], name="message_of_turn")]
+        # the messages of a turn; also for the foreign key check when a turn is deleted
+        indexes = [
+            models.Index(fields=["turn", "seq"], name="message_of_turn"),
+            models.Index(
+                fields=["session", "shown_after_seq", "seq"],
+                condition=Q(shown_after_seq__isnull=False),
+                name="message_beside",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.role} {self.seq}"

@@ -1,4 +1,4 @@
-"""Pruning: how far the walk through one kind of rows has come, so that the next batch goes on there."""
+"""Pruning: the position of a walk through one kind of rows, where the next batch continues."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ EVENTS = "events"
 
 
 class Pruning(models.Model):
-    """One walk. `position` is its own business; it is written in the transaction of the batch that it tells of.
+    """One walk. Each walk defines its own `position`; it is stored in the transaction of the batch.
 
-    `horizon_xid` and `horizon_id` are the greatest cursor of an event that was removed: whoever stood before it
-    may have missed something.
+    `horizon_xid` and `horizon_id` are the greatest cursor of a removed event. Readers before it may miss events.
     """
 
     name = models.CharField(primary_key=True, max_length=64)
     position = models.JSONField(default=dict)
-    removed = models.PositiveBigIntegerField(default=0, help_text="Rows, ever.")
-    walked_at = models.DateTimeField(null=True, help_text="Its last batch.")
-    completed_at = models.DateTimeField(null=True, help_text="When it last came to the end of its walk.")
+    removed = models.PositiveBigIntegerField(default=0, help_text="Rows removed in total.")
+    walked_at = models.DateTimeField(null=True, help_text="When its last batch ran.")
+    completed_at = models.DateTimeField(null=True, help_text="When it last reached its end.")
     horizon_xid = models.BigIntegerField(default=0)
     horizon_id = models.BigIntegerField(default=0)
 

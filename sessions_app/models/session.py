@@ -1,21 +1,26 @@
-"""Session: one conversation, an actor with its own history and one turn at a time."""
+"""Session: one conversation with its own history and one turn at a time."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db import models
+from django.db.models import Case, F, When
 from django.db.models.functions import Now
 
 from sessions_app.models.agent import Agent
 
 PRIMARY_KEY = "unified:default"
-LONGEST_ADDRESS = 2_000  # characters: a web address may be long
+WEB = "web"  # the channel without deliveries: its messages are read through history and event streams
+LONGEST_ADDRESS = 2_000  # characters; URLs may be long
 
 
 class SessionType(models.TextChoices):
-    """What a session is for; it decides how its context is built."""
+    """The type of a session. It decides how the context is built."""
 
     PRIMARY = "primary"
     SUB = "sub"
@@ -23,11 +28,11 @@ class SessionType(models.TextChoices):
     JOB = "job"
 
 
-BACKGROUND = (SessionType.HEARTBEAT, SessionType.JOB)  # no person writes in them
+BACKGROUND = (SessionType.HEARTBEAT, SessionType.JOB)  # sessions that no person writes in
 
 
 class SessionState(models.TextChoices):
-    """What may still happen to a session. Active and idle are not stored: they are read from its turns."""
+    """The stored state of a session. Active and idle are not stored: they are derived from its turns."""
 
     OPEN = "open"
     ARCHIVED = "archived"
@@ -37,30 +42,52 @@ class SessionState(models.TextChoices):
 SESSION_ARROWS: dict[SessionState, tuple[SessionState, ...]] = {
     SessionState.OPEN: (SessionState.ARCHIVED, SessionState.DELETING),
     SessionState.ARCHIVED: (SessionState.DELETING,),
-    # back to open: a delete that found automations in the way or could not get the lock
+    # back to open or archived: a delete that was blocked or could not get the lock
     SessionState.DELETING: (SessionState.OPEN, SessionState.ARCHIVED),
 }
 
 
 class ChatType(models.TextChoices):
-    """Whether one person or several are on the other side."""
+    """Whether one person or several read the chat."""
 
     PRIVATE = "private"
     GROUP = "group"
 
 
+class SessionTransitions(models.QuerySet["Session"]):
+    """The transitions, each a conditional UPDATE of the selected sessions. 0: the state had already changed."""
+
+    def archive(self) -> int:
+        """OPEN → ARCHIVED."""
+        return self.filter(state=SessionState.OPEN).update(state=SessionState.ARCHIVED, updated_at=Now())
+
+    def begin_delete(self, since: datetime) -> int:
+        """OPEN, ARCHIVED or another delete's DELETING → DELETING. `since` identifies this delete."""
+        return self.update(
+            reopens_as=Case(When(state=SessionState.DELETING, then=F("reopens_as")), default=F("state")),
+            state=SessionState.DELETING,
+            deleting_since=since,
+        )
+
+    def reopen(self) -> int:
+        """DELETING → the state before: the delete did not succeed."""
+        return self.filter(state=SessionState.DELETING).update(state=F("reopens_as"), deleting_since=None)
+
+
 class Session(models.Model):
-    """One conversation. `revision` grows by one per commit, `last_seq` is the seq of its newest message."""
+    """One conversation. `revision` grows by one with each commit; `last_seq` is the seq of its newest message."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="sessions")
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="sessions")
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="sessions", db_index=False)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="sessions", db_index=False
+    )
     key = models.CharField(max_length=200)
     type = models.CharField(max_length=16, choices=SessionType, default=SessionType.SUB)
     state = models.CharField(max_length=16, choices=SessionState, default=SessionState.OPEN)
-    channel = models.CharField(max_length=32, default="web")
+    channel = models.CharField(max_length=32, default=WEB)
     chat_id = models.CharField(
-        max_length=LONGEST_ADDRESS, blank=True, help_text="Its address on the channel."
+        max_length=LONGEST_ADDRESS, blank=True, help_text="The address on the channel."
     )
     chat_type = models.CharField(max_length=16, choices=ChatType, default=ChatType.PRIVATE)
     channel_meta = models.JSONField(default=dict, blank=True)
@@ -75,10 +102,14 @@ class Session(models.Model):
     window_from_seq = models.PositiveBigIntegerField(default=1)
     title = models.CharField(max_length=200, blank=True)
     title_given = models.BooleanField(
-        default=False, db_default=False, help_text="By a person; else it is the first message's beginning."
+        default=False,
+        db_default=False,
+        help_text="Whether a person gave the title; else it is taken from the first message.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now())
+
+    objects = SessionTransitions.as_manager()
 
     class Meta:
         constraints = [
@@ -98,6 +129,50 @@ class Session(models.Model):
                 condition=models.Q(chat_type__in=ChatType.values), name="session_chat_type_known"
             ),
         ]
+        indexes = [
+            # lists of a user's sessions, newest first: all, of one type, of one agent
+            models.Index(fields=["owner", "created_at", "id"], name="session_of_owner"),
+            models.Index(fields=["owner", "type", "created_at", "id"], name="session_of_owner_by_type"),
+            models.Index(fields=["agent", "created_at", "id"], name="session_of_agent"),
+            # for operators: all sessions, newest first, and those of a key
+            models.Index(fields=["created_at", "id"], name="session_by_age"),
+            models.Index(fields=["key"], name="session_by_key"),
+            # for the sweep: nearly always empty
+            models.Index(
+                fields=["deleting_since"], condition=models.Q(state="deleting"), name="session_deleting"
+            ),
+            # archived sessions of each job by age, for pruning. Not by `updated_at`: commits must not update an index
+            models.Index(
+                fields=["agent", "chat_id", "created_at"],
+                condition=models.Q(type="job", state="archived"),
+                name="session_of_job",
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.title or self.key
+
+    @property
+    def own_route(self) -> dict[str, Any]:
+        """The session's channel, address and metadata."""
+        return {"channel": self.channel, "chat_id": self.chat_id, "meta": self.channel_meta}
+
+    @property
+    def standing_route(self) -> dict[str, Any]:
+        """Where answers go that no message asked for: where a person last wrote, else the session's own (rule 4.9).
+
+        Without an address it is the channel `web`: the answer stays on the server.
+        """
+        if self.last_route:
+            return dict(self.last_route)
+        if self.channel and self.chat_id:
+            return self.own_route
+        return {"channel": WEB, "chat_id": "", "meta": {}}
+
+
+def rerouted(route: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace the session's old address in a route by the new one. Other routes stay as they are."""
+    if (route["channel"], route["chat_id"]) != (before["channel"], before["chat_id"]):
+        return dict(route)
+    meta = after["meta"] if route.get("meta", {}) == before["meta"] else route["meta"]
+    return {**route, "chat_id": after["chat_id"], "meta": meta}

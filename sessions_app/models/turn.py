@@ -1,4 +1,4 @@
-"""Turn and TurnStep: one input to a session, what came of it, and the journal of how."""
+"""Turn and TurnStep: one input to a session with its result, and the journal of its steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sessions_app.models.session import Session
 
 
 class TurnState(models.TextChoices):
-    """Where a turn stands; TURN_ARROWS lists every way on."""
+    """The state of a turn; TURN_ARROWS lists every transition."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -29,12 +29,13 @@ TURN_ARROWS: dict[TurnState, tuple[TurnState, ...]] = {
     TurnState.CANCELLED: (),
     TurnState.MERGED: (),
 }
+TASKS_KEY = "tasks"  # in Turn.metadata: tasks that share the turn, each `{id, title, description, run, …}`
 OPEN_STATES = (TurnState.QUEUED, TurnState.RUNNING)
 ENDED_STATES = tuple(state for state, ways in TURN_ARROWS.items() if not ways)
 
 
 class TurnKind(models.TextChoices):
-    """What gave the input."""
+    """The source of a turn's input."""
 
     MESSAGE = "message"
     AUTOMATION = "automation"
@@ -46,14 +47,14 @@ class TurnKind(models.TextChoices):
 
 
 class Lane(models.TextChoices):
-    """Which queue a turn's hint travels in: people never wait behind a storm of automations."""
+    """The queue for a turn's hints, so that people never wait behind many automations."""
 
     PEOPLE = "turns"
     AUTO = "auto"
 
 
 class OnBusy(models.TextChoices):
-    """What a person's message does when its session is busy."""
+    """What happens to a message when its session is busy."""
 
     INJECT = "inject"
     ENQUEUE = "enqueue"
@@ -62,13 +63,13 @@ class OnBusy(models.TextChoices):
 
 
 class TurnTransitions(models.QuerySet["Turn"]):
-    """The ways on from a state, each one conditional UPDATE; False or 0: somebody else was faster.
+    """The transitions, each a conditional UPDATE. False or 0: the state had already changed.
 
-    QUEUED → RUNNING is claim.py's, since it must pick and take in one statement.
+    QUEUED → RUNNING is in `turns/claim.py`, which selects and claims a turn in one statement.
     """
 
     def finish(self, turn: Turn, state: TurnState, result: TurnResult) -> bool:
-        """RUNNING, own claim → an end. The claim stays on the row, so an unclear COMMIT can be looked up."""
+        """RUNNING, own claim → ended. The claim stays in the row, to look up a COMMIT of unknown outcome."""
         ended = {
             "state": state,
             "finished_at": Now(),
@@ -83,7 +84,7 @@ class TurnTransitions(models.QuerySet["Turn"]):
         return bool(done)
 
     def cancel_queued(self, turn_id: int, reason: str) -> bool:
-        """QUEUED and nobody's guest → CANCELLED."""
+        """QUEUED and not a guest → CANCELLED."""
         return bool(
             self.filter(pk=turn_id, state=TurnState.QUEUED, host__isnull=True).update(
                 state=TurnState.CANCELLED, finished_at=Now(), error_code=reason
@@ -91,7 +92,7 @@ class TurnTransitions(models.QuerySet["Turn"]):
         )
 
     def request_cancel(self, turn_id: int) -> bool:
-        """Ask whoever runs the turn to end it; the state is theirs to change."""
+        """Ask the worker that runs the turn to end it. Used for persons, so without a reason."""
         return bool(
             self.filter(pk=turn_id, state__in=OPEN_STATES, cancel_requested_at__isnull=True).update(
                 cancel_requested_at=Now()
@@ -99,7 +100,7 @@ class TurnTransitions(models.QuerySet["Turn"]):
         )
 
     def merge(self, guest: Turn) -> bool:
-        """QUEUED, taken along → MERGED, with its host's commit."""
+        """QUEUED guest → MERGED, in its host's commit."""
         done = self.filter(pk=guest.pk, state=TurnState.QUEUED, host=guest.host_id).update(
             state=TurnState.MERGED, finished_at=Now()
         )
@@ -107,21 +108,26 @@ class TurnTransitions(models.QuerySet["Turn"]):
         return bool(done)
 
     def release_guests(self, host: Turn) -> int:
-        """QUEUED, taken along → QUEUED by itself: the host did not come through."""
+        """QUEUED guest → QUEUED without a host, because the host did not succeed."""
         return self.filter(session_id=host.session_id, host=host, state=TurnState.QUEUED).update(host=None)
 
+    def mark_unstored(self, turn: Turn) -> bool:
+        """RUNNING, own claim → the same, with the mark that its result could not be stored."""
+        mine = self.filter(pk=turn.pk, claim=turn.claim, state=TurnState.RUNNING)
+        return bool(mine.update(error_code="commit_failed"))
+
     def hand_back(self, turn: Turn) -> bool:
-        """RUNNING, own claim → RUNNING without one: whoever comes next resumes it, no rescue counted."""
+        """RUNNING, own claim → RUNNING without a claim: the next worker resumes it, without counting a rescue."""
         return bool(
             self.filter(pk=turn.pk, claim=turn.claim, state=TurnState.RUNNING).update(claim=None, worker=None)
         )
 
 
 class Turn(models.Model):
-    """One input to a session. Its QUEUED rows are the session's queue; RUNNING is unique per session.
+    """One input to a session. The QUEUED rows are the session's queue; at most one is RUNNING per session.
 
-    `claim` names the one run that may write; a RUNNING row without a claim was handed back and waits for a
-    worker. `due_at` orders the lane: when a message came, or the slot of an automation.
+    `claim` is the id of the one run that may write; a RUNNING row without a claim was handed back and waits for a
+    worker. `due_at` orders the lane: the arrival of a message, or the slot of an automation.
     """
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="turns", db_index=False)
@@ -144,6 +150,19 @@ class Turn(models.Model):
     rescues = models.PositiveSmallIntegerField(default=0)
     steps_at_claim = models.PositiveIntegerField(default=0)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
+    cancel_reason = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Why it was cancelled; empty: somebody asked for it.",
+    )
+    share_of = models.BigIntegerField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="The user whose running turns it counts among. On a queued turn: that user's limit refused it.",
+    )
 
     due_at = models.DateTimeField(db_default=Now())
     queued_at = models.DateTimeField(db_default=Now(), editable=False)
@@ -156,7 +175,7 @@ class Turn(models.Model):
     usage = models.JSONField(default=dict, blank=True)
     error_code = models.CharField(max_length=64, blank=True)
     error = models.CharField(max_length=300, blank=True, help_text="What people see.")
-    error_detail = models.TextField(blank=True, help_text="What operators see; never shown to people.")
+    error_detail = models.TextField(blank=True, help_text="Details for operators; never shown to people.")
 
     objects = TurnTransitions.as_manager()
 
@@ -193,7 +212,13 @@ class Turn(models.Model):
                 fields=["session", "lane", "due_at", "id"], condition=Q(state="queued"), name="turn_queue"
             ),
             models.Index(fields=["session", "id"], name="turn_of_session"),
-            # what PostgreSQL looks through when a host is deleted
+            # a user's running turns, and the queued ones that wait until one of them ends
+            models.Index(
+                fields=["share_of", "state", "id"],
+                condition=Q(share_of__isnull=False, state__in=OPEN_STATES),
+                name="turn_share",
+            ),
+            # for the foreign key check when a host is deleted
             models.Index(fields=["host"], condition=Q(host__isnull=False), name="turn_of_host"),
         ]
 
@@ -202,7 +227,7 @@ class Turn(models.Model):
 
 
 class TurnStep(models.Model):
-    """One row of a turn's journal. n=0 is what the model was shown; what follows is what happened."""
+    """One step of a turn's journal. Step 0 is what the model was shown; the others are what happened."""
 
     turn = models.ForeignKey(Turn, on_delete=models.CASCADE, related_name="steps", db_index=False)
     n = models.PositiveIntegerField()

@@ -1,4 +1,4 @@
-"""Worker: a process that runs turns, and when it last gave a sign of life."""
+"""Worker: a process that runs turns, with its last heartbeat."""
 
 from __future__ import annotations
 
@@ -9,15 +9,27 @@ from django.db.models.functions import Now
 
 
 class Worker(models.Model):
-    """One process. `epoch` counts the connections its locks have lived on."""
+    """One process. `epoch` counts its lock connections."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     host = models.CharField(max_length=200)
     pid = models.PositiveIntegerField()
     epoch = models.PositiveIntegerField(default=1)
-    shards = models.JSONField(default=list, help_text="Queue names this process reads.")
+    shards = models.JSONField(default=list, help_text="The queues that this process reads.")
+    slots = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="The number of turns it can run at a time."
+    )
     started_at = models.DateTimeField(db_default=Now())
     heartbeat_at = models.DateTimeField(db_default=Now())
+    steady_since = models.DateTimeField(
+        null=True, help_text="When its heartbeats resumed after a break. Empty: there was no break."
+    )
+    answered = models.UUIDField(
+        null=True, editable=False, help_text="The id of the last self-check it answered."
+    )
+    findings = models.JSONField(
+        null=True, editable=False, help_text="The results of that self-check, by the name of the check."
+    )
 
     def __str__(self) -> str:
         return f"{self.host}:{self.pid}"

@@ -8,27 +8,27 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from sessions_app.agents.workspace_import import import_workspace
 from sessions_app.exceptions import SessionsError
 from sessions_app.selectors import agent_called
-from sessions_app.workspace import import_workspace
 
 
 class Command(BaseCommand):
-    help = "Bring in the documents of an EverBot workspace. What came of each is printed."
+    help = "Import the documents of an EverBot workspace, and print the outcome for each."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("folder", type=Path, metavar="DIR", help="the folder with AGENTS.md, MEMORY.md …")
         parser.add_argument("--agent", required=True, metavar="NAME", help="NAME, or USER/NAME")
-        parser.add_argument("--replace", action="store_true", help="also over what was written here")
+        parser.add_argument("--replace", action="store_true", help="also replace edited documents")
         parser.add_argument(
-            "--dry-run", action="store_true", help="only say what would come of each document"
+            "--dry-run", action="store_true", help="print what would be done, and change nothing"
         )
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(
         self, *args: Any, folder: Path, agent: str, replace: bool, dry_run: bool, **options: Any
     ) -> None:
-        """Exit code 1 when the folder or the agent is refused; a document refused by itself is in the report."""
+        """Exit code 1 if the folder or the agent is refused. A refused document is only reported."""
         try:
             report = import_workspace(agent_called(agent).pk, folder, replace=replace, dry_run=dry_run)
         except (OSError, SessionsError) as error:

@@ -1,0 +1,47 @@
+"""The classes of Unfold. It has no type annotations: the type checker sees Django's classes instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import django_stubs_ext
+from unfold.contrib.filters.admin import AutocompleteSelectFilter  # type: ignore[import-untyped]
+from unfold.forms import (  # type: ignore[import-untyped]
+    AdminPasswordChangeForm,
+    UserChangeForm,
+    UserCreationForm,
+)
+from unfold.paginator import InfinitePaginator  # type: ignore[import-untyped]
+from unfold.widgets import (  # type: ignore[import-untyped]
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+)
+
+if TYPE_CHECKING:
+    from django.contrib.admin import ModelAdmin, TabularInline
+else:
+    from unfold.admin import ModelAdmin, TabularInline
+
+# Makes ModelAdmin[Session] possible at run time.
+django_stubs_ext.monkeypatch()
+
+# For form fields that are declared by hand; fields of a model get their widgets from the page.
+TextInput, NumberInput, Select = (
+    UnfoldAdminTextInputWidget,
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+)
+
+__all__ = [
+    "AdminPasswordChangeForm",
+    "AutocompleteSelectFilter",
+    "InfinitePaginator",
+    "ModelAdmin",
+    "NumberInput",
+    "Select",
+    "TabularInline",
+    "TextInput",
+    "UserChangeForm",
+    "UserCreationForm",
+]

@@ -1,0 +1,153 @@
+"""Admin pages of users, groups and tokens. A user can be deleted only when no agent of theirs is left.
+
+Only superusers may give rights, or change what would give somebody rights: groups, and the accounts, passwords and
+tokens of staff and superusers.
+"""
+
+# ruff: noqa: ARG002 -- the signatures are Django's
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.utils.safestring import SafeString
+from rest_framework.authtoken.admin import TokenAdmin as RestTokenAdmin
+from rest_framework.authtoken.models import Token, TokenProxy
+
+from sessions_app.admin import extensions
+from sessions_app.admin.base import GuardedAdmin
+from sessions_app.admin.deletion import TwoStepDelete
+from sessions_app.admin.panels import link
+from sessions_app.admin.unfold import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from sessions_app.exceptions import SessionsError
+from sessions_app.models import Agent
+from sessions_app.sessions.delete import Blocker, Deletion
+
+SHOWN = 6  # characters of a token: enough to tell tokens apart, too few to use one
+RIGHTS = ("is_staff", "is_superuser", "groups", "user_permissions")
+
+for model in (User, Group, TokenProxy):
+    admin.site.unregister(model)
+
+
+def beginning(token: Token) -> str:
+    """The first characters of a token."""
+    return f"{token.key[:SHOWN]}…"
+
+
+# By default str(token) is the whole key, which Django writes into pages, messages and the history.
+Token.__str__ = beginning  # type: ignore[method-assign, assignment]
+
+
+def is_superuser(request: HttpRequest) -> bool:
+    """Whether the person may give rights."""
+    return bool(request.user.is_active and request.user.is_superuser)
+
+
+def is_above(request: HttpRequest, user: User | None) -> bool:
+    """Whether the account has rights that the person lacks, and could gain by controlling it."""
+    return user is not None and (user.is_staff or user.is_superuser) and not is_superuser(request)
+
+
+class StillOwns(SessionsError):
+    """The user still has agents."""
+
+    code = "still_owns"
+
+
+@admin.register(User)
+class UserAdmin(TwoStepDelete[User], DjangoUserAdmin[User]):
+    form = UserChangeForm
+    add_form = UserCreationForm
+    add_fieldsets = DjangoUserAdmin.add_fieldsets  # Unfold's is empty
+    change_password_form = AdminPasswordChangeForm
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return DjangoUserAdmin.has_module_permission(self, request)
+
+    def has_view_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return DjangoUserAdmin.has_view_permission(self, request, obj)  # not all staff may view accounts
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return DjangoUserAdmin.has_change_permission(self, request, obj) and not is_above(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return DjangoUserAdmin.has_delete_permission(self, request, obj) and not is_above(request, obj)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
+        fixed = () if is_superuser(request) else RIGHTS
+        return [*super().get_readonly_fields(request, obj), *fixed]
+
+    def refusal(self, obj: User) -> str:
+        names = ", ".join(Agent.objects.filter(owner=obj).order_by("name").values_list("name", flat=True))
+        if not names:
+            return ""
+        return f"Delete the user's agents first: {names}. To lock the user out, take away “Active” instead."
+
+    def blockers(self, obj: User) -> Sequence[Blocker]:
+        return extensions.owned_by(list(Agent.objects.filter(owner=obj).values_list("pk", flat=True)))
+
+    def remove(self, obj: User, *, delete_automations: bool) -> Deletion:
+        with transaction.atomic():
+            # the lock keeps out a new agent, whose foreign key needs the row
+            user = User.objects.select_for_update().filter(pk=obj.pk).first()
+            if user is not None and Agent.objects.filter(owner=user).exists():
+                raise StillOwns
+            if user is not None:
+                user.delete()
+        return Deletion(deleted=True)
+
+
+@admin.register(Group)
+class GroupAdmin(DjangoGroupAdmin, GuardedAdmin):  # type: ignore[type-arg]
+    """Only superusers change groups: a change affects the rights of the members."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return is_superuser(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return is_superuser(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return is_superuser(request)
+
+
+@admin.register(TokenProxy)
+class TokenAdmin(RestTokenAdmin, GuardedAdmin):  # type: ignore[type-arg]
+    """Tokens are created and deleted, never moved to another user. The key is shown once, after its creation."""
+
+    autocomplete_fields = ["user"]
+    list_display = ["token", "user", "created"]
+    list_display_links = None  # Django's link would contain the key
+    list_select_related = ["user"]
+
+    def has_change_permission(self, request: HttpRequest, obj: TokenProxy | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: TokenProxy | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and not is_above(
+            request, obj.user if obj else None
+        )
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if not is_superuser(request):
+            kwargs["queryset"] = User.objects.filter(is_staff=False, is_superuser=False)
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def response_add(
+        self, request: HttpRequest, obj: TokenProxy, post_url_continue: Any = None
+    ) -> HttpResponse:
+        text = f"The token of {obj.user} is {obj.key}. Copy it now: it is not shown again."
+        self.message_user(request, text, messages.WARNING)
+        return super().response_add(request, obj, post_url_continue)
+
+    @admin.display(description="token")
+    def token(self, obj: TokenProxy) -> SafeString:
+        return link(obj)

@@ -1,0 +1,1 @@
+"""Agents: settings, documents and MCP servers."""

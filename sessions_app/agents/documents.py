@@ -1,0 +1,134 @@
+"""Read and write documents.
+
+A document may have a backing: stored data that the document shows, and that writing the document changes. Apps above
+register their backings; nothing here imports them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from django.db import IntegrityError, transaction
+
+from sessions_app.agents import document_revisions
+from sessions_app.exceptions import BadInput, NotFound, RevisionConflict
+from sessions_app.models import Agent, Document
+from sessions_app.postgres.retry import retry_deadlocks
+
+LONGEST_DOCUMENT = 200_000  # characters
+LONGEST_LISTING = 5_000_000  # characters of a document with a backing
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentView:
+    """A document with a backing as it is read now.
+
+    `basis` identifies what a reader has seen. It does not change with values that change by themselves.
+    """
+
+    content: str
+    basis: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentWrite:
+    """The result of writing a document with a backing: the text to store, how it parsed, and what is wrong with it."""
+
+    content: str
+    parse: str
+    problem: str = ""
+
+
+class DocumentBacking(Protocol):
+    """The backing of the document of this name."""
+
+    name: str
+
+    def shown(self, document: Document) -> DocumentView:
+        """Return the document as it is now; `document.content` is what was written last."""
+
+    def written(self, content: str) -> int:
+        """Return how many characters of a text count against the limit; the backing's own part has its own limits."""
+
+    def lock(self, agent_id: int) -> None:
+        """Lock the rows that writing the document changes, before the document's own row is locked."""
+
+    def take(self, document: Document, content: str) -> DocumentWrite:
+        """Apply a new text to the backing, in the transaction that stores the text."""
+
+
+_backings: dict[str, DocumentBacking] = {}
+
+
+def register_document_backing(backing: DocumentBacking) -> None:
+    """Register the backing of a document."""
+    _backings[backing.name] = backing
+
+
+def view_of(document: Document) -> DocumentView | None:
+    """Return the current view of a document with a backing; None for one that is only text."""
+    backing = _backings.get(document.name)
+    return backing.shown(document) if backing else None
+
+
+def put_document(agent_id: int, name: str, content: str, *, revision: int | None = None) -> Document:
+    """Replace a document. `revision` is the one it must have, 0 if it was never written.
+
+    BadInput, NotFound, RevisionConflict, and what the document's backing raises.
+    """
+    return write_document(agent_id, name, content, revision=revision).document
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A document that was written; `taken` is the result of its backing, None for one that is only text."""
+
+    document: Document
+    taken: DocumentWrite | None
+
+
+def write_document(
+    agent_id: int, name: str, content: str, *, revision: int | None = None, basis: str | None = None
+) -> Written:
+    """Do what `put_document` does, and return the backing's result too. `basis`: the one the writer has read."""
+    if _too_long(name, content):
+        raise BadInput(f"the document is longer than {LONGEST_DOCUMENT} characters", code="document_too_long")
+    if "\x00" in content:
+        raise BadInput("the document contains a NUL character", code="bad_document")
+    try:
+        return retry_deadlocks(lambda: _write(agent_id, name, content, revision, basis))
+    except IntegrityError:
+        if not Agent.objects.filter(pk=agent_id).exists():
+            raise NotFound("there is no such agent") from None
+        raise RevisionConflict from None  # somebody else wrote the first one just now
+
+
+def _too_long(name: str, content: str) -> bool:
+    """Whatever can be read can be written back: the part that the backing lists does not count."""
+    backing = _backings.get(name)
+    if len(content) <= LONGEST_DOCUMENT or len(content) > LONGEST_LISTING or backing is None:
+        return len(content) > LONGEST_DOCUMENT
+    return backing.written(content) > LONGEST_DOCUMENT
+
+
+@transaction.atomic
+def _write(agent_id: int, name: str, content: str, revision: int | None, basis: str | None) -> Written:
+    backing = _backings.get(name)
+    if backing is not None:
+        backing.lock(agent_id)
+    rows = Document.objects.select_for_update(no_key=True)
+    document = rows.filter(agent_id=agent_id, name=name).first()
+    document = document or Document(agent_id=agent_id, name=name, revision=0)
+    if revision is not None and revision != document.revision:
+        raise RevisionConflict
+    taken = None
+    if backing is not None:
+        if basis is not None and basis != backing.shown(document).basis:
+            raise RevisionConflict
+        taken = backing.take(document, content)
+        content = taken.content
+    document_revisions.keep_revision(document)
+    document.content, document.revision = content, document.revision + 1
+    document.save()
+    return Written(document=document, taken=taken)

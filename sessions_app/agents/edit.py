@@ -1,0 +1,200 @@
+"""Create and change agents. A change takes effect with the next turn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+from zoneinfo import available_timezones
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+
+from agent_core.exceptions import PolicyError
+from agent_core.policy import TurnPolicy
+from sessions_app import permits
+from sessions_app.agents import mcp_servers as mcp_settings
+from sessions_app.agents.dependents import agent_dependents, lock_dependents
+from sessions_app.events import announce_change
+from sessions_app.exceptions import AgentExists, BadInput, NotFound, RevisionConflict
+from sessions_app.models import PRIMARY_KEY, Agent, Engine, Session, SessionType
+from sessions_app.models.agent import heartbeat_defaults
+
+MOST_ROUTINES = 1_000
+LONGEST_INTERVAL = 7 * 86_400  # seconds between two heartbeats
+LONGEST_ACKNOWLEDGEMENT = 10_000  # characters
+_NAME = re.compile(r"\w[\w .-]{0,63}")
+_MODEL = re.compile(r"offline|[a-z0-9][a-z0-9_-]*:\S+")
+_NO_ZONES = {"Factory", "localtime"}  # names in the zone database that are no zones
+
+
+def new_agent(owner: AbstractBaseUser, name: str, given: Mapping[str, Any]) -> Agent:
+    """Create an agent with its primary session; `given` as for `update_agent`. AgentExists, BadInput."""
+    if not _NAME.fullmatch(name) or name != name.strip():
+        raise BadInput(
+            f"bad name {name[:64]!r}: use 1 to 64 letters, digits, spaces, dots, dashes and underscores; begin with a"
+            " letter or digit",
+            code="bad_name",
+        )
+    return create_agent(owner, name, **_columns(given, Agent(heartbeat=heartbeat_defaults())))
+
+
+def update_agent(agent_id: int, changes: Mapping[str, Any], *, revision: int | None = None) -> Agent:
+    """Change settings. `heartbeat`, `policy` and `mcp_servers` are merged; null removes a key of the last two.
+
+    BadInput, NotFound; RevisionConflict if `revision` is not the agent's.
+    """
+    with transaction.atomic():
+        if changes.keys() & {"timezone", "heartbeat"}:
+            lock_dependents(agent_id)
+        agent = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
+        if agent is None:
+            raise NotFound("there is no such agent")
+        zone, heartbeat = agent.timezone, agent.heartbeat
+        if revision is not None and revision != agent.revision:
+            raise RevisionConflict
+        columns = _columns(changes, agent)
+        toggled = columns.get("unified_session", agent.unified_session) != agent.unified_session
+        for name, value in columns.items():
+            setattr(agent, name, value)
+        agent.revision += 1
+        agent.save(update_fields=[*columns, "revision", "updated_at"])
+        if toggled:
+            announce_change()
+        _notify_dependents(agent, zone, heartbeat)
+    return agent
+
+
+def _notify_dependents(agent: Agent, zone: str, heartbeat: dict[str, Any]) -> None:
+    """Report a changed time zone or heartbeat; `zone` and `heartbeat` are the values before."""
+    for dependent in agent_dependents():
+        if agent.timezone != zone:
+            dependent.zone_changed(agent, zone)
+        if agent.heartbeat != heartbeat:
+            dependent.heartbeat_changed(agent)
+
+
+def _columns(given: Mapping[str, Any], agent: Agent) -> dict[str, Any]:
+    """Check the given settings, and merge those that are merged with what the agent has. BadInput."""
+    columns: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in _MERGED:
+            columns[name] = _MERGED[name](agent, value)
+        elif name not in _CHECKS:
+            raise BadInput(f"the setting {name[:60]!r} cannot be changed", code="not_editable")
+        elif problem := _CHECKS[name](value):
+            code = "unknown_timezone" if name == "timezone" else f"bad_{name}"
+            raise BadInput(problem, code=code)
+        else:
+            columns[name] = value
+    if "allow_tools" in given:
+        servers = columns.get("mcp_servers", agent.mcp_servers)  # the same change may add servers
+        columns["allow_tools"] = permits.check_allowed_tools(given["allow_tools"], agent.allow_tools, servers)
+    return columns
+
+
+def _policy(merged: dict[str, Any]) -> dict[str, Any]:
+    policy = {key: value for key, value in merged.items() if value is not None}
+    try:
+        TurnPolicy().merged(policy)
+    except PolicyError as error:
+        raise BadInput(str(error), code="bad_policy") from error
+    return policy
+
+
+def _heartbeat(merged: dict[str, Any]) -> dict[str, Any]:
+    problem = next((text for key, value in merged.items() if (text := _heartbeat_problem(key, value))), "")
+    if problem:
+        raise BadInput(problem, code="bad_heartbeat")
+    return merged
+
+
+def _heartbeat_problem(key: str, value: Any) -> str:
+    if key == "enabled":
+        return "" if isinstance(value, bool) else "heartbeat.enabled must be true or false"
+    if key == "interval_seconds":
+        return _within("heartbeat.interval_seconds", 1, LONGEST_INTERVAL)(value)
+    if key == "ack_max_chars":
+        return _within("heartbeat.ack_max_chars", 0, LONGEST_ACKNOWLEDGEMENT)(value)
+    if key != "active_hours":
+        return f"heartbeat has no setting {key[:60]!r}"
+    hour = _within("hour", 0, 24)
+    if not isinstance(value, list) or len(value) != 2 or any(hour(each) for each in value):
+        return "heartbeat.active_hours must be two hours from 0 to 24"
+    if value[0] % 24 == value[1] % 24 and value != [0, 24]:
+        return "the two hours of heartbeat.active_hours must differ; use [0, 24] for the whole day"
+    return ""
+
+
+def _within(name: str, least: int, most: int) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            return f"{name} must be a whole number from {least} to {most}"
+        return ""
+
+    return check
+
+
+def _model(value: Any) -> str:
+    if value == "":
+        return ""  # the server's model
+    if isinstance(value, str) and len(value) <= 200 and "\x00" not in value and _MODEL.fullmatch(value):
+        return ""
+    return (
+        "model must be `offline` or `provider:name`, such as `openai-chat:gpt-5`, of at most 200 characters"
+    )
+
+
+@lru_cache(maxsize=1)
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones() - _NO_ZONES)
+
+
+_MERGED: dict[str, Callable[[Agent, Any], Any]] = {
+    "heartbeat": lambda agent, value: _heartbeat(agent.heartbeat | dict(value)),
+    "policy": lambda agent, value: _policy(agent.policy | dict(value)),
+    "mcp_servers": lambda agent, value: mcp_settings.merge_servers(agent.mcp_servers, value),
+    "allow_tools": lambda _agent, value: value,
+}
+_CHECKS: dict[str, Callable[[Any], str]] = {
+    "model": _model,
+    "timezone": lambda value: (
+        ""
+        if value in _zones()
+        else f"unknown time zone {str(value)[:64]!r}; use an IANA name such as 'Europe/Berlin'"
+    ),
+    "engine": lambda value: (
+        "" if value in Engine.values else f"engine must be one of {', '.join(Engine.values)}"
+    ),
+    "unified_session": lambda value: (
+        "" if isinstance(value, bool) else "unified_session must be true or false"
+    ),
+    "routine_limit": _within("routine_limit", 0, MOST_ROUTINES),
+}
+
+
+def create_agent(owner: AbstractBaseUser, name: str, **fields: Any) -> Agent:
+    """Create an agent with its primary session; `fields` are its columns. AgentExists, BadInput."""
+    agent = Agent(owner=owner, name=name, **fields)  # type: ignore[misc]
+    try:
+        agent.clean_fields()
+    except ValidationError as error:
+        raise BadInput("; ".join(error.messages)) from error
+    try:
+        with transaction.atomic():
+            agent.save(force_insert=True)
+            Session.objects.create(
+                agent=agent,
+                owner_id=agent.owner_id,
+                key=PRIMARY_KEY,
+                type=SessionType.PRIMARY,
+                title="Primary",
+                title_given=True,
+            )
+            for dependent in agent_dependents():
+                dependent.made(agent)
+    except IntegrityError as error:
+        raise AgentExists(f"you already have an agent named {name!r}") from error
+    return agent

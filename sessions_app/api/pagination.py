@@ -1,0 +1,137 @@
+"""Cursor pagination in a stable order."""
+
+from __future__ import annotations
+
+import operator
+from base64 import b64decode
+from collections.abc import Iterable
+from functools import reduce
+from typing import Any
+from urllib.parse import parse_qs
+
+from django.core.exceptions import ValidationError
+from django.db import DataError
+from django.db.models import JSONField, QuerySet, TextField, Value
+from django.db.models.functions import Cast, Coalesce, Length, Replace
+from rest_framework.exceptions import NotFound
+from rest_framework.pagination import CursorPagination
+
+from sessions_app.api.query import Parameter
+from sessions_app.exceptions import BadInput
+from sessions_app.postgres.merged_rows import Merged
+
+LONGEST_PAGE = 200
+LARGEST_PAGE = 1_000_000  # characters of texts and JSON in its rows; a page has at least one row
+VALUE = 20  # characters added for each value in JSON
+_KEYS = {"o", "r", "p"}  # offset, reverse, position in a cursor of CursorPagination
+LONGEST_NUMBER = 6  # digits
+
+
+class CursorPage(CursorPagination):
+    """Pages in the view's `ordering`, whose fields together are unique. `page_size` is 1 to 200, by default 50.
+
+    A page of long texts has fewer rows; `next` continues after the last.
+    """
+
+    page_size = 50
+    _fitting = LONGEST_PAGE
+    page_size_query_param = "page_size"
+    max_page_size = LONGEST_PAGE
+
+    parameters = (
+        Parameter(
+            name=CursorPagination.cursor_query_param,
+            description="Where the page begins, from `next` or `previous`.",
+        ),
+        Parameter(
+            name=page_size_query_param,
+            description="Entries in a page.",
+            schema={"type": "integer", "minimum": 1, "maximum": LONGEST_PAGE, "default": page_size},
+        ),
+    )
+
+    def get_schema_operation_parameters(self, view: Any) -> Any:  # noqa: ARG002 - DRF's signature
+        """Empty: config.http.openapi adds the parameters."""
+        return []
+
+    def get_ordering(self, request: Any, queryset: Any, view: Any) -> Any:  # noqa: ARG002 - DRF's signature
+        return tuple(view.ordering)
+
+    def get_page_size(self, request: Any) -> int | None:
+        """The requested size, less when long rows do not fit. BadInput `bad_page_size`."""
+        given = request.query_params.get(self.page_size_query_param)
+        if given is None:
+            return min(self.page_size, self._fitting)
+        plain = given.isascii() and given.isdigit() and len(given) <= LONGEST_NUMBER
+        if not (plain and 1 <= int(given) <= LONGEST_PAGE):
+            text = f"must be a number from 1 to {LONGEST_PAGE}"
+            raise BadInput(f"page_size {text}", code="bad_page_size", errors={"page_size": [text]})
+        return min(int(given), self._fitting)
+
+    def decode_cursor(self, request: Any) -> Any:
+        """The cursor. BadInput `bad_cursor` for one that this server cannot have made."""
+        given = request.query_params.get(self.cursor_query_param)
+        if given is None:
+            return None
+        try:
+            text = b64decode(given.encode("ascii"), validate=True).decode("ascii")
+            known = text == "" or set(parse_qs(text, keep_blank_values=True, strict_parsing=True)) <= _KEYS
+        except ValueError:
+            known = False
+        if not known:
+            raise _bad_cursor()
+        try:
+            return super().decode_cursor(request)
+        except NotFound:
+            raise _bad_cursor() from None
+
+    def paginate_queryset(self, queryset: Any, request: Any, view: Any = None) -> Any:
+        """One page of rows. BadInput."""
+        try:
+            rows = Merged(queryset) if isinstance(queryset, QuerySet) else queryset
+            size = _size_of_rows(rows.first)
+            if size is not None:  # measure before fetching: a row may have megabytes
+                names = [name.lstrip("-") for name in self.get_ordering(request, queryset, view)]
+                sizes: Any = rows.sizes(*names, size=size)  # can be sliced like a queryset
+                page: list[Any] = super().paginate_queryset(sizes, request, view) or []
+                is_reversed = self.cursor and self.cursor.reverse
+                self._fitting = _how_many_fit(reversed(page) if is_reversed else page)
+            return super().paginate_queryset(queryset, request, view)
+        except (ValueError, ValidationError, OverflowError, DataError):
+            if request.query_params.get(self.cursor_query_param) is None:
+                raise
+            raise _bad_cursor() from None  # its position does not fit the ordering's column
+
+
+def _how_many_fit(rows: Iterable[dict[str, Any]]) -> int:
+    """How many rows fit in LARGEST_PAGE, at least one."""
+    total = 0
+    for number, row in enumerate(rows):
+        total += row["size"]
+        if total > LARGEST_PAGE:
+            return max(number, 1)
+    return LONGEST_PAGE
+
+
+def _size_of_rows(queryset: QuerySet[Any]) -> Any:
+    """An expression for the characters in the fetched text and JSON columns of a row; None without such columns."""
+    names, is_left_out = queryset.query.deferred_loading
+    fields = [
+        field
+        for field in queryset.model._meta.concrete_fields
+        if isinstance(field, TextField | JSONField) and (field.attname in names) != is_left_out
+    ]
+    return reduce(operator.add, (Coalesce(_size(field), 0) for field in fields)) if fields else None
+
+
+def _size(field: Any) -> Any:
+    if isinstance(field, TextField):
+        return Length(field.attname)
+    text = Cast(field.attname, TextField())
+    commas = Length(text) - Length(Replace(text, Value(",")))
+    return Length(text) + VALUE * commas
+
+
+def _bad_cursor() -> BadInput:
+    text = "was not made by this server; start again without it"
+    return BadInput(f"the cursor {text}", code="bad_cursor", errors={"cursor": [text]})

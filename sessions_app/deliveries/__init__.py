@@ -1,0 +1,1 @@
+"""Deliveries: sending answers to channels outside the server."""

@@ -1,0 +1,249 @@
+"""Send deliveries: of each session and channel the oldest first, each at least once (rule 9.3).
+
+Claim it, send it with no database connection held, settle it. The claim of a sender that dies expires; another sender
+then repeats the delivery with the same key. What cannot be sent ends as a dead letter that people see.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+import structlog
+from django.conf import settings
+from django.db import Error, connection, transaction
+
+from agent_core.text.redact import redact
+from sessions_app import events, metrics, owners
+from sessions_app.channels import base
+from sessions_app.channels.base import Parcel, Unsent
+from sessions_app.deliveries import outbox
+from sessions_app.deliveries.signing_key import secret_of
+from sessions_app.hints import DeliveryLane
+from sessions_app.metrics import Counted
+from sessions_app.models import Delivery, DeliveryState, Event, EventType, Message, Session
+from sessions_app.models.delivery import ON_THE_WAY
+from sessions_app.postgres.retry import retry_while_down
+from sessions_app.postgres.statements import Statement, table
+
+log = structlog.get_logger(__name__)
+
+SLACK = 5.0  # seconds for what a sender does beside sending
+MOST_RENEWALS = 10  # of a claim whose channel does not return, one after each RONDO_DELIVERY_SECONDS
+JITTER = 0.2  # of each wait, up or down: deliveries that failed together are not all repeated together
+LONGEST_ERROR = 300  # characters
+_COUNTERS = {
+    DeliveryState.SENT: Counted.DELIVERY_SENT,
+    DeliveryState.FAILED: Counted.DELIVERY_FAILED,
+}
+_delivery = table(Delivery)
+
+
+def is_open(row: Any) -> Any:
+    """The condition that a delivery is pending or being sent."""
+    return row.c.state.in_([sa.literal_column(f"'{state}'") for state in ON_THE_WAY])
+
+
+def _is_in_lane(row: Any) -> Any:
+    return sa.and_(
+        row.c.session_id == sa.bindparam("session_id", type_=sa.Uuid()),
+        row.c.channel == sa.bindparam("channel", type_=sa.Text()),
+    )
+
+
+def _head() -> sa.Select[tuple[int]]:
+    """The oldest open delivery of a lane: nothing overtakes it, also while it waits for another attempt."""
+    row = _delivery.alias()
+    return sa.select(row.c.id).where(_is_in_lane(row), is_open(row)).order_by(row.c.id).limit(1)
+
+
+def _another_is_sent() -> Any:
+    """A younger delivery of the lane is being sent: the head was a dead letter then, and was sent again since."""
+    other = _delivery.alias()
+    return sa.exists().where(
+        _is_in_lane(other),
+        other.c.state == sa.literal_column(f"'{DeliveryState.SENDING}'"),
+        other.c.id != _delivery.c.id,
+        other.c.next_attempt_at > sa.func.now(),
+    )
+
+
+_IS_DUE = sa.and_(
+    is_open(_delivery),
+    sa.or_(_delivery.c.next_attempt_at.is_(None), _delivery.c.next_attempt_at <= sa.func.now()),
+    owners.of_session_is_active(_delivery.c.session_id),  # else it waits, and is sent late
+)
+CLAIM = Statement(
+    sa.update(_delivery)
+    # _IS_DUE repeats the state: the head may have changed while the subselect waited for its row
+    .where(_delivery.c.id == _head().with_for_update().scalar_subquery(), _IS_DUE, ~_another_is_sent())
+    .values(
+        state=DeliveryState.SENDING.value,
+        claim=sa.bindparam("new_claim", type_=sa.Uuid()),
+        attempts=_delivery.c.attempts + 1,
+        tried_at=sa.func.now(),
+        next_attempt_at=sa.func.now() + sa.bindparam("lease", type_=sa.Interval()),
+    )
+    .returning(_delivery.c.id)
+)
+PEEK = Statement(sa.select(_delivery.c.address).where(_delivery.c.id == _head().scalar_subquery(), _IS_DUE))
+
+
+def receiver_of(lane: DeliveryLane) -> str | None:
+    """The channel and host of the lane's next delivery; None when nothing is to be sent now."""
+    row = PEEK.first(session_id=lane.session_id, channel=lane.channel)
+    if row is None:
+        return None
+    channel = base.known().get(lane.channel)
+    try:
+        return f"{lane.channel}:{channel.place(row.address) if channel else ''}"
+    except Exception:  # noqa: BLE001 - an address from before a change; the attempt to send it reports why
+        return lane.channel
+
+
+def send_next(lane: DeliveryLane) -> bool:
+    """Try the lane's next delivery once; False when nothing is to be sent now."""
+    lease = timedelta(
+        seconds=2 * settings.RONDO_DELIVERY_SECONDS + SLACK
+    )  # after it the sender counts as dead
+    row = CLAIM.first(session_id=lane.session_id, channel=lane.channel, new_claim=uuid.uuid4(), lease=lease)
+    if row is None:
+        return False
+    delivery = Delivery.objects.select_related("message__turn", "session__agent").get(pk=row.id)
+    with _renewed_claim(delivery, lease):
+        failure = _try(delivery)
+    # without the result, the delivery would be repeated when the lease ends: wait for the database instead
+    retry_while_down(lambda: _settle(delivery, failure))
+    return True
+
+
+@contextmanager
+def _renewed_claim(delivery: Delivery, lease: timedelta) -> Iterator[None]:
+    """Renew the claim meanwhile: a channel that exceeds its time is slow, not dead, and nobody may send beside it."""
+    done = threading.Event()
+
+    def renew() -> None:
+        for _ in range(MOST_RENEWALS):
+            if done.wait(settings.RONDO_DELIVERY_SECONDS):
+                return
+            try:
+                Delivery.objects.keep(delivery, lease)
+            except Error:  # the database is down: the claim may expire, and the receiver recognizes the key
+                log.warning("claim_not_kept", delivery=delivery.pk)
+            finally:
+                connection.close()
+
+    threading.Thread(target=renew, name="rondo-claim", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def _try(delivery: Delivery) -> Unsent | None:
+    """Send it; returns what went wrong."""
+    channel = base.known().get(delivery.channel)
+    if channel is None:  # another worker may have it: settings and plugins do not reach all at the same time
+        return Unsent(f"the channel {delivery.channel!r} is not set up")
+    if delivery.attempts > len(settings.RONDO_DELIVERY_RETRY_SECONDS) + 1:
+        return Unsent("the worker died in each attempt", final=True)
+    if delivery.message is None or delivery.session is None:  # deleted since it was claimed
+        return Unsent("its message was deleted", final=True)
+    parcel = _parcel(delivery, delivery.message, delivery.session)
+    connection.close()  # back to the pool: nothing is open while the receiver works
+    try:
+        channel.send(parcel)
+    except Unsent as failure:
+        return failure
+    except Exception as error:  # a plugin's bug must not stop the lane unseen
+        log.exception("channel_broke", channel=channel.name)
+        return Unsent(f"the channel failed ({type(error).__name__})")
+    return None
+
+
+def _parcel(delivery: Delivery, message: Message, session: Session) -> Parcel:
+    turn = message.turn
+    about: dict[str, object] = {"seq": message.seq}
+    if turn is not None:
+        about |= {"turn": turn.pk, "kind": turn.kind, "state": turn.state, "run": turn.origin_run or None}
+    about |= {
+        name: message.metadata[name]
+        for name in ("source", "late", "late_seconds")
+        if name in message.metadata
+    }
+    return Parcel(
+        key=delivery.idempotency_key,
+        address=delivery.address,
+        text=message.content,
+        secret=secret_of(session.agent_id),
+        attempt=delivery.attempts,
+        created_at=message.created_at,
+        session_id=str(session.pk),
+        session_key=session.key,
+        agent=session.agent.name,
+        meta=delivery.meta,
+        seconds=settings.RONDO_DELIVERY_SECONDS,
+        about=about,
+    )
+
+
+def _settle(delivery: Delivery, failure: Unsent | None) -> None:
+    with transaction.atomic():
+        if not _store_result(delivery, failure):
+            log.warning("delivery_stale", delivery=delivery.pk)  # another sender has it, or it was closed
+            return
+        if delivery.state in _COUNTERS:
+            metrics.count(_COUNTERS[DeliveryState(delivery.state)])
+        _add_event(delivery)
+        if delivery.state != DeliveryState.PENDING:
+            outbox.notify_settled(delivery)
+    log.info(
+        "delivery_tried", delivery=delivery.pk, channel=delivery.channel, state=delivery.state,
+        attempt=delivery.attempts, error=str(failure) if failure else None,
+    )  # fmt: skip
+
+
+def _store_result(delivery: Delivery, failure: Unsent | None) -> bool:
+    """Store SENT, another attempt or FAILED; False when the claim was lost."""
+    if failure is None:
+        return Delivery.objects.sent(delivery)
+    error = redact(str(failure))[:LONGEST_ERROR] or "it failed"
+    waits = settings.RONDO_DELIVERY_RETRY_SECONDS
+    # who waited behind another delivery for as long as all attempts take gets a single one
+    patience = timedelta(seconds=(1 + JITTER) * sum(waits))
+    is_too_old = datetime.now(UTC) - delivery.handed_over_at > patience
+    if failure.final or delivery.attempts > len(waits) or is_too_old:
+        return Delivery.objects.give_up(delivery, error)
+    wait = waits[delivery.attempts - 1] * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
+    return Delivery.objects.try_again(delivery, error, timedelta(seconds=max(wait, failure.wait)))
+
+
+def _add_event(delivery: Delivery) -> None:
+    """Tell the session's windows the result of this attempt."""
+    session, message = delivery.session, delivery.message
+    if session is None or message is None:
+        return
+    turn = message.turn
+    Event.objects.create(
+        agent_id=session.agent_id,
+        session=session,
+        turn_id=message.turn_id,
+        source_type=turn.kind if turn else "",
+        run_id=turn.origin_run if turn else "",
+        type=EventType.DELIVERY,
+        content={
+            "delivery": delivery.pk,
+            "seq": message.seq,
+            "channel": delivery.channel,
+            "state": delivery.state,
+            "attempt": delivery.attempts,
+            "error": delivery.last_error if delivery.state != DeliveryState.SENT else None,
+        },
+    )
+    events.announce(session.pk)

@@ -1,0 +1,1 @@
+"""Hooks: other systems post messages into a session."""

@@ -1,0 +1,1 @@
+"""The mailbox: updates that are deposited in a session and shown with its next turn."""

@@ -1,0 +1,1 @@
+"""What a session remembers: history, task state, preferences."""

@@ -1,0 +1,1 @@
+"""Checks and figures for operators."""

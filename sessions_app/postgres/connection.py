@@ -1,0 +1,232 @@
+"""Database connections whose calls have a time limit.
+
+TCP keepalives and timeouts detect a peer that is gone. They do not detect one that acknowledges packets and never
+responds, such as a stopped server or a hanging proxy. So the client checks the time itself: a call without a response
+in time closes its connection and raises OperationalError in the calling thread.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, TypeVar
+
+import psycopg
+import structlog
+from django.conf import settings
+from psycopg_pool import ConnectionPool
+
+T = TypeVar("T")
+
+CLIENT = {  # libpq parameters of every connection; a Unix socket uses the first only
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+SERVER = {  # the same on the server, so that locks of a client that is gone are released
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+    "client_connection_check_interval": "1s",  # a statement whose client closed the connection ends
+}
+ANSWER_SECONDS = 15  # the default limit of a call
+CHECK_SECONDS = 2.0  # an idle connection that does not respond for so long is dead
+DIRECT_SECONDS = 8.0  # limit for locks and LISTEN: shorter than the time after which a worker counts as lost
+# errors by which the server says that this connection is unusable; psycopg does not class them as OperationalError
+USELESS = psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.ReadOnlySqlTransaction
+_WORD = re.compile(r"[a-zA-Z]+")
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class Bound:
+    """The time that is left for waiting for the database. A wait of at most `free` seconds does not count."""
+
+    left: float
+    free: float
+
+    def spend(self, seconds: float) -> None:
+        """Subtract a wait."""
+        if seconds > self.free:
+            self.left -= seconds
+
+
+_bound: ContextVar[Bound | None] = ContextVar("database_bound", default=None)
+_lifted = threading.Event()
+
+
+@contextmanager
+def at_most(seconds: float, free: float = 0.0) -> Iterator[None]:
+    """Limit the total time that the block waits for the database. Beyond it calls raise OperationalError.
+
+    `free`: waits of at most so many seconds do not count, so that work with many quick statements is not cut off.
+    """
+    outer = _bound.get()
+    given = seconds if outer is None else max(0.0, min(seconds, outer.left))
+    inner = Bound(given, free)
+    token = _bound.set(inner)
+    try:
+        yield
+    finally:
+        _bound.reset(token)
+        if outer is not None:
+            outer.spend(given - inner.left)
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """Suspend an outer `at_most` for long work; each call still has its own limit."""
+    token = _bound.set(None)
+    try:
+        yield
+    finally:
+        _bound.reset(token)
+
+
+def has_waited(seconds: float) -> None:
+    """Count a wait for something else, such as a thread, against the limit of `at_most`."""
+    if (bound := _bound.get()) is not None:
+        bound.spend(seconds)
+
+
+def lift_bounds(**_: Any) -> None:
+    """Remove the limits from now on: a migration may rewrite a table."""
+    _lifted.set()
+
+
+def restore_bounds(**_: Any) -> None:
+    """Undo `lift_bounds`."""
+    _lifted.clear()
+
+
+def server_options(given: str = "", **more: str) -> str:
+    """Return the parameter `options` of a connection. Options of its URL come last and win."""
+    ours = " ".join(f"-c {name}={value}" for name, value in (SERVER | more).items())
+    return f"{ours} {given}".strip()
+
+
+class Connection(psycopg.Connection[Any]):
+    """A connection that ends a call without a response in time. It needs no extra statement and no thread."""
+
+    most_seconds: float | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.opened_at = monotonic()
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        """Wait as psycopg does, but with a limit. A caller with its own time limit (`notifies`) keeps it."""
+        if timeout is not None or _lifted.is_set():
+            return super().wait(gen, interval, timeout)
+        longest = self._longest()
+        bound = _bound.get()
+        allowed = longest if bound is None else max(0.0, min(bound.left, longest))
+        began = monotonic()
+        try:
+            return super().wait(gen, interval, allowed)
+        except psycopg.errors._WaitTimeout:  # noqa: SLF001 - psycopg has no public name for it
+            raise self._end_call(gen, monotonic() - began) from None
+        except USELESS as error:
+            raise self._discard(error) from error
+        finally:
+            if bound is not None:
+                bound.spend(monotonic() - began)
+
+    def _discard(self, error: psycopg.Error) -> psycopg.OperationalError:
+        """Close the connection: the server ended the transaction, or has become a standby."""
+        self.close()
+        log.warning("database_connection_useless", error=type(error).__name__)
+        pool = getattr(self, "_pool", None)
+        if isinstance(pool, Pool) and isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+            pool.drop_idle(self)
+        return psycopg.OperationalError(str(error))
+
+    def _longest(self) -> float:
+        seconds = float(getattr(settings, "RONDO_DATABASE_SECONDS", ANSWER_SECONDS))
+        return seconds if self.most_seconds is None else min(seconds, self.most_seconds)
+
+    def _end_call(self, gen: Any, seconds: float) -> psycopg.OperationalError:
+        """Close the connection, since its call got no response in time."""
+        call, backend = _kind(gen), self.info.backend_pid
+        self.close()
+        log.warning(
+            "database_call_ended",
+            call=call,
+            seconds=round(seconds, 1),
+            backend=backend,
+            thread=threading.current_thread().name,
+        )
+        pool = getattr(self, "_pool", None)
+        if isinstance(pool, Pool) and seconds >= CHECK_SECONDS:
+            pool.drop_idle(self)
+        return psycopg.OperationalError(
+            f"PostgreSQL did not respond to {call} within {seconds:.1f} s; the connection was closed"
+        )
+
+
+class DirectConnection(Connection):
+    """A connection for locks, LISTEN and NOTIFY, whose statements are quick."""
+
+    most_seconds = DIRECT_SECONDS
+
+
+class Pool(ConnectionPool[Connection]):
+    """The pool of `Connection`s that Django uses.
+
+    When one connection fails, those that are as old have probably failed too. They are dropped together.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(connection_class=Connection, check=self._check, **options)
+        self._dropping = threading.Lock()
+        self._dropped_at = 0.0
+
+    def getconn(self, timeout: float | None = None) -> Connection:
+        """Return a connection that responds. PoolTimeout if there is none in time."""
+        bound = _bound.get()
+        longest = self.timeout if timeout is None else timeout
+        if bound is None:
+            return super().getconn(longest)
+        left, began = bound.left, monotonic()
+        try:
+            return super().getconn(max(0.0, min(longest, left)))
+        finally:
+            bound.left = left  # the check of the connection is part of this wait
+            bound.spend(monotonic() - began)
+
+    def drop_idle(self, failed: Connection) -> None:
+        """Replace every idle connection, and every connection in use when it is returned."""
+        with self._dropping:
+            if failed.opened_at <= self._dropped_at:
+                return  # it is as old as those that were dropped before
+            self._dropped_at = monotonic()
+        log.warning("database_connections_dropped")
+        self.drain()
+
+    def _check(self, connection: Connection) -> None:
+        try:
+            with at_most(CHECK_SECONDS):
+                self.check_connection(connection)
+        except psycopg.Error:
+            self.drop_idle(connection)
+            raise
+
+
+def _kind(gen: Any) -> str:
+    """Name the call in one word: a statement's first word, else psycopg's name for it. Never a value."""
+    frame = getattr(gen, "gi_frame", None)
+    query = frame.f_locals.get("query") if frame is not None else None
+    text = query.decode(errors="replace") if isinstance(query, bytes) else query
+    word = _WORD.search(text) if isinstance(text, str) else None
+    if word:
+        return word[0].upper()
+    return str(getattr(gen, "__name__", "")).strip("_").removesuffix("_gen") or "a call"

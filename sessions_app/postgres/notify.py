@@ -1,0 +1,134 @@
+"""Notifications for windows, workers and beats, sent after a commit.
+
+NOTIFY takes a cluster-wide lock until its transaction is on disk, so it is never part of a durable transaction. One
+thread sends the collected notifications at most ten times a second. They contain ids and deltas only.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any, NamedTuple
+
+import psycopg
+import structlog
+from django.conf import settings
+
+from agent_core.per_process import PerProcess
+from sessions_app.postgres.direct import connect_directly
+
+EVENTS = "rondo_events"
+CONTROL = "rondo_control"
+JOBS = "rondo_jobs"
+INTERVAL = 0.1  # seconds between two sends
+PAYLOAD_LIMIT = 7000  # bytes; PostgreSQL rejects 8000
+
+log = structlog.get_logger(__name__)
+
+
+class Try(NamedTuple):
+    """One try of a model call: the attempt of the turn, the number of the call and of the try, each from 1."""
+
+    attempt: int
+    step: int = 1
+    number: int = 1
+
+
+class Publisher:
+    """One thread and one autocommit connection per process. It drops what it cannot send, since readers poll too."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._plain: dict[tuple[str, str], None] = {}
+        self._live: dict[tuple[str, int, Try, bool], list[str] | dict[str, Any]] = {}
+        self._thread: threading.Thread | None = None
+        self._connection: psycopg.Connection[Any] | None = None
+        self._busy = False
+
+    def notify(self, channel: str, payload: dict[str, Any]) -> None:
+        """Send a payload soon; equal waiting payloads are sent once."""
+        with self._changed:
+            self._plain[channel, json.dumps(payload, sort_keys=True)] = None
+            self._wake()
+
+    def delta(self, session_id: str, turn_id: int, of: Try, text: str) -> None:
+        """Send a piece of the running answer; waiting pieces of the same try are joined."""
+        with self._changed:
+            pieces = self._live.setdefault((session_id, turn_id, of, False), [])
+            if isinstance(pieces, list):
+                pieces.append(text)
+            self._wake()
+
+    def retrying(self, session_id: str, turn_id: int, of: Try, content: dict[str, Any]) -> None:
+        """Send that a try was aborted and another follows, after the pieces of the aborted one."""
+        with self._changed:
+            self._live[session_id, turn_id, of, True] = content
+            self._wake()
+
+    def flush(self, timeout: float) -> None:
+        """Wait until everything was sent, for at most `timeout` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._plain or self._live or self._busy), timeout)
+
+    def close(self) -> None:
+        """Close the connection; the next message opens another."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="rondo-publish", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
+
+    def _take(self) -> list[tuple[str, str]]:
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._plain or self._live)
+            self._busy = True
+            plain, self._plain = list(self._plain), {}
+            live, self._live = self._live, {}
+        batch = []
+        for (session_id, turn_id, of, _), said in live.items():
+            about = {"s": session_id, "turn": turn_id, **of._asdict()}
+            if isinstance(said, dict):
+                batch.append((EVENTS, json.dumps(about | {"retrying": said})))
+                continue
+            # numbered, because PostgreSQL sends equal notifications of one statement only once
+            for number, piece in enumerate(_pieces("".join(said))):
+                batch.append((EVENTS, json.dumps(about | {"n": number, "text": piece})))
+        return batch + plain  # the pieces of an answer before the notification that it has ended
+
+    def _run(self) -> None:
+        while True:
+            batch = self._take()
+            if not batch:
+                continue  # there were only empty pieces
+            try:
+                if self._connection is None or self._connection.closed:
+                    self._connection = connect_directly(settings.DATABASE_LOCK_URL, "rondo publish")
+                channels, payloads = zip(*batch, strict=True)
+                self._connection.execute(
+                    "SELECT pg_notify(c, p) FROM unnest(%s::text[], %s::text[]) AS n(c, p)",
+                    [list(channels), list(payloads)],
+                )
+            except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
+                log.warning("publish_failed", dropped=len(batch), error=type(error).__name__)
+                self.close()
+            time.sleep(INTERVAL)
+
+
+def _pieces(text: str) -> list[str]:
+    # JSON may need 12 bytes for one character (an escaped surrogate pair)
+    size = PAYLOAD_LIMIT // 12
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+_publisher: PerProcess[Publisher] = PerProcess()
+
+
+def publisher() -> Publisher:
+    """Return the process's publisher."""
+    return _publisher.get(Publisher)

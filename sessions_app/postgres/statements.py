@@ -1,0 +1,122 @@
+"""SQL that SQLAlchemy Core composes and Django's connection executes, in Django's transaction.
+
+The ORM has no data-modifying CTEs, and in a plain string a misspelt column is only found when it runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import namedtuple
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
+from typing import Any
+
+import sqlalchemy as sa
+from django.db import DEFAULT_DB_ALIAS, connections, models
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
+
+_METADATA = sa.MetaData()
+_guard = threading.Lock()
+_DIALECT: Any = psycopg_dialect.PGDialect_psycopg(paramstyle="pyformat")  # type: ignore[no-untyped-call]
+_TYPES: dict[str, Any] = {
+    "UUIDField": sa.Uuid(),
+    "JSONField": postgresql.JSONB(),
+    "DateTimeField": sa.DateTime(timezone=True),
+    "BooleanField": sa.Boolean(),
+    "PositiveSmallIntegerField": sa.SmallInteger(),
+    "SmallIntegerField": sa.SmallInteger(),
+    "PositiveIntegerField": sa.Integer(),
+    "IntegerField": sa.Integer(),
+}
+Which = Callable[[Any], Any]  # a condition on the rows of a table or an alias of it
+_BIG = {"BigAutoField", "BigIntegerField", "PositiveBigIntegerField", "AutoField"}
+
+
+def _type_of(field: models.Field[Any, Any]) -> Any:
+    while isinstance(field, models.ForeignKey):
+        field = field.target_field
+    kind = field.get_internal_type()
+    return sa.BigInteger() if kind in _BIG else _TYPES.get(kind, sa.Text())
+
+
+def table(model: type[models.Model]) -> sa.Table:
+    """Return the SQLAlchemy table of a Django model, with the column names of the database."""
+    with _guard:  # several threads may load statements at the same time
+        return _table(model)
+
+
+@cache
+def _table(model: type[models.Model]) -> sa.Table:
+    columns = [sa.Column(field.column, _type_of(field)) for field in model._meta.concrete_fields]
+    return sa.Table(model._meta.db_table, _METADATA, *columns)
+
+
+def heads(
+    rows: sa.Table, columns: Sequence[str], group: Sequence[str], order: Sequence[str], which: Which
+) -> Any:
+    """Return a CTE with the first row by `order` of each `group`, among the rows that match `which`.
+
+    It jumps from group to group along the index on group and order (a loose index scan). PostgreSQL does not plan that
+    by itself.
+    """
+
+    def first(among: Any, *beyond: Any) -> Any:
+        by = [among.c[name] for name in (*group, *order)]
+        return (
+            sa.select(*(among.c[name] for name in columns))
+            .where(which(among), *beyond)
+            .order_by(*by)
+            .limit(1)
+        )
+
+    found = sa.select(first(rows.alias()).subquery()).cte("heads", recursive=True)
+    following = rows.alias()
+    later = sa.tuple_(*(following.c[n] for n in group)) > sa.tuple_(*(found.c[n] for n in group))
+    jump = first(following, later).correlate(found).lateral("jump")
+    return found.union_all(sa.select(*(jump.c[n] for n in columns)).select_from(found.join(jump, sa.true())))
+
+
+class Statement:
+    """A statement that is compiled at first use, and executed with named parameters."""
+
+    def __init__(self, clause: Any) -> None:
+        self._clause = clause
+        self._row: Any = None
+
+    @cached_property
+    def text(self) -> str:
+        """The SQL text, with placeholders for parameters."""
+        return str(self._compiled)
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return self._clause.compile(dialect=_DIALECT)
+
+    @cached_property
+    def _constants(self) -> dict[str, Any]:
+        return {key: value for key, value in self._compiled.params.items() if value is not None}
+
+    def all(self, **params: Any) -> list[Any]:
+        """Return all rows as named tuples. JSON columns are texts, as Django's connection returns them."""
+        with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+            cursor.execute(self.text, self._constants | params)
+            if self._row is None:
+                self._row = namedtuple("Row", [column.name for column in cursor.description])  # type: ignore[misc]  # noqa: PYI024 - its fields are known at run time
+            return [self._row._make(row) for row in cursor.fetchall()]
+
+    def first(self, **params: Any) -> Any | None:
+        """Return the first row, or None."""
+        rows = self.all(**params)
+        return rows[0] if rows else None
+
+    def run(self, **params: Any) -> int:
+        """Execute the statement; returns the number of affected rows."""
+        with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+            cursor.execute(self.text, self._constants | params)
+            return int(cursor.rowcount)
+
+
+def seconds(name: str) -> Any:
+    """Return an interval from a bind parameter of this name, which is in seconds."""
+    return sa.func.make_interval(0, 0, 0, 0, 0, 0, sa.bindparam(name, type_=sa.Float()))

@@ -1,0 +1,1 @@
+"""Event streams: the hub of a web process and its subscriptions."""

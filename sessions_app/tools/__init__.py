@@ -1,0 +1,1 @@
+"""Tools that every conversation may use: documents, the clock, live state."""

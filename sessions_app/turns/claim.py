@@ -1,0 +1,295 @@
+"""Claim the next turn of a session for this worker, in one statement.
+
+No turn begins for an owner whose account is inactive, or who has the maximum number of turns running. Above half of
+that maximum, the claims of a user are made one at a time, so that the count is exact.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import sqlalchemy as sa
+from django.conf import settings
+from django.db import transaction
+
+from sessions_app import events, flags, metrics, owners
+from sessions_app.models import EventType, Lane, Session, SessionState, Turn, TurnState, TurnStep
+from sessions_app.postgres import event_statements
+from sessions_app.postgres.statements import Statement, seconds, table
+from sessions_app.turns.kinds import kind_of
+from sessions_app.turns.lost_workers import ASKER as _ME
+from sessions_app.turns.lost_workers import limits_of_silence, worker_is_gone
+
+MAX_RESCUES = 3
+MOST_ATTEMPTS = 100  # claims of one turn, including those that were not rescues
+
+_turn, _step, _session = table(Turn), table(TurnStep), table(Session)
+_SESSION_ID = sa.bindparam("session_id", type_=sa.Uuid())
+
+
+def _head(lane: str) -> Any:
+    """An index probe: the lane's first queued turn that is not a guest."""
+    turn = _turn.alias()
+    return (
+        sa.select(turn.c.id, turn.c.lane, turn.c.queued_at)
+        .where(
+            turn.c.session_id == _SESSION_ID,
+            turn.c.lane == sa.literal_column(f"'{lane}'"),
+            turn.c.state == sa.literal_column("'queued'"),
+            turn.c.host_id.is_(None),
+        )
+        .order_by(turn.c.due_at, turn.c.id)
+        .limit(1)
+    )
+
+
+def _next_id() -> Any:
+    """The order: a RUNNING turn, an automation that waited too long, people's messages, automations by slot."""
+    running = _turn.alias()
+    started = sa.select(running.c.id).where(
+        running.c.session_id == _SESSION_ID, running.c.state == sa.literal_column("'running'")
+    )
+    auto = _head(Lane.AUTO).subquery()
+    aged = sa.select(auto.c.id).where(auto.c.queued_at < sa.func.now() - seconds("max_wait"))
+    people = _head(Lane.PEOPLE).with_for_update().subquery()
+    by_slot = _head(Lane.AUTO).with_for_update().subquery()
+    return sa.func.coalesce(
+        started.scalar_subquery(),
+        aged.scalar_subquery(),
+        sa.select(people.c.id).scalar_subquery(),
+        sa.select(by_slot.c.id).scalar_subquery(),
+    )
+
+
+def _owner() -> Any:
+    session = _session.alias()
+    return sa.select(session.c.owner_id).where(session.c.id == _SESSION_ID).scalar_subquery()
+
+
+def _may_begin(lane: Any) -> Any:
+    return sa.and_(owners.is_active(_owner()), owners.running_turns(_owner()) < owners.most(lane))
+
+
+def may_go_on(turn: Any, owner: Any) -> Any:
+    """Condition: a running turn is resumed. For an inactive owner it is resumed only to be cancelled."""
+    return sa.or_(turn.c.cancel_requested_at.is_not(None), owners.is_active(owner))
+
+
+def _claim_statement() -> Statement:
+    picked = _turn.alias()
+    candidate = sa.select(picked.c.id).where(picked.c.id == _next_id()).with_for_update().scalar_subquery()
+    steps = sa.select(sa.func.coalesce(sa.func.max(_step.c.n) + 1, 0)).where(_step.c.turn_id == _turn.c.id)
+    steps_now = steps.scalar_subquery()
+    unowned = sa.or_(_turn.c.claim.is_(None), _turn.c.worker == _ME, worker_is_gone(_turn.c.worker))
+    takeable = sa.or_(
+        sa.and_(_turn.c.state == TurnState.QUEUED, _may_begin(_turn.c.lane)),
+        sa.and_(_turn.c.state == TurnState.RUNNING, unowned, may_go_on(_turn, _owner())),
+    )
+    open_session = sa.exists().where(_session.c.id == _SESSION_ID, _session.c.state != SessionState.DELETING)
+    rescued = sa.and_(
+        _turn.c.state == TurnState.RUNNING, _turn.c.claim.is_not(None), _turn.c.worker.is_distinct_from(_ME)
+    )
+    # a journal that grew resets the count; a turn that the same worker claims again was not lost
+    rescues = sa.case(
+        (_turn.c.steps_at_claim != steps_now, 0), (rescued, _turn.c.rescues + 1), else_=_turn.c.rescues
+    )
+    claimed = (
+        sa.update(_turn)
+        .where(
+            _turn.c.id == candidate,
+            takeable,
+            open_session,
+            sa.or_(_turn.c.lane == Lane.PEOPLE, sa.bindparam("auto_allowed", type_=sa.Boolean())),
+        )
+        .values(
+            state=TurnState.RUNNING,
+            claim=sa.bindparam("new_claim", type_=sa.Uuid()),
+            worker=_ME,
+            share_of=_owner(),
+            attempt=_turn.c.attempt + 1,
+            rescues=rescues,
+            steps_at_claim=steps_now,
+            claimed_at=sa.func.now(),
+            started_at=sa.func.coalesce(_turn.c.started_at, sa.func.now()),
+            lock_wait_ms=sa.func.coalesce(
+                _turn.c.lock_wait_ms,
+                # at least 0: now() is the start of this transaction, which may be before the row was queued
+                sa.func.greatest(
+                    sa.cast(
+                        sa.func.extract("epoch", sa.func.now() - _turn.c.queued_at) * 1000, sa.BigInteger()
+                    ),
+                    0,
+                ),
+            ),
+        )
+        .returning(*_turn.c)
+        .cte("claimed")
+    )
+    start = event_statements.insert_from(
+        claimed,
+        EventType.TURN_START,
+        event_statements.object_of({"attempt": claimed.c.attempt, "kind": claimed.c.kind}),
+    )
+    attempt = {"kind": claimed.c.kind, "attempt": claimed.c.attempt}
+    everywhere = event_statements.tell_of_background(claimed, EventType.TURN_START, attempt)
+    told = sa.select(everywhere.c.agent_id).scalar_subquery().label("told")
+    return Statement(sa.select(claimed, told).add_cte(start))
+
+
+CLAIM = _claim_statement()
+SHARE_LOCK = "rondo:share:"
+# with this lock, a claim counts the turns of all claims before it
+LOCK_OWNER = Statement(
+    sa.select(
+        sa.func.pg_advisory_xact_lock(
+            sa.func.hashtextextended(sa.literal(SHARE_LOCK) + sa.cast(_session.c.owner_id, sa.Text()), 0)
+        )
+    ).where(
+        _session.c.id == _SESSION_ID,
+        owners.is_active(_session.c.owner_id),
+        owners.running_turns(_session.c.owner_id) >= sa.bindparam("most_of_auto", type_=sa.Integer()),
+        sa.exists().where(_turn.c.session_id == _SESSION_ID, _turn.c.state == sa.literal_column("'queued'")),
+    )
+)
+# a refused turn is marked, so that the next turn of its owner that ends wakes it; see NEXT_LANE
+MARK_REFUSED = Statement(
+    sa.update(_turn)
+    .where(
+        _turn.c.id == _next_id(),
+        _turn.c.state == sa.literal_column("'queued'"),
+        ~_may_begin(_turn.c.lane),
+        _turn.c.share_of.is_(None),
+    )
+    .values(share_of=_owner())
+)
+_JSON = {"metadata", "usage"}
+
+
+def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) -> Turn | None:
+    """Claim the session's next turn; None if there is none to run. The caller holds the session's lock.
+
+    With `auto_allowed` false nothing is claimed if the next turn is an automation's.
+    """
+    given = {
+        "session_id": session_id,
+        "worker": worker,
+        "new_claim": uuid.uuid4(),
+        "auto_allowed": auto_allowed,
+        **limits_of_silence(),
+        "max_wait": settings.AUTOMATION_MAX_WAIT,
+        "everywhere": flags.tells_every_window(),
+    }
+    with transaction.atomic():
+        row = CLAIM.first(**given, **owners.bounds_without_lock()) or _claim_with_owner_lock(given)
+        if row is None:
+            return None
+        fields = row._asdict()
+        told = fields.pop("told")
+        turn = _from_row(fields)
+        if told is not None:
+            events.announce(session_id, told)
+        kind_of(turn).started(turn)
+        if turn.attempt == 1:
+            metrics.count_lock_wait(turn.lock_wait_ms or 0)
+    return turn
+
+
+def _claim_with_owner_lock(given: dict[str, Any]) -> Any | None:
+    """Try again with the lock of an owner who has many turns running. A turn that is refused then is marked."""
+    session_id, whole = given["session_id"], owners.bounds()
+    if LOCK_OWNER.first(session_id=session_id, **owners.bounds_without_lock()) is None:
+        return None
+    row = CLAIM.first(**given, **whole)
+    if row is None:
+        MARK_REFUSED.run(session_id=session_id, max_wait=given["max_wait"], **whole)
+    return row
+
+
+def _from_row(row: dict[str, Any]) -> Turn:
+    values = {name: json.loads(value) if name in _JSON else value for name, value in row.items()}
+    turn = Turn(**values)
+    turn._state.adding = False
+    turn._state.db = "default"
+    return turn
+
+
+def _woken(here: Any) -> Any:
+    """Select one refused turn of the same owner in another session, and clear its mark."""
+    refused = _turn.alias("refused")
+    # a session with a running turn is checked when that turn ends; concurrent callers skip each other's row
+    other = (
+        sa.select(refused.c.id)
+        .join(here, refused.c.share_of == here.c.owner_id)
+        .join(_session, _session.c.id == refused.c.session_id)
+        .where(
+            refused.c.state == sa.literal_column("'queued'"),
+            here.c.active,
+            here.c.running < owners.most(refused.c.lane),
+            _session.c.state != SessionState.DELETING,
+            ~sa.exists().where(
+                _turn.c.session_id == refused.c.session_id, _turn.c.state == sa.literal_column("'running'")
+            ),
+        )
+        .order_by(refused.c.id)
+        .limit(1)
+        .with_for_update(of=refused, skip_locked=True)
+    )
+    return (
+        sa.update(_turn)
+        .where(_turn.c.id == other.scalar_subquery(), _turn.c.state == sa.literal_column("'queued'"))
+        .values(share_of=sa.null())
+        .returning(_turn.c.session_id, _turn.c.lane)
+        .cte("woken")
+    )
+
+
+def _next_lane_statement() -> Statement:
+    """Select the lane that the session could run now, and a session of the same owner that was refused before."""
+    auto, people = _head(Lane.AUTO).subquery(), _head(Lane.PEOPLE).subquery()
+    begun = _turn.alias("begun")
+    is_begun = sa.and_(begun.c.session_id == _SESSION_ID, begun.c.state == sa.literal_column("'running'"))
+    handed_back = sa.select(begun.c.lane).where(
+        is_begun, begun.c.claim.is_(None), may_go_on(begun, _session.c.owner_id)
+    )
+    aged = sa.select(auto.c.lane).where(auto.c.queued_at < sa.func.now() - seconds("max_wait"))
+    here = (
+        sa.select(
+            _session.c.owner_id,
+            owners.is_active(_session.c.owner_id).label("active"),
+            owners.running_turns(_session.c.owner_id).label("running"),
+            sa.exists().where(is_begun).label("busy"),
+            handed_back.scalar_subquery().label("handed_back"),
+            sa.func.coalesce(
+                aged.scalar_subquery(),
+                sa.select(people.c.lane).scalar_subquery(),
+                sa.select(auto.c.lane).scalar_subquery(),
+            ).label("waiting"),
+        )
+        # no more turns run in a session that is being deleted
+        .where(_session.c.id == _SESSION_ID, _session.c.state != SessionState.DELETING)
+        .cte("here")
+    )
+    woken = _woken(here)
+    # while a turn runs, nothing else can: its worker asks again afterwards
+    room = sa.and_(~here.c.busy, here.c.active, here.c.running < owners.most(here.c.waiting))
+    own = sa.func.coalesce(here.c.handed_back, sa.case((room, here.c.waiting)))
+    return Statement(
+        sa.union_all(
+            sa.select(woken.c.session_id, woken.c.lane),
+            sa.select(_SESSION_ID.label("session_id"), own.label("lane")).where(own.is_not(None)),
+        )
+    )
+
+
+NEXT_LANE = _next_lane_statement()
+
+
+def next_lane(session_id: uuid.UUID) -> list[Any]:
+    """Return the sessions to wake, with `session_id` and `lane`.
+
+    That is this session, if it could run a turn now, and before it one of the same owner that was refused for want of
+    room, if there is room now.
+    """
+    return NEXT_LANE.all(session_id=session_id, max_wait=settings.AUTOMATION_MAX_WAIT, **owners.bounds())

@@ -1,0 +1,165 @@
+"""Compression: the older messages of a conversation over its budget become task state (rule 7.6).
+
+The model is asked after the turn's answer. The result is a journal step of its own and is stored with the turn's
+commit. If it fails nothing changes; the context stays within its budget anyway (`history.read_history`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import tzinfo
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import F, Func, JSONField, Value
+
+from agent_core.llm import tokens
+from agent_core.memory.lasting_facts import FactFilter
+from agent_core.memory.sources import SaidMessage, Speaker
+from agent_core.memory.task_state import TaskStateData
+from agent_core.planner import live
+from agent_core.turn.compress import compress, fitting
+from agent_core.turn.control import TurnControl
+from agent_core.types import Ending, Role, StepKind, TurnResult
+from sessions_app.memory import history, task_state
+from sessions_app.models import BACKGROUND, Message, Session
+from sessions_app.turns.context import Prepared
+
+FAILED_AT = "compression_failed_at"  # in Session.variables: last_seq when a compression failed last
+MOST_AT_ONCE = 200  # messages of one compression; the next turn handles the rest
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressedHistory:
+    """The new task state `held`, which replaces the one with revision `instead_of`, and the new start of the window."""
+
+    held: TaskStateData
+    instead_of: int
+    window_from_seq: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that the journal stores."""
+        return {
+            "held": self.held.to_json(),
+            "instead_of": self.instead_of,
+            "window_from_seq": self.window_from_seq,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> CompressedHistory:
+        """Read what `to_json` wrote."""
+        return cls(
+            held=TaskStateData.from_json(data["held"]),
+            instead_of=data["instead_of"],
+            window_from_seq=data["window_from_seq"],
+        )
+
+
+def compress_history(
+    prepared: Prepared, result: TurnResult, control: TurnControl
+) -> tuple[TurnResult, CompressedHistory | None]:
+    """Compress the history if it is too long. Returns the result with the usage added, and the compression or None."""
+    if result.ending is not Ending.SUCCEEDED or not _is_long(prepared):
+        return result, None
+    done = next((step for step in prepared.request.steps if step.kind is StepKind.MEMORY), None)
+    if done is not None:
+        return result, CompressedHistory.from_json(done.data) if "held" in done.data else None
+    begin, older = _older_messages(prepared)
+    if not older or _failed_lately(prepared.session):
+        return result, None
+    state = task_state.stored_state(prepared.session.pk)
+    connection.close()  # back to the pool during the model call
+    made = compress(
+        older,
+        task_state.task_state_of(state),
+        lasting=FactFilter(live=live.all_words(), things=live.all_things()),
+        request=prepared.request,
+        control=control,
+    )
+    if made is None:
+        if control.signal is None:
+            _note_failure(prepared)
+        return result, None
+    short = CompressedHistory(
+        held=made.held, instead_of=state.revision if state else 0, window_from_seq=begin
+    )
+    prepared.journal.record(StepKind.MEMORY, short.to_json())
+    return replace(result, usage=result.usage + made.usage), short
+
+
+def _failed_lately(session: Session) -> bool:
+    """Whether a try failed within the last half window of messages. Each try costs a model call."""
+    failed = session.variables.get(FAILED_AT)
+    return failed is not None and session.last_seq - failed < settings.RONDO_WINDOW_MESSAGES // 2
+
+
+def _note_failure(prepared: Prepared) -> None:
+    session = prepared.session
+    failed = Value({FAILED_AT: session.last_seq}, output_field=JSONField())
+    with transaction.atomic():
+        prepared.journal.record(StepKind.MEMORY, {"failed": True})  # fenced; a rescue does not try again
+        Session.objects.filter(pk=session.pk).update(
+            variables=Func(F("variables"), failed, template="(%(expressions)s)", arg_joiner=" || ")
+        )
+
+
+def _is_long(prepared: Prepared) -> bool:
+    """Whether there are more messages than the window, and they exceed half the tokens or the number that is shown."""
+    session = prepared.session
+    count = session.last_seq - session.window_from_seq + 1
+    if session.type in BACKGROUND or count <= settings.RONDO_WINDOW_MESSAGES:
+        return False
+    if prepared.answer is not None:
+        return False  # the turn was answered without a model
+    if count >= history.WINDOW:
+        return True
+    return sum(map(tokens.of_entry, prepared.request.history)) > prepared.room // 2
+
+
+def _older_messages(prepared: Prepared) -> tuple[int, Sequence[SaidMessage]]:
+    """Return the new start of the window, which is the input of a turn, and what was said before it.
+
+    Messages that do not fit into the model's request stay in the window.
+    """
+    session = prepared.session
+    latest = session.last_seq - settings.RONDO_WINDOW_MESSAGES // 2 + 1
+    rows = list(
+        history.with_unsent(
+            Message.objects.filter(session_id=session.pk, seq__gte=session.window_from_seq, seq__lte=latest)
+        ).order_by("seq")[: MOST_AT_ONCE + 1]
+    )
+    older = spoken_messages(rows, prepared.agent.zone)
+    fits = fitting([said for _, said in older])
+    beyond = older[fits][0] if fits < len(older) else session.last_seq + 1  # the first that does not fit
+    for row in reversed(rows[1:]):
+        if row.role == str(Role.USER) and row.seq <= beyond:
+            return row.seq, [said for seq, said in older if seq < row.seq]
+    return session.window_from_seq, ()
+
+
+def spoken_messages(rows: Iterable[Message], zone: tzinfo) -> list[tuple[int, SaidMessage]]:
+    """Return what people, automations and the agent said, with the seqs. Tool output and hooks' posts are left out.
+
+    The agent's answer in a turn that had read text from outside counts as from outside.
+    """
+    said, has_read = [], False
+    for row in rows:
+        entry = history.to_entry(row)
+        if entry.role is Role.USER:
+            has_read = entry.stranger
+        has_read = has_read or entry.is_foreign
+        if entry.role is Role.TOOL or entry.stranger:
+            continue
+        who = _speaker(row) if not has_read else Speaker.OUTSIDE
+        calls = "".join(f" ({call.name} is called)" for call in entry.calls)
+        text = f"{row.content}{calls}".strip()
+        said.append((row.seq, SaidMessage(who=who, at=row.created_at.astimezone(zone), text=text)))
+    return said
+
+
+def _speaker(row: Message) -> Speaker:
+    if row.role != str(Role.USER):
+        return Speaker.AGENT
+    return Speaker.AUTOMATION if row.metadata.get("_automation_turn") else Speaker.PERSON

@@ -1,0 +1,259 @@
+"""Prepare a turn: what the model is shown, recorded as step 0 of the journal before the model call.
+
+A resumed turn replays step 0 word for word, so that it acknowledges exactly what was shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+from django.db import connection, transaction
+
+from agent_core import tools
+from agent_core.llm import tokens
+from agent_core.mcp import offer as mcp_tools
+from agent_core.mcp.offer import NOTHING, Offer
+from agent_core.policy import TurnPolicy
+from agent_core.strategies import STRATEGIES, ContextInput, DueTask
+from agent_core.tool_spec import ToolSpec
+from agent_core.turn import budget
+from agent_core.turn.endings import error_detail_for
+from agent_core.turn.transcript import said_so_far
+from agent_core.types import Ending, Entry, Step, StepKind, TurnRequest, TurnResult, Usage
+from sessions_app.agents import mcp_servers
+from sessions_app.mailbox import updates as mailbox
+from sessions_app.memory import history, preferences
+from sessions_app.models import Agent, Document, Session, SessionType, Turn
+from sessions_app.models.turn import TASKS_KEY
+from sessions_app.permits import UNBOUND, Permit, permit_of, permitted, stranger_of
+from sessions_app.turns.journal import Journal
+from sessions_app.turns.kinds import Kind, Trigger, kind_of
+from sessions_app.turns.tool_calls import ToolContext
+
+log = structlog.get_logger(__name__)
+
+NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Everything that a turn needs besides its row."""
+
+    turn: Turn
+    journal: Journal
+    kind: Kind
+    session: Session
+    trigger: Trigger
+    event_ids: tuple[int, ...]
+    request: TurnRequest
+    tool_context: ToolContext
+    offer: Offer = NOTHING  # tools of MCP servers
+    used_before: Usage = NO_USAGE
+    permit: Permit = UNBOUND
+    room: int = 0  # tokens of a request that are left for the history
+    answer: str | None = None  # the answer of a turn that needs no model
+
+    @property
+    def agent(self) -> Agent:
+        """The session's agent."""
+        return self.session.agent
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptStep:
+    """Step 0: the trigger, the rendered message and its mailbox events. `foreign`: it contains text from outside."""
+
+    trigger: Trigger
+    message: str
+    event_ids: tuple[int, ...]
+    used_before: Usage = NO_USAGE  # by `Kind.before`
+    foreign: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        shown = {
+            "trigger": self.trigger.to_json(),
+            "message": self.message,
+            "event_ids": list(self.event_ids),
+            "foreign": self.foreign,
+        }
+        return shown | ({} if self.used_before == NO_USAGE else {"used_before": self.used_before.to_json()})
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> PromptStep:
+        return cls(
+            trigger=Trigger.from_json(data["trigger"]),
+            message=data["message"],
+            event_ids=tuple(data["event_ids"]),
+            used_before=Usage.from_json(data.get("used_before", {})),
+            foreign=bool(data.get("foreign")),
+        )
+
+
+def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) -> Prepared:
+    """Read what the turn needs and record step 0. `used_before` is the usage of `Kind.before`. Stale."""
+    kind = kind_of(turn)
+    rows = Session.objects.select_related("agent", "task_state")
+    session = rows.annotate(preferences=preferences.preferences_of_session()).get(pk=turn.session_id)
+    documents = dict(Document.objects.filter(agent=session.agent).values_list("name", "content"))
+    steps = journal.steps()
+    policy = TurnPolicy().merged(kind.policy, session.agent.policy, turn.metadata.get("policy", {}))
+    answer = kind.answer_without_model(turn)
+    offer = NOTHING if kind.trigger_only else _offer(session.agent, policy)
+    system_prompt, shown = _render(turn, session, documents, journal, steps, offer, used_before, answer)
+    tool_context = ToolContext(turn=turn, session=session, agent=session.agent, interactive=kind.interactive)
+    offered = () if kind.trigger_only else _tool_specs(tool_context, offer)
+    room = budget.room(sum(map(tokens.of_text, (system_prompt, shown.message))) + budget.of_tools(offered))
+    seen = () if kind.trigger_only else _history(session, kind.remembers(turn), room)
+    permit = permit_of(turn, steps, seen, person_waits=kind.interactive, shown_foreign=shown.foreign)
+    return Prepared(
+        turn=turn,
+        journal=journal,
+        kind=kind,
+        session=session,
+        trigger=shown.trigger,
+        event_ids=shown.event_ids,
+        used_before=shown.used_before,
+        tool_context=tool_context,
+        offer=offer,
+        permit=permit,
+        room=room,
+        answer=answer,
+        request=TurnRequest(
+            system_prompt=system_prompt,
+            history=seen,
+            message=shown.message,
+            steps=steps[1:],
+            model=session.agent.effective_model,
+            policy=policy,
+            attempt=turn.attempt,
+            tools=() if kind.trigger_only else permitted(offered, permit, session.agent),
+        ),
+    )
+
+
+def prepare_failure(
+    turn: Turn, journal: Journal, error: Exception, *, plain: bool = False
+) -> tuple[Prepared, TurnResult]:
+    """Make what `commit` needs to end a turn as FAILED, from its journal alone.
+
+    `plain`: leave out its input and the answer so far, because storing them failed.
+    """
+    steps = () if plain else journal.steps(of_this_attempt=True)
+    entries, usage = said_so_far(steps[1:])
+    shown = PromptStep.from_json(steps[0].data) if steps else None
+    usage += shown.used_before if shown else NO_USAGE
+    kind = kind_of(turn)
+    trigger = shown.trigger if shown else _trigger_of_a_broken_turn(kind, turn)
+    if plain:
+        trigger = replace(trigger, content="", model_content="", metadata={})
+    session = Session.objects.select_related("agent").get(pk=turn.session_id)
+    prepared = Prepared(
+        turn=turn,
+        journal=journal,
+        kind=kind,
+        session=session,
+        trigger=trigger,
+        event_ids=(),
+        request=TurnRequest(system_prompt="", history=(), message=trigger.model_content, model=""),
+        tool_context=ToolContext(turn=turn, session=session, agent=session.agent, interactive=False),
+    )
+    result = TurnResult(
+        ending=Ending.FAILED,
+        entries=entries,
+        usage=usage,
+        error_code=getattr(error, "code", "internal_error"),
+        error_text=getattr(error, "text", "Something went wrong."),
+        error_detail=error_detail_for(error),
+    )
+    return prepared, result
+
+
+def _trigger_of_a_broken_turn(kind: Kind, turn: Turn) -> Trigger:
+    try:
+        return kind.trigger(turn)
+    except Exception:  # the trigger itself may be broken; the commit still needs one
+        log.exception("trigger_broke")
+        return Trigger(content=turn.content, model_content=turn.content, source={"kind": turn.kind})
+
+
+def _render(
+    turn: Turn,
+    session: Session,
+    documents: dict[str, str],
+    journal: Journal,
+    steps: tuple[Step, ...],
+    offer: Offer,
+    used_before: Usage,
+    answer: str | None,
+) -> tuple[str, PromptStep]:
+    """Render the system prompt and the message. Step 0 is recorded, unless an earlier attempt has done it."""
+    kind = kind_of(turn)
+    before = PromptStep.from_json(steps[0].data) if steps else None
+    # updates wait for a turn that has a model, and are not shown to strangers
+    shows = kind.drains_mailbox and before is None and answer is None and stranger_of(turn) is None
+    drained = mailbox.prepare_drain(session.pk) if shows else None
+    trigger = before.trigger if before else kind.trigger(turn)
+    built = STRATEGIES[kind.strategy or session.type](
+        ContextInput(
+            agent_name=session.agent.name,
+            timezone=session.agent.timezone,
+            trigger=trigger.model_content,
+            documents=documents,
+            updates=drained.updates if drained else (),
+            due_tasks=tuple(
+                DueTask(id=task["id"], title=task["title"], description=task["description"])
+                for task in turn.metadata.get(TASKS_KEY, ())
+            ),
+            missing_tools=offer.missing,
+            instructions=_instructions(session),
+        )
+    )
+    if before:
+        return built.system_prompt, _with_current_trigger(kind, turn, before, answer)
+    drained = drained or mailbox.Drained(ids=(), updates=())
+    shown = PromptStep(
+        trigger=trigger,
+        message=built.message,
+        event_ids=drained.ids,
+        used_before=used_before,
+        foreign=drained.foreign,
+    )
+    if trigger.template is None:
+        journal.record(StepKind.PROMPT, shown.to_json())
+    else:
+        with transaction.atomic():
+            journal.record(StepKind.PROMPT, shown.to_json())
+            kind.shown(turn, trigger)
+    return built.system_prompt, shown
+
+
+def _with_current_trigger(kind: Kind, turn: Turn, before: PromptStep, answer: str | None) -> PromptStep:
+    """If no model was shown the message, use the trigger of this attempt: its route may have changed."""
+    return replace(before, trigger=kind.trigger(turn)) if kind.trigger_only and answer is not None else before
+
+
+def _instructions(session: Any) -> str:
+    """Return the standing instructions: those of a job, else the owner's preferences."""
+    own: str = session.variables.get("job_instructions", "")
+    return own if session.type == SessionType.JOB else session.preferences or ""
+
+
+def _history(session: Session, which: Mapping[str, Any], room: int) -> tuple[Entry, ...]:
+    return history.read_history(session.pk, session.window_from_seq, which, room=room)
+
+
+def _offer(agent: Agent, policy: TurnPolicy) -> Offer:
+    servers = mcp_servers.servers(agent)
+    if not servers:
+        return NOTHING
+    connection.close()  # back to the pool: the servers may be slow
+    return mcp_tools.offer_tools(servers, mcp_servers.reach(), policy.tool_timeout_seconds)
+
+
+def _tool_specs(context: ToolContext, offer: Offer) -> tuple[ToolSpec, ...]:
+    """List our own tools first, so that changing MCP servers keep the prompt before them cacheable."""
+    ours = tuple(tool.spec_for(context) for tool in tools.all() if tool.offered(context))
+    return ours + tuple(tool.spec() for tool in offer.tools)

@@ -1,0 +1,62 @@
+"""The journal of a running turn, and the fence before each of its writes.
+
+The fence: a write begins by reading the turn's row with its own claim, RUNNING, FOR SHARE. No row means that this
+worker is stale. EXISTS is not enough: READ COMMITTED still sees the old version of a row that a rescue is changing.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.db import transaction
+
+from agent_core.exceptions import Stale
+from agent_core.types import Step, StepKind
+from sessions_app import events
+from sessions_app.models import EventType, Turn, TurnStep
+
+
+class Journal:
+    """The steps of one claimed turn. Writes raise Stale if another worker has claimed the turn."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+
+    def steps(self, *, of_this_attempt: bool = False) -> tuple[Step, ...]:
+        """Return the steps of earlier attempts, step 0 first; with `of_this_attempt` also those of this one.
+
+        They are read after the claim, when no earlier worker can add any more.
+        """
+        if self.turn.attempt == 1 and not of_this_attempt:
+            return ()
+        rows = list(TurnStep.objects.filter(turn_id=self.turn.pk).order_by("n"))
+        return tuple(Step(n=row.n, kind=StepKind(row.kind), data=row.data) for row in rows)
+
+    def fence(self) -> None:
+        """Lock the turn's row for the current transaction. Stale if the claim is not its own."""
+        if not transaction.get_connection().in_atomic_block:
+            raise RuntimeError("the fence needs an open transaction")
+        from sessions_app.turns.journal_statements import FENCE  # late: SQLAlchemy is slow to load
+
+        row = FENCE.first(turn_id=self.turn.pk, claim=self.turn.claim)
+        if row is None:
+            raise Stale
+        self.turn.cancel_requested_at = row.cancel_requested_at
+
+    def record(
+        self, kind: StepKind, data: dict[str, Any], event: tuple[EventType, dict[str, Any]] | None = None
+    ) -> None:
+        """Append a step and its event behind the fence, in one statement."""
+        from sessions_app.turns.journal_statements import RECORD  # late, as above
+
+        params: dict[str, Any] = {"kind": str(kind), "data": json.dumps(data)}
+        if event is not None:
+            params["event"] = json.dumps(event[1])
+        statement = RECORD[event[0] if event else None]
+        row = statement.first(turn_id=self.turn.pk, claim=self.turn.claim, **params)
+        if row is None:
+            raise Stale
+        self.turn.cancel_requested_at = row.cancel_requested_at
+        if event is not None:
+            events.announce(self.turn.session_id)

@@ -1,0 +1,181 @@
+"""The kinds of turns, and in what they differ. Apps above register theirs when they start.
+
+The flow of a turn is the same for all kinds; it calls methods of the kind. All except `before`, `answer_without_model`
+and `to_judge` may be called in a transaction of the flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from agent_core.turn.control import TurnControl
+from agent_core.types import Ending, ToolCall, TurnResult, Usage
+from sessions_app.memory import task_state
+from sessions_app.models import Turn, TurnKind
+from sessions_app.permits import posted, stranger_of
+
+NO_LIMITS: Mapping[str, Any] = MappingProxyType({})  # of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trigger:
+    """A turn's input: `content` is what people read in the history, `model_content` what the model is shown.
+
+    `metadata` goes to the stored message, `source` and `route` to the answer's metadata. With an empty `content` no
+    input is stored, and `metadata` goes to the answer.
+    """
+
+    content: str
+    model_content: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, Any] | None = None
+    route: dict[str, Any] | None = None
+    template: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that the journal stores."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Trigger:
+        """Read what `to_json` wrote."""
+        return cls(**{name: data[name] for name in cls.__dataclass_fields__})
+
+
+class Kind:
+    """The base class of kinds. A subclass has a name and a trigger, and overrides what differs."""
+
+    name: TurnKind
+    drains_mailbox = False
+    interactive = False  # a person waits for the answer: messages may be injected, automations may be created
+    replays_model_content = False  # later turns see what the model saw, not what people see
+    policy: Mapping[str, Any] = NO_LIMITS  # limits of this kind; those of the agent override them
+    trigger_only = False  # the model is shown the trigger without history and tools
+    strategy = ""  # the name of the context strategy; empty: that of the session's type
+    may_plan = True  # an agent with the planner engine makes a plan for it
+    delivers_answer = True  # the commit enqueues its answer for delivery; else the kind does that itself
+    uses_standing_route = False  # without a route of its own its answer goes to the session's standing route
+
+    def started(self, turn: Turn) -> None:
+        """The turn was claimed; called in the claim's transaction."""
+
+    def before(self, turn: Turn, journal: Any, control: TurnControl) -> Usage:  # noqa: ARG002 - every kind is asked alike
+        """Do work before the turn is prepared; returns its usage. No transaction is open. May raise Stale."""
+        return Usage()
+
+    def remembers(self, turn: Turn) -> Mapping[str, Any]:  # noqa: ARG002 - every kind is asked alike
+        """Return conditions on the messages of the history that the turn is shown; empty: all of them."""
+        return NO_LIMITS
+
+    def trigger(self, turn: Turn) -> Trigger:
+        """Return the turn's input. It only reads."""
+        raise NotImplementedError
+
+    def shown(self, turn: Turn, trigger: Trigger) -> None:
+        """The trigger is about to be shown to the model; called in the transaction of step 0."""
+
+    def refused(self, turn: Turn, call: ToolCall) -> None:
+        """A call was refused for want of consent; called in the transaction that journals the result."""
+
+    def answer_without_model(self, turn: Turn) -> str | None:
+        """Return the answer if the turn needs no model. Called once, when the turn is prepared."""
+
+    def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
+        """Return the task against which the reply is judged before the commit; None: it is not judged."""
+
+    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
+        """The turn ended; called in the transaction of its commit. `closure` is the last text people see.
+
+        Raises CommitRefused if a successful result cannot be stored.
+        """
+
+
+class CommitRefused(Exception):
+    """The result of a turn cannot be stored. The turn fails with this code and text, and the result is discarded."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code, self.text = code, text
+
+
+CLOSURES = {
+    Ending.SUCCEEDED: "Finished with no output.",
+    Ending.FAILED: "This did not work: {error}",
+    Ending.CANCELLED: "Stopped.",
+}
+STOPPED_FOR = "Stopped: {error}"  # with a reason, if the server stopped it
+CLEARED = "The conversation begins anew. Your preferences, documents and appointments stay."
+
+
+def closure_text(result: TurnResult) -> str:
+    """Return the line that ends a turn without an answer; empty if it has an answer."""
+    if result.ending is Ending.SUCCEEDED and result.reply.strip():
+        return ""
+    if result.ending is Ending.CANCELLED and result.error_text:
+        return STOPPED_FOR.format(error=result.error_text)
+    return CLOSURES[result.ending].format(error=result.error_text or "an internal error.")
+
+
+def is_persons(turn: Turn) -> bool:
+    """Whether the message is a person's. Only such a message can be a reply, a retry, a command or consent (rule 7.3).
+
+    A hook's post is a person's if the hook had `as_person` when it came in.
+    """
+    via = turn.metadata.get("message", {}).get("via")
+    return turn.kind == TurnKind.MESSAGE and (via is None or via.get("as_person", False))
+
+
+class MessageKind(Kind):
+    """A message of a person, or of another system by a hook."""
+
+    name = TurnKind.MESSAGE
+    drains_mailbox = True
+    interactive = True
+    replays_model_content = True
+
+    def trigger(self, turn: Turn) -> Trigger:
+        """Return the message; another system's post becomes a data block for the model."""
+        return Trigger(
+            content=turn.content,
+            model_content=turn.content if stranger_of(turn) is None else posted(turn.content),
+            metadata=turn.metadata.get("message", {}),
+            route=turn.metadata.get("route"),
+        )
+
+    def answer_without_model(self, turn: Turn) -> str | None:
+        """Answer the command `/clear`, which needs no model."""
+        return CLEARED if _clears(turn) else None
+
+    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:  # noqa: ARG002 - every kind is asked alike
+        """After `/clear`, clear the conversation."""
+        if result.ending is Ending.SUCCEEDED and _clears(turn):
+            task_state.clear_conversation(turn.session_id)
+
+
+def _clears(turn: Turn) -> bool:
+    """Whether it is the command `/clear`. That was decided when the message came in."""
+    return is_persons(turn) and turn.metadata.get("command") == "clear"
+
+
+_KINDS: dict[str, Kind] = {}
+
+
+def register_kind(kind: Kind) -> None:
+    """Register a kind of turn."""
+    _KINDS[kind.name] = kind
+
+
+def registered_kinds() -> frozenset[str]:
+    """Return the names of all registered kinds."""
+    return frozenset(_KINDS)
+
+
+def kind_of(turn: Turn) -> Kind:
+    """Return the kind of a turn."""
+    return _KINDS[turn.kind]
+
+
+register_kind(MessageKind())

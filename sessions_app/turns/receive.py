@@ -1,0 +1,209 @@
+"""Receive inputs of all kinds: store one queued turn, and send a hint after the commit."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Exists, OuterRef, Q, Subquery
+
+from agent_core.execution import WAITING
+from agent_core.planner.decide import is_clear
+from sessions_app.exceptions import BadInput, IdempotencyMismatch, NotFound, SessionBusy, TooManyWaiting
+from sessions_app.hints import wake
+from sessions_app.models import (
+    PRIMARY_KEY,
+    ConsentQuestion,
+    ConsentState,
+    ExecutionState,
+    Lane,
+    OnBusy,
+    Session,
+    SessionType,
+    Turn,
+    TurnKind,
+    TurnState,
+)
+from sessions_app.models.turn import OPEN_STATES
+from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.turns import cancel, enqueue
+from sessions_app.turns.kinds import registered_kinds
+from sessions_app.turns.threads import Entered, enter, must_be_open
+
+LONGEST_MESSAGE = 100_000  # characters
+MOST_WAITING = 100  # queued messages of one session
+MOST_OF_STRANGERS = (
+    20  # queued messages above which no more posts are accepted, so that people do not wait for them
+)
+INTERNAL = frozenset({SessionType.HEARTBEAT, SessionType.JOB})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """One input. `due_at` orders its lane: the slot of a scheduled input, or None for now.
+
+    `route` is where the answer goes; None: to the session's own address.
+    """
+
+    content: str
+    kind: TurnKind = TurnKind.MESSAGE
+    on_busy: OnBusy = OnBusy.INJECT
+    metadata: dict[str, Any] = field(default_factory=dict)
+    idempotency_key: str | None = None
+    due_at: datetime | None = None
+    origin_run: str = ""
+    origin_attempt: int = 0
+    route: dict[str, Any] | None = None
+
+
+def receive(session_id: uuid.UUID, given: Input) -> Turn:
+    """Queue an input. The same idempotency key and content return the same turn.
+
+    A message to a thread of a unified agent becomes a turn of the primary session.
+    BadInput, NotFound, SessionClosed, OwnerInactive, SessionBusy (`on_busy` reject), TooManyWaiting,
+    IdempotencyMismatch.
+    """
+    _check(given)
+    if given.kind == TurnKind.MESSAGE and given.on_busy == OnBusy.INJECT and is_clear(given.content):
+        given = replace(given, on_busy=OnBusy.ENQUEUE)  # a command must not be injected into a running turn
+    try:
+        return retry_deadlocks(lambda: _queue(session_id, given))
+    except IntegrityError:
+        if not Session.objects.filter(pk=session_id).exists():  # it was deleted meanwhile
+            raise NotFound("there is no such session") from None
+        raise
+
+
+@transaction.atomic
+def _queue(session_id: uuid.UUID, given: Input) -> Turn:
+    if given.idempotency_key and (earlier := _earlier(session_id, given.idempotency_key, given)):
+        return earlier
+    entered = enter(session_id, **_queue_limits())
+    _check_not_internal(entered.session, given)
+    _check_room(entered.session, given)
+    session = _target_session(entered, given)
+    if given.on_busy == OnBusy.REJECT and _is_busy(session.pk):
+        raise SessionBusy
+    turn = Turn(
+        session_id=session.pk,
+        kind=given.kind,
+        lane=Lane.PEOPLE if given.kind == TurnKind.MESSAGE else Lane.AUTO,
+        content=given.content,
+        metadata=given.metadata
+        | {"route": given.route or entered.session.own_route, "seen": session.last_seq}
+        | ({"command": "clear"} if _is_command(session, given) else {}),
+        on_busy=given.on_busy,
+        idempotency_key=_key_in(session.pk, session_id, given.idempotency_key),
+        origin_run=given.origin_run,
+        origin_attempt=given.origin_attempt,
+    )
+    if given.due_at is not None:
+        turn.due_at = given.due_at
+    enqueue.enqueue(turn, session.agent_id)
+    if given.on_busy == OnBusy.INTERRUPT:
+        cancel.interrupt(session.pk)
+    wake(session.pk, turn.lane)
+    return turn
+
+
+def _is_command(session: Session, given: Input) -> bool:
+    """Whether it is a command to clear the conversation. While a question waits, only `/clear` is."""
+    if given.kind != TurnKind.MESSAGE or not is_clear(given.content):
+        return False
+    if {"execution", "question"} & given.metadata.keys():
+        return False
+    return is_clear(given.content, waits=True) or not _question_waits(session.pk)
+
+
+def _question_waits(session_id: uuid.UUID) -> bool:
+    asked = ConsentQuestion.objects.filter(session_id=session_id, execution="", state=ConsentState.OPEN)
+    return asked.exists() or ExecutionState.objects.filter(session_id=session_id, status__in=WAITING).exists()
+
+
+def _check(given: Input) -> None:
+    if given.kind not in registered_kinds():
+        raise BadInput(f"unknown kind of input {given.kind!r}; its app is not installed")
+    if not given.content.strip():
+        raise BadInput("the message is empty", code="empty_message")
+    if len(given.content) > LONGEST_MESSAGE:
+        raise BadInput(f"the message is longer than {LONGEST_MESSAGE} characters", code="message_too_long")
+    if "\x00" in given.content:
+        raise BadInput("the message contains a NUL character", code="bad_message")
+
+
+def _check_not_internal(session: Session, given: Input) -> None:
+    """Refuse messages in heartbeat and job sessions, where nobody reads the answer."""
+    if given.kind == TurnKind.MESSAGE and session.type in INTERNAL:
+        text = f"this session is internal (type {session.type}) and takes no messages; use a conversation"
+        raise BadInput(text, code="internal_session")
+
+
+def _queue_limits() -> dict[str, Exists]:
+    """Annotations: whether the limits of queued messages are reached. Each reads the queue's index up to the limit."""
+    queue = Turn.objects.filter(
+        session=OuterRef("target_id"), state=TurnState.QUEUED, lane=Lane.PEOPLE
+    ).order_by()
+    return {
+        "has_most": Exists(queue[MOST_WAITING - 1 : MOST_WAITING]),
+        "has_most_of_strangers": Exists(queue[MOST_OF_STRANGERS - 1 : MOST_OF_STRANGERS]),
+    }
+
+
+def _check_room(session: Any, given: Input) -> None:
+    """TooManyWaiting. Messages that arrive at the same instant do not see each other and may exceed the limit."""
+    if given.kind != TurnKind.MESSAGE:
+        return
+    via = given.metadata.get("message", {}).get("via") or {"as_person": True}
+    is_full, most = session.has_most, MOST_WAITING
+    if not via["as_person"]:
+        is_full, most = session.has_most_of_strangers, MOST_OF_STRANGERS
+    if is_full:
+        raise TooManyWaiting(f"{most} messages already wait in this session; send it later")
+
+
+def _target_session(entered: Entered, given: Input) -> Session:
+    """Return the session that gets the turn. Only messages are redirected in unified mode.
+
+    A concurrent delete needs no lock here: it makes the foreign key fail at COMMIT.
+    """
+    target = entered.target_id if given.kind == TurnKind.MESSAGE else entered.session.pk
+    exclusive = given.on_busy in {OnBusy.REJECT, OnBusy.INTERRUPT}
+    if target == entered.session.pk and not exclusive:
+        return entered.session
+    rows = Session.objects.filter(pk=target)
+    return must_be_open((rows.select_for_update(no_key=True) if exclusive else rows).first())
+
+
+def _is_busy(session_id: uuid.UUID) -> bool:
+    return Turn.objects.filter(session_id=session_id, state__in=OPEN_STATES).exists()
+
+
+def _earlier(session_id: uuid.UUID, key: str, given: Input) -> Turn | None:
+    """Return the turn that was stored with this key, even if unified mode was toggled since. IdempotencyMismatch.
+
+    The lock lasts until COMMIT, so the second of two concurrent requests with one key sees the turn of the first.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"{session_id} {key}"])
+    primary = Session.objects.filter(key=PRIMARY_KEY, agent__sessions=session_id).values("pk")
+    said_here = Q(session_id=session_id, idempotency_key=key)
+    said_behind = Q(session_id=Subquery(primary), idempotency_key=_key_from(session_id, key))
+    turn = Turn.objects.filter(said_here | said_behind).first()
+    if turn is None:
+        return None
+    if (turn.content, turn.kind, turn.on_busy) != (given.content, given.kind, given.on_busy):
+        raise IdempotencyMismatch
+    return turn
+
+
+def _key_in(session_id: uuid.UUID, entered_id: uuid.UUID, key: str | None) -> str | None:
+    """Return the key as the turn stores it. Threads that share a target session may use the same keys."""
+    return key if key is None or session_id == entered_id else _key_from(entered_id, key)
+
+
+def _key_from(entered_id: uuid.UUID, key: str) -> str:
+    return f"{entered_id.hex}:{hashlib.sha256(key.encode()).hexdigest()}"

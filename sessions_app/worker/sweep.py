@@ -1,0 +1,189 @@
+"""The sweep that sends lost hints again, and the watchdog for tools that hang."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+import structlog
+from django.conf import settings
+from django.db import connection, transaction
+
+from agent_core.exceptions import Stale
+from sessions_app import owners
+from sessions_app.exceptions import OwnerInactive
+from sessions_app.hints import Hint, send
+from sessions_app.models import Lane, Session, SessionState, Turn, TurnKind, TurnState, Worker
+from sessions_app.postgres import statements
+from sessions_app.postgres.notify import CONTROL, publisher
+from sessions_app.postgres.statements import Statement, seconds, table
+from sessions_app.turns.commit import commit
+from sessions_app.turns.context import prepare_failure
+from sessions_app.turns.journal import Journal
+from sessions_app.turns.lock import Handle, SessionLocks
+from sessions_app.turns.lost_workers import ASKER, limits_of_silence, worker_is_gone
+
+log = structlog.get_logger(__name__)
+
+HINT_AGAIN_AFTER = (
+    2  # sweeps; a new row is not hinted at within its first sweep, since its own hint is on its way
+)
+ASK_EVERYONE_AFTER = 6  # sweeps; then workers of all shards are asked
+MOST_HINTS = 1_000  # sent by one sweep
+FORGET_WORKER_AFTER: Any = sa.literal_column("interval '1 hour'")
+SWEEP_LOCK = 0x526F6E646F  # one sweep at a time in the whole fleet
+
+_turn, _session, _worker = table(Turn), table(Session), table(Worker)
+_SWEEP = seconds("sweep")
+_QUEUED: Any = sa.literal_column("'queued'")
+_COLUMNS = ("session_id", "lane", "id", "hinted_at", "queued_at")
+
+
+def _waiting_sessions() -> Statement:
+    """Sessions with queued turns, no running turn and no recent hint. Stamps and returns them.
+
+    Owners take turns, and so do the agents of an owner. An owner gets no more hints than the owner has room for.
+    """
+    # each session's first waiting row of each lane
+    heads = statements.heads(
+        _turn, _COLUMNS, ("session_id", "lane"), ("due_at", "id"), lambda rows: rows.c.state == _QUEUED
+    )
+    running = sa.exists().where(_turn.c.session_id == heads.c.session_id, _turn.c.state == TurnState.RUNNING)
+    silent = sa.or_(
+        heads.c.hinted_at < sa.func.now() - HINT_AGAIN_AFTER * _SWEEP,
+        sa.and_(heads.c.hinted_at.is_(None), heads.c.queued_at < sa.func.now() - _SWEEP),
+    )
+    by_agent = sa.func.row_number().over(partition_by=_session.c.agent_id, order_by=heads.c.queued_at)
+    waiting = (
+        sa.select(heads.c.id, heads.c.lane, _session.c.owner_id, by_agent.label("by_agent"))
+        .join(_session, _session.c.id == heads.c.session_id)
+        .where(
+            ~running, silent, _session.c.state != SessionState.DELETING, owners.is_active(_session.c.owner_id)
+        )
+        .subquery()
+    )
+    people_first = (waiting.c.lane != sa.literal_column(f"'{Lane.PEOPLE}'"), waiting.c.by_agent, waiting.c.id)
+    by_owner = sa.func.row_number().over(partition_by=waiting.c.owner_id, order_by=people_first)
+    ranked = sa.select(waiting.c.id, waiting.c.owner_id, by_owner.label("rank")).subquery()
+    busy = owners.all_running().subquery()
+    chosen = (
+        sa.select(ranked.c.id)
+        .outerjoin(busy, busy.c.owner_id == ranked.c.owner_id)
+        .where(ranked.c.rank + sa.func.coalesce(busy.c.turns, 0) <= owners.most(Lane.PEOPLE))
+        .order_by(ranked.c.rank, ranked.c.id)
+        .limit(MOST_HINTS)
+    )
+    return _stamp(sa.and_(_turn.c.id.in_(chosen), _turn.c.state == TurnState.QUEUED))
+
+
+def _abandoned() -> Statement:
+    """RUNNING turns that nobody runs: handed back, of a lost worker, or of this worker but not held by it."""
+    own = sa.and_(
+        _turn.c.worker == ASKER,
+        _turn.c.session_id != sa.all_(sa.bindparam("held", type_=sa.ARRAY(sa.Uuid()))),
+        _turn.c.claimed_at < sa.func.now() - _SWEEP,
+    )
+    nobody = sa.or_(_turn.c.claim.is_(None), own, worker_is_gone(_turn.c.worker))
+    silent = sa.func.coalesce(_turn.c.hinted_at, _turn.c.claimed_at) < sa.func.now() - _SWEEP
+    return _stamp(sa.and_(_turn.c.state == TurnState.RUNNING, nobody, silent))
+
+
+def _of_inactive_owners() -> Statement:
+    """Cancel the running turns of inactive owners.
+
+    Scheduled messages are left out: they ask no model and end at once. Their delivery waits for the owner.
+    """
+    rows = sa.update(_turn).where(
+        _turn.c.state == sa.literal_column("'running'"),
+        _turn.c.cancel_requested_at.is_(None),
+        _turn.c.kind != TurnKind.SCHEDULED_MESSAGE,
+        ~owners.of_session_is_active(_turn.c.session_id),
+    )
+    return Statement(
+        rows.values(cancel_requested_at=sa.func.now(), cancel_reason=OwnerInactive.code).returning(
+            _turn.c.id, _turn.c.session_id, _turn.c.lane
+        )
+    )
+
+
+def _stamp(which: Any) -> Statement:
+    return Statement(
+        sa.update(_turn)
+        .where(which)
+        .values(hinted_at=sa.func.now())
+        .returning(
+            _turn.c.session_id,
+            _turn.c.lane,
+            (_turn.c.queued_at < sa.func.now() - ASK_EVERYONE_AFTER * _SWEEP).label("anywhere"),
+        )
+    )
+
+
+WAITING, ABANDONED, CANCEL_INACTIVE = _waiting_sessions(), _abandoned(), _of_inactive_owners()
+FORGET = Statement(
+    sa.delete(_worker).where(
+        _worker.c.heartbeat_at < sa.func.now() - FORGET_WORKER_AFTER,
+        _worker.c.id != ASKER,
+    )
+)
+
+
+def sweep_turns(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
+    """Send hints for sessions that wait, and cancel running turns of inactive owners. Returns the number of hints.
+
+    Every worker checks the turns it has claimed; the rest is done by one worker at a time.
+    """
+    rows = ABANDONED.all(
+        worker=worker_id,
+        held=[handle.session_id for handle in held()],
+        sweep=settings.RONDO_SWEEP_SECONDS,
+        **limits_of_silence(),
+    )
+    stopped = []
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [SWEEP_LOCK])
+        if cursor.fetchone()[0]:
+            stopped = CANCEL_INACTIVE.all()
+            rows += WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **owners.bounds())
+            FORGET.run(worker=worker_id)
+    if rows or stopped:
+        log.info("swept", sessions=len(rows), stopped=len(stopped))
+    for row in stopped:  # its worker listens; without one, the hint brings a worker that cancels it
+        publisher().notify(CONTROL, {"cancel": row.id})
+    hints = [Hint(session_id=row.session_id, lane=row.lane, anywhere=row.anywhere) for row in rows]
+    send([*hints, *(Hint(session_id=row.session_id, lane=row.lane) for row in stopped)])
+    return len(rows)
+
+
+class ToolHung(Exception):
+    """A tool ran past its deadline."""
+
+    code = "tool_hung"
+    text = "A tool did not return in time."
+
+
+def fail_hung_tools(locks: SessionLocks, grace: float) -> None:
+    """Fail the turns whose tool is `grace` seconds past its deadline, and release their sessions.
+
+    The tool's thread cannot be stopped, but the fence rejects whatever it still writes.
+    """
+    for handle in locks.held():
+        deadline = handle.control.tool_deadline
+        if deadline is not None and time.monotonic() > deadline + grace:
+            handle.control.lose()
+            _fail(handle)
+            locks.release(handle)
+            send([Hint(session_id=handle.session_id, lane=Lane.PEOPLE)])
+
+
+def _fail(handle: Handle) -> None:
+    try:
+        turn = Turn.objects.get(pk=handle.turn_id or 0, claim=handle.claim, state=TurnState.RUNNING)
+        commit(*prepare_failure(turn, Journal(turn), ToolHung("the tool ran past its deadline")))
+        log.error("tool_hung", turn=turn.pk)
+    except (Turn.DoesNotExist, Stale):
+        log.info("hung_tool_had_ended", turn=handle.turn_id)
+    handle.control.tool_deadline = None
