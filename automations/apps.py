@@ -1,4 +1,4 @@
-"""Automations: what is due, and when."""
+"""The app `automations`: schedules, scheduled messages, firing, runs and their tools."""
 
 from django.apps import AppConfig
 
@@ -8,42 +8,33 @@ class AutomationsConfig(AppConfig):
     verbose_name = "Automations"
 
     def ready(self) -> None:
-        """Make what lies here known to the layers below."""
-        from automations import (
-            bound,
-            bound_messages,
-            dream,
-            heartbeat,
-            heartbeat_apply,
-            isolated,
-            job_tools,
-            legacy,
-            live_state,
-            message_kind,
-            message_tools,
-            prune_messages,
-            prune_runs,
-            routine_tools,
-            system,
-            tools,
-        )
-        from sessions_app import belongings, delete, deliver, documents, kinds
+        """Register the parts of this app that lower apps call."""
+        from automations import retention, scheduled_messages
+        from automations.jobs import bindings, system
+        from automations.routines import heartbeat_document
+        from automations.tools import cron, live_state, messages, next_turn, repair, routines
+        from automations.turn_kinds import bound, dream, heartbeat, isolated, legacy, scheduled_message
+        from sessions_app.agents import dependents, documents
+        from sessions_app.deliveries import outbox
+        from sessions_app.retention import registry
+        from sessions_app.sessions import delete
+        from sessions_app.turns import kinds
 
-        kinds.register(bound.AutomationKind())
-        kinds.register(legacy.LegacyKind())
-        kinds.register(dream.DreamKind())
-        kinds.register(heartbeat.HeartbeatKind())
-        kinds.register(isolated.JobKind())
-        kinds.register(message_kind.ScheduledMessageKind())
-        deliver.observe(message_kind.delivered)
-        belongings.register(system.SystemJobs())
-        delete.register(bound.SessionAutomations())
-        delete.register(bound_messages.SessionMessages())
-        documents.register(heartbeat_apply.HeartbeatDocument())
-        tools.register()
-        routine_tools.register()
-        job_tools.register()
-        message_tools.register()
-        live_state.register()
-        prune_runs.register_all()
-        prune_messages.register_all()
+        kinds.register_kind(bound.AutomationKind())
+        kinds.register_kind(legacy.LegacyKind())
+        kinds.register_kind(dream.DreamKind())
+        kinds.register_kind(heartbeat.HeartbeatKind())
+        kinds.register_kind(isolated.IsolatedRoutineKind())
+        kinds.register_kind(scheduled_message.ScheduledMessageKind())
+        outbox.on_settled(scheduled_message.apply_delivery_result)
+        dependents.register_agent_dependent(system.SystemJobs())
+        delete.register_session_dependent(bindings.SessionAutomations())
+        delete.register_session_dependent(scheduled_messages.SessionMessages())
+        documents.register_document_backing(heartbeat_document.HeartbeatDocument())
+        cron.register_cron_tool()
+        routines.register_routine_tools()
+        repair.register_repair_tool()
+        next_turn.register_next_turn_tool()
+        messages.register_message_tools()
+        live_state.register_live_state()
+        registry.register_rules_loader(retention.register_retention)

@@ -1,12 +1,14 @@
-"""The Celery beat scheduler: waits for the next due job or a change of plans, and fires.
+"""The Celery beat scheduler: fires due jobs and messages, then waits until more are due or an edit is announced.
 
-Any number of beats may run; there is no leader. Nothing is kept in memory or in a schedule file.
+Any number of beats may run; there is no leader. No schedule is kept in memory or in a file.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -14,60 +16,72 @@ from celery.beat import Scheduler as CeleryScheduler
 from django.conf import settings
 from django.db import Error, InterfaceError, OperationalError, connection
 
-from automations.ahead import look
-from automations.due_tasks import DueTasks
-from automations.fire import BATCH, fire_due
-from automations.fire_messages import fire_messages
-from automations.follow import follow_flag
-from automations.retries import queue_due
-from automations.zone_data import ZoneWatch
-from sessions_app import wake
-from sessions_app.listen import Listener
-from sessions_app.publish import JOBS
-from sessions_app.wake import send
+from automations.firing.fire_jobs import BATCH, fire_due_jobs
+from automations.firing.fire_messages import fire_due_messages
+from automations.firing.inline_routines import InlineRoutineStarter
+from automations.firing.next_work import next_work
+from automations.firing.one_by_one import Fired
+from automations.firing.replan_zones import ZoneWatch
+from automations.firing.retries import queue_due_retries
+from automations.routines.mode import apply_jobs_flag
+from sessions_app import hints
+from sessions_app.hints import send
+from sessions_app.postgres.listen import Listener
+from sessions_app.postgres.notify import JOBS
 
 log = structlog.get_logger(__name__)
 
-LONGEST_WAIT = 30.0  # seconds; also how late an unheard edit may be noticed
-SHORTEST_RETRY = 0.1  # seconds, when what is due is in another beat's hands; doubles
+LONGEST_WAIT = 30.0  # seconds; after this time an edit whose notification was lost is noticed
+SHORTEST_RETRY = 0.1  # seconds, while another beat holds the due rows; doubles up to LONGEST_RETRY
 LONGEST_RETRY = 1.0
-MOST_ROUNDS = 50  # of messages before slots; a session has at most 20 that wait
-FIRST_MAINTENANCE = 60.0  # seconds after the start, so that a beat that is often restarted asks for it, too
+MOST_ROUNDS = 50  # of messages before slots; at most 20 messages wait in a session
+FIRST_MAINTENANCE = 60.0  # seconds after the start, so that a beat that restarts often requests it, too
+
+
+@contextmanager
+def _logged(event: str) -> Iterator[None]:
+    """Log an error in a part of a tick as `event` and go on; database outages are raised."""
+    try:
+        yield
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:
+        log.exception(event)
 
 
 class Scheduler(CeleryScheduler):
-    """`celery -A config beat` with this scheduler decides what is due. The waiting happens inside `tick`."""
+    """The scheduler of `celery -A config beat`. It waits inside `tick`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._changed = threading.Event()
         self._closed = threading.Event()
         self._retry = SHORTEST_RETRY
         self._zones = ZoneWatch()
-        self._due_tasks = DueTasks()
-        self._follows = False
+        self._routines = InlineRoutineStarter()
+        self._flag_is_applied = False
         self._maintain_at = time.monotonic() + min(FIRST_MAINTENANCE, settings.RONDO_MAINTENANCE_SECONDS)
         super().__init__(*args, **kwargs)
 
     def setup_schedule(self) -> None:
-        """Listen for edits. Celery does not call this for the instance that only prints the banner."""
+        """Listen for edits. Celery does not call this on the instance that only prints the banner."""
         self._listener = Listener([JOBS], lambda _channel, _message: self._changed.set(), self._changed.set)
         self._listener.start()
         log.info("beat_ready")
 
     def tick(self, *_args: Any, **_kwargs: Any) -> float:
-        """Plan by new zone data, fire what is due, then wait until the next job is, or until something changed."""
+        """Apply new time-zone data, fire due rows, then wait until more are due or an edit is announced."""
         if self._closed.is_set():
             return LONGEST_WAIT
         if self._changed.is_set():
-            self._due_tasks.look_anew()
+            self._routines.clear_pauses()
         self._changed.clear()
         try:
-            self._follow()
-            wait = min(self._zones.step(), self._step(), self._ask_for_maintenance())
+            self._apply_flag()
+            wait = min(self._zones.step(), self._fire_due(), self._request_maintenance())
         except Error as error:
             log.warning("beat_waits_for_database", error=type(error).__name__)
             wait = LONGEST_RETRY
-        except Exception:  # a bug must not end the only beat of a small fleet
+        except Exception:  # a bug must not stop beat: a small installation has only one
             log.exception("beat_failed")
             wait = LONGEST_RETRY
         finally:
@@ -76,101 +90,88 @@ class Scheduler(CeleryScheduler):
             self._changed.wait(wait)
         return 0.0
 
-    def _follow(self) -> None:
-        """At the start, and now and then: whose environment has the flag anew may be another beat."""
-        if not self._follows:
-            follow_flag()
-            self._follows = True
+    def _apply_flag(self) -> None:
+        """At the start and after each maintenance, apply `scheduler.cron_jobs`: another beat may have changed it."""
+        if not self._flag_is_applied:
+            apply_jobs_flag()
+            self._flag_is_applied = True
 
-    def _step(self) -> float:
-        """Do what is due; seconds until more is, 0 when there may be more already."""
-        ahead = look()
+    def _fire_due(self) -> float:
+        """Fire due routines, messages and slots. Returns the seconds until more are due; 0: there may be more now."""
+        work = next_work()
         waits = [LONGEST_WAIT]
-        if ahead.inline:
-            waits.append(self._due_tasks.step())
-        if ahead.due:
-            # each by itself: what is wrong with the one holds up nothing of the other
-            messages = ahead.messages and self._send_messages()
-            slots = (ahead.slots or ahead.attempts) and self._fire()
+        if work.inline:
+            waits.append(self._routines.step())
+        if work.due:
+            messages = work.messages and self._fire_messages()
+            slots = (work.slots or work.attempts) and self._fire_slots()
             if messages or slots:
                 return 0.0
-            ahead = look()
-            if ahead.due:
-                waits.append(self._in_other_hands())
-        return max(0.0, min(ahead.wait, *waits))
+            work = next_work()
+            if work.due:
+                waits.append(self._wait_for_other_beat())
+        return max(0.0, min(work.wait, *waits))
 
-    def _fire(self) -> bool:
-        """Queue what is due; whether there may be more."""
-        self._queue_retries()
-        fired = fire_due(BATCH)
+    def _fire_slots(self) -> bool:
+        """Queue due retries and slots. Returns whether there may be more."""
+        with _logged("retries_failed"):
+            send(queue_due_retries(BATCH))
+        fired = fire_due_jobs(BATCH)
         if fired.claimed:
             log.info("fired", claimed=fired.claimed, queued=fired.queued)
             self._retry = SHORTEST_RETRY
         return fired.claimed == BATCH
 
-    def _send_messages(self) -> bool:
-        """Queue the turns of scheduled messages; whether there may be more.
+    def _fire_messages(self) -> bool:
+        """Queue the turns of due messages. Returns whether there may be more.
 
-        A round takes the first one of each session. All of them go before the slots: after a time in which nothing
-        ran, no automation comes before a message of its session that was due earlier.
+        A round queues the first message of each session. All messages go before the slots, so that after downtime no
+        automation runs before a message of its session that was due earlier.
         """
         rounds = 0
-        while rounds < MOST_ROUNDS and not self._closed.is_set() and self._send_some():
+        while rounds < MOST_ROUNDS and not self._closed.is_set() and self._fire_round_of_messages():
             rounds += 1
         return rounds == MOST_ROUNDS
 
-    def _send_some(self) -> bool:
-        """One round; whether there may be more, of the same sessions, too."""
-        try:
-            fired = fire_messages(BATCH)
-        except (OperationalError, InterfaceError):
-            raise
-        except Exception:
-            log.exception("messages_failed")
-            return False
+    def _fire_round_of_messages(self) -> bool:
+        """Queue one round. Returns whether there may be more, also of the same sessions."""
+        fired = Fired()
+        with _logged("messages_failed"):
+            fired = fire_due_messages(BATCH)
         if fired.claimed:
             log.info("fired_messages", claimed=fired.claimed, queued=fired.queued)
             self._retry = SHORTEST_RETRY
         return fired.claimed > 0
 
-    def _in_other_hands(self) -> float:
-        """Seconds to wait when what is due stays so: another beat or an edit holds it."""
+    def _wait_for_other_beat(self) -> float:
+        """Seconds to wait while another beat or an edit has locked the due rows."""
         self._retry = min(self._retry * 2, LONGEST_RETRY)
         return self._retry / 2
 
-    def _queue_retries(self) -> None:
-        """Further attempts; whatever is wrong with them keeps no slot from being fired."""
-        try:
-            send(queue_due(BATCH))
-        except (OperationalError, InterfaceError):
-            raise
-        except Exception:
-            log.exception("retries_failed")
-
-    def _ask_for_maintenance(self) -> float:
-        """Hint at it when it is time; seconds until the next."""
+    def _request_maintenance(self) -> float:
+        """Request maintenance when it is time. Returns the seconds until the next request."""
         if time.monotonic() >= self._maintain_at:
             self._maintain_at = time.monotonic() + settings.RONDO_MAINTENANCE_SECONDS
-            wake.ask_for_maintenance()
-            self._follows = False
+            hints.ask_for_maintenance()
+            self._flag_is_applied = False
         return self._maintain_at - time.monotonic()
 
     def sync(self) -> None:
-        """Nothing is kept here."""
+        """Celery calls this to save a schedule file; there is none."""
 
     def close(self) -> None:
-        """Celery calls this in its signal handler, in the middle of a tick, which may hold any lock that is needed.
+        """Stop in another thread, and wait for it at most 1.5 s.
 
-        So another thread does it, and is not waited for longer than a moment.
+        Celery calls this in its signal handler, in the middle of a tick, which may hold any lock that is needed.
         """
-        ending = threading.Thread(target=self._end, name="rondo-beat-end", daemon=True)
+        ending = threading.Thread(target=self._stop, name="rondo-beat-end", daemon=True)
         ending.start()
         ending.join(timeout=1.5)
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         self._closed.set()
         self._changed.set()
-        wake.flush(timeout=1.0)
+        hints.flush_hints(timeout=1.0)
 
     @property
     def info(self) -> str:

@@ -1,8 +1,8 @@
-"""What can be wrong with jobs and beats, each with its cure (rules 4.6, 10.2). For operators."""
+"""Checks of jobs and beats for operators, each with its cure (rules 4.6, 10.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,24 +10,23 @@ from django.db import transaction
 from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
-from automations.clocks import database_now
-from automations.due import plans_changed
-from automations.jobs import schedule_of
+from automations.firing.replan_zones import used_zones
+from automations.jobs.clock import database_now, notify_beats
 from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, ScheduleKind
-from automations.plan import FAR_AHEAD, accounted_to, plan_of
-from automations.schedule import ScheduleError, next_slot
+from automations.schedules.plan import FAR_AHEAD, accounted_to, plan_of, schedule_of
+from automations.schedules.schedule import ScheduleError
+from automations.schedules.zone_files import fingerprint
 from automations.selectors import beats_seen, seconds_overdue
-from automations.zone_data import used_zones
-from automations.zone_files import fingerprint
-from sessions_app.doctor import NAMED, Finding, named
+from sessions_app.channels.base import why_unserved
+from sessions_app.operations.doctor import NAMED, Finding, some_named
 
 LATE = 60.0  # seconds a job or message may be overdue before beat counts as missing
-MOST_LOOKED_AT = 20_000  # schedules and jobs that are read one by one
+MOST_LOOKED_AT = 20_000  # schedules and jobs read one by one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mended:
-    """A clock that was set right."""
+    """A clock whose `last_slot` was corrected."""
 
     job_id: str
     before: datetime
@@ -39,81 +38,69 @@ class Mended:
 
 
 def beat() -> Finding:
-    """Somebody fires what is due."""
+    """A beat is running and nothing is overdue."""
     late = seconds_overdue()
+    start = "start `celery -A config beat`"
     if late > LATE:
-        return Finding(
-            ok=False, detail=f"a job or message is {late:.0f} s overdue", cure="start `celery -A config beat`"
-        )
+        return Finding(ok=False, detail=f"a job or message is {late:.0f} s overdue", cure=start)
     seen = beats_seen()
     if not seen:
-        return Finding(
-            ok=True,
-            detail="nothing is overdue, but no beat is seen",
-            cure="start `celery -A config beat`",
-            seen=False,
-        )
+        return Finding(ok=True, detail="nothing is overdue, but no beat is seen", cure=start, seen=False)
     return Finding(ok=True, detail=f"{seen} listening; nothing is overdue")
 
 
 def jobs_set_aside() -> Finding:
-    """No job was set aside with a fault."""
-    return _jobs(
+    """No job was disabled because of a fault."""
+    return _finding_of_jobs(
         CronJob.objects.exclude(fault=""),
-        "set aside, see their fault in the admin",
-        "give each a schedule that can be read, or switch it on again, or delete it",
+        problem="disabled after an error, see their fault in the admin",
+        cure="give each a valid schedule, enable it again, or delete it",
     )
 
 
 def time_zones() -> Finding:
-    """There are data for each zone that jobs use."""
-    gone = [zone for zone in used_zones() if fingerprint(zone) is None]
-    if not gone:
-        return Finding(ok=True, detail="all known")
-    return Finding(
-        ok=False,
-        detail=f"no data for {named(gone, len(gone))}",
+    """The time-zone data of all jobs are installed."""
+    missing = [zone for zone in used_zones() if fingerprint(zone) is None]
+    return _finding(
+        missing,
+        len(missing),
+        problem="no data for these time zones",
         cure="install current tzdata on every machine (PYTHONTZPATH), or give their jobs another zone",
     )
 
 
 def schedules() -> Finding:
-    """Each enabled cron job has a schedule that can be read, and that fires some day."""
+    """Every enabled cron job has a valid schedule that fires again."""
     jobs = CronJob.objects.filter(enabled=True, schedule_kind=ScheduleKind.CRON)
     used = jobs.values_list("expr", "timezone").order_by().distinct()[:MOST_LOOKED_AT]
     bad = [(expr, zone) for expr, zone in used if not _fires(expr, zone)]
-    if not bad:
-        return Finding(ok=True, detail="all can be read")
     ids = [
         job_id
         for expr, zone in bad[:NAMED]
         for job_id in jobs.filter(expr=expr, timezone=zone).values_list("pk", flat=True)[:NAMED]
     ]
-    return Finding(
-        ok=False,
-        detail=f"{len(bad)} can never fire: {named(ids, len(ids))}",
+    return _finding(
+        ids,
+        len(ids),
+        problem=f"{len(bad)} can never fire",
         cure="give these jobs another schedule, or delete them",
     )
 
 
 def _fires(expr: str, zone: str) -> bool:
-    """A zone that is gone is the business of `time_zones`."""
+    """Whether the schedule fires again; an unknown zone is reported by `time_zones`."""
     try:
         job = CronJob(schedule_kind=ScheduleKind.CRON, expr=expr, timezone=zone)
-        return next_slot(schedule_of(job), database_now()) is not None
+        return schedule_of(job).next(database_now()) is not None
     except ScheduleError as error:
         return error.code == "unknown_timezone"
 
 
 def plans() -> Finding:
-    """Each enabled job that has slots left has the next one in its clock; a system job always has some."""
+    """Every enabled job with slots left has its next slot in its clock; a system job always has slots left."""
     lost = [clock.pk for clock in _idle() if clock.job.system_event or _has_slots(clock)]
-    if not lost:
-        return Finding(ok=True, detail="complete")
-    return Finding(
-        ok=False,
-        detail=f"enabled without a next slot: {named(lost, len(lost))}",
-        cure="switch each off and on again",
+    return _finding(
+        lost, len(lost), problem="enabled without a next slot", cure="disable and enable each of them again"
     )
 
 
@@ -123,48 +110,61 @@ def _idle() -> Iterator[JobClock]:
 
 
 def _has_slots(clock: JobClock) -> bool:
-    """After what is accounted for; a job that did all its work has none."""
+    """Whether the job has slots after the last recorded one."""
     last = accounted_to(clock.last_slot, database_now()) or clock.planned_from
     try:
         after = max(last, clock.planned_from)
         return plan_of(clock.job, clock.runs_started).next_firing(after) is not None
     except ScheduleError:
-        return False  # `schedules` and `time_zones` tell of it
+        return False  # reported by `schedules` and `time_zones`
 
 
-def routines() -> Finding:
-    """Whoever has inline routines has a heartbeat that starts them."""
+def inline_routines() -> Finding:
+    """Every agent with inline routines has a heartbeat, which starts them."""
     with_heartbeat = Q(execution_mode=ExecutionMode.INLINE) | Q(clock__inline=True)
-    return _jobs(
+    return _finding_of_jobs(
         CronJob.objects.filter(with_heartbeat, enabled=True, agent__heartbeat__enabled=False),
-        "inline routines of agents without a heartbeat",
-        "switch heartbeat.enabled of the agent on, or make them isolated",
+        problem="inline routines of agents without a heartbeat",
+        cure="set heartbeat.enabled of the agent to true, or make the routines isolated",
     )
 
 
-def _jobs(rows: QuerySet[CronJob], what: str, cure: str) -> Finding:
-    count = rows.count()
-    if not count:
-        return Finding(ok=True, detail="none")
-    return Finding(
-        ok=False,
-        detail=f"{what}: {named(rows.order_by('pk').values_list('pk', flat=True)[:NAMED], count)}",
-        cure=cure,
+def legacy_channels() -> Finding:
+    """This server can send to the channel and address of every legacy job that delivers its answers."""
+    rows = CronJob.objects.filter(enabled=True, deliver=True, session=None).exclude(channel="").exclude(to="")
+    looked_at = rows.order_by("-created_at").only("channel", "to")[:MOST_LOOKED_AT]
+    reasons = ((job.pk, why_unserved({"channel": job.channel, "chat_id": job.to})) for job in looked_at)
+    lost = [f"{job_id}: {reason}" for job_id, reason in reasons if reason]
+    return _finding(
+        lost,
+        len(lost),
+        problem="answers of legacy jobs cannot be delivered",
+        cure="configure the channel (docs/channels.md), or disable these jobs in the admin",
     )
 
 
 def last_slots() -> Finding:
-    """No clock accounts for slots that lie far ahead."""
-    rows = _far_ahead()
-    count = rows.count()
-    if not count:
-        return Finding(ok=True, detail="none is ahead of the clock")
-    ids = rows.order_by("pk").values_list("pk", flat=True)[:NAMED]
-    return Finding(
-        ok=False,
-        detail=f"last_slot is more than a day ahead: {named(ids, count)}",
+    """No clock's last slot is more than a day in the future."""
+    rows = _far_ahead().order_by("pk")
+    return _finding(
+        rows.values_list("pk", flat=True)[:NAMED],
+        rows.count(),
+        problem="last_slot is more than a day ahead",
         cure="manage.py doctor --mend",
     )
+
+
+def _finding_of_jobs(jobs: QuerySet[CronJob], *, problem: str, cure: str) -> Finding:
+    return _finding(
+        jobs.order_by("pk").values_list("pk", flat=True)[:NAMED], jobs.count(), problem=problem, cure=cure
+    )
+
+
+def _finding(named: Iterable[str], count: int, *, problem: str, cure: str) -> Finding:
+    """Well when there are none; otherwise the problem with the first of them by name."""
+    if not count:
+        return Finding(ok=True, detail="no problems found")
+    return Finding(ok=False, detail=f"{problem}: {some_named(named, count)}", cure=cure)
 
 
 def _far_ahead() -> QuerySet[JobClock]:
@@ -172,7 +172,7 @@ def _far_ahead() -> QuerySet[JobClock]:
 
 
 def mend_last_slots(tell: Callable[[Mended], None]) -> None:
-    """Set each such clock to the latest slot of its runs, or to now: one short transaction for each."""
+    """Set the `last_slot` of each such clock to the latest slot of its runs, or to now, one transaction for each."""
     for job_id in _far_ahead().order_by("pk").values_list("pk", flat=True):
         mended = _mend(job_id)
         if mended is not None:
@@ -181,7 +181,7 @@ def mend_last_slots(tell: Callable[[Mended], None]) -> None:
 
 def _mend(job_id: str) -> Mended | None:
     with transaction.atomic():
-        # the clock first, as everybody locks: beat and edits wait, or were faster
+        # the clock first, as everywhere; beat or an edit may have changed it before
         clock = _far_ahead().select_for_update(no_key=True, of=("self",)).filter(pk=job_id).first()
         if clock is None or clock.last_slot is None:
             return None
@@ -192,5 +192,5 @@ def _mend(job_id: str) -> Mended | None:
         latest = slots.filter(slot__lte=now + FAR_AHEAD).aggregate(latest=Max("slot"))["latest"]
         clock.last_slot = latest or now
         clock.save(update_fields=["last_slot"])
-        transaction.on_commit(plans_changed, robust=True)
+        transaction.on_commit(notify_beats, robust=True)
     return Mended(job_id=job_id, before=before, after=clock.last_slot)

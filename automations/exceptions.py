@@ -1,4 +1,4 @@
-"""Refusals of automations, in the one error tree; `code` is stable and public."""
+"""The exceptions of automations. Each `code` is stable and public."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class JobNotFound(AutomationsError):
 
 
 class TooManyJobs(AutomationsError):
-    """The session has as many enabled automations as it may have."""
+    """The session has its maximum of enabled automations."""
 
     code = "too_many_automations"
 
@@ -38,13 +38,13 @@ class ProtectedJob(AutomationsError):
 
 
 class TooManyRoutines(AutomationsError):
-    """The agent has as many enabled routines as it may have."""
+    """The agent has its maximum of enabled routines."""
 
     code = "too_many_routines"
 
 
 class DuplicateRoutine(AutomationsError):
-    """The agent has a routine of this title and schedule already; `routine_id` is the one."""
+    """The agent has a routine with this title and schedule, `routine_id`."""
 
     code = "duplicate_routine"
 
@@ -74,24 +74,24 @@ class MessageNotFound(AutomationsError):
 
 
 class TooManyMessages(AutomationsError):
-    """The session has as many scheduled messages waiting as it may have."""
+    """The session has its maximum of pending scheduled messages."""
 
     code = "too_many_scheduled_messages"
 
 
 class MessageBeingSent(AutomationsError):
-    """It is being sent, and cannot be cancelled any more."""
+    """The message is being sent and cannot be cancelled any more."""
 
     code = "message_being_sent"
 
 
 class MessageSent(AutomationsError):
-    """It was sent already."""
+    """The message was sent already."""
 
     code = "message_sent"
 
 
 class MessageFailed(AutomationsError):
-    """It was not sent, and will not be; there is nothing to cancel."""
+    """The message has failed and will not be sent; there is nothing to cancel."""
 
     code = "message_failed"

@@ -1,7 +1,10 @@
-"""Scheduled messages: making and cancelling (rules 8.1, 8.3).
+"""Schedule and cancel scheduled messages (rules 8.1, 8.3).
 
-Lock order: the session's turn at scheduling (an advisory lock), then its messages, ids ascending. Nobody who holds
-these waits for the session's row, so a delete, a commit and beat meet them in any order.
+A message can be cancelled and replaced until its turn is claimed. If beat has inserted the turn already, because the
+session is busy, the turn is cancelled with the message.
+
+Lock order: an advisory lock of the session for scheduling; messages without a turn, ids ascending; then session, turn,
+run and message, as in a commit and a delete.
 """
 
 from __future__ import annotations
@@ -14,8 +17,6 @@ from typing import Any
 
 from django.db import IntegrityError, connection, transaction
 
-from automations.clocks import database_now
-from automations.due import plans_changed
 from automations.exceptions import (
     BadMessage,
     MessageBeingSent,
@@ -24,30 +25,35 @@ from automations.exceptions import (
     MessageSent,
     TooManyMessages,
 )
-from automations.models import MessageStatus, ScheduledMessage
-from automations.schedule import ScheduleError, read_time
-from automations.zone_files import zone_or_utc
+from automations.jobs.clock import database_now, notify_beats
+from automations.models import MessageStatus, RunRecord, ScheduledMessage
+from automations.models.scheduled_message import MessageTransitions
+from automations.schedules.schedule import ScheduleError, read_time
+from automations.schedules.zone_files import zone_or_utc
 from sessions_app.exceptions import NotFound
-from sessions_app.models import BACKGROUND, Session
+from sessions_app.models import BACKGROUND, Lane, Session, Turn, TurnKind, TurnState
 from sessions_app.models.session import ChatType
-from sessions_app.unified import enter, must_be_open
+from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.sessions.delete import Blocker
+from sessions_app.turns.cancel import cancel_waiting
+from sessions_app.turns.threads import enter, must_be_open
 
 MOST_WAITING = 20  # scheduled messages of one session
 LONGEST_TEXT = 10_000  # characters
-# what shows nothing and is no space to `strip`: formats, fillers, selectors of variants
+# invisible characters that `strip` does not remove: format characters, fillers, variation selectors
 _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
-_CODES = {"past_at": "past_time"}  # of a schedule's reading → of ours
+_CODES = {"past_at": "past_time"}  # ScheduleError's code → BadMessage's code
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewMessage:
-    """A message to schedule. `send_at`: an ISO time, without offset in the agent's zone.
+class MessageToSchedule:
+    """A message to schedule. `send_at`: an ISO time; without an offset it is in the agent's zone.
 
-    `replace_existing`: what waits in the session is cancelled. `turn_id`, `tool_call_id`: the call that asks for it;
-    the same call again is the same message.
+    `replace_existing`: cancel the session's pending messages. `turn_id`, `tool_call_id`: the tool call that schedules
+    it; a repeated call returns the same message.
     """
 
     session_id: uuid.UUID
@@ -60,47 +66,54 @@ class NewMessage:
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduled:
-    """A scheduled message, and the ids of those that it replaced."""
+    """A scheduled message, and the ids of the messages that it replaced."""
 
     message: ScheduledMessage
     cancelled_ids: tuple[str, ...]
 
 
-def schedule_message(given: NewMessage) -> Scheduled:
+def schedule_message(given: MessageToSchedule) -> Scheduled:
     """Store a message to send. BadMessage, TooManyMessages, NotFound, SessionClosed."""
+    return retry_deadlocks(lambda: _schedule(given))
+
+
+def _schedule(given: MessageToSchedule) -> Scheduled:
     try:
         with transaction.atomic():
-            _take_turns(given.session_id)
+            _lock_scheduling(given.session_id)
             earlier = _earlier(given)
             if earlier is not None:
                 return _with_replaced(earlier)
             message = _insert(given)
-            transaction.on_commit(plans_changed, robust=True)
+            transaction.on_commit(notify_beats, robust=True)
             return _with_replaced(message)
     except IntegrityError as error:
         if Session.objects.filter(pk=given.session_id).exists():
             raise
-        raise NotFound("there is no such session") from error  # it was deleted under us
+        raise NotFound("there is no such session") from error  # it was deleted meanwhile
 
 
-def schedule_from(given_session: uuid.UUID, **given: Any) -> Scheduled:
-    """`schedule_message` as a person does it: in a thread of a unified agent it goes to the primary session."""
-    with transaction.atomic():
-        return schedule_message(NewMessage(session_id=enter(given_session).behind, **given))
+def schedule_in_thread(given_session: uuid.UUID, **given: Any) -> Scheduled:
+    """Schedule a person's message: in a thread of a unified agent it goes to the primary session."""
+    return retry_deadlocks(lambda: _schedule_from(given_session, given))
+
+
+@transaction.atomic
+def _schedule_from(given_session: uuid.UUID, given: dict[str, Any]) -> Scheduled:
+    return _schedule(MessageToSchedule(session_id=enter(given_session).target_id, **given))
 
 
 def cancel_message(
     message_id: str, *, session_id: uuid.UUID | None = None, tool_call_id: str = ""
 ) -> ScheduledMessage:
-    """Cancel what waits; again is fine. MessageNotFound, MessageBeingSent, MessageSent, MessageFailed.
+    """Cancel a pending message; a cancelled one is returned unchanged. `session_id`: only in this session.
 
-    `session_id`: it must be of this session.
+    MessageNotFound, MessageBeingSent, MessageSent, MessageFailed.
     """
     mine = {} if session_id is None else {"session_id": session_id}
-    with transaction.atomic():
-        if ScheduledMessage.objects.filter(pk=message_id, **mine).cancel(tool_call_id=tool_call_id):
-            transaction.on_commit(plans_changed, robust=True)
-        message = ScheduledMessage.objects.filter(pk=message_id, **mine).first()
+    rows = ScheduledMessage.objects.filter(pk=message_id, **mine)
+    retry_deadlocks(lambda: _cancel(rows, tool_call_id))
+    message = rows.first()
     if message is None:
         raise MessageNotFound
     match message.status:
@@ -113,19 +126,51 @@ def cancel_message(
     raise MessageBeingSent
 
 
-def local(instant: datetime, zone: str) -> str:
+@transaction.atomic
+def _cancel(rows: MessageTransitions, tool_call_id: str) -> None:
+    if rows.cancel(tool_call_id=tool_call_id):
+        transaction.on_commit(notify_beats, robust=True)
+        return
+    for message_id in rows.filter(status=MessageStatus.PENDING).values_list("pk", flat=True):
+        _cancel_with_turn(message_id, tool_call_id=tool_call_id)
+
+
+def cancellable_messages(session_id: uuid.UUID) -> MessageTransitions:
+    """The session's messages that can be cancelled or replaced: without a turn, or with an unclaimed one."""
+    waiting = ScheduledMessage.objects.waiting().filter(session_id=session_id)
+    return waiting | ScheduledMessage.objects.filter(pk__in=_with_waiting_turns(session_id))
+
+
+def _with_waiting_turns(session_id: uuid.UUID) -> list[str]:
+    """The ids of messages whose turns are queued, in the order of the queue."""
+    turns = Turn.objects.filter(
+        session_id=session_id, lane=Lane.AUTO, state=TurnState.QUEUED, kind=TurnKind.SCHEDULED_MESSAGE
+    )
+    marks = turns.order_by("due_at", "pk").values_list("metadata__scheduled_message_id", flat=True)
+    return [str(message_id) for message_id in marks]
+
+
+def _cancel_with_turn(message_id: str, **by: Any) -> bool:
+    """Cancel a message by its queued turn; False when a worker has claimed the turn."""
+    turn_id = RunRecord.objects.filter(scheduled_message=message_id).values_list("turn_id", flat=True).first()
+    if turn_id is None or not cancel_waiting(turn_id, "cancelled"):
+        return False
+    return bool(ScheduledMessage.objects.filter(pk=message_id).record_canceller(**by))
+
+
+def local_iso(instant: datetime, zone: str) -> str:
     """`2027-01-01T09:00:00+01:00`, in the zone."""
     return instant.astimezone(zone_or_utc(zone)).isoformat(timespec="seconds")
 
 
-def _take_turns(session_id: uuid.UUID) -> None:
-    """Of two who schedule in one session the second sees what the first did, until our COMMIT."""
+def _lock_scheduling(session_id: uuid.UUID) -> None:
+    """Lock scheduling in the session until our COMMIT, so that each call sees the messages of the previous one."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"scheduled {session_id}"])
 
 
-def _earlier(given: NewMessage) -> ScheduledMessage | None:
-    """What this very call has made already. BadMessage when the call asks for something else now."""
+def _earlier(given: MessageToSchedule) -> ScheduledMessage | None:
+    """The message that this tool call has scheduled already. BadMessage when the call's arguments differ now."""
     if given.turn_id is None or not given.tool_call_id:
         return None
     made = ScheduledMessage.objects.filter(
@@ -134,12 +179,12 @@ def _earlier(given: NewMessage) -> ScheduledMessage | None:
     if made is None:
         return None
     if made.message_text != given.message_text or made.send_at != _at_that_time(given, made):
-        raise BadMessage("this call has scheduled something else already", code="conflict")
+        raise BadMessage("this tool call has already scheduled another message", code="conflict")
     return made
 
 
-def _at_that_time(given: NewMessage, made: ScheduledMessage) -> datetime | None:
-    """Its time as it was read when the message was made; by now it may have passed. None for what is no time."""
+def _at_that_time(given: MessageToSchedule, made: ScheduledMessage) -> datetime | None:
+    """`send_at` as read when the message was made, since it may have passed; None when it is not a valid time."""
     zone = Session.objects.values_list("agent__timezone", flat=True).get(pk=given.session_id)
     try:
         return read_time(given.send_at, zone, made.created_at, name="send_at")[0]
@@ -147,7 +192,7 @@ def _at_that_time(given: NewMessage, made: ScheduledMessage) -> datetime | None:
         return None
 
 
-def _insert(given: NewMessage) -> ScheduledMessage:
+def _insert(given: MessageToSchedule) -> ScheduledMessage:
     rows = Session.objects.select_related("agent")
     session = must_be_open(rows.filter(pk=given.session_id).first())
     must_be_private(session)
@@ -169,14 +214,19 @@ def _insert(given: NewMessage) -> ScheduledMessage:
     return message
 
 
+def is_private(session: Session) -> bool:
+    """Whether the session is a person's private chat with the agent."""
+    return session.chat_type == ChatType.PRIVATE and session.type not in BACKGROUND
+
+
 def must_be_private(session: Session) -> None:
-    """A private chat with a person. BadMessage."""
-    if session.chat_type != ChatType.PRIVATE or session.type in BACKGROUND:
+    """BadMessage unless the session is a person's private chat."""
+    if not is_private(session):
         raise BadMessage("scheduled messages are for private chats only", code="not_private")
 
 
 def _text(text: Any) -> str:
-    """As it will be sent, to the letter."""
+    """The valid text, unchanged. BadMessage."""
     if not isinstance(text, str) or not _INVISIBLE.sub("", text).strip():
         raise BadMessage("the text is empty", code="empty_text")
     if len(text) > LONGEST_TEXT:
@@ -192,24 +242,52 @@ def _instant(send_at: Any, zone: str) -> datetime:
         return read_time(send_at, zone, now, name="send_at")[0]
     except ScheduleError as error:
         code = _CODES.get(error.code, "bad_time")
-        now_there = f" It is now {local(now, zone)} ({zone})." if code == "past_time" else ""
+        now_there = f" It is now {local_iso(now, zone)} ({zone})." if code == "past_time" else ""
         raise BadMessage(f"{error}{now_there}", code=code) from error
 
 
 def _check_limit(session: Session) -> None:
-    # behind the lock, so two cannot both be the twentieth
-    if ScheduledMessage.objects.waiting().filter(session=session).count() >= MOST_WAITING:
-        raise TooManyMessages(f"a session may have {MOST_WAITING} scheduled messages waiting")
+    # after the lock, so two calls cannot both be the last
+    if cancellable_messages(session.pk).count() >= MOST_WAITING:
+        raise TooManyMessages(f"a session may have at most {MOST_WAITING} pending scheduled messages")
 
 
 def _replace(message: ScheduledMessage, tool_call_id: str) -> None:
-    """Cancel what else waits; what beat takes at this moment is sent."""
+    """Cancel the session's other pending messages, also those with a queued turn. One claimed meanwhile is sent."""
     others = ScheduledMessage.objects.waiting().filter(session_id=message.session_id).exclude(pk=message.pk)
     locked = others.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True)
     ids = list(locked)
     ScheduledMessage.objects.filter(pk__in=ids).cancel(tool_call_id=tool_call_id, instead=message)
+    # read after the lock: messages that beat took before have their turns now
+    for message_id in _with_waiting_turns(message.session_id):
+        _cancel_with_turn(message_id, tool_call_id=tool_call_id, instead=message)
 
 
 def _with_replaced(message: ScheduledMessage) -> Scheduled:
     ids = ScheduledMessage.objects.filter(replaced_by=message).order_by("send_at", "pk")
     return Scheduled(message=message, cancelled_ids=tuple(ids.values_list("pk", flat=True)))
+
+
+class SessionMessages:
+    """Scheduled messages of sessions that are to be deleted."""
+
+    def blockers(self, session_id: uuid.UUID, *, with_agent: bool) -> tuple[Blocker, ...]:  # noqa: ARG002
+        """None: pending messages do not block a deletion."""
+        return ()
+
+    def lock(self, session_ids: list[uuid.UUID], agent_id: int | None) -> tuple[str, ...]:  # noqa: ARG002
+        """Lock waiting messages before the sessions, as beat does. Beat skips locked messages."""
+        rows = ScheduledMessage.objects.waiting().filter(session_id__in=session_ids)
+        list(rows.select_for_update().order_by("pk").values_list("pk", flat=True))
+        return ()
+
+    def delete(self, ids: tuple[str, ...]) -> None:
+        """Nothing: `lock` returns no ids."""
+
+    def detach_from_sessions(self, session_ids: list[uuid.UUID]) -> tuple[str, ...]:
+        """Delete the sessions' messages with their runs, before the history that they refer to."""
+        RunRecord.objects.filter(scheduled_message__session_id__in=session_ids).delete()
+        mine = ScheduledMessage.objects.filter(session_id__in=session_ids)
+        mine.update(replaced_by=None)
+        mine.delete()
+        return ()

@@ -1,4 +1,4 @@
-"""Reads for the doors. Every one starts from the user who asks: what is another's does not exist (invariant 10)."""
+"""Reads for the API. Each starts from the user: other users' rows do not exist for them (invariant 10)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,42 @@ from django.db.models import Exists, Min, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Now
 
 from automations.exceptions import JobNotFound, MessageNotFound, ProtectedJob
-from automations.jobs import schedule_of
-from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, RunState, ScheduledMessage
-from automations.schedule import ScheduleError, schedule_json
+from automations.models import (
+    CronJob,
+    ExecutionMode,
+    JobClock,
+    RunRecord,
+    RunState,
+    ScheduledMessage,
+    ScheduleKind,
+)
+from automations.schedules.plan import schedule_of
+from automations.schedules.schedule import ScheduleError
 from sessions_app.exceptions import NotFound
-from sessions_app.publish import JOBS
-from sessions_app.selectors import entered, with_deliveries
+from sessions_app.postgres.merged_rows import Merged
+from sessions_app.postgres.notify import JOBS
+from sessions_app.selectors import key_subquery, merged, session, with_deliveries
 
 STATES = ("scheduled", "running", "done", "failed")
+_SAME_NAMES = (  # fields of Automation that a row has by the same name
+    *(
+        "name",
+        "message",
+        "enabled",
+        "execution_mode",
+        "overlap",
+        "catch_up",
+        "timeout_seconds",
+        "ends_at",
+        "max_runs",
+    ),
+    *("jitter_seconds", "max_retry", "source", "last_status", "pending", "revision"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Automation:
-    """A bound job as people see it. `state` is one of STATES; `pending`: a run of it waits."""
+    """A bound job as people see it. `state` is one of STATES; `pending`: one of its runs is queued."""
 
     id: str
     name: str
@@ -51,7 +74,7 @@ class Automation:
 
 
 def automations(user: AbstractBaseUser) -> QuerySet[CronJob]:
-    """The user's bound jobs with what `automation_of` reads, each asked for in the same statement."""
+    """The user's bound jobs with everything that `automation_of` reads, in one statement."""
     runs = RunRecord.objects.filter(job=OuterRef("pk"))
     last = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for").values("state")[:1]
     return (
@@ -66,12 +89,12 @@ def automations(user: AbstractBaseUser) -> QuerySet[CronJob]:
 
 
 def automations_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[CronJob]:
-    """The jobs bound to a session and to the one behind it. NotFound."""
-    return automations(user).filter(session_id__in={session_id, entered(user, session_id).behind})
+    """The jobs bound to a session, or to the primary session that it shows. NotFound."""
+    return automations(user).filter(session_id__in={session_id, session(user, session_id).target_id})
 
 
 def automation(user: AbstractBaseUser, job_id: str) -> Automation:
-    """One of them. JobNotFound."""
+    """One of the user's automations. JobNotFound."""
     job = automations(user).filter(pk=job_id).first()
     if job is None:
         raise JobNotFound
@@ -79,7 +102,7 @@ def automation(user: AbstractBaseUser, job_id: str) -> Automation:
 
 
 def automation_to_change(user: AbstractBaseUser, job_id: str) -> Automation:
-    """One of them, for whoever wants to change it. JobNotFound; ProtectedJob for a system job of the user's agent."""
+    """One of the user's automations, to change it. JobNotFound; ProtectedJob for a system job of the user's agent."""
     own = CronJob.objects.exclude(system_event="").filter(agent__owner_id=user.pk)
     if own.filter(pk=job_id).exists():
         raise ProtectedJob
@@ -90,53 +113,47 @@ def automation_of(job: Any) -> Automation:
     """A row of `automations` as people see it."""
     return Automation(
         id=job.pk,
-        name=job.name,
-        message=job.message,
         schedule=_schedule(job),
-        enabled=job.enabled,
-        execution_mode=job.execution_mode,
-        overlap=job.overlap,
-        catch_up=job.catch_up,
-        timeout_seconds=job.timeout_seconds,
-        ends_at=job.ends_at,
-        max_runs=job.max_runs,
-        jitter_seconds=job.jitter_seconds,
-        max_retry=job.max_retry,
-        source=job.source,
         next_run_at=job.clock.next_run_at,
         state=state_of(job),
-        last_status=job.last_status,
-        pending=job.pending,
         session_key=job.session.key,
-        revision=job.revision,
+        **{name: getattr(job, name) for name in _SAME_NAMES},
     )
 
 
 def state_of(job: Any) -> str:
-    """One of STATES, of a row with `runs_now` and `pending`."""
+    """One of STATES, for a row with `runs_now`, `pending` and `last_status`."""
     if job.runs_now:
         return "running"
     if job.fault:
         return "failed"
     if job.enabled and not job.pending and job.clock.next_run_at is None:
-        return "done"
+        return state_at_end(job, job.last_status)
     return "scheduled"
+
+
+def state_at_end(job: CronJob, last_status: str | None) -> str:
+    """The state of a job without slots left: `failed` if it had only one run and that failed, else `done`."""
+    had_one_run = job.schedule_kind == ScheduleKind.AT or job.max_runs == 1
+    return "failed" if had_one_run and last_status == RunState.FAILED else "done"
 
 
 def _schedule(job: CronJob) -> dict[str, Any]:
     try:
-        return schedule_json(schedule_of(job), zone=job.agent.timezone)
-    except ScheduleError:  # the job was set aside for it; its kind can be shown all the same
+        return schedule_of(job).to_json(zone=job.agent.timezone)
+    except ScheduleError:  # the job is disabled with a fault; only its kind can be shown
         return {"kind": job.schedule_kind}
 
 
 def runs_of(user: AbstractBaseUser, job_id: str) -> QuerySet[RunRecord]:
     """A job's runs. JobNotFound."""
     automation(user, job_id)
-    return _runs(user).filter(job_id=job_id)
+    mine = CronJob.objects.filter(pk=job_id, session__owner_id=user.pk)
+    rows = RunRecord.objects.filter(job=key_subquery(mine))
+    return rows.annotate(shown_deliveries=with_deliveries("message__turn_id", OuterRef("turn_id")))
 
 
-def run(user: AbstractBaseUser, run_id: str) -> RunRecord:
+def run_record(user: AbstractBaseUser, run_id: str) -> RunRecord:
     """One run. NotFound."""
     found = None if "\x00" in run_id else _runs(user).filter(pk=run_id).first()
     if found is None:
@@ -145,7 +162,7 @@ def run(user: AbstractBaseUser, run_id: str) -> RunRecord:
 
 
 def _runs(user: AbstractBaseUser) -> QuerySet[RunRecord]:
-    """Runs of the user's automations, routines and scheduled messages; system and legacy jobs have no place here."""
+    """Runs of the user's automations, routines and scheduled messages, without system and legacy jobs."""
     ours = Q(job__session__isnull=False) | ~Q(job__execution_mode=ExecutionMode.SESSION)
     theirs = Q(scheduled_message__session__owner_id=user.pk)
     rows = RunRecord.objects.filter(Q(job__agent__owner_id=user.pk) & ours | theirs)
@@ -153,21 +170,21 @@ def _runs(user: AbstractBaseUser) -> QuerySet[RunRecord]:
 
 
 def scheduled_messages(user: AbstractBaseUser) -> QuerySet[ScheduledMessage]:
-    """The user's scheduled messages, each with `cancelled_ids`: those that it replaced."""
+    """The user's scheduled messages, each with `cancelled_ids`: the messages that it replaced."""
     replaced = ScheduledMessage.objects.filter(replaced_by=OuterRef("pk")).order_by("send_at", "pk")
     return ScheduledMessage.objects.filter(session__owner_id=user.pk).annotate(
         cancelled_ids=ArraySubquery(replaced.values("pk"))
     )
 
 
-def scheduled_messages_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[ScheduledMessage]:
-    """Those of a session and of the one behind it. NotFound."""
-    behind = entered(user, session_id).behind
-    return scheduled_messages(user).filter(session_id__in={session_id, behind})
+def scheduled_messages_of(user: AbstractBaseUser, session_id: uuid.UUID) -> Merged[ScheduledMessage]:
+    """The scheduled messages of a session and of the primary session that it shows. NotFound."""
+    behind = session(user, session_id).target_id
+    return merged(scheduled_messages(user), "session", user, {session_id, behind})
 
 
 def scheduled_message(user: AbstractBaseUser, message_id: str) -> ScheduledMessage:
-    """One of them. MessageNotFound."""
+    """One of the user's scheduled messages. MessageNotFound."""
     found = scheduled_messages(user).filter(pk=message_id).first()
     if found is None:
         raise MessageNotFound
@@ -175,7 +192,7 @@ def scheduled_message(user: AbstractBaseUser, message_id: str) -> ScheduledMessa
 
 
 def beats_seen() -> int:
-    """How many beats listen for changed plans, as far as the database shows their connections. For operators."""
+    """The number of beats that listen for edits, by their database connections. For operators."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query = %s",
@@ -185,7 +202,7 @@ def beats_seen() -> int:
 
 
 def seconds_overdue() -> float:
-    """How long the latest due job or message has been waiting for beat; 0 when nothing is due. For operators."""
+    """How long the oldest due job or message has been waiting for beat; 0 when nothing is due. For operators."""
     jobs = JobClock.objects.filter(next_run_at__lte=Now(), inline=False)
     messages = ScheduledMessage.objects.waiting().filter(send_at__lte=Now())
     late = [

@@ -1,4 +1,4 @@
-"""The staff's pages of automations, scheduled messages and their runs."""
+"""The admin pages of automations, scheduled messages and their runs."""
 
 from automations.admin import jobs, messages, runs, session_pages
 

@@ -1,4 +1,4 @@
-"""The form of an automation: its schedule in the API's words, read by the verb."""
+"""The form of an automation. `create_job` and `update_job` check its values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from django import forms
 
 from automations.models import CronJob, ScheduleKind
-from automations.schedule import AtSchedule, schedule_json
-from sessions_app.admin.base import VerbForm, one_line
-from sessions_app.admin.look import NumberInput, Select, TextInput
+from automations.schedules.schedule import AtSchedule
+from sessions_app.admin.base import VerbForm, clean_line
+from sessions_app.admin.unfold import NumberInput, Select, TextInput
 
 KIND_OF = {
     "cron": ScheduleKind.CRON,
@@ -22,7 +22,7 @@ SCHEDULE_FIELDS = ("schedule_kind", *KIND_OF)
 
 
 class JobForm(VerbForm[CronJob]):
-    """What a person may set. Nothing is checked here that the verb checks."""
+    """The fields that a person may set. Most checks are those of `create_job` and `update_job`."""
 
     field_of = {
         "bad_cron": "cron",
@@ -43,7 +43,7 @@ class JobForm(VerbForm[CronJob]):
         "bad_max_retry": "max_retry",
     }
     name = forms.CharField(
-        required=False, max_length=200, widget=TextInput, help_text="Empty: the message's first words."
+        required=False, max_length=200, widget=TextInput, help_text="Default: the first words of the message."
     )
     schedule_kind = forms.ChoiceField(
         choices=ScheduleKind.choices, initial=ScheduleKind.CRON, widget=Select, label="Schedule"
@@ -54,23 +54,26 @@ class JobForm(VerbForm[CronJob]):
         help_text="For cron: five fields, such as <code>0 9 * * 1-5</code>.",
     )
     cron_timezone = forms.CharField(
-        required=False, widget=TextInput, label="Zone of cron", help_text="For cron; empty: the agent's."
+        required=False,
+        widget=TextInput,
+        label="Cron time zone",
+        help_text="For cron. Default: the agent's zone.",
     )
     seconds = forms.IntegerField(
-        required=False, widget=NumberInput, help_text="For every: the seconds between two runs."
+        required=False, widget=NumberInput, help_text="For every: seconds between two runs."
     )
     once_at = forms.CharField(
         required=False,
         widget=TextInput,
         label="At",
-        help_text="For at: <code>2027-01-01T09:00:00+01:00</code>; without an offset in the agent's zone.",
+        help_text="For at: <code>2027-01-01T09:00:00+01:00</code>. Without an offset: in the agent's zone.",
     )
 
     last_at = forms.CharField(
         required=False,
         widget=TextInput,
         label="Ends at",
-        help_text="No slot lies later; without an offset in the agent's zone.",
+        help_text="No runs after this time. Without an offset: in the agent's zone.",
     )
     jitter_seconds = forms.IntegerField(
         required=False, widget=NumberInput, help_text=CronJob._meta.get_field("jitter_seconds").help_text
@@ -84,7 +87,7 @@ class JobForm(VerbForm[CronJob]):
         for name in {"session", "message"} & self.fields.keys():
             self.fields[name].required = True
         if "session" in self.fields:
-            self.fields["session"].help_text = "A thread of a unified agent stands for the primary session."
+            self.fields["session"].help_text = "If the agent is unified, a thread means the primary session."
         job = self.instance
         if not job._state.adding:
             stored: dict[str, Any] = {
@@ -98,14 +101,14 @@ class JobForm(VerbForm[CronJob]):
             self.initial = {**stored, **self.initial}
 
     def clean_name(self) -> str:
-        return one_line("name", self.cleaned_data["name"])
+        return clean_line("name", self.cleaned_data["name"])
 
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()
         chosen = self.cleaned_data.get("schedule_kind")
         if chosen is not None:
             for name, kind in KIND_OF.items():
-                # what is stored of the schedule before is left out when the kind changes
+                # a field that still has the old schedule's value was not changed, and is ignored
                 if (
                     kind != chosen
                     and name in self.changed_data
@@ -122,7 +125,7 @@ class JobForm(VerbForm[CronJob]):
 
     @property
     def schedule(self) -> dict[str, Any]:
-        """The schedule as the API spells it."""
+        """The schedule as the API's JSON."""
         given = self.cleaned_data
         kind = given["schedule_kind"]
         if kind == ScheduleKind.CRON:
@@ -149,4 +152,4 @@ class JobForm(VerbForm[CronJob]):
 def _written(job: CronJob, instant: datetime | None) -> str:
     if instant is None:
         return ""
-    return str(schedule_json(AtSchedule(at=instant), zone=job.agent.timezone)["at"])
+    return str(AtSchedule(at=instant).to_json(zone=job.agent.timezone)["at"])

@@ -1,4 +1,4 @@
-"""Automations: made, changed, paused and deleted by verbs, so that clocks, limits and beats stay right."""
+"""The admin pages of automations. Changes use the same functions as the API, which keep clocks and limits correct."""
 
 # ruff: noqa: ARG002 -- the signatures are Django's
 
@@ -12,58 +12,25 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 
 from automations.admin.forms import JobForm
-from automations.edit import NewJob, bind_job, delete_job, update_job
-from automations.jobs import Category, category, schedule_of
-from automations.models import CronJob, JobClock, RunRecord
-from automations.routines import update_routine
-from automations.schedule import ScheduleError
-from automations.schedule_words import describe
+from automations.jobs.edit import NewJob, bind_job, delete_job, update_job
+from automations.models import CronJob, RunRecord
+from automations.models.category import Category, category
+from automations.routines.edit import update_routine
+from automations.schedules.describe import describe_job
 from sessions_app.admin.base import VerbAdmin, instant
+from sessions_app.admin.big_table import Uncounted
 from sessions_app.admin.deletion import TwoStepDelete
-from sessions_app.admin.look import AutocompleteSelectFilter, TabularInline
-from sessions_app.admin.panels import Panel, link, list_of, table
-from sessions_app.delete import Deletion
+from sessions_app.admin.panels import Panel, link, list_url, table_panel
+from sessions_app.admin.unfold import AutocompleteSelectFilter
 from sessions_app.exceptions import SessionsError
+from sessions_app.sessions.delete import Deletion
 
 LAST = 20  # runs shown on a job's page
 
 
-class ClockInline(TabularInline[JobClock, CronJob]):
-    """What beat writes; nobody else."""
-
-    model = JobClock
-    can_delete = False
-    verbose_name = verbose_name_plural = "clock"
-    max_num = 0
-    hide_title = True
-    fields = ["next", "last", "inline"]
-    readonly_fields = ["next", "last", "inline"]
-
-    @admin.display(description="next run at (UTC)")
-    def next(self, clock: JobClock) -> str:
-        return instant(clock.next_run_at)
-
-    @admin.display(description="last slot (UTC)")
-    def last(self, clock: JobClock) -> str:
-        return instant(clock.last_slot)
-
-    def has_view_permission(self, request: HttpRequest, obj: CronJob | None = None) -> bool:
-        return bool(request.user.is_active and request.user.is_staff)
-
-    def has_add_permission(self, request: HttpRequest, obj: CronJob | None = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: CronJob | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: CronJob | None = None) -> bool:
-        return False
-
-
 @admin.register(CronJob)
-class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
+class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob]):
     form = JobForm
-    inlines = [ClockInline]
     list_display = [
         "name", "id", "category", "agent", "session_link", "words", "enabled", "next_run", "last_status", "fault",
     ]  # fmt: skip
@@ -71,9 +38,9 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     list_filter = [
         "enabled", "kind", "schedule_kind", "execution_mode", "source", ("agent", AutocompleteSelectFilter),
     ]  # fmt: skip
-    search_fields = ["=id", "name", "=session__id", "=session__key"]
-    search_help_text = "Id, name, or the session's id or key"
-    ordering = ["-created_at"]
+    search_fields = ["=id", "=session__id", "=session__key", "name"]
+    search_help_text = "Id, the session's id or key, or a part of the name"
+    ordering = ["-created_at", "-id"]
     actions = ["delete_chosen", "pause", "resume"]
     autocomplete_fields = ["session"]
     given = [
@@ -81,21 +48,14 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
         "catch_up", "timeout_seconds", "last_at", "max_runs", "jitter_seconds", "max_retry",
     ]  # fmt: skip
     facts = [
-        "id", "agent", "session_link", "category", "words", "fault", "execution_mode", "source", "system_event",
-        "imported_id", "created_by_turn_id", "revision", "created_at", "updated_at",
+        "id", "agent", "session_link", "category", "words", "next_run", "last_slot", "started_by", "fault",
+        "execution_mode", "source", "system_event", "imported_id", "created_by_turn_id", "revision", "created_at",
+        "updated_at",
     ]  # fmt: skip
     legacy = [
-        "kind",
-        "system_event",
-        "imported_id",
-        "task_type",
-        "description",
-        "session_key",
-        "deliver",
-        "channel",
-        "to",
+        "kind", "system_event", "imported_id", "task_type", "description", "session_key", "deliver", "channel", "to",
         "channel_meta",
-    ]
+    ]  # fmt: skip
     plain = [
         "name", "message", "schedule_kind", "enabled", "overlap", "catch_up", "timeout_seconds", "ends_at", "max_runs",
         "jitter_seconds", "max_retry",
@@ -104,9 +64,6 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[CronJob]:
         latest = RunRecord.objects.filter(job=OuterRef("pk")).order_by("-scheduled_for").values("state")[:1]
         return super().get_queryset(request).annotate(_last_status=Subquery(latest))
-
-    def get_inlines(self, request: HttpRequest, obj: CronJob | None = None) -> Any:
-        return self.inlines if obj else []
 
     def get_fieldsets(self, request: HttpRequest, obj: CronJob | None = None) -> Any:
         if obj is None:
@@ -135,19 +92,24 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
 
     @admin.display(description="session")
     def session_link(self, obj: CronJob) -> str:
-        told = obj.session or obj.home  # a routine's home is told of it
+        told = obj.session or obj.home  # a routine's home gets its results
         return link(told) if told else obj.session_key or "-"
 
     @admin.display(description="schedule")
     def words(self, obj: CronJob) -> str:
-        try:
-            return describe(schedule_of(obj), zone=obj.agent.timezone)
-        except ScheduleError as error:
-            return f"unreadable: {error}"
+        return describe_job(obj, obj.agent.timezone)
 
     @admin.display(description="next run (UTC)", ordering="clock__next_run_at")
     def next_run(self, obj: CronJob) -> str:
         return instant(obj.clock.next_run_at)
+
+    @admin.display(description="last slot (UTC)")
+    def last_slot(self, obj: CronJob) -> str:
+        return instant(obj.clock.last_slot)
+
+    @admin.display(description="started by")
+    def started_by(self, obj: CronJob) -> str:
+        return "heartbeat" if obj.clock.inline else "beat"
 
     @admin.display(description="last run")
     def last_status(self, obj: CronJob) -> str:
@@ -193,12 +155,12 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
             except SessionsError as refusal:
                 self.message_user(request, f"{job}: {refusal}.", messages.ERROR)
             else:
-                said = "goes on" if on else "is paused"
+                said = "is resumed" if on else "is paused"
                 self.message_user(request, f"{job} {said}.", messages.SUCCESS)
 
     def panels(self, obj: CronJob) -> Iterable[Panel]:
         runs = RunRecord.objects.filter(job=obj).order_by("-scheduled_for").select_related("turn")[:LAST]
-        yield table(
+        yield table_panel(
             f"Last {LAST} runs",
             ["slot (UTC)", "state", "reason", "turn", "lag ms", "duration ms", "answer or error"],
             [
@@ -213,11 +175,13 @@ class CronJobAdmin(TwoStepDelete[CronJob], VerbAdmin[CronJob]):
                 ]
                 for run in runs
             ],
-            more=list_of(RunRecord, job__id__exact=obj.pk),
+            more=list_url(RunRecord, job__id__exact=obj.pk),
         )
 
-    def holds(self, obj: CronJob) -> str:
-        return f"{RunRecord.objects.filter(job=obj).count()} runs go with it. A turn that is running goes on."
+    def also_deleted(self, obj: CronJob) -> str:
+        return (
+            f"Its {RunRecord.objects.filter(job=obj).count()} runs are deleted, too. A running turn goes on."
+        )
 
     def refusal(self, obj: CronJob) -> str:
         return "A system job cannot be deleted." if category(obj) is Category.SYSTEM else ""

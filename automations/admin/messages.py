@@ -1,18 +1,19 @@
-"""Scheduled messages: what waits, what was sent, what came of the others. Read-only, but for a cancel."""
+"""The admin pages of scheduled messages: read-only, with an action to cancel."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from django.contrib import admin, messages
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
 
-from automations.models import RunRecord, ScheduledMessage
+from automations.models import RunRecord, RunState, ScheduledMessage
 from automations.scheduled_messages import cancel_message
-from sessions_app.admin.base import BigTable, instant
-from sessions_app.admin.look import AutocompleteSelectFilter
-from sessions_app.admin.panels import Panel, link, table, verbatim
+from sessions_app.admin.base import instant
+from sessions_app.admin.big_table import BigTable
+from sessions_app.admin.panels import Panel, link, table_panel, verbatim
+from sessions_app.admin.unfold import AutocompleteSelectFilter
 from sessions_app.exceptions import SessionsError
 
 
@@ -25,9 +26,13 @@ class ScheduledMessageAdmin(BigTable[ScheduledMessage]):
     list_filter = ["status", ("session__agent", AutocompleteSelectFilter)]
     search_fields = ["=id", "=session__id", "=session__key"]
     search_help_text = "Id, or the session's id or key"
-    ordering = ["-send_at", "id"]
+    ordering = ["-created_at", "-id"]
     actions = ["cancel"]
     exclude = ["message_text"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ScheduledMessage]:
+        claimed = RunRecord.objects.filter(scheduled_message=OuterRef("pk")).exclude(state=RunState.QUEUED)
+        return super().get_queryset(request).annotate(claimed=Exists(claimed))
 
     @admin.display(description="session", ordering="session_id")
     def session_link(self, obj: ScheduledMessage) -> str:
@@ -39,7 +44,7 @@ class ScheduledMessageAdmin(BigTable[ScheduledMessage]):
 
     @admin.display(description="being sent", boolean=True)
     def being_sent(self, obj: ScheduledMessage) -> bool:
-        return obj.status == "pending" and obj.taken_at is not None
+        return obj.status == "pending" and bool(getattr(obj, "claimed", False))
 
     @admin.display(description="text")
     def beginning(self, obj: ScheduledMessage) -> str:
@@ -61,7 +66,7 @@ class ScheduledMessageAdmin(BigTable[ScheduledMessage]):
     def panels(self, obj: ScheduledMessage) -> Iterable[Panel]:
         yield verbatim("Text", obj.message_text)
         runs = RunRecord.objects.filter(scheduled_message=obj).select_related("turn")
-        yield table(
+        yield table_panel(
             "Run",
             ["due (UTC)", "state", "reason", "turn", "lag ms", "error"],
             [
@@ -78,6 +83,6 @@ class ScheduledMessageAdmin(BigTable[ScheduledMessage]):
         )
         replaced = obj.replaced.order_by("send_at", "pk")
         if replaced:
-            yield table(
+            yield table_panel(
                 "Replaced", ["message", "due (UTC)"], [[link(row), instant(row.send_at)] for row in replaced]
             )

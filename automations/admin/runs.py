@@ -1,4 +1,4 @@
-"""Runs, as they were recorded: outcome, prompt, diagnostics."""
+"""The admin pages of runs: outcome, prompt, diagnostics."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from django.db.models import OuterRef, QuerySet
 from django.http import HttpRequest
 
 from automations.models import RunRecord
-from sessions_app.admin.base import BigTable
-from sessions_app.admin.look import AutocompleteSelectFilter
+from automations.runs.describe import CANCELLED, FAILED, GAPS
+from sessions_app.admin.big_table import BigTable, ValueFilter
 from sessions_app.admin.panels import Panel, as_json, link, sent_as_line, verbatim
+from sessions_app.admin.unfold import AutocompleteSelectFilter
 from sessions_app.selectors import with_deliveries
+
+
+class ReasonFilter(ValueFilter):
+    title, parameter_name = "reason", "reason__exact"
+
+    def values(self) -> Iterable[str]:
+        return sorted({*GAPS, *CANCELLED, *FAILED})
 
 
 @admin.register(RunRecord)
@@ -22,10 +30,12 @@ class RunRecordAdmin(BigTable[RunRecord]):
         "answer", "finished_at",
     ]  # fmt: skip
     list_select_related = ["job", "job__agent", "scheduled_message__session__agent"]
-    list_filter = ["state", "reason", ("job__agent", AutocompleteSelectFilter)]
-    search_fields = ["=run_id", "=job__id", "=scheduled_message__id", "=session__id", "=session_key"]
+    list_filter = ["state", ReasonFilter, ("job__agent", AutocompleteSelectFilter)]
+    search_fields = [
+        "=run_id", "=job__id", "=scheduled_message__id", "=session__id", "=session__key", "=session_key",
+    ]  # fmt: skip
     search_help_text = "Run id, automation or message id, session id or key"
-    ordering = ["-created_at"]
+    ordering = ["-created_at", "-run_id"]
     exclude = ["rendered_prompt", "prompt_variables", "error_detail", "snapshot"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RunRecord]:

@@ -1,4 +1,4 @@
-"""What automations add to the pages of sessions below."""
+"""Panels of automations and scheduled messages on the admin pages of sessions."""
 
 from __future__ import annotations
 
@@ -7,43 +7,41 @@ from collections.abc import Collection
 from django.db.models import Q
 from django.urls import reverse
 
-from automations.jobs import schedule_of
 from automations.models import CronJob, ExecutionMode, ScheduledMessage
-from automations.schedule import ScheduleError
-from automations.schedule_words import describe
-from sessions_app.admin import above
+from automations.schedules.describe import describe_job
+from sessions_app.admin import extensions
 from sessions_app.admin.base import instant
-from sessions_app.admin.panels import Panel, link, list_of, table
-from sessions_app.delete import Blocker
+from sessions_app.admin.panels import Panel, link, list_url, table_panel
 from sessions_app.models import Session
+from sessions_app.sessions.delete import Blocker
 
 MOST = 50  # automations shown on a session's page
 
 
 class AutomationPages:
-    """Automations on a session's page and on the pages that delete."""
+    """Automations on a session's page and on the pages that confirm a deletion."""
 
     def panel(self, session: Session) -> Panel:
         """The session's automations and the routines whose home it is, newest last."""
         mine = CronJob.objects.filter(Q(session=session) | Q(home=session))
         jobs = mine.select_related("clock", "agent").order_by("created_at")
-        return table(
+        return table_panel(
             "Automations",
             ["name", "id", "schedule", "enabled", "next run (UTC)"],
             [
                 [
                     link(job),
                     job.pk,
-                    _words(job),
+                    describe_job(job, job.agent.timezone),
                     "yes" if job.enabled else "no",
                     instant(job.clock.next_run_at),
                 ]
                 for job in jobs[:MOST]
             ],
-            more=list_of(CronJob, session__id__exact=session.pk),
+            more=list_url(CronJob, session__id__exact=session.pk),
         )
 
-    def page_of(self, blocker_id: str) -> str:
+    def blocker_url(self, blocker_id: str) -> str:
         """The job's page."""
         return reverse("admin:automations_cronjob_change", args=[blocker_id])
 
@@ -55,33 +53,26 @@ class AutomationPages:
 
 
 class MessagePages:
-    """Scheduled messages on a session's page; they are in no deletion's way."""
+    """Scheduled messages on a session's page. They never block a deletion."""
 
     def panel(self, session: Session) -> Panel:
-        """What is scheduled in the session, newest first."""
+        """The session's scheduled messages, newest first."""
         rows = ScheduledMessage.objects.filter(session=session).order_by("-created_at", "-pk")[:MOST]
-        return table(
+        return table_panel(
             "Scheduled messages",
             ["id", "due (UTC)", "status", "text"],
             [[link(row), instant(row.send_at), row.status, row.message_text[:80]] for row in rows],
-            more=list_of(ScheduledMessage, session__id__exact=session.pk),
+            more=list_url(ScheduledMessage, session__id__exact=session.pk),
         )
 
-    def page_of(self, blocker_id: str) -> str:  # noqa: ARG002 - everybody is asked alike
-        """None of them is ever in the way."""
+    def blocker_url(self, blocker_id: str) -> str:  # noqa: ARG002 - the signature of all pages
+        """Empty: a message never blocks a deletion."""
         return ""
 
     def owned_by(self, agent_ids: Collection[int]) -> tuple[Blocker, ...]:  # noqa: ARG002
-        """Nothing that is in the way."""
+        """None: a message never blocks a deletion."""
         return ()
 
 
-def _words(job: CronJob) -> str:
-    try:
-        return describe(schedule_of(job), zone=job.agent.timezone)
-    except ScheduleError as error:
-        return f"unreadable: {error}"
-
-
-above.register(AutomationPages())
-above.register(MessagePages())
+extensions.register_pages(AutomationPages())
+extensions.register_pages(MessagePages())

@@ -1,1 +1,1 @@
-"""The HTTP door of automations: read input, call one verb, answer."""
+"""The HTTP API of automations, scheduled messages and routines."""

@@ -1,4 +1,4 @@
-"""The rows of automations. Every state is listed once, beside its arrows, and held by a CHECK."""
+"""The models of automations. Each state has its transitions listed beside it and is enforced by a CHECK."""
 
 from automations.models.job import (
     CatchUp,
@@ -11,6 +11,7 @@ from automations.models.job import (
     Source,
     new_job_id,
 )
+from automations.models.removed import RemovedRoutine
 from automations.models.run import RUN_ARROWS, RunRecord, RunState
 from automations.models.scheduled_message import MESSAGE_ARROWS, MessageStatus, ScheduledMessage
 from automations.models.zone import ZoneData
@@ -25,6 +26,7 @@ __all__ = [
     "JobKind",
     "MessageStatus",
     "Overlap",
+    "RemovedRoutine",
     "RunRecord",
     "RunState",
     "ScheduleKind",

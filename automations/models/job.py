@@ -1,4 +1,4 @@
-"""The job and its clock."""
+"""CronJob and its clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from automations.models.times import readable
 from sessions_app.models import Agent, Session, Turn
 
-ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # nothing that is misread aloud
+ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # without characters that look alike
 
 
 def new_job_id() -> str:
@@ -20,14 +20,14 @@ def new_job_id() -> str:
 
 
 class JobKind(models.TextChoices):
-    """What a job asks for."""
+    """What a job starts."""
 
     AGENT_TURN = "agent_turn"
     SYSTEM_EVENT = "system_event"
 
 
 class ScheduleKind(models.TextChoices):
-    """How a job's slots are given."""
+    """The kind of a job's schedule."""
 
     CRON = "cron"
     EVERY = "every"
@@ -35,7 +35,7 @@ class ScheduleKind(models.TextChoices):
 
 
 class ExecutionMode(models.TextChoices):
-    """Where a job's work is done."""
+    """The session in which a job runs: its bound one, the heartbeat's (inline), or a new one (isolated)."""
 
     SESSION = "session"
     INLINE = "inline"
@@ -50,7 +50,7 @@ class Overlap(models.TextChoices):
 
 
 class CatchUp(models.TextChoices):
-    """What happens to slots that passed while nobody looked."""
+    """What happens to slots that were missed during downtime."""
 
     NONE = "none"
     ONE = "one"
@@ -58,7 +58,7 @@ class CatchUp(models.TextChoices):
 
 
 class Source(models.TextChoices):
-    """Who made a job."""
+    """Who created a job."""
 
     MANUAL = "manual"
     CHAT = "chat"
@@ -79,59 +79,75 @@ class CronJob(models.Model):
         blank=True,
         on_delete=models.PROTECT,
         related_name="routines",
-        help_text="Routines only: the conversation that is told; empty: the primary one.",
+        help_text="Routines only: the session that gets the results; empty: the primary one.",
     )
     name = models.CharField(max_length=200)
     kind = models.CharField(max_length=16, choices=JobKind, default=JobKind.AGENT_TURN)
     schedule_kind = models.CharField(max_length=8, choices=ScheduleKind)
     expr = models.CharField(max_length=200, blank=True)
     every_seconds = models.PositiveIntegerField(null=True, blank=True)
-    anchor = models.DateTimeField(null=True, blank=True, help_text="Where the grid of `every` begins.")
+    anchor = models.DateTimeField(null=True, blank=True, help_text="The first slot of an interval.")
     at = models.DateTimeField(null=True, blank=True)
     timezone = models.CharField(max_length=64, default="UTC")
     active_from = models.PositiveSmallIntegerField(
-        null=True, blank=True, help_text="Heartbeats only: the first hour of the day, in the zone."
+        null=True, blank=True, help_text="Heartbeats only: the first active hour, in the zone."
     )
     active_to = models.PositiveSmallIntegerField(
-        null=True, blank=True, help_text="The hour at which the day ends; before `active_from`: the next day."
+        null=True,
+        blank=True,
+        help_text="The hour at which activity ends; if less than `active_from`, the next day.",
     )
-    message = models.TextField(blank=True, help_text="Of a routine: its own instructions.")
+    message = models.TextField(blank=True, help_text="A routine's instructions.")
     description = models.TextField(blank=True)
     task_type = models.CharField(max_length=32, blank=True)
     execution_mode = models.CharField(max_length=16, choices=ExecutionMode, default=ExecutionMode.SESSION)
     enabled = models.BooleanField(default=True)
-    fault = models.TextField(blank=True, help_text="Why the job was set aside; empty while it is sound.")
+    fault = models.TextField(blank=True, help_text="The error for which the job was disabled; empty: none.")
     overlap = models.CharField(max_length=8, choices=Overlap, default=Overlap.SKIP)
     catch_up = models.CharField(max_length=8, choices=CatchUp, default=CatchUp.ONE)
     timeout_seconds = models.PositiveIntegerField(null=True, blank=True)
     policy = models.JSONField(
         default=dict,
         blank=True,
-        help_text="Routines only: limits of one turn, laid over the agent's; `timeout_seconds` is laid over them.",
+        help_text="Routines only: limits of one turn, which override the agent's; `timeout_seconds` overrides them.",
     )
-    max_retry = models.PositiveSmallIntegerField(
-        default=0, help_text="Further attempts of a run that failed."
-    )
-    ends_at = models.DateTimeField(null=True, blank=True, help_text="No slot lies later.")
-    max_runs = models.PositiveIntegerField(
-        null=True, blank=True, help_text="No more slots are run than these."
-    )
+    max_retry = models.PositiveSmallIntegerField(default=0, help_text="Retries of a failed run.")
+    ends_at = models.DateTimeField(null=True, blank=True, help_text="No runs after this time.")
+    max_runs = models.PositiveIntegerField(null=True, blank=True, help_text="Maximum number of runs.")
     jitter_seconds = models.PositiveIntegerField(
-        default=0, help_text="Each slot is fired up to so much later, always by the same amount for one job."
+        default=0, help_text="Delay each run by a fixed amount, up to so many seconds."
     )
     source = models.CharField(max_length=20, choices=Source, default=Source.MANUAL)
+    # the turn may have been deleted: clearing this column would read the whole table for each deletion
     created_by_turn = models.ForeignKey(
         Turn,
         null=True,
         blank=True,
-        on_delete=models.SET_NULL,
+        on_delete=models.DO_NOTHING,
         related_name="+",
         db_constraint=False,
         db_index=False,
     )
+    # the provenance is stored here because the turn that made or changed the job may have been deleted
+    stranger = models.CharField(
+        max_length=40,
+        blank=True,
+        default="",
+        db_default="",
+        editable=False,
+        help_text="The hook whose post made or changed the job; its turns are restricted like that post's turn.",
+    )
+    has_read = models.BooleanField(
+        default=False,
+        db_default=False,
+        editable=False,
+        help_text="A turn that had read text from outside made or changed the job.",
+    )
     revision = models.PositiveIntegerField(default=1)
-    system_event = models.CharField(max_length=32, blank=True, help_text="System jobs only: what they do.")
-    imported_id = models.CharField(max_length=200, blank=True, help_text="Its id in the store it came from.")
+    system_event = models.CharField(
+        max_length=32, blank=True, help_text="System jobs only: dream or heartbeat."
+    )
+    imported_id = models.CharField(max_length=200, blank=True, help_text="Its id in the imported store.")
     session_key = models.CharField(max_length=200, blank=True, help_text="Legacy jobs only.")
     deliver = models.BooleanField(null=True, blank=True, help_text="Legacy jobs only.")
     channel = models.CharField(max_length=64, blank=True, help_text="Legacy jobs only.")
@@ -212,9 +228,10 @@ class CronJob(models.Model):
             models.CheckConstraint(condition=Q(catch_up__in=CatchUp.values), name="cronjob_catch_up_known"),
         ]
         indexes = [
+            models.Index(fields=["created_at", "id"], name="job_by_age"),
             models.Index(
                 fields=["timezone", "id"], condition=Q(enabled=True, schedule_kind="cron"), name="job_zones"
-            )
+            ),
         ]
 
     def __str__(self) -> str:
@@ -222,21 +239,20 @@ class CronJob(models.Model):
 
 
 class JobClock(models.Model):
-    """The narrow row beat writes: when the job is next due and the last slot that was accounted for.
+    """A narrow row that beat writes: when the job is next due, and the last slot that was run or skipped.
 
-    `next_run_at` is the instant of firing, the slot plus the job's jitter; null while the job has nothing to do
-    (paused, done, set aside). `last_slot` only grows, so that a purge of runs never reopens a slot; nor does it
-    give back `runs_started`, which counts the slots that became runs. A first firing that a cron schedule was given
-    is `planned_from`, too: it lies on no grid.
+    `next_run_at` is the slot plus the job's jitter; null while the job is paused, done or disabled. `last_slot` only
+    grows and `runs_started` counts the slots that became runs, so that deleting old runs repeats no slot. A first run
+    that was given to a cron schedule is also in `planned_from`.
     """
 
     job = models.OneToOneField(CronJob, primary_key=True, on_delete=models.CASCADE, related_name="clock")
-    inline = models.BooleanField(default=False, help_text="Started by the heartbeat, not by beat.")
+    inline = models.BooleanField(default=False, help_text="Started by the heartbeat instead of beat.")
     next_run_at = models.DateTimeField(null=True, blank=True)
     last_slot = models.DateTimeField(null=True, blank=True)
     planned_from = models.DateTimeField(
         db_default=Now(),
-        help_text="Slots count from here: when the job was made, resumed or given its schedule.",
+        help_text="Slots count from here: when the job was created, resumed or given its schedule.",
     )
     runs_started = models.PositiveBigIntegerField(default=0)
 

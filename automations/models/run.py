@@ -1,9 +1,13 @@
-"""RunRecord: one slot of one job, or the sending of one scheduled message, and what came of it."""
+"""RunRecord: one slot of one job, or the sending of one scheduled message, with its outcome."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from automations.models.job import CronJob
@@ -13,7 +17,7 @@ from sessions_app.models import Session, Turn
 
 
 class RunState(models.TextChoices):
-    """Where a run stands; RUN_ARROWS lists every way on."""
+    """The state of a run; RUN_ARROWS lists every transition."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -29,12 +33,65 @@ RUN_ARROWS: dict[RunState, tuple[RunState, ...]] = {
     RunState.RUNNING: (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.QUEUED),
     **dict.fromkeys((RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED), ()),
 }
+OPEN_RUNS = (RunState.QUEUED, RunState.RUNNING)
+
+
+class RunTransitions(models.QuerySet["RunRecord"]):
+    """The transitions, each one conditional UPDATE of the chosen runs; 0: another process was faster.
+
+    A run begins as QUEUED, when firing inserts it.
+    """
+
+    def open(self) -> RunTransitions:
+        """Queued or running."""
+        return self.filter(state__in=OPEN_RUNS)
+
+    def of_attempt(self, turn: Turn) -> RunTransitions:
+        """The run that this turn is an attempt of, or the runs that share it."""
+        if not turn.origin_run:
+            return self.filter(turn=turn, not_before=None)
+        return self.filter(run_id=turn.origin_run, attempt=turn.origin_attempt)
+
+    def add_skipped(self, **columns: Any) -> None:
+        """→ SKIPPED. Nothing is inserted when the slot has a run already."""
+        run = self.model(state=RunState.SKIPPED, finished_at=Now(), **columns)
+        self.bulk_create([run], ignore_conflicts=True)
+
+    def queue_in(self, turn: Turn, **session: Any) -> int:
+        """QUEUED → QUEUED, with the turn of its next attempt."""
+        return self.filter(state=RunState.QUEUED).update(turn=turn, not_before=None, **session)
+
+    def start(self) -> int:
+        """QUEUED → RUNNING: its turn was claimed."""
+        return self.filter(state=RunState.QUEUED).update(state=RunState.RUNNING, started_at=Now())
+
+    def continue_in(self, turn: Turn) -> int:
+        """RUNNING → RUNNING, in its next turn."""
+        return self.filter(state=RunState.RUNNING).update(turn=turn)
+
+    def finish(self, state: RunState, outcome: Mapping[str, Any]) -> int:
+        """QUEUED or RUNNING → SUCCEEDED, FAILED or CANCELLED, in its turn's commit."""
+        return self.open().update(state=state, finished_at=Now(), **outcome)
+
+    def retry(self, wait: timedelta, outcome: Mapping[str, Any]) -> int:
+        """QUEUED or RUNNING → QUEUED: its turn failed, and the next attempt comes after `wait`."""
+        again = {"state": RunState.QUEUED, "attempt": F("attempt") + 1, "not_before": Now() + wait}
+        return self.open().update(**again, **outcome)
+
+    def cancel_queued(self, reason: str, **columns: Any) -> int:
+        """QUEUED → CANCELLED."""
+        return self.filter(state=RunState.QUEUED).cancel(reason, **columns)
+
+    def cancel(self, reason: str, **columns: Any) -> int:
+        """QUEUED or RUNNING → CANCELLED."""
+        ended = {"state": RunState.CANCELLED, "not_before": None, "finished_at": Now()}
+        return self.open().update(reason=reason, **ended, **columns)
 
 
 class RunRecord(models.Model):
-    """One slot of one job and its real outcome. A skipped gap of slots is one row: from, to, count.
+    """One slot of one job and its outcome. A gap of skipped slots is one row: from, to, count.
 
-    The sending of a scheduled message is a run, too, without a job; its slot is `send_at`.
+    The sending of a scheduled message is a run without a job; its slot is `send_at`.
     """
 
     run_id = models.CharField(primary_key=True, max_length=64)
@@ -56,13 +113,13 @@ class RunRecord(models.Model):
     reason = models.CharField(max_length=64, blank=True)
     slots_from = models.DateTimeField(null=True, blank=True)
     slots_to = models.DateTimeField(null=True, blank=True)
-    slots_count = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Null: more than were counted."
-    )
+    slots_count = models.PositiveIntegerField(null=True, blank=True, help_text="Null: more than 1,000.")
     attempt = models.PositiveSmallIntegerField(default=1)
     not_before = models.DateTimeField(null=True, blank=True)
     turn = models.ForeignKey(Turn, null=True, blank=True, on_delete=models.SET_NULL, related_name="runs")
-    snapshot = models.JSONField(default=dict, help_text="What was run: name, message, schedule, revision.")
+    snapshot = models.JSONField(
+        default=dict, help_text="The job when it ran: name, message, schedule, revision."
+    )
     prompt_ref = models.JSONField(null=True, blank=True)
     prompt_variables = models.JSONField(null=True, blank=True)
     rendered_prompt = models.TextField(blank=True)
@@ -75,6 +132,8 @@ class RunRecord(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
+
+    objects = RunTransitions.as_manager()
 
     class Meta:
         verbose_name = "run"
@@ -109,6 +168,7 @@ class RunRecord(models.Model):
             ),
         ]
         indexes = [
+            models.Index(fields=["created_at", "run_id"], name="run_by_age"),
             models.Index(
                 fields=["job"], condition=Q(state__in=["queued", "running"]), name="run_open_of_job"
             ),
@@ -120,7 +180,7 @@ class RunRecord(models.Model):
 
     @property
     def of_job(self) -> CronJob:
-        """The job whose slot it is. TypeError for a scheduled message's: it goes none of the ways of jobs."""
+        """The job. TypeError for the run of a scheduled message."""
         if self.job is None:
-            raise TypeError(f"{self.run_id} is not a job's")
+            raise TypeError(f"the run {self.run_id} has no job")
         return self.job

@@ -1,4 +1,4 @@
-"""ScheduledMessage: a fixed text for a private chat at an instant; no model is asked when it is sent."""
+"""ScheduledMessage: a fixed text that is sent to a private chat at a given time, without a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_ERROR = 300  # characters
 
 
 class MessageStatus(models.TextChoices):
-    """Where a scheduled message stands; MESSAGE_ARROWS lists every way on."""
+    """The status of a scheduled message; MESSAGE_ARROWS lists every transition."""
 
     PENDING = "pending"
     SENT = "sent"
@@ -29,20 +29,20 @@ MESSAGE_ARROWS: dict[MessageStatus, tuple[MessageStatus, ...]] = {
     MessageStatus.PENDING: (MessageStatus.SENT, MessageStatus.CANCELLED, MessageStatus.FAILED),
     MessageStatus.SENT: (),
     MessageStatus.CANCELLED: (),
-    # a delivery that was given up may be tried again, and come through
+    # a failed delivery may be sent again
     MessageStatus.FAILED: (MessageStatus.SENT,),
 }
 
 
 class MessageTransitions(models.QuerySet["ScheduledMessage"]):
-    """The ways on from a status, each one conditional UPDATE; 0 or False: somebody else was faster."""
+    """The transitions, each one conditional UPDATE; 0 or False: another process was faster."""
 
     def waiting(self) -> MessageTransitions:
-        """Pending, and beat has not made its turn: it can still be cancelled."""
+        """Pending messages without a turn."""
         return self.filter(status=MessageStatus.PENDING, taken_at=None)
 
-    def take(self, ids: Iterable[str]) -> int:
-        """Waiting → taken: its turn is made, it cannot be cancelled any more."""
+    def mark_taken(self, ids: Iterable[str]) -> int:
+        """Waiting → taken: beat inserts the turn; from now on the message is cancelled by cancelling the turn."""
         return self.waiting().filter(pk__in=ids).update(taken_at=Now(), updated_at=Now())
 
     def cancel(self, *, tool_call_id: str = "", instead: ScheduledMessage | None = None) -> int:
@@ -54,30 +54,35 @@ class MessageTransitions(models.QuerySet["ScheduledMessage"]):
             updated_at=Now(),
         )
 
-    def stopped(self, message_id: str) -> bool:
-        """PENDING → CANCELLED: its turn was cancelled before it said anything."""
+    def record_canceller(self, *, tool_call_id: str = "", instead: ScheduledMessage | None = None) -> int:
+        """CANCELLED → CANCELLED, with the tool call or the message that cancelled it."""
+        rows = self.filter(status=MessageStatus.CANCELLED)
+        return rows.update(cancelled_by_tool_call_id=tool_call_id, replaced_by=instead)
+
+    def mark_cancelled(self, message_id: str) -> bool:
+        """PENDING → CANCELLED: its turn was cancelled before the text was stored."""
         rows = self.filter(pk=message_id, status=MessageStatus.PENDING)
         return bool(rows.update(status=MessageStatus.CANCELLED, updated_at=Now()))
 
-    def said(self, message_id: str, said_id: int, *, leaves: bool) -> bool:
-        """PENDING and taken, its text stands in the history → SENT, or PENDING still while it leaves the server."""
+    def mark_in_history(self, message_id: str, said_id: int, *, leaves: bool) -> bool:
+        """PENDING and taken → SENT when its text is in the history; `leaves`: PENDING until the delivery ends."""
         rows = self.filter(pk=message_id, status=MessageStatus.PENDING, taken_at__isnull=False)
         done = {} if leaves else {"status": MessageStatus.SENT, "sent_at": Now()}
         return bool(rows.update(sent_message=said_id, updated_at=Now(), **done))
 
-    def sent(self, said_id: int) -> bool:
-        """PENDING or FAILED, with its text in the history → SENT: the channel took it."""
+    def mark_sent(self, said_id: int) -> bool:
+        """PENDING or FAILED, with its text in the history → SENT: the channel accepted it."""
         open_ = [MessageStatus.PENDING, MessageStatus.FAILED]
         rows = self.filter(sent_message=said_id, status__in=open_)
         done = rows.update(status=MessageStatus.SENT, sent_at=Now(), last_error="", updated_at=Now())
         return bool(done)
 
-    def given_up(self, said_id: int, reason: str) -> bool:
-        """PENDING, with its text in the history → FAILED: the channel did not take it."""
+    def mark_given_up(self, said_id: int, reason: str) -> bool:
+        """PENDING, with its text in the history → FAILED: the channel did not accept it."""
         rows = self.filter(sent_message=said_id, status=MessageStatus.PENDING)
         return bool(_fail(rows, reason))
 
-    def failed(self, ids: Iterable[str], reason: str) -> int:
+    def mark_failed(self, ids: Iterable[str], reason: str) -> int:
         """PENDING → FAILED, with the reason."""
         return _fail(self.filter(pk__in=ids, status=MessageStatus.PENDING), reason)
 
@@ -87,9 +92,9 @@ def _fail(rows: models.QuerySet[ScheduledMessage], reason: str) -> int:
 
 
 class ScheduledMessage(models.Model):
-    """A text that is sent as it stands. `taken_at`: when beat made its turn; from then on nobody cancels it.
+    """A text that is sent unchanged. `taken_at`: when beat inserted its turn; it can be cancelled until a claim.
 
-    `sent_message` is its entry in the history. The messages that it replaced name it as `replaced_by`.
+    `sent_message` is its entry in the history. The messages that it replaced have it as `replaced_by`.
     """
 
     id = models.CharField(primary_key=True, max_length=32, default=new_job_id, editable=False)
@@ -104,11 +109,12 @@ class ScheduledMessage(models.Model):
     replaced_by = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="replaced", db_index=False
     )
+    # the turn may have been deleted: clearing this column would read the whole table for each deletion
     created_by_turn = models.ForeignKey(
         Turn,
         null=True,
         blank=True,
-        on_delete=models.SET_NULL,
+        on_delete=models.DO_NOTHING,
         related_name="+",
         db_constraint=False,
         db_index=False,
@@ -116,7 +122,7 @@ class ScheduledMessage(models.Model):
     created_by_tool_call_id = models.CharField(max_length=200, blank=True)
     cancelled_by_tool_call_id = models.CharField(max_length=200, blank=True)
     taken_at = models.DateTimeField(null=True, blank=True)
-    # DO_NOTHING keeps the deletion of a long history one statement; whoever deletes a session clears this first
+    # DO_NOTHING, so that a long history is deleted by one statement; deleting a session clears this first
     sent_message = models.OneToOneField(
         Message, null=True, blank=True, on_delete=models.DO_NOTHING, related_name="scheduled_message"
     )
@@ -171,12 +177,13 @@ class ScheduledMessage(models.Model):
             ),
         ]
         indexes = [
+            models.Index(fields=["created_at", "id"], name="scheduled_by_age"),
             models.Index(
                 fields=["send_at", "id"],
                 condition=Q(status="pending", taken_at__isnull=True),
                 name="scheduled_due",
             ),
-            # the head of a session, and how many wait in it
+            # the first waiting message of a session, and the number of waiting ones
             models.Index(
                 fields=["session", "send_at", "id"],
                 condition=Q(status="pending", taken_at__isnull=True),

@@ -1,4 +1,4 @@
-"""Instants that a row may hold."""
+"""A CHECK for timestamps that Python can read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ FIRST_INSTANT, LAST_INSTANT = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 
 
 
 def readable(name: str, *columns: str) -> models.CheckConstraint:
-    """Only instants that Python can hold: PostgreSQL has infinities, and years that no driver reads."""
+    """Limit the columns to instants that Python can hold; PostgreSQL also has infinity and later years."""
     within = {f"{column}__range": (FIRST_INSTANT, LAST_INSTANT) for column in columns}
     return models.CheckConstraint(condition=Q(**within), name=name)

@@ -1,4 +1,4 @@
-"""ZoneData: by which time-zone data plans were made."""
+"""ZoneData: the time-zone data that slots were computed with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class ZoneData(models.Model):
-    """The time-zone data by which the slots of a zone were computed."""
+    """The fingerprint of the data that a zone's slots were computed with."""
 
     name = models.CharField(primary_key=True, max_length=64)
     fingerprint = models.CharField(max_length=64)

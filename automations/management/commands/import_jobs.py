@@ -8,23 +8,23 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from automations.importing import import_store
-from automations.store_file import LARGEST, StoreRefused
+from automations.nanobot_import.import_store import import_store
+from automations.nanobot_import.store_file import LARGEST, StoreRefused
 from sessions_app.exceptions import SessionsError
 from sessions_app.selectors import agent_called
 
 
 class Command(BaseCommand):
-    help = "Bring in the jobs of a nanobot store (jobs.json). What came of each is printed."
+    help = "Import the jobs of a nanobot store (jobs.json), and print the result for each job."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path, metavar="FILE", help="nanobot's cron/jobs.json")
         parser.add_argument("--agent", required=True, metavar="NAME", help="NAME, or USER/NAME")
-        parser.add_argument("--dry-run", action="store_true", help="only say what would come of each job")
+        parser.add_argument("--dry-run", action="store_true", help="print the results without importing")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, file: Path, agent: str, dry_run: bool, **options: Any) -> None:
-        """Exit code 1 when the file or the agent is refused; a job that is refused by itself is in the report."""
+        """Exit code 1 when the file or the agent is refused; single refused jobs are in the report."""
         try:
             report = import_store(agent_called(agent).pk, _read(file), dry_run=dry_run)
         except (OSError, StoreRefused, SessionsError) as error:
@@ -45,7 +45,7 @@ def _read(file: Path) -> bytes:
 
 
 def _reason(error: Exception, file: Path) -> str:
-    """One line; what is wrong with the file names it."""
+    """The error in one line; an error of the file begins with its name."""
     if isinstance(error, OSError):
         return f"{file}: {error.strerror}"
     return f"{file}: {error}" if isinstance(error, StoreRefused) else str(error)

@@ -10,8 +10,8 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from automations.exceptions import RoutineNotFound
 from automations.models import Source
-from automations.routine_reads import routine_of, shown_routines
-from automations.routines import NewRoutine, add_routine, remove_routine, update_routine
+from automations.routines.edit import NewRoutine, add_routine, remove_routine, update_routine
+from automations.routines.reads import routine_of, shown_routines
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Agent
 from sessions_app.selectors import agent_called
@@ -25,7 +25,7 @@ CHANGES = (
 
 
 class _Parser(CommandParser):
-    """A wrong call is answered like any other refusal: as JSON, with exit code 1."""
+    """Prints wrong arguments like any other error: as JSON, with exit code 1."""
 
     def error(self, message: str) -> NoReturn:
         refuse("bad_call", message)
@@ -33,7 +33,7 @@ class _Parser(CommandParser):
 
 class Command(BaseCommand):
     help = "Add, list, change and remove the routines of an agent. Prints one JSON object."
-    requires_system_checks = []  # nothing but the object goes to standard output
+    requires_system_checks = []  # their messages must not mix with the JSON
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.__class__ = _Parser
@@ -42,7 +42,9 @@ class Command(BaseCommand):
         add.add_argument("--title", required=True)
         _fields(add)
         add.add_argument(
-            "--next-run-at", metavar="TIME", help="ISO: the first run; without --schedule the only one"
+            "--next-run-at",
+            metavar="TIME",
+            help="ISO time of the first run; without --schedule, of the only run",
         )
         add.add_argument("--source", choices=SOURCES)
         add.add_argument("--allow-duplicate", action="store_true", default=None)
@@ -58,7 +60,7 @@ class Command(BaseCommand):
         remove.add_argument("--hard", action="store_true", help="delete it with its runs")
 
     def handle(self, *args: Any, verb: str, agent: str, **options: Any) -> None:
-        """Exit code 1 with the reason when it is refused."""
+        """Run one subcommand. Exit code 1 with the error when it is refused."""
         verbs: dict[str, Callable[[Agent, dict[str, Any]], dict[str, Any]]] = {
             "add": _add,
             "list": _list,
@@ -73,7 +75,7 @@ class Command(BaseCommand):
 
 
 def refuse(code: str, message: str) -> NoReturn:
-    """Say why, and end."""
+    """Print the error as JSON, and exit with code 1."""
     problem = {"ok": False, "error": {"code": code, "message": message}}
     sys.stdout.write(json.dumps(problem, ensure_ascii=False) + "\n")
     sys.exit(1)
@@ -85,10 +87,10 @@ def _of_agent(parser: ArgumentParser) -> ArgumentParser:
 
 
 def _fields(parser: ArgumentParser) -> None:
-    """What may be given to a new routine and to one that is there."""
+    """The options that `add` and `update` share."""
     parser.add_argument("--description")
-    parser.add_argument("--instructions", help="standing instructions of its own")
-    parser.add_argument("--schedule", metavar="WHEN", help="30m, 1h, 2d, or five cron fields; without: once")
+    parser.add_argument("--instructions", help="the routine's standing instructions")
+    parser.add_argument("--schedule", metavar="WHEN", help="30m, 1h, 2d, or five cron fields; default: once")
     parser.add_argument("--execution-mode", choices=MODES)
     parser.add_argument("--timezone", metavar="ZONE", help="default: the agent's")
     parser.add_argument("--timeout-seconds", type=int, metavar="N")
@@ -101,7 +103,7 @@ def _policy(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        refuse("bad_policy", "--policy is a JSON object of limits")
+        refuse("bad_policy", f"--policy must be a JSON object of limits, not {text[:60]!r}")
 
 
 def _given(options: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
@@ -131,7 +133,7 @@ def _remove(agent: Agent, options: dict[str, Any]) -> dict[str, Any]:
     if not options["hard"]:
         remove_routine(routine_id)
         return _shown(routine_id)
-    shown = _shown(routine_id)  # what it was
+    shown = _shown(routine_id)  # before it is deleted
     remove_routine(routine_id, hard=True)
     return shown
 

@@ -1,0 +1,117 @@
+"""Endpoints of automations, their runs and schedule previews."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from automations import selectors
+from automations.api.serializers import (
+    AutomationChanges,
+    AutomationOut,
+    ExplanationOut,
+    NewAutomation,
+    PreviewIn,
+    PreviewOut,
+    RunDetailOut,
+    RunOut,
+)
+from automations.jobs.edit import NewJob, bind_job, delete_job, parse_api_schedule, update_job
+from automations.jobs.explain import explain
+from automations.models import CronJob
+from automations.schedules.describe import preview
+from sessions_app.api.base import KEY, ApiView, tagged_response
+from sessions_app.api.headers import revision_expected
+from sessions_app.idempotency import StoredAnswer
+from sessions_app.selectors import agent, session
+
+
+class AutomationList(ApiView):
+    ordering = ("created_at", "id")
+    refuses = {"post": (409,)}
+
+    @extend_schema(responses=AutomationOut(many=True))
+    def get(self, _request: Request, session_id: uuid.UUID) -> Response:
+        """List the session's automations, the oldest first; in a unified thread also the primary session's."""
+        rows = selectors.automations_of(self.user, session_id)
+        return self.page(rows, AutomationOut, of=selectors.automation_of)
+
+    @extend_schema(parameters=[KEY], request=NewAutomation, responses={201: AutomationOut})
+    def post(self, _request: Request, session_id: uuid.UUID) -> Response:
+        """Create an automation in the session; in a thread of a unified agent, in the primary session."""
+        session(self.user, session_id)
+        given = self.read(NewAutomation)
+        return self.create(lambda: self._made(bind_job(NewJob(session_id=session_id, **given))))
+
+    def _made(self, job: CronJob) -> StoredAnswer:
+        body = AutomationOut(selectors.automation(self.user, job.pk)).data
+        return StoredAnswer(body=body, location=f"/api/automations/{job.pk}/")
+
+
+class AutomationDetail(ApiView):
+    refuses = {"patch": (409,), "delete": (409,)}
+
+    @extend_schema(responses=AutomationOut)
+    def get(self, _request: Request, job_id: str) -> Response:
+        """Get an automation."""
+        automation = selectors.automation(self.user, job_id)
+        return tagged_response(AutomationOut(automation).data, automation.revision)
+
+    @extend_schema(request=AutomationChanges, responses=AutomationOut)
+    def patch(self, _request: Request, job_id: str) -> Response:
+        """Change the given fields; `schedule` is replaced as a whole."""
+        automation = selectors.automation_to_change(self.user, job_id)
+        revision = revision_expected(self.request, automation.revision)
+        given = self.read(AutomationChanges, of=AutomationOut)
+        update_job(job_id, given, revision=revision)
+        return self.get(self.request, job_id)
+
+    @extend_schema(responses={204: None})
+    def delete(self, _request: Request, job_id: str) -> Response:
+        """Delete an automation with its runs; a running turn of it goes on."""
+        automation = selectors.automation_to_change(self.user, job_id)
+        delete_job(job_id, revision=revision_expected(self.request, automation.revision))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class AutomationExplanation(ApiView):
+    @extend_schema(responses=ExplanationOut)
+    def get(self, _request: Request, job_id: str) -> Response:
+        """Explain why the last slots did or did not run, the current state, and the next runs."""
+        return tagged_response(ExplanationOut(explain(self.user, job_id)).data)
+
+
+class RunList(ApiView):
+    ordering = ("-scheduled_for",)  # a job has one run of a slot
+
+    @extend_schema(responses=RunOut(many=True))
+    def get(self, _request: Request, job_id: str) -> Response:
+        """List the automation's runs, the latest slot first."""
+        return self.page(selectors.runs_of(self.user, job_id), RunOut)
+
+
+class RunDetail(ApiView):
+    @extend_schema(responses=RunDetailOut)
+    def get(self, _request: Request, run_id: str) -> Response:
+        """Get a run with the prompt that the model was shown."""
+        return tagged_response(RunDetailOut(selectors.run_record(self.user, run_id)).data)
+
+
+class SchedulePreview(ApiView):
+    refuses = {"post": (404,)}
+
+    @extend_schema(request=PreviewIn, responses=PreviewOut)
+    def post(self, _request: Request) -> Response:
+        """Preview a schedule: its next slots, the schedule in words, and warnings."""
+        given = self.read(PreviewIn)
+        now = datetime.now(UTC)
+        zone = agent(self.user, given["agent"]).timezone if "agent" in given else "UTC"
+        schedule = parse_api_schedule(given["schedule"], zone, now)
+        found = preview(schedule, given.get("after", now), given.get("count", 5), zone=zone)
+        body = {"next": [slot.isoformat() for slot in found.next], "words": found.words}
+        return Response(PreviewOut(body | {"warnings": found.warnings}).data)

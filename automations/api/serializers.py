@@ -1,0 +1,184 @@
+"""Serializers of automations and runs. Values are checked in `jobs/edit.py` and `jobs/validate.py`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from automations.jobs.validate import LONGEST_TIMEOUT
+from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
+from automations.selectors import STATES
+from sessions_app.api.fields import Flag, Input, Moment, OneOf, Output, Text, WholeNumber
+from sessions_app.api.serializers import DELIVERIES, SentOut, TextOrNull
+
+_KINDS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "cron": ({"expr": {"type": "string", "example": "0 9 * * *"}, "timezone": {"type": "string"}}, ["expr"]),
+    "every": ({"seconds": {"type": "integer", "minimum": 1}}, ["seconds"]),
+    "at": ({"at": {"type": "string", "format": "date-time"}}, ["at"]),
+}
+SCHEDULE = {
+    "oneOf": [
+        {
+            "type": "object",
+            "properties": {"kind": {"type": "string", "enum": [kind]}, **properties},
+            "required": ["kind", *required],
+            "additionalProperties": False,
+        }
+        for kind, (properties, required) in _KINDS.items()
+    ]
+}
+
+
+@extend_schema_field(SCHEDULE)
+class Schedule(serializers.JSONField):
+    """Exactly one schedule."""
+
+
+@extend_schema_field({"type": "integer", "minimum": 1, "maximum": LONGEST_TIMEOUT})
+class TimeoutSeconds(WholeNumber):
+    """Time limit of one turn."""
+
+
+class AutomationChanges(Input):
+    example = {"enabled": True, "timeout_seconds": 600}
+    name = Text(required=False, allow_blank=True)
+    message = Text(required=False, allow_blank=True)
+    schedule = Schedule(required=False)
+    enabled = Flag(required=False)
+    overlap = OneOf(choices=Overlap.choices, required=False)
+    catch_up = OneOf(choices=CatchUp.choices, required=False)
+    timeout_seconds = TimeoutSeconds(required=False, allow_null=True)
+    ends_at = Text(
+        required=False,
+        allow_null=True,
+        help_text="No runs after this ISO time. Without an offset: in the agent's zone.",
+    )
+    max_runs = WholeNumber(required=False, allow_null=True, help_text="Maximum number of runs.")
+    jitter_seconds = WholeNumber(
+        required=False, help_text="Delay each run by a fixed amount, up to so many seconds."
+    )
+    max_retry = WholeNumber(required=False, help_text="Retries of a failed run. Default: 0.")
+
+
+class NewAutomation(AutomationChanges):
+    example = {
+        "name": "Morning news",
+        "message": "Summarise the news of the night.",
+        "schedule": {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"},
+        "timeout_seconds": 600,
+    }
+    message = Text(allow_blank=True)
+    schedule = Schedule()
+
+
+class AutomationOut(Output):
+    id = serializers.CharField()
+    name = serializers.CharField()
+    message = serializers.CharField()
+    schedule = Schedule()
+    enabled = serializers.BooleanField()
+    execution_mode = serializers.ChoiceField(choices=ExecutionMode.choices)
+    overlap = serializers.ChoiceField(choices=Overlap.choices)
+    catch_up = serializers.ChoiceField(choices=CatchUp.choices)
+    timeout_seconds = serializers.IntegerField(allow_null=True)
+    ends_at = serializers.DateTimeField(allow_null=True)
+    max_runs = serializers.IntegerField(allow_null=True)
+    jitter_seconds = serializers.IntegerField()
+    max_retry = serializers.IntegerField()
+    source = serializers.ChoiceField(choices=Source.choices)  # type: ignore[assignment]  # a field of this name
+    next_run_at = serializers.DateTimeField(allow_null=True)
+    state = serializers.ChoiceField(choices=STATES)
+    last_status = serializers.ChoiceField(choices=RunState.choices, allow_null=True)
+    pending = serializers.BooleanField()
+    session_key = serializers.CharField()
+    revision = serializers.IntegerField()
+
+
+class PromptRefOut(Output):
+    id = serializers.CharField()
+    version = serializers.IntegerField()
+    sha256 = serializers.CharField()
+
+
+class RunOut(Output):
+    run_id = serializers.CharField()
+    scheduled_for = serializers.DateTimeField()
+    state = serializers.ChoiceField(choices=RunState.choices)
+    reason = TextOrNull(allow_null=True)
+    slots_from = serializers.DateTimeField(allow_null=True)
+    slots_to = serializers.DateTimeField(allow_null=True)
+    count = serializers.IntegerField(source="slots_count", allow_null=True)
+    attempt = serializers.IntegerField()
+    not_before = serializers.DateTimeField(
+        allow_null=True, help_text="Time of the next attempt, while the run waits for a retry."
+    )
+    turn = serializers.IntegerField(source="turn_id", allow_null=True)
+    lag_ms = serializers.IntegerField(allow_null=True)
+    duration_ms = serializers.IntegerField(allow_null=True)
+    prompt_ref = PromptRefOut(allow_null=True)
+    error = TextOrNull(allow_null=True)
+    deliveries = SentOut(many=True, source="shown_deliveries", help_text=DELIVERIES)
+
+
+class RunDetailOut(RunOut):
+    rendered_prompt = TextOrNull(allow_null=True)
+    prompt_variables = serializers.DictField(allow_null=True)
+
+
+@extend_schema_field({"type": "string", "format": "date-time"})
+class LocalMoment(serializers.Field[Any, Any, Any, Any]):
+    """An instant with its own offset; DRF's field would convert it to UTC."""
+
+    def to_representation(self, value: datetime) -> str:
+        """ISO."""
+        return value.isoformat()
+
+
+class ExplainedRunOut(Output):
+    run_id = serializers.CharField()
+    scheduled_for = LocalMoment(help_text="The slot, with the offset of the schedule's zone.")
+    state = serializers.ChoiceField(choices=RunState.choices)
+    reason = TextOrNull(allow_null=True)
+    slots_from = LocalMoment(allow_null=True)
+    slots_to = LocalMoment(allow_null=True)
+    count = serializers.IntegerField(
+        allow_null=True, help_text="Skipped slots; null above 1,000 and for other runs."
+    )
+    attempt = serializers.IntegerField()
+    text = serializers.CharField(help_text="The result in one sentence.")
+
+
+class ExplanationOut(Output):
+    words = serializers.CharField(help_text="The schedule in words, in its own zone.")
+    timezone = serializers.CharField()
+    state = serializers.ChoiceField(choices=STATES)
+    now = serializers.CharField(help_text="The current state in one sentence.")
+    next = serializers.ListField(
+        child=LocalMoment(),
+        help_text="Up to 5 next runs, with the zone's offset.",
+    )
+    last = ExplainedRunOut(many=True, help_text="The last 20 runs, the latest slot first.")
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class PreviewIn(Input):
+    example = {"schedule": {"kind": "every", "seconds": 300}, "count": 5}
+    schedule = Schedule()
+    agent = Text(
+        required=False,
+        help_text="One of your agents: its zone is used for a schedule without a zone. Default: UTC.",
+    )
+    after = Moment(required=False)
+    count = WholeNumber(required=False, min_value=1, max_value=50)
+
+
+class PreviewOut(Output):
+    next = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="ISO times with the offset of the schedule's zone; an `at` keeps the offset that it was given.",
+    )
+    words = serializers.CharField()
+    warnings = serializers.ListField(child=serializers.CharField())

@@ -1,0 +1,216 @@
+"""Start due inline routines: at once and at any hour, in one heartbeat turn for each home (rule 5.3).
+
+While a heartbeat turn is open or the model is down, they stay due: late, never lost.
+Lock order: clock, then the inserted rows, as in the rest of firing.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+from django.db import InterfaceError, OperationalError, transaction
+from django.db.models import Min, Q
+from django.db.models.functions import Now
+
+from agent_core.policy import TurnPolicy
+from automations.firing.due_jobs import DueJob, read_due_jobs
+from automations.firing.due_routines import agents_with_due_routines, claim_due_routines
+from automations.firing.insert_runs import lag_ms
+from automations.firing.job_batch import Batch, decide_job
+from automations.firing.placement import attach_sessions, heartbeat_session
+from automations.heartbeats.readiness import Wait, WaitReason, why_routines_wait
+from automations.heartbeats.reminders import HOME_KEY, MODEL_FREE_TASKS
+from automations.jobs.clock import database_now
+from automations.jobs.provenance import provenance_marks
+from automations.models import ExecutionMode, JobClock, RunRecord, RunState
+from automations.runs.cancel import due_line
+from automations.runs.record import end_run, has_own_session
+from automations.runs.skips import run_id
+from automations.schedules.plan import jitter_of, job_snapshot
+from sessions_app.hints import Hint, send
+from sessions_app.models import Agent, Lane, Session, Turn, TurnKind
+from sessions_app.models.turn import TASKS_KEY
+from sessions_app.sessions.archive import archive
+from sessions_app.turns import enqueue
+from sessions_app.turns.kinds import kind_of
+
+log = structlog.get_logger(__name__)
+
+SHORTEST_WAIT = 0.1  # seconds
+INACTIVE_OWNERS_WAIT = 5.0  # seconds, when all due routines belong to inactive owners
+AFTER_A_FAULT = 30.0  # seconds, after an unexpected error with an agent's routines
+BUSY = timedelta(seconds=1)  # pause of an agent whose heartbeat turn is open
+LONGEST_PAUSE = timedelta(hours=1)
+UNANNOUNCED = frozenset(
+    {WaitReason.SESSION_BUSY, WaitReason.OWNER_INACTIVE}
+)  # beat is not notified of their end
+
+
+class InlineRoutineStarter:
+    """Starts due routines, one `step` in each tick of beat. In memory: which agents are paused until when."""
+
+    def __init__(self) -> None:
+        self._paused: dict[int, float] = {}
+
+    def clear_pauses(self) -> None:
+        """Try every agent again, because some plan or setting has changed."""
+        self._paused.clear()
+
+    def step(self) -> float:
+        """Start due routines. Returns the seconds until the first paused agent may be tried again."""
+        now = time.monotonic()
+        self._paused = {agent: until for agent, until in self._paused.items() if until > now}
+        hints: list[Hint] = []
+        try:
+            for agent_id in agents_with_due_routines(self._paused):
+                hint, pause = self._start(agent_id)
+                self._paused[agent_id] = now + pause
+                hints += [hint] if hint else []
+        finally:
+            send(hints)
+        return max(
+            SHORTEST_WAIT, min((until - now for until in self._paused.values()), default=INACTIVE_OWNERS_WAIT)
+        )
+
+    def _start(self, agent_id: int) -> tuple[Hint | None, float]:
+        try:
+            hint, pause = start_due_routines(agent_id)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:  # an error with one agent must not stop the others
+            log.exception("due_tasks_failed", agent=agent_id)
+            return None, AFTER_A_FAULT
+        return hint, pause.total_seconds()
+
+
+def start_due_routines(agent_id: int) -> tuple[Hint | None, timedelta]:
+    """Queue the turns of the agent's due routines. Returns the hint to send, and how long to pause the agent."""
+    with transaction.atomic():
+        clocks = claim_due_routines(agent_id, model_free=False)
+        if not clocks:
+            return None, BUSY
+        agent, now = Agent.objects.select_related("owner").get(pk=agent_id), database_now()
+        wait = why_routines_wait(agent, now)
+        if wait is not None and wait.reason is WaitReason.MODEL_DOWN:
+            clocks = claim_due_routines(agent_id, model_free=True)
+            if not clocks:
+                return None, max(BUSY, min(_pause_of(wait, now), _until_reminder(agent_id, now)))
+        elif wait is not None:
+            return None, _pause_of(wait, now)
+        return _queue(agent, heartbeat_session(agent), clocks), BUSY
+
+
+def _pause_of(wait: Wait, now: datetime) -> timedelta:
+    """How long to pause an agent whose routines have to wait."""
+    if wait.until is None:
+        return BUSY if wait.reason in UNANNOUNCED else LONGEST_PAUSE
+    return max(BUSY, min(wait.until - now, LONGEST_PAUSE))
+
+
+def _until_reminder(agent_id: int, now: datetime) -> timedelta:
+    """The time until the agent's next routine that needs no model."""
+    clocks = JobClock.objects.filter(job__agent_id=agent_id, inline=True, next_run_at__isnull=False)
+    first = clocks.filter(job__task_type__in=MODEL_FREE_TASKS).aggregate(first=Min("next_run_at"))["first"]
+    return LONGEST_PAUSE if first is None else first - now
+
+
+def _queue(agent: Agent, session: Session, clocks: list[Any]) -> Hint | None:
+    """Insert runs, and one turn for the runs of one home. Runs that need no model get a turn of their own.
+
+    A turn's result goes to its home alone, so nothing crosses from one conversation to another.
+    """
+    _insert_runs(clocks)
+    waiting = RunRecord.objects.filter(job_id__in=[clock.job_id for clock in clocks], state=RunState.QUEUED)
+    attempts = list(
+        waiting.filter(Q(turn=None) | Q(not_before__lte=Now()))
+        .select_related("job")
+        .order_by("scheduled_for")
+    )
+    attempts = [run for run in attempts if not _ended_by_mode_change(run)]
+    groups: dict[tuple[bool, uuid.UUID | None], list[RunRecord]] = {}
+    for run in attempts:
+        groups.setdefault((run.of_job.task_type not in MODEL_FREE_TASKS, run.of_job.home_id), []).append(run)
+    for needs_model, home_id in sorted(
+        groups, key=lambda group: group[0]
+    ):  # reminders do not wait for the model
+        _queue_turn(agent, session, groups[needs_model, home_id], deterministic=not needs_model)
+    return Hint(session_id=session.pk, lane=Lane.AUTO) if attempts else None
+
+
+def _insert_runs(clocks: list[Any]) -> None:
+    """Decide about the due slots of these clocks, and write the runs, gaps and clocks."""
+    batch: Batch[RunRecord] = Batch()
+    for row in attach_sessions(read_due_jobs([clock for clock in clocks if clock.is_slot])):
+        with batch.faults_of(row):
+            decision = decide_job(row)
+            batch.add(row, decision, [_new_run(row, slot) for slot in decision.run])
+    batch.write()
+    RunRecord.objects.bulk_create(batch.runs, ignore_conflicts=True)
+
+
+def _new_run(row: DueJob, slot: datetime) -> RunRecord:
+    return RunRecord(
+        run_id=run_id(row.job.pk, slot),
+        job=row.job,
+        scheduled_for=slot,
+        snapshot=job_snapshot(row.job),
+        lag_ms=lag_ms(row.now - jitter_of(row.job) - slot),
+    )
+
+
+def _ended_by_mode_change(run: RunRecord) -> bool:
+    """End a run that began in its own session and whose routine is inline now; whether it was ended.
+
+    If the routine is isolated still, `scheduler.cron_jobs` is off: the run goes on in the heartbeat, and only its own
+    session is archived.
+    """
+    if not has_own_session(run):
+        return False
+    if run.of_job.execution_mode == ExecutionMode.INLINE:
+        return end_run(run, "edited")
+    if run.session_id is not None:
+        archive(run.session_id)
+    return False
+
+
+def _queue_turn(agent: Agent, session: Session, attempts: list[RunRecord], *, deterministic: bool) -> None:
+    """Queue the turn of these attempts, which have one home.
+
+    A single run's turn names the run as its origin, as any slot's turn does. Several runs share a turn by its tasks.
+    """
+    first, is_alone = attempts[0], len(attempts) == 1
+    tasks = [_task(run) for run in attempts]
+    turn = Turn(
+        session=session,
+        kind=TurnKind.HEARTBEAT,
+        lane=Lane.AUTO,
+        content=due_line(tasks),
+        metadata={TASKS_KEY: tasks, HOME_KEY: tasks[0]["home"], "deterministic": deterministic}
+        | provenance_marks(run.of_job for run in attempts),
+        origin_run=first.pk if is_alone else "",
+        origin_attempt=first.attempt if is_alone else 0,
+        idempotency_key=f"due:{first.pk}:{first.attempt}",
+    )
+    limits = TurnPolicy().merged(kind_of(turn).policy, agent.policy)
+    turn.metadata["policy"] = limits.strictest(*(run.snapshot["policy"] for run in attempts))
+    enqueue.enqueue(turn, agent.pk)
+    runs = RunRecord.objects.filter(pk__in=[run.pk for run in attempts])
+    runs.queue_in(turn, session=session, session_key=session.key)
+
+
+def _task(run: RunRecord) -> dict[str, Any]:
+    """A routine as an item of the turn's tasks."""
+    job = run.of_job
+    return {
+        "id": job.pk,
+        "run": run.pk,
+        "home": str(job.home_id or ""),
+        "title": job.name,
+        "description": f"{job.description} {job.message}".strip(),
+        "task_type": job.task_type,
+        "timezone": job.timezone,
+    }

@@ -1,0 +1,1 @@
+"""Heartbeats: when they may run, their briefing, and reminders without a model."""

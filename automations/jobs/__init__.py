@@ -1,0 +1,1 @@
+"""Editing automations: validation, clocks, system jobs, explanations, and their sessions."""

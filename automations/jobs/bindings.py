@@ -1,0 +1,82 @@
+"""Automations and routines of a session, for its deletion."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db.models import F, Q
+
+from automations.jobs.removed_routines import remember_removed_titles
+from automations.models import CronJob, ExecutionMode, JobClock, RunRecord
+from automations.runs.cancel import cancel_queued_runs
+from sessions_app.models import Session, SessionType
+from sessions_app.models.session import WEB, ChatType
+from sessions_app.sessions.delete import Blocker
+
+# routines at home in a private web thread: the same person can read their results in the primary session
+_CAN_MOVE = Q(home__type=SessionType.SUB, home__channel=WEB, home__chat_type=ChatType.PRIVATE)
+
+
+def _of_session(session_id: uuid.UUID) -> Q:
+    """The jobs of a session; routines without a home are the primary session's."""
+    primary = Session.objects.filter(pk=session_id, type=SessionType.PRIMARY).values("agent_id")
+    homeless = Q(home=None, agent__in=primary) & ~Q(execution_mode=ExecutionMode.SESSION)
+    return Q(session_id=session_id) | Q(home_id=session_id) | homeless
+
+
+class SessionAutomations:
+    """Automations and routines of sessions that are to be deleted.
+
+    A routine whose home is a private web thread does not block its deletion: it moves to the primary session.
+    """
+
+    def blockers(self, session_id: uuid.UUID, *, with_agent: bool) -> tuple[Blocker, ...]:
+        """The session's bound jobs and the routines that would lose their home, disabled ones too."""
+        jobs = CronJob.objects.filter(_of_session(session_id)).order_by("created_at", "id")
+        if not with_agent:
+            jobs = jobs.exclude(_CAN_MOVE)
+        return tuple(Blocker(id=job.pk, name=job.name, enabled=job.enabled) for job in jobs)
+
+    def lock(self, session_ids: list[uuid.UUID], agent_id: int | None) -> tuple[str, ...]:
+        """Lock the clocks, then the jobs, as beat and edits do. Returns the ids of the jobs to delete."""
+        which = Q(job__session_id__in=session_ids) | Q(job__home_id__in=session_ids)
+        if agent_id is not None:  # its legacy and system jobs, too
+            which |= Q(job__agent_id=agent_id)
+        clocks = JobClock.objects.select_for_update(of=("self",)).filter(which).order_by("job_id")
+        ids = list(clocks.values_list("job_id", flat=True))
+        jobs = list(
+            CronJob.objects.select_for_update()
+            .filter(pk__in=ids)
+            .order_by("pk")
+            .only("session_id", "execution_mode")
+        )
+        movable = CronJob.objects.filter(_CAN_MOVE, pk__in=ids).values_list("pk", flat=True)
+        moving = set() if agent_id is not None else set(movable)
+        return tuple(
+            job.pk
+            for job in jobs
+            if job.session_id is not None
+            or (job.execution_mode != ExecutionMode.SESSION and job.pk not in moving)
+        )
+
+    def delete(self, ids: tuple[str, ...]) -> None:
+        """Delete these jobs with their runs. A job bound after the lock stays, and blocks the deletion.
+
+        A routine's queued runs are cancelled, because they wait in sessions other than its home.
+        """
+        routines = list(CronJob.objects.filter(pk__in=ids).exclude(execution_mode=ExecutionMode.SESSION))
+        for job in routines:
+            cancel_queued_runs(job, "deleted")
+        remember_removed_titles(routines)
+        RunRecord.objects.filter(job_id__in=ids).delete()
+        JobClock.objects.filter(job_id__in=ids).delete()
+        CronJob.objects.filter(pk__in=ids).delete()
+
+    def detach_from_sessions(self, session_ids: list[uuid.UUID]) -> tuple[str, ...]:
+        """Cancel open runs in these sessions, and move routines to the primary session. Returns the moved ids."""
+        RunRecord.objects.filter(session_id__in=session_ids).cancel("session_deleted")
+        leaving = CronJob.objects.filter(_CAN_MOVE, home_id__in=session_ids).order_by("pk")
+        moving = tuple(leaving.values_list("pk", flat=True))
+        if moving:
+            CronJob.objects.filter(pk__in=moving).update(home=None, revision=F("revision") + 1)
+        return moving

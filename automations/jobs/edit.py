@@ -1,0 +1,257 @@
+"""Create, change and delete automations. Lock order, as in beat: clock, then job."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from automations.exceptions import BadJob, JobNotFound, ProtectedJob, TooManyJobs
+from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots
+from automations.jobs.removed_routines import remember_removed_titles
+from automations.jobs.validate import validated
+from automations.models import CatchUp, CronJob, JobClock, Overlap, RunRecord, Source
+from automations.models.category import Category, category
+from automations.runs.cancel import cancel_queued_runs
+from automations.schedules.plan import plan_of, schedule_columns, schedule_of
+from automations.schedules.schedule import (
+    EverySchedule,
+    Schedule,
+    ScheduleError,
+    parse_schedule,
+    read_time,
+)
+from sessions_app.exceptions import NotFound, RevisionConflict
+from sessions_app.models import Session, SessionType
+from sessions_app.turns.threads import enter, must_be_open
+
+CONVERSATIONS = frozenset({SessionType.PRIMARY, SessionType.SUB})
+MOST_ENABLED = 50  # automations of one session
+NAME_FROM_MESSAGE = 30  # characters
+PLAN = frozenset({"schedule", "ends_at", "max_runs", "jitter_seconds"})  # fields that change the slots
+EDITABLE = PLAN | {"name", "message", "enabled", "overlap", "catch_up", "timeout_seconds", "max_retry"}
+_SETTINGS = ("enabled", "overlap", "catch_up", "timeout_seconds", "max_runs", "jitter_seconds", "max_retry")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewJob:
+    """A bound automation to create; `schedule` is the API's JSON. An empty name is taken from the message.
+
+    `ends_at`: no runs after this ISO time; without an offset it is in the agent's zone. `max_runs`: limit of runs.
+    `jitter_seconds`: maximum of the fixed delay of each run. `max_retry`: retries of a failed run.
+    """
+
+    session_id: uuid.UUID
+    message: str
+    schedule: Mapping[str, Any]
+    name: str = ""
+    enabled: bool = True
+    overlap: str = Overlap.SKIP
+    catch_up: str = CatchUp.ONE
+    timeout_seconds: int | None = None
+    ends_at: str | None = None
+    max_runs: int | None = None
+    jitter_seconds: int = 0
+    max_retry: int = 0
+    source: str = Source.MANUAL
+    turn_id: int | None = None
+
+
+def create_job(given: NewJob) -> CronJob:
+    """Create a bound automation. BadJob, TooManyJobs, NotFound, SessionClosed."""
+    texts = {"message": given.message, "name": given.name or default_name(given.message)}
+    values = validated(texts | {name: getattr(given, name) for name in _SETTINGS})
+    try:
+        with transaction.atomic():
+            session = lock_session(given.session_id)
+            now = database_now()
+            schedule = parse_api_schedule(given.schedule, session.agent.timezone, now)
+            if given.enabled:
+                check_limit(session)
+            job = CronJob(
+                agent=session.agent,
+                session=session,
+                source=given.source,
+                created_by_turn_id=given.turn_id,
+                ends_at=_end(given.ends_at, session.agent.timezone, now),
+                **schedule_columns(schedule, session.agent.timezone),
+                **values,
+            )
+            first = _first_firing(job, 0, now)
+            job.save(force_insert=True)
+            job.clock = JobClock.objects.create(
+                job=job, next_run_at=first if given.enabled else None, planned_from=now
+            )
+            transaction.on_commit(notify_beats, robust=True)
+    except IntegrityError as error:
+        raise NotFound("there is no such session") from error
+    return job
+
+
+def bind_job(given: NewJob) -> CronJob:
+    """Create a person's automation: in a thread of a unified agent it is bound to the primary session."""
+    with transaction.atomic():
+        return create_job(replace(given, session_id=enter(given.session_id).target_id))
+
+
+def update_job(
+    job_id: str, changes: Mapping[str, Any], *, revision: int | None = None, by_operator: bool = False
+) -> CronJob:
+    """Change the given fields only; running and queued runs keep the old values.
+
+    `by_operator`: allows pausing and resuming a system job. BadJob, JobNotFound, ProtectedJob, TooManyJobs;
+    RevisionConflict when `revision` is not the job's.
+    """
+    unknown = sorted(set(changes) - EDITABLE)
+    if unknown:
+        raise BadJob(f"{unknown[0]!r} cannot be changed", code="not_editable")
+    plain = validated({name: value for name, value in changes.items() if name not in {"schedule", "ends_at"}})
+    with transaction.atomic():
+        clock, job = lock_job(job_id, revision)
+        if category(job) is Category.SYSTEM and not (by_operator and changes.keys() <= {"enabled"}):
+            raise ProtectedJob
+        if not changes:
+            job.clock = clock
+            return job
+        now = database_now()
+        columns = plain | _plan_columns(job, changes, now)
+        switched = plain.get("enabled", job.enabled) != job.enabled
+        replanned = bool(PLAN & changes.keys())
+        if replanned or switched:
+            skip_overdue_slots(clock, job, now)
+        if switched:
+            prepare_switch(clock, job)
+        save_columns(job, columns)
+        if {"schedule", "ends_at"} & changes.keys():
+            _first_firing(job, clock.runs_started, now)
+        if (replanned or switched) and move_clock(clock, job, now) and job.session_id is not None:
+            check_limit(lock_session(job.session_id), besides=job.pk)
+        transaction.on_commit(notify_beats, robust=True)
+    job.clock = clock
+    return job
+
+
+def prepare_switch(clock: JobClock, job: CronJob) -> None:
+    """Call before `enabled` changes. A pause cancels queued runs; those that never began do not count as run."""
+    if job.enabled:
+        clock.runs_started = max(0, clock.runs_started - cancel_queued_runs(job, "paused"))
+        clock.save(update_fields=["runs_started"])
+    job.fault = ""
+
+
+def move_clock(clock: JobClock, job: CronJob, now: datetime) -> bool:
+    """Set the next slot after now. Returns whether the job had none before and has one now, so that limits apply.
+
+    BadJob when a one-time job that never ran is resumed after its time: it would silently never run.
+    """
+    idle, never_came = clock.next_run_at is None, clock.last_slot is None
+    restart_clock(clock, job, now)
+    if job.enabled and never_came and job.at is not None and job.at <= now:
+        raise BadJob(f"its time {job.at.isoformat()} has passed; give it a new time", code="past_at")
+    return idle and clock.next_run_at is not None
+
+
+def save_columns(job: CronJob, columns: Mapping[str, Any]) -> None:
+    """Save these columns only, with the next revision."""
+    for name, value in columns.items():
+        setattr(job, name, value)
+    job.revision += 1
+    job.save(update_fields=[*columns, "fault", "revision", "updated_at"])
+
+
+def delete_job(job_id: str, *, revision: int | None = None) -> None:
+    """Delete an automation with its runs; a running turn of it goes on. JobNotFound, ProtectedJob."""
+    with transaction.atomic():
+        _clock, job = lock_job(job_id, revision)
+        if category(job) is Category.SYSTEM:
+            raise ProtectedJob
+        cancel_queued_runs(job, "deleted")
+        remember_removed_titles([job])
+        RunRecord.objects.filter(job=job).delete()
+        JobClock.objects.filter(job=job).delete()
+        CronJob.objects.filter(pk=job.pk).delete()
+        transaction.on_commit(notify_beats, robust=True)
+
+
+def parse_api_schedule(data: Any, timezone: str, now: datetime) -> Schedule:
+    """Parse the API's JSON of a schedule. BadJob with the schedule error's code."""
+    try:
+        return parse_schedule(data, default_timezone=timezone, now=now)
+    except ScheduleError as error:
+        raise BadJob(str(error), code=error.code) from error
+
+
+def _end(text: Any, timezone: str, now: datetime) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return read_time(text, timezone, now, name="ends_at")[0]
+    except ScheduleError as error:
+        raise BadJob(str(error), code="bad_ends_at") from error
+
+
+def _plan_columns(job: CronJob, changes: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    if "schedule" in changes:
+        schedule = _changed_schedule(job, changes["schedule"], now)
+        columns |= schedule_columns(schedule, job.agent.timezone)
+    if "ends_at" in changes:
+        columns["ends_at"] = _end(changes["ends_at"], job.agent.timezone, now)
+    return columns
+
+
+def _first_firing(job: CronJob, runs_started: int, now: datetime) -> datetime | None:
+    """When the job is fired next. BadJob when it ends before that; None when its runs are used up."""
+    plan = plan_of(job, runs_started)
+    if job.ends_at is not None and plan.slots.next(now) is None:
+        raise BadJob("ends_at is before the first run", code="never_fires")
+    return plan.next_firing(now)
+
+
+def default_name(message: str) -> str:
+    """The first 30 characters of the message, on one line."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in message)
+    return " ".join(printable.split())[:NAME_FROM_MESSAGE].strip()
+
+
+def _changed_schedule(job: CronJob, data: Any, now: datetime) -> Schedule:
+    schedule = parse_api_schedule(data, job.agent.timezone, now)
+    if isinstance(schedule, EverySchedule) and schedule.seconds == job.every_seconds and job.anchor:
+        return schedule_of(job)  # the same interval keeps its anchor
+    return schedule
+
+
+def lock_job(job_id: str, revision: int | None) -> tuple[JobClock, CronJob]:
+    """A job with its agent, and its clock, both locked. JobNotFound, RevisionConflict."""
+    clock = JobClock.objects.select_for_update(no_key=True).filter(job_id=job_id).first()
+    job = (
+        CronJob.objects.select_for_update(no_key=True, of=("self",))
+        .select_related("agent")
+        .filter(pk=job_id)
+        .first()
+    )
+    if clock is None or job is None:
+        raise JobNotFound
+    if revision is not None and revision != job.revision:
+        raise RevisionConflict
+    return clock, job
+
+
+def lock_session(session_id: uuid.UUID) -> Session:
+    """A conversation, locked, with its agent. NotFound, SessionClosed; BadJob for an internal session."""
+    rows = Session.objects.select_for_update(no_key=True, of=("self",)).select_related("agent")
+    session = must_be_open(rows.filter(pk=session_id).first())
+    if session.type not in CONVERSATIONS:
+        raise BadJob("automations belong to conversations; this session is internal", code="internal_session")
+    return session
+
+
+def check_limit(session: Session, besides: str = "") -> None:
+    """TooManyJobs. The session is locked, so two jobs cannot both be the last. Jobs without slots left do not count."""
+    planned = CronJob.objects.filter(session=session, enabled=True, clock__next_run_at__isnull=False)
+    if planned.exclude(pk=besides).count() >= MOST_ENABLED:
+        raise TooManyJobs(f"a session may have at most {MOST_ENABLED} enabled automations")

@@ -1,0 +1,99 @@
+"""System jobs: the jobs that the server creates for each agent, one for each event (rule 4.1).
+
+They are protected: created and deleted with the agent, and changed by no tool and no API.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+
+from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots
+from automations.models import CronJob, JobClock, JobKind, Source
+from automations.schedules.plan import offset_of_agent, plan_of, schedule_columns
+from automations.schedules.schedule import CronSchedule, EverySchedule, whole_milliseconds
+from sessions_app.models import Agent
+from sessions_app.postgres.rows import sole
+
+DREAM, HEARTBEAT = "dream", "heartbeat"
+DREAM_HOUR = 3  # in the agent's zone
+
+
+def dream_schedule(agent: Agent) -> CronSchedule:
+    """Nightly; agents are spread over the hour by their id."""
+    return CronSchedule(expr=f"{agent.pk % 60} {DREAM_HOUR} * * *", timezone=agent.timezone)
+
+
+def heartbeat_columns(agent: Agent, now: datetime) -> dict[str, Any]:
+    """The heartbeat's schedule from the agent's settings; agents are spread over the interval."""
+    seconds = agent.heartbeat["interval_seconds"]
+    first, end = agent.heartbeat["active_hours"]
+    anchor = whole_milliseconds(now) + offset_of_agent(agent.pk, timedelta(seconds=seconds))
+    schedule = EverySchedule(seconds=seconds, anchor=anchor)
+    hours = {"active_from": first, "active_to": end}
+    return hours | {"enabled": agent.heartbeat["enabled"]} | schedule_columns(schedule, agent.timezone)
+
+
+class SystemJobs:
+    """Creates and updates an agent's system jobs when the agent is created or changed."""
+
+    def made(self, agent: Agent) -> None:
+        """Create the dream and the heartbeat of a new agent."""
+        now = database_now()
+        _make(agent, DREAM, schedule_columns(dream_schedule(agent), agent.timezone), now)
+        _make(agent, HEARTBEAT, heartbeat_columns(agent, now), now)
+        transaction.on_commit(notify_beats, robust=True)
+
+    def heartbeat_changed(self, agent: Agent) -> None:
+        """Apply changed heartbeat settings from now on. A new interval gets a new anchor."""
+        job = sole(CronJob.objects.filter(agent=agent, system_event=HEARTBEAT))
+        if job is None:
+            return
+        clock, now = JobClock.objects.get(job=job), database_now()
+        if job.enabled and not job.fault:
+            skip_overdue_slots(clock, job, now)
+        columns = heartbeat_columns(agent, now)
+        if columns["every_seconds"] == job.every_seconds:
+            del columns["anchor"]
+        for name, value in (columns | {"fault": ""}).items():
+            setattr(job, name, value)
+        job.revision += 1
+        job.save(update_fields=[*columns, "fault", "revision", "updated_at"])
+        restart_clock(clock, job, now)
+        transaction.on_commit(notify_beats, robust=True)
+
+    def lock(self, agent_id: int) -> None:
+        """Lock the clocks, then the jobs, of the agent's system and legacy jobs."""
+        clocks = JobClock.objects.select_for_update(of=("self",))
+        ids = [clock.pk for clock in clocks.filter(job__agent_id=agent_id, job__session=None).order_by("pk")]
+        list(CronJob.objects.select_for_update().filter(pk__in=ids).order_by("pk").values_list("pk"))
+
+    def zone_changed(self, agent: Agent, before: str) -> None:
+        """Move system jobs to the agent's new zone, except those with another zone than the agent's old one."""
+        for job in CronJob.objects.exclude(system_event="").filter(agent=agent, timezone=before):
+            clock, now = JobClock.objects.get(job=job), database_now()
+            if job.fault:  # the old zone may have been the cause
+                job.enabled, job.fault = job.system_event != HEARTBEAT or agent.heartbeat["enabled"], ""
+            else:
+                skip_overdue_slots(clock, job, now)
+            job.timezone = agent.timezone
+            job.revision += 1
+            job.save(update_fields=["timezone", "enabled", "fault", "revision", "updated_at"])
+            restart_clock(clock, job, now)
+        transaction.on_commit(notify_beats, robust=True)
+
+
+def _make(agent: Agent, event: str, columns: dict[str, Any], now: datetime) -> None:
+    job = CronJob(
+        agent=agent,
+        name=event.capitalize(),
+        kind=JobKind.SYSTEM_EVENT,
+        system_event=event,
+        source=Source.SYSTEM,
+        **columns,
+    )
+    job.save(force_insert=True)
+    first = plan_of(job, 0).next_firing(now) if job.enabled else None
+    JobClock.objects.create(job=job, next_run_at=first, planned_from=now)

@@ -1,0 +1,111 @@
+"""Checks of the fields of automations and routines. Each field has its own error code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from agent_core.exceptions import PolicyError
+from agent_core.policy import TurnPolicy
+from automations.exceptions import BadJob
+from automations.models import CatchUp, ExecutionMode, Overlap, Source
+from sessions_app.single_line import check_line
+
+LONGEST_MESSAGE = 20_000  # characters
+LONGEST_NAME = 200
+LONGEST_TIMEOUT = 86_400  # seconds
+LONGEST_JITTER = 86_400  # seconds
+MOST_RUNS = 1_000_000
+MOST_RETRIES = 10
+TASK_TYPES = ("", "time_reminder")  # tasks that need no model; empty: any other task
+
+
+def validated(values: dict[str, Any]) -> dict[str, Any]:
+    """The same values. BadJob when one of them is not valid; BadInput for a name of several lines."""
+    for name, value in values.items():
+        _CHECKS[name](value)
+    return values
+
+
+def _message(value: Any) -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise BadJob("the message is empty", code="empty_message")
+    if len(value) > LONGEST_MESSAGE:
+        raise BadJob(f"the message is longer than {LONGEST_MESSAGE} characters", code="message_too_long")
+    if "\x00" in value:
+        raise BadJob("the message holds a NUL character", code="bad_message")
+
+
+def _line(name: str) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if not isinstance(value, str) or not value.strip():
+            raise BadJob(f"the {name} is empty", code=f"empty_{name}")
+        if len(value) > LONGEST_NAME:
+            raise BadJob(f"the {name} is longer than {LONGEST_NAME} characters", code=f"bad_{name}")
+        check_line(name, value)
+
+    return check
+
+
+def _text(name: str) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if not isinstance(value, str) or "\x00" in value:
+            raise BadJob(f"{name} must be text without a NUL character", code=f"bad_{name}")
+        if len(value) > LONGEST_MESSAGE:
+            raise BadJob(f"{name} must have at most {LONGEST_MESSAGE} characters", code=f"bad_{name}")
+
+    return check
+
+
+def _policy(value: Any) -> None:
+    if not isinstance(value, dict):
+        raise BadJob("policy must be an object of limits", code="bad_policy")
+    try:
+        TurnPolicy().merged({name: limit for name, limit in value.items() if limit is not None})
+    except PolicyError as error:
+        raise BadJob(str(error), code="bad_policy") from error
+
+
+def _enabled(value: Any) -> None:
+    if not isinstance(value, bool):
+        raise BadJob("enabled must be true or false", code="bad_enabled")
+
+
+def _one_of(name: str, known: Collection[str]) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if value not in known:
+            words = ", ".join(each or "(empty)" for each in known)
+            raise BadJob(f"{name} must be one of {words}", code=f"bad_{name}")
+
+    return check
+
+
+def _whole(name: str, least: int, most: int, *, nullable: bool) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if value is None and nullable:
+            return
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            reason = f"{name} must be a whole number from {least} to {most}"
+            raise BadJob(reason, code=f"bad_{name}")
+
+    return check
+
+
+_CHECKS: dict[str, Callable[[Any], None]] = {
+    "name": _line("name"),
+    "message": _message,
+    "enabled": _enabled,
+    "overlap": _one_of("overlap", Overlap.values),
+    "catch_up": _one_of("catch_up", CatchUp.values),
+    "timeout_seconds": _whole("timeout_seconds", 1, LONGEST_TIMEOUT, nullable=True),
+    "max_runs": _whole("max_runs", 1, MOST_RUNS, nullable=True),
+    "jitter_seconds": _whole("jitter_seconds", 0, LONGEST_JITTER, nullable=False),
+    "max_retry": _whole("max_retry", 0, MOST_RETRIES, nullable=False),
+    "title": _line("title"),
+    "description": _text("description"),
+    "instructions": _text("instructions"),
+    "policy": _policy,
+    "execution_mode": _one_of("execution_mode", (ExecutionMode.INLINE, ExecutionMode.ISOLATED)),
+    "task_type": _one_of("task_type", TASK_TYPES),
+    "source": _one_of("source", [each for each in Source.values if each != Source.SYSTEM]),
+}

@@ -1,0 +1,1 @@
+"""Import the jobs of a nanobot store."""

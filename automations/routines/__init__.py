@@ -1,0 +1,1 @@
+"""Routines: editing them, HEARTBEAT.md and its repair, and what heartbeats register."""

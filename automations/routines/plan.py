@@ -1,0 +1,94 @@
+"""Compute the schedule and the first run of a new or changed routine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from automations.exceptions import BadJob
+from automations.models import CronJob, ScheduleKind
+from automations.routines.schedule_text import read_first_run, read_routine_schedule, with_anchor
+from automations.schedules.plan import schedule_columns, schedule_of
+from automations.schedules.schedule import (
+    AtSchedule,
+    EverySchedule,
+    Schedule,
+    ScheduleError,
+    whole_milliseconds,
+)
+from automations.schedules.zone_files import load_zone
+
+PLAN = frozenset({"schedule", "next_run_at", "timezone"})  # fields that change the slots
+_SCHEDULE_COLUMNS = frozenset({"schedule_kind", "expr", "every_seconds", "anchor", "at"})
+
+
+def moves_the_clock(job: CronJob, columns: Mapping[str, Any]) -> bool:
+    """Whether these columns change the job's slots. The zone of an interval or an instant does not."""
+    is_cron = columns.get("schedule_kind", job.schedule_kind) == ScheduleKind.CRON
+    return bool(columns.keys() & _SCHEDULE_COLUMNS) or (is_cron and "timezone" in columns)
+
+
+def new_plan(
+    schedule_text: str | None, next_run_at: str | None, *, zone: str, now: datetime
+) -> tuple[Schedule, datetime]:
+    """The schedule of a new routine, and its first run. BadJob."""
+    try:
+        load_zone(zone)
+        first = None if next_run_at is None else read_first_run(next_run_at, timezone=zone, now=now)
+        if schedule_text is None:
+            at = first or whole_milliseconds(now)
+            return AtSchedule(at=at), at
+        schedule = with_anchor(read_routine_schedule(schedule_text, timezone=zone, now=now), first)
+    except ScheduleError as error:
+        raise BadJob(str(error), code=error.code) from error
+    if first is None:
+        first = _next_of(schedule, now)
+    return schedule, first
+
+
+def _next_of(schedule: Schedule, now: datetime) -> datetime:
+    first = schedule.next(now)
+    if first is None:
+        raise BadJob("the schedule has no slot left", code="never_fires")
+    return first
+
+
+def changed_plan(
+    job: CronJob, changes: Mapping[str, Any], now: datetime
+) -> tuple[dict[str, Any], datetime | None]:
+    """The columns of a changed schedule or zone, and the first run when it is given. BadJob."""
+    if not PLAN & changes.keys():
+        return {}, None
+    zone = job.agent.timezone if changes.get("timezone") == "" else changes.get("timezone", job.timezone)
+    try:
+        load_zone(zone)
+        first = None
+        if changes.get("next_run_at") is not None:
+            first = read_first_run(changes["next_run_at"], timezone=zone, now=now)
+        schedule = _changed_schedule(job, changes, zone, first, now)
+    except ScheduleError as error:
+        raise BadJob(str(error), code=error.code) from error
+    if isinstance(schedule, AtSchedule):
+        first = None  # the schedule has it
+    return schedule_columns(schedule, zone), first
+
+
+def _changed_schedule(
+    job: CronJob, changes: Mapping[str, Any], zone: str, first: datetime | None, now: datetime
+) -> Schedule:
+    text = changes.get("schedule")
+    if text is None and ("schedule" in changes or job.schedule_kind == ScheduleKind.AT):
+        if first is not None:
+            return AtSchedule(at=first)
+        if job.schedule_kind == ScheduleKind.AT:
+            return schedule_of(job)
+        raise ScheduleError("bad_schedule", "A routine without a schedule needs `next_run_at`.")
+    if text is None and job.schedule_kind == ScheduleKind.CRON:
+        text = job.expr
+    if text is None:
+        return with_anchor(schedule_of(job), first)
+    schedule = read_routine_schedule(text, timezone=zone, now=now)
+    if isinstance(schedule, EverySchedule) and schedule.seconds == job.every_seconds and first is None:
+        return schedule_of(job)  # the same interval keeps its anchor
+    return with_anchor(schedule, first)

@@ -1,0 +1,1 @@
+"""Runs: recording, skipping, cancelling, describing and reporting them."""

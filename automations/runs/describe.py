@@ -1,0 +1,178 @@
+"""The result of a run in one sentence for a person: each state, and each reason that the code writes.
+
+No sentence has content for operators only, such as an exception's text or a prompt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+
+from agent_core.exceptions import FINAL_CODES, PASSING_CODES
+from automations.models import RunRecord, RunState
+from automations.runs.skips import LATE_AFTER, GapReason
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+GAPS: dict[str, tuple[str, str]] = {  # what happened to the slots, and why
+    GapReason.MISSED: ("missed", "the server was down"),
+    GapReason.OVERLAP: ("skipped", "the previous run had not ended"),
+    GapReason.QUEUE_FULL: ("skipped", "a run was already waiting"),
+    GapReason.EDITED: ("not run", "the automation was changed or paused first"),
+    GapReason.SESSION_CLOSED: ("not run", "the conversation was closed"),
+    GapReason.NOTHING_TO_DO: ("not run", "there was nothing to do"),
+    GapReason.SESSION_BUSY: ("skipped", "the previous heartbeat had not ended"),
+    GapReason.MODEL_DOWN: ("skipped", "the model did not answer the previous heartbeats"),
+    GapReason.NOT_PRIVATE: ("not sent", "the conversation was not a private chat any more"),
+    GapReason.OWNER_INACTIVE: ("not run", "the owner's account was inactive"),
+    GapReason.SCHEDULE_ERROR: ("not run", "the automation could not be fired and was disabled"),
+}
+NOT_SENT = {  # the `last_error` of a scheduled message
+    GapReason.SESSION_CLOSED: "The conversation was closed when the message was due.",
+    GapReason.NOT_PRIVATE: "The conversation was not a private chat any more when the message was due.",
+    GapReason.SCHEDULE_ERROR: "The message could not be queued.",
+}
+CANCELLED = {
+    "": "Cancelled while it was running",
+    "cancelled": "Cancelled while it waited",
+    "paused": "Cancelled: the automation was paused while this run waited",
+    "edited": "Cancelled: the routine's execution mode has changed since the last attempt",
+    "session_archived": "Cancelled: its session was archived",
+    "deleted": "Cancelled: the automation was deleted while this run waited",
+    "session_closed": "Cancelled: the conversation was closed when the next attempt was due",
+    "session_deleted": "Cancelled: its conversation was deleted",
+    "owner_inactive": "Cancelled: the owner's account was made inactive",
+    "retry_error": "Cancelled: its next attempt could not be queued",
+    "superseded": "Cancelled: the next slot came while this run waited for a retry",
+}
+FAILED = {
+    "model_unavailable": "the model did not answer",
+    "rate_limited": "the model provider is overloaded",
+    "model_refused": "the model provider rejected the request",
+    "model_auth": "the model provider rejected the API key",
+    "model_not_found": "the model provider does not know the model",
+    "model_quota": "the quota of the account at the model provider is used up",
+    "context_too_long": "the conversation is too long for the model",
+    "model_not_configured": "the model is not set up on this server",
+    "timeout": "it took too long",
+    "max_tool_calls": "it made too many tool calls",
+    "max_failed_tool_outputs": "too many of its tool calls failed",
+    "max_same_failure_signature": "a tool kept failing in the same way",
+    "max_same_tool_intent": "it made the same tool call too often",
+    "invalid_plan": "the model did not return a valid plan",
+    "no_answer": "it ended without an answer",
+    "question_closed": "the question that it answered was closed",
+    "max_rescues": "it was interrupted too often",
+    "tool_hung": "a tool did not return",
+    "commit_failed": "its result could not be stored",
+    "internal_error": "an internal error occurred",
+}
+_UNKNOWN_FAILURE = "an error occurred"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """What a queued run waits for.
+
+    `owner_inactive`: the owner's account. `no_room`: the limit of the owner's running turns. `busy_with`: the turn that
+    its session runs. `ahead`: number of turns before it in the session's queue.
+    """
+
+    owner_inactive: bool = False
+    no_room: bool = False
+    busy_with: str = ""
+    busy_since: datetime | None = None
+    ahead: int = 0
+    queued_at: datetime | None = None
+
+
+def why_failed(run: RunRecord) -> str:
+    """The reason of a failure, as the end of a sentence; a general one for an unknown error code, such as a plugin's.
+
+    A failure at the model has the text of its turn, with the provider's status and reason.
+    """
+    if run.error and run.reason in FINAL_CODES | PASSING_CODES:
+        return run.error[0].lower() + run.error[1:].rstrip(".")
+    return FAILED.get(run.reason, _UNKNOWN_FAILURE)
+
+
+def when(instant: datetime, zone: tzinfo) -> str:
+    """`2027-01-01 09:00`, with seconds unless they are 0."""
+    local = instant.astimezone(zone)
+    return local.strftime("%Y-%m-%d %H:%M:%S" if local.second else "%Y-%m-%d %H:%M")
+
+
+def span(length: timedelta) -> str:
+    """`45 s`, `3 min`, `2 h 5 min`: the two largest units."""
+    left = max(0, round(length.total_seconds()))
+    parts: list[str] = []
+    for size, unit in _UNITS:
+        count, left = divmod(left, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+def describe_run(
+    run: RunRecord, zone: tzinfo, *, waiting: Waiting | None = None, instead: RunRecord | None = None
+) -> str:
+    """One sentence. `waiting`: for a queued run. `instead`: for a gap, the run of the next slot, if there is one."""
+    match run.state:
+        case RunState.SKIPPED:
+            return f"{_gap(run, zone)}{_instead(run, zone, instead)}."
+        case RunState.QUEUED:
+            return _waits(run, zone, waiting or Waiting())
+        case RunState.RUNNING:
+            since = f" since {when(run.started_at, zone)}" if run.started_at else ""
+            return f"Running{since}{_attempt(run)}."
+        case RunState.CANCELLED:
+            return f"{CANCELLED.get(run.reason, CANCELLED['cancelled'])}."
+        case RunState.FAILED:
+            tries = f" after {run.attempt} attempts" if run.attempt > 1 else ""
+            return f"Failed{tries}: {why_failed(run)}."
+        case _:
+            return _ran(run)
+
+
+def _gap(run: RunRecord, zone: tzinfo) -> str:
+    what, why = GAPS.get(run.reason, ("not run", "the reason is unknown"))
+    if run.slots_from is None or run.slots_to is None or run.slots_from == run.slots_to:
+        return f"{what.capitalize()}: {why}"
+    count = "More than 1,000" if run.slots_count is None else str(run.slots_count)
+    ends = f"from {when(run.slots_from, zone)} to {when(run.slots_to, zone)}"
+    return f"{count} slots {ends} were {what}: {why}"
+
+
+def _instead(run: RunRecord, zone: tzinfo, following: RunRecord | None) -> str:
+    if run.reason != GapReason.MISSED or following is None or following.state == RunState.SKIPPED:
+        return ""
+    return f"; the slot at {when(following.scheduled_for, zone)} was run instead"
+
+
+def _waits(run: RunRecord, zone: tzinfo, waiting: Waiting) -> str:
+    if run.not_before is not None:
+        begin = when(run.not_before, zone)
+        return f"Waits for a retry: attempt {run.attempt} starts at {begin}, because {why_failed(run)}."
+    if waiting.owner_inactive:
+        return f"Waits{_attempt(run)}: the owner's account is inactive."
+    if waiting.busy_with:
+        since = f" since {when(waiting.busy_since, zone)}" if waiting.busy_since else ""
+        return f"Waits{_attempt(run)}: the conversation is busy with {waiting.busy_with}{since}."
+    if waiting.ahead:
+        return f"Waits{_attempt(run)}: {waiting.ahead} turns before it in the conversation's queue."
+    since = f" since {when(waiting.queued_at, zone)}" if waiting.queued_at else ""
+    if waiting.no_room:
+        return f"Waits{since}{_attempt(run)}: the owner's limit of running turns is reached."
+    return f"Waits for a worker{since}{_attempt(run)}."
+
+
+def _attempt(run: RunRecord) -> str:
+    return f" (attempt {run.attempt})" if run.attempt > 1 else ""
+
+
+def _ran(run: RunRecord) -> str:
+    lag = timedelta(milliseconds=run.lag_ms or 0)
+    late = f" {span(lag)} late" if lag > LATE_AFTER else ""
+    took = f" It took {span(timedelta(milliseconds=run.duration_ms))}." if run.duration_ms is not None else ""
+    tries = f", at attempt {run.attempt}" if run.attempt > 1 else ""
+    return f"Ran{late}{tries}.{took}"

@@ -1,0 +1,121 @@
+"""Report results of background work as one mailbox event of its home (rules 5.4, 6.3)."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from agent_core.turn.consent import describe_call
+from agent_core.turn.limits import intent
+from agent_core.types import ToolCall
+from automations.models import CronJob
+from automations.runs.artifacts import artifacts_of
+from sessions_app.mailbox.updates import LONGEST_SUMMARY, Mail, deposit
+from sessions_app.models import BACKGROUND, PRIMARY_KEY, Priority, Session, Turn
+from sessions_app.permits import has_read_in
+
+AFTER_REGISTERED = (
+    "It may be changed, disabled or removed as any routine; what is removed is not registered again."
+)
+OUTSIDE_TEXT = (
+    "It had read text from outside, or works for another system: these may be somebody else's words."
+)
+NAMESPACE = uuid.UUID("6f0b7b0e-1d0c-4d5a-9a52-5d3a3c7f2b11")  # for event ids derived from their subject
+LONGEST_NAMES = 150  # characters of the ids in a key
+_SENTENCE = re.compile(r".*?(?:[.!?。！？](?=\s|$)|(?<=[。！？])|$)")  # noqa: RUF001
+
+
+def home_of(about: Mapping[str, Any]) -> uuid.UUID | None:
+    """The home in a turn's metadata, which is there even when the routine was deleted."""
+    home = about.get("home")
+    return uuid.UUID(home) if home else None
+
+
+def report_to_home(home: uuid.UUID | None, agent_id: int, mail: Mail) -> bool:
+    """Deposit in the home's mailbox; in the primary session's when no home was given or it was deleted."""
+    primary = Session.objects.values_list("pk", flat=True).get(agent_id=agent_id, key=PRIMARY_KEY)
+    return deposit(home or primary, mail, or_else=primary)
+
+
+def mail_about(
+    turn: Turn,
+    event_type: str,
+    text: str,
+    *,
+    about: str,
+    source_key: str,
+    urgent: bool = False,
+    key: str = "",
+) -> Mail:
+    """The mail about a turn's result. The same `about` of the same turn is the same event.
+
+    `key`: this mail replaces unread ones with the same key.
+    """
+    return Mail(
+        event_id=uuid.uuid5(NAMESPACE, f"{turn.pk}:{about}"),
+        event_type=event_type,
+        summary=first_sentence(text),
+        detail=text,
+        source_key=source_key,
+        priority=Priority.HIGH if urgent else Priority.NORMAL,
+        artifacts=artifacts_of(text),
+        dedupe_key=key,
+        foreign=has_read_in(turn),
+    )
+
+
+def routine_dedupe_key(ids: Iterable[str], what: str) -> str:
+    """The key of a routine's mail, or of routines that share a turn: newer mail replaces unread mail of the key."""
+    names = ",".join(sorted(ids))
+    return f"{what}:{names if len(names) <= LONGEST_NAMES else uuid.uuid5(NAMESPACE, names)}"
+
+
+def failure_dedupe_key(routine_id: str) -> str:
+    """The key of a routine's failures, so that repeated failures are one unread event."""
+    return f"run_failed:{routine_id}"
+
+
+def ask_for_consent(turn: Turn, call: ToolCall) -> None:
+    """Report a tool call that a scheduled turn may not make without a person's consent."""
+    session = Session.objects.only("agent_id", "key", "type").get(pk=turn.session_id)
+    asked = describe_call(call.name, call.arguments, f"/api/sessions/{turn.session_id}/messages/")
+    text = f"A scheduled turn wanted to use {asked}, which needs your consent: ask for it in a message of your own."
+    if has_read_in(turn):
+        text = f"{text} {OUTSIDE_TEXT}"
+    own = None if session.type in BACKGROUND else turn.session_id
+    whose = turn.metadata.get("automation_id") or session.key
+    key = f"consent:{uuid.uuid5(NAMESPACE, f'{whose}:{intent(call)}')}"  # a repeated request is one unread event
+    mail = mail_about(turn, "consent_needed", text, about=intent(call), source_key=session.key, key=key)
+    mail = replace(mail, artifacts=())  # files named in the arguments do not exist yet
+    report_to_home(own or home_of(turn.metadata), session.agent_id, mail)
+
+
+def report_registered(turn: Turn, job: CronJob, source_key: str) -> None:
+    """Report a routine that the agent registered by itself, in the transaction that adds it (rule 5.6)."""
+    text = f'A heartbeat registered a routine by itself: "{job.name}" ({job.pk}, {job.execution_mode}).'
+    mail = Mail(
+        event_id=uuid.uuid5(NAMESPACE, f"registered:{job.pk}"),
+        event_type="routine_registered",
+        summary=text[:LONGEST_SUMMARY],
+        detail=f"{text} {AFTER_REGISTERED}",
+        source_key=source_key,
+        foreign=has_read_in(turn),
+    )
+    report_to_home(job.home_id, job.agent_id, mail)
+
+
+def report_repair(turn: Turn, agent_id: int, source_key: str, text: str) -> None:
+    """Report a repair of HEARTBEAT.md, in the transaction that repairs it (rule 6.6)."""
+    report_to_home(
+        None, agent_id, mail_about(turn, "heartbeat_repaired", text, about="repair", source_key=source_key)
+    )
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a reply, at most 200 characters."""
+    line = next((each.strip() for each in text.splitlines() if each.strip()), "")
+    found = _SENTENCE.match(line)
+    return (found[0] if found and found[0] else line)[:LONGEST_SUMMARY]

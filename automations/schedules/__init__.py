@@ -1,0 +1,1 @@
+"""Schedules and their slots, time zones, active hours, and schedules in words."""

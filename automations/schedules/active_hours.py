@@ -1,0 +1,74 @@
+"""An agent's active hours, and the slots of a schedule within them (rule 5.1).
+
+The first hour is included, the last is not; the hours may wrap midnight. They are wall time of the zone, so on the day
+of a clock change they may be shorter or longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from automations.schedules.slots import Slots, count_one_by_one
+from automations.schedules.zone_files import load_zone
+
+_STEP = timedelta(minutes=15)  # all current zone offsets are multiples of this
+_TICK = timedelta(milliseconds=1)
+_FARTHEST = timedelta(days=8 * 366)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActiveHours:
+    """From hour `first` to hour `end` (0 to 24) in `timezone`; past midnight when `end` is less than `first`."""
+
+    first: int
+    end: int
+    timezone: str
+
+    def contain(self, instant: datetime) -> bool:
+        """Whether the instant lies within these hours. ScheduleError when the zone has no data."""
+        hour = instant.astimezone(load_zone(self.timezone)).hour
+        if self.first < self.end:
+            return self.first <= hour < self.end
+        return hour >= self.first or hour < self.end
+
+    def next_opening(self, instant: datetime) -> datetime:
+        """The instant itself if it is active, else the first active one after it."""
+        for number in range(4 * 24 * 3):
+            moment = instant if number == 0 else _quarter(instant) + number * _STEP
+            if self.contain(moment):
+                return moment
+        raise AssertionError("three days without an active hour")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActiveSchedule:
+    """The slots of another schedule that lie within active hours."""
+
+    slots: Slots
+    hours: ActiveHours
+
+    def next(self, after: datetime) -> datetime | None:
+        """As `Slots.next`; None when there is none within eight years."""
+        slot, horizon = self.slots.next(after), after + _FARTHEST
+        while slot is not None and slot <= horizon:
+            if self.hours.contain(slot):
+                return slot
+            slot = self.slots.next(self.hours.next_opening(slot) - _TICK)
+        return None
+
+    def last(self, after: datetime, until: datetime) -> datetime | None:
+        """As `Slots.last`."""
+        slot = self.slots.last(after, until)
+        while slot is not None and not self.hours.contain(slot):
+            slot = self.slots.last(after, _quarter(slot) - _TICK)
+        return slot
+
+    def count(self, after: datetime, until: datetime, limit: int = 1000) -> int | None:
+        """As `Slots.count`."""
+        return count_one_by_one(self, after, until, limit)
+
+
+def _quarter(instant: datetime) -> datetime:
+    """The beginning of the instant's quarter of an hour."""
+    return instant.replace(minute=instant.minute // 15 * 15, second=0, microsecond=0)

@@ -1,0 +1,129 @@
+"""A job's plan: its slots up to its end date, the delay of each firing (jitter), and the number of runs (rule 4.5).
+
+A slot is the nominal time. It is fired at the slot plus the job's jitter, which is the same for all its slots.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from automations.models import CronJob, ScheduleKind
+from automations.schedules.active_days import DAY, ActiveDays, active_length
+from automations.schedules.active_hours import ActiveHours, ActiveSchedule
+from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule, ScheduleError
+from automations.schedules.slots import EndingSchedule, Slots
+from automations.schedules.zone_files import load_zone
+
+FAR_AHEAD = timedelta(days=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobPlan:
+    """`jitter`: the delay between a slot and its firing. `runs_left`: None when the runs are not limited."""
+
+    slots: Slots
+    jitter: timedelta
+    runs_left: int | None
+
+    def next_firing(self, after: datetime) -> datetime | None:
+        """When the first slot later than `after` is fired; None: no slot or no run is left.
+
+        ScheduleError when the stored schedule has become unusable.
+        """
+        return self.firing_of(self.slots.next(after))
+
+    def first_slot(self, firing: datetime, last_slot: datetime | None) -> datetime | None:
+        """The slot that is fired at `firing`, or the first one after `last_slot` when that is later. None: none left.
+
+        The second case occurs when a clock was set back, by hand or by a restored backup: no slot is repeated.
+        """
+        slot = firing - self.jitter
+        if last_slot is None or slot > last_slot:
+            return slot
+        return self.slots.next(last_slot)
+
+    def firing_of(self, slot: datetime | None, *, runs: int = 0) -> datetime | None:
+        """When this slot is fired, after `runs` more runs; None when the plan ends before it."""
+        if slot is None or (self.runs_left is not None and self.runs_left <= runs):
+            return None
+        return slot + self.jitter
+
+
+def plan_of(job: CronJob, runs_started: int) -> JobPlan:
+    """The plan of a job that has started so many runs. ScheduleError when its schedule cannot be read."""
+    slots: Slots = schedule_of(job)
+    if job.active_from is not None and job.active_to is not None:
+        hours = ActiveHours(first=job.active_from, end=job.active_to, timezone=job.timezone)
+        slots = _active(schedule_of(job), hours, job.agent_id)
+    return JobPlan(
+        slots=slots if job.ends_at is None else EndingSchedule(slots=slots, ends_at=job.ends_at),
+        jitter=jitter_of(job),
+        runs_left=None if job.max_runs is None else max(0, job.max_runs - runs_started),
+    )
+
+
+def offset_of_agent(agent_id: int, length: timedelta) -> timedelta:
+    """An offset within `length`, derived from the agent's id, so that agents do not all start at the same time."""
+    number = int.from_bytes(hashlib.sha256(str(agent_id).encode()).digest()[:8], "big")
+    return timedelta(seconds=number % int(length.total_seconds()))
+
+
+def _active(schedule: Schedule, hours: ActiveHours, agent_id: int) -> Slots:
+    """The slots within the hours. An interval longer than the hours becomes one slot every so many days."""
+    if isinstance(schedule, EverySchedule) and DAY > active_length(hours) < timedelta(
+        seconds=schedule.seconds
+    ):
+        since = schedule.anchor.astimezone(load_zone(hours.timezone)).date()
+        days = math.ceil(schedule.seconds / DAY.total_seconds())
+        return ActiveDays(
+            hours=hours, days=days, since=since, offset=offset_of_agent(agent_id, active_length(hours))
+        )
+    return ActiveSchedule(slots=schedule, hours=hours)
+
+
+def accounted_to(last_slot: datetime | None, now: datetime) -> datetime | None:
+    """The latest slot run or skipped. One more than a day ahead is ignored: it is a fault that `doctor` repairs."""
+    return None if last_slot is None or last_slot > now + FAR_AHEAD else last_slot
+
+
+def jitter_of(job: CronJob) -> timedelta:
+    """The delay of the job's firings: 0 to `jitter_seconds`, in whole milliseconds, derived from its id."""
+    if not job.jitter_seconds:
+        return timedelta(0)
+    number = int.from_bytes(hashlib.sha256(job.pk.encode()).digest()[:8], "big")
+    return timedelta(milliseconds=number % (job.jitter_seconds * 1000 + 1))
+
+
+def schedule_of(job: CronJob) -> Schedule:
+    """The job's schedule. ScheduleError when it cannot be read."""
+    if job.schedule_kind == ScheduleKind.CRON:
+        return CronSchedule(expr=job.expr, timezone=job.timezone)
+    if job.schedule_kind == ScheduleKind.EVERY and job.every_seconds and job.anchor:
+        return EverySchedule(seconds=job.every_seconds, anchor=job.anchor)
+    if job.schedule_kind == ScheduleKind.AT and job.at:
+        return AtSchedule(at=job.at)
+    raise ScheduleError("bad_schedule", f"the job has no readable schedule of kind {job.schedule_kind!r}")
+
+
+def schedule_columns(schedule: Schedule, timezone: str) -> dict[str, Any]:
+    """The columns of a job that hold this schedule. `timezone`: for a schedule without its own zone."""
+    empty = {"expr": "", "every_seconds": None, "anchor": None, "at": None, "timezone": timezone}
+    return {"schedule_kind": schedule.kind} | empty | schedule.columns
+
+
+def job_snapshot(job: CronJob) -> dict[str, Any]:
+    """What a run stores of its job, so that a later edit does not change the run."""
+    return {
+        "name": job.name,
+        "message": job.message,
+        "timezone": job.timezone,
+        "schedule": schedule_of(job).to_json(zone=job.timezone),
+        "revision": job.revision,
+        "max_retry": job.max_retry,
+        "policy": job.policy
+        | ({} if job.timeout_seconds is None else {"timeout_seconds": job.timeout_seconds}),
+    }

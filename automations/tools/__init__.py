@@ -1,0 +1,1 @@
+"""Tools for automations, scheduled messages and routines."""

@@ -1,0 +1,236 @@
+"""The tool `cron`: add, list and remove automations of the conversation (rule 4.2).
+
+The schema requires `action` only. The other parameters are checked here, with error texts that the model can act on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db.models import Exists, OuterRef, QuerySet, Subquery
+
+from agent_core import tools
+from agent_core.exceptions import ToolFailed
+from agent_core.tool_spec import ToolSpec
+from agent_core.tools import Effect, Tool
+from automations.exceptions import BadJob, TooManyJobs
+from automations.jobs.edit import NewJob, create_job, delete_job
+from automations.jobs.provenance import record_provenance
+from automations.models import CronJob, JobKind, RunRecord, RunState, Source
+from automations.models.category import RESERVED_IDS
+from automations.schedules.describe import describe_job, instant_text
+from automations.selectors import state_at_end
+from sessions_app.exceptions import SessionsError
+from sessions_app.models import SessionType
+from sessions_app.tools.clock import HINT
+from sessions_app.turns.tool_calls import ToolContext
+
+DESCRIPTION = f"""\
+Automations of this conversation: at its time each runs as a turn of it, knows what was said here, may use tools, and
+answers here. Use it for reminders and work that belong to this conversation; for a text that is fixed now,
+schedule_private_message; for background work that needs nothing of this conversation, add_routine.
+Actions: add (needs message and exactly one of every_seconds, cron_expr, at; in a person's turn only), list, remove
+(needs job_id, and the person's yes).
+{HINT}"""
+PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "action": {"type": "string", "enum": ["add", "list", "remove"]},
+        "message": {"type": "string", "description": "add: what is to be done then, in the person's words"},
+        "name": {"type": "string", "description": "add: a short title; default: the start of the message"},
+        "every_seconds": {"type": "integer", "description": "add: repeat at this interval, at least 1"},
+        "cron_expr": {"type": "string", "description": "add: five cron fields, such as '0 9 * * *'"},
+        "tz": {"type": "string", "description": "add, with cron_expr: an IANA zone; default: the agent's"},
+        "at": {
+            "type": "string",
+            "description": "add: once, ISO time; without offset it is in the agent's zone",
+        },
+        "job_id": {"type": "string", "description": "remove: the id that list shows"},
+    },
+    "required": ["action"],
+}
+IN_AUTOMATIONS = """\
+Automations of this conversation: lists them, or removes one (needs job_id). Unless your owner allows it by name, a
+remove is refused in an automation's turn, and the person is told that you asked for it."""
+_IN_AUTOMATIONS = ("action", "job_id")  # parameters in an automation's turn
+IGNORED = frozenset({"deliver"})  # older prompts pass it
+SCHEDULES = ("every_seconds", "cron_expr", "at")
+EFFECTS = {"list": Effect.READ, "add": Effect.WRITE}
+PEOPLES = (SessionType.PRIMARY, SessionType.SUB)
+PREFIXES = {"bad_interval": "every_seconds: ", "bad_cron": "cron_expr: ", "never_fires": "cron_expr: "}
+
+
+def effect_of(arguments: dict[str, Any]) -> Effect:
+    """The effect of an action: `list` reads, `add` writes, `remove` deletes an automation with its runs."""
+    return EFFECTS.get(str(arguments.get("action")), Effect.DANGEROUS)
+
+
+def told(context: ToolContext, spec: ToolSpec) -> ToolSpec:
+    """The tool as a turn is shown it: without `add` in an automation's turn."""
+    if context.interactive:
+        return spec
+    properties = {name: PARAMETERS["properties"][name] for name in _IN_AUTOMATIONS}
+    properties["action"] = {"type": "string", "description": "list or remove"}
+    return replace(spec, description=IN_AUTOMATIONS, parameters=PARAMETERS | {"properties": properties})
+
+
+def run_cron(context: ToolContext, arguments: dict[str, Any]) -> str:
+    """Do one action. ToolFailed with a text for the model."""
+    actions = {"add": _add, "list": _list, "remove": _remove}
+    action = arguments.get("action")
+    if not isinstance(action, str) or action not in actions:
+        raise ToolFailed("action must be one of add, list, remove")
+    unknown = sorted(arguments.keys() - PARAMETERS["properties"].keys() - IGNORED)
+    if unknown:
+        known = ", ".join(PARAMETERS["properties"])
+        raise ToolFailed(f"unknown parameter {unknown[0]!r}; the parameters are {known}")
+    if context.session.type not in PEOPLES:
+        raise ToolFailed("there is no person's conversation here; automations belong to one")
+    try:
+        return actions[action](context, arguments)
+    except TooManyJobs as error:
+        raise ToolFailed(f"{error}; remove one first") from error
+    except BadJob as error:
+        raise ToolFailed(_advice(error, context.agent.timezone)) from error
+    except SessionsError as error:
+        raise ToolFailed(str(error)) from error
+
+
+def _advice(error: BadJob, zone: str) -> str:
+    """The error in terms of this tool's parameters, with what the model needs to correct the call."""
+    if error.code == "past_at":
+        return f"{error} It is now {instant_text(datetime.now(UTC), zone)} ({zone})."
+    if error.code == "unknown_timezone":
+        return f"{error} tz takes an IANA name such as Europe/Berlin."
+    return PREFIXES.get(error.code, "") + str(error)
+
+
+def _add(context: ToolContext, arguments: dict[str, Any]) -> str:
+    if not context.interactive:
+        raise ToolFailed("an automation cannot create automations; only a person's message can")
+    message = arguments.get("message")
+    if not isinstance(message, str) or not message.strip():
+        raise ToolFailed("message is missing: say what is to be done when the time comes")
+    job = create_job(
+        NewJob(
+            session_id=context.session.pk,
+            message=message,
+            schedule=_schedule(arguments),
+            name=_text(arguments, "name"),
+            source=Source.CHAT,
+            turn_id=context.turn.pk,
+        )
+    )
+    record_provenance(job.pk, context)
+    next_run = instant_text(job.clock.next_run_at, job.timezone)
+    return f"Added automation {job.pk} {job.name!r}: {describe_job(job, job.timezone)}. Next run: {next_run}."
+
+
+def _text(arguments: dict[str, Any], name: str) -> str:
+    """An optional text parameter; empty when it was not given."""
+    value = arguments.get(name) or ""
+    if not isinstance(value, str):
+        raise ToolFailed(f"{name} must be text")
+    if "\x00" in value:
+        raise ToolFailed(f"{name} holds a NUL character")
+    return value.strip()
+
+
+def _schedule(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The schedule as the API's JSON."""
+    given = [name for name in SCHEDULES if arguments.get(name) not in (None, "")]
+    if len(given) != 1:
+        got = f"; got {', '.join(given)}" if given else ""
+        raise ToolFailed(f"give exactly one of {', '.join(SCHEDULES)}{got}")
+    zone = _text(arguments, "tz")
+    if zone and given != ["cron_expr"]:
+        raise ToolFailed("tz goes with cron_expr only; an at may carry an offset instead")
+    value = arguments[given[0]]
+    if given == ["every_seconds"]:
+        whole = isinstance(value, float) and value.is_integer()  # the schema calls 5.0 an integer
+        return {"kind": "every", "seconds": int(value) if whole else value}
+    if given == ["at"]:
+        return {"kind": "at", "at": value.strip() if isinstance(value, str) else value}
+    return {"kind": "cron", "expr": value} | ({"timezone": zone} if zone else {})
+
+
+def _jobs(context: ToolContext) -> QuerySet[CronJob]:
+    """This conversation's jobs, the oldest first, each with its last run and whether a run is open."""
+    runs = RunRecord.objects.filter(job=OuterRef("pk"))
+    last = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for")
+    return (
+        CronJob.objects.filter(session=context.session)
+        .select_related("clock")
+        .annotate(
+            last_slot=Subquery(last.values("scheduled_for")[:1]),
+            last_state=Subquery(last.values("state")[:1]),
+            is_open=Exists(runs.open()),
+        )
+        .order_by("created_at", "id")
+    )
+
+
+def _list(context: ToolContext, _arguments: dict[str, Any]) -> str:
+    return list_automations(context)
+
+
+def list_automations(context: ToolContext) -> str:
+    """The automations of the conversation, one line each."""
+    return "\n".join(_line(job) for job in _jobs(context)) or "This conversation has no automations."
+
+
+def _line(job: Any) -> str:
+    ran = (
+        f"last run {instant_text(job.last_slot, job.timezone)} ({job.last_state})"
+        if job.last_state
+        else "not run yet"
+    )
+    return f"- {job.pk} {job.name!r}: {describe_job(job, job.timezone)}; {ran}; {_following(job)}"
+
+
+def _following(job: Any) -> str:
+    if job.fault:
+        return "set aside after a fault"
+    if not job.enabled:
+        return "paused"
+    if job.clock.next_run_at is not None:
+        return f"next run {instant_text(job.clock.next_run_at, job.timezone)}"
+    return "no further run" if job.is_open else state_at_end(job, job.last_state)
+
+
+def _remove(context: ToolContext, arguments: dict[str, Any]) -> str:
+    job_id = _text(arguments, "job_id")
+    if not job_id:
+        raise ToolFailed("job_id is missing: list shows the ids")
+    if _is_protected(context, job_id):
+        raise ToolFailed(f"{job_id!r} is a system job; it is protected and cannot be removed")
+    job = _jobs(context).filter(pk=job_id).first()
+    if job is None:
+        raise ToolFailed(f"this conversation has no automation {job_id!r}; list shows the ids")
+    delete_job(job.pk)
+    return f"Removed automation {job.pk} {job.name!r}."
+
+
+def _is_protected(context: ToolContext, job_id: str) -> bool:
+    """Whether the id is reserved or of a system job of this agent. Such ids are no secret."""
+    own = CronJob.objects.filter(pk=job_id, agent=context.agent, kind=JobKind.SYSTEM_EVENT)
+    return job_id in RESERVED_IDS or own.exists()
+
+
+def register_cron_tool() -> None:
+    """Register the tool `cron`."""
+    tools.register(
+        Tool(
+            name="cron",
+            description=DESCRIPTION,
+            parameters=PARAMETERS,
+            effect=Effect.DANGEROUS,
+            effect_of=effect_of,
+            transactional=True,
+            run=run_cron,
+            offered=lambda context: context.session.type in PEOPLES,
+            told=told,
+        )
+    )

@@ -1,0 +1,91 @@
+"""The tool `repair_heartbeat`: repair a corrupted HEARTBEAT.md (rule 6.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent_core import tools
+from agent_core.exceptions import ToolFailed
+from agent_core.tools import Effect, Tool
+from automations.jobs.hold import hold_back
+from automations.routines.edit import agent_routines
+from automations.routines.heartbeat_document import corruption
+from automations.routines.repair import Repair, repair
+from automations.runs import report
+from sessions_app.exceptions import RevisionConflict, SessionsError
+from sessions_app.models import TurnKind
+from sessions_app.models.turn import TASKS_KEY
+from sessions_app.turns.tool_calls import ToolContext
+
+DESCRIPTION = """\
+Repairs HEARTBEAT.md when it cannot be read: the given tasks take the place of its broken JSON block. Give every task
+that the block names, as it was meant; what is new becomes a routine, and routines that you leave out stay as they are.
+"""
+ELSEWHERE = (
+    "HEARTBEAT.md is repaired in a heartbeat without tasks; in a conversation a person can write it anew"
+)
+PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "revision": {"type": "integer", "description": "the revision of HEARTBEAT.md that you were shown"},
+        "tasks": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "the tasks with their fields as in the block: id, title, description, schedule, and so on",
+        },
+    },
+    "required": ["revision", "tasks"],
+}
+
+
+def run_repair(context: ToolContext, arguments: dict[str, Any]) -> str:
+    """Repair the document. ToolFailed with a text for the model."""
+    revision, tasks = arguments.get("revision"), arguments.get("tasks")
+    if not _repairs(context):
+        raise ToolFailed(ELSEWHERE)
+    if not isinstance(revision, int) or isinstance(revision, bool) or not isinstance(tasks, list):
+        raise ToolFailed("give revision, a whole number, and tasks, a list of objects")
+    try:
+        done = repair(context.agent.pk, revision, tasks)
+    except RevisionConflict:
+        raise ToolFailed("HEARTBEAT.md has changed meanwhile: read_document shows it as it is now") from None
+    except SessionsError as error:
+        raise ToolFailed(str(error)) from error
+    hold_back(context.turn, done.added)
+    report.report_repair(context.turn, context.agent.pk, context.session.key, _words(context, done))
+    return f"{_words(context, done)} It is now at revision {done.revision}."
+
+
+def _words(context: ToolContext, done: Repair) -> str:
+    names = dict(agent_routines(context.agent.pk).values_list("pk", "name"))
+    parts = [
+        f"{what}: {', '.join(f'{names[each]!r} ({each})' for each in ids)}"
+        for what, ids in (("added", done.added), ("changed", done.changed))
+        if ids
+    ]
+    return f"HEARTBEAT.md could not be read and was repaired; {'; '.join(parts) or 'no routine was added or changed'}."
+
+
+def _is_offered(context: ToolContext) -> bool:
+    """Whether the document is corrupted and this is a heartbeat that is shown so."""
+    return _repairs(context) and corruption(context.agent.pk) is not None
+
+
+def _repairs(context: ToolContext) -> bool:
+    """Whether the turn is a heartbeat without tasks: only that is shown what is wrong with the document."""
+    return context.turn.kind == TurnKind.HEARTBEAT and TASKS_KEY not in context.turn.metadata
+
+
+def register_repair_tool() -> None:
+    """Register the tool."""
+    tools.register(
+        Tool(
+            name="repair_heartbeat",
+            description=DESCRIPTION,
+            parameters=PARAMETERS,
+            effect=Effect.WRITE,
+            transactional=True,
+            run=run_repair,
+            offered=_is_offered,
+        )
+    )

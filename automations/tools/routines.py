@@ -1,0 +1,266 @@
+"""The agent's tools for its routines, in people's conversations and in heartbeats (rules 6.4, 6.5, 5.6).
+
+Elsewhere they are not offered, and calls are refused: scheduled work must not create more scheduled work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from agent_core import tools
+from agent_core.exceptions import ToolFailed
+from agent_core.tool_spec import ToolSpec
+from agent_core.tools import Effect, Tool
+from automations.exceptions import BadJob, DuplicateRoutine, RoutineNotFound, TooManyRoutines
+from automations.jobs.hold import hold_back, is_held_back
+from automations.jobs.provenance import record_provenance
+from automations.models import CronJob, Source
+from automations.routines.edit import EDITABLE, NewRoutine, add_routine, remove_routine, update_routine
+from automations.routines.intents import register_intent
+from automations.routines.reads import routine_of, shown_routines
+from automations.routines.reflection import Intended
+from automations.routines.reflection import register_reflected_routine as register_reflected
+from automations.schedules.describe import instant_text
+from automations.tools.routine_lines import added_text, routine_line, schedule_text
+from automations.tools.routine_parameters import ADDED, FIELDS, REFLECTS, REFUSED, ROUTINE_ID
+from sessions_app import flags
+from sessions_app.exceptions import RevisionConflict, SessionsError
+from sessions_app.models import SessionType, TurnKind
+from sessions_app.turns.tool_calls import ToolContext
+
+PEOPLES = (SessionType.PRIMARY, SessionType.SUB)
+MOST_SHOWN = 100  # routines of one list
+Action = Callable[[ToolContext, dict[str, Any]], str]
+
+
+def offered(context: ToolContext) -> bool:
+    """Whether the tools are offered: in people's conversations and in heartbeats."""
+    return _refusal(context) is None
+
+
+def _offered_to_add(context: ToolContext) -> bool:
+    return offered(context) and not _reflection_is_off(context)
+
+
+def _reflection_is_off(context: ToolContext) -> bool:
+    return _is_heartbeat(context) and not flags.reflects()
+
+
+def _is_heartbeat(context: ToolContext) -> bool:
+    return context.turn.kind == TurnKind.HEARTBEAT
+
+
+def _refusal(context: ToolContext) -> str | None:
+    kind = context.turn.kind
+    if kind == TurnKind.HEARTBEAT or (kind == TurnKind.MESSAGE and context.session.type in PEOPLES):
+        return None
+    if kind == TurnKind.JOB or context.session.type == SessionType.JOB:
+        return "a background job cannot manage routines; say in your answer what should be changed"
+    return "an automation cannot manage routines; only a person's message and a heartbeat can"
+
+
+def _told(context: ToolContext, spec: ToolSpec) -> ToolSpec:
+    """`add_routine` as a turn is shown it: in a heartbeat without `allow_duplicate` and without a hint at `cron`."""
+    if not _is_heartbeat(context):
+        return spec
+    properties = {name: each for name, each in spec.parameters["properties"].items() if name not in REFUSED}
+    return replace(spec, description=REFLECTS, parameters=spec.parameters | {"properties": properties})
+
+
+def _guarded(action: Action, properties: dict[str, Any]) -> Action:
+    """Check where the action is called and its parameters, and turn errors into texts for the model."""
+
+    def run(context: ToolContext, arguments: dict[str, Any]) -> str:
+        refusal = _refusal(context)
+        if refusal:
+            raise ToolFailed(refusal)
+        unknown = sorted(arguments.keys() - properties.keys())
+        if unknown:
+            raise ToolFailed(f"unknown parameter {unknown[0]!r}; the parameters are {', '.join(properties)}")
+        try:
+            return action(context, arguments)
+        except SessionsError as error:
+            raise ToolFailed(_advice(error, context)) from error
+
+    return run
+
+
+def _advice(error: SessionsError, context: ToolContext) -> str:
+    zone = context.agent.timezone
+    if isinstance(error, TooManyRoutines):
+        return f"{error}; remove one first"
+    if isinstance(error, DuplicateRoutine):
+        more = "" if _is_heartbeat(context) else ", or pass allow_duplicate if a second one is really wanted"
+        return f"{error}; update that one{more}"
+    if isinstance(error, RoutineNotFound):
+        return "this agent has no such routine; list_routines shows the ids"
+    if isinstance(error, RevisionConflict):
+        return "MEMORY.md was changed meanwhile: read it again, and pass its line and revision of now"
+    if isinstance(error, BadJob) and error.code == "past_at":
+        return f"{error} It is now {instant_text(datetime.now(UTC), zone)} ({zone})."
+    if isinstance(error, BadJob) and error.code == "unknown_timezone":
+        return f"{error} timezone takes an IANA name such as Europe/Berlin."
+    return str(error)
+
+
+def _add(context: ToolContext, arguments: dict[str, Any]) -> str:
+    if _reflection_is_off(context):
+        raise ToolFailed("heartbeats register no routines on this server; a person's conversation can")
+    given = _given(arguments, FIELDS.keys())
+    if not isinstance(given.get("title"), str) or not given["title"].strip():
+        raise ToolFailed("title is missing: name what is to be done")
+    routine = NewRoutine(
+        agent_id=context.agent.pk,
+        source=Source.CHAT,
+        session_id=context.session.pk,
+        turn_id=context.turn.pk,
+        allow_duplicate=arguments.get("allow_duplicate") is True,
+        **given,
+    )
+    intended = _intended(arguments)
+    if _is_heartbeat(context):
+        return _reflect(context, routine, intended)
+    job = _add_or_register(routine, intended)
+    record_provenance(job.pk, context)
+    return added_text(job)
+
+
+def _add_or_register(routine: NewRoutine, intended: Intended | None) -> CronJob:
+    if intended is None:
+        return add_routine(routine)
+    return register_intent(intended.line, intended.revision, routine)
+
+
+def _intended(arguments: dict[str, Any]) -> Intended | None:
+    line, revision = arguments.get("memory_line"), arguments.get("memory_revision")
+    if line is None:
+        return None
+    if not isinstance(line, int) or not isinstance(revision, int):
+        raise ToolFailed("memory_line goes with memory_revision; both are whole numbers")
+    return Intended(line=line, revision=revision)
+
+
+def _reflect(context: ToolContext, routine: NewRoutine, intended: Intended | None) -> str:
+    if routine.allow_duplicate:
+        raise ToolFailed("a heartbeat registers nothing twice: leave allow_duplicate out")
+    done = register_reflected(context.turn, context.session.key, routine, intended)
+    if done.is_new:
+        record_provenance(done.job.pk, context)
+        return f"{added_text(done.job)} It does not run before this heartbeat has ended."
+    state = "exists already" if done.job.enabled else "is disabled; only a person can enable it again"
+    return f"Routine {done.job.pk} {done.job.name!r} {state}. MEMORY.md names it now."
+
+
+def _list(context: ToolContext, arguments: dict[str, Any]) -> str:
+    return list_routines(context, disabled_too=arguments.get("include_disabled") is True)
+
+
+def list_routines(context: ToolContext, *, disabled_too: bool) -> str:
+    """The agent's routines, one line each."""
+    rows = shown_routines(agent=context.agent)
+    if not disabled_too:
+        rows = rows.filter(enabled=True)
+    return "\n".join(routine_line(routine_of(row)) for row in rows[:MOST_SHOWN]) or "There are no routines."
+
+
+def _update(context: ToolContext, arguments: dict[str, Any]) -> str:
+    routine_id = _own(context, arguments)
+    given = _given(arguments, EDITABLE)
+    is_disabled = not CronJob.objects.filter(pk=routine_id, enabled=True).exists()
+    if given.get("enabled") is True and is_disabled and _is_heartbeat(context):
+        raise ToolFailed("this routine is disabled; only a person can enable it again")
+    job = update_routine(routine_id, given)
+    record_provenance(job.pk, context)
+    if is_held_back(context.turn, routine_id):  # it must not run before this heartbeat has ended
+        hold_back(context.turn, [routine_id])
+    following = instant_text(job.clock.next_run_at, job.timezone)
+    return f"Updated routine {job.pk} {job.name!r}: {schedule_text(job)}, {job.execution_mode}. Next run: {following}."
+
+
+def _remove(context: ToolContext, arguments: dict[str, Any]) -> str:
+    routine_id = _own(context, arguments)
+    hard = arguments.get("hard") is True
+    remove_routine(routine_id, hard=hard)
+    return f"{'Deleted' if hard else 'Disabled'} routine {routine_id}."
+
+
+def _own(context: ToolContext, arguments: dict[str, Any]) -> str:
+    """The id of a routine of this agent."""
+    routine_id = arguments.get("routine_id")
+    if not isinstance(routine_id, str) or not routine_id.strip():
+        raise ToolFailed("routine_id is missing: list_routines shows the ids")
+    if "\x00" in routine_id or not shown_routines(agent=context.agent, pk=routine_id.strip()).exists():
+        raise RoutineNotFound
+    return routine_id.strip()
+
+
+def _given(arguments: dict[str, Any], names: Any) -> dict[str, Any]:
+    """The given fields of a routine. Models send empty texts for parameters that they leave out."""
+    texts = {"schedule", "next_run_at", "execution_mode", "timezone"}
+    return {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in arguments.items()
+        if name in names and value is not None and not (name in texts and value == "")
+    }
+
+
+_ENABLED = {"enabled": {"type": "boolean", "description": "false pauses it"}}
+_EFFECTS: dict[Action, Effect] = {_list: Effect.READ, _remove: Effect.DANGEROUS}  # the others write
+
+
+def _tool(
+    name: str, action: Action, description: str, properties: dict[str, Any], required: list[str]
+) -> Tool:
+    return Tool(
+        name=name,
+        description=description,
+        parameters={"type": "object", "properties": properties, "required": required},
+        effect=_EFFECTS.get(action, Effect.WRITE),
+        transactional=True,
+        run=_guarded(action, properties),
+        offered=_offered_to_add if action is _add else offered,
+        told=_told if action is _add else None,
+    )
+
+
+TOOLS = (
+    _tool(
+        "add_routine",
+        _add,
+        "Routines: registers work that the agent does by itself in the background, once or repeatedly, without the"
+        " words of any conversation; its home is told what came of it. For a reminder, or work that belongs to a"
+        " conversation, use cron there. Without schedule and next_run_at it is done once, at once.",
+        {**FIELDS, **ADDED},
+        ["title"],
+    ),
+    _tool(
+        "list_routines",
+        _list,
+        "Lists the agent's routines with their ids. Look here before you add one.",
+        {"include_disabled": {"type": "boolean", "description": "disabled ones too"}},
+        [],
+    ),
+    _tool(
+        "update_routine",
+        _update,
+        "Changes the named parts of a routine.",
+        {**ROUTINE_ID, **FIELDS, **_ENABLED},
+        ["routine_id"],
+    ),
+    _tool(
+        "remove_routine",
+        _remove,
+        "Disables a routine, or deletes it with its history; needs the person's yes. To pause one, update it.",
+        {**ROUTINE_ID, "hard": {"type": "boolean", "description": "delete it for good"}},
+        ["routine_id"],
+    ),
+)
+
+
+def register_routine_tools() -> None:
+    """Register the tools for routines."""
+    for tool in TOOLS:
+        tools.register(tool)

@@ -1,0 +1,126 @@
+"""Isolated routines: each slot runs in a new session, in as many turns as it needs (rule 6.3).
+
+The commit that ends the run archives the session and sends one mail to the home: the result, or the failure when no
+attempt is left.
+"""
+
+from __future__ import annotations
+
+from agent_core import prompts
+from agent_core.types import Ending, TurnResult
+from automations.heartbeats.briefing import briefing
+from automations.models import RunRecord
+from automations.runs import report
+from automations.turn_kinds.slot import SlotKind, variables_of
+from sessions_app.exceptions import OwnerInactive
+from sessions_app.models import Agent, Lane, OnBusy, Session, Turn, TurnKind, TurnState
+from sessions_app.permits import READ_BEFORE
+from sessions_app.sessions.archive import archive
+from sessions_app.turns import enqueue
+from sessions_app.turns.kinds import Trigger
+
+PROMPT = "job.task"
+MOST_TURNS = 20  # of one attempt
+NEXT_TURN = "next_turn"  # in the metadata: this turn continues the previous one
+
+
+class IsolatedRoutineKind(SlotKind):
+    """A turn in a slot's own session: the first turn has the task, each later one the task that its agent set."""
+
+    name = TurnKind.JOB
+
+    def trigger(self, turn: Turn) -> Trigger:
+        """The task with a briefing, or in a later turn the task that the agent set."""
+        about = turn.metadata
+        source = {
+            "kind": "job",
+            "id": about["automation_id"],
+            "name": about["automation_name"],
+            "run_id": turn.origin_run,
+        }
+        if about.get(NEXT_TURN):
+            return Trigger(content=turn.content, model_content=turn.content, source=source)
+        agent = Agent.objects.get(sessions=turn.session_id)
+        prompt = prompts.render_prompt(PROMPT, variables_of(turn) | {"briefing": briefing(agent)})
+        return Trigger(
+            content=turn.content,
+            model_content=prompt.text,
+            metadata={"run_id": turn.origin_run, "prompt_ref": prompt.ref.to_json()},
+            source=source,
+            template=prompt.to_json(),
+        )
+
+    def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
+        """Continue the run in its next turn, or end it: outcome, archive and mail in one commit."""
+        following = _following(turn)
+        if following is not None and result.ending is Ending.SUCCEEDED:
+            RunRecord.objects.filter(pk=turn.origin_run).continue_in(following)
+            return
+        if following is not None:
+            Turn.objects.cancel_queued(following.pk, "not_reached")
+        super().closed(turn, result, closure)
+        run = RunRecord.objects.filter(pk=turn.origin_run).first()
+        if run is None or run.finished_at is not None:
+            _end(turn, result, closure)
+
+
+def _following(turn: Turn) -> Turn | None:
+    return Turn.objects.filter(
+        session_id=turn.session_id, origin_run=turn.origin_run, state=TurnState.QUEUED, pk__gt=turn.pk
+    ).first()
+
+
+def _end(turn: Turn, result: TurnResult, closure: str) -> None:
+    session = Session.objects.only("key", "agent_id").get(pk=turn.session_id)
+    archive(turn.session_id)
+    if result.ending is Ending.CANCELLED and result.error_code != OwnerInactive.code:
+        return  # the person who cancelled it knows
+    good = result.ending is Ending.SUCCEEDED
+    said = result.reply.strip() if good else ""
+    kind = "job_completed" if good else "job_failed"
+    mail = report.mail_about(
+        turn,
+        kind,
+        said or closure,
+        about="run",
+        source_key=session.key,
+        urgent=not good,
+        key=_key(turn, good, said),
+    )
+    report.report_to_home(report.home_of(turn.metadata), session.agent_id, mail)
+
+
+def _key(turn: Turn, good: bool, said: str) -> str:
+    """The dedupe key: a result replaces an unread one; an empty result does not replace one with text."""
+    routine_id = turn.metadata["automation_id"]
+    if not good:
+        return report.failure_dedupe_key(routine_id)
+    return report.routine_dedupe_key([routine_id], "result" if said else "no_output")
+
+
+def queue_next_turn(turn: Turn, agent_id: int, task: str, *, has_read: bool) -> Turn:
+    """Queue the next turn of a job's session, in this turn's own transaction.
+
+    If this turn has read text from outside, the next one is restricted in the same way, whatever its history shows.
+    """
+    following = Turn(
+        session_id=turn.session_id,
+        kind=TurnKind.JOB,
+        lane=Lane.AUTO,
+        content=task,
+        metadata=turn.metadata | {NEXT_TURN: True} | ({READ_BEFORE: True} if has_read else {}),
+        origin_run=turn.origin_run,
+        origin_attempt=turn.origin_attempt,
+        on_busy=OnBusy.ENQUEUE,
+        idempotency_key=f"after:{turn.pk}",
+        due_at=turn.due_at,
+    )
+    enqueue.enqueue(following, agent_id)
+    return following
+
+
+def count_turns(turn: Turn) -> int:
+    """The number of turns of this attempt so far."""
+    return Turn.objects.filter(
+        session_id=turn.session_id, origin_run=turn.origin_run, origin_attempt=turn.origin_attempt
+    ).count()

@@ -1,0 +1,152 @@
+"""Before a reflection, merge recent messages into the task states of their conversations (rule 5.6).
+
+A conversation is compressed only when it grows long, so recent requests would be missing in the briefing. Each
+conversation is read in a model call of its own, so that nothing crosses between them. Their windows do not move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import structlog
+from django.db import connection, transaction
+
+from agent_core import tools
+from agent_core.memory.lasting_facts import FactFilter
+from agent_core.memory.sources import SaidMessage
+from agent_core.memory.task_state import TaskStateData
+from agent_core.planner import live
+from agent_core.policy import TurnPolicy
+from agent_core.turn.compress import compress, fitting
+from agent_core.turn.control import TurnControl
+from agent_core.types import Role, TurnRequest, Usage
+from sessions_app.memory import task_state
+from sessions_app.models import Agent, Message, Session, SessionState, SessionType, TaskState, Turn, TurnKind
+from sessions_app.turns.compression import spoken_messages
+from sessions_app.turns.journal import Journal
+
+MOST_CONVERSATIONS = 3  # read before one heartbeat; the others are left for the next
+MOST_LOOKED_AT = 10  # conversations, as many as in a briefing
+MOST_MESSAGES = 200  # of one conversation at a time
+
+log = structlog.get_logger(__name__)
+
+
+def bring_up_to_date(turn: Turn, journal: Journal, control: TurnControl) -> Usage:
+    """Merge the newest messages of a few conversations into their task states. Returns the usage. Stale.
+
+    A conversation whose model call fails is left for the next heartbeat.
+    """
+    used, asked = Usage(), 0
+    for session in _with_news(turn):
+        if control.signal is not None or asked == MOST_CONVERSATIONS:
+            break
+        words = _new_words(session, _known_to(session))
+        if any(row.turn is not None and row.turn.kind == TurnKind.MESSAGE for row in words):
+            used += _read(session, words, journal, control)
+            asked += 1
+        elif words:
+            _note(session, words[-1].seq, journal)  # no message by a person
+    return used
+
+
+def _with_news(turn: Turn) -> list[Session]:
+    """Conversations with messages that are not in their task states, the oldest task state first."""
+    rows = Session.objects.filter(
+        agent__sessions=turn.session_id,
+        type__in=[SessionType.PRIMARY, SessionType.SUB],
+        state=SessionState.OPEN,
+    )
+    latest = list(rows.select_related("agent", "task_state").order_by("-updated_at")[:MOST_LOOKED_AT])
+    return sorted((row for row in latest if row.last_seq > _known_to(row)), key=_age)
+
+
+def _known_to(session: Session) -> int:
+    """The last message in the task state: read by a reflection, or before the window, which compression moved."""
+    state = _state_of(session)
+    return max(session.window_from_seq - 1, state.read_to_seq if state else 0)
+
+
+def _age(session: Session) -> datetime:
+    state = _state_of(session)
+    return state.updated_at if state else session.created_at
+
+
+def _state_of(session: Session) -> TaskState | None:
+    return getattr(session, "task_state", None)
+
+
+def _read(session: Session, words: Sequence[Any], journal: Journal, control: TurnControl) -> Usage:
+    state = _state_of(session)
+    said, to_seq = _whole_turns(session, words)
+    if not said:
+        _note(session, to_seq, journal)
+        return Usage()
+    connection.close()  # back to the pool during the model call
+    made = compress(
+        said,
+        task_state.task_state_of(state),
+        lasting=FactFilter(live=live.all_words(), things=live.all_things()),
+        request=_request(session.agent),
+        control=control,
+    )
+    if made is None:
+        return Usage()
+    _keep(session, made.held, to_seq, journal)
+    return made.usage
+
+
+def _whole_turns(session: Session, rows: Sequence[Any]) -> tuple[list[SaidMessage], int]:
+    """The messages of as many whole turns as fit, and their last seq. A cut turn would lose what it had read."""
+    said = spoken_messages(rows, session.agent.zone)
+    fits = fitting([each for _, each in said])
+    to_seq = rows[-1].seq
+    if fits < len(said) or len(rows) == MOST_MESSAGES:
+        beyond = said[fits][0] if fits < len(said) else to_seq
+        begins = [row.seq for row in rows[1:] if row.role == str(Role.USER) and row.seq <= beyond]
+        to_seq = begins[-1] - 1 if begins else to_seq
+    return [each for seq, each in said[:fits] if seq <= to_seq], to_seq
+
+
+def _keep(session: Session, held: TaskStateData, to_seq: int, journal: Journal) -> None:
+    """Store the new task state, unless the conversation was cleared or its task state changed meanwhile."""
+    state = _state_of(session)
+    with transaction.atomic():
+        # before the fence, as everywhere; a `/clear` with an empty task state changes only the window
+        same = Session.objects.filter(pk=session.pk, window_from_seq=session.window_from_seq)
+        if same.select_for_update(no_key=True).first() is None:
+            return
+        journal.fence()
+        is_same = state is not None and held == task_state.task_state_of(state)
+        if is_same or task_state.replace_state(session.pk, held, instead_of=state.revision if state else 0):
+            TaskState.objects.filter(session=session).update(read_to_seq=to_seq)
+
+
+def _new_words(session: Session, begin: int) -> Sequence[Any]:
+    rows = Message.objects.filter(session=session, seq__gt=begin).select_related("turn").order_by("seq")
+    return list(rows[:MOST_MESSAGES])
+
+
+def _note(session: Session, to_seq: int, journal: Journal) -> None:
+    with transaction.atomic():
+        journal.fence()
+        TaskState.objects.bulk_create(
+            [TaskState(session=session, read_to_seq=to_seq)],
+            update_conflicts=True,
+            unique_fields=["session"],
+            update_fields=["read_to_seq"],
+        )
+
+
+def _request(agent: Agent) -> TurnRequest:
+    """A request with this agent's model, policy and tools."""
+    return TurnRequest(
+        system_prompt="",
+        history=(),
+        message="",
+        model=agent.effective_model,
+        policy=TurnPolicy().merged(agent.policy),
+        tools=tuple(tool.spec() for tool in tools.all()),
+    )
