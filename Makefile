@@ -1,36 +1,48 @@
 # `make help` lists the targets. ARGS passes flags: make up ARGS="--port 9000"
 PYTHON ?= python3
 ARGS ?=
-# the whole suite at once in as many processes as there are cores, up to four; a chosen test in one
-PROCESSES = $(if $(ARGS),,-n logical --maxprocesses 4 --dist loadgroup)
+# the whole suite runs in one process per core, up to four; chosen tests run in one process
+PROCESSES = $(if $(ARGS),,-n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder)
 PY := .venv/bin/python
 READY := .venv/.ready
 LOCK_HEAD := \# Every dependency with the hashes of all its files. Made by "make lock" from pyproject.toml.
 
+# some images turn Python's bytecode cache off; without it each process compiles everything again, about a second
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
-.PHONY: help up test check format-check lint types imports migrations broken-rules tour bench fmt lock
+.PHONY: help up test evals check format-check lint types imports migrations broken-rules rules tour soak bench fmt lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-up: $(READY) ## start everything and stay until Ctrl-C (ARGS="--port 9000", ARGS=--help)
+up: $(READY) ## start everything; Ctrl-C stops it (ARGS="--port 9000", ARGS=--help)
 	@$(PY) manage.py up $(ARGS)
 
 test: $(READY) ## run the whole test suite (ARGS="-k name" and other flags of pytest)
 	@$(PY) -m pytest $(PROCESSES) $(ARGS)
 
-broken-rules: $(READY) ## break each rule of docs/session-rules.md on purpose; its test must see it (ARGS="closure")
+broken-rules: $(READY) ## break rules of docs/rules.md on purpose and check that their tests fail (ARGS="4.8 closure")
 	@$(PY) -m tests.broken_rules $(ARGS)
 
-check: format-check lint types imports migrations test ## format, lint, types, import contracts, migrations, then the tests
+evals: $(READY) ## play twenty conversations with a real model; costs tokens (ARGS=--renew, ARGS=--help)
+	@$(PY) -m tests.conversations $(ARGS)
 
-tour: $(READY) ## run the main job on a running system and print what it sees
+check: format-check lint types imports migrations test ## run format, lint, types, import contracts, migrations and tests
+
+rules: $(READY) ## generate docs/rules.md from the rule marks of the tests
+	@$(PY) -m tests.rules
+
+tour: $(READY) ## demonstrate the main features on a running server
 	@$(PY) manage.py tour $(ARGS)
 
-bench: $(READY) ## measure, side by side in one run
+soak: $(READY) ## test a separate server under load, faults and abusive clients (ARGS="--minutes 60", ARGS=--help)
+	@$(PY) -m tests.soak $(ARGS)
+
+bench: $(READY) ## run the benchmarks
 	@$(PY) -m benchmarks $(ARGS)
 
-fmt: $(READY) ## format the code and mend what the linter can mend
+fmt: $(READY) ## format the code and apply the linter's automatic fixes
 	@$(PY) -m ruff format .
 	@$(PY) -m ruff check --fix .
 
@@ -61,9 +73,9 @@ migrations: $(READY)
 
 $(READY): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-		echo "Rondo needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Name another: make up PYTHON=python3.12"; exit 1; }
+		echo "Rondo needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Choose another: make up PYTHON=python3.12"; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv .venv || { \
-		echo "cannot make .venv: on Debian and Ubuntu, install python3-venv"; rm -rf .venv; exit 1; }
+		echo "cannot create .venv; on Debian and Ubuntu, install python3-venv"; rm -rf .venv; exit 1; }
 	@echo "Installing $$(grep -c == requirements.lock) packages into .venv; this takes a minute the first time …"
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@

@@ -1,6 +1,9 @@
 #!/usr/bin/env python
-"""Rondo's command line. `up` runs without Django, because it provides what Django's settings ask for; `tour` because
-it is a client of a running system."""
+"""Rondo's command line.
+
+`up` runs without Django, because it provides the settings that Django requires; `tour`, because it is a client of a
+running server.
+"""
 
 import os
 import sys
@@ -19,7 +22,7 @@ def main() -> int:
     if sys.argv[1:2] in ([], ["help"], ["--help"], ["-h"]):
         from config.env import set_placeholders
 
-        set_placeholders(os.environ)  # so that our commands are listed before anything is configured
+        set_placeholders(os.environ)  # Django lists our commands only if the settings load
     from config.supervisor.join import join_running
 
     join_running(os.environ)

@@ -1,7 +1,10 @@
 from importlib import import_module
+from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
+
+from config import loading
 
 
 class ProjectConfig(AppConfig):
@@ -9,24 +12,42 @@ class ProjectConfig(AppConfig):
     verbose_name = "Rondo"
 
     def ready(self) -> None:
-        """Make our Celery app the default in every process that runs Django: hints reach the broker.
+        """Register what sends hints, without loading Celery: it is slow to load, and most commands send no hint.
 
-        Plugins come last, when all that they may register with is there.
+        Then load the plugins. This app is the last in INSTALLED_APPS, so the other apps are ready.
         """
-        import config.celery  # noqa: F401
+        from sessions_app import hints
+        from sessions_app.worker import self_check
 
+        hints.use_celery_app(_celery_app)
+        self_check.register_checks(_process_checks)
+        loading.end()
+        if settings.RONDO_PLUGINS:
+            _celery_app()  # plugins may send Celery tasks
         for name in settings.RONDO_PLUGINS:
-            _load(name)
+            _import_plugin(name)
 
 
-def _load(name: str) -> None:
-    """Import a plugin; one that is not there ends the process in one line, like any bad variable.
+def _celery_app() -> Any:
+    from config.celery import app
 
-    What a plugin raises itself goes through with its traceback, for its author.
+    return app
+
+
+def _process_checks() -> Any:
+    from config.operations.checks import PROCESS_CHECKS
+
+    return PROCESS_CHECKS
+
+
+def _import_plugin(name: str) -> None:
+    """Import a plugin. A missing one ends the process with a one-line error, like any invalid variable.
+
+    Exceptions of the plugin itself keep their traceback, for its author.
     """
     try:
         import_module(name)
     except ModuleNotFoundError as error:
-        if error.name and f"{name}.".startswith(f"{error.name}."):  # itself or a package that it is in
-            raise SystemExit(f"rondo: RONDO_PLUGINS names {name}, which cannot be found") from None
+        if error.name and f"{name}.".startswith(f"{error.name}."):  # the plugin or a package around it
+            raise SystemExit(f"rondo: RONDO_PLUGINS names {name}, which is not installed") from None
         raise

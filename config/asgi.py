@@ -1,10 +1,15 @@
-"""The web process: `uvicorn config.asgi:application`."""
+"""The ASGI application. `python -m config.web` serves it and limits connections, which only a server can."""
 
 import os
 
-from django.core.asgi import get_asgi_application
-
-from config.limit import LimitBody
+import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-application = LimitBody(get_asgi_application())
+django.setup(set_prefix=False)
+
+import config.celery  # noqa: E402, F401 - loaded now, not with the first message
+from config.http.body_limit import LimitBody  # noqa: E402
+from config.http.handler import Handler  # noqa: E402 - views and models need django.setup()
+from config.http.headers import AddHeaders  # noqa: E402
+
+application = AddHeaders(LimitBody(Handler()))

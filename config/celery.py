@@ -1,11 +1,12 @@
 """The Celery app of workers and beats: `celery -A config worker`, `celery -A config beat`.
 
-Celery carries hints ("this session has work") and nothing else; the truth is in PostgreSQL. So hints are
-acknowledged early, have no results, and a broker that hangs may cost a second, never a turn.
+Celery carries only hints ("this session has work"); all state is in PostgreSQL. So tasks are acknowledged early and
+have no results, and a broker that hangs delays work by a second at most and never loses a turn.
 """
 
 import logging.config
 import os
+import socket
 from typing import Any
 
 from celery import Celery
@@ -18,32 +19,45 @@ from config.env import all_queues
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 REDIS_SCHEMES = ("redis://", "rediss://", "valkey://", "valkeys://", "unix://")
-BROKER_SECONDS = 1.0  # longest wait for a broker that does not answer (a default publish waited over 12 s)
+BROKER_SECONDS = 1.0  # longest wait for a broker that does not answer (with Celery's defaults over 12 s)
+SILENCE_SECONDS = 5  # a consumer reconnects after about twice as long without a word from the broker
+KEEPALIVE = {
+    socket.TCP_KEEPIDLE: 5,  # seconds
+    socket.TCP_KEEPINTVL: 2,  # seconds
+    socket.TCP_KEEPCNT: 3,
+    socket.TCP_USER_TIMEOUT: 15_000,  # milliseconds
+}
 
 
 def _queue(name: str) -> Queue:
-    # The exchange Celery would make for an undeclared queue, so every process declares the same thing.
+    # the exchange that Celery makes for an undeclared queue, so that all processes declare the same one
     return Queue(name, Exchange(name, type="direct"), routing_key=name)
 
 
 def _transport_options(broker_url: str) -> dict[str, Any]:
-    once: dict[str, Any] = {
-        "max_retries": 0
-    }  # a publish to a dead broker fails at once; workers reconnect all the same
+    # publishing to a dead broker fails at once; workers reconnect all the same
+    once: dict[str, Any] = {"max_retries": 0}
     if broker_url.startswith(REDIS_SCHEMES):
-        return {**once, "socket_timeout": BROKER_SECONDS, "socket_connect_timeout": BROKER_SECONDS}
+        return once | {
+            "socket_timeout": BROKER_SECONDS,
+            "socket_connect_timeout": BROKER_SECONDS,
+            "socket_keepalive": True,
+            "socket_keepalive_options": KEEPALIVE,
+            "health_check_interval": SILENCE_SECONDS,
+        }
     if broker_url.startswith(("amqp://", "amqps://", "pyamqp://")):
-        return {**once, "connect_timeout": BROKER_SECONDS, "write_timeout": BROKER_SECONDS}
+        return once | {"connect_timeout": BROKER_SECONDS, "write_timeout": BROKER_SECONDS}
     return {}
 
 
 app = Celery("rondo", set_as_current=True)
-app.set_default()  # threads without a current app get this one too
+app.set_default()  # also for threads without a current app
 app.conf.update(
     broker_url=settings.CELERY_BROKER_URL,
     broker_connection_timeout=BROKER_SECONDS,
+    broker_heartbeat=2 * SILENCE_SECONDS,  # AMQP only, where both sides send heartbeats
     broker_connection_retry_on_startup=True,
-    broker_connection_max_retries=None,  # a broker that comes back is found again, however long it was away
+    broker_connection_max_retries=None,  # reconnect however long the broker was away
     broker_transport_options=_transport_options(settings.CELERY_BROKER_URL),
     task_serializer="json",
     accept_content=["json"],
@@ -59,7 +73,9 @@ app.conf.update(
     worker_hijack_root_logger=False,
     worker_redirect_stdouts=False,
     worker_send_task_events=False,
-    worker_cancel_long_running_tasks_on_connection_loss=True,  # of late-acknowledged tasks, so none; unset, it warns
+    # unused; its exclusive queue also ends a worker that reconnects before RabbitMQ has closed the old connection
+    worker_enable_remote_control=False,
+    worker_cancel_long_running_tasks_on_connection_loss=True,  # there are no such tasks; unset, Celery warns
     beat_scheduler="automations.beat:Scheduler",
     timezone="UTC",
     enable_utc=True,
@@ -69,5 +85,5 @@ app.autodiscover_tasks()
 
 @setup_logging.connect(weak=False)
 def _keep_our_logging(**_: Any) -> None:
-    """A receiver on this signal keeps Celery from setting up logging of its own."""
+    """Use our logging configuration; without a receiver of this signal Celery sets up its own."""
     logging.config.dictConfig(settings.LOGGING)

@@ -5,258 +5,246 @@
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, fields
+from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
 from config import env_values as read
-from config.env_variable import Variable
-from config.env_variable import variable as _variable
+from config.env_values import Variable
+from config.env_values import variable as _variable
 
 SHORTEST_KEY = 16  # characters of SECRET_KEY
 
 
 class EnvError(Exception):
-    """A variable is missing or unreadable. The text is one line and names the variable."""
+    """A variable is missing or invalid. The text is one line and names the variable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Env:
-    """The whole configuration of a process."""
+    """The configuration of a process. Each attribute holds the variable of its name in capital letters."""
 
-    secret_key: str = _variable(
-        "SECRET_KEY", read.text, None, "Signs browser sessions: random, 16 characters or more."
-    )
+    secret_key: str = _variable(str, None, "Signs browser sessions. A random text of 16 characters or more.")
     database_url: str = _variable(
-        "DATABASE_URL",
-        read.postgres,
-        None,
-        "PostgreSQL 15 or newer: `postgresql://user:password@host:5432/name`.",
+        read.postgres_url, None, "PostgreSQL 15 or newer: `postgresql://user:password@host:5432/name`."
     )
     celery_broker_url: str = _variable(
-        "CELERY_BROKER_URL", read.broker, None, "Any Celery broker; tested on Redis, Valkey and RabbitMQ."
+        read.broker_url, None, "Any Celery broker; tested on Redis, Valkey and RabbitMQ."
     )
     database_lock_url: str = _variable(
-        "DATABASE_LOCK_URL",
-        read.text,
+        str,
         "",
-        "Direct address of the same database for locks and LISTEN, when `DATABASE_URL` goes through a pooler."
-        " Empty: `DATABASE_URL`.",
+        "Direct address of the same database for locks and LISTEN, if `DATABASE_URL` goes through a "
+        "pooler. Empty: `DATABASE_URL`.",
     )
     db_pool_size: int = _variable(
-        "DB_POOL_SIZE",
-        read.count,
-        "10",
-        "Most pooled database connections of one process.",
+        read.positive_int, "10", "Maximum number of pooled database connections per process."
     )
     allowed_hosts: tuple[str, ...] = _variable(
-        "ALLOWED_HOSTS",
-        read.names,
-        "localhost,127.0.0.1,[::1]",
-        "Host names that the web process answers to.",
+        read.names, "localhost,127.0.0.1,[::1]", "Host names under which the web process accepts requests."
     )
     csrf_trusted_origins: tuple[str, ...] = _variable(
-        "CSRF_TRUSTED_ORIGINS", read.names, "", "Origins such as `https://rondo.example` behind a proxy."
+        read.names, "", "Trusted origins behind a proxy, such as `https://rondo.example`."
     )
     https: bool = _variable(
-        "HTTPS",
-        read.flag,
-        "1",
-        "Browsers come over HTTPS: secure cookies, `X-Forwarded-Proto` counts.",
+        read.boolean, "1", "Browsers use HTTPS: cookies are secure, and `X-Forwarded-Proto` is trusted."
     )
-    debug: bool = _variable("DEBUG", read.flag, "0", "Django's debug pages. Never in production.")
-    rondo_throttle: tuple[int, int] | None = _variable(
-        "RONDO_THROTTLE",
-        read.rate,
-        "1200/min",
-        "API requests of one user, of one hook, and of one address without a token: a number for each `s`, `min`, `h`"
-        " or `d`. 0: no limit.",
-    )
+    debug: bool = _variable(read.boolean, "0", "Django's debug pages. Never in production.")
     static_root: str = _variable(
-        "STATIC_ROOT",
-        read.text,
-        "",
-        "Folder of `collectstatic`. Empty: files come from the packages.",
+        str, "", "Folder that `collectstatic` fills. Empty: static files are served from their packages."
     )
     rondo_model: str = _variable(
-        "RONDO_MODEL",
-        read.model,
+        read.model_name,
         "offline",
-        "Model of agents that name none: `offline` or one such as `openai-chat:gpt-5`.",
+        "Model of agents that name none: `offline`, or a model such as `openai-chat:gpt-5`.",
     )
     openai_base_url: str = _variable(
-        "OPENAI_BASE_URL", read.text, "", "A server that speaks OpenAI's protocol."
+        str, "", "Base URL of a server with the OpenAI API. Empty: OpenAI's own."
     )
-    openai_api_key: str = _variable("OPENAI_API_KEY", read.text, "", "Key for it.")
+    openai_api_key: str = _variable(str, "", "API key for that server.")
     rondo_plugins: tuple[str, ...] = _variable(
-        "RONDO_PLUGINS", read.modules, "", "Python modules imported at start; they register tools."
+        read.module_names, "", "Python modules to import at start, for example to register tools."
     )
     rondo_fetch_url: bool = _variable(
-        "RONDO_FETCH_URL", read.flag, "1", "Agents have the tool `fetch_url`, which reads public web pages."
+        read.boolean, "1", "Gives agents the tool `fetch_url`, which reads public web pages."
     )
-    rondo_mcp: bool = _variable("RONDO_MCP", read.flag, "1", "Agents use the MCP servers of their settings.")
+    rondo_mcp: bool = _variable(read.boolean, "1", "Connects agents to the MCP servers in their settings.")
     rondo_mcp_hosts: tuple[str, ...] = _variable(
-        "RONDO_MCP_HOSTS",
         read.names,
         "",
-        "Hosts, `name` or `name:port`, where MCP servers may be though their addresses are not public.",
+        "Hosts (`name` or `name:port`) of MCP servers that may have addresses that are not public.",
     )
     rondo_webhook_hosts: tuple[str, ...] = _variable(
-        "RONDO_WEBHOOK_HOSTS",
         read.names,
         "",
-        "Hosts, `name` or `name:port`, to which webhooks are sent though their addresses are not public.",
+        "Hosts (`name` or `name:port`) of webhooks that may have addresses that are not public.",
     )
     rondo_delivery_seconds: int = _variable(
-        "RONDO_DELIVERY_SECONDS", read.count, "10", "Longest that one attempt of a delivery may take."
+        read.positive_int, "10", "Time limit of one delivery attempt, in seconds."
     )
     rondo_delivery_retry_seconds: tuple[int, ...] = _variable(
-        "RONDO_DELIVERY_RETRY_SECONDS",
-        read.counts,
+        read.positive_ints,
         "5,30,120,600,1800,3600,7200,21600,43200",
-        "Seconds before each further attempt of a delivery, give or take a fifth; after the last it is a dead letter.",
+        "Delay before each retry of a delivery, in seconds, varied by up to 20 %. After the last retry "
+        "it is a dead letter.",
     )
     email_url: Mapping[str, Any] = _variable(
-        "EMAIL_URL",
         read.mail_server,
         "",
-        "Mail server of the channel `email`: `smtp://user:password@host:port`, `smtp+starttls://…` or `smtps://…`."
-        " Empty: there is no such channel.",
+        "Mail server of the channel `email`: `smtp://user:password@host:port`, `smtp+starttls://…` or "
+        "`smtps://…`. Empty: no channel `email`.",
     )
-    default_from_email: str = _variable(
-        "DEFAULT_FROM_EMAIL", read.text, "rondo@localhost", "Sender of the channel `email`."
-    )
+    default_from_email: str = _variable(str, "rondo@localhost", "Sender address of the channel `email`.")
     rondo_notify: Mapping[str, str] = _variable(
-        "RONDO_NOTIFY",
-        read.services,
+        read.notify_services,
         "",
-        "Chat services of the channel `notify` (extra `notify`), by the names that sessions use:"
-        ' `{"team": "slack://…"}`, addresses as the library apprise spells them.',
+        "Chat services of the channel `notify` (extra `notify`): a JSON object of Apprise URLs by the "
+        'names that sessions use, such as `{"team": "slack://…"}`.',
     )
     rondo_heartbeat_broadcast_scope: str = _variable(
-        "RONDO_HEARTBEAT_BROADCAST_SCOPE",
-        read.scope,
+        read.one_of("agent", "session"),
         "agent",
-        "Flag `heartbeat.broadcast_scope`. `session`: only its own windows are told what a session does.",
+        "Flag `heartbeat.broadcast_scope`. `session`: events of background turns go only to windows of "
+        "their own session.",
     )
     rondo_heartbeat_realtime_status_hint: bool = _variable(
-        "RONDO_HEARTBEAT_REALTIME_STATUS_HINT",
-        read.flag,
+        read.boolean,
         "1",
-        "Flag `heartbeat.realtime_status_hint`. 0: windows are not told that an update waits.",
+        "Flag `heartbeat.realtime_status_hint`. 0: windows are not notified of waiting updates.",
     )
     rondo_heartbeat_routine_reflection: bool = _variable(
-        "RONDO_HEARTBEAT_ROUTINE_REFLECTION",
-        read.flag,
-        "1",
-        "Flag `heartbeat.routine_reflection`. 0: heartbeats register no routines.",
+        read.boolean, "1", "Flag `heartbeat.routine_reflection`. 0: heartbeats register no routines."
     )
     rondo_scheduler_cron_jobs: bool = _variable(
-        "RONDO_SCHEDULER_CRON_JOBS",
-        read.flag,
-        "1",
-        "Flag `scheduler.cron_jobs`. 0: isolated routines run inline, with the heartbeat.",
+        read.boolean, "1", "Flag `scheduler.cron_jobs`. 0: isolated routines run inline, with the heartbeat."
     )
     turn_shards: int = _variable(
-        "TURN_SHARDS", read.count, "8", "Number of shard queues. The same in every process of a fleet."
+        read.positive_int, "8", "Number of shard queues. Must be the same in all processes."
     )
     turn_queues: tuple[str, ...] = _variable(
-        "TURN_QUEUES",
-        read.names,
-        "",
-        "Queues that this worker reads, such as `turns.0,turns.any`. Empty: all.",
+        read.names, "", "Queues that this worker consumes, such as `turns.0,turns.any`. Empty: all."
     )
     automation_max_wait: int = _variable(
-        "AUTOMATION_MAX_WAIT",
-        read.count,
+        read.positive_int,
         "600",
-        "Seconds after which a waiting automation goes before people.",
+        "Seconds after which a waiting automation takes precedence over people's messages.",
     )
-    rondo_sweep_seconds: int = _variable(
-        "RONDO_SWEEP_SECONDS", read.count, "5", "Seconds between two sweeps."
+    rondo_sweep_seconds: float = _variable(read.seconds, "5", "Seconds between two sweeps of a worker.")
+    rondo_heartbeat_seconds: float = _variable(
+        read.seconds, "5", "Seconds between two reports of a worker that it is alive."
     )
-    rondo_heartbeat_seconds: int = _variable(
-        "RONDO_HEARTBEAT_SECONDS", read.count, "5", "Seconds between two signs of life of a worker."
-    )
-    rondo_worker_lost_seconds: int = _variable(
-        "RONDO_WORKER_LOST_SECONDS",
-        read.count,
-        "15",
-        "A worker silent for longer is lost: its turns are rescued.",
+    rondo_worker_lost_seconds: float = _variable(
+        read.seconds, "15", "Seconds without a report after which a worker is lost and its turns are rescued."
     )
     rondo_tool_grace_seconds: int = _variable(
-        "RONDO_TOOL_GRACE_SECONDS",
-        read.count,
-        "30",
-        "Seconds past its deadline after which a tool counts as hung.",
+        read.positive_int, "30", "Seconds past its deadline after which a tool call counts as hung."
     )
     rondo_maintenance_seconds: int = _variable(
-        "RONDO_MAINTENANCE_SECONDS", read.count, "3600", "Seconds between two rounds of maintenance."
+        read.positive_int, "3600", "Seconds between two rounds of maintenance."
     )
     rondo_context_tokens: int = _variable(
-        "RONDO_CONTEXT_TOKENS",
-        read.count,
+        read.positive_int,
         "32000",
-        "Tokens of history that a model is shown at most. Over half of it, older messages become task state.",
+        "Maximum tokens of a request to a model. When the history takes over half of its share, older "
+        "messages are compressed into task state.",
     )
     rondo_window_messages: int = _variable(
-        "RONDO_WINDOW_MESSAGES", read.count, "40", "Messages that are never taken for older ones."
+        read.positive_int, "40", "A history of this many messages or fewer is not compressed."
     )
     rondo_keep_events_days: int = _variable(
-        "RONDO_KEEP_EVENTS_DAYS", read.kept, "1", "Days that events are kept. 0, here and below: for ever."
+        read.count_or_forever,
+        "1",
+        "Days to keep events. 0, here and in all variables `RONDO_KEEP_…`: for ever.",
     )
     rondo_keep_journals_days: int = _variable(
-        "RONDO_KEEP_JOURNALS_DAYS", read.kept, "7", "Days that the journal of an ended turn is kept."
+        read.count_or_forever, "7", "Days to keep the journal of an ended turn."
     )
     rondo_keep_turns_days: int = _variable(
-        "RONDO_KEEP_TURNS_DAYS", read.kept, "90", "Days that an ended turn is kept. Its messages stay."
+        read.count_or_forever, "90", "Days to keep an ended turn. Its messages stay."
     )
     rondo_keep_turns_per_session: int = _variable(
-        "RONDO_KEEP_TURNS_PER_SESSION", read.kept, "10000", "Turns kept of one session."
+        read.count_or_forever, "10000", "Number of turns to keep of one session."
     )
-    rondo_keep_runs_days: int = _variable(
-        "RONDO_KEEP_RUNS_DAYS", read.kept, "90", "Days that an ended run is kept."
-    )
+    rondo_keep_runs_days: int = _variable(read.count_or_forever, "90", "Days to keep an ended run.")
     rondo_keep_runs_per_job: int = _variable(
-        "RONDO_KEEP_RUNS_PER_JOB", read.kept, "1000", "Runs kept of one automation."
+        read.count_or_forever, "1000", "Number of runs to keep of one automation."
     )
     rondo_keep_scheduled_days: int = _variable(
-        "RONDO_KEEP_SCHEDULED_DAYS",
-        read.kept,
+        read.count_or_forever,
         "90",
-        "Days that a scheduled message is kept that was sent, cancelled or failed.",
+        "Days to keep a scheduled message that was sent, was cancelled or failed.",
     )
     rondo_keep_mailbox_days: int = _variable(
-        "RONDO_KEEP_MAILBOX_DAYS", read.kept, "30", "Days that an acknowledged or dropped update is kept."
+        read.count_or_forever, "30", "Days to keep an acknowledged or dropped update."
     )
     rondo_keep_job_sessions_days: int = _variable(
-        "RONDO_KEEP_JOB_SESSIONS_DAYS",
-        read.kept,
-        "14",
-        "Days that the session of an ended background job is kept.",
+        read.count_or_forever, "14", "Days to keep the session of an ended background job."
     )
     rondo_keep_deliveries_days: int = _variable(
-        "RONDO_KEEP_DELIVERIES_DAYS", read.kept, "90", "Days that an ended delivery is kept."
+        read.count_or_forever, "90", "Days to keep an ended delivery."
     )
-    log_level: str = _variable("LOG_LEVEL", read.level, "INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`.")
+    log_level: str = _variable(
+        read.one_of("DEBUG", "INFO", "WARNING", "ERROR"), "INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`."
+    )
     log_format: str = _variable(
-        "LOG_FORMAT", read.log_format, "text", "`text`, or `json`: an object per line."
+        read.one_of("text", "json"), "text", "`text`, or `json` (one object per line)."
+    )
+    rondo_throttle: tuple[int, int] | None = _variable(
+        read.rate,
+        "1200/min",
+        "Limit of API requests per user, per hook, and per address without a token: a number per `s`, "
+        "`min`, `h` or `d`. 0: no limit.",
+    )
+    rondo_database_seconds: int = _variable(
+        read.positive_int,
+        "15",
+        "Time limit for PostgreSQL to answer a statement, in seconds. Then its connection is closed and "
+        "replaced. Migrations have no limit.",
+    )
+    rondo_connections: int = _variable(
+        read.positive_int,
+        "5000",
+        "Maximum open connections of one web process. Further ones are answered 503.",
+    )
+    rondo_connections_per_address: int = _variable(
+        read.positive_int,
+        "500",
+        "Maximum open connections of one web process from one address (IPv6: /64) that is not a trusted proxy.",
+    )
+    rondo_streams_per_user: int = _variable(
+        read.positive_int, "100", "Maximum open event streams of one user on one web process."
+    )
+    rondo_turns_per_user: int = _variable(
+        read.count_or_unlimited,
+        "40",
+        "Maximum running turns of one user in the whole fleet; at most 90 % of all worker threads. "
+        "Automations use at most 80 % of them. 0: no limit.",
+    )
+    rondo_watchers: tuple[IPv4Network | IPv6Network, ...] = _variable(
+        read.networks,
+        "127.0.0.0/8,::1",
+        "Addresses and networks that may read `/metrics`, the details of `/readyz` and the API schema "
+        "without signing in.",
+    )
+    rondo_watcher_token: str = _variable(
+        str, "", "Bearer token that gives the same access from any address. Empty: no token."
     )
 
 
-def variables() -> tuple[tuple[str, Variable], ...]:
-    """Each variable with the attribute of `Env` that holds it, in the order of the docs."""
-    return tuple((each.name, each.metadata["variable"]) for each in fields(Env))
+def variables() -> tuple[Variable, ...]:
+    """All environment variables, in the order of the docs."""
+    return tuple(Variable(name=each.name.upper(), **each.metadata) for each in fields(Env))
 
 
 def load(environ: Mapping[str, str]) -> Env:
     """Read the configuration; an empty value counts as not set.
 
-    Raises EnvError that names the first bad variable, or all missing ones.
+    Raises EnvError that names the first invalid variable, or all missing ones.
     """
-    missing = [v.name for _, v in variables() if v.default is None and not environ.get(v.name, "").strip()]
+    known = variables()
+    missing = [each.name for each in known if each.default is None and not environ.get(each.name, "").strip()]
     if missing:
         raise EnvError(f"not set: {', '.join(missing)} (see docs/configuration.md, or use `manage.py up`)")
-    values = {attribute: _value(variable, environ) for attribute, variable in variables()}
-    env = Env(**values)
+    env = Env(**{each.name.lower(): _value(each, environ) for each in known})
     _check_queues(env)
     _check_key(env, environ)
     return env
@@ -271,7 +259,7 @@ def _value(variable: Variable, environ: Mapping[str, str]) -> Any:
 
 
 def all_queues(shards: int) -> tuple[str, ...]:
-    """Names of every queue: people's sessions, automations, the one that everyone reads (rule 1.7), deliveries."""
+    """Names of all queues: people's turns, automations, the one that all workers consume (rule 1.7), deliveries."""
     people = tuple(f"turns.{shard}" for shard in range(shards))
     automations = tuple(f"auto.{shard}" for shard in range(shards))
     return (*people, *automations, "turns.any", "deliveries")
@@ -286,13 +274,15 @@ def _check_queues(env: Env) -> None:
 
 
 def _check_key(env: Env, environ: Mapping[str, str]) -> None:
-    """A key that can be guessed lets anybody sign in. Debugging and test runs (pytest) may have one."""
+    """Refuse a key that can be guessed, since it lets anybody sign in. DEBUG and pytest runs may have a short one."""
     if len(env.secret_key) < SHORTEST_KEY and not env.debug and "PYTEST_VERSION" not in environ:
-        raise EnvError(f"SECRET_KEY is too short: it must be random, {SHORTEST_KEY} characters or more")
+        raise EnvError(
+            f"SECRET_KEY is too short: it must be a random text of {SHORTEST_KEY} characters or more"
+        )
 
 
 def set_placeholders(environ: MutableMapping[str, str]) -> None:
-    """Fill what is required with values that reach nothing: for `help` and type checks."""
+    """Set missing required variables to values that connect to nothing, for `help` and type checks."""
     environ.setdefault("SECRET_KEY", "placeholder-that-signs-nothing")
     environ.setdefault("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
     environ.setdefault("CELERY_BROKER_URL", "memory://")

@@ -1,11 +1,16 @@
-"""How the values of environment variables are read. Each raises ValueError with what it must be."""
+"""Readers of environment variables. Each takes the text of a variable and raises ValueError if it is invalid."""
 
+import ipaddress
 import json
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-MOST_KEPT = 1_000_000  # days or rows
+LARGEST_COUNT = 1_000_000  # days, rows or turns
+SHORTEST_SECONDS = 0.1
+LONGEST_SECONDS = 3600
 _RATE = re.compile(r"([0-9]{1,9})/(s|min|h|d)")
 _SECONDS = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 _MAIL_PORTS = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
@@ -13,49 +18,77 @@ _SERVICE = re.compile(r"[a-z0-9_-]{1,40}")
 _MODEL = re.compile(r"offline|[^\s:]+:\S+")
 
 
-def text(raw: str) -> str:
-    """Whatever it says."""
-    return raw
-
-
-def flag(raw: str) -> bool:
-    """True or false."""
+def boolean(raw: str) -> bool:
+    """1, true, yes, on; 0, false, no, off."""
     value = raw.lower()
     if value in {"1", "true", "yes", "on"}:
         return True
     if value in {"0", "false", "no", "off"}:
         return False
-    raise ValueError("must be 1 or 0")
+    raise ValueError(f"must be 1 or 0, not {raw!r}")
 
 
-def count(raw: str) -> int:
+def positive_int(raw: str) -> int:
     """A whole number of at least 1."""
     value = int(raw) if raw.isascii() and raw.isdigit() else 0
     if value < 1:
-        raise ValueError("must be a whole number of at least 1")
+        raise ValueError(f"must be a whole number of at least 1, not {raw!r}")
     return value
 
 
-def kept(raw: str) -> int:
+def positive_ints(raw: str) -> tuple[int, ...]:
+    """Whole numbers of at least 1, separated by commas."""
+    return tuple(positive_int(part) for part in names(raw))
+
+
+def seconds(raw: str) -> float:
+    """A time from a tenth of a second to an hour."""
+    try:
+        value = float(raw) if raw.isascii() else 0.0
+    except ValueError:
+        value = 0.0
+    if not SHORTEST_SECONDS <= value <= LONGEST_SECONDS:
+        raise ValueError(
+            f"must be a number of seconds from {SHORTEST_SECONDS} to {LONGEST_SECONDS}, not {raw!r}"
+        )
+    return value
+
+
+def count_or_forever(raw: str) -> int:
     """How long or how many to keep; 0: for ever."""
+    return _count(raw, "for ever")
+
+
+def count_or_unlimited(raw: str) -> int:
+    """An upper limit; 0: no limit."""
+    return _count(raw, "no limit")
+
+
+def _count(raw: str, meaning_of_zero: str) -> int:
     value = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 10 else -1
-    if not 0 <= value <= MOST_KEPT:
-        raise ValueError(f"must be a whole number from 0 (for ever) to {MOST_KEPT}")
+    if not 0 <= value <= LARGEST_COUNT:
+        raise ValueError(f"must be a whole number from 0 ({meaning_of_zero}) to {LARGEST_COUNT}, not {raw!r}")
     return value
 
 
-def counts(raw: str) -> tuple[int, ...]:
-    """Whole numbers of at least 1 between commas."""
-    return tuple(count(part) for part in names(raw))
+def one_of(*allowed: str) -> Callable[[str], str]:
+    """A reader that accepts these texts only."""
+
+    def read(raw: str) -> str:
+        if raw not in allowed:
+            raise ValueError(f"must be {' or '.join(allowed)}, not {raw!r}")
+        return raw
+
+    return read
 
 
 def mail_server(raw: str) -> dict[str, Any]:
-    """Django's mail settings. What is wrong is told without what it says: it holds a password."""
+    """Django's mail settings. Errors do not repeat the value, since it holds a password."""
     try:
         parts = urlsplit(raw or "smtp:")
         port = parts.port
     except ValueError:
-        raise ValueError("must be smtp://user:password@host:port, and cannot be read") from None
+        raise ValueError("is not a valid URL; it must be like smtp://user:password@host:port") from None
     if parts.scheme not in _MAIL_PORTS or (raw and not parts.hostname) or parts.path.strip("/"):
         raise ValueError("must be smtp://user:password@host:port, smtp+starttls://… or smtps://…")
     return {
@@ -68,12 +101,12 @@ def mail_server(raw: str) -> dict[str, Any]:
     }
 
 
-def services(raw: str) -> dict[str, str]:
-    """A JSON object of texts by name. What is wrong is told without what it says: it holds keys."""
+def notify_services(raw: str) -> dict[str, str]:
+    """A JSON object of Apprise URLs by name. Errors do not repeat the value, since it holds keys."""
     try:
         found = json.loads(raw or "{}")
     except ValueError:
-        raise ValueError("must be a JSON object, and cannot be read") from None
+        raise ValueError("must be a JSON object, but is not valid JSON") from None
     texts = isinstance(found, dict) and all(isinstance(each, str) and each for each in found.values())
     if not texts or not all(_SERVICE.fullmatch(name) for name in found):
         raise ValueError('must be a JSON object such as {"team": "…"}: names of a-z, 0-9, - and _, and texts')
@@ -81,66 +114,71 @@ def services(raw: str) -> dict[str, str]:
 
 
 def names(raw: str) -> tuple[str, ...]:
-    """Names between commas."""
+    """Names separated by commas."""
     return tuple(name for name in (part.strip() for part in raw.split(",")) if name)
 
 
-def modules(raw: str) -> tuple[str, ...]:
-    """Names of Python modules between commas."""
+def networks(raw: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """Addresses and networks separated by commas."""
+    found = []
+    for name in names(raw):
+        try:
+            found.append(ipaddress.ip_network(name))
+        except ValueError:
+            raise ValueError(f"must be addresses or networks such as 10.0.0.0/8, not {name!r}") from None
+    return tuple(found)
+
+
+def module_names(raw: str) -> tuple[str, ...]:
+    """Names of Python modules separated by commas."""
     found = names(raw)
     for name in found:
         if not all(part.isidentifier() for part in name.split(".")):
-            raise ValueError(f"must be names of Python modules, which {name!r} is not")
+            raise ValueError(f"must be names of Python modules, not {name!r}")
     return found
 
 
-def model(raw: str) -> str:
-    """A model string."""
+def model_name(raw: str) -> str:
+    """The name of a model: `offline` or `provider:name`."""
     if not _MODEL.fullmatch(raw):
         raise ValueError(f"must be offline or provider:name, such as openai-chat:gpt-5, not {raw!r}")
     return raw
 
 
-def postgres(raw: str) -> str:
-    """The address of a PostgreSQL."""
+def postgres_url(raw: str) -> str:
+    """The URL of a PostgreSQL database."""
     if not raw.startswith(("postgresql://", "postgres://")):
         raise ValueError("must start with postgresql://")
     return raw
 
 
-def broker(raw: str) -> str:
-    """The address of a broker."""
+def broker_url(raw: str) -> str:
+    """The URL of a broker."""
     if "://" not in raw:
-        raise ValueError("must be an address such as redis://host:6379/0 or amqp://host//")
+        raise ValueError("must be a URL such as redis://host:6379/0 or amqp://host//")
     return raw
 
 
 def rate(raw: str) -> tuple[int, int] | None:
-    """So many in so many seconds; None: no limit."""
+    """A number of requests and the seconds in which they are allowed; None: no limit."""
     if raw == "0":
         return None
     found = _RATE.fullmatch(raw)
     if not found or int(found[1]) < 1:
-        raise ValueError("must be such as 1200/min (s, min, h or d), or 0 for no limit")
+        raise ValueError(f"must be like 1200/min (s, min, h or d), or 0 for no limit, not {raw!r}")
     return int(found[1]), _SECONDS[found[2]]
 
 
-def scope(raw: str) -> str:
-    """Whose windows are told."""
-    if raw not in {"agent", "session"}:
-        raise ValueError("must be agent or session")
-    return raw
+@dataclass(frozen=True, kw_only=True)
+class Variable:
+    """An environment variable: `read` raises ValueError for an invalid value; without `default` it is required."""
+
+    name: str
+    read: Callable[[str], Any]
+    default: str | None
+    meaning: str
 
 
-def level(raw: str) -> str:
-    """A log level."""
-    if raw not in {"DEBUG", "INFO", "WARNING", "ERROR"}:
-        raise ValueError("must be DEBUG, INFO, WARNING or ERROR")
-    return raw
-
-
-def log_format(raw: str) -> str:
-    """A log format."""
-    if raw not in {"text", "json"}:
-        raise ValueError("must be text or json")
-    return raw
+def variable(read: Callable[[str], Any], default: str | None, meaning: str) -> Any:
+    """A field of `config.env.Env` that is read from the environment variable of the same name."""
+    return field(metadata={"read": read, "default": default, "meaning": meaning})

@@ -1,36 +1,39 @@
-"""Logging: one line per event through structlog, with session, turn, run and worker where they are known."""
+"""Logging with structlog: one line per event, with session, turn, run and worker where they are known."""
 
+import os
 from typing import Any
 
 import structlog
 from structlog.types import EventDict, Processor
 
-CONTEXT = ("worker", "session", "turn", "run")  # names bound with structlog.contextvars.bind_contextvars
+from agent_core.text.redact import redact, secrets_of
+
+CONTEXT = ("worker", "session", "turn", "run")  # bound with structlog.contextvars.bind_contextvars
 
 
-def _without_colours(_logger: Any, _name: str, event: EventDict) -> EventDict:
-    event.pop("color_message", None)  # uvicorn says everything twice
+def _drop_color_message(_logger: Any, _name: str, event: EventDict) -> EventDict:
+    event.pop("color_message", None)  # uvicorn adds the text a second time, with colours
     return event
 
 
-def _shared() -> list[Processor]:
+def _shared_processors() -> list[Processor]:
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.stdlib.PositionalArgumentsFormatter(),
         structlog.stdlib.ExtraAdder(),
-        _without_colours,
+        _drop_color_message,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
 
 
 def configure() -> None:
-    """Let `structlog.get_logger()` and the standard library write the same lines."""
+    """Send `structlog.get_logger()` through the standard library, so that both write the same lines."""
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
-            *_shared(),
+            *_shared_processors(),
             structlog.processors.StackInfoRenderer(),
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
@@ -41,7 +44,7 @@ def configure() -> None:
 
 
 def _render_text(_logger: Any, _name: str, event: EventDict) -> str:
-    """`time LEVEL logger: text key=value …`, the keys of CONTEXT first; a traceback goes below."""
+    """`time LEVEL logger: text key=value …`, the keys of CONTEXT first; a traceback follows."""
     head = f"{event.pop('timestamp', '')} {event.pop('level', '').upper()} {event.pop('logger', '')}:"
     text = event.pop("event", "")
     trace = event.pop("exception", None)
@@ -50,14 +53,23 @@ def _render_text(_logger: Any, _name: str, event: EventDict) -> str:
     return f"{head} {text}{pairs}" + (f"\n{trace}" if trace else "")
 
 
-def _final(log_format: str) -> list[Processor]:
-    clean: list[Processor] = [
+def _redactor() -> Any:
+    """A processor that removes the secrets of this process's environment from the finished line."""
+    secrets = secrets_of(os.environ)
+
+    def redacted(_logger: Any, _name: str, line: Any) -> str:
+        return redact(line, secrets)
+
+    return redacted
+
+
+def _final_processors(log_format: str) -> list[Any]:
+    clean: list[Any] = [
         structlog.stdlib.ProcessorFormatter.remove_processors_meta,
         structlog.processors.format_exc_info,
     ]
-    if log_format == "json":
-        return [*clean, structlog.processors.JSONRenderer()]
-    return [*clean, _render_text]
+    renderer = structlog.processors.JSONRenderer() if log_format == "json" else _render_text
+    return [*clean, renderer, _redactor()]
 
 
 def logging_config(level: str, log_format: str) -> dict[str, Any]:
@@ -69,8 +81,8 @@ def logging_config(level: str, log_format: str) -> dict[str, Any]:
         "formatters": {
             "line": {
                 "()": structlog.stdlib.ProcessorFormatter,
-                "foreign_pre_chain": _shared(),
-                "processors": _final(log_format),
+                "foreign_pre_chain": _shared_processors(),
+                "processors": _final_processors(log_format),
             }
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
@@ -78,18 +90,19 @@ def logging_config(level: str, log_format: str) -> dict[str, Any]:
         "loggers": {
             "django": through_root,
             "django.server": through_root,
-            # A refusal (4xx) is no fault of ours; the access log has it.
+            # 4xx answers are not our errors; the access log has them.
             "django.request": {"level": "ERROR"},
             "uvicorn": through_root,
             "uvicorn.error": through_root,
             "uvicorn.access": through_root,
             "celery": through_root,
-            # A line per hint and per model call would bury the rest; turns have lines of their own.
+            # A line per hint and per model call would be too many; turns log their own lines.
             "celery.worker.strategy": {"level": "WARNING"},
             "celery.app.trace": {"level": "WARNING"},
+            "axes": {"level": "WARNING"},
             "httpx": {"level": "WARNING"},
             "httpx2": {"level": "WARNING"},
-            # It logs what strangers send, with traceback; our own line says which server failed, and why.
+            # These log what MCP servers send, with tracebacks; our own line names the server and the error.
             "mcp": {"level": "CRITICAL"},
             "client": {"level": "CRITICAL"},
         },

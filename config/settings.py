@@ -1,23 +1,24 @@
 """Django's settings, all from `config.env`."""
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import django_stubs_ext
+from config import env, loading
 
-from config import database, env, logs
+loading.begin()
 
-django_stubs_ext.monkeypatch()  # lets ModelAdmin and others be written with their model: ModelAdmin[Session]
+from config import database, logs  # noqa: E402 - they import structlog
 
 try:
     ENV = env.load(os.environ)
 except env.EnvError as error:
-    raise SystemExit(f"rondo: {error}") from None  # one line, whichever process it is
+    raise SystemExit(f"rondo: {error}") from None  # a one-line error in every process
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-# What the apps read.
+# Read by the apps.
 RONDO_MODEL = ENV.rondo_model
 RONDO_PLUGINS = ENV.rondo_plugins
 RONDO_FETCH_URL = ENV.rondo_fetch_url
@@ -43,6 +44,13 @@ TURN_SHARDS = ENV.turn_shards
 TURN_QUEUES = ENV.turn_queues
 AUTOMATION_MAX_WAIT = ENV.automation_max_wait
 RONDO_THROTTLE = ENV.rondo_throttle
+RONDO_DATABASE_SECONDS = ENV.rondo_database_seconds
+RONDO_CONNECTIONS = ENV.rondo_connections
+RONDO_CONNECTIONS_PER_ADDRESS = ENV.rondo_connections_per_address
+RONDO_STREAMS_PER_USER = ENV.rondo_streams_per_user
+RONDO_TURNS_PER_USER = ENV.rondo_turns_per_user
+RONDO_WATCHERS = ENV.rondo_watchers
+RONDO_WATCHER_TOKEN = ENV.rondo_watcher_token
 RONDO_SWEEP_SECONDS = ENV.rondo_sweep_seconds
 RONDO_HEARTBEAT_SECONDS = ENV.rondo_heartbeat_seconds
 RONDO_WORKER_LOST_SECONDS = ENV.rondo_worker_lost_seconds
@@ -67,12 +75,12 @@ ALLOWED_HOSTS = list(ENV.allowed_hosts)
 CSRF_TRUSTED_ORIGINS = list(ENV.csrf_trusted_origins)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = ENV.https
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENV.https else None
-X_FRAME_OPTIONS = "DENY"
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if ENV.https else 0
 
 INSTALLED_APPS = [
     "unfold",
     "unfold.contrib.filters",
-    "django.contrib.admin",
+    "django.contrib.admin.apps.SimpleAdminConfig",  # config.urls loads the admin pages
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -83,16 +91,16 @@ INSTALLED_APPS = [
     "rest_framework.authtoken",
     "drf_spectacular",
     "drf_spectacular_sidecar",
-    "django_filters",
-    "django_htmx",
-    "config",
+    "axes",
     "sessions_app",
     "automations",
+    "config",  # last: its plugins may use all that the other apps register
 ]
 
 MIDDLEWARE = [
-    "config.errors.api_problems",
+    "config.http.headers.add_headers",
     "django.middleware.security.SecurityMiddleware",
+    "config.http.problems.api_problems",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -100,13 +108,12 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",
 ]
 
 ROOT_URLCONF = "config.urls"
-ASGI_APPLICATION = "config.asgi.application"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-DATABASES = {"default": database.database(ENV.database_url, ENV.db_pool_size)}
+DATABASES = {"default": database.database_settings(ENV.database_url, ENV.db_pool_size)}
 
 TEMPLATES: list[dict[str, Any]] = [
     {
@@ -128,15 +135,30 @@ AUTH_PASSWORD_VALIDATORS = [
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
 LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"  # after the sign-in page was opened directly
+
+# django-axes counts failures per account and address; config.http.sign_in limits attempts per address.
+AUTHENTICATION_BACKENDS = ["config.http.sign_in.Backend"]
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_FAILURE_LIMIT = 10
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+# otherwise repeated attempts would lock an account for ever
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_RESET_ON_SUCCESS = True
+AXES_CLIENT_IP_CALLABLE = "config.http.sign_in.address_of"
+AXES_USERNAME_CALLABLE = "config.http.sign_in.account_of"
+AXES_LOCKOUT_CALLABLE = "config.http.sign_in.sign_in_refusal"
+AXES_DISABLE_ACCESS_LOG = True
+AXES_ENABLE_ADMIN = False
+AXES_VERBOSE = False
+AXES_SENSITIVE_PARAMETERS = ["username"]  # people type passwords there by mistake; keep them out of logs
 
 LANGUAGE_CODE = "en"
-USE_I18N = True
-USE_TZ = True
 TIME_ZONE = "UTC"
 
 STATIC_URL = "static/"
 STATIC_ROOT = ENV.static_root or None
-WHITENOISE_USE_FINDERS = not ENV.static_root  # nothing was collected: serve from the packages
+WHITENOISE_USE_FINDERS = not ENV.static_root  # without collected files, serve those of the packages
 
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -145,13 +167,13 @@ REST_FRAMEWORK: dict[str, Any] = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_THROTTLE_CLASSES": ["sessions_app.api.throttle.Throttle"],
-    "NUM_PROXIES": 0,  # uvicorn knows which proxies to believe, and puts the client's address in their place
+    "NUM_PROXIES": 0,  # uvicorn already replaces the address of a trusted proxy by the client's
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["sessions_app.api.parser.StrictJSONParser"],
-    "DEFAULT_METADATA_CLASS": None,  # OPTIONS is not part of the contract
-    "EXCEPTION_HANDLER": "config.errors.problem_of",
+    "DEFAULT_METADATA_CLASS": None,  # OPTIONS is not part of the API
+    "EXCEPTION_HANDLER": "config.http.problems.problem_of",
     "URL_FORMAT_OVERRIDE": None,
-    "DEFAULT_SCHEMA_CLASS": "config.schema.Schema",
+    "DEFAULT_SCHEMA_CLASS": "config.http.openapi.Schema",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 
@@ -160,18 +182,24 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "VERSION": "0.1.0",
     "DESCRIPTION": "LLM agent sessions that keep their appointments.",
     "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["config.http.watchers.IsUserOrWatcher"],
+    "SERVE_AUTHENTICATION": [
+        "config.http.watchers.WatcherAuthentication",
+        "sessions_app.api.auth.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "config.schema.add_problems",
+        "config.http.openapi.add_problems",
     ],
     "ENUM_NAME_OVERRIDES": {
         "AutomationState": "automations.selectors.STATES",
-        "MailState": "sessions_app.api.shapes.MAIL_STATES",
+        "MailState": "sessions_app.api.serializers.MAIL_STATES",
         "RunState": "automations.models.RunState",
-        "SessionState": "sessions_app.api.shapes.SESSION_STATES",
+        "SessionState": "sessions_app.api.serializers.SESSION_STATES",
         "TurnState": "sessions_app.models.TurnState",
     },
 }

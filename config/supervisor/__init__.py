@@ -1,5 +1,5 @@
-"""`manage.py up`: one process that starts, watches and stops everything Rondo needs. No Django.
+"""`manage.py up`: one process that starts, supervises and stops all processes of Rondo. It does not load Django.
 
-Every child dies with this process, whatever kills it. So children are started from the main thread (the
-kernel ties a parent-death signal to the thread that forked), and nothing here uses threads.
+Every child dies with this process, whatever kills it. The kernel ties the parent-death signal to the thread that
+forked, so children are started from the main thread, and nothing here uses threads.
 """

@@ -1,8 +1,7 @@
-"""Which account the embedded servers run as, and where that account finds their programs.
+"""The system account of the embedded servers, and where it finds their programs.
 
-PostgreSQL refuses to run as root. Started by root, the servers run as an account without rights; it may be
-unable to enter the folders of the checkout. For data that does not matter (see `OWN_FOLDER`); programs are
-copied.
+PostgreSQL refuses to run as root. If `up` runs as root, the servers run as an unprivileged account, which may have no
+access to the folders around the data and the programs: see `OWN_FOLDER` for the data; programs are copied.
 """
 
 import os
@@ -17,33 +16,33 @@ from config.supervisor.errors import SetupError
 
 SHARED = Path("/var/lib/rondo")  # copies of programs, readable by everyone; made only when started by root
 
-# A server is started inside its data folder and calls it by this name: the kernel then asks for no
-# permission on the folders above, which the server's account may be unable to enter.
+# A server is started inside its data folder and uses this path for it: the kernel then checks no permissions of the
+# folders above, to which the server's account may have no access.
 OWN_FOLDER = "/proc/self/cwd"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """uid and gid to run as; None means: as we are."""
+    """uid and gid to run as; None: those of this process."""
 
     uid: int | None = None
     gid: int | None = None
 
     def popen(self) -> dict[str, Any]:
-        """Arguments for subprocess that switch to this account."""
+        """Arguments for subprocess.Popen that switch to this account."""
         if self.uid is None:
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
-    def own(self, folder: Path) -> None:
-        """Make `folder` if needed, ours alone."""
+    def make_folder(self, folder: Path) -> None:
+        """Create `folder` if it is missing, with access for this account only."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.uid is not None and self.gid is not None:
             os.chown(folder, self.uid, self.gid)
 
 
 def account_for(data: Path) -> Account:
-    """The account that owns `data` already, else one without rights when we are root, else ourselves."""
+    """If we are root: the owner of `data`, or an unprivileged account. Otherwise our own account."""
     if os.geteuid() != 0:
         return Account()
     if data.is_dir() and (owner := data.stat()).st_uid != 0:
@@ -57,12 +56,14 @@ def account_for(data: Path) -> Account:
     return Account(uid=65534, gid=65534)
 
 
-def reachable(program: str, *, site: Path, parts: tuple[str, ...], label: str, account: Account) -> Path:
-    """The path of `program` (relative to `site`) where `account` can run it.
+def runnable_program(
+    program: str, *, site: Path, parts: tuple[str, ...], label: str, account: Account
+) -> Path:
+    """The path of `program` (relative to `site`) at which `account` can run it.
 
-    `parts` are the folders and files below `site` that belong together; `label` names their version. They
-    are copied to SHARED with the same layout if the account cannot run the program where it is. Tried for
-    real, because rights, mounts and ACLs on the way are many. Raises SetupError.
+    If the account cannot run it there, `parts` (the files and folders below `site` that the program needs) are copied
+    to SHARED, in a folder named `label` (their version). The program is run to find out, because permissions, mounts
+    and ACLs all matter. Raises SetupError.
     """
     if _runs(site / program, account):
         return site / program
@@ -72,9 +73,9 @@ def reachable(program: str, *, site: Path, parts: tuple[str, ...], label: str, a
     try:
         _copy(site, parts, copy)
     except OSError as error:
-        raise SetupError(f"cannot copy {label} to {SHARED}: {error}; start as an ordinary user") from None
+        raise SetupError(f"cannot copy {label} to {SHARED}: {error}; run `up` as an ordinary user") from None
     if not _runs(copy / program, account):
-        raise SetupError(f"the account {account.uid} cannot run {copy / program}; start as an ordinary user")
+        raise SetupError(f"account {account.uid} cannot run {copy / program}; run `up` as an ordinary user")
     return copy / program
 
 

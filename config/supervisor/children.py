@@ -1,4 +1,4 @@
-"""The processes under our care: started, watched, started again when they die, stopped in order."""
+"""Child processes: start them, restart them when they die, stop them in order."""
 
 import signal
 import subprocess
@@ -11,15 +11,17 @@ from pathlib import Path
 from config.supervisor import signals
 from config.supervisor.terminal import Tail, last_line, say
 
-FIRST_DELAY = 0.5  # seconds before a dead child is started again; doubled each time …
+FIRST_DELAY = 0.5  # seconds before a dead child is restarted; doubled with each restart
 LONGEST_DELAY = 15.0
-STEADY_SECONDS = 30.0  # … until one lived this long
-LOOK_SECONDS = 0.25
-SAME_REQUEST_SECONDS = 2.0  # `timeout` signals us and our group at once, and fingers slip: one request
+STEADY_SECONDS = 30.0  # a child that lived this long is restarted after FIRST_DELAY again
+CHECK_SECONDS = 0.25  # between two checks of all children
+SAME_REQUEST_SECONDS = (
+    2.0  # signals this close count as one request: `timeout` signals us and our group at once
+)
 
 
 class StopOrder(IntEnum):
-    """What is stopped first: those who bring work, those who do it, those who keep it."""
+    """The order in which processes stop: those that create work, those that do it, those that store it."""
 
     SOURCE = 0
     WORKER = 1
@@ -28,13 +30,13 @@ class StopOrder(IntEnum):
 
     @property
     def is_server(self) -> bool:
-        """Whether it keeps data: such a one gets its time, however often we are asked to stop."""
+        """Whether it stores data. Such a process gets its full time to stop, however often we are asked."""
         return self in (StopOrder.BROKER, StopOrder.DATABASE)
 
 
 @dataclass(kw_only=True, eq=False)
 class Child:
-    """One process; `start` makes a new one, `patience` is how long it may take to stop (seconds)."""
+    """A child process. `start` starts a new one; `patience`: seconds that it may take to stop."""
 
     kind: str
     name: str
@@ -64,7 +66,7 @@ class Child:
         return self.process is not None and self.process.poll() is None
 
     def ended(self) -> int | None:
-        """The exit code of a process that has just ended, once."""
+        """The exit code of a process that has ended; the next call gives None."""
         if self.process is None or (code := self.process.poll()) is None:
             return None
         self.process = None
@@ -79,7 +81,7 @@ class Child:
 
 
 class Children:
-    """All of them. `changed` is called whenever a process id is new."""
+    """All child processes. `changed` is called whenever one gets a new process id."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._all: list[Child] = []
@@ -96,34 +98,34 @@ class Children:
     def any_alive(self) -> bool:
         return any(child.alive() for child in self._all)
 
-    def look(self) -> None:
-        """Notice who died, start those again whose time has come, show what the logs say."""
+    def check(self) -> None:
+        """Report and restart children that died; show important lines of all logs."""
         for child in self._all:
             child.tail.show()
             code = child.ended()
             if code is not None:
                 child.plan_restart()
                 wait = child.start_at - time.monotonic()
-                say(f"{child.name} ended ({_how(code)}): {last_line(child.log)}")
-                say(f"{child.name} starts again in {wait:.1f} s; log: {child.log}")
+                say(f"{child.name} ended ({_describe(code)}): {last_line(child.log)}")
+                say(f"{child.name} restarts in {wait:.1f} s; log: {child.log}")
             if child.process is None and time.monotonic() >= child.start_at:
                 child.run()
                 self._changed()
 
     def stop(self) -> None:
-        """Stop group by group; who takes too long is killed.
+        """Stop the children group by group (StopOrder), and kill those that take too long.
 
-        A second request kills those that keep no data; servers always get their signal and their patience.
+        A second request to stop kills all but servers, which always get their full time.
         """
-        asked = _Asked()
+        repeated = _RepeatedRequest()
         for order in StopOrder:
             group = [child for child in self._all if child.order is order and child.alive()]
             for child in group:
                 _send(child, child.stop_signal)
-            _wait_for(group, asked)
+            _wait_for(group, repeated)
 
 
-def _how(code: int) -> str:
+def _describe(code: int) -> str:
     return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
@@ -132,37 +134,37 @@ def _send(child: Child, number: signal.Signals) -> None:
         child.process.send_signal(number)
 
 
-class _Asked:
-    """How often we were asked to stop: once, until a signal comes that is no echo of the first."""
+class _RepeatedRequest:
+    """Whether we were asked to stop a second time, by a signal that is not part of the first request."""
 
     def __init__(self) -> None:
         self._first = time.monotonic()
-        self.again = False
+        self.seen = False
 
     def wait(self) -> None:
-        """Sleep for one look, less when a child ends or we are asked again."""
-        if signals.stop_asked(LOOK_SECONDS) and time.monotonic() - self._first >= SAME_REQUEST_SECONDS:
-            self.again = True
+        """Sleep for CHECK_SECONDS, or until a child ends or a signal arrives."""
+        if signals.stop_requested(CHECK_SECONDS) and time.monotonic() - self._first >= SAME_REQUEST_SECONDS:
+            self.seen = True
 
 
-def _wait_for(group: list[Child], asked: _Asked) -> None:
-    """Wait for a group to end; kill who is late."""
+def _wait_for(group: list[Child], repeated: _RepeatedRequest) -> None:
+    """Wait for a group to end; kill children that are late."""
     began = time.monotonic()
     killed: list[Child] = []
     while waiting := [child for child in group if child.alive()]:
         for child in waiting:
-            why = _reason_to_kill(child, time.monotonic() - began, asked)
+            why = _reason_to_kill(child, time.monotonic() - began, repeated)
             if why and child not in killed:
                 say(f"{child.name} {why}")
                 _send(child, signal.SIGKILL)
                 killed.append(child)
-        asked.wait()
+        repeated.wait()
 
 
-def _reason_to_kill(child: Child, seconds: float, asked: _Asked) -> str:
-    """What a person reads about it, or an empty text."""
+def _reason_to_kill(child: Child, seconds: float, repeated: _RepeatedRequest) -> str:
+    """A text for the terminal, or an empty one."""
     if seconds > child.patience:
         return f"did not stop within {child.patience:.0f} s; killed"
-    if asked.again and not child.order.is_server:
+    if repeated.seen and not child.order.is_server:
         return "killed at your second request"
     return ""

@@ -1,4 +1,4 @@
-"""The data folder: whose it is at the moment, its secrets, and the file that tells scripts how to connect."""
+"""The data folder: its lock, its secrets, and connection.json for scripts."""
 
 import fcntl
 import json
@@ -12,12 +12,12 @@ from typing import Any
 
 from config.supervisor.errors import SetupError
 
-LAYOUT = 1  # raised when an older layout of the folder can no longer be used
+LAYOUT = 1  # increase it when folders of the older layout can no longer be used
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """Secrets made once per data folder. Passwords are letters and digits only: they go into addresses."""
+    """Secrets, created once per data folder. Passwords are only letters and digits, because they go into URLs."""
 
     layout: int
     secret_key: str
@@ -28,8 +28,8 @@ class Keys:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[Path]:
-    """Make the folder and hold it alone; gives its absolute path. Raises SetupError."""
+def locked_folder(folder: Path) -> Iterator[Path]:
+    """Create and lock the data folder; yields its absolute path. Raises SetupError."""
     try:
         if not folder.is_dir():
             folder.mkdir(mode=0o700, parents=True)
@@ -49,20 +49,18 @@ def locked(folder: Path) -> Iterator[Path]:
         yield folder.resolve()
     except BlockingIOError:
         holder = os.pread(lock, 20, 0).decode() or "unknown"
-        raise SetupError(
-            f"{folder} is in use by another `up` (process {holder}); stop that one first"
-        ) from None
+        raise SetupError(f"{folder} is in use by another `up` (process {holder}); stop it first") from None
     finally:
         os.close(lock)
 
 
-def keys(folder: Path) -> Keys:
-    """The folder's secrets, made now if there are none. Raises SetupError."""
+def load_keys(folder: Path) -> Keys:
+    """Read the secrets of the folder, or create them in a new one. Raises SetupError."""
     path = folder / "secrets.json"
     if not path.exists():
         if (folder / "postgres").exists():
-            raise SetupError(f"{path} is missing, and with it the database's password; restore it")
-        write_private(path, asdict(_new_keys()))
+            raise SetupError(f"{path} is missing; restore it, because it holds the password of the database")
+        write_private_json(path, asdict(_new_keys()))
     try:
         stored = json.loads(path.read_text())
         known = {each.name: stored[each.name] for each in fields(Keys)}
@@ -70,7 +68,7 @@ def keys(folder: Path) -> Keys:
         raise SetupError(f"cannot read {path}: {error}") from None
     if known["layout"] != LAYOUT:
         raise SetupError(
-            f"{folder} was made by another version of Rondo; choose another folder with --data-dir"
+            f"{folder} was created by another version of Rondo; choose another folder with --data-dir"
         )
     return Keys(**known)
 
@@ -86,8 +84,8 @@ def _new_keys() -> Keys:
     )
 
 
-def write_private(path: Path, content: dict[str, Any]) -> None:
-    """Replace the file at once, so that a reader sees the old or the new one; for our eyes only (0600)."""
+def write_private_json(path: Path, content: dict[str, Any]) -> None:
+    """Replace a JSON file atomically, readable by its owner only (0600)."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,6 +1,6 @@
 class SetupError(Exception):
-    """The system cannot start here. The text is one line: what is wrong and what to do about it."""
+    """The system cannot start. The text is one line: what is wrong and what to do."""
 
 
 class StopRequested(Exception):
-    """Ctrl-C or SIGTERM arrived while something was being waited for."""
+    """Ctrl-C or SIGTERM arrived during a wait."""

@@ -1,4 +1,4 @@
-"""Our own processes: set-up steps that end, and web, workers and beats that stay."""
+"""The processes of Rondo itself: `manage.py bootstrap`, then web, workers and beats."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,45 +14,44 @@ from config.supervisor import signals
 from config.supervisor.children import Child, Children, StopOrder
 from config.supervisor.datadir import Keys
 from config.supervisor.errors import SetupError
-from config.supervisor.options import WILDCARDS, Options
+from config.supervisor.options import WILDCARDS, UpOptions
 from config.supervisor.servers import Servers
 from config.supervisor.spawn import spawn
 from config.supervisor.terminal import last_line
 
 ROOT = Path(__file__).resolve().parents[2]  # the folder of manage.py
 ADMIN_USER = "admin"
-WORKER_PATIENCE = 20.0  # seconds a worker has to hand back its turns
-WEB_GRACE = 3  # seconds that open event streams have
+WORKER_PATIENCE = 20.0  # seconds for a worker to hand back its turns
+# `bootstrap` has just run Django's checks; Celery would run them again, and load all URLs for them.
+_CELERY = ["celery", "-A", "config", "--skip-checks"]
+WEB_GRACE = 3  # as in config/web.py: seconds that open event streams have to end
 
 
-def environment(options: Options, keys: Keys, servers: Servers) -> dict[str, str]:
-    """The children's environment: ours, and what `up` provides where it is not set."""
+def child_environment(options: UpOptions, keys: Keys, servers: Servers) -> dict[str, str]:
+    """The environment of the children: ours, with defaults that `up` provides."""
     environ = dict(os.environ)
     if not environ.get("DATABASE_URL"):
-        environ.pop("DATABASE_LOCK_URL", None)  # it would be of another database
+        environ.pop("DATABASE_LOCK_URL", None)  # it would name another database
     environ["DATABASE_URL"] = servers.database_url
     environ["CELERY_BROKER_URL"] = servers.broker_url
     environ["PYTHONUNBUFFERED"] = "1"
+    # by default uvicorn trusts X-Forwarded-For from this machine
+    environ.setdefault("FORWARDED_ALLOW_IPS", "")
     provided = {"SECRET_KEY": keys.secret_key, "HTTPS": "0", "ALLOWED_HOSTS": _allowed_hosts(options.host)}
     return {**environ, **{name: value for name, value in provided.items() if not environ.get(name)}}
 
 
 def _allowed_hosts(host: str) -> str:
     names = ["localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host]
-    if host in WILDCARDS:  # someone meant it to be reached from other machines, under whatever name they use
+    if host in WILDCARDS:  # other machines may use any name for this one
         names = ["*", socket.gethostname()]
     return ",".join(names)
 
 
-def migrate(folder: Path, environ: Mapping[str, str]) -> None:
-    """Raises SetupError, StopRequested."""
-    _run_step(["migrate", "--no-input", "--verbosity=1"], folder / "logs" / "migrate.log", environ)
+def run_bootstrap(folder: Path, environ: Mapping[str, str], keys: Keys) -> dict[str, Any]:
+    """Migrate the database and create the demo data with `manage.py bootstrap`.
 
-
-def bootstrap(folder: Path, environ: Mapping[str, str], keys: Keys) -> dict[str, Any]:
-    """Make the demo user, token, agent and session; answers what `manage.py bootstrap` prints.
-
-    `{"token": str, "admin_password_valid": bool}`. Raises SetupError, StopRequested.
+    Returns `{"token": str, "admin_password_valid": bool}`. Raises SetupError, StopRequested.
     """
     secrets = {
         "RONDO_ADMIN_USER": ADMIN_USER,
@@ -84,41 +84,52 @@ def _run_step(arguments: list[str], log: Path, environ: Mapping[str, str]) -> No
         raise SetupError(f"`manage.py {arguments[0]}` failed: {last_line(log)}; log: {log}")
 
 
-def start(children: Children, folder: Path, options: Options, environ: Mapping[str, str]) -> None:
-    """Start web, workers and beats."""
+class Gate:
+    """Keeps processes waiting after they have loaded (config/preload.py), until it is opened."""
+
+    def __init__(self) -> None:
+        self._ends: tuple[int, ...] = os.pipe()  # closing the write end is what the processes wait for
+
+    def spawn(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start `python -m command`, which waits if the gate is closed."""
+        if not self._ends:
+            return spawn([sys.executable, "-m", *command], **options)
+        return spawn([sys.executable, "-m", "config.preload", *command], stdin=self._ends[0], **options)
+
+    def open(self) -> None:
+        """Let all waiting processes run."""
+        for end in self._ends:
+            os.close(end)
+        self._ends = ()
+
+
+def start_fleet(children: Children, folder: Path, options: UpOptions, environ: Mapping[str, str]) -> Gate:
+    """Start web, workers and beats. They load their modules, and run once the gate is opened."""
+    gate = Gate()
     for command, child_name, order, patience in _plan(options):
         log = folder / "logs" / f"{child_name}.log"
-        kind = child_name.rstrip("0123456789")
+        named = {**environ, "PGAPPNAME": f"rondo {child_name}"}
         children.add(
             Child(
-                kind=kind,
+                kind=child_name.rstrip("0123456789"),
                 name=child_name,
-                start=_starter(command, log, environ, child_name),
+                start=partial(gate.spawn, command, log=log, cwd=ROOT, environ=named),
                 log=log,
                 order=order,
                 patience=patience,
             )
         )
+    return gate
 
 
-def _starter(command: list[str], log: Path, environ: Mapping[str, str], name: str) -> Any:
-    named = {**environ, "PGAPPNAME": f"rondo {name}"}
-
-    def start_it() -> subprocess.Popen[bytes]:
-        return spawn([sys.executable, "-m", *command], log=log, cwd=ROOT, environ=named)
-
-    return start_it
-
-
-def _plan(options: Options) -> list[tuple[list[str], str, StopOrder, float]]:
-    web = ["uvicorn", "config.asgi:application", "--host", options.host, "--port", str(options.port)]
-    web += ["--timeout-graceful-shutdown", str(WEB_GRACE), "--lifespan", "off", "--no-use-colors"]
+def _plan(options: UpOptions) -> list[tuple[list[str], str, StopOrder, float]]:
+    web = ["config.web", "--host", options.host, "--port", str(options.port), "--no-use-colors"]
     plan = [(web, "web", StopOrder.SOURCE, WEB_GRACE + 3.0)]
     for n in range(1, options.workers + 1):
-        worker = ["celery", "-A", "config", "worker", "-P", "threads", "-c", str(options.concurrency)]
+        worker = [*_CELERY, "worker", "-P", "threads", "-c", str(options.concurrency)]
         worker += ["-n", f"worker{n}@%h", "--without-gossip", "--without-mingle"]
         plan.append((worker, f"worker{n}", StopOrder.WORKER, WORKER_PATIENCE))
     for n in range(1, options.beats + 1):
-        beat = ["celery", "-A", "config", "beat", "--pidfile="]
+        beat = [*_CELERY, "beat", "--pidfile="]
         plan.append((beat, f"beat{n}", StopOrder.SOURCE, 5.0))
     return plan

@@ -1,4 +1,4 @@
-"""A command beside a running `manage.py up`: it uses the servers that the `up` of this folder started."""
+"""Lets commands use the servers of a running `manage.py up` in the current folder."""
 
 import json
 from collections.abc import MutableMapping
@@ -9,9 +9,9 @@ REQUIRED = ("DATABASE_URL", "CELERY_BROKER_URL", "SECRET_KEY")
 
 
 def join_running(environ: MutableMapping[str, str], folder: Path = FOLDER) -> None:
-    """Set what is required from the data folder of a running `up`, but only if none of it is set.
+    """Set the required variables from the data folder of a running `up`, if none of them is set.
 
-    Without one nothing is changed, and the missing variables are named as always.
+    If no `up` runs there, nothing changes, and the settings then name the missing variables.
     """
     if any(environ.get(name) for name in REQUIRED):
         return

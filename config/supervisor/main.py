@@ -1,4 +1,4 @@
-"""The story of `manage.py up`."""
+"""`manage.py up`: start everything, supervise it, stop it."""
 
 import os
 import sys
@@ -9,52 +9,58 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from config.supervisor import datadir, fleet, options, ports, servers, signals
-from config.supervisor.children import LOOK_SECONDS, Children
+from config.supervisor import datadir, fleet, signals
+from config.supervisor.children import CHECK_SECONDS, Children
 from config.supervisor.datadir import Keys
 from config.supervisor.errors import SetupError, StopRequested
-from config.supervisor.options import Options
-from config.supervisor.servers import Servers
+from config.supervisor.options import WILDCARDS, UpOptions, parse_up_options
+from config.supervisor.ports import check_port
+from config.supervisor.servers import Servers, start_servers
 from config.supervisor.terminal import say, step
 
 READY_SECONDS = 90.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run until Ctrl-C or SIGTERM; 0 after a clean stop, 1 when the system cannot start here."""
+    """Run until Ctrl-C or SIGTERM. Returns 0 after a clean stop, 1 if the system cannot start."""
     try:
-        chosen = options.parse(arguments)
+        options = parse_up_options(arguments)
         signals.block()
-        with datadir.locked(chosen.data_dir) as folder:
-            ports.claim_check(chosen.host, chosen.port)
-            _run(chosen, folder, datadir.keys(folder))
+        with datadir.locked_folder(options.data_dir) as folder:
+            check_port(options.host, options.port)
+            _run(options, folder, datadir.load_keys(folder))
     except SetupError as error:
         sys.stderr.write(f"rondo: {error}\n")
         return 1
     return 0
 
 
-def _run(chosen: Options, folder: Path, keys: Keys) -> None:
+def _run(options: UpOptions, folder: Path, keys: Keys) -> None:
     say(f"Starting Rondo; data and logs: {folder}")
-    (folder / "connection.json").unlink(missing_ok=True)  # left by one that was killed
+    (folder / "connection.json").unlink(missing_ok=True)  # left by an `up` that was killed
     connection: dict[str, Any] = {}
     children = Children(changed=lambda: _publish(folder, connection, children))
     try:
-        found = servers.start(children, folder, keys, os.environ)
-        environ = fleet.environment(chosen, keys, found)
-        with step("database schema"):
-            fleet.migrate(folder, environ)
-        with step("demo user, agent and session"):
-            made = fleet.bootstrap(folder, environ, keys)
-        connection |= _connection(chosen, keys, found, made)
+        servers = start_servers(children, folder, keys, os.environ)
+        environ = fleet.child_environment(options, keys, servers)
+        gate = fleet.start_fleet(children, folder, options, environ)
+        servers.wait()
+        with step("database schema, demo user and session"):
+            created = fleet.run_bootstrap(folder, environ, keys)
+        connection |= _connection(options, keys, servers, created)
         with step("web, workers, beat"):
-            fleet.start(children, folder, chosen, environ)
-            # Without workers or beats of ours, who runs the turns is somebody else's business.
-            complete = chosen.workers and chosen.beats
-            _wait_until_ready(children, f"{chosen.url}/{'readyz' if complete else 'healthz'}")
+            gate.open()
+            _publish(folder, connection, children)
+            # without workers or beats of its own, `up` cannot know when turns can run
+            complete = options.workers and options.beats
+            _wait_until_ready(children, f"{options.url}/{'readyz' if complete else 'healthz'}")
+        if options.host in WILDCARDS and not os.environ.get("ALLOWED_HOSTS"):
+            say(
+                f"Warning: --host {options.host} accepts any host name; set ALLOWED_HOSTS to the names of this server"
+            )
         _announce(connection)
-        while not signals.stop_asked(LOOK_SECONDS):
-            children.look()
+        while not signals.stop_requested(CHECK_SECONDS):
+            children.check()
     except StopRequested:
         pass
     finally:
@@ -65,38 +71,38 @@ def _run(chosen: Options, folder: Path, keys: Keys) -> None:
                 children.stop()
 
 
-def _connection(chosen: Options, keys: Keys, found: Servers, made: dict[str, Any]) -> dict[str, Any]:
+def _connection(options: UpOptions, keys: Keys, servers: Servers, created: dict[str, Any]) -> dict[str, Any]:
     return {
-        "url": chosen.url,
-        "token": made["token"],
+        "url": options.url,
+        "token": created["token"],
         "admin_user": fleet.ADMIN_USER,
-        "admin_password": keys.admin_password if made["admin_password_valid"] else None,
-        "database_url": found.database_url,
-        "broker_url": found.broker_url,
+        "admin_password": keys.admin_password if created["admin_password_valid"] else None,
+        "database_url": servers.database_url,
+        "broker_url": servers.broker_url,
     }
 
 
 def _publish(folder: Path, connection: dict[str, Any], children: Children) -> None:
-    """Write connection.json, once its contents are known and whenever a process is new."""
+    """Write connection.json, as soon as its contents are known and whenever a process id changes."""
     if not connection:
         return
     pids: dict[str, Any] = {kind: children.pids(kind) for kind in ("web", "worker", "beat")}
     for kind in ("postgres", "broker"):
-        pids[kind] = next(iter(children.pids(kind)), None)  # None: not ours
-    datadir.write_private(folder / "connection.json", {**connection, "pids": pids})
+        pids[kind] = next(iter(children.pids(kind)), None)  # None: not started by us
+    datadir.write_private_json(folder / "connection.json", {**connection, "pids": pids})
 
 
 def _wait_until_ready(children: Children, url: str) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while (answer := _readiness(url)) != "ready":
         if time.monotonic() > deadline:
-            raise SetupError(f"not ready after {READY_SECONDS:.0f} s: {answer}")
+            raise SetupError(f"not ready after {READY_SECONDS:.0f} s: {answer}; see the logs")
         signals.pause(0.1)
-        children.look()
+        children.check()
 
 
 def _readiness(url: str) -> str:
-    """`ready`, or what is missing in one line."""
+    """`ready`, or a line that says what is missing."""
     try:
         with urllib.request.urlopen(url, timeout=5):  # noqa: S310  (our own address)
             return "ready"

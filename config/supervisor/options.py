@@ -6,11 +6,11 @@ from typing import NoReturn
 
 from config.supervisor.errors import SetupError
 
-WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  (where a browser finds such a server)
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - the address for a browser on this machine
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class UpOptions:
     """The flags of `manage.py up`."""
 
     host: str
@@ -22,7 +22,7 @@ class Options:
 
     @property
     def url(self) -> str:
-        """Where to reach the web process from this machine."""
+        """The URL of the web process on this machine."""
         host = WILDCARDS.get(self.host, f"[{self.host}]" if ":" in self.host else self.host)
         return f"http://{host}:{self.port}"
 
@@ -41,29 +41,26 @@ def _number(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
-def parser() -> argparse.ArgumentParser:
-    made = _Parser(
+def up_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
         prog="manage.py up",
-        description="Start everything: database, broker, web, workers, beat. Ctrl-C stops all of it.",
-        epilog="DATABASE_URL and CELERY_BROKER_URL name servers of yours instead of the embedded ones.",
+        description="Start everything: database, broker, web, workers, beat. Ctrl-C stops it.",
+        epilog="Set DATABASE_URL or CELERY_BROKER_URL to use your own servers instead of the embedded ones.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    made.add_argument("--host", default="127.0.0.1", help="address that the web process listens on")
-    made.add_argument("--port", default=8000, type=_number(1, 65535), help="its port")
-    made.add_argument(
+    parser.add_argument("--host", default="127.0.0.1", help="address that the web process listens on")
+    parser.add_argument("--port", default=8000, type=_number(1, 65535), help="port of the web process")
+    parser.add_argument(
         "--data-dir", default=Path(".rondo"), type=Path, help="folder of data, secrets and logs"
     )
-    made.add_argument("--workers", default=1, type=_number(0, 64), help="worker processes")
-    made.add_argument(
-        "--concurrency",
-        default=100,
-        type=_number(1, 2000),
-        help="turns at a time per worker",
+    parser.add_argument("--workers", default=1, type=_number(0, 64), help="worker processes")
+    parser.add_argument(
+        "--concurrency", default=100, type=_number(1, 2000), help="turns that a worker runs at a time"
     )
-    made.add_argument("--beats", default=1, type=_number(0, 16), help="beat processes")
-    return made
+    parser.add_argument("--beats", default=1, type=_number(0, 16), help="beat processes")
+    return parser
 
 
-def parse(arguments: Sequence[str]) -> Options:
-    """Raises SetupError for wrong usage; --help prints and exits."""
-    return Options(**vars(parser().parse_args(arguments)))
+def parse_up_options(arguments: Sequence[str]) -> UpOptions:
+    """Parse the command line. Raises SetupError for wrong usage; --help prints and exits."""
+    return UpOptions(**vars(up_parser().parse_args(arguments)))

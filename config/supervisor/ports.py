@@ -4,14 +4,14 @@ from config.supervisor.errors import SetupError
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nobody uses at this moment."""
+    """A TCP port on loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def claim_check(host: str, port: int) -> None:
-    """Raise SetupError if (host, port) cannot be listened on."""
+def check_port(host: str, port: int) -> None:
+    """Raise SetupError if we cannot listen on this address."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as probe:

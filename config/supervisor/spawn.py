@@ -1,4 +1,4 @@
-"""Start a program that dies with us, in a session of its own, with its output in a log file."""
+"""Start a program that dies with this process, with its output in a log file."""
 
 import ctypes
 import os
@@ -13,14 +13,14 @@ PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _tied_to_parent(death_signal: signal.Signals) -> Callable[[], None]:
+def _die_with_parent(death_signal: signal.Signals) -> Callable[[], None]:
     parent = os.getpid()
 
     def prepare() -> None:
-        # Runs in the child after it changed its user, which would clear the setting.
+        # runs in the child after the change of its user, which would clear the setting
         _libc.prctl(PR_SET_PDEATHSIG, int(death_signal))
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the supervisor blocks the signals that it waits for
-        if os.getppid() != parent:  # it died before the line above
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the supervisor blocks signals
+        if os.getppid() != parent:  # the parent died before prctl
             os._exit(1)
 
     return prepare
@@ -36,10 +36,10 @@ def spawn(
     account: Account | None = None,
     stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Start `command`; call it from the main thread only.
+    """Start `command`. Call this from the main thread only.
 
-    `death_signal` is what the kernel sends the child when we die. A session of its own keeps a terminal's
-    Ctrl-C from the child, so that we choose the order of stopping.
+    The kernel sends the child `death_signal` when we die. The child runs in its own session, so a terminal's Ctrl-C
+    does not reach it, and we choose the order of stopping.
     """
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -50,6 +50,6 @@ def spawn(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_tied_to_parent(death_signal),  # noqa: PLW1509  (no threads here)
+            preexec_fn=_die_with_parent(death_signal),  # noqa: PLW1509 - no threads here
             **(account or Account()).popen(),
         )

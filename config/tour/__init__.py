@@ -1,1 +1,1 @@
-"""`manage.py tour`: the main job on a running system, through the public API only."""
+"""`manage.py tour`: demonstrates the main features on a running server, through the public API only."""

@@ -1,4 +1,4 @@
-"""The HTTP client of the tour: JSON in, JSON out, on the standard library."""
+"""The HTTP client of the tour, for JSON; it uses only the standard library."""
 
 import json
 import urllib.error
@@ -13,37 +13,37 @@ REQUEST_SECONDS = 75.0  # longer than a message that is sent with `Prefer: wait=
 
 
 class TourError(Exception):
-    """The tour cannot begin or go on. The text is one line."""
+    """The tour cannot start or continue. The text is one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    """A status and the JSON that came with it; {} when there was none."""
+class ApiAnswer:
+    """Status and JSON body of a response; {} without a body."""
 
     status: int
     body: Any
 
     def __str__(self) -> str:
-        """As a person reads it: the status and the problem's own words."""
+        """The status and the text of the problem."""
         known = self.body if isinstance(self.body, dict) else {}
         said = known.get("detail") or known.get("code") or json.dumps(self.body)[:200]
         return f"{self.status} {said}"
 
 
 class Server:
-    """A running Rondo, as one user."""
+    """A running Rondo server, used by one user."""
 
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
         self._token = token
         host = urllib.parse.urlsplit(self.url).hostname
-        # a proxy for the world outside does not know our own machine
+        # never use a configured proxy for this machine
         proxies = [urllib.request.ProxyHandler({})] if host in LOOPBACK else []
         self._opener = urllib.request.build_opener(*proxies)
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        """One request, whatever the status; `headers` with `_` for `-`. TourError when nothing answers."""
-        request = urllib.request.Request(  # noqa: S310 - the address that the user named
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> ApiAnswer:
+        """Send a request and return any response. `headers`: write `_` for `-`. Raises TourError without a response."""
+        request = urllib.request.Request(  # noqa: S310 - the user chose the address
             self.url + path,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
@@ -56,27 +56,27 @@ class Server:
         )
         try:
             with self._opener.open(request, timeout=REQUEST_SECONDS) as response:
-                return Answer(status=response.status, body=_json(response.read()))
+                return ApiAnswer(status=response.status, body=_json(response.read()))
         except urllib.error.HTTPError as error:
-            return Answer(status=error.code, body=_json(error.read()))
+            return ApiAnswer(status=error.code, body=_json(error.read()))
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            raise TourError(f"nothing answers at {self.url} ({reason}); start it with `make up`") from None
+            raise TourError(f"no server answers at {self.url} ({reason}); start it with `make up`") from None
 
     def get(self, path: str) -> Any:
-        """The body of a GET. TourError unless it is 200."""
+        """The body of a GET. Raises TourError unless the status is 200."""
         return self._expect(200, "GET", path, None)
 
-    def make(self, path: str, body: dict[str, Any]) -> Any:
-        """What a POST made. TourError unless it is 201."""
+    def create(self, path: str, body: dict[str, Any]) -> Any:
+        """The body of a POST. Raises TourError unless the status is 201."""
         return self._expect(201, "POST", path, body)
 
     def patch(self, path: str, body: dict[str, Any]) -> Any:
-        """What a PATCH made of it. TourError unless it is 200."""
+        """The body of a PATCH. Raises TourError unless the status is 200."""
         return self._expect(200, "PATCH", path, body)
 
     def every(self, path: str) -> Iterator[dict[str, Any]]:
-        """Each row of a list, page by page."""
+        """All rows of a list, page by page."""
         following: str | None = path
         while following:
             page = self.get(following)
@@ -98,7 +98,7 @@ def _json(raw: bytes) -> Any:
 
 
 def _local(address: str | None) -> str | None:
-    """The path and query of a page's address: behind a proxy its host may be another one."""
+    """Path and query of a page's URL: behind a proxy its host may differ."""
     if address is None:
         return None
     parts = urllib.parse.urlsplit(address)

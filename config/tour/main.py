@@ -1,4 +1,4 @@
-"""`manage.py tour`: where to go, the tour itself, and leaving nothing behind."""
+"""`manage.py tour`: find the server, take the tour, and remove all that it created."""
 
 import argparse
 import json
@@ -8,22 +8,24 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from types import FrameType
 from typing import NoReturn
 
-from config.tour.act import LOOK_SECONDS
-from config.tour.background import RESTS
+from config.tour.act import POLL_SECONDS
+from config.tour.background import HEARTBEAT_OFF
 from config.tour.client import Server, TourError
-from config.tour.report import Report
+from config.tour.report import TourReport
 from config.tour.story import Tour
 
-LEAVE_SECONDS = 30.0  # for removing what the tour made
+REMOVE_SECONDS = 30.0  # to remove what the tour created
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class TourOptions:
     """The flags of `manage.py tour`."""
 
     data_dir: Path
@@ -39,101 +41,107 @@ class _Parser(argparse.ArgumentParser):
         raise TourError(f"{message} (see {self.prog} --help)")
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = _Parser(
+def tour_parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    parser = _Parser(
         prog="manage.py tour",
-        description="Run the main job on a running system, through its public API, and print what is seen.",
-        epilog="It makes a session and an agent of its own and removes them, also after a failure or Ctrl-C.",
+        description="Demonstrate the main features on a running server, through its public API.",
+        epilog="The tour creates a session and an agent and removes them at the end, also after a failure or Ctrl-C.",
     )
-    made.add_argument(
+    parser.add_argument(
         "--data-dir", default=Path(".rondo"), type=Path, help="folder of `manage.py up` (default: .rondo)"
     )
-    made.add_argument("--url", help="another server; --token goes with it")
-    made.add_argument("--token", help="token of its API")
-    made.add_argument("--agent", default="demo", help="whose session it is (default: demo)")
-    made.add_argument("--model", help="use an agent of its own with this model, such as openai-chat:gpt-5")
-    made.add_argument(
-        "--patience", default=180.0, type=float, help="seconds that a turn or a run may take (default: 180)"
+    parser.add_argument("--url", help="URL of another server; needs --token")
+    parser.add_argument("--token", help="API token for it")
+    parser.add_argument("--agent", default="demo", help="agent to talk to (default: demo)")
+    parser.add_argument("--model", help="use a new agent with this model, such as openai-chat:gpt-5")
+    parser.add_argument(
+        "--patience", default=180.0, type=float, help="seconds that a turn or run may take (default: 180)"
     )
-    return made
+    return parser
 
 
 def main(arguments: Sequence[str]) -> int:
-    """0 when every check held, else 1."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        chosen = Options(**vars(parser().parse_args(arguments)))
-        return _take(_server(chosen), chosen)
-    except TourError as error:
-        sys.stderr.write(f"rondo: {error}\n")
-    except KeyboardInterrupt:
+    """Take the tour. Returns 0 if all checks passed, else 1."""
+    interrupted = Event()
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        interrupted.set()  # an exception is lost if this handler runs within a finalizer
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
+    code = 1
+    with suppress(KeyboardInterrupt):
+        try:
+            options = TourOptions(**vars(tour_parser().parse_args(arguments)))
+            code = _take(_server(options), options)
+        except TourError as error:
+            sys.stderr.write(f"rondo: {error}\n")
+    if interrupted.is_set():
         sys.stderr.write("rondo: interrupted\n")
-    return 1
+        return 1
+    return code
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _server(chosen: Options) -> Server:
-    if chosen.url is not None:
-        if chosen.token is None:
+def _server(options: TourOptions) -> Server:
+    if options.url is not None:
+        if options.token is None:
             raise TourError("--url needs --token")
-        if urllib.parse.urlsplit(chosen.url).scheme not in {"http", "https"}:
+        if urllib.parse.urlsplit(options.url).scheme not in {"http", "https"}:
             raise TourError("--url must start with http:// or https://")
-        return Server(chosen.url, chosen.token)
-    path = chosen.data_dir / "connection.json"
+        return Server(options.url, options.token)
+    path = options.data_dir / "connection.json"
     try:
         connection = json.loads(path.read_text())
-        return Server(connection["url"], chosen.token or connection["token"])
+        return Server(connection["url"], options.token or connection["token"])
     except OSError as error:
-        text = f"nothing runs on {chosen.data_dir} ({path}: {error.strerror}); start it with `make up`"
+        text = f"no server runs on {options.data_dir} ({path}: {error.strerror}); start it with `make up`"
         raise TourError(text) from None
     except (ValueError, KeyError, TypeError):
-        raise TourError(f"cannot read {path}") from None
+        raise TourError(f"{path} is not the connection file of a server; restart `make up`") from None
 
 
-def _take(server: Server, chosen: Options) -> int:
-    mark, report = secrets.token_hex(6), Report()
+def _take(server: Server, options: TourOptions) -> int:
+    mark, report = secrets.token_hex(6), TourReport()
     own, key = f"tour-{mark}", f"web:tour-{mark}"
-    agent = chosen.agent if chosen.model is None else own
-    model = _greet(server, report, chosen)
+    agent = options.agent if options.model is None else own
+    model = _check_server(server, report, options)
     try:
-        server.make("/api/agents/", {"name": own, "model": model, "heartbeat": RESTS})
-        Tour(server=server, report=report, agent=agent, own=own, key=key, patience=chosen.patience).take()
+        server.create("/api/agents/", {"name": own, "model": model, "heartbeat": HEARTBEAT_OFF})
+        Tour(server=server, report=report, agent=agent, own=own, key=key, patience=options.patience).take()
     except TourError as error:
-        report.check("the tour goes on", holds=False, why=error)
+        report.check("the tour continues", holds=False, why=error)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        # an answer that lacks what the API promises
+        # a response without a documented field
         report.check("the answers have their documented shape", holds=False, why=repr(error))
     finally:
-        _leave(server, report, key, own)
+        _clean_up(server, report, key, own)
     return 0 if report.end() else 1
 
 
-def _greet(server: Server, report: Report, chosen: Options) -> str:
-    """Before anything is made: is this a Rondo, does the token open it, is the agent there? Its model."""
+def _check_server(server: Server, report: TourReport, options: TourOptions) -> str:
+    """Check server, token and agent before anything is created; returns the agent's model."""
     listed = server.ask("GET", "/api/agents/")
     if listed.status in {401, 403}:
-        raise TourError(f"{server.url} refuses the token ({listed})")
+        raise TourError(f"{server.url} rejects the token ({listed})")
     if listed.status != 200 or "results" not in listed.body:
-        raise TourError(f"{server.url} is no Rondo that can answer ({listed})")
-    model = chosen.model
+        raise TourError(f"{server.url} is not a working Rondo server ({listed})")
+    model = options.model
     if model is None:
-        found = server.ask("GET", f"/api/agents/{urllib.parse.quote(chosen.agent, safe='')}/")
+        found = server.ask("GET", f"/api/agents/{urllib.parse.quote(options.agent, safe='')}/")
         if found.status != 200:
             raise TourError(
-                f"there is no agent {chosen.agent}; name one with --agent, or a model with --model"
+                f"there is no agent {options.agent!r}; choose one with --agent, or a model with --model"
             )
         model = str(found.body["model"])
-    whose = f"agent {chosen.agent}" if chosen.model is None else "an agent of its own"
+    whose = f"agent {options.agent}" if options.model is None else "a new agent"
     report.say(f"Tour of {server.url}, {whose}, model {model}")
     return model
 
 
-def _leave(server: Server, report: Report, key: str, own: str) -> None:
-    """Remove what is left of the tour; after a complete one nothing is."""
+def _clean_up(server: Server, report: TourReport, key: str, own: str) -> None:
+    """Remove what an incomplete tour has left."""
     try:
         for session in server.every(f"/api/sessions/?key={urllib.parse.quote(key, safe='')}"):
             _remove(server, report, f"/api/sessions/{session['id']}/")
@@ -142,11 +150,11 @@ def _leave(server: Server, report: Report, key: str, own: str) -> None:
         report.check("nothing is left behind", holds=False, why=error)
 
 
-def _remove(server: Server, report: Report, path: str) -> None:
-    give_up = time.monotonic() + LEAVE_SECONDS
+def _remove(server: Server, report: TourReport, path: str) -> None:
+    give_up = time.monotonic() + REMOVE_SECONDS
     while (answer := server.ask("DELETE", f"{path}?delete_automations=true")).status == 409:
         if time.monotonic() > give_up:
             break
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     if answer.status not in {200, 404}:
         report.check(f"{path} was removed", holds=False, why=answer)

@@ -1,4 +1,4 @@
-"""The act of an agent that plans: it looks how things stand, asks, waits, goes on with the reply, begins anew."""
+"""The second act: an agent that plans, asks a question, waits, and continues with the reply."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,15 +14,15 @@ CLEAR = "/clear"
 
 @dataclass(kw_only=True)
 class Planning(Act):
-    """A plan that stops for a question and goes on from there."""
+    """A plan that waits for the reply to a question and then continues."""
 
-    title = "An agent that plans, asks and goes on"
-    alone = True
+    title = "An agent that plans, asks and continues"
+    needs_own_agent = True
 
     execution: dict[str, Any] = field(default_factory=dict)
 
     def take(self) -> None:
-        """All steps in order. TourError when one cannot be taken."""
+        """Take all steps in order. Raises TourError if one is impossible."""
         self._ask_for_a_plan()
         self._look_at_it()
         self._reply()
@@ -30,54 +30,51 @@ class Planning(Act):
         self._delete()
 
     def _ask_for_a_plan(self) -> None:
-        self.report.step("A request that cannot be served without a question")
+        self.report.step("A request that needs a question")
         self.server.patch(f"/api/agents/{self.agent}/", {"engine": "planner"})
         self.open_session()
         turn = self.say(REQUEST)
-        waiting = self.server.get(self.address)["waiting"]
-        if not self.report.check(
-            "the session shows a question that waits", waiting is not None, "it shows none"
-        ):
+        asked = self.server.get(self.address)["waiting"]
+        if not self.report.check("the session shows a waiting question", bool(asked), "it shows none"):
             raise TourError("without a question there is nothing to reply to")
+        waiting = asked[0]
         self.report.check("the agent asked it", waiting["question"] in (turn["reply"] or ""), turn["reply"])
         self.execution = self.server.get(f"/api/executions/{waiting['execution']}/")
 
     def _look_at_it(self) -> None:
-        self.report.step("Its plan, and what it found so far")
+        self.report.step("Its plan, and its observations so far")
         for step in self.execution["steps"]:
             self.report.saw("step", f"{step['id']} [{step['status']}] {step['type']}: {step['title']}")
         kinds = [each["kind"] for each in self.execution["observations"]]
         self.report.check(
             "it waits", self.execution["status"].startswith("waiting"), self.execution["status"]
         )
-        self.report.check(
-            "it looked how things stand", any(kind.startswith("live:") for kind in kinds), kinds
-        )
+        self.report.check("it read live state", any(kind.startswith("live:") for kind in kinds), kinds)
         done = [step for step in self.execution["steps"] if step["status"] in {"done", "running"}]
-        self.report.check("it got as far as its question", bool(done), self.execution["steps"])
+        self.report.check("it reached its question", bool(done), self.execution["steps"])
 
     def _reply(self) -> None:
-        self.report.step("A reply in one word: the plan goes on where it stopped")
+        self.report.step("A reply in one word: the plan continues where it stopped")
         turn = self.say(REPLY)
         now = self.server.get(f"/api/executions/{self.execution['id']}/")
         wanted = {"status": "completed", "reply": REPLY, "final_answer": turn["reply"]}
-        self.compare("the execution came to its answer", wanted, now)
-        self.report.check(f"the answer knows {REPLY}", texts.knows(turn["reply"], REPLY), turn["reply"])
+        self.compare("the execution is complete", wanted, now)
         self.report.check(
-            "nothing waits any more", self.server.get(self.address)["waiting"] is None, "something does"
+            f"the answer contains {REPLY!r}", texts.contains_word(turn["reply"], REPLY), turn["reply"]
         )
+        self.report.check("no question waits", not self.server.get(self.address)["waiting"], "one waits")
 
     def _begin_anew(self) -> None:
-        self.report.step(f"{CLEAR}: the conversation begins anew, and nothing is deleted")
+        self.report.step(f"{CLEAR}: the conversation starts over, and nothing is deleted")
         before = self.messages()
         self.server.patch(f"{self.address}memory/", {"current_goal": "a report with a blue cover"})
         self.say(CLEAR)
         memory = self.server.get(f"{self.address}memory/")
-        self.compare("it holds on to nothing", {"current_goal": ""}, memory)
-        self.report.check("its history is as it was", self.messages()[: len(before)] == before, "it is not")
+        self.compare("its memory is empty", {"current_goal": ""}, memory)
+        self.report.check("its history is unchanged", self.messages()[: len(before)] == before, "it changed")
 
     def _delete(self) -> None:
-        self.report.step("Deleting the session takes its executions along")
+        self.report.step("Deleting the session deletes its executions")
         gone = self.delete(self.address)
         self.report.check("DELETE answers 200", gone.status == 200, gone)
         answer = self.server.ask("GET", f"/api/executions/{self.execution['id']}/")

@@ -1,14 +1,14 @@
-"""What a person sees of the tour."""
+"""Output of the tour."""
 
 import sys
 from dataclasses import dataclass, field
 
-LONGEST = 300  # characters of what somebody said
+LONGEST = 300  # characters of a message
 
 
 @dataclass(kw_only=True)
-class Report:
-    """Prints as the tour goes on, and counts."""
+class TourReport:
+    """Prints each step and counts the checks."""
 
     passed: int = 0
     failed: int = 0
@@ -16,24 +16,24 @@ class Report:
     _steps: int = field(default=0, init=False)
 
     def say(self, text: str = "") -> None:
-        """One line."""
+        """Print one line."""
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
     def act(self, title: str) -> None:
-        """The next act begins."""
+        """Begin the next act."""
         self._acts += 1
         self.say()
         self.say(f"Act {self._acts}: {title}")
 
     def step(self, title: str) -> None:
-        """The next step begins."""
+        """Begin the next step."""
         self._steps += 1
         self.say()
         self.say(f"{self._steps}. {title}")
 
     def saw(self, who: str, text: object) -> None:
-        """Something that was said or found."""
+        """Print a message or a value."""
         shown = str(text) if len(str(text)) <= LONGEST else f"{str(text)[:LONGEST]}…"
         first, *more = shown.splitlines() or [""]
         self.say(f"   {who + ':':<12} {first}")
@@ -41,7 +41,7 @@ class Report:
             self.say(f"   {'':<12} {line}".rstrip())
 
     def check(self, what: str, holds: object, why: object = "") -> bool:
-        """One thing that must hold; `why` says what was seen instead."""
+        """Print and count a check; `why`: what was found instead. Returns whether it holds."""
         if holds:
             self.passed += 1
             self.say(f"   ok           {what}")
@@ -51,7 +51,7 @@ class Report:
         return bool(holds)
 
     def end(self) -> bool:
-        """The last line; whether everything held."""
+        """Print the result. Returns whether all checks passed."""
         self.say()
         good = not self.failed and self.passed > 0
         self.say(f"{self.passed} checks ok." if good else f"{self.failed} FAILED, {self.passed} ok.")

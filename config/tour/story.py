@@ -1,4 +1,4 @@
-"""The acts of the tour, in their order. Another act is a file of its own and a name here."""
+"""The acts of the tour in their order. To add an act, write a module and add its class here."""
 
 from dataclasses import dataclass
 
@@ -7,30 +7,30 @@ from config.tour.appointments import Appointments
 from config.tour.background import Background
 from config.tour.client import Server
 from config.tour.planning import Planning
-from config.tour.report import Report
+from config.tour.report import TourReport
 
-ACTS: tuple[type[Act], ...] = (Appointments, Planning, Background)  # the last one deletes its agent
+ACTS: tuple[type[Act], ...] = (Appointments, Planning, Background)  # Background deletes its agent
 
 
 @dataclass(kw_only=True)
 class Tour:
-    """One tour; `own` is an agent that was made for it, for acts that change an agent's settings."""
+    """One tour. `own`: an agent created for acts that change an agent's settings."""
 
     server: Server
-    report: Report
+    report: TourReport
     agent: str
     own: str
     key: str
     patience: float  # seconds that one turn or run may take
 
     def take(self) -> None:
-        """All acts in order. TourError when one cannot go on."""
+        """Take all acts in order. Raises TourError if one cannot continue."""
         for act in ACTS:
             self.report.act(act.title)
             act(
                 server=self.server,
                 report=self.report,
-                agent=self.own if act.alone else self.agent,
+                agent=self.own if act.needs_own_agent else self.agent,
                 key=self.key,
                 patience=self.patience,
             ).take()

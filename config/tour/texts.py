@@ -1,26 +1,26 @@
-"""Comparing texts: whether one quotes another, and which sentences of a prompt are its template's own."""
+"""Text comparison: whether one text quotes another, and which sentences of a prompt come from its template."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-LEAST_SENTENCE = 20  # characters; shorter pieces may stand anywhere by chance
+LEAST_SENTENCE = 20  # characters; shorter pieces may occur anywhere by chance
 
 
-def knows(text: str | None, word: str) -> bool:
-    """Whether the text has the word."""
+def contains_word(text: str | None, word: str) -> bool:
+    """Whether the text contains the word."""
     return word in _words(text or "").split()
 
 
 def quotes(text: str | None, said: Iterable[str]) -> bool:
-    """Whether the text holds the first sentence of anything that was said; marks and case do not matter."""
+    """Whether the text contains the first sentence of one of `said`, ignoring case and punctuation."""
     heard = f" {_words(text or '')} "
     return any(f" {sentence} " in heard for sentence in map(_first_sentence, said) if sentence)
 
 
 def template_sentences(prompt: str, variables: Mapping[str, Any]) -> list[str]:
-    """The sentences of a rendered prompt that stand in it whatever the variables are."""
+    """The sentences of a rendered prompt that do not depend on its variables."""
     pieces = prompt
     for value in sorted((str(value) for value in variables.values()), key=len, reverse=True):
         if value:
@@ -30,7 +30,7 @@ def template_sentences(prompt: str, variables: Mapping[str, Any]) -> list[str]:
 
 
 def leaked(sentences: Iterable[str], messages: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Which of the sentences stand anywhere in the messages, metadata included."""
+    """Which of the sentences occur in the messages, metadata included."""
     stored = json.dumps(list(messages), ensure_ascii=False)
     return [sentence for sentence in sentences if json.dumps(sentence, ensure_ascii=False)[1:-1] in stored]
 

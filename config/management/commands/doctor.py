@@ -1,44 +1,43 @@
 import json
 import sys
 from argparse import ArgumentParser
+from contextlib import suppress
 from typing import Any
 
 from django.core.management.base import BaseCommand
 from django.db import Error
 
 from automations.doctor import Mended, mend_last_slots
-from config.checks import CHECKS, looked_at
-from sessions_app.doctor import Finding
+from config.operations.checks import run_all_checks
+from sessions_app.operations.doctor import Finding
 
 SIGNS = {"ok": "ok", "unknown": "?", "wrong": "WRONG"}
 
 
 class Command(BaseCommand):
-    help = "Look for what is wrong with this server, and say the cure. Exit code 1 when something is."
-    requires_system_checks = ()  # they are one of its checks
+    help = "Check this server and suggest a fix for each problem. Exit code 1 if there is one."
+    requires_system_checks = ()  # check_configuration runs them
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--mend", action="store_true", help="first set last_slot right where it is far ahead"
+            "--mend", action="store_true", help="first correct each last_slot that is far in the future"
         )
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, mend: bool, json: bool, **options: Any) -> None:
-        """Findings go to stdout, also when nothing is wrong."""
-        mended = _mended() if mend else []
-        found = looked_at(CHECKS)
+        """Print all findings, also if nothing is wrong."""
+        mended = _mend() if mend else []
+        found = run_all_checks()
         healthy = all(finding.ok for finding in found.values())
-        self.stdout.write(_as_json(found, mended, healthy) if json else _in_words(found, mended, healthy))
+        self.stdout.write(_as_json(found, mended, healthy) if json else _as_text(found, mended, healthy))
         if not healthy:
             sys.exit(1)
 
 
-def _mended() -> list[Mended]:
+def _mend() -> list[Mended]:
     mended: list[Mended] = []
-    try:
+    with suppress(Error):  # a check reports the reason
         mend_last_slots(mended.append)
-    except Error:
-        return mended  # what keeps it from mending is among the findings
     return mended
 
 
@@ -50,7 +49,7 @@ def _as_json(found: dict[str, Finding], mended: list[Mended], healthy: bool) -> 
     return json.dumps({"healthy": healthy, "checks": checks, "mended": [str(each) for each in mended]})
 
 
-def _in_words(found: dict[str, Finding], mended: list[Mended], healthy: bool) -> str:
+def _as_text(found: dict[str, Finding], mended: list[Mended], healthy: bool) -> str:
     lines = [f"mended  {each}" for each in mended]
     for name, finding in found.items():
         lines.append(f"{SIGNS[finding.state]:7} {name.replace('_', ' '):20} {finding.detail}")

@@ -5,21 +5,23 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error
 
-from config.status import in_words, look
+from config.operations.status import read_status, status_lines
 
 
 class Command(BaseCommand):
-    help = "Show what runs where now: workers, beats, waiting turns, the next job, mailboxes."
+    help = "Show the current state: workers, beats, waiting turns, the next job, mailboxes."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Exit code 1 when the database cannot be asked."""
+        """Exit code 1 if the database does not answer."""
         try:
-            status = look()
+            status = read_status()
         except Error as error:
             name = type(error).__name__
-            raise CommandError(f"the database does not answer ({name}): see `manage.py doctor`") from None
-        self.stdout.write(json.dumps(status.to_json()) if options["json"] else "\n".join(in_words(status)))
+            raise CommandError(f"the database does not answer ({name}); run `manage.py doctor`") from None
+        self.stdout.write(
+            json.dumps(status.to_json()) if options["json"] else "\n".join(status_lines(status))
+        )

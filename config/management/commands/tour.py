@@ -2,16 +2,16 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from config.tour.main import parser
+from config.tour.main import tour_parser
 
 
 class Command(BaseCommand):
-    """Lists `tour` in `manage.py help`. manage.py itself runs it, without any settings."""
+    """Lists `tour` in `manage.py help`. manage.py runs it without Django."""
 
-    help = "Run the main job on a running system through its public API and print what is seen."
+    help = "Demonstrate the main features on a running server through its public API."
 
     def print_help(self, prog_name: str, subcommand: str) -> None:
-        parser().print_help()
+        tour_parser().print_help()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        raise CommandError("start it as a program: manage.py tour")
+        raise CommandError("run it from the command line: manage.py tour")

@@ -2,16 +2,16 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from config.supervisor.options import parser
+from config.supervisor.options import up_parser
 
 
 class Command(BaseCommand):
-    """Lists `up` in `manage.py help`. manage.py itself runs it, before any settings are read."""
+    """Lists `up` in `manage.py help`. manage.py runs it without Django."""
 
-    help = "Start everything: database, broker, web, workers, beat. Ctrl-C stops all of it."
+    help = "Start everything: database, broker, web, workers, beat. Ctrl-C stops it."
 
     def print_help(self, prog_name: str, subcommand: str) -> None:
-        parser().print_help()
+        up_parser().print_help()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        raise CommandError("start it as a program: manage.py up")
+        raise CommandError("run it from the command line: manage.py up")

@@ -1,40 +1,57 @@
-"""Domain error → HTTP problem (application/problem+json, RFC 9457). The one place that knows both.
+"""Turns errors into HTTP problems (application/problem+json, RFC 9457).
 
-Under /api/ every refusal is a problem with a stable `code`, whoever refused: a verb, DRF, Django or the size limit.
+Under /api/ every error is a problem with a stable `code`, whether it comes from our code, DRF, Django or a limit.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from http import HTTPStatus
+from itertools import islice
 from math import ceil
 from typing import Any
 
+import psycopg
 import structlog
-from asgiref.sync import iscoroutinefunction
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
-from django.db import DatabaseError, DataError, IntegrityError
+from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
-from django.utils.decorators import sync_and_async_middleware
 from rest_framework import exceptions as drf
 
-from automations.schedule_errors import ScheduleError
-from config.codes import code_of, status_of
-from config.limit import API, LONGEST_BODY, TOO_LARGE
-from sessions_app.exceptions import SessionsError
+from automations.schedules.errors import ScheduleError
+from config.http.body_limit import API, LONGEST_BODY, TOO_LARGE
+from config.http.codes import code_of, status_of
+from sessions_app.api.fields import MOST_ERRORS
+from sessions_app.exceptions import SessionsError, TooManyStreams, TooManyWaiting
+from sessions_app.postgres.connection import at_most
 
 log = structlog.get_logger(__name__)
 
 PROBLEM = "application/problem+json"
+LONGEST_PATH = 200  # characters of a field's dotted path
+LONGEST_TEXT = 300  # characters of an explanation, which may repeat a part of the input
 TEXTS = {
-    400: "The request cannot be read.",
+    400: "The request is malformed.",
     404: "There is nothing at this address.",
-    500: "Something went wrong on our side. It was logged.",
+    500: "Internal error. It was logged.",
+    503: "The server is busy; try again.",
 }
+REQUEST_SECONDS = (
+    8.0  # total wait of a request for the database, so that it is answered within 10 (rule 10.0)
+)
+QUICK_SECONDS = 1.0  # shorter waits do not count: a request may send many statements
+RETRY_SECONDS = 5
+OUTAGES = OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError
+AWAY = "The database does not answer. Try again."
+UNSURE = (
+    "The database does not answer, so it is not known whether the request was carried out."
+    " Repeat it with the same Idempotency-Key, or check first."
+)
 
 
 def problem(status: int, code: str, detail: str, **extras: Any) -> HttpResponse:
-    """`{type, title, status, code, detail}` and what else helps, such as `errors` by field."""
+    """`{type, title, status, code, detail}` and `extras` such as `errors` by field."""
     phrase = HTTPStatus(status).phrase
     body = {"type": "about:blank", "title": phrase, "status": status, "code": code, "detail": detail}
     response = JsonResponse(body | extras, status=status, content_type=PROBLEM)
@@ -42,19 +59,34 @@ def problem(status: int, code: str, detail: str, **extras: Any) -> HttpResponse:
 
 
 def unlogged(response: HttpResponse) -> HttpResponse:
-    """An answer that is no news for operators: Django would log every refusal as a warning, 503 as an error."""
+    """Keep Django from logging this response: it would log a 4xx as a warning and a 503 as an error."""
     response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - Django's own mark
     return response
 
 
 def plain_problem(status: int) -> HttpResponse:
-    """The problem of a bare status."""
+    """A problem with the default code and text of its status."""
     phrase = HTTPStatus(status).phrase
     return problem(status, code_of(status), TEXTS.get(status, f"{phrase}."))
 
 
-def problem_of(error: Exception, _context: Any = None) -> HttpResponse | None:
-    """DRF's exception handler; None for a bug, which then becomes a 500 without its text."""
+def database_unavailable(request: HttpRequest, error: BaseException) -> HttpResponse:
+    """503 for a database that does not answer, with a line in the log instead of a traceback."""
+    first = (str(error).splitlines() or [""])[0]
+    log.warning("database_unavailable", path=request.path, error=type(error).__name__, detail=first)
+    if request.path.startswith(API):
+        detail = AWAY if request.method in {"GET", "HEAD"} else UNSURE
+        response = problem(503, "unavailable", detail)
+    else:
+        response = _plain(request, 503)
+    response["Retry-After"] = str(RETRY_SECONDS)
+    return unlogged(response)
+
+
+def problem_of(error: Exception, context: Any = None) -> HttpResponse | None:
+    """DRF's exception handler. None for a bug, which becomes a 500 that does not show its text."""
+    if isinstance(error, OUTAGES) and context:
+        return database_unavailable(context["request"], error)
     if isinstance(error, SessionsError):
         return _of_ours(error)
     if isinstance(error, ScheduleError):
@@ -69,23 +101,25 @@ def problem_of(error: Exception, _context: Any = None) -> HttpResponse | None:
 def _of_ours(error: SessionsError) -> HttpResponse:
     response = problem(status_of(error.code), error.code, str(error), **error.details)
     if response.status_code == 401:
-        response["WWW-Authenticate"] = "Bearer"  # of a hook: nobody else gets this far without being known
+        response["WWW-Authenticate"] = "Bearer"  # for hooks; DRF has rejected other unknown clients before
+    if isinstance(error, TooManyStreams | TooManyWaiting):
+        response["Retry-After"] = str(error.retry_after)
     return response
 
 
 def _of_database(error: DatabaseError) -> HttpResponse | None:
-    if isinstance(error, DataError):  # a value that no check refused and no column takes
+    if isinstance(error, DataError):  # a value that passed our checks, but that the column does not accept
         log.warning("data_error", error=str(error))
-        return problem(400, "bad_input", "A value cannot be stored.")
-    if isinstance(error, IntegrityError):  # what it rests on was deleted under us
+        return problem(400, "bad_input", "The database cannot store one of the values.")
+    if isinstance(error, IntegrityError):  # for example, a row that this one refers to was just deleted
         log.warning("integrity_error", error=str(error))
-        return problem(409, "conflict", "Somebody else changed this at the same time; try again.")
+        return problem(409, "conflict", "Another request changed this at the same time; try again.")
     return None
 
 
 def _of_django(error: Exception) -> HttpResponse | None:
     if isinstance(error, Http404):
-        return problem(404, "not_found", "There is no such thing.")
+        return problem(404, "not_found", "Not found.")
     if isinstance(error, PermissionDenied):
         return plain_problem(403)
     if isinstance(error, RequestDataTooBig):
@@ -95,9 +129,11 @@ def _of_django(error: Exception) -> HttpResponse | None:
 
 def _of_drf(error: drf.APIException) -> HttpResponse:
     if isinstance(error, drf.ValidationError):
-        found = dict(_field_errors(error.detail, ""))
+        every = _field_errors(error.detail, "")
+        found = dict(islice(every, MOST_ERRORS))
         first, texts = next(iter(found.items()), ("body", ["The input is not valid."]))
-        detail = f"{first}: {texts[0]}"
+        rest = sum(1 for _ in every)
+        detail = f"{first}: {texts[0]}" + (f" ({rest:,} more fields are not shown.)" if rest else "")
         return problem(400, "bad_input", detail, errors=found)
     code = "malformed_body" if isinstance(error, drf.ParseError) else code_of(error.status_code)
     response = problem(error.status_code, code, str(error.detail))
@@ -109,7 +145,7 @@ def _of_drf(error: drf.APIException) -> HttpResponse:
 
 
 def _field_errors(detail: Any, path: str) -> Iterator[tuple[str, list[str]]]:
-    """Pairs of a field's dotted path (`body` for the whole input) and its sentences."""
+    """Pairs of a field's dotted path (`body` for the whole input) and its errors, each of bounded length."""
     if isinstance(detail, dict):
         for key, inner in detail.items():
             name = "" if key == "non_field_errors" else str(key)
@@ -118,31 +154,26 @@ def _field_errors(detail: Any, path: str) -> Iterator[tuple[str, list[str]]]:
         for number, inner in enumerate(detail):
             yield from _field_errors(inner, f"{path}.{number}".strip("."))
     else:
-        yield path or "body", [str(text) for text in (detail if isinstance(detail, list) else [detail])]
+        texts = detail[:MOST_ERRORS] if isinstance(detail, list) else [detail]
+        yield path[:LONGEST_PATH] or "body", [str(text)[:LONGEST_TEXT] for text in texts]
 
 
-@sync_and_async_middleware
 def api_problems(get_response: Any) -> Any:
-    """The outermost middleware: what went wrong outside of a view under /api/ is a problem, too."""
-    if iscoroutinefunction(get_response):
-
-        async def answer_async(request: HttpRequest) -> HttpResponseBase:
-            return _before(request) or _as_problem(request, await get_response(request))
-
-        return answer_async
+    """The outermost middleware: turns errors outside of views under /api/ into problems, too."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
-        return _before(request) or _as_problem(request, get_response(request))
+        with at_most(REQUEST_SECONDS, free=QUICK_SECONDS):
+            return _check_length(request) or _as_problem(request, get_response(request))
 
     return answer
 
 
-def _before(request: HttpRequest) -> HttpResponse | None:
+def _check_length(request: HttpRequest) -> HttpResponse | None:
     if not request.path.startswith(API) or request.method in {"GET", "HEAD"}:
         return None
     length = request.META.get("CONTENT_LENGTH") or ""
     if not length.isdigit():
-        # sent in chunks: DRF would take it for empty; config.limit has seen to its size
+        # sent in chunks: DRF would treat it as empty; config.http.body_limit has limited its size
         request.META["CONTENT_LENGTH"] = length = str(len(request.body))
     return problem(413, "too_large", TOO_LARGE) if int(length[:12]) > LONGEST_BODY else None
 
@@ -151,8 +182,8 @@ def _as_problem(request: HttpRequest, response: HttpResponseBase) -> HttpRespons
     if not request.path.startswith(API):
         return response
     if response.status_code == 301 and request.method not in {"GET", "HEAD"}:
-        # CommonMiddleware adds the slash; a client that followed would come back with GET and without a body
-        return problem(404, "not_found", f"Addresses end with a slash: {request.path}/")
+        # CommonMiddleware redirects to the address with a slash; clients would follow with GET and without the body
+        return problem(404, "not_found", f"The address must end with a slash: {request.path}/")
     kind = response.headers.get("Content-Type", "")
     if response.status_code < 400 or kind.startswith((PROBLEM, "application/json")):
         return response
@@ -175,8 +206,19 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Django's handler500; the exception was logged by Django, its text stays here."""
-    return _plain(request, 500)
+    """Django's handler500, for exceptions outside of DRF. It does not show their text.
+
+    Django logs the exception, except when the database does not answer.
+    """
+    error = sys.exc_info()[1]
+    return database_unavailable(request, error) if isinstance(error, OUTAGES) else _plain(request, 500)
+
+
+def server_busy(request: HttpRequest, seconds: int) -> HttpResponse:
+    """503 with `Retry-After`."""
+    response = unlogged(_plain(request, 503))
+    response["Retry-After"] = str(seconds)
+    return response
 
 
 def _plain(request: HttpRequest, status: int) -> HttpResponse:

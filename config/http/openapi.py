@@ -1,4 +1,4 @@
-"""The OpenAPI schema: what every operation says beside its own input and answer follows from its kind, here."""
+"""The OpenAPI schema: adds errors, headers and parameters that follow from the kind of an operation."""
 
 from __future__ import annotations
 
@@ -9,92 +9,95 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSe
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import Direction
 
-from config.codes import CODES
-from config.errors import PROBLEM
+from config.http.codes import CODES
+from config.http.problems import PROBLEM
+from sessions_app.api.fields import MOST_ERRORS
 
-if TYPE_CHECKING:  # while rest_framework is loaded it asks for this module
+if TYPE_CHECKING:  # rest_framework imports this module while it is loaded
     from sessions_app.api.base import ApiView
 
 _TEXT = {"type": "string"}
 _PROBLEM = {
     "type": "object",
-    "description": "Why a request was refused (RFC 9457).",
+    "description": "An error (RFC 9457).",
     "properties": {
         "type": _TEXT,
         "title": _TEXT,
         "status": {"type": "integer"},
-        "code": {"type": "string", "description": "Stable; for programs."},
-        "detail": {"type": "string", "description": "A sentence; for people."},
+        "code": {"type": "string", "description": "A stable code for programs."},
+        "detail": {"type": "string", "description": "An explanation for people."},
         "errors": {
             "type": "object",
-            "description": "Sentences by field.",
+            "description": "Explanations by field.",
+            "maxProperties": MOST_ERRORS,
             "additionalProperties": {"type": "array", "items": _TEXT},
         },
     },
     "required": ["type", "title", "status", "code", "detail"],
 }
-_TAG = {"description": "The tag of what is shown.", "schema": _TEXT}
+_TAG = {"description": "The current version of the resource.", "schema": _TEXT}
 _LOCATION = {
-    "description": "The address of what was made.",
+    "description": "The URL of the created resource.",
     "schema": {"type": "string", "format": "uri-reference"},
 }
-_APPLIED = {"description": "`wait=N`, when it was waited for.", "schema": _TEXT}
-_REFUSAL_HEADERS = {
-    401: {"WWW-Authenticate": {"description": "`Token`; `Bearer` at a hook.", "schema": _TEXT}},
-    429: {
-        "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}},
-    },
+_APPLIED = {"description": "`wait=N` if the request waited.", "schema": _TEXT}
+_RETRY_AFTER = {
+    "description": "Seconds to wait before the next attempt.",
+    "schema": {"type": "integer", "minimum": 1},
+}
+_ERROR_HEADERS = {
+    401: {"WWW-Authenticate": {"description": "`Token`, or `Bearer` for a hook.", "schema": _TEXT}},
+    429: {"Retry-After": _RETRY_AFTER},
+    503: {"Retry-After": _RETRY_AFTER},
 }
 _IF_MATCH = {
     "in": "header",
     "name": "If-Match",
     "schema": _TEXT,
-    "description": "Change it only if its tag is one of these; `*` is any.",
+    "description": "Change the resource only if its ETag is one of these; `*` matches any.",
 }
 _IF_NONE_MATCH = {
     "in": "header",
     "name": "If-None-Match",
     "schema": _TEXT,
-    "description": "Answer 304 if its tag is one of these.",
+    "description": "Answer 304 if the ETag of the resource is one of these.",
 }
 _CHANGES = {"PUT", "PATCH", "DELETE"}
 _ONCE = {"Idempotency-Key", "Webhook-Id"}
 
 
 class Schema(AutoSchema):
-    """An operation with all its refusals and headers. A view's `refuses` names those that are its own."""
+    """An operation with its errors and headers. A view's `refuses` names errors that do not follow from its kind."""
 
     def get_operation(self, *args: Any, **kwargs: Any) -> Any:
-        """The operation, completed."""
+        """The operation with parameters, headers and errors."""
         operation = super().get_operation(*args, **kwargs)
         if operation is None:
             return None
         parameters = operation.setdefault("parameters", [])
-        parameters += self._conditions()
+        parameters += self._conditional_headers()
+        parameters += [each.to_openapi() for each in cast("ApiView", self.view).takes_by(self.method.lower())]
         named = {each["name"] for each in parameters if each["in"] != "path"}
         for status, answer in operation["responses"].items():
             answer["description"] = answer["description"] or f"{HTTPStatus(int(status)).phrase}."
             if headers := self._headers(int(status), named):
                 answer["headers"] = headers
         if "If-None-Match" in named:
-            operation["responses"]["304"] = {
-                "description": "Not changed.",
-                "headers": {"ETag": _TAG},
-            }
-        for code in self._refusals(named, has_body="requestBody" in operation):
-            _refuse(operation["responses"], code)
+            operation["responses"]["304"] = {"description": "Not modified.", "headers": {"ETag": _TAG}}
+        for status in self._errors(named, has_body="requestBody" in operation):
+            _add_error(operation["responses"], status)
         return operation
 
-    def _takes_browsers(self) -> bool:
+    def _accepts_browser_sessions(self) -> bool:
         from rest_framework.authentication import SessionAuthentication
 
         return SessionAuthentication in self.view.authentication_classes
 
-    def _streams(self) -> bool:
+    def _is_event_stream(self) -> bool:
         return self.view.renderer_classes[0].media_type == "text/event-stream"
 
-    def _conditions(self) -> list[dict[str, Any]]:
-        if self.method == "GET" and not self._streams():
+    def _conditional_headers(self) -> list[dict[str, Any]]:
+        if self.method == "GET" and not self._is_event_stream():
             return [_IF_NONE_MATCH]
         return [_IF_MATCH] if self.method in _CHANGES else []
 
@@ -110,14 +113,20 @@ class Schema(AutoSchema):
             headers["ETag"] = _TAG
         return headers
 
-    def _refusals(self, named: set[str], *, has_body: bool) -> list[int]:
-        found = {401, 406, 429, 500, *cast("ApiView", self.view).refuses.get(self.method.lower(), ())}
-        if has_body or named - {"If-None-Match", "Prefer"}:
-            found.add(400)
+    def _errors(self, named: set[str], *, has_body: bool) -> list[int]:
+        found = {
+            400,
+            401,
+            406,
+            429,
+            500,
+            503,
+            *cast("ApiView", self.view).refuses.get(self.method.lower(), ()),
+        }
         if "{" in self.path:
             found.add(404)
         if self.method != "GET":
-            found |= {403, 413} if self._takes_browsers() else {413}
+            found |= {403, 413} if self._accepts_browser_sessions() else {413}
         if has_body:
             found.add(415)
         if self.method in _CHANGES:
@@ -127,50 +136,51 @@ class Schema(AutoSchema):
         return sorted(found)
 
 
-def _refuse(responses: dict[str, Any], status: int) -> None:
+def _add_error(responses: dict[str, Any], status: int) -> None:
     answer = responses.setdefault(
         str(status), {"description": f"{HTTPStatus(status).phrase}.", "content": {}}
     )
     answer["content"][PROBLEM] = {"schema": {"$ref": f"#/components/schemas/Problem{status}"}}
-    if headers := _REFUSAL_HEADERS.get(status):
+    if headers := _ERROR_HEADERS.get(status):
         answer["headers"] = headers
 
 
-class KnownKeys(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
-    """Input with known keys only says so."""
+class ClosedInput(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+    """Input that rejects unknown fields: `additionalProperties: false`."""
 
     target_class = "sessions_app.api.fields.Input"
     match_subclasses = True
 
     def map_serializer(self, auto_schema: AutoSchema, direction: Direction) -> Any:
-        """The shape, closed."""
+        """The schema of the input, with its example."""
         describe: Any = auto_schema._map_serializer  # noqa: SLF001 - as the docs of extensions say
-        return describe(self.target, direction, bypass_extensions=True) | {"additionalProperties": False}
+        shape = describe(self.target, direction, bypass_extensions=True) | {"additionalProperties": False}
+        return shape | ({"example": dict(self.target.example)} if self.target.example else {})
 
 
-class OfHooks(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """Who posts by a hook has its token, or signs with it."""
+class HookScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """Hooks accept their token, or messages signed with it."""
 
     target_class = "sessions_app.api.hook_auth.HookAuthentication"
     name = ["hookToken", "hookSignature"]
 
     def get_security_requirement(self, auto_schema: AutoSchema) -> Any:  # noqa: ARG002 - the library's signature
-        """Either is enough, unless the hook takes signed messages only."""
+        """One of the two is enough; some hooks accept signed messages only."""
         return [{"hookToken": []}, {"hookSignature": []}]
 
     def get_security_definition(self, auto_schema: AutoSchema) -> Any:  # noqa: ARG002 - the library's signature
-        """`Authorization: Bearer rin_…`, and the header of a signature."""
+        """`Authorization: Bearer rin_…`, or the header `Webhook-Signature`."""
         signature = (
             "`v1,` and the base64 of HMAC-SHA256 of `<Webhook-Id>.<Webhook-Timestamp>.<body>` with the token."
         )
         return [
-            {"type": "http", "scheme": "bearer", "description": "A hook's token."},
+            {"type": "http", "scheme": "bearer", "description": "The token of a hook."},
             {"type": "apiKey", "in": "header", "name": "Webhook-Signature", "description": signature},
         ]
 
 
 def add_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """The shape of a problem, and for each status the codes that it may have."""
+    """Add the schema of an error, and one for each status with its codes."""
     schemas = result["components"]["schemas"]
     schemas["Problem"] = _PROBLEM
     for status, codes in CODES.items():

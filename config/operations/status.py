@@ -1,28 +1,29 @@
-"""What `manage.py status` shows: what runs where now, what waits, what comes next. One look, read by its database."""
+"""`manage.py status`: the current state of workers, beats, turns, jobs and mailboxes, read from the database."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Count, F, Min
+from django.db.models import Count, F, Min, Q
 from django.db.models.functions import Now
 
 from automations.models import JobClock, ScheduledMessage
 from sessions_app import flags
 from sessions_app.models import Agent, Lane, Session, Turn, TurnState, Worker
-from sessions_app.operator_reads import Unread, open_deliveries, unread_mail
-from sessions_app.publish import JOBS
+from sessions_app.operations.figures import Unread, open_deliveries, unread_mail
+from sessions_app.postgres.notify import JOBS
 
 MOST_WORKERS = 12  # shown to a person; JSON has all
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerNow:
-    """A worker process. `silent_seconds` since its last sign of life; `turns` that it runs."""
+    """A worker process. `silent_seconds`: since it last reported; `turns`: those it runs."""
 
     id: str
     host: str
@@ -35,7 +36,7 @@ class WorkerNow:
 
 @dataclass(frozen=True, kw_only=True)
 class BeatNow:
-    """A beat, as its LISTEN shows: where it connects from, and for how long."""
+    """A beat process, found by its LISTEN connection: client address and age of the connection."""
 
     address: str
     seconds: float
@@ -43,16 +44,20 @@ class BeatNow:
 
 @dataclass(frozen=True, kw_only=True)
 class LaneNow:
-    """Turns of one lane."""
+    """Turns of one lane. Waiting turns of inactive accounts (`inactive`) and of users at RONDO_TURNS_PER_USER
+    (`refused`) are counted in `waiting`, too.
+    """
 
     waiting: int
+    inactive: int
+    refused: int
     running: int
     oldest_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class NextJob:
-    """The job that is fired next; below 0 seconds it is overdue."""
+    """The job that is due next; negative `seconds`: it is overdue."""
 
     id: str
     name: str
@@ -61,8 +66,8 @@ class NextJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Status:
-    """All of it. `sessions` are counted by type, `deliveries` by state."""
+class FleetStatus:
+    """The state of a fleet. `sessions`: counts by type; `deliveries`: counts by state."""
 
     workers: list[WorkerNow]
     beats: list[BeatNow]
@@ -78,17 +83,17 @@ class Status:
     flags: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """As an object of plain values; instants as ISO text."""
+        """A JSON object; times in ISO format."""
         shown = asdict(self)
         if self.next_job is not None:
             shown["next_job"]["at"] = self.next_job.at.isoformat()
         return shown
 
 
-def look() -> Status:
-    """What is so now."""
+def read_status() -> FleetStatus:
+    """Read the current state from the database."""
     by_type = Session.objects.values_list("type").annotate(count=Count("pk")).order_by("type")
-    return Status(
+    return FleetStatus(
         workers=_workers(),
         beats=_beats(),
         people=_lane(Lane.PEOPLE),
@@ -100,7 +105,7 @@ def look() -> Status:
         due_messages=ScheduledMessage.objects.waiting().filter(send_at__lte=Now()).count(),
         mailbox=unread_mail(),
         deliveries=open_deliveries(),
-        flags=dict(flags.values()),
+        flags=dict(flags.flag_values()),
     )
 
 
@@ -138,10 +143,15 @@ def _beats() -> list[BeatNow]:
 def _lane(lane: Lane) -> LaneNow:
     turns = Turn.objects.filter(lane=lane)
     queued = turns.filter(state=TurnState.QUEUED).aggregate(
-        count=Count("pk"), age=Now() - Min("queued_at", default=Now())
+        count=Count("pk"),
+        inactive=Count("pk", filter=Q(session__owner__is_active=False)),
+        refused=Count("pk", filter=Q(share_of__isnull=False)),
+        age=Now() - Min("queued_at", default=Now()),
     )
     return LaneNow(
         waiting=queued["count"],
+        inactive=queued["inactive"],
+        refused=queued["refused"],
         running=turns.filter(state=TurnState.RUNNING).count(),
         oldest_seconds=round(max(0.0, queued["age"].total_seconds()), 1),
     )
@@ -159,8 +169,8 @@ def _next_job() -> NextJob | None:
     )
 
 
-def in_words(status: Status) -> list[str]:
-    """One screen."""
+def status_lines(status: FleetStatus) -> list[str]:
+    """The status as lines of text for a terminal."""
     sessions = ", ".join(f"{count:,} {kind}" for kind, count in status.sessions.items()) or "none"
     unread = status.mailbox
     return [
@@ -174,8 +184,13 @@ def in_words(status: Status) -> list[str]:
         f"deliveries   {_delivery_words(status.deliveries)}",
         f"agents       {status.agents:,}",
         f"sessions     {sessions}",
-        *(f"{'flags' if not number else '':12} {words}" for number, words in enumerate(flags.changed())),
+        *_labelled("flags", flags.changed_flags()),
     ]
+
+
+def _labelled(label: str, texts: Iterable[str]) -> list[str]:
+    """A line for each text, the label before the first."""
+    return [f"{'' if number else label:12} {text}" for number, text in enumerate(texts)]
 
 
 def _delivery_words(counts: dict[str, int]) -> str:
@@ -186,13 +201,12 @@ def _delivery_words(counts: dict[str, int]) -> str:
 def _worker_lines(workers: list[WorkerNow]) -> list[str]:
     if not workers:
         return ["workers      none"]
-    # those that need a look first: silent ones, then those with most to do
+    # silent workers first, then those with most turns
     ordered = sorted(workers, key=lambda worker: (worker.alive, -len(worker.turns)))
-    lines = [
-        f"{'workers' if not n else '':12} {_worker_words(w)}" for n, w in enumerate(ordered[:MOST_WORKERS])
-    ]
-    more = len(workers) - MOST_WORKERS
-    return lines + [f"{'':12} and {more:,} more, with nothing else to tell"] * (more > 0)
+    words = [_worker_words(worker) for worker in ordered[:MOST_WORKERS]]
+    if (more := len(workers) - MOST_WORKERS) > 0:
+        words.append(f"and {more:,} more")
+    return _labelled("workers", words)
 
 
 def _worker_words(worker: WorkerNow) -> str:
@@ -214,10 +228,12 @@ def _beat_words(beats: list[BeatNow]) -> str:
 
 def _lane_words(lane: LaneNow) -> str:
     oldest = f", the oldest for {_span(lane.oldest_seconds)}" if lane.waiting else ""
-    return f"{lane.waiting:,} waiting{oldest}; {lane.running:,} running"
+    why = f", {lane.inactive:,} of inactive accounts" if lane.inactive else ""
+    why += f", {lane.refused:,} of users at their limit" if lane.refused else ""
+    return f"{lane.waiting:,} waiting{oldest}{why}; {lane.running:,} running"
 
 
-def _job_words(status: Status) -> str:
+def _job_words(status: FleetStatus) -> str:
     job = status.next_job
     if job is None:
         return "none"

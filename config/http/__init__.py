@@ -1,0 +1,1 @@
+"""HTTP: connections, request limits, sign-in, error responses, the OpenAPI schema."""

@@ -1,0 +1,1 @@
+"""For operators: checks, health endpoints, metrics, status."""

@@ -1,0 +1,214 @@
+"""The checks of `manage.py doctor` and /readyz by name: those of the server, and those of the apps (rule 10.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.core import checks as django_checks
+from django.db import Error, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from automations import doctor as automations
+from config.env import all_queues
+from sessions_app import flags, hints
+from sessions_app.models import Agent
+from sessions_app.operations import doctor as sessions
+from sessions_app.operations.doctor import Check, Finding, some_named
+from sessions_app.worker import self_check
+
+BROKER_SECONDS = 0.8  # /readyz answers within 2 s, the database's share included
+OLDEST_POSTGRES = 150_000  # server_version_num of PostgreSQL 15
+
+
+def check_configuration() -> Finding:
+    """The settings are consistent. Missing or invalid variables have ended the process before."""
+    if settings.DEBUG:
+        return Finding(
+            ok=False, detail="DEBUG is on", cure="unset DEBUG: its error pages show settings and user data"
+        )
+    if settings.RONDO_WORKER_LOST_SECONDS < 2 * settings.RONDO_HEARTBEAT_SECONDS:
+        return Finding(
+            ok=False,
+            detail="workers count as lost between two reports that they are alive",
+            cure="set RONDO_WORKER_LOST_SECONDS to twice RONDO_HEARTBEAT_SECONDS or more",
+        )
+    errors = [error for error in django_checks.run_checks() if error.is_serious()]
+    if errors:
+        cure = str(errors[0].hint or "see `manage.py check`").splitlines()[0]
+        return Finding(ok=False, detail=str(errors[0].msg).splitlines()[0], cure=cure)
+    return Finding(ok=True, detail="consistent")
+
+
+def check_flags() -> Finding:
+    """Lists flags that differ from their defaults; always ok."""
+    return Finding(ok=True, detail="; ".join(flags.changed_flags()) or "all have their defaults")
+
+
+def check_models() -> Finding:
+    """Each model in use has a known provider and a key."""
+    from agent_core.exceptions import ModelError
+    from agent_core.models import resolve
+
+    broken = {}
+    in_agents = Agent.objects.exclude(model="").order_by().values_list("model", flat=True).distinct()
+    for name in sorted({settings.RONDO_MODEL, *in_agents}):
+        try:
+            resolve(name)
+        except ModelError as error:
+            broken[name] = str(error).splitlines()[0]
+    if not broken:
+        return Finding(ok=True, detail="all are configured")
+    return Finding(
+        ok=False,
+        detail=some_named((f"{name}: {why}" for name, why in broken.items()), len(broken)),
+        cure="set the provider's key (such as OPENAI_API_KEY) for every worker, or name another model",
+    )
+
+
+def check_database() -> Finding:
+    """PostgreSQL answers and is new enough."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('server_version_num')::int, current_setting('server_version')")
+        number, version = cursor.fetchone()
+    if number < OLDEST_POSTGRES:
+        return Finding(ok=False, detail=f"PostgreSQL {version} is too old", cure="use PostgreSQL 15 or newer")
+    return Finding(ok=True, detail=f"PostgreSQL {version} answers")
+
+
+def check_migrations() -> Finding:
+    """All migrations are applied."""
+    executor = MigrationExecutor(connection)
+    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if missing:
+        names = (f"{migration.app_label}.{migration.name}" for migration, _ in missing)
+        return Finding(
+            ok=False, detail=f"not applied: {some_named(names, len(missing))}", cure="run `manage.py migrate`"
+        )
+    return Finding(ok=True, detail="all applied")
+
+
+def check_broker() -> Finding:
+    """The broker accepts connections."""
+    # transports have different names for their timeouts; all get the same short one
+    app = hints.celery_app()
+    limits = {name: BROKER_SECONDS for name in app.conf.broker_transport_options if "timeout" in name}
+    try:
+        with app.connection_for_write(connect_timeout=BROKER_SECONDS, transport_options=limits) as link:
+            link.ensure_connection(max_retries=0, timeout=1)
+    except Exception as error:  # noqa: BLE001 - each broker client raises its own errors
+        return Finding(
+            ok=False,
+            detail=f"the broker does not answer ({type(error).__name__})",
+            cure="start it, or correct CELERY_BROKER_URL",
+        )
+    return Finding(ok=True, detail="answers")
+
+
+def check_queues() -> Finding:
+    """A worker consumes each queue."""
+    return sessions.queues_read(all_queues(settings.TURN_SHARDS))
+
+
+READINESS_CHECKS: dict[str, Check] = {
+    "database": check_database,
+    "broker": check_broker,
+    "workers": sessions.workers,
+    "shards": check_queues,
+    "beat": automations.beat,
+}
+CHECKS: dict[str, Check] = {
+    "configuration": check_configuration,
+    "flags": check_flags,
+    "database": check_database,
+    "migrations": check_migrations,
+    "lock_connection": sessions.lock_connection,
+    "broker": check_broker,
+    "models": check_models,
+    "workers": sessions.workers,
+    "shards": check_queues,
+    "beat": automations.beat,
+    "stuck_turns": sessions.stuck_turns,
+    "overlong_turns": sessions.overlong_turns,
+    "waiting_turns": sessions.waiting_turns,
+    "channels": sessions.channels_served,
+    "deliveries": sessions.deliveries_sent,
+    "oldest_transaction": sessions.oldest_transaction,
+    "jobs_set_aside": automations.jobs_set_aside,
+    "time_zones": automations.time_zones,
+    "schedules": automations.schedules,
+    "plans": automations.plans,
+    "routines": automations.inline_routines,
+    "legacy_channels": automations.legacy_channels,
+    "last_slots": automations.last_slots,
+}
+WITHOUT_DATABASE = {"configuration", "flags", "broker"}
+
+# These depend on environment variables, which may differ between processes (server, terminal).
+PROCESS_CHECKS = {
+    name: CHECKS[name]
+    for name in (
+        *("configuration", "flags", "models", "shards", "channels", "legacy_channels"),
+        *("stuck_turns", "overlong_turns"),
+    )
+}
+HERE = "with the environment of this process, since no worker {}"
+
+
+def run_all_checks() -> dict[str, Finding]:
+    """Run all checks. Those that depend on the environment are run by the workers, and here only without workers."""
+    found = run_checks({name: check for name, check in CHECKS.items() if name not in PROCESS_CHECKS})
+    if not found["database"].ok:
+        return run_checks(CHECKS)
+    answers = self_check.ask_workers()
+    note = HERE.format("answers" if answers else "runs")
+    for name, check in PROCESS_CHECKS.items():
+        reported = {each.worker: each.found[name] for each in answers if each.found and name in each.found}
+        if reported:
+            found[name] = _merge(reported)
+        else:
+            own = run_checks({name: check})[name]
+            found[name] = replace(own, detail=f"{own.detail} ({note})")
+    if silent := [answer.worker for answer in answers if answer.found is None]:
+        found["workers"] = Finding(
+            ok=False,
+            detail=f"no answer within {self_check.PATIENCE:.0f} s from {some_named(silent, len(silent))}",
+            cure="run this again, and restart the worker if it still does not answer",
+        )
+    return {name: found[name] for name in CHECKS}
+
+
+def _merge(reported: Mapping[str, Mapping[str, Any]]) -> Finding:
+    """One finding for all workers: the first problem, with the worker's name unless all report the same."""
+    wrong = {worker: each for worker, each in reported.items() if not each["ok"]}
+    worker, each = next(iter((wrong or reported).items()))
+    same = all(other["detail"] == each["detail"] for other in reported.values())
+    detail = each["detail"] if same or not wrong else f"{worker}: {each['detail']}"
+    return Finding(ok=each["ok"], detail=detail, cure=each["cure"])
+
+
+def run_checks(checks: Mapping[str, Check]) -> dict[str, Finding]:
+    """Run the checks. If the database does not answer, those that need it are skipped rather than wait one by one."""
+    found: dict[str, Finding] = {}
+    unavailable = False
+    for name, check in checks.items():
+        if unavailable and name not in WITHOUT_DATABASE:
+            found[name] = Finding(ok=False, detail="not checked", cure="repair the database first")
+            continue
+        try:
+            found[name] = check()
+        except (Error, psycopg.Error) as error:
+            found[name] = _failed(error)
+            unavailable = unavailable or name == "database"
+    return found
+
+
+def _failed(error: Exception) -> Finding:
+    return Finding(
+        ok=False,
+        detail=f"the database does not answer, or reports an error ({type(error).__name__})",
+        cure="start it and run `manage.py migrate`, or correct DATABASE_URL",
+    )

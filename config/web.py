@@ -1,0 +1,33 @@
+"""The web process: `python -m config.web` runs uvicorn with limits on connections; it takes uvicorn's options."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from contextlib import suppress
+from itertools import chain
+
+import uvicorn
+
+from config.http.open_files import backlog
+
+WEB_GRACE = 3  # seconds that open event streams have to end
+OPTIONS = {
+    "--http": "config.http.connection:ClientConnection",
+    "--ws": "none",
+    "--lifespan": "off",
+    "--timeout-graceful-shutdown": str(WEB_GRACE),
+}
+
+
+def main() -> None:
+    """Serve until SIGTERM or SIGINT."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS reports no limit and accepts none
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each connection needs a descriptor
+    ours = OPTIONS | {"--backlog": str(backlog())}
+    uvicorn.main(["config.asgi:application", *chain(*ours.items()), *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()
