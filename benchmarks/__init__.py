@@ -1,1 +1,1 @@
-"""What Rondo costs, measured side by side in one run: `python -m benchmarks`. Figures: docs/performance.md."""
+"""The benchmarks: `python -m benchmarks`. Results are in docs/performance.md."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [names] [--quick]`: measure, then print every figure beside its target."""
+"""`python -m benchmarks [names] [--quick]`: run benchmarks and print all figures with their targets."""
 
 from __future__ import annotations
 
@@ -16,20 +16,13 @@ from benchmarks.servers import Servers, servers
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes
 
 NAMES = (
-    "throughput",
-    "statements",
-    "firing",
-    "ticks",
-    "scale",
-    "waiting",
-    "mailbox",
-    "streams",
-    "heartbeats",
+    *("throughput", "statements", "firing", "ticks", "scale"),
+    *("waiting", "mailbox", "streams", "held", "heartbeats"),
 )
 
 
 def main() -> int:
-    """Exit code 0, also when a target is missed: these are measurements, not tests."""
+    """Run the benchmarks. The exit code is 0 even if a target is missed: they are not tests."""
     given = _arguments()
     sizes = _sizes(given)
     with servers() as running:
@@ -48,15 +41,15 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"which of {', '.join(NAMES)}; default all")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"some of {', '.join(NAMES)}; default: all")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, one round: under a minute")
     parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)  # for the tests
     parser.add_argument("--concurrency", type=int, metavar="N", help="threads of a worker process")
     parser.add_argument("--workers", type=int, metavar="N", help="worker processes of `throughput`")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     given = parser.parse_args()
     if unknown := sorted(set(given.names) - set(NAMES)):
-        parser.error(f"no such benchmark: {', '.join(unknown)} (there are {', '.join(NAMES)})")
+        parser.error(f"unknown benchmark {', '.join(unknown)}; choose from {', '.join(NAMES)}")
     return given
 
 
@@ -110,11 +103,12 @@ def _run(name: str, running: Servers, sizes: Sizes) -> list[Figure]:
 def _close() -> None:
     from django.db import connection
 
-    from sessions_app import publish, wake
+    from sessions_app import hints
+    from sessions_app.postgres import notify
 
-    wake.flush(5.0)
-    publish.publisher().flush(5.0)
-    publish.publisher().close()
+    hints.flush_hints(5.0)
+    notify.publisher().flush(5.0)
+    notify.publisher().close()
     connection.close()
     connection.close_pool()  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""Rondo's own beat scheduler, ticked without the waits in between. Import it once Django is set up."""
+"""Rondo's beat scheduler, ticked without waits. Import it after django.setup()."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from config.celery import app
 
 
 class Beat(Scheduler):
-    """Where it would wait, it only notes that."""
+    """A scheduler that counts its waits instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__(app=app, lazy=True)
         self._changed = self._waits = _Waits()
 
     def tick_all(self) -> None:
-        """Tick until nothing is left to do."""
+        """Tick until the scheduler would wait."""
         before = self._waits.count
         while self._waits.count == before:
             self.tick()

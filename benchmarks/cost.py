@@ -1,4 +1,4 @@
-"""What a stretch of code costs: wall time, processor time of this process, time spent waiting for PostgreSQL."""
+"""The cost of a block of code: wall time, processor time, and time spent waiting for PostgreSQL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Cost:
 
 @contextmanager
 def measured() -> Iterator[Cost]:
-    """The cost of what is done inside, complete once it is left; `database` is that of this thread's connection."""
+    """Measure the block; the result is complete after it. `database`: of this thread's connection only."""
     from django.db import connection
 
     cost = Cost()
@@ -46,7 +46,7 @@ def measured() -> Iterator[Cost]:
         timed(commit)
         cost.commit += cost.database - before
 
-    # no hook of Django's goes around COMMIT, where PostgreSQL checks the foreign keys
+    # Django has no hook for COMMIT, in which PostgreSQL checks foreign keys
     commit = connection._commit  # type: ignore[attr-defined]  # noqa: SLF001
     wall, cpu = time.perf_counter(), time.process_time()
     with connection.execute_wrapper(timed), patch.object(connection, "_commit", committed):
@@ -55,8 +55,14 @@ def measured() -> Iterator[Cost]:
     cost.cpu = (time.process_time() - cpu) * MILLISECONDS
 
 
+def p99(values: Sequence[float]) -> float:
+    """The 99th percentile."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
+
+
 def median(costs: Sequence[Cost]) -> Cost:
-    """The median of each, by itself."""
+    """The median of each field."""
     return Cost(
         **{each.name: statistics.median(getattr(cost, each.name) for cost in costs) for each in fields(Cost)}
     )

@@ -1,4 +1,4 @@
-"""Many people's automations, up to a million, made by a few statements each: copies of rows that the models made."""
+"""Up to a million automations of many users, inserted in bulk as copies of rows that the models created."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.db.models import Model
 from benchmarks import data
 from benchmarks.plugin import MODEL
 
-AGENTS = 100  # a batch of 100 due jobs then has a hint for every one (automations.rounds.HINTS_PER_AGENT)
+AGENTS = 100  # so that a batch of 100 due jobs has a hint for each job (automations.firing.insert_runs.HINTS_PER_AGENT)
 LEAST_SESSIONS = 1_000
 JOBS_PER_SESSION = 10
 ROWS_AT_ONCE = 20_000
@@ -24,21 +24,21 @@ FIRST_DUE, LAST_DUE = timedelta(days=1), timedelta(days=30)
 
 
 class Crowd:
-    """Bound automations with their clocks and one ended run each, over at least 1,000 sessions of 100 agents.
+    """Bound automations with a clock and one ended run each, in at least 1,000 sessions of 100 agents.
 
-    Clocks are spread over the coming month, so nothing is due by itself.
+    Their next slots are spread over the coming month, so none is due.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.job_ids: list[str] = []
         self._say = say
-        self._random = random.Random(1)  # the same picks in every run
+        self._random = random.Random(1)  # the same jobs in every run
         self._agents = [data.person(MODEL) for _ in range(AGENTS)]
         (self._first,) = data.sessions(self._agents[0], 1)
         self._sessions: list[tuple[uuid.UUID, int]] = [(self._first.pk, self._first.agent_id)]
 
     def grow_to(self, count: int) -> None:
-        """Add jobs until there are `count`, then let the database settle."""
+        """Add jobs until there are `count`, then VACUUM ANALYZE."""
         self._grow_sessions(max(LEAST_SESSIONS, count // JOBS_PER_SESSION))
         if not self.job_ids:
             self.job_ids = data.jobs([self._first], 1)
@@ -46,11 +46,11 @@ class Crowd:
             self._add(min(ROWS_AT_ONCE, count - had))
             reached = len(self.job_ids) // SAY_EVERY * SAY_EVERY
             if had < reached < count:
-                self._say(f"{reached:,} of {count:,} jobs are there")
+                self._say(f"{reached:,} of {count:,} jobs created")
         data.settle()
 
     def pick(self, count: int) -> list[str]:
-        """Ids of so many jobs, from anywhere."""
+        """Ids of `count` random jobs."""
         return self._random.sample(self.job_ids, count)
 
     def _grow_sessions(self, count: int) -> None:
@@ -82,8 +82,8 @@ class Crowd:
 
 
 def _past_run(job: Any) -> Any:
-    from automations.jobs import snapshot
     from automations.models import RunRecord, RunState
+    from automations.schedules.plan import job_snapshot
 
     begin = datetime(2020, 1, 1, tzinfo=UTC)
     return RunRecord.objects.get_or_create(
@@ -93,7 +93,7 @@ def _past_run(job: Any) -> Any:
             "session_id": job.session_id,
             "scheduled_for": begin,
             "state": RunState.SUCCEEDED,
-            "snapshot": snapshot(job),
+            "snapshot": job_snapshot(job),
             "response_summary": "Done.",
             "started_at": begin,
             "finished_at": begin,
@@ -102,8 +102,8 @@ def _past_run(job: Any) -> Any:
 
 
 def _copy(template: Model, **own: list[Any]) -> None:
-    """Insert copies of a stored row that have these columns to themselves, by database name."""
-    from sessions_app.sql import Statement, table
+    """Insert copies of a stored row. `own`: values of the columns that differ, by column name."""
+    from sessions_app.postgres.statements import Statement, table
 
     rows = table(type(template))
     columns = [sa.column(name, rows.c[name].type) for name in own]

@@ -1,4 +1,4 @@
-"""Rows to measure with, made in bulk."""
+"""Rows for the benchmarks, created in bulk."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ ROWS_AT_ONCE = 5_000
 
 
 def person(model: str, **fields: Any) -> Any:
-    """An agent of a new user."""
+    """Create a user with an agent; returns the agent."""
     from django.contrib.auth import get_user_model
 
-    from sessions_app.open import create_agent
+    from sessions_app.agents.edit import create_agent
 
     user = get_user_model().objects.create_user(f"bench-{secrets.token_hex(4)}")
     return create_agent(user, "bench", model=model, **fields)
 
 
 def sessions(agent: Any, count: int) -> list[Any]:
-    """Open sessions of one agent."""
+    """Create open sessions of one agent."""
     from sessions_app.models import Session, SessionType
 
     rows = [
@@ -42,9 +42,9 @@ def sessions(agent: Any, count: int) -> list[Any]:
 
 
 def queue_messages(targets: list[Any], each: int, text: str = "Hello there") -> None:
-    """Queue messages by the one door, each with its hint; the sessions take turns."""
+    """Receive messages as the API does, with their hints, round robin over the sessions."""
     from sessions_app.models import OnBusy
-    from sessions_app.receive import Input, receive
+    from sessions_app.turns.receive import Input, receive
 
     for number in range(each):
         for session in targets:
@@ -52,7 +52,7 @@ def queue_messages(targets: list[Any], each: int, text: str = "Hello there") -> 
 
 
 def queue_rows(session: Any, count: int) -> None:
-    """Queued messages without hints or events."""
+    """Insert queued messages without hints and events."""
     from sessions_app.models import Lane, Turn, TurnKind
 
     Turn.objects.bulk_create(
@@ -65,7 +65,7 @@ def queue_rows(session: Any, count: int) -> None:
 
 
 def history(session: Any, count: int) -> None:
-    """A session's past of `count` messages."""
+    """Insert a history of `count` messages."""
     from sessions_app.models import Message, Session
 
     Message.objects.bulk_create(
@@ -81,7 +81,7 @@ def history(session: Any, count: int) -> None:
 
 
 def jobs(targets: list[Any], count: int) -> list[str]:
-    """Automations due in a month, bound to the sessions in turn; their ids."""
+    """Create automations due in a month, round robin over the sessions; returns their ids."""
     from automations.models import CronJob, JobClock, ScheduleKind
 
     now = datetime.now(UTC)
@@ -105,7 +105,7 @@ def jobs(targets: list[Any], count: int) -> list[str]:
 
 
 def make_due(ids: list[str]) -> None:
-    """These jobs' next slot is this very minute's past."""
+    """Make these jobs due now."""
     from automations.models import JobClock
 
     JobClock.objects.filter(job_id__in=ids).update(
@@ -114,7 +114,7 @@ def make_due(ids: list[str]) -> None:
 
 
 def check_fired(ids: list[str]) -> None:
-    """AssertionError unless exactly these jobs have a queued run, each one with one queued turn, and none is due."""
+    """Check that exactly these jobs have a queued run, each with one queued turn, and that none is due."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT run.job_id, run.session_id = job.session_id AND turn.session_id = job.session_id"
@@ -125,13 +125,13 @@ def check_fired(ids: list[str]) -> None:
         fired = cursor.fetchall()
         cursor.execute("SELECT count(*) FROM automations_jobclock WHERE next_run_at <= now()")
         (still_due,) = cursor.fetchone()
-    assert sorted(job_id for job_id, _ in fired) == sorted(ids), "other jobs were fired than were due"
+    assert sorted(job_id for job_id, _ in fired) == sorted(ids), "the fired jobs are not those that were due"
     assert all(right for _, right in fired), "a run has no turn in its job's session"
     assert still_due == 0, f"{still_due} jobs are still due"
 
 
 _END = (
-    # the same slots may be fired again, so these runs move to slots of their own, long ago
+    # the next round may fire the same slots, so these runs move to unique slots in the past
     """UPDATE automations_runrecord SET state = 'succeeded', finished_at = now(), run_id = 'past:' || turn_id,
     scheduled_for = to_timestamp(turn_id) WHERE state = 'queued'""",
     """UPDATE sessions_app_turn SET state = 'succeeded', finished_at = now(), idempotency_key = NULL
@@ -142,14 +142,14 @@ _END = (
 
 
 def end_fired() -> None:
-    """What was fired has run: the next round finds a past, not open runs and dead rows."""
+    """End all fired runs and turns, and vacuum, so that the next round finds no open runs and dead rows."""
     with connection.cursor() as cursor:
         for statement in _END:
             cursor.execute(statement)
 
 
 def settle() -> None:
-    """VACUUM ANALYZE: what autovacuum would have done by and by."""
+    """VACUUM ANALYZE, as autovacuum would do over time."""
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE")
 
@@ -160,3 +160,20 @@ def clear() -> None:
         cursor.execute(
             "TRUNCATE sessions_app_session, sessions_app_agent, sessions_app_turn, automations_cronjob CASCADE"
         )
+
+
+def token(agent: Any) -> str:
+    """The API token of the agent's owner."""
+    from rest_framework.authtoken.models import Token
+
+    return str(Token.objects.get_or_create(user_id=agent.owner_id)[0].key)
+
+
+def count_succeeded(targets: list[Any]) -> int:
+    """How many turns of the sessions have succeeded. Raises RuntimeError if one has failed."""
+    from sessions_app.models import Turn, TurnState
+
+    turns = Turn.objects.filter(session__in=targets)
+    if broken := turns.filter(state=TurnState.FAILED).first():
+        raise RuntimeError(f"a turn failed: {broken.error_code} {broken.error_detail}")
+    return turns.filter(state=TurnState.SUCCEEDED).count()

@@ -1,4 +1,4 @@
-"""What firing costs among few jobs and among a million, with the same number due."""
+"""The cost of firing the same number of due jobs among few jobs and among a million."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
 
 TARGET_RATIO = 1.5
 TARGET_DATABASE_MS = 100.0  # for 1,000 due
-WARM_UP = 3  # rounds that do not count: connections, plans and imports of this process
+WARM_UP = 3  # rounds that are not counted, for connections, plans and imports
 
 
 def run(_servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
-    """Fire at each size, from the smallest to the largest, and at the smallest once more: the machine may drift."""
+    """Fire at each size in ascending order, and at the smallest again, since the speed of the machine may drift."""
     samples: dict[tuple[int, int], list[Cost]] = defaultdict(list)
     crowd = Crowd(say)
     for jobs in sizes.jobs:
-        _sample(crowd, jobs, sizes, samples, say)
+        _measure(crowd, jobs, sizes, samples, say)
     data.clear()
-    _sample(Crowd(say), min(sizes.jobs), sizes, samples, say)
+    _measure(Crowd(say), min(sizes.jobs), sizes, samples, say)
     costs = {at: median(found) for at, found in samples.items()}
     return [*_figures(costs, sizes), *_ratios(costs, sizes)]
 
 
-def _sample(
+def _measure(
     crowd: Crowd,
     jobs: int,
     sizes: Sizes,
     samples: dict[tuple[int, int], list[Cost]],
     say: Callable[[str], None],
 ) -> None:
-    """Fire each number due `fire_rounds` times among so many jobs."""
+    """Fire each number of due jobs `fire_rounds` times among `jobs` jobs."""
     from benchmarks.beat import Beat
 
     crowd.grow_to(jobs)
     beat = Beat()
     for _ in range(WARM_UP):
-        _fired(beat, crowd.pick(max(sizes.due)))
+        _fire(beat, crowd.pick(max(sizes.due)))
     for due in sizes.due:
-        samples[jobs, due] += [_fired(beat, crowd.pick(due)) for _ in range(sizes.fire_rounds)]
+        samples[jobs, due] += [_fire(beat, crowd.pick(due)) for _ in range(sizes.fire_rounds)]
         say(f"{jobs:,} jobs, {due:,} due: {median(samples[jobs, due]).wall:.1f} ms")
 
 
@@ -79,14 +79,14 @@ def _ratios(costs: dict[tuple[int, int], Cost], sizes: Sizes) -> list[Figure]:
     ]
 
 
-def _fired(beat: Beat, ids: list[str]) -> Cost:
-    """Tick until these are fired; each must have its run and turn, and no other job. Then all have ended."""
-    from sessions_app import wake
+def _fire(beat: Beat, ids: list[str]) -> Cost:
+    """Fire these jobs, and check that exactly they have a run and a turn."""
+    from sessions_app import hints
 
     data.make_due(ids)
     with measured() as cost:
         beat.tick_all()
-    wake.flush(60.0)
+    hints.flush_hints(60.0)
     data.check_fired(ids)
     data.end_fired()
     return cost

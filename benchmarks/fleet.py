@@ -1,4 +1,4 @@
-"""Worker processes as a fleet runs them, and the queues between."""
+"""Starts processes of Rondo, and inspects their queues."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ PATIENCE = 120.0  # seconds
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE, every: float = 0.02) -> None:
-    """Wait until it holds."""
+    """Wait until the condition holds. Raises TimeoutError."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds:.0f} s: {what}")
+            raise TimeoutError(f"timeout after {seconds:.0f} s: {what}")
         time.sleep(every)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """A process of ours and its log."""
+    """A child process and its log."""
 
     child: subprocess.Popen[bytes]
     log: Path
@@ -41,23 +41,21 @@ class Worker:
 
 @contextmanager
 def worker(folder: Path, name: str, concurrency: int, **environ: str) -> Iterator[Worker]:
-    """A worker with the settings of production, stopped at the end."""
+    """A worker with production settings; stopped at the end."""
     options = ["-P", "threads", "-c", str(concurrency), "--without-gossip", "--without-mingle"]
     command = ["celery", "-A", "config", "worker", *options, "-n", f"{name}@%h"]
-    with _process(folder, name, command, _is_ready, environ) as made:
-        yield made
+    with _process(folder, name, command, _is_ready, environ) as process:
+        yield process
 
 
 @contextmanager
-def web(folder: Path) -> Iterator[int]:
-    """A web process; its port."""
+def web(folder: Path, **environ: str) -> Iterator[int]:
+    """A web process; yields its port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    command = ["uvicorn", "config.asgi:application", "--port", str(port), "--lifespan", "off"]
-    with _process(
-        folder, "web", [*command, "--timeout-graceful-shutdown", "1"], lambda _: _answers(port), {}
-    ):
+    command = ["config.web", "--port", str(port), "--timeout-graceful-shutdown", "1"]
+    with _process(folder, "web", command, lambda _: _answers(port), environ):
         yield port
 
 
@@ -65,8 +63,10 @@ def web(folder: Path) -> Iterator[int]:
 def beat(folder: Path) -> Iterator[Worker]:
     """A beat process."""
     command = ["celery", "-A", "config", "beat", "--pidfile="]
-    with _process(folder, "beat", command, lambda made: "beat_ready" in made.log.read_text(), {}) as made:
-        yield made
+    with _process(
+        folder, "beat", command, lambda process: "beat_ready" in process.log.read_text(), {}
+    ) as process:
+        yield process
 
 
 @contextmanager
@@ -80,10 +80,10 @@ def _process(
         cwd=ROOT,
         environ=os.environ | {"PGAPPNAME": f"bench {name}"} | environ,
     )
-    made = Worker(child=child, log=log)
+    process = Worker(child=child, log=log)
     try:
-        until(lambda: _lives(made) and ready(made), f"{name} is ready; see {log}", 60)
-        yield made
+        until(lambda: _check_alive(process) and ready(process), f"{name} is ready; see {log}", 60)
+        yield process
     finally:
         child.terminate()
         try:
@@ -93,14 +93,14 @@ def _process(
             child.wait()
 
 
-def _lives(made: Worker) -> bool:
-    if made.child.poll() is not None:
-        raise RuntimeError(f"a process died:\n{made.log.read_text(errors='replace')[-3000:]}")
+def _check_alive(process: Worker) -> bool:
+    if process.child.poll() is not None:
+        raise RuntimeError(f"a process died:\n{process.log.read_text(errors='replace')[-3000:]}")
     return True
 
 
-def _is_ready(made: Worker) -> bool:
-    return "worker_ready" in made.log.read_text(errors="replace")
+def _is_ready(process: Worker) -> bool:
+    return "worker_ready" in process.log.read_text(errors="replace")
 
 
 def _answers(port: int) -> bool:
@@ -111,7 +111,7 @@ def _answers(port: int) -> bool:
 
 @contextmanager
 def workers(folder: Path, count: int, concurrency: int, **environ: str) -> Iterator[list[Worker]]:
-    """Several of them."""
+    """Several workers."""
     with ExitStack() as stack:
         yield [
             stack.enter_context(worker(folder, f"worker{n}", concurrency, **environ))
@@ -120,10 +120,9 @@ def workers(folder: Path, count: int, concurrency: int, **environ: str) -> Itera
 
 
 def waiting_hints() -> int:
-    """How many messages the broker holds in all our queues."""
-    from celery import current_app
-
-    from sessions_app.wake import shard_queues
+    """Number of messages in all our queues."""
+    from config.celery import app as current_app
+    from sessions_app.hints import shard_queues
 
     with current_app.connection_for_read() as connection:
         channel = connection.default_channel
@@ -131,19 +130,18 @@ def waiting_hints() -> int:
 
 
 def _size(channel: Any, name: str) -> int:
-    if hasattr(channel, "_size"):  # Redis: asking by declaration costs three round trips
+    if hasattr(channel, "_size"):  # Redis: declaring the queue would take three round trips
         return int(channel._size(name))  # noqa: SLF001
     return int(channel.queue_declare(name, passive=True).message_count)
 
 
 def purge() -> None:
-    """Drop every hint that waits."""
-    from celery import current_app
+    """Drop all waiting hints."""
+    from config.celery import app as current_app
+    from sessions_app import hints
 
-    from sessions_app import wake
-
-    wake.flush(30.0)
+    hints.flush_hints(30.0)
     with current_app.connection_for_write() as connection:
         channel: Any = connection.default_channel
-        for name in wake.shard_queues():
+        for name in hints.shard_queues():
             channel.queue_purge(name)

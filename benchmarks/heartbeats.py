@@ -1,7 +1,7 @@
-"""What an hour of many agents' heartbeats costs: beat, database, lateness at the real rate, a turn beside a chat turn.
+"""The cost of one hour of heartbeats of many agents: beat, database, lateness, and a turn compared to a chat turn.
 
-Firing is measured in compressed time: what an hour brings is made due second by second, and each second is one round
-of ticks. Lateness is measured in real time, for as long as `heartbeat_seconds`, with a beat and a worker of their own.
+Firing is measured in compressed time: the heartbeats of each second are made due, and beat ticks until none is left.
+Lateness is measured in real time for `heartbeat_seconds`, with separate beat and worker processes.
 """
 
 from __future__ import annotations
@@ -15,55 +15,64 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from benchmarks import data, fleet
-from benchmarks.cost import MILLISECONDS, Cost, measured
+from benchmarks.cost import MILLISECONDS, Cost, measured, p99
 from benchmarks.plugin import MODEL
 from benchmarks.report import Figure
 from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
-from benchmarks.statements import QUIET, Log, chat, fire, logged, of_turns, publish_once, wait_for_turns
+from benchmarks.statements import (
+    QUIET,
+    Log,
+    chat,
+    fire,
+    publish_once,
+    statements_logged,
+    turn_figures,
+    wait_for_turns,
+)
 
 if TYPE_CHECKING:
     from benchmarks.beat import Beat
 
 HOUR = 3_600  # seconds
 SETTINGS = {"enabled": True, "interval_seconds": HOUR, "active_hours": [0, 24], "ack_max_chars": 300}
-FAR = timedelta(days=30)
-AHEAD = timedelta(seconds=2)  # until the first heartbeat of the real rate
-PATIENCE = 120.0  # seconds after the last
+NOT_DUE = timedelta(days=30)
+AHEAD = timedelta(seconds=2)  # until the first heartbeat in real time
+PATIENCE = 120.0  # seconds after the last heartbeat
 SAY_EVERY = 2_000
 
 
 def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
-    """All at once, second by second, at the real rate, and turn by turn."""
+    """Fire all at once, then second by second, then in real time; then run single turns."""
     from benchmarks.beat import Beat
 
-    ids = _agents(sizes.heartbeats, say)
+    ids = _create_agents(sizes.heartbeats, say)
     beat = Beat()
-    _fired(beat, ids[: sizes.heartbeats // 10 or 1])  # imports, connections and plans of this process
+    _fire(beat, ids[: sizes.heartbeats // 10 or 1])  # imports, connections and plans of this process
     data.end_fired()
-    at_once = _fired(beat, ids)
+    at_once = _fire(beat, ids)
     data.end_fired()
     say(f"{len(ids):,} due at once: {at_once.wall / MILLISECONDS:.1f} s")
-    ticks = _hour(beat, ids, sizes.heartbeat_ticks)
+    ticks = _fire_hour(beat, ids, sizes.heartbeat_ticks)
     data.end_fired()
     fleet.purge()
-    figures = [*_of_firing(at_once, ticks, len(ids)), *_late(servers, sizes, ids, say)]
+    figures = [*_firing_figures(at_once, ticks, len(ids)), *_measure_lateness(servers, sizes, ids, say)]
     data.end_fired()
-    return [*figures, *_turns(servers, sizes, ids, say)]
+    return [*figures, *_measure_turns(servers, sizes, ids, say)]
 
 
-def _agents(count: int, say: Callable[[str], None]) -> list[str]:
-    """Agents of as many people, each with its heartbeat's session; the ids of the heartbeats, none of them due."""
+def _create_agents(count: int, say: Callable[[str], None]) -> list[str]:
+    """Create agents of different users with heartbeat sessions; returns the ids of the heartbeats. None is due."""
+    from automations.firing.placement import heartbeat_session
+    from automations.jobs.system import HEARTBEAT
     from automations.models import CronJob, JobClock
-    from automations.slot_turn import heartbeat_session
-    from automations.system import HEARTBEAT
 
     for number in range(1, count + 1):
-        heartbeat_session(data.person(MODEL, heartbeat=SETTINGS))  # whatever the hour is
+        heartbeat_session(data.person(MODEL, heartbeat=SETTINGS))
         if number % SAY_EVERY == 0:
-            say(f"{number:,} of {count:,} agents are there")
-    JobClock.objects.update(next_run_at=datetime.now(UTC) + FAR)  # the dreams, too
-    # no slot of their own comes due while others are made due: it would find its session busy
+            say(f"{number:,} of {count:,} agents created")
+    JobClock.objects.update(next_run_at=datetime.now(UTC) + NOT_DUE)  # those of dreams, too
+    # keep their own slots away from now: such a slot would find its session busy
     CronJob.objects.filter(system_event=HEARTBEAT).update(
         anchor=datetime.now(UTC) + timedelta(seconds=HOUR / 2)
     )
@@ -71,28 +80,28 @@ def _agents(count: int, say: Callable[[str], None]) -> list[str]:
     return list(CronJob.objects.filter(system_event=HEARTBEAT).order_by("pk").values_list("pk", flat=True))
 
 
-def _fired(beat: Beat, ids: list[str]) -> Cost:
-    """Tick until these are fired; each must have its run and turn. Their next slots lie far ahead then."""
+def _fire(beat: Beat, ids: list[str]) -> Cost:
+    """Fire these, and check that each has a run and a turn. Their next slots are then far in the future."""
     from automations.models import JobClock, RunRecord, RunState
-    from sessions_app import wake
+    from sessions_app import hints
 
     data.make_due(ids)
     with measured() as cost:
         beat.tick_all()
-    wake.flush(60.0)
+    hints.flush_hints(60.0)
     runs = RunRecord.objects.filter(job_id__in=ids, state=RunState.QUEUED, turn__state="queued").count()
     assert runs == len(ids), f"{runs} of {len(ids)} heartbeats were fired"
-    JobClock.objects.filter(pk__in=ids).update(next_run_at=datetime.now(UTC) + FAR)
+    JobClock.objects.filter(pk__in=ids).update(next_run_at=datetime.now(UTC) + NOT_DUE)
     return cost
 
 
-def _hour(beat: Beat, ids: list[str], ticks: int) -> list[Cost]:
-    """What each of so many equal parts of an hour costs that brings anything."""
+def _fire_hour(beat: Beat, ids: list[str], ticks: int) -> list[Cost]:
+    """The cost of each of `ticks` equal parts of an hour in which heartbeats are due."""
     parts = [ids[len(ids) * n // ticks : len(ids) * (n + 1) // ticks] for n in range(ticks)]
-    return [_fired(beat, part) for part in parts if part]
+    return [_fire(beat, part) for part in parts if part]
 
 
-def _of_firing(at_once: Cost, ticks: list[Cost], count: int) -> list[Figure]:
+def _firing_figures(at_once: Cost, ticks: list[Cost], count: int) -> list[Figure]:
     walls = sorted(cost.wall for cost in ticks)
     wall, database, cpu = (
         sum(getattr(cost, name) for cost in ticks) / MILLISECONDS for name in ("wall", "database", "cpu")
@@ -114,8 +123,10 @@ def _of_firing(at_once: Cost, ticks: list[Cost], count: int) -> list[Figure]:
     ]
 
 
-def _late(servers: Servers, sizes: Sizes, ids: list[str], say: Callable[[str], None]) -> list[Figure]:
-    """Lateness at the rate of an hour: from the slot until the turn starts, and until it has ended."""
+def _measure_lateness(
+    servers: Servers, sizes: Sizes, ids: list[str], say: Callable[[str], None]
+) -> list[Figure]:
+    """Lateness in real time: from the slot until the turn starts, and until it ends."""
     rate = len(ids) / HOUR
     chosen = ids[: max(2, int(rate * sizes.heartbeat_seconds))]
     with fleet.workers(servers.folder, sizes.workers, sizes.concurrency), fleet.beat(servers.folder):
@@ -123,7 +134,7 @@ def _late(servers: Servers, sizes: Sizes, ids: list[str], say: Callable[[str], N
         time.sleep(sizes.heartbeat_seconds)
         try:
             fleet.until(
-                lambda: _ended(chosen) >= len(chosen), "the heartbeats have ended", PATIENCE, every=0.2
+                lambda: _count_ended(chosen) >= len(chosen), "the heartbeats have ended", PATIENCE, every=0.2
             )
         except TimeoutError as error:
             raise TimeoutError(f"{error}; {_states(chosen)}") from None
@@ -133,14 +144,14 @@ def _late(servers: Servers, sizes: Sizes, ids: list[str], say: Callable[[str], N
     name = f"heartbeat's turn late, among {len(ids):,}"
     return [
         Figure(name=name, value=statistics.median(started), unit="ms", note=f"median; {setting}"),
-        Figure(name=f"{name}, p99", value=_p99(started), unit="ms", note=f"the latest {max(started):.0f} ms"),
-        Figure(name="heartbeat's turn ended, p99", value=_p99(ended), unit="ms", note="after its slot"),
+        Figure(name=f"{name}, p99", value=p99(started), unit="ms", note=f"the latest {max(started):.0f} ms"),
+        Figure(name="heartbeat's turn ended, p99", value=p99(ended), unit="ms", note="after its slot"),
     ]
 
 
 def _spread(ids: list[str], seconds: float) -> None:
-    """Their slots lie at equal distances within so many seconds from now."""
-    from automations.due import plans_changed
+    """Spread their next slots evenly over the next `seconds`."""
+    from automations.jobs.clock import notify_beats
     from automations.models import CronJob, JobClock
 
     begin = datetime.now(UTC).replace(microsecond=0) + AHEAD
@@ -155,10 +166,10 @@ def _spread(ids: list[str], seconds: float) -> None:
     for clock in clocks:
         clock.next_run_at, clock.last_slot = slots[clock.pk], None
     JobClock.objects.bulk_update(clocks, ["next_run_at", "last_slot"], batch_size=500)
-    plans_changed()
+    notify_beats()
 
 
-def _ended(ids: list[str]) -> int:
+def _count_ended(ids: list[str]) -> int:
     return int(_real_runs(ids).filter(finished_at__isnull=False).count())
 
 
@@ -169,15 +180,15 @@ def _real_runs(ids: list[str]) -> Any:
 
 
 def _states(ids: list[str]) -> str:
-    """What became of the slots that did not succeed: for whoever looks for the cause."""
+    """The runs that did not succeed, for error messages."""
     rows = _real_runs(ids).exclude(state="succeeded")
     odd = [f"{row.run_id} {row.state} {row.reason} {row.error_detail}; {_turns_of(row.job)}" for row in rows]
     return "; ".join([f"{_real_runs(ids).count()} runs of {len(ids)}", *odd])
 
 
 def _turns_of(job: Any) -> str:
-    """The last turns of its heartbeat's session."""
-    from automations.jobs import heartbeat_key
+    """The last turns of the job's heartbeat session."""
+    from automations.models.category import heartbeat_key
     from sessions_app.models import Turn
 
     rows = Turn.objects.filter(session__agent_id=job.agent_id, session__key=heartbeat_key(job.agent))
@@ -186,7 +197,7 @@ def _turns_of(job: Any) -> str:
 
 
 def _lateness(ids: list[str]) -> tuple[list[float], list[float]]:
-    """Milliseconds from the slot to the beginning, and to the end."""
+    """Milliseconds from the slot to the start and to the end."""
     rows = _real_runs(ids).values_list("state", "scheduled_for", "started_at", "finished_at")
     assert all(state == "succeeded" for state, *_ in rows), f"a heartbeat did not succeed: {_states(ids)}"
     return (
@@ -195,19 +206,19 @@ def _lateness(ids: list[str]) -> tuple[list[float], list[float]]:
     )
 
 
-def _p99(values: list[float]) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
-
-
-def _turns(servers: Servers, sizes: Sizes, ids: list[str], say: Callable[[str], None]) -> list[Figure]:
-    """Heartbeats and plain chat turns, one at a time in one worker: statements and milliseconds."""
+def _measure_turns(
+    servers: Servers, sizes: Sizes, ids: list[str], say: Callable[[str], None]
+) -> list[Figure]:
+    """Statements and milliseconds of heartbeats and chat turns, one at a time in one worker."""
     if servers.postgres_log is None:
         say("statements are not counted: this needs the embedded PostgreSQL, whose log is read")
         return []
     (session,) = data.sessions(data.person(MODEL), 1)
     count = sizes.counted_turns
-    with psycopg.connect(servers.database_url, autocommit=True, application_name="watch") as watch, logged():
+    with (
+        psycopg.connect(servers.database_url, autocommit=True, application_name="watch") as watch,
+        statements_logged(),
+    ):
         publish_once(session)
         log = Log(servers.postgres_log, watch)
         with fleet.worker(servers.folder, "counted", 4, **QUIET):
@@ -222,8 +233,8 @@ def _turns(servers: Servers, sizes: Sizes, ids: list[str], say: Callable[[str], 
             beats = log.read()
     plain, beat = _milliseconds("message", count), _milliseconds("heartbeat", count)
     return [
-        *of_turns("heartbeat's turn", beats, min(count, len(ids)), None),
-        *of_turns("chat turn beside it", chats, count, None),
+        *turn_figures("heartbeat's turn", beats, min(count, len(ids)), None),
+        *turn_figures("chat turn beside it", chats, count, None),
         Figure(name="heartbeat's turn", value=beat, unit="ms", note=f"median; a chat turn {plain:.1f} ms"),
         Figure(name="heartbeat's turn to chat turn", value=beat / plain, note="both from claim to commit"),
     ]

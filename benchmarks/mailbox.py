@@ -1,4 +1,4 @@
-"""Deposits per second, by one and by many at once; drains per second: what a turn reads and its commit acknowledges."""
+"""Deposits per second, by one thread and by many; drains per second: a turn reads updates and acknowledges them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ DETAIL = "A sentence of the report. " * 12
 
 
 def run(_servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
-    """Deposit in turn into every mailbox, then empty them all."""
+    """Deposit into all mailboxes round robin, then empty them."""
     targets = data.sessions(data.person(MODEL), sizes.mailboxes)
-    _deposited(targets, 1, sizes.mailboxes)  # connections and plans of this process
-    alone = _deposited(targets, 1, sizes.deposits)
-    together = _deposited(targets, sizes.depositors, sizes.deposits)
+    _deposit_all(targets, 1, sizes.mailboxes)  # warm-up
+    alone = _deposit_all(targets, 1, sizes.deposits)
+    together = _deposit_all(targets, sizes.depositors, sizes.deposits)
     say(f"{alone:.0f} deposits/s by one, {together:.0f}/s by {sizes.depositors}")
     data.settle()
-    drains, updates = _drained(targets)
+    drains, updates = _drain_all(targets)
     return [
-        Figure(name="deposits by one", value=alone, unit="/s", note="each with its mark for all windows"),
+        Figure(name="deposits by one", value=alone, unit="/s", note="each with an event for all windows"),
         Figure(
             name="deposits by many at once",
             value=together,
@@ -38,17 +38,17 @@ def run(_servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Fig
     ]
 
 
-def _deposited(targets: list[Any], threads: int, count: int) -> float:
+def _deposit_all(targets: list[Any], threads: int, count: int) -> float:
     from django.db import connection
 
-    from sessions_app.mailbox import Mail, deposit
+    from sessions_app.mailbox.updates import Mail, deposit
 
     def some(first: int) -> int:
         made = 0
         for number in range(first, count, threads):
             mail = Mail(event_type="job_completed", summary=f"Update {number}.", detail=DETAIL)
             made += deposit(targets[number % len(targets)].pk, mail)
-            connection.close()  # as one commit of a job does
+            connection.close()  # back to the pool, as after a job's commit
         return made
 
     began = time.monotonic()
@@ -60,11 +60,11 @@ def _deposited(targets: list[Any], threads: int, count: int) -> float:
     return count / seconds
 
 
-def _drained(targets: list[Any]) -> tuple[float, float]:
+def _drain_all(targets: list[Any]) -> tuple[float, float]:
     """Drains and updates per second, until every mailbox is empty."""
     from django.db import transaction
 
-    from sessions_app.mailbox import acknowledge, prepare_drain, unread
+    from sessions_app.mailbox.updates import acknowledge, prepare_drain, unread
     from sessions_app.models import Turn
 
     waiting = unread().count()

@@ -1,4 +1,4 @@
-"""Loaded into the measured workers by RONDO_PLUGINS: a model that answers at once, a task that does nothing."""
+"""A plugin for the measured workers: a model that answers at once, and a Celery task that does nothing."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 from celery import shared_task
 
 from agent_core import models
-from agent_core.models import ModelCall, ModelReply
+from agent_core.llm.protocol import ModelCall, ModelReply
 
 MODEL = "instant"
 NOOP = "benchmarks.noop"
 
 
 class InstantModel:
-    """Says one word, in one piece."""
+    """Answers with one word in one piece."""
 
     async def stream(self, _call: ModelCall) -> AsyncIterator[str | ModelReply]:
         yield "Done."
@@ -23,7 +23,7 @@ class InstantModel:
 
 @shared_task(name=NOOP, ignore_result=True)
 def noop(_session_id: str, _lane: str) -> None:
-    """Nothing, with the arguments of a hint."""
+    """Do nothing; the arguments are those of a hint."""
 
 
 models.register(MODEL, InstantModel)

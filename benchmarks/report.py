@@ -1,4 +1,4 @@
-"""A measured figure beside its target, and the table of all of them."""
+"""Figures with their targets, and the table of all figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KIBIBYTES_PER_GIBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One result. `at_most` or `at_least` is the target in the same unit; with neither it only informs."""
+    """One result. `at_most` or `at_least`: its target in the same unit, if it has one."""
 
     name: str
     value: float
@@ -48,7 +48,7 @@ def _number(value: float) -> str:
 
 
 def table(figures: Iterable[Figure]) -> str:
-    """Every figure on a line: name, value, target, verdict, note."""
+    """One line per figure: name, value, target, verdict, note."""
     rows = [("figure", "measured", "target", "verdict", "")]
     rows += [(f.name, f"{_number(f.value)} {f.unit}".strip(), f.target, f.verdict, f.note) for f in figures]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]

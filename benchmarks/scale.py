@@ -1,4 +1,4 @@
-"""Claims beside a session with a long queue; the context of a session with a long past."""
+"""The cost of a claim beside a long queue, and of the context of a session with a long history."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
 
 TARGET = 1.2
-SHORT = 100  # messages: as many as a context holds at most (sessions_app.history)
+SHORT = 100  # messages, the maximum in a context (sessions_app.memory.history)
 LONG = 1_000
 
 
 def run(_servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
-    """Both, each alternating between the small and the large case."""
+    """Measure both, alternating between the small and the large case."""
     agent = data.person(MODEL)
-    return [*_claims(agent, sizes, say), *_contexts(agent, sizes, say)]
+    return [*_measure_claims(agent, sizes, say), *_measure_contexts(agent, sizes, say)]
 
 
-def _claims(agent: Any, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
+def _measure_claims(agent: Any, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
     from sessions_app.models import Turn
 
     (busy,) = data.sessions(agent, 1)
     alone, beside = [], []
     for _ in range(max(2, sizes.rounds)):
         data.settle()
-        alone += _claimed(data.sessions(agent, sizes.claims))
+        alone += _time_claims(data.sessions(agent, sizes.claims))
         data.queue_rows(busy, sizes.backlog)
         data.settle()
-        beside += _claimed(data.sessions(agent, sizes.claims))
+        beside += _time_claims(data.sessions(agent, sizes.claims))
         Turn.objects.filter(session=busy).delete()
     without, with_backlog = statistics.median(alone), statistics.median(beside)
     say(f"a claim {without:.2f} ms, beside {sizes.backlog:,} queued rows {with_backlog:.2f} ms")
@@ -44,14 +44,14 @@ def _claims(agent: Any, sizes: Sizes, say: Callable[[str], None]) -> list[Figure
             name=f"claim beside {sizes.backlog:,} queued rows to none",
             value=with_backlog / without,
             at_most=TARGET,
-            note=f"{with_backlog:.2f} ms to {without:.2f} ms: claim and look",
+            note=f"{with_backlog:.2f} ms to {without:.2f} ms: claim and search for more work",
         )
     ]
 
 
-def _claimed(sessions: list[Any]) -> list[float]:
-    """Milliseconds of each claim with the look after it."""
-    from sessions_app.claim import claim_next, look
+def _time_claims(sessions: list[Any]) -> list[float]:
+    """Milliseconds of each claim with the following search for more work."""
+    from sessions_app.turns.claim import claim_next, next_lane
 
     worker, times = uuid.uuid4(), []
     for session in sessions:
@@ -59,25 +59,25 @@ def _claimed(sessions: list[Any]) -> list[float]:
     for session in sessions:
         start = time.perf_counter()
         turn = claim_next(session.id, worker, auto_allowed=False)
-        look(session.id)
+        next_lane(session.id)
         times.append((time.perf_counter() - start) * 1000)
         assert turn is not None
         assert turn.session_id == session.id
     return times
 
 
-def _contexts(agent: Any, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
+def _measure_contexts(agent: Any, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
     lengths = (SHORT, LONG, sizes.history)
     sessions = dict(zip(lengths, data.sessions(agent, 3), strict=True))
     for length, session in sessions.items():
         data.history(session, length)
         data.queue_rows(session, 1)
     data.settle()
-    turns = {length: _claimed_turn(session) for length, session in sessions.items()}
+    turns = {length: _claim(session) for length, session in sessions.items()}
     times: dict[int, list[float]] = {length: [] for length in lengths}
     for _ in range(sizes.contexts):
         for length in lengths:
-            times[length].append(_prepared(turns[length]))
+            times[length].append(_time_context(turns[length]))
     cost = {length: statistics.median(times[length]) for length in lengths}
     say(", ".join(f"context of {length:,} messages {cost[length]:.2f} ms" for length in lengths))
     return [
@@ -91,22 +91,22 @@ def _contexts(agent: Any, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
     ]
 
 
-def _claimed_turn(session: Any) -> Any:
-    from sessions_app.claim import claim_next
+def _claim(session: Any) -> Any:
+    from sessions_app.turns.claim import claim_next
 
     return claim_next(session.id, uuid.uuid4(), auto_allowed=False)
 
 
-def _prepared(turn: Any) -> float:
-    """Milliseconds of one context, whose step 0 is taken back."""
+def _time_context(turn: Any) -> float:
+    """Milliseconds to prepare a context; its step 0 is rolled back."""
     from django.db import transaction
 
-    from sessions_app.context import prepare
-    from sessions_app.journal import Journal
+    from sessions_app.turns.context import prepare_turn
+    from sessions_app.turns.journal import Journal
 
     with transaction.atomic():
         start = time.perf_counter()
-        prepared = prepare(turn, Journal(turn))
+        prepared = prepare_turn(turn, Journal(turn))
         elapsed = (time.perf_counter() - start) * 1000
         transaction.set_rollback(True)
     assert len(prepared.request.history) == SHORT

@@ -1,6 +1,6 @@
-"""PostgreSQL and a broker for the benchmarks: the embedded ones, unless the environment names others.
+"""PostgreSQL and a broker for the benchmarks: those of the environment variables, otherwise embedded ones.
 
-Everything happens in a database of its own, which is dropped at the end. Give it a broker of its own, too.
+A new database is created and dropped at the end. A broker in CELERY_BROKER_URL must not be used by others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ START_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Servers:
-    """`postgres_log` is the embedded server's log, None for a server that is not ours. `folder` is for logs."""
+    """`postgres_log`: log of the embedded PostgreSQL, None for another server. `folder`: for logs."""
 
     database_url: str
     broker_url: str
@@ -37,7 +37,7 @@ class Servers:
 
 @contextmanager
 def servers() -> Iterator[Servers]:
-    """Start what the environment does not name; stop it, and drop the database, at the end."""
+    """Start the servers that the environment does not name; stop them and drop the database at the end."""
     folder = Path(tempfile.mkdtemp(prefix="rondo-bench-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -87,7 +87,7 @@ def _valkey(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def database(admin_url: str) -> Iterator[str]:
-    """A new database on that server, dropped at the end; its URL."""
+    """Create a database and yield its URL; dropped at the end."""
     name = f"rondo_bench_{secrets.token_hex(4)}"
     with psycopg.connect(admin_url, autocommit=True) as admin:
         admin.execute(f'CREATE DATABASE "{name}"')

@@ -1,4 +1,4 @@
-"""How much each benchmark does."""
+"""The sizes of the benchmarks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Counts; `rounds` alternates what is compared, and medians are taken over it."""
+    """Counts. Compared cases alternate for `rounds` rounds, and figures are their medians."""
 
     rounds: int = 3
     sessions: int = 200
@@ -30,6 +30,8 @@ class Sizes:
     depositors: int = 20
     mailboxes: int = 50
     subscribers: int = 200
+    held: int = 2_000  # open streams
+    asked: int = 300
     marks: int = 50
     heartbeats: int = 10_000
     heartbeat_ticks: int = 3_600  # parts of an hour that are fired one by one
@@ -50,6 +52,8 @@ QUICK = Sizes(
     history=20_000,
     contexts=40,
     waiting=200,
+    held=500,
+    asked=100,
     deposits=1_000,
     mailboxes=20,
     marks=20,
@@ -77,6 +81,8 @@ TINY = Sizes(
     depositors=4,
     mailboxes=4,
     subscribers=6,
+    held=6,
+    asked=5,
     marks=3,
     heartbeats=6,
     heartbeat_ticks=3,

@@ -1,7 +1,7 @@
-"""SQL statements of a turn, of a message received, of a job fired: counted exactly, in PostgreSQL's own log.
+"""The number of SQL statements per turn, per received message and per fired job, from PostgreSQL's log.
 
-Each turn runs alone in a real worker whose sweep and heartbeat are put off. What the log shows is told apart by
-the server process that did it: the worker's pool, its lock connection, its publisher, and this process.
+Each turn runs alone in a real worker whose sweep and liveness reports are delayed. Statements are assigned by server
+process: the worker's pool, its lock connection, its publisher, and this process.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ TARGET = 15
 QUIET = {"RONDO_SWEEP_SECONDS": "30", "RONDO_HEARTBEAT_SECONDS": "3600"}
 LINE = re.compile(r"^\S+ \S+ \S+ \[(\d+)\] LOG:  (?:statement|execute [^:]*): ?")
 ADVISORY = re.compile(r"pg_(try_)?advisory|NOTIFY|pg_notify", re.IGNORECASE)
+SLOTS = 100  # threads, as with `make up`: in a small fleet the claims of a user are serialized
 BATCH = 100  # jobs fired together
-SHOWN = 100  # characters of a statement in the list
-PUBLISHED = 0.3  # seconds within which the publisher has sent what it has
+SHOWN = 100  # characters of a printed statement
+PUBLISHED = 0.3  # seconds until the publishers have sent everything
 
 
 @dataclass(frozen=True, kw_only=True)
 class Executed:
-    """One statement by one server process; `kind` is pool, lock or publish for a worker's, own for ours."""
+    """A statement. `kind`: connection of the worker (`pool`, `lock`, `publish`), or `own` for this process."""
 
     kind: str
     text: str
@@ -49,17 +50,20 @@ class Executed:
 
 
 def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
-    """Count; without our own server there is no log to read."""
+    """Count statements. This needs the embedded PostgreSQL, whose log is readable."""
     if servers.postgres_log is None:
         say("not counted: this needs the embedded PostgreSQL, whose log is read")
         return []
     agent, count = data.person(MODEL), sizes.counted_turns
     (session,) = data.sessions(agent, 1)
     jobs, batch = data.jobs([session], count), data.jobs(data.sessions(agent, BATCH), BATCH)
-    with psycopg.connect(servers.database_url, autocommit=True, application_name="watch") as watch, logged():
+    with (
+        psycopg.connect(servers.database_url, autocommit=True, application_name="watch") as watch,
+        statements_logged(),
+    ):
         publish_once(session)
         log = Log(servers.postgres_log, watch)
-        with fleet.worker(servers.folder, "counted", 4, **QUIET):
+        with fleet.worker(servers.folder, "counted", SLOTS, **QUIET):
             wait_for_turns(watch)
             log.read()
             for _ in range(count):
@@ -71,18 +75,20 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
             automations = log.read()
         log.read()
         fire(batch)
-        fired = _own(log.read())
-    _list(chats, count, say)
+        fired = _count_own(log.read())
+    _print_statements(chats, count, say)
     return [
-        *of_turns("chat turn", chats, count, TARGET),
-        *of_turns("automation's turn", automations, count, None),
-        Figure(name="SQL per message received", value=_own(chats) / count, note="with BEGIN and COMMIT"),
+        *turn_figures("chat turn", chats, count, TARGET),
+        *turn_figures("automation's turn", automations, count, None),
+        Figure(
+            name="SQL per message received", value=_count_own(chats) / count, note="with BEGIN and COMMIT"
+        ),
         Figure(name="SQL per fired job", value=fired / BATCH, note=f"{fired} for a batch of {BATCH}"),
     ]
 
 
-def of_turns(name: str, seen: list[Executed], count: int, target: float | None) -> list[Figure]:
-    """What the worker of so many turns was seen to do, for each of them."""
+def turn_figures(name: str, seen: list[Executed], count: int, target: float | None) -> list[Figure]:
+    """Statements per turn of the worker that ran `count` turns."""
     worker = [each for each in seen if each.kind != "own"]
     roles = Counter(each.role for each in worker if each.kind == "pool")
     kinds = Counter(each.kind for each in worker)
@@ -99,39 +105,39 @@ def of_turns(name: str, seen: list[Executed], count: int, target: float | None) 
 
 
 def publish_once(session: Any) -> None:
-    """The first message waits for the worker; by it our own publisher is connected, and known for ours."""
-    from sessions_app.publish import publisher
+    """Queue a first message. This connects the publisher of this process, so that `Log` can tell it apart."""
+    from sessions_app.postgres.notify import publisher
 
     data.queue_messages([session], 1)
     publisher().flush(5.0)
 
 
 def chat(session: Any, watch: psycopg.Connection[Any]) -> None:
-    """A message, and its turn's end."""
+    """Send a message and wait for the end of its turn."""
     data.queue_messages([session], 1)
     wait_for_turns(watch)
 
 
 def fire(jobs: list[str]) -> None:
-    """These jobs, now."""
-    from automations.fire import fire_due
+    """Fire these jobs now."""
+    from automations.firing.fire_jobs import fire_due_jobs
 
     data.make_due(jobs)
-    fire_due(len(jobs))
+    fire_due_jobs(len(jobs))
 
 
 def wait_for_turns(watch: psycopg.Connection[Any]) -> None:
-    """Until none waits or runs, and what they tell has left."""
+    """Wait until no turn is queued or running, and all notifications were sent."""
     waiting = "SELECT 1 FROM sessions_app_turn WHERE state IN ('queued', 'running')"
     fleet.until(lambda: watch.execute(waiting).fetchone() is None, "the turn has ended")
-    time.sleep(PUBLISHED)  # the last look, and what the publishers send
+    time.sleep(PUBLISHED)  # for the last search for work and the publishers
 
 
-def _own(seen: list[Executed]) -> int:
+def _count_own(seen: list[Executed]) -> int:
     return sum(each.kind == "own" and each.role != "check" for each in seen)
 
 
-def _list(seen: list[Executed], count: int, say: Callable[[str], None]) -> None:
+def _print_statements(seen: list[Executed], count: int, say: Callable[[str], None]) -> None:
     worker = [each for each in seen if each.kind != "own"]
     say("the statements of one chat turn, as the server saw them:")
     for number, each in enumerate(worker[-(len(worker) // count) :], 1):
@@ -139,7 +145,7 @@ def _list(seen: list[Executed], count: int, say: Callable[[str], None]) -> None:
 
 
 class Log:
-    """PostgreSQL's log, read on from where it was. `watch` is a connection to ask who is who."""
+    """Reads new lines of PostgreSQL's log. `watch`: a connection to look up server processes."""
 
     def __init__(self, path: Path, watch: psycopg.Connection[Any]) -> None:
         self._path, self._watch = path, watch
@@ -148,7 +154,7 @@ class Log:
         self._ours = {row[0] for row in rows}
 
     def read(self) -> list[Executed]:
-        """What was executed since the last time, oldest first, without the signs of life of connections."""
+        """Statements since the last call, oldest first, without health checks of lock and publish connections."""
         kinds = self._kinds()
         with self._path.open("rb") as file:
             file.seek(self._offset)
@@ -156,7 +162,7 @@ class Log:
             self._offset = file.tell()
         return [
             each
-            for each in executed(text, kinds)
+            for each in parse_log(text, kinds)
             if each.kind in {"pool", "own"} or ADVISORY.search(each.text)
         ]
 
@@ -166,8 +172,8 @@ class Log:
         return {pid: names[name] for pid, name in rows if name in names and pid not in self._ours}
 
 
-def executed(text: str, kinds: dict[int, str]) -> Iterator[Executed]:
-    """The statements in PostgreSQL's log of the processes in `kinds` (by process id), oldest first."""
+def parse_log(text: str, kinds: dict[int, str]) -> Iterator[Executed]:
+    """The statements in PostgreSQL's log by the processes in `kinds` (by process id), oldest first."""
     pid, parts = 0, [""]
     for line in [*text.splitlines(), "0 0 0 [0] LOG:  statement: "]:
         if match := LINE.match(line):
@@ -179,8 +185,8 @@ def executed(text: str, kinds: dict[int, str]) -> Iterator[Executed]:
 
 
 @contextmanager
-def logged() -> Iterator[None]:
-    """Connections that are opened in here have their statements logged; our own is opened anew."""
+def statements_logged() -> Iterator[None]:
+    """Have PostgreSQL log the statements of connections that are opened within the block; ours is reopened."""
     from django.db import connection
 
     with connection.cursor() as cursor:

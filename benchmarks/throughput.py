@@ -1,6 +1,6 @@
-"""Turns per second with an instant model, against no-op Celery tasks on the same broker and the same workers.
+"""Turns per second with an instant model, compared to no-op Celery tasks on the same broker and workers.
 
-The workers are stopped (SIGSTOP) while the queue is filled, so that both begin with a full one.
+The workers are stopped (SIGSTOP) while the queue is filled, so that both start with a full queue.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ TARGET = 1 / 5
 
 
 def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
-    """Alternate both `rounds` times after one round that warms up."""
+    """Alternate both for `rounds` rounds, after a warm-up."""
     agent = data.person(MODEL)
     count = sizes.sessions * sizes.messages
     noops, turns = [], []
     with fleet.workers(servers.folder, sizes.workers, sizes.concurrency) as processes:
-        _noops(processes, min(count, 200))
-        _turns(processes, data.sessions(agent, min(sizes.sessions, 20)), 2)
+        _run_noops(processes, min(count, 200))
+        _run_turns(processes, data.sessions(agent, min(sizes.sessions, 20)), 2)
         for number in range(1, sizes.rounds + 1):
-            noops.append(_noops(processes, count))
-            turns.append(_turns(processes, data.sessions(agent, sizes.sessions), sizes.messages))
+            noops.append(_run_noops(processes, count))
+            turns.append(_run_turns(processes, data.sessions(agent, sizes.sessions), sizes.messages))
             say(f"round {number}: {noops[-1]:.0f} no-ops/s, {turns[-1]:.0f} turns/s")
     setting = f"-P threads -c {sizes.concurrency}, {sizes.workers} worker(s)"
     load = f"{sizes.sessions} sessions, {sizes.messages} messages each"
@@ -44,10 +44,9 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
     ]
 
 
-def _noops(processes: list[Worker], count: int) -> float:
-    from celery import current_app
-
-    from sessions_app.wake import shard_queues
+def _run_noops(processes: list[Worker], count: int) -> float:
+    from config.celery import app as current_app
+    from sessions_app.hints import shard_queues
 
     people = [name for name in shard_queues() if name.startswith("turns.")]
     _signal(processes, signal.SIGSTOP)
@@ -66,30 +65,23 @@ def _noops(processes: list[Worker], count: int) -> float:
     return count / (time.monotonic() - start)
 
 
-def _turns(processes: list[Worker], sessions: list[Any], each: int) -> float:
-    from sessions_app import wake
+def _run_turns(processes: list[Worker], sessions: list[Any], each: int) -> float:
+    from sessions_app import hints
 
     _signal(processes, signal.SIGSTOP)
     data.queue_messages(sessions, each)
-    wake.flush(60.0)
+    hints.flush_hints(60.0)
     start = datetime.now(UTC)
     _signal(processes, signal.SIGCONT)
-    fleet.until(lambda: _left(sessions) == 0, "the turns have run", every=0.1)
-    seconds = (_last_end(sessions) - start).total_seconds()
-    fleet.until(lambda: fleet.waiting_hints() == 0, "the left-over hints are read")
+    fleet.until(
+        lambda: data.count_succeeded(sessions) == len(sessions) * each, "the turns have run", every=0.1
+    )
+    seconds = (_last_finished(sessions) - start).total_seconds()
+    fleet.until(lambda: fleet.waiting_hints() == 0, "the remaining hints are consumed")
     return len(sessions) * each / seconds
 
 
-def _left(sessions: list[Any]) -> int:
-    from sessions_app.models import Turn, TurnState
-
-    turns = Turn.objects.filter(session__in=sessions)
-    if broken := turns.filter(state=TurnState.FAILED).first():
-        raise RuntimeError(f"a turn failed: {broken.error_code} {broken.error_detail}")
-    return turns.exclude(state=TurnState.SUCCEEDED).count()
-
-
-def _last_end(sessions: list[Any]) -> datetime:
+def _last_finished(sessions: list[Any]) -> datetime:
     from django.db.models import Max
 
     from sessions_app.models import Turn

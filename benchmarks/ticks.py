@@ -1,6 +1,6 @@
-"""What a tick of beat costs among few jobs and many: Rondo's, and that of django-celery-beat with as many schedules.
+"""The cost of a tick of beat: Rondo compared to django-celery-beat with the same number of schedules.
 
-Both with the same PostgreSQL, in databases of their own, the same broker, the same pool and the same number due.
+Both use the same PostgreSQL (in separate databases), broker and pool size, and the same number is due.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TARGET = 50  # times cheaper than django-celery-beat, at the largest number
 
 @dataclass(frozen=True, kw_only=True)
 class _Ticks:
-    """What a beat's ticks cost. `due` and `written` by the number due; `written` is what it stores beside its ticks."""
+    """Cost of ticks. `due` and `written` by the number due; `written`: what beat stores outside of ticks."""
 
     idle: Cost
     edited: Cost
@@ -38,14 +38,14 @@ class _Ticks:
 
 
 def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
-    """Both in turn at each number of schedules."""
+    """Measure both at each number of schedules."""
     crowd, figures = Crowd(say), list[Figure]()
     with database(servers.database_url) as their_database:
         for count in sizes.schedules:
             crowd.grow_to(count)
-            ours = _ours(crowd, sizes)
+            ours = _measure_rondo(crowd, sizes)
             say(f"{count:,} jobs: {ours.idle.wall:.2f} ms an idle tick")
-            theirs = _theirs(their_database, servers.broker_url, count, sizes)
+            theirs = _measure_celery_beat(their_database, servers.broker_url, count, sizes)
             say(f"{count:,} schedules of django-celery-beat: {theirs.idle.wall:.2f} ms an idle tick")
             figures += _figures(count, ours, theirs, TARGET if count == max(sizes.schedules) else None)
     return figures
@@ -68,57 +68,57 @@ def _figures(count: int, ours: _Ticks, theirs: _Ticks, target: float | None) -> 
     ]
 
 
-def _ours(crowd: Crowd, sizes: Sizes) -> _Ticks:
+def _measure_rondo(crowd: Crowd, sizes: Sizes) -> _Ticks:
     from benchmarks.beat import Beat
 
     beat, rounds = Beat(), range(sizes.fire_rounds)
     for due in (1, *sizes.ticks_due):
-        _fired(beat, crowd.pick(due))  # imports, connections and plans of this process
+        _fire(beat, crowd.pick(due))  # warm-up
     return _Ticks(
-        idle=median([_idle(beat, sizes.idle_ticks) for _ in rounds]),
-        edited=median([_edited(beat, crowd) for _ in rounds]),
-        due={due: median([_fired(beat, crowd.pick(due)) for _ in rounds]) for due in sizes.ticks_due},
+        idle=median([_tick_idle(beat, sizes.idle_ticks) for _ in rounds]),
+        edited=median([_tick_after_edit(beat, crowd) for _ in rounds]),
+        due={due: median([_fire(beat, crowd.pick(due)) for _ in rounds]) for due in sizes.ticks_due},
         written={},
     )
 
 
-def _idle(beat: Beat, ticks: int) -> Cost:
+def _tick_idle(beat: Beat, ticks: int) -> Cost:
     with measured() as cost:
         for _ in range(ticks):
             beat.tick_all()
     return cost.over(ticks)
 
 
-def _edited(beat: Beat, crowd: Crowd) -> Cost:
-    from automations.edit import update_job
-    from sessions_app.publish import publisher
+def _tick_after_edit(beat: Beat, crowd: Crowd) -> Cost:
+    from automations.jobs.edit import update_job
+    from sessions_app.postgres.notify import publisher
 
     update_job(crowd.pick(1)[0], {"message": "look at the repo"})
     publisher().flush(60.0)
-    return _idle(beat, 1)
+    return _tick_idle(beat, 1)
 
 
-def _fired(beat: Beat, ids: list[str]) -> Cost:
-    from sessions_app import wake
+def _fire(beat: Beat, ids: list[str]) -> Cost:
+    from sessions_app import hints
 
     data.make_due(ids)
     with measured() as cost:
         beat.tick_all()
-        wake.flush(60.0)
+        hints.flush_hints(60.0)
     data.check_fired(ids)
     data.end_fired()
     return cost
 
 
-def _theirs(database_url: str, broker_url: str, count: int, sizes: Sizes) -> _Ticks:
-    asked = {
+def _measure_celery_beat(database_url: str, broker_url: str, count: int, sizes: Sizes) -> _Ticks:
+    request = {
         "schedules": count,
         "due": sizes.ticks_due,
         "rounds": sizes.rounds,
         "idle_ticks": sizes.idle_ticks,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.celery_beat", json.dumps(asked)],
+        [sys.executable, "-m", "benchmarks.celery_beat", json.dumps(request)],
         cwd=ROOT,
         env=os.environ
         | {

@@ -1,6 +1,6 @@
-"""One worker process that holds hundreds of turns while their model thinks: memory and connections of each.
+"""Memory and connections of a worker process in which hundreds of turns wait for their model.
 
-The model is a server in a process of its own that answers nobody until it is told to.
+The model is a server in another process, which answers only when it is told to.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ SPARE_SLOTS = 12
 
 
 def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
-    """Memory before and while they wait; then all are let go and must succeed."""
+    """Measure memory before and while turns wait. Then release all; they must succeed."""
     count = sizes.waiting
     with _model(servers.folder) as port:
         agent = data.person("openai-chat:held")
         environ = {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "none"}
+        environ["RONDO_TURNS_PER_USER"] = "0"
         with fleet.worker(servers.folder, "holding", count + SPARE_SLOTS, **environ) as worker:
             _warm_up(agent)
             before = _resident_mebibytes(worker.child.pid)
@@ -46,7 +47,7 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
             say(f"{count} wait: {before:.0f} MiB before, {held:.0f} MiB now")
             _control(port, "release", {"all": True})
             began = time.monotonic()
-            fleet.until(lambda: _answered(targets) == count, "all turns have ended well")
+            fleet.until(lambda: data.count_succeeded(targets) == count, "all turns have ended well")
             drained = time.monotonic() - began
     target = TARGET_MEBIBYTES if count >= TARGET_TURNS else None
     return [
@@ -60,9 +61,11 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
         ),
         Figure(name="lock connections meanwhile", value=connections["lock"], at_most=1),
         Figure(
-            name="all connections of that process", value=sum(connections.values()), note=_listed(connections)
+            name="all connections of that process",
+            value=sum(connections.values()),
+            note=_describe(connections),
         ),
-        Figure(name="seconds until all ended, let go at once", value=drained, unit="s"),
+        Figure(name="seconds until all ended after the release", value=drained, unit="s"),
     ]
 
 
@@ -99,19 +102,10 @@ def _held(port: int) -> int:
 
 
 def _warm_up(agent: Any) -> None:
-    """One turn, so that what is imported late is there."""
+    """Run one turn, so that late imports are done."""
     targets = data.sessions(agent, 1)
     data.queue_messages(targets, 1)
-    fleet.until(lambda: _answered(targets) == 1, "the first turn has ended")
-
-
-def _answered(targets: list[Any]) -> int:
-    from sessions_app.models import Turn, TurnState
-
-    turns = Turn.objects.filter(session__in=targets)
-    if broken := turns.filter(state=TurnState.FAILED).first():
-        raise RuntimeError(f"a turn failed: {broken.error_code} {broken.error_detail}")
-    return turns.filter(state=TurnState.SUCCEEDED).count()
+    fleet.until(lambda: data.count_succeeded(targets) == 1, "the first turn has ended")
 
 
 def _resident_mebibytes(pid: int) -> float:
@@ -122,14 +116,14 @@ def _resident_mebibytes(pid: int) -> float:
 
 
 def _connections(url: str) -> dict[str, int]:
-    """How many connections the worker has, by use; ours are left out."""
+    """Number of connections of the worker by purpose."""
     with psycopg.connect(url, autocommit=True, application_name="watch") as watch:
         rows = watch.execute(
             "SELECT application_name, count(*) FROM pg_stat_activity WHERE datname = current_database()"
             " AND (application_name = 'bench holding' OR application_name LIKE 'rondo %') GROUP BY 1"
         ).fetchall()
     counted: dict[str, int] = dict(rows)
-    from_here = 1  # this process publishes, too
+    from_here = 1  # the publisher of this process
     return {
         "pool": counted.pop("bench holding", 0),
         "lock": counted.pop("rondo lock", 0),
@@ -138,5 +132,5 @@ def _connections(url: str) -> dict[str, int]:
     }
 
 
-def _listed(connections: dict[str, int]) -> str:
+def _describe(connections: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in connections.items())

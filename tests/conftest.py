@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import hypothesis
 import pytest
 from django.conf import settings
 
+from tests import services
 from tests.fleet import Fleet
 
 # `make test` always looks at the same examples; RONDO_EXPLORE=1 at others each time
@@ -21,18 +23,15 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("rondo")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Processes of pytest-xdist: tests that share a fixture of their module stay together, and begin first."""
-    for item in items:
-        if _shares(item):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-    items.sort(key=lambda item: not _shares(item))
+    """Files that start processes or share a server begin first, so that no long one is left to the end."""
+    slow = {item.path for item in items if _starts_processes(item)}
+    items.sort(key=lambda item: item.path not in slow)
 
 
-def _shares(item: Any) -> bool:
+def _starts_processes(item: Any) -> bool:
     fixtures = item._fixtureinfo.name2fixturedefs
-    return any(fixture.scope == "module" for each in fixtures.values() for fixture in each)
+    return "fleet" in fixtures or any(each[-1].scope == "module" for each in fixtures.values())
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -45,21 +44,46 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.sections.append(("fleet", fleet.logs()))
 
 
+@pytest.fixture(scope="session")
+def django_db_setup(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The embedded server's database has been migrated; in a server that was named, pytest-django makes one."""
+    if os.environ.get(services.EMBEDDED):
+        yield
+        return
+    from django.db import connections
+
+    request.getfixturevalue("django_db_setup")
+    settings_dict = connections["default"].settings_dict
+    with services.pointing_at(settings_dict["TEST"]["NAME"] or f"test_{settings_dict['NAME']}"):
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_connection_outlives_the_tests(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     yield
     from django.db import connections
 
     from sessions_app import metrics
-    from sessions_app.publish import publisher
+    from sessions_app.postgres.notify import publisher
 
-    metrics.flush()
+    metrics.flush_counters()
     publisher().flush(2.0)
     publisher().close()
     with django_db_blocker.unblock():
         for each in connections.all():
             each.close()
             each.close_pool()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tables_are_emptied_quickly() -> Iterator[None]:
+    from django.test import TransactionTestCase
+
+    from tests.reset import empty_tables
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _case: empty_tables())
+        yield
 
 
 @pytest.fixture
@@ -85,6 +109,14 @@ def fleet(transactional_db: None, broker: str, tmp_path: Path) -> Iterator[Fleet
 
 
 @pytest.fixture
+def inside(transactional_db: None, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Someone whose agent's turns run in this process, with a scripted model: see `tests/inside.py`."""
+    from tests.inside import begun
+
+    return begun(tmp_path, monkeypatch)
+
+
+@pytest.fixture
 def model_server(fleet: Fleet) -> Iterator[Any]:
     """A model over HTTP that the fleet's workers and this process's agents use."""
     from agent_core.testing import ModelServer
@@ -92,6 +124,17 @@ def model_server(fleet: Fleet) -> Iterator[Any]:
     with ModelServer() as server:
         fleet.environ |= {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "test-key"}
         yield server
+
+
+@pytest.fixture
+def telegram() -> Iterator[None]:
+    """The channel of `tests/plugins.py`, in this process."""
+    from sessions_app.channels import base
+    from tests.plugins import FileChannel
+
+    base.register(FileChannel())
+    yield
+    base.unregister(FileChannel.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +145,7 @@ class Person:
     agent: Any
 
     def session(self, **fields: Any) -> Any:
-        from sessions_app.open import open_session
+        from sessions_app.sessions.open import open_session
 
         return open_session(self.agent, **fields)
 
@@ -119,14 +162,22 @@ def person_with_server(model_server: Any) -> Person:
     return new_person("ada", model="openai-chat:test")
 
 
+@cache
+def _hashed_password() -> str:
+    """Of "pw". One hash takes longer than most tests."""
+    from django.contrib.auth.hashers import PBKDF2PasswordHasher
+
+    return PBKDF2PasswordHasher().encode("pw", "salt")
+
+
 def new_person(name: str, *, dreams: bool = False, **fields: Any) -> Person:
     """A user with an agent. Without `dreams` the agent has no system job: none is due in the middle of a test."""
     from django.contrib.auth import get_user_model
 
     from automations.models import CronJob
-    from sessions_app.open import create_agent
+    from sessions_app.agents.edit import create_agent
 
-    user = get_user_model().objects.create_user(name, password="pw")
+    user = get_user_model().objects.create(username=name, password=_hashed_password())
     agent = create_agent(user, "demo", **({"model": "offline"} | fields))
     if not dreams:
         CronJob.objects.filter(agent=agent).delete()

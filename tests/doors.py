@@ -66,7 +66,7 @@ class Admin:
         said = [str(each) for each in get_messages(answer.wsgi_request)][-1]  # older ones wait to be shown
         words = {
             "Deleted:": DELETED,
-            "in the way": BLOCKED,
+            "These automations block it": BLOCKED,
             "did not end in time": BUSY,
             "try again": BUSY,
             "There is no such": GONE,

@@ -9,17 +9,18 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from django.db import connection
 
-from tests.warm import Child
+from tests import warm
 
-QUICK = {  # seconds: as fast as whole numbers allow, so that a rescue need not be slept for
-    "RONDO_SWEEP_SECONDS": "1",
-    "RONDO_HEARTBEAT_SECONDS": "1",
-    "RONDO_WORKER_LOST_SECONDS": "2",
+QUICK = {  # so that nobody waits long for a rescue
+    "RONDO_SWEEP_SECONDS": "0.25",
+    "RONDO_HEARTBEAT_SECONDS": "0.5",
+    "RONDO_WORKER_LOST_SECONDS": "1",
     "RONDO_PLUGINS": "tests.plugins",
     "LOG_LEVEL": "INFO",
 }
@@ -36,13 +37,18 @@ def until(condition: Callable[[], Any], seconds: float = 30.0, what: str = "") -
         time.sleep(0.02)
 
 
+@cache
+def _usual_environ() -> dict[str, str]:
+    return os.environ | QUICK
+
+
 @dataclass(kw_only=True)
 class Process:
     """One child with its log."""
 
     name: str
     log: Path
-    child: Child | subprocess.Popen[bytes]
+    child: warm.Child | subprocess.Popen[bytes]
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")
@@ -109,7 +115,7 @@ class Fleet:
         log = self.folder / f"{name}.log"
         log.touch()
         environ = os.environ | QUICK | {"TEST_TOOLS_FOLDER": str(self.folder)} | self.environ | environ
-        child = Child(["celery", "-A", "config", *command], environ, log)
+        child = warm.start(["celery", "-A", "config", *command], environ, _usual_environ(), log)
         process = Process(name=name, log=log, child=child)
         self.processes.append(process)
         return process

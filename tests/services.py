@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from config.supervisor import postgres, valkey
+from config.supervisor import valkey
+from tests import migrated
 
 EMBEDDED = "RONDO_TEST_POSTGRES_IS_EMBEDDED"
 
@@ -27,61 +27,52 @@ _started: list[tuple[subprocess.Popen[bytes], signal.Signals]] = []
 _folders: list[Path] = []
 
 
-def _wait(server: postgres.Postgres | valkey.Valkey, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 30
-    while not server.answers():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise pytest.UsageError(
-                f"a server for the tests did not start:\n{server.log.read_text()[-2000:]}"
-            )
-        time.sleep(0.02)
+def _start_missing(*, distributes: bool) -> None:
+    """Each process of pytest-xdist has a PostgreSQL of its own: nothing open in one hides rows in another."""
+    if not os.environ.get("DATABASE_URL") or os.environ.get(EMBEDDED):
+        os.environ[EMBEDDED] = "1"
+        os.environ.pop("DATABASE_LOCK_URL", None)
+        os.environ["DATABASE_URL"] = _no_postgres() if distributes else _start_postgres()
+    if not os.environ.get("CELERY_BROKER_URL"):
+        os.environ["CELERY_BROKER_URL"] = _start_valkey()
 
 
-def _start_postgres(folder: Path) -> str:
-    server = postgres.prepare(data=folder / "postgres", log=folder / "postgres.log", password="test")
-    process = server.spawn()
+def _no_postgres() -> str:
+    """The process that hands out the tests only makes what the others copy."""
+    migrated.template()
+    return "postgresql://nobody@127.0.0.1:1/none"
+
+
+def _start_postgres() -> str:
+    server, process = migrated.start_copy(_folder())
     _started.append((process, signal.SIGINT))
-    _wait(server, process)
-    server.make_database()
     return server.url
 
 
-def _start_valkey(folder: Path) -> str:
+def _start_valkey() -> str:
+    folder = _folder()
     server = valkey.prepare(data=folder / "valkey", log=folder / "valkey.log", password="test")
     process = server.spawn()
     _started.append((process, signal.SIGTERM))
-    _wait(server, process)
+    migrated.wait_until_ready(server, process)
     return server.url
 
 
-def _start_missing() -> None:
-    if os.environ.get("DATABASE_URL") and os.environ.get("CELERY_BROKER_URL"):
-        return
-    folder = Path(tempfile.mkdtemp(prefix="rondo-tests-"))
-    _folders.append(folder)
-    if not os.environ.get("DATABASE_URL"):
-        os.environ["DATABASE_URL"] = _start_postgres(folder)
-        os.environ[EMBEDDED] = "1"
-        os.environ.pop("DATABASE_LOCK_URL", None)
-    if not os.environ.get("CELERY_BROKER_URL"):
-        os.environ["CELERY_BROKER_URL"] = _start_valkey(folder)
+def _folder() -> Path:
+    _folders.append(Path(tempfile.mkdtemp(prefix="rondo-tests-")))
+    return _folders[-1]
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests() -> None:
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Runs before pytest-django loads the settings; processes of pytest-xdist inherit what was set."""
     os.environ.setdefault("SECRET_KEY", "only-for-tests")
     os.environ.setdefault("HTTPS", "0")
     os.environ.setdefault("RONDO_MODEL", "offline")
     os.environ.setdefault("RONDO_THROTTLE", "1000000/s")  # counted as everywhere, and never reached
-    _start_missing()
+    processes = getattr(early_config.known_args_namespace, "numprocesses", None)
+    _start_missing(distributes=bool(processes) and "PYTEST_XDIST_WORKER" not in os.environ)
     _use_own_queues()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """The embedded server goes as a whole; dropping the database first would only trip over open connections."""
-    if os.environ.get(EMBEDDED):
-        config.option.reuse_db = True
 
 
 def _use_own_queues() -> None:
@@ -111,7 +102,8 @@ def with_database(url: str, name: str) -> str:
 
 
 @contextmanager
-def _pointing_at(name: str) -> Iterator[None]:
+def pointing_at(name: str) -> Iterator[None]:
+    """Other connections and processes use the database of this name."""
     from django.conf import settings
 
     saved = {key: os.environ.get(key) for key in ("DATABASE_URL", "DATABASE_LOCK_URL")}
@@ -127,14 +119,3 @@ def _pointing_at(name: str) -> Iterator[None]:
                 del os.environ[key]
             else:
                 os.environ[key] = value
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _test_database_for_processes(django_db_modify_db_settings: None) -> Iterator[None]:
-    """Lock connections and child processes use the test database too."""
-    from django.db import connections
-
-    settings_dict = connections["default"].settings_dict
-    name = settings_dict["TEST"]["NAME"] or f"test_{settings_dict['NAME']}"
-    with _pointing_at(name):
-        yield

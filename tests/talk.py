@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sessions_app.models import Session, Turn
-from sessions_app.receive import Input, receive
+from sessions_app.turns.receive import Input, receive
 from tests.fleet import until
 
 

@@ -1,30 +1,63 @@
-"""Real processes without the price of their imports: forked from one that has loaded the libraries, nothing of ours.
+"""Real processes without the price of their imports: forked from one that has loaded what they need.
 
-A worker spends most of a second on importing others' code. Settings, apps and connections are made after the fork from
-the child's own environment, as ever. The tests of `manage.py up` start everything the long way.
+A worker spends a second and more on imports. One process has loaded the libraries and nothing of ours: what is forked
+from it makes settings, apps and connections from its own environment, as ever. Most processes of a run have the very
+same settings; these are forked from a second one, which has loaded the apps with them, too, and has no thread and no
+connection. The tests of `manage.py up` start everything the long way.
 """
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import runpy
+import select
 import sys
 import time
 import zoneinfo
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from subprocess import TimeoutExpired
+from typing import Any, Protocol
 
-_forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["tests.warm_libraries"])
+_libraries = multiprocessing.get_context("forkserver")
+_libraries.set_forkserver_preload(["tests.warm_libraries"])
+
+# read when they are used, so that they may differ from the process that has loaded the apps
+READ_LATE = {"TEST_TOOLS_FOLDER", "OPENAI_BASE_URL", "OPENAI_API_KEY", "PYTEST_CURRENT_TEST"}
 
 
-class Child:
-    """A forked process, with what the tests ask of a `subprocess.Popen`."""
+class Child(Protocol):
+    """A process, with what the tests ask of a `subprocess.Popen`."""
 
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def send_signal(self, number: int) -> None: ...
+
+
+def start(arguments: Sequence[str], environ: Mapping[str, str], usual: Mapping[str, str], log: Path) -> Child:
+    """`python -m <arguments>`; faster when its settings are the `usual` ones, the same with each call."""
+    if _settings_of(environ) == _settings_of(usual):
+        return _LoadedChild(_apps_loaded(usual), arguments, environ, log)
+    return _Child(arguments, environ, log)
+
+
+def _settings_of(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if name not in READ_LATE}
+
+
+class _Child:
     def __init__(self, arguments: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
-        self._process = _forks.Process(target=_run, args=(list(arguments), dict(environ), str(log)))
+        self._process = _libraries.Process(target=_run, args=(list(arguments), dict(environ), str(log)))
         self._process.start()
         self.pid = self._process.pid or 0
 
@@ -44,6 +77,83 @@ class Child:
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
+
+
+class _LoadedChild:
+    def __init__(
+        self, parent: Connection, arguments: Sequence[str], environ: Mapping[str, str], log: Path
+    ) -> None:
+        self._parent = parent
+        self.pid: int = self._ask("start", list(arguments), dict(environ), str(log))
+
+    def _ask(self, *request: Any) -> Any:
+        self._parent.send(request)
+        return self._parent.recv()
+
+    def poll(self) -> int | None:
+        code: int | None = self._ask("exit code", self.pid)
+        return code
+
+    def wait(self, timeout: float | None = None) -> int:
+        with suppress(ProcessLookupError):  # its parent has noticed that it ended
+            ended = os.pidfd_open(self.pid)
+            try:
+                select.select([ended], [], [], timeout)
+            finally:
+                os.close(ended)
+        code = self.poll()
+        if code is None:
+            raise TimeoutExpired(str(self.pid), timeout or 0)
+        return code
+
+    def kill(self) -> None:
+        self.send_signal(9)
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+_loaded: list[Connection] = []
+
+
+def _apps_loaded(environ: Mapping[str, str]) -> Connection:
+    """The way to the process that has loaded the apps, started now unless it is there."""
+    if not _loaded:
+        ours, theirs = multiprocessing.Pipe()
+        _libraries.Process(target=_load_and_serve, args=(theirs, dict(environ))).start()
+        theirs.close()
+        _loaded.append(ours)
+    return _loaded[0]
+
+
+@atexit.register  # before multiprocessing waits for the process, which ends when nobody can ask it any more
+def _close() -> None:
+    while _loaded:
+        _loaded.pop().close()
+
+
+def _load_and_serve(requests: Connection, environ: dict[str, str]) -> None:
+    """In the second process: load the apps, then fork whenever asked to."""
+    os.environ.clear()
+    os.environ.update(environ)
+    from tests import warm_apps
+
+    warm_apps.load()
+    forks = multiprocessing.get_context("fork")
+    children: dict[int, Any] = {}
+    while True:
+        try:
+            what, *given = requests.recv()
+        except EOFError:
+            return
+        if what == "exit code":
+            requests.send(children[given[0]].exitcode)
+            continue
+        child = forks.Process(target=_run, args=given, daemon=True)
+        child.start()
+        children[child.pid or 0] = child
+        requests.send(child.pid)
 
 
 def _run(arguments: list[str], environ: dict[str, str], log: str) -> None:

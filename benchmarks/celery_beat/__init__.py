@@ -1,1 +1,1 @@
-"""django-celery-beat in a process and a database of its own, measured by `benchmarks.ticks` beside Rondo."""
+"""django-celery-beat in a separate process and database; `benchmarks.ticks` compares Rondo with it."""

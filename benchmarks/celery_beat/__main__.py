@@ -1,11 +1,11 @@
 """`python -m benchmarks.celery_beat '{"schedules": 1000, "due": [1, 100], "rounds": 3, "idle_ticks": 20}'`.
 
-Prints what its DatabaseScheduler costs as the last line of stdout, each cost as `benchmarks.cost.Cost`:
+Measures its DatabaseScheduler. Prints the costs (`benchmarks.cost.Cost`) as the last line of stdout:
 
     {"idle": cost, "edited": cost, "due": {"1": cost, "100": cost}, "written": {"1": cost, "100": cost}}
 
 idle: one tick with nothing due. edited: the tick after one schedule was saved. due: all ticks until that many due
-schedules were sent. written: storing that they ran, which its beat does every three minutes and beside its ticks.
+schedules were sent. written: storing that they ran, which its beat does every three minutes outside of ticks.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from benchmarks.cost import MILLISECONDS, Cost, measured, median
 QUEUE = "celery-beat-benchmark"
 INTERVAL_DAYS = 30
 ROWS_AT_ONCE = 5_000
-SLACK = 2.0  # a reload may take so many times as long as the first one did
+SLACK = 2.0  # a reload may take this many times as long as the first one
 
 
 def main(given: dict[str, Any]) -> dict[str, Any]:
-    """Make the schedules, then measure `rounds` times each."""
+    """Create the schedules, then measure each cost `rounds` times."""
     import django
     from django.core.management import call_command
 
@@ -50,7 +50,7 @@ def main(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make(count: int) -> None:
-    """Schedules until there are `count`, all with one interval: the cheapest kind to read and to compare."""
+    """Add schedules until there are `count`. All share one interval, the kind that is cheapest to read and compare."""
     from django.db import connection
     from django_celery_beat.models import IntervalSchedule, PeriodicTask  # type: ignore[import-untyped]
     from django_celery_beat.utils import now  # type: ignore[import-untyped]
@@ -74,28 +74,28 @@ def _make(count: int) -> None:
 
 
 class _Beat:
-    """Its own DatabaseScheduler, ticked without the sleep in between."""
+    """Its DatabaseScheduler, ticked without sleep."""
 
     def __init__(self) -> None:
         from django_celery_beat.schedulers import DatabaseScheduler  # type: ignore[import-untyped]
 
         self._app = Celery("celery_beat", broker=os.environ["CELERY_BROKER_URL"], set_as_current=True)
-        # without results there is no clean-up task among the schedules
+        # without results Celery adds no clean-up task to the schedules
         self._app.conf.update(task_default_queue=QUEUE, result_expires=None)
         self._scheduler = DatabaseScheduler(app=self._app)
         self._scheduler.tick()
         self._reload = timedelta(seconds=self.edited().wall / MILLISECONDS)
-        self.fire(1)  # connections and imports of this process
+        self.fire(1)  # warm-up
 
     def idle(self, ticks: int) -> Cost:
-        """One tick of so many, with nothing due."""
+        """The mean cost of a tick with nothing due."""
         with measured() as cost:
             waits = [self._scheduler.tick() for _ in range(ticks)]
         assert min(waits) > 0, "something was due"
         return cost.over(ticks)
 
     def edited(self) -> Cost:
-        """The tick after one schedule was saved."""
+        """The cost of the tick after one schedule was saved."""
         from django_celery_beat.models import PeriodicTask
 
         task = PeriodicTask.objects.order_by("?").first()
@@ -107,7 +107,7 @@ class _Beat:
         return cost
 
     def fire(self, due: int) -> tuple[Cost, Cost]:
-        """Send what is due; then store that it ran. Exactly the due ones must have been sent, once each."""
+        """The cost to send `due` schedules, and to store that they ran. Checks that exactly these were sent, once."""
         names = self._make_due(due)
         before = _run_counts()
         with measured() as sent:
@@ -118,12 +118,12 @@ class _Beat:
         after = _run_counts()
         assert {
             name: after[name] - before[name] for name in after if after[name] != before[name]
-        } == dict.fromkeys(names, 1), "others were sent than were due"
-        assert self._arrived() == due, "the broker has another number of messages"
+        } == dict.fromkeys(names, 1), "the sent schedules are not those that were due"
+        assert self._arrived() == due, "the broker has a different number of messages"
         return sent, written
 
     def _make_due(self, count: int) -> list[str]:
-        """Let some become due in a moment, let the scheduler read that, and wait until they are; their names."""
+        """Make some due shortly, let the scheduler reload, and wait until they are due; returns their names."""
         from django_celery_beat.models import PeriodicTask, PeriodicTasks
         from django_celery_beat.utils import now
 
@@ -132,12 +132,12 @@ class _Beat:
         PeriodicTask.objects.filter(name__in=names).update(last_run_at=due_at - timedelta(days=INTERVAL_DAYS))
         PeriodicTasks.update_changed()
         self._scheduler.tick()
-        assert now() < due_at, "the reload took longer than they needed to become due"
+        assert now() < due_at, "the reload took too long: the schedules are already due"
         time.sleep((due_at - now()).total_seconds())
         return names
 
     def _arrived(self) -> int:
-        """How many messages are at the broker; they are dropped."""
+        """Drop the messages at the broker; returns their number."""
         with self._app.connection_for_write() as connection:
             channel: Any = connection.default_channel
             count: int = channel.queue_declare(QUEUE, passive=True).message_count

@@ -11,15 +11,18 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 from django.urls import reverse
 
+import config.urls  # noqa: F401 - the pages of the admin are loaded with the addresses
 from agent_core.types import Role, StepKind
-from automations.edit import NewJob, create_job
+from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, RunRecord, RunState
-from automations.scheduled_messages import NewMessage, schedule_message
-from sessions_app.hooks import NewHook, add_hook
+from automations.scheduled_messages import MessageToSchedule, schedule_message
+from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.models import (
     Allowance,
+    ConsentQuestion,
     Delivery,
     Document,
+    DocumentRevision,
     Event,
     EventType,
     IdempotencyKey,
@@ -105,10 +108,20 @@ def fill(person: Person) -> dict[str, Any]:
         prompt_variables={"name": "the variable"},
         error_detail="the operators' detail",
     )
+    document = Document.objects.create(agent=person.agent, name=f"{uuid.uuid4().hex}.md", content="text")
     return {
         "agent": person.agent,
-        "document": Document.objects.create(
-            agent=person.agent, name=f"{uuid.uuid4().hex}.md", content="text"
+        "document": document,
+        "documentrevision": DocumentRevision.objects.create(
+            document=document, revision=1, content="<b>old</b>"
+        ),
+        "consentquestion": ConsentQuestion.objects.create(
+            id=uuid.uuid4().hex[:8],
+            session=session,
+            turn_id=2**40,  # long gone
+            text="May <i>erase</i> run?",
+            calls=[{"id": "1", "name": "erase", "arguments": {"name": "<b>disk</b>"}, "version": "v"}],
+            asked_seq=1,
         ),
         "session": session,
         "turn": turn,
@@ -131,7 +144,9 @@ def fill(person: Person) -> dict[str, Any]:
         "cronjob": job,
         "runrecord": run,
         "scheduledmessage": schedule_message(
-            NewMessage(session_id=session.pk, send_at="2099-01-01T00:00:00Z", message_text="<b>later</b>")
+            MessageToSchedule(
+                session_id=session.pk, send_at="2099-01-01T00:00:00Z", message_text="<b>later</b>"
+            )
         ).message,
         "allowance": Allowance.objects.create(key=f"user:{person.user.pk} {uuid.uuid4()}", full_at=NOW),
         "idempotencykey": IdempotencyKey.objects.create(

@@ -10,17 +10,16 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.test import Client
 
-from automations.edit import update_job
+from automations.jobs.edit import update_job
 from automations.models import CronJob
-from sessions_app import delete
-from sessions_app.lock import SessionLocks
 from sessions_app.models import PRIMARY_KEY, Agent, Message, Session, SessionState, Turn, TurnState
+from sessions_app.sessions import delete
+from sessions_app.turns.lock import SessionLocks
 from tests.admin.conftest import fill, make_job, make_turn, url
 from tests.conftest import Person, new_person
 
-pytestmark = pytest.mark.django_db(
-    transaction=True
-)  # a delete commits by itself, with a connection of its own
+# a delete commits by itself, with a connection of its own
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("4.11")]
 YES = {"confirmed": "yes"}
 
 

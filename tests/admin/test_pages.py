@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from rest_framework.authtoken.models import Token
 
-from automations.models import CronJob, JobClock, RunRecord, ScheduledMessage, ZoneData
-from sessions_app.hook_tokens import token_of
+from automations.models import CronJob, JobClock, RemovedRoutine, RunRecord, ScheduledMessage, ZoneData
+from sessions_app.hooks.tokens import token_of
 from sessions_app.models import Counter, Hook, Pruning, Session
 from tests.admin.conftest import fill, make_turn, url
 from tests.conftest import Person, new_person
@@ -47,7 +47,8 @@ def test_every_model_of_ours_has_its_page() -> None:
         ZoneData,
         Pruning,
         Counter,
-    }  # on a job's page; what only the upkeep reads; /metrics
+        RemovedRoutine,
+    }  # on a job's page; what only the upkeep reads; /metrics; what only heartbeats ask
     assert not {model for model in ours if not admin.site.is_registered(model)} - shown_elsewhere
 
 
@@ -68,6 +69,37 @@ def test_every_list_page_and_search_answers(staff: Client, rows: dict[str, Any])
             assert response.status_code == 200, (name, query)
         assert staff.get(url(row, "change")).status_code == 200, name
     assert staff.get(reverse("admin:index")).status_code == 200
+
+
+def test_a_search_finds_what_its_term_names_exactly(staff: Client, rows: dict[str, Any]) -> None:
+    session = rows["session"]
+    for name in ("turn", "message", "mailboxevent", "event", "delivery", "cronjob"):
+        row = rows[name]
+        of_session = row.target if name == "mailboxevent" else row.session
+        for term, found in ((of_session.pk, True), (of_session.key, True), ("no-such-thing", False)):
+            page = staff.get(url(row, "changelist"), {"q": str(term)}).content.decode()
+            assert (url(row, "change") in page) == found, (name, term)
+    for term in (session.pk, session.key, session.key[2:]):
+        assert (
+            url(session, "change") in staff.get(url(session, "changelist"), {"q": str(term)}).content.decode()
+        )
+
+
+def test_a_list_that_grows_has_one_order(staff: Client, rows: dict[str, Any]) -> None:
+    for name in ("turn", "session", "cronjob", "runrecord"):
+        with CaptureQueriesContext(connection) as asked:
+            staff.get(url(rows[name], "changelist"), {"o": "2.-3"})
+        table = rows[name]._meta.db_table
+        ordered = [
+            each["sql"].rpartition("ORDER BY")[2] for each in asked if f'FROM "{table}"' in each["sql"]
+        ]
+        columns = ("created_at", '"id" DESC')
+        assert any(
+            text.lstrip().startswith(f'"{table}".') and columns[name == "turn"] in text for text in ordered
+        )
+        assert not any(
+            f'"{table}"."kind" ASC' in text or "title" in text or "name" in text for text in ordered
+        )
 
 
 def test_an_address_that_cannot_be_one_is_answered(staff: Client, rows: dict[str, Any]) -> None:
@@ -158,7 +190,7 @@ def test_staff_without_permissions_see_everything_and_change_nothing(
     assert Hook.objects.get().enabled
 
 
-def test_hooks_are_switched_off_and_on_and_never_show_what_their_tokens_are_made_of(
+def test_hooks_can_be_disabled_and_enabled_without_showing_token_data(
     staff: Client, rows: dict[str, Any]
 ) -> None:
     hook = rows["hook"]
@@ -189,9 +221,7 @@ def test_a_runs_page_shows_prompt_variables_and_detail(staff: Client, rows: dict
         assert text in page
 
 
-def test_a_messages_page_shows_its_text_and_run_and_its_runs_page_leads_back(
-    staff: Client, rows: dict[str, Any]
-) -> None:
+def test_scheduled_message_and_run_pages_link_to_each_other(staff: Client, rows: dict[str, Any]) -> None:
     message = rows["scheduledmessage"]
     run = RunRecord.objects.create(
         run_id=f"{message.pk}:1",
@@ -210,14 +240,14 @@ def test_messages_that_wait_are_cancelled_and_others_are_left_alone(
     staff: Client, person: Person, rows: dict[str, Any]
 ) -> None:
     waits, taken = rows["scheduledmessage"], fill(person)["scheduledmessage"]
-    ScheduledMessage.objects.take([taken.pk])
+    ScheduledMessage.objects.mark_taken([taken.pk])
     said = staff.post(
         url(waits, "changelist"),
         {"action": "cancel", "_selected_action": [waits.pk, taken.pk]},
         follow=True,
     ).content.decode()
     assert f"Message {waits.pk} is cancelled." in said
-    assert f"Message {taken.pk}: It is being sent, and cannot be cancelled any more." in said
+    assert f"Message {taken.pk}: The message is being sent and cannot be cancelled any more." in said
     assert [ScheduledMessage.objects.get(pk=row.pk).status for row in (waits, taken)] == [
         "cancelled",
         "pending",

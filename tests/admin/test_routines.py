@@ -5,13 +5,15 @@ from __future__ import annotations
 from django.test import Client
 
 from automations.models import CronJob
-from automations.routines import NewRoutine, add_routine
+from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.models import Agent
 from tests.admin.conftest import url
 from tests.conftest import Person
 
 
-def test_a_routine_is_seen_paused_and_resumed_within_its_agents_limit(staff: Client, person: Person) -> None:
+def test_routines_are_listed_paused_and_resumed_within_the_agents_limit(
+    staff: Client, person: Person
+) -> None:
     home = person.session()
     job = add_routine(
         NewRoutine(
@@ -31,7 +33,7 @@ def test_a_routine_is_seen_paused_and_resumed_within_its_agents_limit(staff: Cli
     Agent.objects.filter(pk=person.agent.pk).update(routine_limit=0)
     resume = {"action": "resume", "_selected_action": [job.pk]}
     said = staff.post(url(job, "changelist"), resume, follow=True).content.decode()
-    assert "the agent may have 0 enabled routines" in said
+    assert "the agent may have at most 0 enabled routines" in said
     assert not CronJob.objects.get(pk=job.pk).enabled
     Agent.objects.filter(pk=person.agent.pk).update(routine_limit=1)
     staff.post(url(job, "changelist"), resume)

@@ -8,11 +8,13 @@ from django.urls import reverse
 
 from automations.models import CronJob
 from sessions_app.models import Agent, Session
-from sessions_app.open import primary_session
+from sessions_app.sessions.open import primary_session
 from tests.admin.conftest import make_job, url
 from tests.admin.test_deleting import YES
 from tests.admin.test_editing import job_data
 from tests.conftest import Person
+
+pytestmark = pytest.mark.rule("4.10")
 
 
 def unify(person: Person) -> Session:
@@ -20,8 +22,8 @@ def unify(person: Person) -> Session:
     return primary_session(person.agent)
 
 
-def test_an_automation_made_for_a_thread_is_bound_to_the_primary_session(
-    staff: Client, person: Person
+def test_an_automation_created_for_a_thread_binds_to_the_primary(
+    staff: Client, person: Person, telegram: None
 ) -> None:
     thread, other = person.session(), person.session(key="telegram:42")
     home = unify(person)
@@ -31,9 +33,7 @@ def test_an_automation_made_for_a_thread_is_bound_to_the_primary_session(
     assert bound == {home.pk, other.pk}
 
 
-def test_the_page_of_a_thread_says_what_it_shows_and_lists_what_is_its_own(
-    staff: Client, person: Person
-) -> None:
+def test_a_thread_page_names_the_shown_session_and_own_automations(staff: Client, person: Person) -> None:
     thread = person.session()
     own = make_job(thread, "of the thread")
     assert "its own history" in staff.get(url(thread, "change")).content.decode()

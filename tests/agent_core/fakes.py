@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_core import models
-from agent_core.control import TurnControl
 from agent_core.exceptions import ToolFailed
-from agent_core.models import ModelCall, ModelReply
-from agent_core.orchestrator import run_turn
+from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.policy import TurnPolicy
+from agent_core.tool_spec import ToolSpec
+from agent_core.turn.control import TurnControl
+from agent_core.turn.run import run_turn
 from agent_core.types import (
     Entry,
     Role,
@@ -20,7 +21,6 @@ from agent_core.types import (
     ToolCall,
     ToolOutcome,
     ToolResult,
-    ToolSpec,
     TurnEvent,
     TurnRequest,
     TurnResult,

@@ -15,7 +15,7 @@ def test_defaults_are_those_of_rule_3_2() -> None:
     assert (policy.timeout_seconds, policy.tool_timeout_seconds) == (600, 60)
 
 
-def test_the_job_wins_over_the_agent_and_the_agent_over_the_defaults() -> None:
+def test_job_settings_override_agent_settings_and_those_override_defaults() -> None:
     merged = TurnPolicy().merged({"max_tool_calls": 5, "timeout_seconds": 20}, {"timeout_seconds": 9.5})
     assert merged == TurnPolicy(max_tool_calls=5, timeout_seconds=9.5)
 

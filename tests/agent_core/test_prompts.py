@@ -9,7 +9,7 @@ from agent_core import prompts
 from agent_core.exceptions import PromptError
 
 REMINDER = "cron.agent_turn.reminder"
-VARIABLES = {"name": "daily", "message": "Do it.", "scheduled_for": "now", "timezone": "UTC"}
+VARIABLES = {"name": "daily", "task": "Do it.", "scheduled_for": "now", "timezone": "UTC"}
 
 
 @pytest.fixture
@@ -33,39 +33,39 @@ def _forget() -> None:
     prompts._template.cache_clear()
 
 
-def test_the_reminder_carries_its_reference_and_the_hash_of_what_was_rendered() -> None:
-    rendered = prompts.render(REMINDER, VARIABLES)
+def test_the_reminder_carries_its_reference_and_the_rendered_texts_hash() -> None:
+    rendered = prompts.render_prompt(REMINDER, VARIABLES)
     assert rendered.ref.to_json() == {
         "id": REMINDER,
         "version": 1,
         "sha256": hashlib.sha256(rendered.text.encode()).hexdigest(),
     }
-    assert "<task>\nDo it.\n</task>" in rendered.text
+    assert rendered.text.endswith("\n\nDo it.")
     assert rendered.variables == VARIABLES
 
 
 def test_the_latest_version_is_the_highest_number(root: Path) -> None:
-    assert prompts.render("greeting", {"name": "Ann"}).text == "v10 hello Ann"
-    assert prompts.render("greeting", {"name": "Ann"}, version=2).ref.version == 2
+    assert prompts.render_prompt("greeting", {"name": "Ann"}).text == "v10 hello Ann"
+    assert prompts.render_prompt("greeting", {"name": "Ann"}, version=2).ref.version == 2
 
 
 @pytest.mark.parametrize("variables", [{}, {"name": "a", "extra": "b"}])
 def test_variables_must_match_exactly(root: Path, variables: dict[str, str]) -> None:
     with pytest.raises(PromptError):
-        prompts.render("greeting", variables)
+        prompts.render_prompt("greeting", variables)
 
 
 @pytest.mark.parametrize("prompt_id", ["none", "../greeting", "", "a/b", "greeting/../greeting"])
 def test_an_unknown_or_a_crooked_id_is_refused(root: Path, prompt_id: str) -> None:
     with pytest.raises(PromptError):
-        prompts.render(prompt_id, {"name": "a"})
+        prompts.render_prompt(prompt_id, {"name": "a"})
 
 
 def test_an_unknown_version_is_refused(root: Path) -> None:
     with pytest.raises(PromptError):
-        prompts.render("greeting", {"name": "a"}, version=3)
+        prompts.render_prompt("greeting", {"name": "a"}, version=3)
 
 
 def test_a_value_is_never_expanded_again() -> None:
-    text = prompts.render(REMINDER, {**VARIABLES, "message": "{{ name }} {0} $name \\1"}).text
+    text = prompts.render_prompt(REMINDER, {**VARIABLES, "task": "{{ name }} {0} $name \\1"}).text
     assert "{{ name }} {0} $name \\1" in text

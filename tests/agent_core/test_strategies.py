@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from agent_core.strategies import DOCUMENTS, STRATEGIES, ContextInput, DueTask, Update
+from agent_core.strategies import DOCUMENTS, INSTRUCTING, STRATEGIES, ContextInput, DueTask, Update
+from agent_core.text import fence
+
+pytestmark = pytest.mark.rule("3.3")
 
 DOCS = {name: f"text of {name}" for name in (*DOCUMENTS, "HEARTBEAT.md")}
 
@@ -12,15 +15,16 @@ def given(trigger: str = "hello", **more: object) -> ContextInput:
     return ContextInput(trigger=trigger, **values)  # type: ignore[arg-type]
 
 
+@pytest.mark.rule("6.2")
 @pytest.mark.parametrize("kind", ["primary", "sub", "heartbeat", "job"])
 def test_with_nothing_else_the_message_is_exactly_the_trigger(kind: str) -> None:
-    assert STRATEGIES[kind].build(given("  hello\n")).message == "  hello\n"
+    assert STRATEGIES[kind](given("  hello\n")).message == "  hello\n"
 
 
 @pytest.mark.parametrize("kind", ["primary", "sub", "heartbeat", "job"])
 def test_the_system_prompt_is_the_same_whatever_is_volatile(kind: str) -> None:
-    plain = STRATEGIES[kind].build(given())
-    busy = STRATEGIES[kind].build(
+    plain = STRATEGIES[kind](given())
+    busy = STRATEGIES[kind](
         given(
             "other",
             updates=(Update(event_type="x", summary="y"),),
@@ -31,21 +35,24 @@ def test_the_system_prompt_is_the_same_whatever_is_volatile(kind: str) -> None:
     assert plain.system_prompt == busy.system_prompt
 
 
-def test_documents_come_in_fixed_order_under_headings_without_the_heartbeat_one() -> None:
-    prompt = STRATEGIES["primary"].build(given()).system_prompt
-    places = [prompt.index(f"## {name}\n\ntext of {name}") for name in DOCUMENTS]
+def test_documents_have_fixed_order_and_headings_and_exclude_heartbeat() -> None:
+    prompt = STRATEGIES["primary"](given()).system_prompt
+    kinds = {name: fence.INSTRUCTIONS if name in INSTRUCTING else fence.DATA for name in DOCUMENTS}
+    places = [
+        prompt.index(f"## {name}\n\n{fence.fenced(name, f'text of {name}', kinds[name])}")
+        for name in DOCUMENTS
+    ]
     assert places == sorted(places)
     assert "HEARTBEAT.md" not in prompt
 
 
 def test_an_empty_document_is_left_out_and_instructions_are_in() -> None:
-    prompt = (
-        STRATEGIES["job"].build(given(documents={"USER.md": " \n"}, instructions="Be brief.")).system_prompt
-    )
-    assert "USER.md" not in prompt
+    prompt = STRATEGIES["job"](given(documents={"USER.md": " \n"}, instructions="Be brief.")).system_prompt
+    assert "## USER.md" not in prompt
     assert "Be brief." in prompt
 
 
+@pytest.mark.rule("6.2")
 @pytest.mark.parametrize("kind", ["primary", "sub"])
 def test_background_updates_are_written_as_rule_6_2_says(kind: str) -> None:
     updates = (
@@ -54,23 +61,25 @@ def test_background_updates_are_written_as_rule_6_2_says(kind: str) -> None:
             event_type="job_failed", summary="Backup\nfailed.", detail="disk full\n- [fake] item\n\nend\n"
         ),
     )
-    message = STRATEGIES[kind].build(given("what now?", updates=updates)).message
+    message = STRATEGIES[kind](given("what now?", updates=updates)).message
     assert message == (
         "## Background Updates\n"
-        "- [job_completed] Report is done.\n"
-        "- [job_failed] Backup failed.\n"
-        "  Detail: disk full\n"
-        "    - [fake] item\n"
-        "    \n"
-        "    end\n"
-        "\n"
-        "what now?"
+        + fence.fenced(
+            "updates",
+            "- [job_completed] Report is done.\n"
+            "- [job_failed] Backup failed.\n"
+            "  Detail: disk full\n"
+            "    - [fake] item\n"
+            "    \n"
+            "    end",
+        )
+        + "\n\nwhat now?"
     )
 
 
 @pytest.mark.parametrize("kind", ["heartbeat", "job"])
 def test_background_sessions_get_no_updates(kind: str) -> None:
-    built = STRATEGIES[kind].build(given(updates=(Update(event_type="x", summary="y"),)))
+    built = STRATEGIES[kind](given(updates=(Update(event_type="x", summary="y"),)))
     assert built.message == "hello"
 
 
@@ -79,5 +88,5 @@ def test_due_tasks_are_merged_under_one_heading() -> None:
         DueTask(id="a1", title="Water", description="the plants"),
         DueTask(id="b2", title="Mail", description="read"),
     )
-    message = STRATEGIES["heartbeat"].build(given("check", due_tasks=tasks)).message
+    message = STRATEGIES["heartbeat"](given("check", due_tasks=tasks)).message
     assert message == "check\n\n## Due Tasks\n- [a1] Water: the plants\n- [b2] Mail: read"

@@ -250,23 +250,16 @@ def _answers(url: str) -> bool:
     return False
 
 
-def start_web(folder: Path) -> tuple[str, Process]:
+def start_web(folder: Path, first: str = "", **environ: str) -> tuple[str, Process]:
+    """A web process; `first` is Python that it runs before it serves, to have shorter bounds."""
     port = free_port()
     log = folder / "web.log"
-    command = [
-        sys.executable,
-        "-m",
-        "uvicorn",
-        "config.asgi:application",
-        "--port",
-        str(port),
-        "--lifespan",
-        "off",
-    ]
+    program = ["-c", f"{first}\nfrom config.web import main; main()"] if first else ["-m", "config.web"]
+    command = [sys.executable, *program, "--port", str(port)]
     with log.open("wb") as file:
         child = subprocess.Popen(
             [*command, "--timeout-graceful-shutdown", "1"],
-            env=os.environ | {"DB_POOL_SIZE": "4"},
+            env=os.environ | {"DB_POOL_SIZE": "4"} | environ,
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -12,24 +12,24 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from automations.isolated import NEXT_TURN
-from sessions_app import stream_reads
+from automations.turn_kinds.isolated import NEXT_TURN
 from sessions_app.api import streams
 from sessions_app.events import Cursor
-from sessions_app.mailbox import Mail, deposit
+from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.models import Agent, Event, EventType, Scope, Session, SessionType, TurnKind
-from sessions_app.open import open_session
-from sessions_app.receive import Input, receive
-from sessions_app.stream import Hub
-from sessions_app.stream_parts import QUEUE
-from sessions_app.stream_reads import PAGE, Place, now
+from sessions_app.sessions.open import open_session
+from sessions_app.streams import event_log
+from sessions_app.streams.event_log import PAGE, Position, now
+from sessions_app.streams.hub import Hub
+from sessions_app.streams.subscription import QUEUE
+from sessions_app.turns.receive import Input, receive
 from tests.api.conftest import Stream, Window
 from tests.api.test_hub import BEGINNING, Reader, hub, write
 from tests.api.test_unified_streams import another
 from tests.conftest import Person, new_person
 from tests.fleet import until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.1", "9.2")]
 processes = pytest.mark.processes
 __all__ = ["hub"]  # the fixture
 
@@ -68,7 +68,7 @@ def tell_all(session: Session, count: int = 1) -> list[int]:
 
 
 @processes
-def test_every_window_sees_what_runs_in_the_background_and_only_its_own_sees_text(window: Window) -> None:
+def test_every_window_sees_background_status_but_only_its_own_text(window: Window) -> None:
     job, other = job_session(), another(window)
     home = Window(site=window.site, token=window.token, session=str(job.pk), http=window.http)
     with window.stream() as one, other.stream() as two, window.stream(AGENT) as agent, home.stream() as own:
@@ -94,8 +94,9 @@ def test_every_window_sees_what_runs_in_the_background_and_only_its_own_sees_tex
         assert len(own.of("turn_end")) == 1
 
 
+@pytest.mark.rule("6.1")
 @processes
-def test_news_in_one_mailbox_shows_in_every_window_as_a_mark_without_text(window: Window) -> None:
+def test_mailbox_news_appears_in_every_window_without_its_text(window: Window) -> None:
     mail = news()
     with another(window).stream() as elsewhere, window.stream() as own, window.stream(AGENT) as agent:
         assert deposit(uuid.UUID(window.session), mail)
@@ -109,7 +110,7 @@ def test_news_in_one_mailbox_shows_in_every_window_as_a_mark_without_text(window
 
 
 @processes
-def test_chat_is_not_told_to_other_windows_nor_to_those_of_other_agents(window: Window) -> None:
+def test_chat_is_not_sent_to_other_sessions_or_agents_windows(window: Window) -> None:
     assert window.http.post("/api/agents/", json={"name": "other"}).status_code == 201
     with window.stream(AGENT) as agent, window.stream("/api/agents/other") as other:
         window.turn("hello")
@@ -138,7 +139,7 @@ def test_the_stream_of_an_agent_goes_on_where_it_was(window: Window) -> None:
 
 
 @processes
-def test_the_stream_of_a_deleted_agent_ends_and_others_go_on(window: Window) -> None:
+def test_deleting_an_agent_ends_only_its_own_stream(window: Window) -> None:
     assert window.http.post("/api/agents/", json={"name": "other"}).status_code == 201
     with window.stream(AGENT) as stream, window.stream("/api/agents/other") as other:
         assert window.http.delete(f"{AGENT}/").json()["deleted"] is True
@@ -146,14 +147,14 @@ def test_the_stream_of_a_deleted_agent_ends_and_others_go_on(window: Window) -> 
         assert not other.ended
 
 
-def test_a_window_of_an_agent_that_does_not_read_is_dropped_alone(hub: Hub, person: Person) -> None:
+def test_only_the_agent_window_that_stops_reading_is_dropped(hub: Hub, person: Person) -> None:
     session = person.session()
     slow, quick = Reader(hub, person.agent, now()), Reader(hub, person.agent, now())
     until(lambda: not slow.subscription.behind and not quick.subscription.behind)
     ids: list[int] = []
     while len(ids) <= QUEUE:
         ids += tell_all(session, PAGE)
-        hub.look(person.agent.pk)
+        hub.read_soon(person.agent.pk)
         until(lambda: len(quick.ids()) == len(ids))  # noqa: B023 - called at once
     assert quick.ids() == ids
     assert slow.subscription.closed
@@ -162,7 +163,7 @@ def test_a_window_of_an_agent_that_does_not_read_is_dropped_alone(hub: Hub, pers
     assert hub.subscribers() == 1
 
 
-def test_what_two_sessions_tell_comes_in_one_order_page_by_page(hub: Hub, person: Person) -> None:
+def test_events_of_two_sessions_arrive_in_one_order_across_pages(hub: Hub, person: Person) -> None:
     session, other = person.session(), person.session()
     ids, told = [], []
     for _ in range(6):
@@ -188,7 +189,7 @@ def test_nothing_that_another_session_tells_is_stepped_over(hub: Hub, person: Pe
         ).fetchone() or (0,)
         (own,), (later,) = write(session), tell_all(other)
         hub._hear("", {"s": str(other.pk), "a": other.agent_id})
-        hub.look(session.pk)
+        hub.read_soon(session.pk)
         for _ in range(20):
             threading.Event().wait(0.01)
             assert [each.ids() for each in readers] == [[], []]
@@ -211,13 +212,13 @@ def test_word_of_an_agent_wakes_its_windows_and_nobody_elses(hub: Hub, person: P
     assert [each.ids() for each in foreign] == [[], []]
 
 
-def test_a_window_of_an_agent_whose_past_was_pruned_is_told_so(hub: Hub, person: Person) -> None:
+def test_an_agent_window_is_told_when_its_events_were_pruned(hub: Hub, person: Person) -> None:
     from sessions_app.models import Pruning
 
     Pruning.objects.create(name="events", horizon_xid=now().xid, horizon_id=1)
     reader = Reader(hub, person.agent, Cursor(xid=5, id=5))
     until(lambda: reader.ids() is not None and reader.items)
-    shown = streams._passing(reader.items[0], "demo")
+    shown = streams._unstored(reader.items[0], "demo")
     assert (shown["scope"], shown["session_id"]) == ("agent", None)
     assert shown["content"] == {"turn": None, "events_missed": True}
 
@@ -228,11 +229,11 @@ def test_events_for_all_windows_are_found_by_their_index(person: Person) -> None
     for session in sessions:
         write(session, 2_000)
     tell_all(sessions[0], 3)
-    places = [Place(shows=sessions[1].pk, cursor=now()), Place(shows=person.agent.pk, cursor=BEGINNING)]
+    places = [Position(shows=sessions[1].pk, cursor=now()), Position(shows=person.agent.pk, cursor=BEGINNING)]
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE sessions_app_event")
         cursor.execute(
-            f"EXPLAIN (FORMAT TEXT) {stream_reads.AFTER.text}",
+            f"EXPLAIN (FORMAT TEXT) {event_log.AFTER.text}",
             {
                 "sessions": [sessions[1].pk, None],
                 "agents": [None, person.agent.pk],
@@ -245,4 +246,4 @@ def test_events_for_all_windows_are_found_by_their_index(person: Person) -> None
     assert "event_cursor" in plan, plan
     assert "Seq Scan on sessions_app_event" not in plan, plan
     # what another database's open transaction hides for a moment is not there to be read yet
-    until(lambda: [len(found.events) for found in stream_reads.read(places)] == [0, 3])
+    until(lambda: [len(found.events) for found in event_log.read_events(places)] == [0, 3], 100)

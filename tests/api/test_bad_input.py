@@ -232,6 +232,7 @@ def test_the_51st_enabled_automation_is_refused(ada: Caller) -> None:
     assert CronJob.objects.filter(enabled=True, system_event="").count() == 50
 
 
+@pytest.mark.rule("3.4")
 @pytest.mark.parametrize(
     ("key", "kind"), [("heartbeat:demo", "heartbeat"), ("job:abc:1", "job"), ("cron:abc", "job")]
 )
@@ -273,7 +274,7 @@ def test_a_session_that_is_busy_or_closed_refuses(ada: Caller) -> None:
         b'{"content": "a", "content": "b"}',
         b'{"content": "\\ud800"}',
         b'{"content": 1' + b"0" * 5000 + b"}",
-        b"[" * 100_000,
+        b"[" * 5_000,
     ],
 )
 def test_a_malformed_body(ada: Caller, session: str, body: bytes) -> None:
@@ -293,7 +294,7 @@ def test_a_body_that_is_no_object_is_told_so(ada: Caller, session: str, body: An
     assert nested["errors"] == {"heartbeat": ["A JSON object is expected."]}
 
 
-def test_what_is_only_shown_is_told_from_what_does_not_exist(ada: Caller, session: str) -> None:
+def test_read_only_and_unknown_fields_get_different_errors(ada: Caller, session: str) -> None:
     agent, known = "/api/agents/demo/", "This field cannot be changed."
     for address, name in (
         (agent, "name"),
@@ -326,10 +327,14 @@ def test_an_if_match_that_holds(ada: Caller, header: str) -> None:
     assert ada.patch("/api/agents/demo/", {"routine_limit": 5}, If_Match=header).status_code == 200
 
 
-@pytest.mark.parametrize("cursor", ["x", "AAAA", "cD1hYmM=", "cD0lMDA=", "bz0tNQ==", "%00", "ä", "bz1hYmM="])
+@pytest.mark.parametrize("cursor", ["x", "AAAA", "cD1hYmM=", "cD0lMDA=", "bz0tNQ==", "ä", "bz1hYmM="])
 def test_a_bad_cursor(ada: Caller, session: str, cursor: str) -> None:
     problem(ada.get(f"/api/sessions/{session}/turns/?cursor={cursor}"), 400, "bad_cursor")
     problem(ada.get(f"/api/sessions/?cursor={cursor}"), 400, "bad_cursor")
+
+
+def test_a_cursor_with_a_nul_character(ada: Caller) -> None:
+    problem(ada.get("/api/sessions/?cursor=%00"), 400, "bad_parameter")
 
 
 @pytest.mark.parametrize("size", ["0", "-1", "201", "x", "", "9" * 5000])

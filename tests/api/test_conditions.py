@@ -47,9 +47,7 @@ def shown(ada: Caller) -> dict[str, str]:
     }
 
 
-def test_what_is_shown_has_a_tag_and_is_not_sent_again_to_who_has_it(
-    ada: Caller, shown: dict[str, str]
-) -> None:
+def test_resources_have_an_etag_and_answer_304_when_it_matches(ada: Caller, shown: dict[str, str]) -> None:
     for address in shown.values():
         first = ada.get(address)
         tag = first.headers["ETag"]
@@ -98,7 +96,7 @@ def test_a_delete_asks_for_the_tag_that_get_sent(ada: Caller, shown: dict[str, s
         )
 
 
-def test_a_foreign_thing_is_not_found_before_anything_of_the_request_is_judged(
+def test_foreign_resources_are_not_found_before_the_request_is_validated(
     ada: Caller, bob: Caller, shown: dict[str, str]
 ) -> None:
     for kind in ("session", "automation"):
@@ -171,7 +169,7 @@ def test_pages_go_back_the_way_they_came(ada: Caller) -> None:
     assert ada.get(second["previous"]).json()["results"] == first["results"]
 
 
-def test_what_came_in_one_moment_is_paged_without_gap_or_double(ada: Caller) -> None:
+def test_rows_created_simultaneously_are_paged_without_gaps_or_duplicates(ada: Caller) -> None:
     session = ada.session()
     for number in range(30):
         ada.automation(session, name=f"job {number}", enabled=False)

@@ -9,7 +9,7 @@ import pytest
 from sessions_app.models import Agent, Delivery, Message, Session, Turn
 from tests.api.conftest import Caller, problem
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.rule("9.3")]
 
 
 def answered(session_id: str, **fields: Any) -> Delivery:
@@ -62,7 +62,7 @@ def test_the_list_is_filtered_by_state(ada: Caller) -> None:
     problem(ada.get(f"/api/sessions/{session}/deliveries/?state=lost"), 400, "bad_parameter")
 
 
-def test_a_dead_letter_is_taken_up_again_and_nothing_else_is(ada: Caller) -> None:
+def test_only_failed_deliveries_can_be_redelivered(ada: Caller) -> None:
     session = ada.session()
     dead, sent = answered(session), answered(session, state="sent", ended_at="2026-11-22T00:00:00Z")
     again = ada.post(f"/api/deliveries/{dead.pk}/redeliver/")
@@ -95,7 +95,7 @@ def test_an_address_is_checked_given_and_changed(ada: Caller) -> None:
     problem(ada.patch(f"/api/sessions/{ada.session()}/", {"address": "https://x.org/"}), 400, "bad_channel")
 
 
-def test_the_key_is_made_once_shown_to_its_owner_and_renewed(ada: Caller) -> None:
+def test_the_signing_secret_is_created_once_shown_and_renewed(ada: Caller) -> None:
     first = ada.get("/api/agents/demo/signing-secret/").json()["secret"]
     assert first.startswith("whsec_")
     assert ada.get("/api/agents/demo/signing-secret/").json()["secret"] == first

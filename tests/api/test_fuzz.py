@@ -23,6 +23,7 @@ from hypothesis.errors import FailedHealthCheck, Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
+from schemathesis.core import NOT_SET
 from schemathesis.core.failures import FailureGroup
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.specs.openapi import checks
@@ -115,7 +116,7 @@ def sample(strategy: SearchStrategy[Any], take: Callable[[Any], None]) -> None:
 
 @pytest.fixture
 def world(site: Site) -> Iterator[World]:
-    schema = schemathesis.openapi.from_url(f"{site.url}/api/schema/?format=json", config=config())
+    schema = schemathesis.openapi.from_url(f"{site.url}/api/schema/", config=config())
     with settle(site.url, "ada") as ada, settle(site.url, "bob") as bob:
         yield World(url=site.url, schema=schema, ada=ada, bob=bob)
 
@@ -130,7 +131,7 @@ def aim(case: Any, ids: dict[str, list[str]]) -> bool:
     if case.path.endswith("/events/"):
         for name in case.path_parameters:
             case.path_parameters[name] = ids[name][0]  # there were some
-    if isinstance(case.body, dict) and "agent" in case.body:
+    if isinstance(case.body, dict) and isinstance(case.body.get("agent"), str):
         case.body["agent"] = ids["name"][0]
     if case.query.get("agent"):
         case.query["agent"] = ids["name"][0]
@@ -146,6 +147,8 @@ def ask(world: World, case: Any, caller: Inhabitant | None) -> Any:
         )
     if "wait" in str(case.headers.get("Prefer")):
         case.headers["Prefer"] = "wait=1"
+    if case.method.upper() == "GET":
+        case.body = NOT_SET  # a GET with a body is refused before its address is looked at
     headers = {"Authorization": f"Token {caller.token}"} if caller else {}
     if caller and is_a_hooks(case.path):
         headers["Authorization"] = f"Bearer {caller.hook_token}"
@@ -211,8 +214,10 @@ def test_somebody_else_is_shown_nothing_and_changes_nothing(world: World) -> Non
         shown = response.content + str(response.headers).encode()
         assert not [word for word in words if word in shown], response.content
         if aimed and case.method.lower() in world.schema.raw_schema["paths"][case.path]:
-            expected = 401 if is_a_hooks(case.path) else 404
-            assert response.status_code == expected, response.content
+            expected = {401 if is_a_hooks(case.path) else 404}
+            if not is_right(case, ParameterLocation.QUERY):
+                expected |= {400}  # what an address takes is no secret
+            assert response.status_code in expected, response.content
 
     world.fuzz(send, share=2)
     assert belongings("ada") == before

@@ -10,11 +10,11 @@ from django.test import Client
 from django.urls import reverse
 
 from automations.models import CronJob
-from automations.routines import NewRoutine, add_routine, routines
+from automations.routines.edit import NewRoutine, add_routine, agent_routines
 from sessions_app.models import Agent, Document
 from tests.api.conftest import Caller, problem
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.rule("6.6")]
 
 ADDRESS = "/api/agents/demo/documents/HEARTBEAT.md/"
 HN = {"id": "daily_hn", "title": "HN", "schedule": "0 9 * * *"}
@@ -33,26 +33,26 @@ def test_put_says_what_the_text_turned_out_to_be(ada: Caller) -> None:
     assert (answer["parse"], answer["revision"], "problem" in answer) == ("ok", 1, False)
     assert '"state": "pending"' in answer["content"]
     assert answer["content"] == ada.get(ADDRESS).json()["content"]
-    assert routines(agent_id(ada)).get().pk == "daily_hn"
+    assert agent_routines(agent_id(ada)).get().pk == "daily_hn"
     broken = ada.put(ADDRESS, {"content": "```json\n{"}).json()
     assert (broken["parse"], broken["content"]) == ("corrupted", "```json\n{")
     assert "not closed" in broken["problem"]
     assert ada.put(ADDRESS, {"content": "Prose."}).json()["parse"] == "empty"
-    assert routines(agent_id(ada)).get().enabled
+    assert agent_routines(agent_id(ada)).get().enabled
     plain = ada.put("/api/agents/demo/documents/USER.md/", {"content": "x"}).json()
     assert plain.keys() == {"name", "content", "revision"}
 
 
-def test_what_routines_may_not_be_is_a_problem_and_nothing_is_written(ada: Caller) -> None:
+def test_invalid_routines_are_refused_and_nothing_is_written(ada: Caller) -> None:
     Agent.objects.update(routine_limit=0)
     problem(ada.put(ADDRESS, text(HN)), 409, "too_many_routines")
     alone = {"title": "x", "task_type": "time_reminder", "execution_mode": "isolated"}
     problem(ada.put(ADDRESS, text(alone)), 400, "bad_task_type")
-    assert not routines(agent_id(ada)).exists()
+    assert not agent_routines(agent_id(ada)).exists()
     assert ada.get(ADDRESS).json() == {"name": "HEARTBEAT.md", "content": "", "revision": 0}
 
 
-def test_the_tag_sees_a_routine_that_came_meanwhile_and_not_what_runs_wrote(ada: Caller) -> None:
+def test_the_tag_detects_added_routines_but_ignores_run_results(ada: Caller) -> None:
     ada.put(ADDRESS, text(HN))
     tag = ada.get(ADDRESS).headers["ETag"]
     assert ada.get(ADDRESS, If_None_Match=tag).status_code == 304
@@ -61,9 +61,10 @@ def test_the_tag_sees_a_routine_that_came_meanwhile_and_not_what_runs_wrote(ada:
         run_id="daily_hn:1000",
         scheduled_for="1970-01-01T00:00:01Z",
         state="failed",
+        error="It broke.",
         finished_at="2026-01-01T00:00:00Z",
     )
-    assert ada.get(ADDRESS, If_None_Match=tag).status_code == 200  # another state is shown
+    assert ada.get(ADDRESS, If_None_Match=tag).status_code == 200  # its error is shown
     changed = ada.put(ADDRESS, text(HN | {"title": "News"}), If_Match=tag)
     assert changed.status_code == 200
     problem(ada.put(ADDRESS, text(HN), If_Match=tag), 412, "revision_conflict")
@@ -71,7 +72,7 @@ def test_the_tag_sees_a_routine_that_came_meanwhile_and_not_what_runs_wrote(ada:
     add_routine(NewRoutine(agent_id=agent_id(ada), title="Meanwhile", schedule="1h"))
     problem(ada.put(ADDRESS, text(HN), If_Match=tag), 412, "revision_conflict")
     problem(ada.put(ADDRESS, text(HN), If_Match="nonsense"), 400, "bad_if_match")
-    assert routines(agent_id(ada)).filter(enabled=True).count() == 2
+    assert agent_routines(agent_id(ada)).filter(enabled=True).count() == 2
     assert ada.put(ADDRESS, text(HN), If_Match="*").status_code == 200
 
 
@@ -88,7 +89,7 @@ def test_the_admin_edits_what_is_there_now(ada: Caller, admin_client: Client) ->
         "seen_basis": form.initial["seen_basis"],
     }
     assert admin_client.post(page, given).status_code == 302
-    assert set(routines(agent_id(ada)).filter(enabled=True).values_list("name", flat=True)) == {
+    assert set(agent_routines(agent_id(ada)).filter(enabled=True).values_list("name", flat=True)) == {
         "HN",
         "By hand",
     }

@@ -18,33 +18,34 @@ from typing import Any
 
 import httpx2
 import pytest
+from django.contrib.auth import get_user_model
 from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from automations.edit import NewJob, create_job
-from automations.fire import fire_due
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock, RunRecord, RunState
-from config.codes import STATUS
-from sessions_app.archive import archive
-from sessions_app.delete import delete_agent, delete_session
+from config.http.codes import STATUS
 from sessions_app.exceptions import StaleRequest
-from sessions_app.hook_tokens import token_of
-from sessions_app.hooks import MOST_HOOKS
-from sessions_app.inbound import LONGEST_ID, LONGEST_SENDER, MOST_SKEW
+from sessions_app.hooks.edit import MOST_HOOKS
+from sessions_app.hooks.inbound import LONGEST_ID, LONGEST_SENDER, MOST_SKEW
+from sessions_app.hooks.tokens import token_of
 from sessions_app.models import Delivery, Hook, IdempotencyKey, Message, Session, Turn, TurnState
 from sessions_app.models.session import LONGEST_ADDRESS
-from sessions_app.receive import LONGEST_MESSAGE
+from sessions_app.sessions.archive import archive
+from sessions_app.sessions.delete import delete_agent, delete_session
+from sessions_app.turns.receive import LONGEST_MESSAGE
 from tests.api.conftest import Caller, Site, Window, made, problem
-from tests.core.past import ago, prune_all
+from tests.docs.pages import section
 from tests.fleet import until
+from tests.past import ago, prune_all
 from tests.races import UPDATE, gate
-from tests.up import ROOT
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.rule("2.1")]
 
-PAGE = ROOT / "docs" / "inbound.md"
+PAGE = section("channels.md", "Inbound webhooks")
 PLACE = "https://chat.invalid/42"
 ELSEWHERE = {"channel": "webhook", "address": PLACE}
 
@@ -130,7 +131,7 @@ def test_a_hook_with_a_route_has_its_answers_go_there(ada: Caller, session: str)
     assert turn.metadata["route"] == {"channel": "webhook", "chat_id": PLACE, "meta": {}}
 
 
-def test_in_a_thread_of_a_unified_agent_it_goes_to_the_session_behind(ada: Caller, ci: Poster) -> None:
+def test_a_hook_on_a_unified_thread_posts_to_the_primary(ada: Caller, ci: Poster) -> None:
     first = accepted(ci())
     agent = ada.patch("/api/agents/demo/", {"unified_session": True}).json()
     assert accepted(ci()).pk == first.pk, "said before the mode was on"
@@ -140,14 +141,14 @@ def test_in_a_thread_of_a_unified_agent_it_goes_to_the_session_behind(ada: Calle
 
 
 def test_the_same_id_and_body_are_one_turn(ci: Poster) -> None:
-    first = accepted(ci({"sender": "a", "on_busy": "interrupt"}))
+    first = accepted(ci({"sender": "a", "on_busy": "reject"}))
     later = str(int(time.time()) + 7)
-    again = ci(b'{"on_busy": "interrupt",  "sender":"a", "content":"hello"}', Webhook_Timestamp=later)
+    again = ci(b'{"on_busy": "reject",  "sender":"a", "content":"hello"}', Webhook_Timestamp=later)
     assert accepted(again).pk == first.pk
     assert Turn.objects.count() == 1
 
 
-@pytest.mark.parametrize("other", [{"content": "bye"}, {"sender": "b"}, {"on_busy": "interrupt"}])
+@pytest.mark.parametrize("other", [{"content": "bye"}, {"sender": "b"}, {"on_busy": "reject"}])
 def test_the_same_id_with_another_body_is_refused(ci: Poster, other: Any) -> None:
     accepted(ci())
     problem(ci(other), 422, "idempotency_mismatch")
@@ -182,6 +183,21 @@ def test_a_timestamp_that_is_none_is_stale(ci: Poster, wrong: str | None) -> Non
 def test_a_message_without_an_id_is_refused(ci: Poster, wrong: str | None) -> None:
     problem(ci(Webhook_Id=wrong), 400, "bad_webhook_id")
     assert not Turn.objects.exists()
+
+
+@pytest.mark.rule("10.0")
+def test_hooks_of_an_inactive_owner_are_refused_until_reactivation(ada: Caller, session: str) -> None:
+    poster = hook(ada, session=session, as_person=True)
+    owner = get_user_model().objects.filter(pk=Session.objects.get(pk=session).owner_id)
+    first = accepted(poster(Webhook_Id="before"))
+    owner.update(is_active=False)
+    unknown = Poster(id="unknown", token=poster.token)()
+    for refused in (poster(), poster(Webhook_Id="before"), poster(Authorization=None, signed=True)):
+        problem(refused, 401, "not_authenticated")
+        assert refused.json()["detail"] == unknown.json()["detail"]
+    assert list(Turn.objects.all()) == [first]
+    owner.update(is_active=True)
+    accepted(poster())
 
 
 def test_who_has_not_the_token_learns_nothing(ada: Caller, ci: Poster) -> None:
@@ -233,7 +249,7 @@ def test_a_signed_message_is_taken_as_it_was_signed_only(ci: Poster) -> None:
     assert Turn.objects.count() == 1
 
 
-def test_a_signature_alone_says_who_it_is_and_nobody_who_hears_it_can_say_more(ci: Poster) -> None:
+def test_a_signature_alone_authenticates_only_the_message_it_signs(ci: Poster) -> None:
     accepted(ci(signed=True, Authorization=None))
     now = str(int(time.time()))
     heard: dict[str, Any] = {
@@ -258,9 +274,7 @@ def test_a_hook_may_ask_for_signatures(ada: Caller) -> None:
     accepted(poster())
 
 
-def test_with_another_secret_key_the_token_holds_and_what_it_signs_alone_does_not(
-    ci: Poster, settings: Any
-) -> None:
+def test_a_changed_secret_key_invalidates_signatures_but_not_tokens(ci: Poster, settings: Any) -> None:
     settings.SECRET_KEY = "another one, of the same length or so, for the rest of this test"
     accepted(ci(signed=True))
     problem(ci(signed=True, Authorization=None), 401, "not_authenticated")
@@ -299,9 +313,32 @@ def test_on_busy_is_the_posters_choice(ci: Poster) -> None:
     Turn.objects.filter(pk=running.pk).update(state=TurnState.RUNNING)
     problem(ci({"on_busy": "reject"}, Webhook_Id="two"), 409, "session_busy")
     assert accepted(ci(Webhook_Id="three")).on_busy == "enqueue"
-    accepted(ci({"on_busy": "interrupt"}, Webhook_Id="four"))
+    problem(ci({"on_busy": "interrupt"}, Webhook_Id="four"), 400, "bad_on_busy")
+    running.refresh_from_db()
+    assert running.cancel_requested_at is None
+    Hook.objects.update(as_person=True)
+    accepted(ci({"on_busy": "interrupt"}, Webhook_Id="five"))
     running.refresh_from_db()
     assert running.cancel_requested_at is not None
+
+
+def test_what_waits_is_bounded_for_strangers_first(ada: Caller, ci: Poster, session: str) -> None:
+    first = accepted(ci())
+    waiting = [Turn(session_id=session, kind="message", lane="turns", content=str(n)) for n in range(18)]
+    Turn.objects.bulk_create(waiting)
+    accepted(ci(Webhook_Id="the twentieth"))
+    refused = ci(Webhook_Id="one more")
+    problem(refused, 429, "too_many_waiting")
+    assert refused.headers["Retry-After"] == "10"
+    assert accepted(ci()).pk == first.pk  # what was taken is known
+    address = f"/api/sessions/{session}/messages/"
+    assert ada.post(address, {"content": "the person's own"}).status_code == 202
+    waiting = [Turn(session_id=session, kind="message", lane="turns", content=str(n)) for n in range(79)]
+    Turn.objects.bulk_create(waiting)
+    problem(ada.post(address, {"content": "the hundred and first"}), 429, "too_many_waiting")
+    other = ada.session()
+    assert ada.post(f"/api/sessions/{other}/messages/", {"content": "elsewhere"}).status_code == 202
+    assert Turn.objects.filter(session_id=session).count() == 100
 
 
 def test_an_archived_session_takes_nothing(ada: Caller, ci: Poster, session: str) -> None:
@@ -330,7 +367,7 @@ def test_an_id_is_known_for_longer_than_its_timestamp_holds(ci: Poster, settings
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_hook_made_while_its_session_is_deleted_comes_to_nothing(ada: Caller) -> None:
+def test_creating_a_hook_fails_when_its_session_is_deleted_meanwhile(ada: Caller) -> None:
     session = ada.session()
     row = Session.objects.get(pk=session)
     with gate(row, UPDATE) as held:  # as a delete holds it
@@ -394,7 +431,7 @@ def test_a_message_takes_few_statements(ci: Poster) -> None:
     assert len(said) <= 8, said
 
 
-def test_who_posts_is_counted_by_hook_and_who_may_not_by_address(
+def test_valid_posts_count_by_hook_and_invalid_ones_by_address(
     ada: Caller, ci: Poster, settings: Any
 ) -> None:
     settings.RONDO_THROTTLE = (3, 60)
@@ -445,6 +482,7 @@ def test_hooks_are_made_shown_changed_and_deleted(ada: Caller, session: str) -> 
         "address": PLACE,
         "signed": True,
         "as_person": False,
+        "allow_tools": [],
         "enabled": True,
         "last_used_at": None,
         "revision": 1,
@@ -462,7 +500,7 @@ def test_hooks_are_made_shown_changed_and_deleted(ada: Caller, session: str) -> 
     problem(ada.get(address), 404, "not_found")
 
 
-def test_that_a_hook_was_used_is_shown_and_in_no_edits_way(ada: Caller, ci: Poster) -> None:
+def test_using_a_hook_changes_its_etag_but_blocks_no_edit(ada: Caller, ci: Poster) -> None:
     address = f"/api/hooks/{ci.id}/"
     before = ada.get(address).headers["ETag"]
     accepted(ci())
@@ -501,7 +539,7 @@ def test_a_bad_hook_is_refused(ada: Caller, ci: Poster, fields: Any, status: int
     assert Hook.objects.count() == 1
 
 
-def test_a_hook_whose_channel_is_gone_can_still_be_switched_off(ada: Caller) -> None:
+def test_a_hook_whose_channel_is_gone_can_be_disabled(ada: Caller) -> None:
     poster = hook(ada)
     Hook.objects.update(channel="gone", address="42")
     assert ada.patch(f"/api/hooks/{poster.id}/", {"enabled": False}).status_code == 200
@@ -542,7 +580,7 @@ def test_a_new_token_takes_the_old_ones_place(ada: Caller, ci: Poster) -> None:
     accepted(renewed(signed=True, Authorization=None))
 
 
-def test_a_hook_is_made_once_and_the_token_is_not_kept_for_it(ada: Caller) -> None:
+def test_a_hook_is_created_once_and_its_token_not_stored(ada: Caller) -> None:
     first, again = (
         ada.post("/api/agents/demo/hooks/", {"name": "CI"}, Idempotency_Key="one") for _ in range(2)
     )
@@ -594,7 +632,7 @@ def test_the_token_is_stored_logged_and_shown_nowhere(
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("as_person", [False, True])
-def test_what_comes_by_a_hook_is_answered_where_it_said_and_automations_there_if_it_is_a_persons(
+def test_hook_answers_and_as_person_automations_use_the_hooks_address(
     site: Site, window: Window, *, as_person: bool
 ) -> None:
     given = {"name": "CI", "session": window.session, "as_person": as_person} | ELSEWHERE
@@ -620,7 +658,7 @@ def test_what_comes_by_a_hook_is_answered_where_it_said_and_automations_there_if
         NewJob(session_id=session.pk, message="look", schedule={"kind": "every", "seconds": 3600})
     )
     JobClock.objects.filter(job=job).update(next_run_at=Now())
-    assert fire_due().queued == 1
+    assert fire_due_jobs().queued == 1
     until(lambda: RunRecord.objects.get().state == RunState.SUCCEEDED, 20)
     told = Message.objects.filter(turn__kind="automation").latest("seq").metadata["route"]
     assert told["channel"] == ("webhook" if as_person else "web")
@@ -630,14 +668,19 @@ def test_what_comes_by_a_hook_is_answered_where_it_said_and_automations_there_if
 
 
 def commands() -> list[str]:
-    """The page's own."""
-    return re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    """How to make a hook and post by it, then how to sign a post."""
+    how_to = section("how-to.md", "Add a hook and post a message by it")
+    return re.findall(r"```sh\n(.*?)```", how_to + PAGE, re.DOTALL)
 
 
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 def test_the_commands_of_the_page_do_what_it_says(site: Site, window: Window) -> None:
-    environ = os.environ | {"RONDO": site.url, "TOKEN": window.token}
+    environ = os.environ | {
+        "RONDO": site.url,
+        "AUTH": f"Authorization: Token {window.token}",
+        "JSON": "Content-Type: application/json",
+    }
 
     def typed(command: str) -> Any:
         return json.loads(subprocess.check_output(["bash", "-euc", command], env=environ))
@@ -653,7 +696,7 @@ def test_the_commands_of_the_page_do_what_it_says(site: Site, window: Window) ->
 
 
 def test_the_bounds_of_the_page_are_those_of_the_code() -> None:
-    text = PAGE.read_text()
+    text = PAGE
     for bound in (
         f"1 to {LONGEST_ID} printable ASCII characters",
         f"At most {MOST_SKEW} s from",

@@ -41,12 +41,14 @@ def test_who_prefers_to_wait_is_answered_with_the_finished_turn(window: Window) 
     assert history[1]["content"] == turn["reply"]
 
 
-def test_a_turn_that_failed_is_finished_too_and_keeps_its_detail_to_itself(window: Window) -> None:
+def test_a_failed_turn_ends_the_wait_and_hides_its_detail(window: Window) -> None:
     response = window.send("[[fail:402]] x", Prefer="wait=20")
     assert response.status_code == 200
     assert response.json()["state"] == "failed"
-    assert response.json()["error"] == "The model refused the request."
-    assert "402" not in response.json()["reply"]
+    assert response.json()["error"] == (
+        "The model provider rejected the request (402: the account's quota or credit is used up)."
+    )
+    assert "test asked" not in response.text
 
 
 def test_who_waits_too_short_is_told_where_to_look(window: Window) -> None:

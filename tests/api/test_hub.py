@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from typing import Any
 
 import psycopg
@@ -14,14 +14,18 @@ from django.conf import settings
 from sessions_app.api import streams
 from sessions_app.events import Cursor, event
 from sessions_app.models import Agent, Event, EventType, Lane, Turn, TurnKind
-from sessions_app.open import primary_session
-from sessions_app.stream import Hub
-from sessions_app.stream_parts import QUEUE, Item, Subscription
-from sessions_app.stream_reads import PAGE, Origin, now
+from sessions_app.sessions.open import primary_session
+from sessions_app.streams import hub as stream
+from sessions_app.streams import subscription as stream_parts
+from sessions_app.streams.event_log import PAGE, Origin, Position, now, read_events
+from sessions_app.streams.hub import Hub
+from sessions_app.streams.items import Item
+from sessions_app.streams.rights import Right
+from sessions_app.streams.subscription import LARGEST_QUEUE, NEWCOMERS, QUEUE, Subscription
 from tests.conftest import Person
 from tests.fleet import until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.2")]
 
 BEGINNING = Cursor(xid=0, id=0)
 
@@ -59,11 +63,11 @@ class Reader:
     def ids(self) -> list[int]:
         self.items += self.subscription.take()
         if self.subscription.behind:
-            self.hub.look(self.subscription.shows)
+            self.hub.read_soon(self.subscription.shows)
         return [item.event.pk for item in self.items if item.event is not None]
 
 
-def test_a_reader_who_was_away_for_long_is_given_its_past_at_its_own_pace(hub: Hub, person: Person) -> None:
+def test_a_long_absent_reader_catches_up_at_its_own_pace(hub: Hub, person: Person) -> None:
     session = person.session()
     ids = write(session, 3 * QUEUE)
     reader = Reader(hub, session, BEGINNING)
@@ -78,7 +82,7 @@ def test_a_reader_who_does_not_read_is_dropped_alone(hub: Hub, person: Person) -
     ids: list[int] = []
     while len(ids) <= QUEUE:
         ids += write(session, PAGE)
-        hub.look(session.pk)
+        hub.read_soon(session.pk)
         until(lambda: len(quick.ids()) == len(ids))  # noqa: B023 - called at once
     assert quick.ids() == ids
     assert slow.subscription.closed
@@ -87,7 +91,47 @@ def test_a_reader_who_does_not_read_is_dropped_alone(hub: Hub, person: Person) -
     assert hub.subscribers() == 1
 
 
-def test_no_event_is_stepped_over_while_an_older_transaction_is_open(hub: Hub, person: Person) -> None:
+def big(session: Any, count: int) -> list[int]:
+    text = "\N{SNOWMAN}" * 100_000  # 300 kB each
+    rows = [
+        Event(agent_id=session.agent_id, session=session, type=EventType.TURN_QUEUED, content={"text": text})
+        for _ in range(count)
+    ]
+    return [event.pk for event in Event.objects.bulk_create(rows)]
+
+
+def test_a_page_is_cut_by_size_without_missing_events(hub: Hub, person: Person) -> None:
+    session = person.session()
+    ids = [*big(session, 10), *write(session, 3), *big(session, 4)]
+    place = Position(shows=session.pk, cursor=BEGINNING)
+    until(lambda: len(read_events([place])[0].events) == 4, 100, "nobody else's transaction hides them")
+    assert read_events([place])[0].more
+    reader = Reader(hub, session, BEGINNING)
+    until(lambda: reader.ids() == ids, 20)
+    assert not reader.subscription.closed
+
+
+def test_a_reader_with_much_unread_is_dropped_unless_catching_up(hub: Hub, person: Person) -> None:
+    session = person.session()
+    big(session, 20)
+    slow, behind = Reader(hub, session, now()), hub.subscribe(session.pk, BEGINNING, lambda: None)
+    until(lambda: not slow.subscription.behind)
+    for _ in range(8):
+        big(session, 4)
+        hub.read_soon(session.pk)
+    until(lambda: slow.subscription.closed)
+    assert not behind.closed
+    assert sum(item.size for item in behind.take()) <= LARGEST_QUEUE
+
+
+def test_newcomers_with_long_pasts_take_turns(hub: Hub, person: Person) -> None:
+    sessions = [person.session() for _ in range(NEWCOMERS + 5)]
+    ids = {session.pk: write(session, PAGE + 1) for session in sessions}
+    readers = [Reader(hub, session, BEGINNING) for session in sessions]
+    until(lambda: all(reader.ids() == ids[reader.subscription.shows] for reader in readers), 30)
+
+
+def test_events_are_not_skipped_while_an_older_transaction_is_open(hub: Hub, person: Person) -> None:
     session = person.session()
     reader = Reader(hub, session, now())
     until(lambda: not reader.subscription.behind)
@@ -98,7 +142,7 @@ def test_no_event_is_stepped_over_while_an_older_transaction_is_open(hub: Hub, p
             [session.agent_id, session.pk],
         )
         (younger,) = write(session)
-        hub.look(session.pk)
+        hub.read_soon(session.pk)
         for _ in range(20):
             asyncio.run(asyncio.sleep(0.01))
             assert reader.ids() == []
@@ -120,15 +164,51 @@ def test_pieces_come_from_where_their_turn_came_from(hub: Hub, person: Person, t
     until(lambda: not reader.subscription.behind)
     if told:
         event(turn, session.agent_id, EventType.TURN_START, {"attempt": 1}).save(force_insert=True)
-        hub.look(session.pk)
+        hub.read_soon(session.pk)
         until(lambda: len(reader.ids()) == 1)
         Turn.objects.filter(pk=turn.pk).update(origin_run="other")  # nobody asks for it
     for text in ("one", "two"):
         hub._hear("", {"s": str(session.pk), "turn": turn.pk, "attempt": 1, "text": text})
     until(lambda: reader.ids() is not None and len(reader.items) == 2 + told)
     assert [(item.type, item.origin) for item in reader.items[-2:]] == [("delta", origin)] * 2
-    shown = streams._passing(reader.items[-1], "demo")
+    shown = streams._unstored(reader.items[-1], "demo")
     assert (shown["source_type"], shown["run_id"]) == ("automation", "job:1")
+
+
+@pytest.mark.rule("3.1")
+def test_a_snapshot_holds_each_steps_latest_attempt_without_late_text(hub: Hub, person: Person) -> None:
+    session = person.session()
+    turn = Turn.objects.create(
+        session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x", state="running"
+    )
+    reader = Reader(hub, session, now())
+    until(lambda: not reader.subscription.behind)
+
+    def hear(step: int, number: int, **said: object) -> None:
+        about = {"s": str(session.pk), "turn": turn.pk, "attempt": 1, "step": step, "number": number}
+        hub._hear("", about | said)
+
+    hear(1, 1, text="Let me look. ")
+    hear(2, 1, text="The ans")
+    hear(2, 2, retrying={"status": "retrying", "text": "The model did not answer; trying again."})
+    hear(2, 2, text="The answer ")
+    hear(2, 1, text="late")
+    hear(2, 2, text="is 4")
+    until(lambda: reader.ids() is not None and len(reader.items) == 6)
+    assert [item.type for item in reader.items] == ["snapshot", "delta", "delta", "status", "delta", "delta"]
+    assert "late" not in [item.content.get("text") for item in reader.items]
+    told = reader.items[3].content
+    assert (told["status"], told["turn"], told["step"], told["try"]) == ("retrying", turn.pk, 2, 2)
+    late = Reader(hub, session, now())
+    until(lambda: late.ids() is not None and late.items)
+    assert late.items[0].content == {
+        "turn": turn.pk,
+        "attempt": 1,
+        "step": 2,
+        "try": 2,
+        "text": "Let me look. The answer is 4",
+        "earlier": "Let me look. ",
+    }
 
 
 def test_a_reader_hears_of_events_that_nobody_announced(hub: Hub, person: Person) -> None:
@@ -138,7 +218,8 @@ def test_a_reader_hears_of_events_that_nobody_announced(hub: Hub, person: Person
     until(lambda: reader.ids() == ids, 5)
 
 
-def test_nothing_said_behind_a_thread_since_the_toggle_is_stepped_over(hub: Hub, person: Person) -> None:
+@pytest.mark.rule("4.10")
+def test_primary_events_since_the_toggle_are_not_skipped_for_threads(hub: Hub, person: Person) -> None:
     """Nobody told the hub of the toggle, and what it reads next is the thread's own, written last."""
     thread, home = person.session(), primary_session(person.agent)
     reader = Reader(hub, thread, now())
@@ -146,7 +227,7 @@ def test_nothing_said_behind_a_thread_since_the_toggle_is_stepped_over(hub: Hub,
     Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
     told = write(home)
     write(thread)
-    hub.look(thread.pk)
+    hub.read_soon(thread.pk)
     until(lambda: reader.ids() == told)
     assert [item.content.get("shows") for item in reader.items if item.event is None] == [str(home.pk)]
     told += write(home)
@@ -160,7 +241,7 @@ def test_nothing_said_behind_a_thread_since_the_toggle_is_stepped_over(hub: Hub,
     until(lambda: reader.ids() == told, 5)
 
 
-def test_threads_of_one_agent_share_a_read_and_get_every_piece(hub: Hub, person: Person) -> None:
+def test_threads_of_one_agent_share_reads_and_get_every_delta(hub: Hub, person: Person) -> None:
     home, threads = primary_session(person.agent), [person.session() for _ in range(3)]
     Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
     readers = [Reader(hub, each, now()) for each in (home, *threads)]
@@ -188,10 +269,39 @@ def test_a_quiet_stream_says_that_it_is_alive(
     session, cursor = person.session(), now()
 
     async def listen() -> list[bytes]:
-        async with aclosing(streams._stream(session.pk, session.pk, "demo", cursor)) as body:
-            return [await anext(body) for _ in range(3)]
+        right = Right(user_id=person.user.pk)
+        with closing(streams.Stream(session.pk, session.pk, "demo", cursor, right)) as stream:
+            async with aclosing(aiter(stream)) as body:
+                return [await anext(body) for _ in range(3)]
 
     first, *others = asyncio.run(listen())
     assert first == f"retry: 1000\nid: {cursor}\n\n".encode()
     assert others == [b": keep-alive\n\n"] * 2
     assert hub.subscribers() == 0
+
+
+def test_looks_without_news_do_not_keep_a_quiet_stream_silent(
+    hub: Hub, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "KEEP_ALIVE", 0.3)
+    monkeypatch.setattr(streams, "hub", lambda: hub)
+    monkeypatch.setattr(stream, "POLL", 0.02)
+    session, cursor = person.session(), now()
+    body = streams.Stream(session.pk, session.pk, "demo", cursor, Right(user_id=person.user.pk))
+
+    async def listen() -> list[bytes]:
+        async with asyncio.timeout(10), aclosing(aiter(body)) as blocks:
+            return [await anext(blocks) for _ in range(3)]
+
+    with closing(body):
+        assert asyncio.run(listen())[1:] == [b": keep-alive\n\n"] * 2
+
+
+def test_with_many_readers_idle_polling_takes_them_in_turns(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_parts, "POLLED", 2)
+    topics = stream_parts.Topics()
+    for number in range(5):
+        topics.join(Subscription(opened=number, shows=number, cursor=BEGINNING, wake=lambda: None))
+    assert [topics.next_ones() for _ in range(3)] == [{0, 1}, {2, 3}, {4, 0}]

@@ -9,6 +9,8 @@ import pytest
 from sessions_app.models import Agent
 from tests.api.conftest import Caller, problem
 
+pytestmark = pytest.mark.rule("3.5")
+
 SECRET = "secret-of-the-server-4711"
 DOCS: dict[str, Any] = {"url": "https://docs.example.org/mcp", "headers": {"Authorization": SECRET}}
 SHOWN = {"url": "https://docs.example.org/mcp", "headers": {"Authorization": "***"}, "trusted": False}

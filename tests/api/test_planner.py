@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from agent_core.execution import Status
-from sessions_app.executions import new_id
-from sessions_app.models import Agent, Engine, ExecutionState, Session, TaskState, Turn
-from sessions_app.receive import Input, receive
+from agent_core.execution import Status, new_id
+from sessions_app.api.turns import AwaitedTurn
+from sessions_app.models import Agent, ConsentQuestion, Engine, ExecutionState, Session, TaskState, Turn
+from sessions_app.turns.receive import Input, receive
 from tests.api.conftest import Caller, problem
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.rule("7.1")]
 
 
 def session_of(caller: Caller) -> Session:
@@ -34,15 +34,87 @@ def execution_of(session: Session, **more: Any) -> ExecutionState:
 
 def test_a_question_that_waits_is_visible_with_its_session(ada: Caller) -> None:
     session = session_of(ada)
-    assert ada.get(f"/api/sessions/{session.pk}/").json()["waiting"] is None
-    execution_of(session, question="Which tea?")
-    newest = execution_of(session, status=Status.WAITING_CONFIRMATION)
+    assert ada.get(f"/api/sessions/{session.pk}/").json()["waiting"] == []
+    later = execution_of(session, question="Which tea?")
+    newest = execution_of(session, status=Status.WAITING_CONFIRMATION, question_id="quest222")
+    consent_of(session, id="quest222", execution=newest.pk)
+    ExecutionState.objects.filter(pk=later.pk).update(asked_at=Now())
     execution_of(session, status=Status.COMPLETED)
-    assert ada.get(f"/api/sessions/{session.pk}/").json()["waiting"] == {
-        "execution": newest.pk,
-        "question": "Which cake?",
-        "status": "waiting_confirmation",
-    }
+    chats = consent_of(session, id="chats222")
+    found = ada.get(f"/api/sessions/{session.pk}/").json()["waiting"]
+    assert [each["execution"] for each in found] == [None, later.pk, newest.pk]  # asked last, not begun last
+    assert [each.pop("asked_at") for each in found] == sorted(
+        [each["asked_at"] for each in ada.get(f"/api/sessions/{session.pk}/").json()["waiting"]], reverse=True
+    )
+    call = {"name": "erase", "arguments": {"name": "disk"}}
+    assert found == [
+        {
+            "execution": None,
+            "question_id": chats.pk,
+            "question": "May I?",
+            "status": "waiting_confirmation",
+            "calls": [call],
+        },
+        {
+            "execution": later.pk,
+            "question_id": None,
+            "question": "Which tea?",
+            "status": "waiting_user",
+            "calls": [],
+        },
+        {
+            "execution": newest.pk,
+            "question_id": "quest222",
+            "question": "Which cake?",
+            "status": "waiting_confirmation",
+            "calls": [call],
+        },
+    ]
+
+
+def test_consent_questions_are_shown_in_full_and_answered_by_id(ada: Caller, bob: Caller) -> None:
+    session = session_of(ada)
+    Agent.objects.update(engine=Engine.CHAT)
+    asked = consent_of(session, id="quest222")
+    address = f"/api/questions/{asked.pk}/"
+    shown = ada.get(address).json()
+    assert (shown["question"], shown["state"], shown["session"]) == ("May I?", "open", str(session.pk))
+    assert shown["calls"] == [{"name": "erase", "arguments": {"name": "disk"}}]
+    assert (
+        bob.get(address).status_code == bob.post(f"{address}answer/", {"content": "yes"}).status_code == 404
+    )
+    answered = ada.post(f"{address}answer/", {"content": "yes"})
+    assert answered.status_code == 202
+    assert Turn.objects.get(pk=answered.json()["id"]).metadata["question"] == asked.pk
+    problem(ada.post(f"{address}answer/", {"content": "no"}), 409, "question_taken")
+    Turn.objects.update(state="cancelled", finished_at=Now())
+    assert ada.post(f"{address}answer/", {"content": "no"}).status_code == 202  # nothing came of the first
+    ConsentQuestion.objects.update(state="closed", answered_at=Now())
+    Turn.objects.update(state="cancelled", finished_at=Now())
+    problem(ada.post(f"{address}answer/", {"content": "yes"}), 409, "question_closed")
+
+
+def test_a_second_answer_waits_for_the_first(ada: Caller) -> None:
+    execution = execution_of(session_of(ada), question_id="quest222")
+    address = f"/api/executions/{execution.pk}/answer/"
+    problem(ada.post(address, {"content": "lemon", "question": "another2"}), 409, "question_closed")
+    assert ada.post(address, {"content": "lemon", "question": "quest222"}).status_code == 202
+    problem(ada.post(address, {"content": "plum"}), 409, "question_taken")
+    assert Turn.objects.count() == 1
+
+
+def test_who_prefers_to_wait_for_an_answer_is_told_so(ada: Caller) -> None:
+    execution = execution_of(session_of(ada))
+    address = f"/api/executions/{execution.pk}/answer/"
+    answered = ada.post(address, {"content": "lemon"}, Prefer="wait=1")
+    assert isinstance(answered, AwaitedTurn) or answered.headers.get("Preference-Applied") == "wait=1"
+
+
+def consent_of(session: Session, **more: Any) -> ConsentQuestion:
+    calls = [{"id": "1", "name": "erase", "arguments": {"name": "disk"}, "version": "v"}]
+    return ConsentQuestion.objects.create(
+        session=session, turn_id=1, text="May I?", calls=calls, asked_seq=1, **more
+    )
 
 
 def test_executions_are_listed_newest_first_and_by_status(ada: Caller) -> None:
@@ -71,7 +143,10 @@ def test_one_execution_shows_plan_and_observations(ada: Caller, bob: Caller) -> 
     execution = execution_of(session_of(ada), steps=[step], observations=[seen])
     shown = ada.get(f"/api/executions/{execution.pk}/")
     body = shown.json()
-    assert body["steps"] == [step | {"question": None}]
+    more = {"question": None, "plan": 1, "instruction": None, "confirm": False, "consent": None}
+    assert body["steps"] == [step | more | {"started_at": None, "ended_at": None}]
+    assert (body["plan"], body["question_id"], body["consents"]) == (0, None, [])
+    assert body["asked_at"] is not None
     assert body["observations"] == [seen]
     assert shown.headers["ETag"] == '"1"'
     assert bob.get(f"/api/executions/{execution.pk}/").status_code == 404
@@ -108,7 +183,7 @@ def test_a_reply_names_its_question(ada: Caller) -> None:
 def test_what_does_not_wait_takes_no_reply(ada: Caller) -> None:
     execution = execution_of(session_of(ada), status=Status.COMPLETED)
     refused = ada.post(f"/api/executions/{execution.pk}/answer/", {"content": "lemon"})
-    problem(refused, 409, "not_waiting")
+    problem(refused, 409, "question_closed")
     assert not Turn.objects.exists()
 
 

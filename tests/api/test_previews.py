@@ -13,7 +13,7 @@ from sessions_app.selectors import LOOKED_BACK
 from tests.api.conftest import Caller, Window
 from tests.fleet import until
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.rule("4.8")]
 
 TRIGGER = {"_automation_turn": True, "automation_id": "x"}
 
@@ -63,7 +63,7 @@ def test_a_preview_is_one_line_of_at_most_100_characters(ada: Caller) -> None:
     assert preview(ada, session) == "ä" * 100
 
 
-def test_a_preview_looks_at_the_end_of_a_long_history_only(ada: Caller) -> None:
+def test_a_preview_reads_only_the_end_of_a_long_history(ada: Caller) -> None:
     session = ada.session()
     triggers = [("user", "Scheduled", TRIGGER)] * (LOOKED_BACK - 1)
     says(session, ("user", "hello"), *triggers)
@@ -98,7 +98,7 @@ def test_a_list_asks_for_its_previews_in_one_statement(ada: Caller) -> None:
 
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
-def test_an_automation_gives_a_session_no_title_and_a_person_does(window: Window) -> None:
+def test_a_session_title_comes_from_a_person_not_an_automation(window: Window) -> None:
     beat = window.site.fleet.beat()
     asked = {"message": "check the repo", "schedule": {"kind": "every", "seconds": 1}}
     job = window.http.post(f"{window.address}/automations/", json=asked).json()["id"]

@@ -57,7 +57,9 @@ def test_each_status_has_its_problem(window: Window) -> None:
 
 
 @pytest.mark.parametrize("token", [None, "Token wrong", "Token", "Token a b", "Bearer wrong"])
-def test_who_shows_no_token_or_a_wrong_one_is_asked_for_it(window: Window, token: str | None) -> None:
+def test_a_missing_or_wrong_token_gets_401_with_authenticate_header(
+    window: Window, token: str | None
+) -> None:
     for method in ("GET", "HEAD", "POST", "PATCH"):
         headers = {"Authorization": token} if token else {}
         answer = httpx2.request(method, f"{window.site.url}{window.address}/", headers=headers)
@@ -84,7 +86,7 @@ def test_an_address_that_is_none_has_a_problem(window: Window, path: str) -> Non
         assert_problem(window.http.request(method, f"/api/{path}"), 404, "not_found")
 
 
-def test_a_missing_slash_is_told_of_and_not_followed_with_the_body_lost(window: Window) -> None:
+def test_a_post_without_trailing_slash_is_refused_with_a_hint(window: Window) -> None:
     assert window.http.get("/api/agents", follow_redirects=True).status_code == 200
     found = assert_problem(window.http.post("/api/agents", json={"name": "x"}), 404, "not_found")
     assert "/api/agents/" in found["detail"]

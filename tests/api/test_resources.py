@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from automations.models import CronJob, RunRecord
 from sessions_app.models import Agent, Document, MailboxEvent, Message, Session, Turn
-from tests.api.conftest import Caller, problem
+from tests.api.conftest import Caller, made, problem
 
 pytestmark = pytest.mark.django_db
 REAL = pytest.mark.django_db(
@@ -41,6 +41,7 @@ def test_an_agent_is_made_with_its_primary_session(ada: Caller) -> None:
         "routine_limit": 20,
         "policy": {"max_attempts": 1},
         "mcp_servers": {},
+        "allow_tools": [],
         "primary_session": str(primary.pk),
         "revision": 0,
     }
@@ -81,8 +82,33 @@ def test_a_document_is_written_whole_and_counts_its_revisions(ada: Caller) -> No
     assert Document.objects.count() == 1
 
 
+@pytest.mark.usefixtures("telegram")
+def test_the_chat_of_a_session_is_given_and_changed(ada: Caller) -> None:
+    asked = {
+        "agent": "demo",
+        "key": "telegram:42",
+        "channel_meta": {"topic": "tea", "thread": 7, "quiet": True},
+    }
+    session = made(ada.post("/api/sessions/", asked))
+    assert (session["chat_type"], session["channel_meta"]) == ("private", asked["channel_meta"])
+    address = f"/api/sessions/{session['id']}/"
+    changed = ada.patch(address, {"channel_meta": {"thread": 8}, "chat_type": "group"}).json()
+    assert (changed["chat_type"], changed["channel_meta"]) == ("group", {"thread": 8})
+    for meta in ({"a": [1]}, {"a": None}, {"a": 1.5}, {"": 1}, {"a": "x" * 501}, {"a": "b\n"}, {"a": 2**63}):
+        problem(ada.patch(address, {"channel_meta": meta}), 400, "bad_channel_meta")
+    problem(
+        ada.patch(address, {"channel_meta": dict.fromkeys(map(str, range(21)), 1)}), 400, "bad_channel_meta"
+    )
+    problem(ada.patch(address, {"channel_meta": "x"}), 400, "bad_input")
+    problem(ada.patch(address, {"chat_type": "crowd"}), 400, "bad_input")
+    web = f"/api/sessions/{ada.session()}/"
+    problem(ada.patch(web, {"channel_meta": {"thread": 8}}), 400, "bad_channel_meta")
+    assert ada.get(address).json()["channel_meta"] == {"thread": 8}
+    assert made(ada.post("/api/sessions/", {"agent": "demo", "key": "telegram:-100"}))["chat_type"] == "group"
+
+
 @REAL
-def test_a_session_is_opened_found_renamed_and_deleted(ada: Caller) -> None:
+def test_a_session_is_opened_found_renamed_and_deleted(ada: Caller, telegram: None) -> None:
     response = ada.post(
         "/api/sessions/", {"agent": "demo", "key": "telegram:42", "chat_type": "group", "title": "T"}
     )
@@ -100,9 +126,11 @@ def test_a_session_is_opened_found_renamed_and_deleted(ada: Caller) -> None:
         "channel": "telegram",
         "address": "42",
         "chat_type": "group",
+        "channel_meta": {},
         "title": "T",
         "preview": "",
-        "waiting": None,
+        "waiting": [],
+        "warnings": [],
     }
     for query, count in (
         ("", 2),
@@ -125,7 +153,7 @@ def test_a_session_is_opened_found_renamed_and_deleted(ada: Caller) -> None:
     problem(ada.get(address), 404, "not_found")
 
 
-def test_an_open_session_is_active_while_a_turn_is_open_without_a_statement_per_session(ada: Caller) -> None:
+def test_sessions_with_an_open_turn_show_active_without_extra_queries(ada: Caller) -> None:
     busy, idle = ada.session(), ada.session()
     ada.post(f"/api/sessions/{busy}/messages/", {"content": "hello"})
 
@@ -163,11 +191,12 @@ def test_deleting_a_session_takes_two_steps_when_automations_are_bound(ada: Call
     assert gone.json()["deleted"] is True
     assert set(gone.json()["deleted_automations"]) == {bound["id"], paused["id"]}
     assert not CronJob.objects.filter(session__isnull=False).exists()
-    problem(ada.delete(f"/api/sessions/{session}/?delete_automations=yes"), 404, "not_found")
+    problem(ada.delete(f"/api/sessions/{session}/?delete_automations=yes"), 400, "bad_parameter")
+    problem(ada.delete(f"/api/sessions/{session}/?delete_automations=true"), 404, "not_found")
 
 
 @REAL
-def test_deleting_an_agent_takes_the_same_two_steps_over_all_its_sessions(ada: Caller) -> None:
+def test_deleting_an_agent_takes_two_steps_for_all_its_sessions(ada: Caller) -> None:
     first, second = ada.session(), ada.session()
     ids = {ada.automation(first)["id"], ada.automation(second)["id"]}
     ada.post(f"/api/sessions/{first}/messages/", {"content": "hello"})
@@ -241,6 +270,10 @@ def test_an_automation_shows_what_the_contract_names(ada: Caller) -> None:
     problem(ada.get(address), 404, "not_found")
 
 
+ONCE = {"schedule_kind": "at", "every_seconds": None, "anchor": None, "at": "2026-11-21T00:00:00Z"}
+
+
+@pytest.mark.rule("4.4")
 @pytest.mark.parametrize(
     ("changes", "run", "state"),
     [
@@ -249,11 +282,16 @@ def test_an_automation_shows_what_the_contract_names(ada: Caller) -> None:
         ({"fault": "odd"}, None, "failed"),
         ({"enabled": False}, None, "scheduled"),
         ({"next_run_at": None}, "succeeded", "done"),
+        ({"next_run_at": None}, "failed", "done"),
+        ({"next_run_at": None, "max_runs": 1}, "failed", "failed"),
+        ({"next_run_at": None, **ONCE}, "failed", "failed"),
+        ({"next_run_at": None, **ONCE}, "succeeded", "done"),
+        ({"next_run_at": None, **ONCE}, "queued", "scheduled"),
         ({"next_run_at": None}, "queued", "scheduled"),
         ({"next_run_at": None, "fault": "odd"}, None, "failed"),
     ],
 )
-def test_the_state_of_an_automation_follows_its_clock_and_its_runs(
+def test_an_automations_state_follows_its_clock_and_runs(
     ada: Caller, changes: dict[str, Any], run: str | None, state: str
 ) -> None:
     session = ada.session()
@@ -271,7 +309,7 @@ def test_the_state_of_an_automation_follows_its_clock_and_its_runs(
     assert (shown["state"], shown["last_status"], shown["pending"]) == (state, run, run == "queued")
 
 
-def test_runs_are_shown_latest_first_and_one_run_shows_its_prompt(ada: Caller) -> None:
+def test_runs_are_listed_latest_first_and_one_shows_its_prompt(ada: Caller) -> None:
     session = ada.session()
     job = CronJob.objects.get(pk=ada.automation(session)["id"])
     for number in (1, 2):
@@ -356,12 +394,17 @@ def test_a_waiting_turn_is_shown_and_cancelled(ada: Caller) -> None:
 def test_the_mailbox_shows_what_waits_and_what_was_dropped(ada: Caller) -> None:
     session = ada.session()
     MailboxEvent.objects.create(
-        target_id=session, event_type="job_completed", summary="done", detail="all of it"
+        target_id=session,
+        event_type="job_completed",
+        summary="done",
+        detail="all of it",
+        source_key="unified:default",
     )
     MailboxEvent.objects.create(
         target_id=session,
         event_type="job_failed",
         summary="late",
+        source_key="job:gone:1",
         dropped_at="2026-11-21T00:00:00Z",
         reason="stale",
     )
@@ -381,6 +424,9 @@ def test_the_mailbox_shows_what_waits_and_what_was_dropped(ada: Caller) -> None:
     assert (shown["artifacts"], pending["artifacts"]) == (["report.md", "plot.png"], [])
     assert (dropped["state"], dropped["reason"], dropped["turn"]) == ("dropped", "stale", None)
     assert (pending["state"], pending["reason"], pending["detail"]) == ("pending", None, "all of it")
+    primary = Session.objects.get(key="unified:default", owner__username="ada")
+    assert (pending["source_key"], pending["source_session"]) == ("unified:default", str(primary.pk))
+    assert (dropped["source_key"], dropped["source_session"]) == ("job:gone:1", None)
 
 
 def test_pages_follow_each_other_without_gap_or_double(ada: Caller) -> None:
@@ -394,7 +440,7 @@ def test_pages_follow_each_other_without_gap_or_double(ada: Caller) -> None:
     assert seen == ids
 
 
-def test_the_history_says_which_tools_were_called_and_what_came_of_it(ada: Caller) -> None:
+def test_the_history_shows_tool_calls_and_their_results(ada: Caller) -> None:
     session = ada.session()
     call = {"id": "c1", "name": "remember", "arguments": {"key": "tea"}}
     result = {"id": "c1", "name": "remember", "outcome": "failed", "output": "No room."}
@@ -408,7 +454,7 @@ def test_the_history_says_which_tools_were_called_and_what_came_of_it(ada: Calle
         Message.objects.create(session_id=session, seq=seq, role=role, content=content, parts=parts)
     shown = ada.get(f"/api/sessions/{session}/messages/").json()["results"]
     assert set(shown[0]) == {
-        *("id", "seq", "role", "content", "parts", "metadata", "turn", "deliveries", "created_at")
+        *("id", "seq", "thread", "role", "content", "parts", "metadata", "turn", "deliveries", "created_at")
     }
     assert [(each["role"], each["content"]) for each in shown] == [entry[:2] for entry in entries]
     nothing: dict[str, Any] = {"calls": [], "results": []}
@@ -421,7 +467,7 @@ def test_the_history_says_which_tools_were_called_and_what_came_of_it(ada: Calle
 
 
 def test_the_schema_describes_the_parts_of_a_message(ada: Caller) -> None:
-    answer = ada.get("/api/schema/?format=json", Accept="application/vnd.oai.openapi+json")
+    answer = ada.get("/api/schema/", Accept="application/vnd.oai.openapi+json")
     schemas = answer.json()["components"]["schemas"]
     assert set(schemas["PartsOut"]["properties"]) == {"calls", "results"}
     assert set(schemas["CallOut"]["required"]) == {"id", "name", "arguments"}
@@ -456,6 +502,6 @@ def test_an_automation_explains_itself_in_its_own_zone(ada: Caller) -> None:
             "slots_to": "2026-11-20T09:00:00+08:00",
             "count": 1,
             "attempt": 1,
-            "text": "Skipped: the run before was still going on.",
+            "text": "Skipped: the previous run had not ended.",
         }
     ]

@@ -15,7 +15,7 @@ from tests.fleet import until
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
 
-def test_a_window_loses_and_doubles_nothing_when_its_web_process_is_replaced(
+def test_a_window_misses_and_repeats_nothing_across_a_web_restart(
     window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = window.site.url

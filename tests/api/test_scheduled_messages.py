@@ -1,4 +1,4 @@
-"""Scheduled messages over HTTP: made, shown, cancelled, refused (docs/scheduled-messages.md)."""
+"""Scheduled messages over HTTP: made, shown, cancelled, refused (docs/automations.md)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 
-from automations.fire_messages import fire_messages
+from automations.firing.fire_messages import fire_due_messages
 from automations.models import RunRecord, ScheduledMessage
 from automations.scheduled_messages import MOST_WAITING
-from sessions_app.archive import archive
 from sessions_app.models import Agent, Message, Session
+from sessions_app.sessions.archive import archive
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.lock import Handle
+from sessions_app.turns.run import _finish
 from tests.api.conftest import Caller, made, problem
 from tests.automations.messages import a_worker, due, later, run_turn
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.rule("8.1")]
 ASK = {"send_at": "2099-01-01T09:00:00+01:00", "message_text": "Take the cake out."}
 
 
@@ -95,15 +98,18 @@ def test_groups_closed_sessions_and_one_too_many_are_refused(ada: Caller) -> Non
     assert ScheduledMessage.objects.count() == MOST_WAITING
 
 
+@pytest.mark.rule("8.2")
 @pytest.mark.django_db(transaction=True)
-def test_what_was_sent_names_its_place_in_the_history_and_is_too_late_to_cancel(ada: Caller) -> None:
+def test_sent_messages_name_their_history_entry_and_cannot_be_cancelled(ada: Caller) -> None:
     session = Session.objects.get(pk=ada.session())
     message = later(session)
     due(message, ago=90)
-    fire_messages()
+    fire_due_messages()
     address = f"/api/scheduled-messages/{message.pk}/"
+    turn = claim_next(session.pk, a_worker(), auto_allowed=True)
+    assert turn is not None
     problem(ada.delete(address), 409, "message_being_sent")
-    run_turn(session, a_worker())
+    _finish(Handle(session_id=session.pk), turn)
     problem(ada.delete(address), 409, "message_sent")
     shown = ada.get(address).json()
     assert shown["status"] == "sent"
@@ -121,7 +127,7 @@ def test_what_was_sent_names_its_place_in_the_history_and_is_too_late_to_cancel(
     told = ada.get(f"/api/runs/{run.pk}/").json()
     assert (told["state"], told["turn"], told["rendered_prompt"]) == ("succeeded", said["turn"], None)
     failed = later(session)
-    ScheduledMessage.objects.failed([failed.pk], "It could not be delivered.")
+    ScheduledMessage.objects.mark_failed([failed.pk], "It could not be delivered.")
     problem(ada.delete(f"/api/scheduled-messages/{failed.pk}/"), 409, "message_failed")
     assert (
         ada.get(f"/api/scheduled-messages/{failed.pk}/").json()["last_error"] == "It could not be delivered."
@@ -129,7 +135,7 @@ def test_what_was_sent_names_its_place_in_the_history_and_is_too_late_to_cancel(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_thread_of_a_unified_agent_means_the_session_behind_it(ada: Caller) -> None:
+def test_a_message_for_a_unified_thread_goes_to_the_primary(ada: Caller) -> None:
     thread = ada.session()
     own = made(ada.post(at(thread), ASK))
     ada.patch("/api/agents/demo/", {"unified_session": True})
@@ -143,7 +149,7 @@ def test_a_thread_of_a_unified_agent_means_the_session_behind_it(ada: Caller) ->
         "it is still the thread's"
     )
     due(ScheduledMessage.objects.get(pk=message["id"]))
-    fire_messages()
+    fire_due_messages()
     run_turn(primary, a_worker())
     assert Message.objects.get(session=primary).content == "Take the cake out."
     shown = ada.get(f"/api/sessions/{thread}/messages/").json()["results"]

@@ -10,10 +10,10 @@ from typing import Any, get_args
 import pytest
 from django.test import Client
 
-from automations import checks as automation_checks
-from automations.schedule_errors import ScheduleCode
-from config.codes import CODES, STATUS
-from sessions_app import agents
+from automations.jobs import validate as automation_checks
+from automations.schedules.errors import ScheduleCode
+from config.http.codes import CODES, STATUS
+from sessions_app.agents import edit
 
 pytestmark = pytest.mark.django_db
 
@@ -26,8 +26,10 @@ ELSEWHERE = {  # codes of turns, tools, commands and the admin, which no request
     "still_owns",
     "tool_hung",
     "no_intent",  # of the tool add_routine
+    "routine_removed",  # of the tool add_routine in a heartbeat
+    "bad_repair",  # of the tool repair_heartbeat
 }
-CHECKED = {*automation_checks._CHECKS, *agents._CHECKS} - {
+CHECKED = {*automation_checks._CHECKS, *edit._CHECKS} - {
     "timezone"
 }  # by functions that put their codes together
 
@@ -139,12 +141,13 @@ def texts(value: ast.expr) -> Iterator[str]:
         yield f"{value.values[0].value!s}…"
 
 
-def test_every_code_that_the_program_may_answer_has_its_status_in_the_table() -> None:
+def test_every_error_code_in_the_program_has_a_status() -> None:
     found = dict(written())
     assert len(found) > 30
     whole = {code for code in found if not code.endswith("…")}
     assert not {code: found[code] for code in whole - set(STATUS) - ELSEWHERE}
-    assert set(found) - whole == {"bad_…"}
+    assert set(found) - whole == {"bad_…", "empty_…"}
+    assert {"empty_name", "empty_title"} <= set(CODES[400])
     assert {f"bad_{name}" for name in CHECKED | {"title"}} <= set(CODES[400])
     assert set(get_args(ScheduleCode)) <= set(CODES[400])
     assert len(STATUS) == sum(len(codes) for codes in CODES.values())

@@ -12,10 +12,14 @@ from sessions_app.models import Event
 from tests.api.conftest import Window
 from tests.fleet import until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.processes,
+    pytest.mark.rule("3.1", "9.1", "9.2"),
+]
 
 
-def test_a_window_sees_a_turn_from_its_queue_to_its_end(window: Window) -> None:
+def test_a_window_sees_a_turn_from_queue_to_end(window: Window) -> None:
     with window.stream() as stream:
         assert stream.response.headers["Content-Type"] == "text/event-stream"
         assert stream.response.headers["Cache-Control"] == "no-cache"
@@ -64,7 +68,7 @@ def test_a_window_that_comes_back_goes_on_where_it_was(window: Window) -> None:
     assert seen == "event: message"
 
 
-def test_a_newcomer_is_told_what_the_running_turn_said_so_far(window: Window) -> None:
+def test_a_late_window_gets_the_running_turns_text_so_far(window: Window) -> None:
     with window.stream() as early:
         turn = window.send("[[pause:story]] [[reply:Once upon a time there was a very long answer.]]").json()[
             "id"
@@ -75,7 +79,7 @@ def test_a_newcomer_is_told_what_the_running_turn_said_so_far(window: Window) ->
             assert late.events[0]["type"] == "snapshot"
             assert late.events[0]["event_id"] is None
             so_far = late.events[0]["content"]
-            assert so_far == early.of("delta")[0]["content"]
+            assert so_far == {**early.of("delta")[0]["content"], "earlier": ""}
             window.site.model.release("story")
             late.wait_for_end(turn)
             early.wait_for_end(turn)
@@ -83,6 +87,35 @@ def test_a_newcomer_is_told_what_the_running_turn_said_so_far(window: Window) ->
             assert so_far["text"] + rest == "Once upon a time there was a very long answer."
             assert len(late.of("turn_end")) == len(early.of("turn_end")) == 1
             assert early.of("snapshot") == []
+
+
+def test_a_models_retry_replaces_the_text_of_the_failed_attempt(window: Window) -> None:
+    """A window that keeps to docs/api.md shows the answer once."""
+    patched = window.http.patch("/api/agents/demo/", json={"policy": {"backoff_seconds": 0.01}})
+    assert patched.status_code == 200
+    answer = "Once upon a time there was a very long answer."
+    with window.stream() as stream:
+        turn = window.turn(f"[[drop:x1]] [[reply:{answer}]]")
+        stream.wait_for_end(turn["id"])
+        live = [each for each in stream.events if each["type"] == "delta" or "status" in each["content"]]
+    said = ""
+    for number, each in enumerate(live):
+        before = live[number - 1]["content"] if number else {"try": 1}
+        about = each["content"]
+        if each["type"] == "status" or about["try"] > before["try"]:
+            assert said, "the first try has said something"
+            said = ""
+        said += about.get("text", "") if each["type"] == "delta" else ""
+    assert said == answer
+    [retrying] = [each["content"] for each in live if each["type"] == "status"]
+    assert {name: retrying[name] for name in ("turn", "status", "attempt", "step", "try", "of")} == {
+        "turn": turn["id"],
+        "status": "retrying",
+        "attempt": 1,
+        "step": 1,
+        "try": 2,
+        "of": 3,
+    }
 
 
 def test_twenty_windows_see_each_turn_end_once_over_one_connection(window: Window) -> None:

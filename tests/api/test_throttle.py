@@ -17,7 +17,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from rest_framework.authtoken.models import Token
 
-from sessions_app.allowance import MOST_FORGOTTEN, Rate, take
+from sessions_app.api.allowance import MOST_FORGOTTEN, Rate, take_allowance
 from sessions_app.models import Allowance
 from tests.api.conftest import Caller, Site, Window, new_caller, problem, start_web
 
@@ -42,7 +42,7 @@ def fresh(db: None) -> Caller:
     return new_caller("carol")
 
 
-def test_what_is_too_much_is_refused_and_told_when_to_come_again(three: Any, fresh: Caller) -> None:
+def test_excess_requests_are_refused_and_told_when_to_retry(three: Any, fresh: Caller) -> None:
     for _ in range(3):
         assert fresh.get("/api/agents/").status_code == 200
     refused = fresh.get("/api/agents/")
@@ -56,7 +56,7 @@ def test_what_is_too_much_is_refused_and_told_when_to_come_again(three: Any, fre
     problem(fresh.get("/api/agents/"), 429, "throttled")
 
 
-def test_a_request_that_was_refused_does_no_work_and_does_not_count(three: Any, fresh: Caller) -> None:
+def test_a_refused_request_does_no_work_and_is_not_counted(three: Any, fresh: Caller) -> None:
     for _ in range(3):
         fresh.get("/api/agents/")
     for _ in range(10):
@@ -73,14 +73,14 @@ def test_users_do_not_use_up_each_others_allowance(three: Any, fresh: Caller, no
     problem(nobody.get("/api/agents/"), 401, "not_authenticated")
 
 
-def test_who_shows_no_token_is_counted_by_address_and_cannot_make_one_up(three: Any, nobody: Client) -> None:
+def test_requests_without_a_token_are_counted_by_their_real_address(three: Any, nobody: Client) -> None:
     for number in range(3):
         forged = {"X-Forwarded-For": f"198.51.100.{number}"}
         problem(nobody.get("/api/agents/", headers=forged), 401, "not_authenticated")
     problem(nobody.get("/api/agents/", headers={"X-Forwarded-For": "198.51.100.9"}), 429, "throttled")
     problem(nobody.get("/api/agents/", headers={"Authorization": "Token wrong"}), 429, "throttled")
     problem(nobody.get("/api/schema/"), 429, "throttled")
-    assert nobody.get("/api/schema/", REMOTE_ADDR="192.0.2.1").status_code == 200
+    problem(nobody.get("/api/agents/", REMOTE_ADDR="192.0.2.1"), 401, "not_authenticated")
     for number in range(3):
         nobody.get("/api/agents/", REMOTE_ADDR=f"2001:db8:0:1::{number}")
     problem(nobody.get("/api/agents/", REMOTE_ADDR="2001:db8:0:1:ffff::1"), 429, "throttled")
@@ -110,26 +110,26 @@ def test_counting_a_request_is_one_statement(three: Any, fresh: Caller) -> None:
 @pytest.mark.parametrize(("limit", "seconds"), [(1, 1), (7, 60), (1200, 60), (3, 86_400)])
 def test_as_many_as_the_rate_says_are_allowed_at_once(limit: int, seconds: int) -> None:
     rate = Rate(limit=limit, seconds=seconds)
-    assert [take("user:1", rate) for _ in range(limit)] == [0.0] * limit
-    assert take("user:1", rate) == pytest.approx(seconds / limit, abs=0.001)
+    assert [take_allowance("user:1", rate) for _ in range(limit)] == [0.0] * limit
+    assert take_allowance("user:1", rate) == pytest.approx(seconds / limit, abs=0.001)
     later(seconds / limit + 0.001)
-    assert take("user:1", rate) == 0
-    assert take("user:1", rate) > 0
+    assert take_allowance("user:1", rate) == 0
+    assert take_allowance("user:1", rate) > 0
 
 
 def test_rows_that_say_nothing_any_more_are_forgotten(db: None) -> None:
     rate = Rate(limit=3, seconds=60)
     for number in range(MOST_FORGOTTEN + 50):
         Allowance.objects.create(key=f"address:{number}", full_at=Now() - timedelta(seconds=1))
-    take("user:1", rate)
+    take_allowance("user:1", rate)
     assert Allowance.objects.count() == 51
-    take("user:2", rate)
+    take_allowance("user:2", rate)
     assert set(Allowance.objects.values_list("key", flat=True)) == {"user:1 3/60", "user:2 3/60"}
 
 
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
-def test_an_open_stream_goes_on_when_nothing_more_may_be_asked(
+def test_an_open_stream_continues_when_the_request_limit_is_reached(
     window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RONDO_THROTTLE", "1/d")
@@ -158,7 +158,7 @@ def two_webs(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
-def test_two_web_processes_count_together_and_lose_no_request_of_many_at_once(two_webs: list[str]) -> None:
+def test_two_web_processes_count_concurrent_requests_together_exactly(two_webs: list[str]) -> None:
     caller = new_caller("carol")
     headers = {"Authorization": f"Token {Token.objects.get(user=caller.user).key}"}
 

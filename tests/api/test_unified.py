@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from automations import edit
-from automations.models import CronJob
-from sessions_app.models import PRIMARY_KEY, MailboxEvent, Message, Session, SessionState, Turn
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.firing.fire_messages import fire_due_messages
+from automations.jobs import edit
+from automations.models import CronJob, JobClock
+from sessions_app.models import PRIMARY_KEY, Event, MailboxEvent, Message, Session, SessionState, Turn
 from tests.api.conftest import Caller, problem
+from tests.automations.messages import a_worker, due, later, run_turn
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.rule("4.10")]
 REAL = pytest.mark.django_db(transaction=True)  # a delete gives its connection back while it waits
 
 
@@ -40,7 +43,7 @@ def say(session: str, *texts: str) -> None:
         Message.objects.create(session_id=session, seq=seq, role="user", content=text)
 
 
-def test_a_message_in_a_thread_becomes_a_turn_of_the_primary_session_answered_in_the_thread(
+def test_thread_messages_run_in_the_primary_and_answer_the_thread(
     ada: Caller,
 ) -> None:
     thread = ada.session(key="web:kitchen")
@@ -53,7 +56,7 @@ def test_a_message_in_a_thread_becomes_a_turn_of_the_primary_session_answered_in
     assert send(ada, thread, "hello again")["session"] == thread
 
 
-def test_every_thread_shows_the_primarys_history_turns_and_automations_and_its_own_when_the_mode_is_off(
+def test_threads_show_the_primarys_content_only_in_unified_mode(
     ada: Caller,
 ) -> None:
     one, other, home = ada.session(), ada.session(), primary(ada)
@@ -65,7 +68,7 @@ def test_every_thread_shows_the_primarys_history_turns_and_automations_and_its_o
     toggle(ada, on=True)
     for thread in (one, other):
         assert listed(ada, thread, "messages", "content") == ["of the primary", "and more"]
-        assert listed(ada, thread, "turns") == [turns[home]]
+        assert listed(ada, thread, "turns") == [turns[home], turns[thread]], "and its own that waits"
         assert listed(ada, thread, "automations") == [jobs[thread], jobs[home]]
     assert listed(ada, home, "automations") == [jobs[home]]
     toggle(ada, on=False)
@@ -75,7 +78,7 @@ def test_every_thread_shows_the_primarys_history_turns_and_automations_and_its_o
         assert listed(ada, each, "automations") == [jobs[each]]
 
 
-def test_an_automation_made_in_a_thread_is_bound_to_the_primary_session_and_older_ones_stay(
+def test_new_thread_automations_bind_to_the_primary_older_ones_stay(
     ada: Caller,
 ) -> None:
     thread = ada.session(key="web:kitchen")
@@ -92,7 +95,7 @@ def test_an_automation_made_in_a_thread_is_bound_to_the_primary_session_and_olde
     assert listed(ada, primary(ada), "automations", "name") == ["new"]
 
 
-def test_the_limit_of_automations_is_that_of_the_session_they_are_bound_to(
+def test_the_automation_limit_counts_for_the_bound_session(
     ada: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(edit, "MOST_ENABLED", 2)
@@ -106,7 +109,7 @@ def test_the_limit_of_automations_is_that_of_the_session_they_are_bound_to(
     problem(ada.post(f"/api/sessions/{another}/automations/", asked), 409, "too_many_automations")
 
 
-def test_the_mailbox_of_a_thread_shows_what_its_turns_are_told_and_what_still_waits_for_itself(
+def test_a_threads_mailbox_shows_the_primarys_mail_and_its_own(
     ada: Caller,
 ) -> None:
     thread, home = ada.session(), primary(ada)
@@ -119,7 +122,8 @@ def test_the_mailbox_of_a_thread_shows_what_its_turns_are_told_and_what_still_wa
     assert listed(ada, thread, "mailbox", "summary") == [f"for {thread}"]
 
 
-@pytest.mark.parametrize("key", ["telegram:42", "cli:main", "email:ada@example.org"])
+@pytest.mark.parametrize("key", ["telegram:42", "webhook:https://example.org/rondo"])
+@pytest.mark.usefixtures("telegram")
 def test_sessions_of_other_channels_stay_their_own(ada: Caller, key: str) -> None:
     session = ada.session(key=key)
     say(session, "of the channel")
@@ -143,13 +147,13 @@ def test_the_thread_itself_stays_what_it_is(ada: Caller) -> None:
     assert ada.get(f"/api/sessions/{primary(ada)}/").json()["title"] == "Primary"
 
 
-def test_a_message_sent_again_is_one_turn_however_often_the_mode_was_toggled_between(ada: Caller) -> None:
+def test_a_repeated_message_is_one_turn_despite_mode_toggles(ada: Caller) -> None:
     thread = ada.session()
     for on in (False, True):
         toggle(ada, on=on)
         first = send(ada, thread, "once", f"key {on}")
-        for later in (on, not on, on):
-            toggle(ada, on=later)
+        for mode in (on, not on, on):
+            toggle(ada, on=mode)
             assert send(ada, thread, "once", f"key {on}")["id"] == first["id"]
             again = ada.post(
                 f"/api/sessions/{thread}/messages/", {"content": "other"}, Idempotency_Key=f"key {on}"
@@ -158,7 +162,7 @@ def test_a_message_sent_again_is_one_turn_however_often_the_mode_was_toggled_bet
     assert Turn.objects.count() == 2
 
 
-def test_two_threads_that_feed_one_session_may_use_the_same_keys(ada: Caller) -> None:
+def test_two_threads_of_one_session_may_use_the_same_keys(ada: Caller) -> None:
     threads = ada.session(), ada.session()
     toggle(ada, on=True)
     longest = "k" * 200
@@ -191,7 +195,7 @@ def test_a_closed_thread_feeds_nothing(ada: Caller, state: str) -> None:
     assert not CronJob.objects.filter(system_event="").exists()
 
 
-def test_a_primary_that_is_being_deleted_takes_nothing_from_its_threads(ada: Caller) -> None:
+def test_threads_refuse_messages_while_their_primary_is_being_deleted(ada: Caller) -> None:
     thread = ada.session()
     toggle(ada, on=True)
     Session.objects.filter(pk=primary(ada)).update(state="deleting", deleting_since="2026-11-21T00:00:00Z")
@@ -217,7 +221,7 @@ def test_another_agent_of_the_same_user_keeps_its_sessions_apart(ada: Caller) ->
 
 
 @REAL
-def test_deleting_a_thread_is_blocked_by_its_own_automations_only_and_takes_nothing_of_the_primary(
+def test_deleting_a_thread_checks_and_removes_only_its_own_automations(
     ada: Caller,
 ) -> None:
     thread, home = ada.session(), primary(ada)
@@ -239,6 +243,73 @@ def test_deleting_a_thread_is_blocked_by_its_own_automations_only_and_takes_noth
     assert listed(ada, home, "turns") == [turn["id"]]
     assert listed(ada, home, "messages", "content") == ["of the primary"]
     problem(ada.delete(f"/api/sessions/{home}/"), 409, "primary_session")
+
+
+def run(session: str) -> None:
+    run_turn(Session.objects.get(pk=session), a_worker())
+
+
+def shown(caller: Caller, session: str, query: str = "") -> list[tuple[str, str | None]]:
+    """Each message that the session shows, page by page: its first line, and the thread that it is marked with."""
+    rows: list[Any] = []
+    address = f"/api/sessions/{session}/messages/{query}"
+    while address:
+        page = caller.get(address).json()
+        rows += page["results"]
+        address = page["next"]
+    return [(row["content"].splitlines()[0], row["thread"]) for row in rows]
+
+
+@REAL
+def test_a_threads_own_messages_appear_marked_in_order_while_unified(
+    ada: Caller,
+) -> None:
+    thread, other, home = ada.session(), ada.session(), primary(ada)
+    say(home, "before")
+    Session.objects.filter(pk=home).update(last_seq=1)
+    say(thread, "the thread's own before")
+    Session.objects.filter(pk=thread).update(last_seq=1)
+    old = ada.automation(thread, name="old")
+    message = later(Session.objects.get(pk=thread), "Take the cake out.")
+    toggle(ada, on=True)
+    send(ada, thread, "one")
+    run(home)
+    due(message)
+    fire_due_messages()
+    JobClock.objects.filter(job=old["id"]).update(next_run_at="2026-01-01T00:00:00Z")
+    fire_due_jobs()
+    waiting = Turn.objects.get(session_id=thread, kind="automation")
+    assert waiting.pk in listed(ada, thread, "turns"), "what waits is seen, too"
+    run(thread)
+    run(thread)
+    send(ada, thread, "two")
+    run(home)
+    texts = shown(ada, thread)
+    assert [each for each in texts if each[1]] == [
+        ("Take the cake out.", thread),
+        ("Scheduled automation triggered: old", thread),
+        (texts[5][0], thread),
+    ]
+    assert [text for text, _ in texts[:2]] == ["before", "one"]
+    assert texts[6] == ("two", None)
+    for elsewhere in (other, home):
+        assert shown(ada, elsewhere) == [each for each in texts if each[1] is None]
+    for size in (1, 2, 3):
+        assert shown(ada, thread, f"?page_size={size}") == texts
+    page = ada.get(f"/api/sessions/{thread}/messages/?page_size=5").json()
+    next_page = ada.get(page["next"]).json()
+    assert ada.get(next_page["previous"]).json()["results"] == page["results"]
+    kinds = [turn.kind for turn in Turn.objects.filter(pk__in=listed(ada, thread, "turns")).order_by("pk")]
+    assert kinds == ["message", "scheduled_message", "automation", "message"]
+    assert len(listed(ada, other, "turns")) == 2
+    told = Event.objects.filter(session_id=home, type="status").values_list("content", "turn_id")
+    assert list(told) == [({"thread": thread}, None)] * 2, "its windows are told, without text"
+    toggle(ada, on=False)
+    own = [text for text, mark in texts if mark]
+    assert shown(ada, thread) == [(text, None) for text in ["the thread's own before", *own]]
+    toggle(ada, on=True)
+    assert shown(ada, thread) == texts
+    problem(ada.get(f"/api/sessions/{thread}/messages/?cursor=cD0xLng%3D"), 400, "bad_cursor")
 
 
 @REAL

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from automations.fire import fire_due
+from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import JobClock, RunRecord
 from sessions_app.models import Message, Session, Turn
 from tests.api.conftest import Stream, Window
 from tests.fleet import until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.rule("4.10")]
 
 
 def toggle(window: Window, on: bool) -> None:
@@ -69,7 +69,7 @@ def test_an_open_stream_follows_the_mode_there_and_back(window: Window) -> None:
         assert shows(elsewhere) == [home, other.session, home]
 
 
-def test_nothing_said_after_a_toggle_is_missed_while_an_older_turn_goes_on(window: Window) -> None:
+def test_no_event_is_missed_when_toggling_during_an_older_turn(window: Window) -> None:
     """The thread's own turn writes events all the while, so that the stream's place moves on."""
     with window.stream() as stream:
         own = window.send("[[pause:own]] [[reply:of the thread]]").json()["id"]
@@ -88,7 +88,7 @@ def test_nothing_said_after_a_toggle_is_missed_while_an_older_turn_goes_on(windo
         assert [each["content"] for each in history if each["turn"] == own][-1] == "of the thread"
 
 
-def test_a_window_that_comes_back_goes_on_with_what_its_thread_shows_then(window: Window) -> None:
+def test_a_reconnected_window_continues_with_what_its_thread_now_shows(window: Window) -> None:
     with window.stream() as stream:
         first = window.turn("in the thread")["id"]
         stream.wait_for_end(first)
@@ -107,7 +107,7 @@ def test_a_window_that_comes_back_goes_on_with_what_its_thread_shows_then(window
         assert told(again, second) == []
 
 
-def test_who_is_led_to_a_running_turn_is_told_what_it_said_so_far(window: Window) -> None:
+def test_a_window_toggled_onto_a_running_turn_gets_its_text(window: Window) -> None:
     other = another(window)
     toggle(window, on=True)
     with window.stream() as early, other.stream() as late:
@@ -119,14 +119,17 @@ def test_who_is_led_to_a_running_turn_is_told_what_it_said_so_far(window: Window
             toggle(window, on=True)
             for each in (early, late):
                 until(lambda: each.of("snapshot"), 10)  # noqa: B023 - called at once
-                assert each.of("snapshot")[0]["content"] == stream.of("delta")[0]["content"]
+                assert each.of("snapshot")[0]["content"] == {
+                    **stream.of("delta")[0]["content"],
+                    "earlier": "",
+                }
                 assert each.of("snapshot")[0]["session_id"] == home.session
             window.site.model.release("story")
             for each in (early, late):
                 each.wait_for_end(turn)
 
 
-def test_jobs_and_messages_from_before_the_toggle_run_in_the_threads_own_session(window: Window) -> None:
+def test_jobs_and_messages_from_before_the_toggle_keep_their_session(window: Window) -> None:
     held = window.send("[[hold:h]] first").json()["id"]
     until(lambda: window.site.model.held.get("h"))
     waiting = window.send("second", Prefer="").json()["id"]
@@ -136,7 +139,7 @@ def test_jobs_and_messages_from_before_the_toggle_run_in_the_threads_own_session
     new = window.http.post(f"{window.address}/automations/", json=every).json()["id"]
     said = window.turn("third")
     JobClock.objects.filter(job__system_event="").update(next_run_at="2026-01-01T00:00:00Z")
-    fire_due()
+    fire_due_jobs()
     toggle(window, on=False)
     toggle(window, on=True)
     window.site.model.release("h")
@@ -149,16 +152,17 @@ def test_jobs_and_messages_from_before_the_toggle_run_in_the_threads_own_session
     assert said["session"] == primary(window)
 
 
-def test_the_tool_cron_keeps_the_appointments_of_the_session_it_is_called_in(window: Window) -> None:
+def test_the_cron_tool_manages_automations_of_its_calling_session(window: Window) -> None:
     toggle(window, on=True)
     window.turn('use tool cron with {"action": "add", "message": "stretch", "every_seconds": 3600}')
     listed = another(window).http.get(f"{window.address}/automations/").json()["results"]
     assert [(each["name"], each["session_key"]) for each in listed] == [("stretch", "unified:default")]
+    assert window.http.patch("/api/agents/demo/", json={"allow_tools": ["cron"]}).status_code == 200
     window.turn(f'use tool cron with {{"action": "remove", "job_id": "{listed[0]["id"]}"}}')
     assert window.http.get(f"{window.address}/automations/").json()["results"] == []
 
 
-def test_the_stream_of_a_deleted_thread_ends_and_those_of_others_go_on(window: Window) -> None:
+def test_deleting_a_thread_ends_only_its_own_stream(window: Window) -> None:
     other = another(window)
     toggle(window, on=True)
     with window.stream() as stream, other.stream() as elsewhere:

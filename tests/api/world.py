@@ -14,11 +14,11 @@ from django.core import serializers
 from django.db.models.functions import Now
 from rest_framework.authtoken.models import Token
 
-from agent_core.execution import Status
+from agent_core.execution import Status, new_id
 from automations.models import CronJob, RunRecord, ScheduledMessage
-from sessions_app.executions import new_id
 from sessions_app.models import (
     Agent,
+    ConsentQuestion,
     Delivery,
     Document,
     Event,
@@ -68,7 +68,7 @@ class Inhabitant:
         own = {
             each
             for name, ids in self.ids.items()
-            if name not in {"document", "turn_id", "delivery_id"}
+            if name not in {"document", "revision", "turn_id", "delivery_id"}
             for each in ids
         }
         return {each.encode() for each in own | {self.secret, self.hook_token}}
@@ -135,9 +135,10 @@ def settle(url: str, name: str) -> Iterator[Inhabitant]:
 
 def _furnish(one: Inhabitant) -> None:
     one.ids["name"] = [one.agent()]
-    one.ids["document"] = ["USER.md"]
+    one.ids["document"], one.ids["revision"] = ["USER.md"], [1]
     agent = one.ids["name"][0]
-    one.http.put(f"/api/agents/{agent}/documents/USER.md/", json={"content": one.secret})
+    for content in (one.secret, f"{one.secret} {one.secret}"):
+        one.http.put(f"/api/agents/{agent}/documents/USER.md/", json={"content": content})
     one.ids["session_id"] = sessions = [one.session() for _ in range(2)]
     one.ids["turn_id"] = [
         one.post(f"/api/sessions/{sessions[0]}/messages/", {"content": f"{one.secret} {number}"})["id"]
@@ -150,6 +151,7 @@ def _furnish(one: Inhabitant) -> None:
     one.ids["hook_id"], one.hook_token = [hook["id"]], hook["token"]
     one.ids["delivery_id"] = [_delivery(sessions[0], one.secret)]
     one.ids["execution_id"] = [_execution(sessions[0], one.secret)]
+    one.ids["question_id"] = [_consent(sessions[0], one.secret)]
     one.http.patch(f"/api/agents/{agent}/preferences/", json={"content": one.secret})
     one.http.patch(f"/api/sessions/{sessions[0]}/memory/", json={"current_goal": one.secret})
     one.ids["run_id"] = [_run(one, job) for job in one.ids["job_id"]]
@@ -207,6 +209,15 @@ def _execution(session: str, secret: str) -> str:
     return str(row.pk)
 
 
+def _consent(session: str, secret: str) -> str:
+    """A question for consent that waits."""
+    call = {"id": "1", "name": "erase", "arguments": {"name": secret}, "version": "v"}
+    row = ConsentQuestion.objects.create(
+        id=new_id(), session_id=session, turn_id=1, text=secret, calls=[call], asked_seq=1
+    )
+    return str(row.pk)
+
+
 def belongings(name: str) -> list[str]:
     """Every row of a user, to the letter."""
     mine = {
@@ -218,6 +229,7 @@ def belongings(name: str) -> list[str]:
         MailboxEvent: "target__owner",
         Delivery: "session__owner",
         ExecutionState: "session__owner",
+        ConsentQuestion: "session__owner",
         TaskState: "session__owner",
         Preference: "user",
         Hook: "agent__owner",

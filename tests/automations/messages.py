@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from automations.models import ScheduledMessage
-from automations.scheduled_messages import NewMessage, schedule_message
-from sessions_app.claim import claim_next
-from sessions_app.lock import Handle
+from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.models import Session, Turn, Worker
-from sessions_app.turn import _finish
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.lock import Handle
+from sessions_app.turns.run import _finish
 
 LATER = "2099-01-01T09:00:00"
 
@@ -19,7 +19,7 @@ LATER = "2099-01-01T09:00:00"
 def later(session: Session, text: str = "Take the cake out.", **more: Any) -> ScheduledMessage:
     """One that waits for a far day."""
     given = {"send_at": LATER} | more
-    return schedule_message(NewMessage(session_id=session.pk, message_text=text, **given)).message
+    return schedule_message(MessageToSchedule(session_id=session.pk, message_text=text, **given)).message
 
 
 def due(*messages: ScheduledMessage, ago: float = 1) -> None:

@@ -15,28 +15,29 @@ from django.db.models.functions import Now
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from agent_core.testing import ModelServer
-from automations.ahead import look
-from automations.due_tasks import DueTasks
-from automations.fire import fire_due
-from automations.follow import follow_flag
-from automations.inline import agents_with_due
+from automations.firing.due_routines import agents_with_due_routines
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.firing.inline_routines import InlineRoutineStarter
+from automations.firing.next_work import next_work
+from automations.firing.retries import queue_due_retries
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from automations.retries import queue_due
-from automations.routine_tools import offered
-from automations.routines import NewRoutine, add_routine, update_routine
-from config import checks, status
+from automations.routines.edit import NewRoutine, add_routine, update_routine
+from automations.routines.mode import apply_jobs_flag
+from automations.tools.routines import offered
+from config.operations import checks, status
 from sessions_app import flags
-from sessions_app.agents import update_agent, write_document
-from sessions_app.claim import claim_next
-from sessions_app.mailbox import Mail, deposit
+from sessions_app.agents.documents import write_document
+from sessions_app.agents.edit import update_agent
+from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.models import Event, MailboxEvent, Session, SessionType, Turn, TurnKind, Worker
-from sessions_app.tools import ToolContext
-from tests.automations.test_heartbeat import beat_now, ended, heartbeat_turn
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.tool_calls import ToolContext
+from tests.automations.turn_kinds.test_heartbeat import beat_now, ended, heartbeat_turn
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.up import ROOT
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("10.1")]
 
 
 @pytest.fixture
@@ -66,8 +67,8 @@ def test_without_cron_jobs_an_isolated_routine_runs_with_the_heartbeat(
     fleet.worker(RONDO_SCHEDULER_CRON_JOBS="0")
     job = isolated(awake)
     due(job)
-    assert fire_due().claimed == 0, "it is not beat's"
-    DueTasks().step()
+    assert fire_due_jobs().claimed == 0, "it is not beat's"
+    InlineRoutineStarter().step()
     run = until(lambda: RunRecord.objects.filter(job=job, state=RunState.SUCCEEDED).first())
     assert (run.turn.kind, run.session.type) == (TurnKind.HEARTBEAT, SessionType.HEARTBEAT)
     assert not Session.objects.filter(key__startswith="job:").exists()
@@ -77,38 +78,38 @@ def test_without_cron_jobs_an_isolated_routine_runs_with_the_heartbeat(
 
 def test_routines_that_are_there_follow_the_flag_and_come_back(awake: Person, settings: Any) -> None:
     job = isolated(awake)
-    assert follow_flag() == 0
+    assert apply_jobs_flag() == 0
     settings.RONDO_SCHEDULER_CRON_JOBS = False
-    assert follow_flag() == 1
+    assert apply_jobs_flag() == 1
     due(job)
-    assert (look().slots, look().inline) == (False, True)
-    assert agents_with_due([]) == [awake.agent.pk]
+    assert (next_work().slots, next_work().inline) == (False, True)
+    assert agents_with_due_routines([]) == [awake.agent.pk]
     update_routine(job.pk, {"title": "another"})
     assert JobClock.objects.get(job=job).inline, "an edit does not undo it"
     settings.RONDO_SCHEDULER_CRON_JOBS = True
-    assert follow_flag() == 1
-    assert (look().slots, look().inline) == (True, False)
-    assert fire_due().queued == 1
+    assert apply_jobs_flag() == 1
+    assert (next_work().slots, next_work().inline) == (True, False)
+    assert fire_due_jobs().queued == 1
     assert Turn.objects.get().kind == TurnKind.JOB
 
 
-def test_an_attempt_that_waits_is_made_by_who_starts_the_routine(awake: Person, settings: Any) -> None:
+def test_a_pending_retry_follows_the_cron_jobs_flag(awake: Person, settings: Any) -> None:
     job = isolated(awake)
     due(job)
-    fire_due()
+    fire_due_jobs()
     Turn.objects.update(state="failed", finished_at=Now(), started_at=Now())
     RunRecord.objects.update(attempt=2, not_before=Now() - timedelta(seconds=1))
     settings.RONDO_SCHEDULER_CRON_JOBS = False
-    follow_flag()
-    assert queue_due(10) == []
-    DueTasks().step()
+    apply_jobs_flag()
+    assert queue_due_retries(10) == []
+    InlineRoutineStarter().step()
     assert heartbeat_turn(awake) == RunRecord.objects.get().turn
     assert not Session.objects.filter(type="job", state="open").exists()
     RunRecord.objects.update(not_before=Now() + timedelta(hours=1))
     settings.RONDO_SCHEDULER_CRON_JOBS = True
-    assert follow_flag() == 0, "its attempt is a part of a heartbeat's turn"
+    assert apply_jobs_flag() == 0, "its attempt is a part of a heartbeat's turn"
     RunRecord.objects.update(not_before=None)
-    assert follow_flag() == 1
+    assert apply_jobs_flag() == 1
 
 
 def test_a_beat_has_routines_follow_its_flag(fleet: Fleet, awake: Person) -> None:
@@ -137,7 +138,7 @@ def test_without_reflection_a_heartbeat_registers_nothing(awake: Person, setting
     assert not CronJob.objects.exclude(system_event="heartbeat").exists()
 
 
-def test_without_reflection_a_heartbeat_is_not_told_what_could_be_registered(
+def test_a_heartbeat_without_reflection_shows_no_intents_to_register(
     fleet: Fleet, awake: Person, model_server: ModelServer
 ) -> None:
     update_agent(awake.agent.pk, {"model": "openai-chat:test"})
@@ -148,20 +149,20 @@ def test_without_reflection_a_heartbeat_is_not_told_what_could_be_registered(
     body = model_server.requests[-1].body
     asked = body["messages"][-1]["content"]
     assert "Register no routines." in asked
-    assert "<intents>" not in asked
+    assert 'of="intents"' not in asked
     names = [each["function"]["name"] for each in body["tools"]]
     assert "add_routine" not in names
     assert "update_routine" in names
 
 
-def test_without_the_hint_an_update_waits_and_no_window_hears_of_it(person: Person, settings: Any) -> None:
+def test_an_update_without_the_status_hint_notifies_no_window(person: Person, settings: Any) -> None:
     settings.RONDO_HEARTBEAT_REALTIME_STATUS_HINT = False
     assert deposit(person.session().pk, Mail(event_type="news", summary="a"))
     assert MailboxEvent.objects.get().dropped_at is None
     assert not Event.objects.exists()
 
 
-def test_with_the_scope_session_the_windows_of_that_session_alone_hear_of_an_update(
+def test_the_session_scope_limits_update_events_to_that_sessions_windows(
     person: Person, settings: Any
 ) -> None:
     settings.RONDO_HEARTBEAT_BROADCAST_SCOPE = "session"
@@ -173,7 +174,7 @@ def test_with_the_scope_session_the_windows_of_that_session_alone_hear_of_an_upd
 
 
 @pytest.mark.parametrize("scope", ["agent", "session"])
-def test_the_scope_says_whether_other_windows_hear_of_work_in_the_background(
+def test_the_scope_decides_whether_other_windows_see_background_turns(
     fleet: Fleet, awake: Person, scope: str
 ) -> None:
     fleet.worker(RONDO_HEARTBEAT_BROADCAST_SCOPE=scope)
@@ -197,15 +198,15 @@ def test_a_claim_tells_nobody_else_with_the_scope_session(awake: Person, setting
 
 
 def test_flags_that_were_changed_are_shown(person: Person, settings: Any) -> None:
-    assert flags.changed() == []
-    assert checks.flags_changed().detail == "as they are by default"
-    assert not any(line.startswith("flags") for line in status.in_words(status.look()))
+    assert flags.changed_flags() == []
+    assert checks.check_flags().detail == "all have their defaults"
+    assert not any(line.startswith("flags") for line in status.status_lines(status.read_status()))
     settings.RONDO_SCHEDULER_CRON_JOBS = False
     settings.RONDO_HEARTBEAT_BROADCAST_SCOPE = "session"
-    found = checks.flags_changed()
+    found = checks.check_flags()
     assert found.ok
     assert found.detail == "heartbeat.broadcast_scope is session; scheduler.cron_jobs is off"
-    lines = [line for line in status.in_words(status.look()) if "is " in line and "." in line][-2:]
+    lines = [line for line in status.status_lines(status.read_status()) if "is " in line and "." in line][-2:]
     assert lines == [
         "flags        heartbeat.broadcast_scope is session",
         "             scheduler.cron_jobs is off",

@@ -8,21 +8,31 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from automations.fire_messages import fire_messages
+from agent_core.types import Ending, Entry, Role, TurnResult
+from automations.exceptions import BadMessage
+from automations.firing.fire_messages import fire_due_messages
 from automations.models import RunRecord, ScheduledMessage
-from sessions_app import deliver
 from sessions_app.channels import base
 from sessions_app.channels.base import Parcel, Unsent
-from sessions_app.delete import delete_session
+from sessions_app.deliveries import outbox
+from sessions_app.deliveries.send import send_next
+from sessions_app.hints import DeliveryLane
 from sessions_app.models import Delivery, Message, Session
-from sessions_app.receive import Input, receive
-from sessions_app.send import send_next
-from sessions_app.wake import PostLane
+from sessions_app.sessions.delete import delete_session
+from sessions_app.sessions.open import change_chat
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.commit import commit
+from sessions_app.turns.context import prepare_turn
+from sessions_app.turns.journal import Journal
+from sessions_app.turns.lock import Handle
+from sessions_app.turns.receive import Input, receive
+from sessions_app.turns.run import _finish
 from tests.automations.messages import a_worker, due, later, run_turn
+from tests.automations.turn_kinds.test_bound import bound, fire
 from tests.conftest import Person
 from tests.races import orphans
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("8.2")]
 
 
 @dataclass(kw_only=True)
@@ -68,14 +78,14 @@ def in_chat(person: Person, me: uuid.UUID) -> Session:
 
 
 def deliver_all(session: Session) -> None:
-    while send_next(PostLane(session_id=session.pk, channel="chat")):
+    while send_next(DeliveryLane(session_id=session.pk, channel="chat")):
         pass
 
 
 def said_later(session: Session, me: uuid.UUID, text: str = "Take the cake out.") -> ScheduledMessage:
     message = later(session, text)
     due(message, ago=90)
-    while fire_messages().claimed:
+    while fire_due_messages().claimed:
         pass
     run_turn(session, me)
     message.refresh_from_db()
@@ -97,7 +107,7 @@ def test_it_is_pending_until_the_channel_took_it(person: Person, me: uuid.UUID, 
     assert parcel.about["late"] is True
 
 
-def test_a_delivery_that_is_given_up_makes_it_fail_and_one_that_comes_through_later_sent(
+def test_the_message_status_follows_its_delivery_from_failed_to_sent(
     person: Person, me: uuid.UUID, chat: Chat
 ) -> None:
     session = in_chat(person, me)
@@ -108,10 +118,102 @@ def test_a_delivery_that_is_given_up_makes_it_fail_and_one_that_comes_through_la
     assert (message.status, message.sent_at) == ("failed", None)
     assert "the chat is gone" in message.last_error
     chat.shut = False
-    deliver.send_again(Delivery.objects.get(message=message.sent_message_id).pk)
+    outbox.send_again(Delivery.objects.get(message=message.sent_message_id).pk)
     deliver_all(session)
     message.refresh_from_db()
     assert (message.status, message.last_error) == ("sent", "")
+
+
+def seen_by_the_model(session: Session, me: uuid.UUID) -> list[str]:
+    """The answers in what the next turn's model is shown."""
+    receive(session.pk, Input(content="What did you tell me?"))
+    turn = claim_next(session.pk, me, auto_allowed=True)
+    assert turn is not None
+    prepared = prepare_turn(turn, Journal(turn))
+    _finish(Handle(session_id=session.pk), turn)
+    deliver_all(session)
+    return [entry.content for entry in prepared.request.history if entry.role is Role.ASSISTANT]
+
+
+@pytest.mark.rule("9.3")
+def test_the_model_sees_which_answers_were_not_delivered(person: Person, me: uuid.UUID, chat: Chat) -> None:
+    session = in_chat(person, me)
+    chat.shut = True
+    message = said_later(session, me)
+    deliver_all(session)
+    chat.shut = False
+    lost = "[Not delivered: this did not reach chat. The person has not received it there.]"
+    hello, late = seen_by_the_model(session, me)
+    assert "[" not in hello, "what arrived is shown as it was said"
+    assert late == f"Take the cake out.\n\n{lost}"
+    message.refresh_from_db()
+    outbox.send_again(Delivery.objects.get(message=message.sent_message_id).pk)
+    again = "[Not delivered yet: sending this to chat failed. It is being sent again.]"
+    assert seen_by_the_model(session, me)[1] == f"Take the cake out.\n\n{again}"
+    arrived = "[Delivered late: sending this to chat failed at first. It was sent again and arrived.]"
+    assert seen_by_the_model(session, me)[1] == f"Take the cake out.\n\n{arrived}"
+    Delivery.objects.filter(message=message.sent_message_id).update(
+        state="failed", last_error="x", ended_at=None
+    )
+    Delivery.objects.filter(message=message.sent_message_id).close("closed by an operator")
+    assert seen_by_the_model(session, me)[1].endswith(lost)
+    stored = Message.objects.get(scheduled_message=message)
+    assert (stored.content, stored.model_content) == ("Take the cake out.", None), "people see what was said"
+
+
+@pytest.mark.rule("4.9")
+def test_scheduled_output_carries_the_chats_current_metadata(
+    person: Person, me: uuid.UUID, chat: Chat
+) -> None:
+    session: Session = person.session(
+        channel="chat", address="7", channel_meta={"thread": 12, "topic": "tea"}
+    )
+    job = bound(session)
+    fire(job)
+    run_turn(session, me)
+    deliver_all(session)
+    assert (chat.taken[-1].address, chat.taken[-1].meta) == ("7", {"thread": 12, "topic": "tea"})
+    receive(session.pk, Input(content="Hello"))
+    run_turn(session, me)
+    chat.shut = True
+    receive(session.pk, Input(content="waits"))
+    change_chat(session.pk, channel_meta={"thread": 13})
+    session.refresh_from_db()
+    assert session.last_route is not None
+    assert session.last_route["meta"] == {"thread": 13}, "where a person last wrote is the same chat"
+    chat.shut = False
+    deliver_all(session)
+    assert chat.taken[-1].meta == {"thread": 13}, "what was still here"
+    run_turn(session, me)
+    deliver_all(session)
+    assert chat.taken[-1].meta == {"thread": 13}, "the answer to what waited"
+    begun = receive(session.pk, Input(content="runs"))
+    turn = claim_next(session.pk, me, auto_allowed=True)
+    assert turn is not None
+    assert turn.pk == begun.pk
+    prepared = prepare_turn(turn, Journal(turn))
+    change_chat(session.pk, channel_meta={}, address="8")
+    commit(
+        prepared, TurnResult(ending=Ending.SUCCEEDED, entries=(Entry(role=Role.ASSISTANT, content="Yes."),))
+    )
+    deliver_all(session)
+    assert (chat.taken[-1].address, chat.taken[-1].meta) == ("8", {})
+
+
+def test_a_chat_that_becomes_a_group_takes_no_private_message(
+    person: Person, me: uuid.UUID, chat: Chat
+) -> None:
+    session = in_chat(person, me)
+    message = later(session)
+    change_chat(session.pk, chat_type="group")
+    with pytest.raises(BadMessage, match="private chats only"):
+        later(session)
+    due(message)
+    fire_due_messages()
+    message.refresh_from_db()
+    assert (message.status, len(chat.taken)) == ("failed", 1)
+    change_chat(session.pk, chat_type="private")
+    assert later(session).status == "pending"
 
 
 def test_of_what_may_not_be_sent_nothing_leaves(person: Person, me: uuid.UUID, chat: Chat) -> None:
@@ -119,7 +221,7 @@ def test_of_what_may_not_be_sent_nothing_leaves(person: Person, me: uuid.UUID, c
     before = len(chat.taken)
     message = later(session)
     due(message)
-    fire_messages()
+    fire_due_messages()
     Session.objects.filter(pk=session.pk).update(chat_type="group")
     run_turn(session, me)
     deliver_all(session)

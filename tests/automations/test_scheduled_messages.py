@@ -1,4 +1,4 @@
-"""Scheduled messages, rule by rule, on real rows (docs/scheduled-messages.md).
+"""Scheduled messages, rule by rule, on real rows (docs/automations.md).
 
 The turns are run in this process; tests/chaos/test_scheduled_messages.py has workers and beats.
 """
@@ -16,7 +16,6 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from automations import selectors
-from automations.ahead import look
 from automations.beat import Scheduler
 from automations.doctor import beat
 from automations.exceptions import (
@@ -27,28 +26,35 @@ from automations.exceptions import (
     MessageSent,
     TooManyMessages,
 )
-from automations.fire_messages import fire_messages, set_aside
+from automations.firing.fire_messages import fire_due_messages, set_aside_message
+from automations.firing.next_work import next_work
+from automations.firing.one_by_one import NothingFires
 from automations.models import JobClock, RunRecord, RunState, ScheduledMessage
-from automations.rounds import NothingFires
-from automations.scheduled_messages import MOST_WAITING, NewMessage, cancel_message, schedule_message
-from sessions_app.archive import archive
-from sessions_app.cancel import cancel_turn
-from sessions_app.claim import claim_next
-from sessions_app.context import prepare
-from sessions_app.delete import delete_agent, delete_session
+from automations.scheduled_messages import (
+    MOST_WAITING,
+    MessageToSchedule,
+    cancel_message,
+    cancellable_messages,
+    schedule_message,
+)
 from sessions_app.exceptions import NotFound, SessionClosed
-from sessions_app.journal import Journal
-from sessions_app.lock import Handle
 from sessions_app.models import Message, OnBusy, Session, SessionState, SessionType, Turn, TurnState
-from sessions_app.receive import Input, receive
-from sessions_app.tools import TurnTools
-from sessions_app.turn import _finish
+from sessions_app.sessions.archive import archive
+from sessions_app.sessions.delete import delete_agent, delete_session
+from sessions_app.turns.cancel import cancel_turn
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.context import prepare_turn
+from sessions_app.turns.journal import Journal
+from sessions_app.turns.lock import Handle
+from sessions_app.turns.receive import Input, receive
+from sessions_app.turns.run import _finish
+from sessions_app.turns.tool_calls import TurnTools
 from tests.automations.messages import LATER, a_worker, due, later, run_turn
-from tests.automations.test_bound import bound
+from tests.automations.turn_kinds.test_bound import bound
 from tests.conftest import Person
 from tests.races import orphans
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("8.2")]
 
 
 @pytest.fixture
@@ -66,6 +72,7 @@ def said(session: Session) -> list[str]:
     return list(rows.values_list("content", flat=True))
 
 
+@pytest.mark.rule("8.1")
 def test_a_message_is_stored_as_it_was_asked_for(person: Person) -> None:
     session = person.session()
     message = later(session, "  Take the cake out.\n", send_at="2099-01-01T09:00:00+01:00")
@@ -109,12 +116,12 @@ def test_what_cannot_be_sent_is_refused_with_its_code(person: Person, what: str)
     given, code = REFUSED[what]
     asked = {"session_id": person.session().pk, "send_at": LATER, "message_text": "Hello"} | given
     with pytest.raises(BadMessage) as refusal:
-        schedule_message(NewMessage(**asked))
+        schedule_message(MessageToSchedule(**asked))
     assert refusal.value.code == code
     assert not ScheduledMessage.objects.exists()
 
 
-def test_a_text_that_shows_nothing_is_empty_and_the_database_agrees(person: Person) -> None:
+def test_text_without_visible_characters_is_empty_for_the_database_too(person: Person) -> None:
     session = person.session()
     characters = [chr(point) for point in range(1, 0x10000) if not 0xD800 <= point <= 0xDFFF]
     with connection.cursor() as cursor:
@@ -128,7 +135,7 @@ def test_a_text_that_shows_nothing_is_empty_and_the_database_agrees(person: Pers
         assert later(session, text).message_text == text, "what it holds beside what can be seen stays"
 
 
-def test_a_past_time_is_answered_with_the_time_it_is_in_the_zone(person: Person) -> None:
+def test_a_past_time_is_refused_with_the_current_local_time(person: Person) -> None:
     person.agent.timezone = "Asia/Shanghai"
     person.agent.save()
     with pytest.raises(
@@ -137,7 +144,8 @@ def test_a_past_time_is_answered_with_the_time_it_is_in_the_zone(person: Person)
         later(person.session(), send_at="2020-01-01T09:00:00")
 
 
-def test_only_private_chats_of_people_take_messages(person: Person) -> None:
+@pytest.mark.rule("8.1")
+def test_only_private_chats_of_people_take_messages(person: Person, telegram: None) -> None:
     for fields in ({"chat_type": "group"}, {"key": "telegram:1", "chat_type": "group"}):
         with pytest.raises(BadMessage) as refusal:
             later(person.session(**fields))
@@ -153,17 +161,17 @@ def test_only_private_chats_of_people_take_messages(person: Person) -> None:
     with pytest.raises(SessionClosed):
         later(closed)
     with pytest.raises(NotFound):
-        schedule_message(NewMessage(session_id=uuid.uuid4(), send_at=LATER, message_text="x"))
+        schedule_message(MessageToSchedule(session_id=uuid.uuid4(), send_at=LATER, message_text="x"))
 
 
-def test_a_due_message_becomes_a_run_and_a_turn_like_a_slot(person: Person) -> None:
+def test_a_due_message_becomes_a_run_and_a_turn(person: Person) -> None:
     session = person.session()
     message = later(session)
-    assert not look().messages
-    assert fire_messages().claimed == 0
+    assert not next_work().messages
+    assert fire_due_messages().claimed == 0
     due(message)
-    assert look().messages
-    fired = fire_messages()
+    assert next_work().messages
+    fired = fire_due_messages()
     assert (fired.claimed, fired.queued, [hint.session_id for hint in fired.hints]) == (1, 1, [session.pk])
     message.refresh_from_db()
     run = RunRecord.objects.get(scheduled_message=message)
@@ -179,17 +187,17 @@ def test_a_due_message_becomes_a_run_and_a_turn_like_a_slot(person: Person) -> N
     )
     assert turn.idempotency_key == f"run:{run.pk}:1"
     assert message.taken_at is not None
-    assert fire_messages().claimed == 0, "it is taken once"
-    assert selectors.run(person.user, run.pk).pk == run.pk
+    assert fire_due_messages().claimed == 0, "it is taken once"
+    assert selectors.run_record(person.user, run.pk).pk == run.pk
 
 
-def test_its_text_is_said_word_for_word_and_no_model_is_asked(person: Person, me: uuid.UUID) -> None:
+def test_the_text_is_sent_verbatim_without_asking_a_model(person: Person, me: uuid.UUID) -> None:
     person.agent.model = "openai-chat:nobody-answers"
     person.agent.save()
     session = person.session()
     message = later(session, "Take the cake out.\n(It is *hot*.)")
     due(message)
-    fire_messages()
+    fire_due_messages()
     turn = run_turn(session, me)
     assert turn.state == TurnState.SUCCEEDED
     assert turn.usage["requests"] == 0
@@ -210,12 +218,12 @@ def test_its_text_is_said_word_for_word_and_no_model_is_asked(person: Person, me
 def test_the_next_turns_model_sees_what_was_sent(person: Person, me: uuid.UUID) -> None:
     session = person.session()
     due(later(session))
-    fire_messages()
+    fire_due_messages()
     run_turn(session, me)
     receive(session.pk, Input(content="What did you say?"))
     turn = claim_next(session.pk, me, auto_allowed=True)
     assert turn is not None
-    history = prepare(turn, Journal(turn)).request.history
+    history = prepare_turn(turn, Journal(turn)).request.history
     assert [(entry.role, entry.content) for entry in history if entry.content] == [
         ("assistant", "Take the cake out.")
     ]
@@ -227,23 +235,23 @@ def test_it_is_sent_whatever_the_person_said_meanwhile(person: Person, me: uuid.
     receive(session.pk, Input(content="Forget the cake."))
     run_turn(session, me)
     due(message)
-    fire_messages()
+    fire_due_messages()
     run_turn(session, me)
     assert status(message) == "sent"
     assert said(session)[-1] == "Take the cake out."
 
 
-def test_a_running_turn_is_not_touched_and_it_comes_after_it(person: Person, me: uuid.UUID) -> None:
+def test_a_message_waits_for_the_running_turn(person: Person, me: uuid.UUID) -> None:
     session = person.session()
     message = later(session)
     receive(session.pk, Input(content="Hello"))
     running = claim_next(session.pk, me, auto_allowed=True)
     assert running is not None
     due(message)
-    fire_messages()
+    fire_due_messages()
     receive(session.pk, Input(content="Are you there?", on_busy=OnBusy.ENQUEUE))
     journal = Journal(running)
-    prepared = prepare(running, journal)
+    prepared = prepare_turn(running, journal)
     assert TurnTools(journal=journal, context=prepared.tool_context).injected() == ()
     waiting = Turn.objects.get(kind="scheduled_message")
     assert (waiting.state, waiting.host_id) == (TurnState.QUEUED, None)
@@ -252,14 +260,14 @@ def test_a_running_turn_is_not_touched_and_it_comes_after_it(person: Person, me:
     assert said(session)[-1] == "Take the cake out."
 
 
-def test_messages_of_a_session_are_sent_in_the_order_of_their_times(person: Person, me: uuid.UUID) -> None:
+def test_messages_of_a_session_are_sent_in_time_order(person: Person, me: uuid.UUID) -> None:
     session, other = person.session(), person.session()
     texts = ["one", "two", "three", "four"]
     messages = [later(session, text) for text in texts]
     due(*messages)
     due(later(other, "elsewhere"))
     rounds = []
-    while (fired := fire_messages()).claimed:
+    while (fired := fire_due_messages()).claimed:
         rounds.append(fired.claimed)
     assert rounds == [2, 1, 1, 1], "of one session the first one only"
     for _ in texts:
@@ -272,7 +280,7 @@ def test_a_late_one_is_sent_and_says_so(person: Person, me: uuid.UUID) -> None:
     message, in_time = later(session), later(session, "And now?")
     due(message, ago=7200)
     due(in_time, ago=2)
-    while fire_messages().claimed:
+    while fire_due_messages().claimed:
         pass
     run_turn(session, me)
     run_turn(session, me)
@@ -295,37 +303,89 @@ def test_what_waits_can_be_cancelled_once_and_again(person: Person) -> None:
     for _ in range(2):
         assert cancel_message(message.pk).status == "cancelled"
     due(message)
-    assert (look().messages, fire_messages().claimed) == (False, 0)
+    assert (next_work().messages, fire_due_messages().claimed) == (False, 0)
     with pytest.raises(MessageNotFound):
         cancel_message("nothing222")
 
 
-def test_what_is_taken_sent_or_failed_cannot_be_cancelled(person: Person, me: uuid.UUID) -> None:
+def test_messages_being_sent_already_sent_or_failed_cannot_be_cancelled(
+    person: Person, me: uuid.UUID
+) -> None:
     session = person.session()
     message = later(session)
     due(message)
-    fire_messages()
+    fire_due_messages()
+    turn = claim_next(session.pk, me, auto_allowed=True)
+    assert turn is not None
     with pytest.raises(MessageBeingSent):
         cancel_message(message.pk)
-    run_turn(session, me)
+    _finish(Handle(session_id=session.pk), turn)
     with pytest.raises(MessageSent):
         cancel_message(message.pk)
     failed = later(session)
-    ScheduledMessage.objects.failed([failed.pk], "x")
+    ScheduledMessage.objects.mark_failed([failed.pk], "x")
     with pytest.raises(MessageFailed):
         cancel_message(failed.pk)
     assert (status(message), status(failed)) == ("sent", "failed")
 
 
-def test_replacing_cancels_what_waits_in_this_session_only_and_names_it(
+@pytest.mark.rule("8.1")
+def test_cancel_reaches_a_message_queued_behind_a_busy_session(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    receive(session.pk, Input(content="hello"))
+    busy = claim_next(session.pk, me, auto_allowed=True)
+    message, other = later(session), later(session)
+    due(message, other)
+    assert fire_due_messages().queued + fire_due_messages().queued == 2
+    assert set(cancellable_messages(session.pk)) == {message, other}, "both are listed like any other"
+    for _ in range(2):
+        assert cancel_message(message.pk).status == "cancelled"
+    run = RunRecord.objects.get(scheduled_message=message)
+    assert (run.state, run.turn and run.turn.state) == (RunState.CANCELLED, TurnState.CANCELLED)
+    assert busy is not None
+    _finish(Handle(session_id=session.pk), busy)
+    run_turn(session, me)
+    assert claim_next(session.pk, me, auto_allowed=True) is None
+    assert said(session).count("Take the cake out.") == 1
+    assert (status(message), status(other)) == ("cancelled", "sent")
+
+
+@pytest.mark.rule("8.3")
+def test_replacing_reaches_messages_taken_by_beat_and_frees_the_limit(person: Person, me: uuid.UUID) -> None:
+    session = person.session()
+    first, second = later(session), later(session)
+    due(first)
+    fire_due_messages()
+    for _ in range(MOST_WAITING - 2):
+        later(session)
+    with pytest.raises(TooManyMessages):
+        later(session)
+    instead = MessageToSchedule(
+        session_id=session.pk, send_at=LATER, message_text="this instead", replace_existing=True
+    )
+    made = schedule_message(instead)
+    assert {first.pk, second.pk} <= set(made.cancelled_ids)
+    assert len(made.cancelled_ids) == MOST_WAITING
+    assert (status(first), status(second)) == ("cancelled", "cancelled")
+    assert first.replaced_by_id == made.message.pk
+    assert claim_next(session.pk, me, auto_allowed=True) is None, "its turn is cancelled with it"
+    assert list(cancellable_messages(session.pk)) == [made.message]
+
+
+@pytest.mark.rule("8.3")
+def test_replacing_cancels_and_names_only_this_sessions_waiting_messages(
     person: Person, me: uuid.UUID
 ) -> None:
     session, other = person.session(), person.session()
     sent, first, second, elsewhere = later(session), later(session), later(session), later(other)
     due(sent)
-    fire_messages()
+    fire_due_messages()
+    turn = claim_next(session.pk, me, auto_allowed=True)
+    assert turn is not None
     made = schedule_message(
-        NewMessage(session_id=session.pk, send_at=LATER, message_text="this instead", replace_existing=True)
+        MessageToSchedule(
+            session_id=session.pk, send_at=LATER, message_text="this instead", replace_existing=True
+        )
     )
     assert set(made.cancelled_ids) == {first.pk, second.pk}
     assert [status(each) for each in (sent, first, second, elsewhere, made.message)] == [
@@ -336,17 +396,18 @@ def test_replacing_cancels_what_waits_in_this_session_only_and_names_it(
         "pending",
     ]
     assert first.replaced_by_id == made.message.pk
-    run_turn(session, me)
-    assert status(sent) == "sent", "what was taken is sent"
+    _finish(Handle(session_id=session.pk), turn)
+    assert status(sent) == "sent", "what was claimed is sent"
 
 
+@pytest.mark.rule("8.3")
 def test_without_replacing_a_message_leaves_others_alone(person: Person) -> None:
     session = person.session()
     first, second = later(session), later(session)
     assert (status(first), status(second)) == ("pending", "pending")
 
 
-def test_a_session_has_so_many_waiting_and_replacing_is_always_possible(person: Person) -> None:
+def test_replacing_is_possible_at_the_limit_of_waiting_messages(person: Person) -> None:
     session = person.session()
     for _ in range(MOST_WAITING):
         later(session)
@@ -357,27 +418,28 @@ def test_a_session_has_so_many_waiting_and_replacing_is_always_possible(person: 
     assert ScheduledMessage.objects.waiting().filter(session=session).get().pk == replacing.pk
 
 
+@pytest.mark.rule("8.3")
 def test_an_archived_session_makes_it_fail_with_the_reason(person: Person) -> None:
     session = person.session()
     message = later(session)
     archive(session.pk)
     due(message)
-    fired = fire_messages()
+    fired = fire_due_messages()
     assert (fired.claimed, fired.queued) == (1, 0)
     message.refresh_from_db()
     assert (message.status, message.taken_at) == ("failed", None)
-    assert "no input any more" in message.last_error
+    assert "was closed" in message.last_error
     run = RunRecord.objects.get(scheduled_message=message)
     assert (run.state, run.reason, run.turn_id) == (RunState.SKIPPED, "session_closed", None)
-    assert fire_messages().claimed == 0
+    assert fire_due_messages().claimed == 0
 
 
-def test_a_chat_that_is_private_no_more_makes_it_fail_when_due(person: Person) -> None:
+def test_a_message_fails_if_its_chat_is_no_longer_private(person: Person) -> None:
     session = person.session()
     message = later(session)
     Session.objects.filter(pk=session.pk).update(chat_type="group")
     due(message)
-    assert fire_messages().queued == 0
+    assert fire_due_messages().queued == 0
     assert status(message) == "failed"
     assert RunRecord.objects.get(scheduled_message=message).reason == "not_private"
 
@@ -386,21 +448,24 @@ def test_it_is_looked_at_again_at_the_moment_of_sending(person: Person, me: uuid
     session = person.session()
     message = later(session)
     due(message)
-    fire_messages()
+    fire_due_messages()
     Session.objects.filter(pk=session.pk).update(chat_type="group")
     turn = run_turn(session, me)
     assert (turn.state, turn.error_code) == (TurnState.FAILED, "not_private")
     message.refresh_from_db()
-    assert (message.status, message.last_error) == ("failed", "The conversation is no private chat any more.")
+    assert (message.status, message.last_error) == (
+        "failed",
+        "The conversation is not a private chat any more.",
+    )
     assert "Take the cake out." not in said(session)
     assert RunRecord.objects.get(scheduled_message=message).state == RunState.FAILED
 
 
-def test_what_waits_no_more_at_the_moment_of_sending_is_not_sent(person: Person, me: uuid.UUID) -> None:
+def test_a_message_no_longer_waiting_is_not_sent(person: Person, me: uuid.UUID) -> None:
     session = person.session()
     message = later(session)
     due(message)
-    fire_messages()
+    fire_due_messages()
     ScheduledMessage.objects.filter(pk=message.pk).update(status="cancelled")
     turn = run_turn(session, me)
     assert (turn.state, turn.error_code) == (TurnState.FAILED, "message_not_pending")
@@ -408,11 +473,11 @@ def test_what_waits_no_more_at_the_moment_of_sending_is_not_sent(person: Person,
     assert "Take the cake out." not in said(session)
 
 
-def test_a_turn_that_is_cancelled_while_it_waits_cancels_its_message(person: Person) -> None:
+def test_cancelling_a_waiting_turn_cancels_its_message(person: Person) -> None:
     session = person.session()
     message = later(session)
     due(message)
-    fire_messages()
+    fire_due_messages()
     cancel_turn(Turn.objects.get(kind="scheduled_message").pk)
     assert status(message) == "cancelled"
     run = RunRecord.objects.get(scheduled_message=message)
@@ -432,7 +497,7 @@ def test_a_turn_that_is_cancelled_while_it_runs_sends_nothing(person: Person, me
     session = person.session()
     message = later(session)
     due(message)
-    fire_messages()
+    fire_due_messages()
     turn = claim_next(session.pk, me, auto_allowed=True)
     assert turn is not None
     cancel_turn(turn.pk)
@@ -447,7 +512,7 @@ def test_a_worker_that_is_told_of_the_cancel_sends_nothing(person: Person, me: u
     session = person.session()
     message = later(session)
     due(message)
-    fire_messages()
+    fire_due_messages()
     turn = claim_next(session.pk, me, auto_allowed=True)
     assert turn is not None
     handle = Handle(session_id=session.pk)
@@ -472,18 +537,16 @@ def test_a_clear_that_was_cancelled_clears_nothing(person: Person, me: uuid.UUID
     assert session.window_from_seq == before, "the conversation goes on as it was"
 
 
-def test_a_turn_that_began_in_time_and_is_rescued_late_says_that_it_is_late(
-    person: Person, me: uuid.UUID
-) -> None:
+def test_a_turn_rescued_late_is_marked_late(person: Person, me: uuid.UUID) -> None:
     for prepared_before in (False, True):
         session = person.session()
         message = later(session)
         due(message)
-        fire_messages()
+        fire_due_messages()
         turn = claim_next(session.pk, me, auto_allowed=True)
         assert turn is not None
         if prepared_before:
-            prepare(turn, Journal(turn))
+            prepare_turn(turn, Journal(turn))
         ago = datetime.now(UTC) - timedelta(hours=3)
         Turn.objects.filter(pk=turn.pk).update(due_at=ago, started_at=ago, queued_at=ago)
         _finish(Handle(session_id=session.pk), rescued(session, me))
@@ -498,7 +561,7 @@ def test_all_that_is_due_is_queued_before_any_slot(person: Person, me: uuid.UUID
     clock = JobClock.objects.get(job=bound(session))
     due(first, second, ago=600)
     JobClock.objects.filter(pk=clock.pk).update(next_run_at=datetime.now(UTC) - timedelta(seconds=300))
-    Scheduler(Celery("test"), lazy=True)._step()
+    Scheduler(Celery("test"), lazy=True)._fire_due()
     kinds = [run_turn(session, me).kind for _ in range(3)]
     assert kinds == ["scheduled_message", "scheduled_message", "automation"]
     assert said(session)[:2] == ["first", "second"]
@@ -513,20 +576,18 @@ def test_so_many_messages_keep_no_slot_waiting_for_ever(
     bound(session)
     JobClock.objects.update(next_run_at=datetime.now(UTC))
     beat = Scheduler(Celery("test"), lazy=True)
-    assert beat._step() == 0.0, "there is more"
+    assert beat._fire_due() == 0.0, "there is more"
     assert Turn.objects.filter(kind="scheduled_message").count() == 2
     assert Turn.objects.filter(kind="automation").count() == 1
-    beat._step()
+    beat._fire_due()
     assert Turn.objects.filter(kind="scheduled_message").count() == 3
 
 
-def test_a_session_that_is_archived_before_its_turn_commits_sends_nothing(
-    person: Person, me: uuid.UUID
-) -> None:
+def test_a_session_archived_before_commit_sends_nothing(person: Person, me: uuid.UUID) -> None:
     session = person.session()
     message = later(session)
     due(message)
-    fire_messages()
+    fire_due_messages()
     turn = claim_next(session.pk, me, auto_allowed=True)
     assert turn is not None
     Session.objects.filter(pk=session.pk).update(state=SessionState.ARCHIVED)
@@ -534,30 +595,30 @@ def test_a_session_that_is_archived_before_its_turn_commits_sends_nothing(
     assert (turn.state, turn.error_code) == (TurnState.FAILED, "session_closed")
     message.refresh_from_db()
     assert message.status == "failed"
-    assert message.last_error == "The conversation took no input any more when it was due."
+    assert message.last_error == "The conversation was closed when the message was due."
     assert "Take the cake out." not in said(session)
 
 
-def test_a_session_that_is_archived_while_its_turn_waits_cancels_it(person: Person) -> None:
+def test_archiving_a_session_cancels_its_waiting_messages(person: Person) -> None:
     session = person.session()
     message = later(session)
     due(message)
-    fire_messages()
+    fire_due_messages()
     archive(session.pk)
     assert status(message) == "cancelled"
 
 
-def test_messages_are_in_no_deletions_way_and_go_with_their_session(person: Person, me: uuid.UUID) -> None:
+def test_messages_do_not_block_deletion_and_go_with_their_session(person: Person, me: uuid.UUID) -> None:
     session = person.session()
     sent = later(session)
     due(sent)
-    fire_messages()
+    fire_due_messages()
     run_turn(session, me)
     later(session)
     later(session, replace_existing=True)
     taken = later(session)
     due(taken, ago=3)
-    fire_messages()
+    fire_due_messages()
     assert delete_session(session.pk).deleted
     assert not ScheduledMessage.objects.exists()
     assert not RunRecord.objects.exists()
@@ -579,8 +640,8 @@ def test_a_session_that_is_being_deleted_keeps_no_beat_busy(person: Person, me: 
     Session.objects.filter(pk=session.pk).update(
         state=SessionState.DELETING, deleting_since=datetime.now(UTC)
     )
-    assert fire_messages().queued == 1
-    assert not look().messages
+    assert fire_due_messages().queued == 1
+    assert not next_work().messages
     assert claim_next(session.pk, me, auto_allowed=True) is None
     Session.objects.filter(pk=session.pk).update(state=SessionState.OPEN, deleting_since=None)
     run_turn(session, me)
@@ -588,26 +649,26 @@ def test_a_session_that_is_being_deleted_keeps_no_beat_busy(person: Person, me: 
 
 
 def test_a_look_ahead_knows_when_the_next_one_is_due(person: Person) -> None:
-    assert look().wait > 1e6
+    assert next_work().wait > 1e6
     at = datetime.now(UTC) + timedelta(seconds=100)
     later(person.session(), send_at=at.isoformat())
-    assert 90 < look().wait <= 100
+    assert 90 < next_work().wait <= 100
 
 
 def test_a_look_and_a_round_of_nothing_are_few_statements(person: Person) -> None:
     later(person.session())
     with CaptureQueriesContext(connection) as asked:
-        look()
+        next_work()
     assert len(asked) == 1
     with CaptureQueriesContext(connection) as asked:
-        fire_messages()
+        fire_due_messages()
     assert len([each for each in asked if each["sql"].startswith("SELECT")]) == 1
 
 
 def test_a_turn_of_a_message_is_at_most_fifteen_statements(person: Person, me: uuid.UUID) -> None:
     session = person.session()
     due(later(session))
-    fire_messages()
+    fire_due_messages()
     with CaptureQueriesContext(connection) as asked:
         turn = claim_next(session.pk, me, auto_allowed=True)
         assert turn is not None
@@ -641,26 +702,27 @@ def trap(transactional_db: None) -> Any:
         cursor.execute("DROP FUNCTION trap() CASCADE")
 
 
+@pytest.mark.rule("8.3")
 def test_a_poisoned_row_is_set_aside_and_the_others_go(person: Person, trap: None) -> None:
     good, bad = [later(person.session()) for _ in range(5)], later(person.session(), "trap")
     behind = later(Session.objects.get(pk=bad.session_id), "after the trap")
     due(good[0], bad, *good[1:], behind)
-    while fire_messages().claimed:
+    while fire_due_messages().claimed:
         pass
     bad.refresh_from_db()
-    assert (bad.status, bad.last_error) == ("failed", "It could not be queued.")
+    assert (bad.status, bad.last_error) == ("failed", "The message could not be queued.")
     run = RunRecord.objects.get(scheduled_message=bad)
     assert (run.state, run.reason) == (RunState.SKIPPED, "schedule_error")
     assert "trapped" in run.error_detail, "for operators"
     assert Turn.objects.filter(kind="scheduled_message").count() == 6
-    assert fire_messages().claimed == 0
+    assert fire_due_messages().claimed == 0
 
 
-def test_a_poisoned_row_that_is_alone_holds_up_nothing_behind_it(person: Person, trap: None) -> None:
+def test_a_lone_poisoned_row_blocks_nothing_behind_it(person: Person, trap: None) -> None:
     session = person.session()
     bad, behind = later(session, "trap"), later(session)
     due(bad, behind)
-    assert (fire_messages().claimed, fire_messages().queued) == (1, 1)
+    assert (fire_due_messages().claimed, fire_due_messages().queued) == (1, 1)
     assert (status(bad), status(behind)) == ("failed", "pending")
 
 
@@ -679,11 +741,11 @@ def test_a_constraint_that_every_row_breaks_sets_none_aside(person: Person, newe
     messages = [later(person.session()) for _ in range(3)]
     due(*messages)
     with pytest.raises(NothingFires):
-        fire_messages()
+        fire_due_messages()
     assert {status(message) for message in messages} == {"pending"}
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE sessions_app_turn DROP COLUMN newer")
-    assert fire_messages().queued == 3, "they are sent once the migration is through"
+    assert fire_due_messages().queued == 3, "they are sent once the migration is through"
 
 
 def test_a_row_that_is_skipped_proves_nothing_of_the_others(person: Person, newer_schema: None) -> None:
@@ -693,7 +755,7 @@ def test_a_row_that_is_skipped_proves_nothing_of_the_others(person: Person, newe
     messages = [later(person.session()) for _ in range(3)]
     due(not_sent, *messages)
     with pytest.raises(NothingFires):
-        fire_messages()
+        fire_due_messages()
     assert status(not_sent) == "failed"
     assert {status(message) for message in messages} == {"pending"}
 
@@ -702,12 +764,12 @@ def test_only_what_waits_still_is_set_aside(person: Person, me: uuid.UUID) -> No
     session = person.session()
     taken, cancelled, gone = (later(person.session() if n else session) for n in range(3))
     due(taken)
-    fire_messages()
+    fire_due_messages()
     cancel_message(cancelled.pk)
     gone_id = gone.pk
     delete_session(gone.session_id)
     for message_id in (taken.pk, cancelled.pk, gone_id):
-        set_aside(message_id, "what went wrong before somebody else took it")
+        set_aside_message(message_id, "what went wrong before somebody else took it")
     assert (status(taken), status(cancelled)) == ("pending", "cancelled")
     assert RunRecord.objects.get().state == RunState.QUEUED
     run_turn(session, me)
@@ -718,6 +780,6 @@ def test_a_fault_that_may_be_everybodys_sets_none_aside(person: Person, trap: No
     messages = [later(person.session(), "fault") for _ in range(3)]
     due(*messages)
     with pytest.raises(NothingFires):
-        fire_messages()
+        fire_due_messages()
     assert {status(message) for message in messages} == {"pending"}
-    assert look().messages
+    assert next_work().messages

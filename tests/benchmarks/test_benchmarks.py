@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.report import Figure, table
-from benchmarks.statements import Executed, executed
+from benchmarks.statements import Executed, parse_log
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 240  # seconds, on a busy machine
@@ -58,6 +58,7 @@ def test_every_benchmark_gives_its_figures(figures: dict[str, dict[str, Any]]) -
         "context of 1,000 messages to 100",
         "context of 300 messages to 100",
         "memory per waiting turn",
+        "request beside 6 open streams to none",
         "deposits by many at once",
         "updates drained",
         "event to 6 windows, one session",
@@ -104,7 +105,7 @@ def test_statements_are_read_from_the_log() -> None:
 2026-11-21 10:00:00.001 UTC [8] DETAIL:  Parameters: $1 = '1'
 2026-11-21 10:00:00.002 UTC [7] LOG:  statement:{nothing}
 """
-    found = list(executed(log, {7: "pool", 8: "lock"}))
+    found = list(parse_log(log, {7: "pool", 8: "lock"}))
     assert found == [
         Executed(kind="pool", text="BEGIN"),
         Executed(kind="pool", text="SELECT a FROM b"),

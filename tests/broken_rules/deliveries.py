@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from tests.broken_rules.table import Break
 
-SENDING = "tests/channels/test_sending.py::"
+SENDING = "tests/sessions_app/deliveries/test_send.py::"
 
 DELIVERIES = (
     Break(
-        rule="delivery",
+        rule="9.3",
         how="what waits for another attempt is overtaken",
-        file="sessions_app/send.py",
-        old="        .order_by(row.c.id)",
-        new="        .order_by(row.c.next_attempt_at.nulls_first(), row.c.id)",
-        tests=(
-            SENDING + "test_a_receiver_that_fails_is_tried_again_with_the_same_key_and_nothing_overtakes",
-        ),
+        file="sessions_app/deliveries/send.py",
+        old=".order_by(row.c.id)",
+        new=".order_by(row.c.next_attempt_at.nulls_first(), row.c.id)",
+        tests=(SENDING + "test_a_failed_delivery_retries_in_order_with_the_same_key",),
     ),
     Break(
-        rule="delivery",
+        rule="9.3",
         how="a sender whose time is over settles all the same",
         file="sessions_app/models/delivery.py",
         old="        return self.filter(pk=delivery.pk, claim=delivery.claim, state=DeliveryState.SENDING)",
@@ -26,41 +24,39 @@ DELIVERIES = (
         tests=(SENDING + "test_a_stale_sender_settles_nothing",),
     ),
     Break(
-        rule="delivery",
+        rule="9.3",
         how="what a dead sender claimed stays so for ever",
-        file="sessions_app/send.py",
+        file="sessions_app/deliveries/send.py",
         old='        next_attempt_at=sa.func.now() + sa.bindparam("lease", type_=sa.Interval()),',
         new="        next_attempt_at=sa.func.now() + sa.literal_column(\"interval '1 day'\"),",
-        tests=(SENDING + "test_a_worker_that_dies_while_it_sends_is_replaced_and_the_key_stays",),
+        tests=(SENDING + "test_a_delivery_keeps_its_key_when_its_worker_dies_sending",),
     ),
     Break(
-        rule="delivery",
+        rule="9.3",
         how="one place may have every thread",
-        file="sessions_app/postman.py",
-        old="            bounds = {place: self._share, _SLOW",
-        new="            bounds = {place: self._threads, _SLOW",
+        file="sessions_app/deliveries/dispatcher.py",
+        old="if group == _SLOW else self._share)",
+        new="if group == _SLOW else self._threads)",
         tests=(SENDING + "test_a_place_that_hangs_holds_up_nobody_else",),
     ),
     Break(
-        rule="delivery",
+        rule="9.3",
         how="an answer that was cut off counts as taken",
         file="sessions_app/channels/webhook.py",
         old="        if answer.broken:",
         new="        if answer.broken and answer.status >= 300:",
-        tests=(
-            SENDING + "test_a_receiver_that_fails_is_tried_again_with_the_same_key_and_nothing_overtakes",
-        ),
+        tests=(SENDING + "test_a_failed_delivery_retries_in_order_with_the_same_key",),
     ),
     Break(
-        rule="delivery",
+        rule="9.3",
         how="who was taken along is not answered where they wrote",
-        file="sessions_app/commit.py",
+        file="sessions_app/turns/commit.py",
         old='[route, *(guest.metadata.get("route") for guest in ended[1:])]',
         new="[route, *(None for guest in ended[1:])]",
-        tests=(SENDING + "test_a_message_taken_along_is_answered_where_it_came_from_too",),
+        tests=(SENDING + "test_an_injected_message_is_answered_at_its_origin_too",),
     ),
     Break(
-        rule="delivery",
+        rule="9.3",
         how="webhooks go wherever a name leads",
         file="sessions_app/channels/webhook.py",
         old="Reach(hosts=frozenset(host.lower() for host in settings.RONDO_WEBHOOK_HOSTS))",

@@ -11,17 +11,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db.models.functions import Now
 
-from automations.due_tasks import DueTasks
-from automations.fire import fire_due
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.firing.inline_routines import InlineRoutineStarter
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from sessions_app.agents import update_agent
+from sessions_app.agents.edit import update_agent
 from sessions_app.models import MailboxEvent, Session, SessionState, Turn, TurnKind, TurnState
-from sessions_app.open import primary_session
-from sessions_app.receive import Input, receive
+from sessions_app.sessions.open import primary_session
+from sessions_app.turns.receive import Input, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.3")]
 
 
 def due_now(person: Person, name: str, mode: str, description: str) -> CronJob:
@@ -58,8 +58,9 @@ def running() -> set[str]:
     return set(Turn.objects.filter(state=TurnState.RUNNING).values_list("kind", flat=True))
 
 
+@pytest.mark.rule("6.2")
 @pytest.mark.parametrize("dies", [False, True], ids=["undisturbed", "the worker is killed"])
-def test_chat_heartbeat_and_jobs_run_at_once_and_each_result_is_shown_once(
+def test_chat_heartbeat_and_jobs_run_concurrently_and_show_results_once(
     fleet: Fleet, person: Person, dies: bool
 ) -> None:
     worker = fleet.worker()
@@ -72,8 +73,8 @@ def test_chat_heartbeat_and_jobs_run_at_once_and_each_result_is_shown_once(
     primary = primary_session(person.agent)
     chat = receive(primary.pk, Input(content="think for 20 seconds"))
     until(lambda: TurnKind.MESSAGE in running())
-    DueTasks().step()
-    fire_due()
+    InlineRoutineStarter().step()
+    fire_due_jobs()
     until(lambda: len(finished(jobs)) >= 1, 60)
     if dies:
         _replace(fleet, worker)
@@ -114,13 +115,14 @@ def _turns_of(jobs: list[CronJob]) -> list[int]:
     return counts
 
 
+@pytest.mark.rule("6.2")
 def test_urgent_news_comes_first(fleet: Fleet, person: Person) -> None:
     fleet.worker()
     good, bad = (
         due_now(person, "good", "isolated", "remember that all is well"),
         due_now(person, "bad", "isolated", "fail"),
     )
-    fire_due()
+    fire_due_jobs()
     until(lambda: RunRecord.objects.filter(job__in=[good, bad], finished_at__isnull=False).count() == 2)
     turn = receive(primary_session(person.agent).pk, Input(content="hello"))
     until(lambda: Turn.objects.get(pk=turn.pk).finished_at)

@@ -14,15 +14,18 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import DateTimeField, Model
 from django.db.models.functions import Now
 
-from automations.edit import NewJob, create_job, delete_job
-from automations.fire import NothingFires, fire_due
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.firing.one_by_one import NothingFires
+from automations.jobs.edit import NewJob, create_job, delete_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from config.supervisor import valkey
-from sessions_app.delete import delete_session
 from sessions_app.models import Session, Turn, TurnState
+from sessions_app.sessions.delete import delete_session
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 from tests.races import in_thread, waiting
+
+pytestmark = pytest.mark.rule("4.4")
 
 
 def soon(seconds: float = 1.5) -> datetime:
@@ -142,9 +145,7 @@ def test_one_poisoned_job_among_a_hundred_holds_up_none(
         assert jobs[50].fault
 
 
-def test_a_session_deleted_under_the_batch_takes_its_jobs_along_and_no_other(
-    fleet: Fleet, person: Person
-) -> None:
+def test_a_session_deleted_during_the_batch_takes_only_its_jobs(fleet: Fleet, person: Person) -> None:
     doomed, kept = person.session(), person.session()
     at = soon(2)
     for number in range(10):
@@ -159,17 +160,17 @@ def test_a_session_deleted_under_the_batch_takes_its_jobs_along_and_no_other(
     assert RunRecord.objects.count() == Turn.objects.count() == 10
 
 
-def test_a_delete_that_waits_for_the_batch_and_a_batch_that_meets_a_delete(person: Person) -> None:
+def test_a_batch_skips_a_locked_clock_and_a_deleted_job(person: Person) -> None:
     session = person.session()
-    job = once(session, soon(0.01))
+    job = once(session, soon(0.5))
     until(lambda: JobClock.objects.filter(next_run_at__lte=Now()).exists())
     with transaction.atomic():
         JobClock.objects.select_for_update().get(job=job)
-        thread, came = in_thread(fire_due)
+        thread, came = in_thread(fire_due_jobs)
         thread.join(10)
         assert came[0].claimed == 0, "a clock in other hands is left alone"
     delete_job(job.pk)
-    assert fire_due().claimed == 0
+    assert fire_due_jobs().claimed == 0
     assert slots_and_runs() == (0, 0, 0)
 
 
@@ -212,7 +213,7 @@ def own_broker(fleet: Fleet, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]
     process.wait(10)
 
 
-def test_a_hung_broker_holds_up_no_slot_and_a_beat_killed_after_its_commit_loses_none(
+def test_a_hung_broker_and_a_killed_beat_lose_no_slot(
     fleet: Fleet, person: Person, own_broker: subprocess.Popen[bytes]
 ) -> None:
     beat: Process = fleet.beat()
@@ -232,15 +233,15 @@ def test_a_hung_broker_holds_up_no_slot_and_a_beat_killed_after_its_commit_loses
     assert set(Turn.objects.values_list("attempt", flat=True)) == {1}
 
 
-def test_a_fault_that_is_not_the_jobs_own_sets_none_aside(person: Person, trap: None) -> None:
-    jobs = [once(person.session(), soon(0.01)) for _ in range(5)]
+def test_a_fault_shared_by_all_jobs_sets_none_aside(person: Person, trap: None) -> None:
+    jobs = [once(person.session(), soon(0.5)) for _ in range(5)]
     CronJob.objects.update(name="trap")
     until(lambda: JobClock.objects.filter(next_run_at__lte=Now()).count() == 5)
     with pytest.raises(NothingFires):
-        fire_due()
+        fire_due_jobs()
     assert CronJob.objects.filter(enabled=True, fault="").count() == 5
     CronJob.objects.filter(pk__in=[job.pk for job in jobs[:2]]).update(name="sound")
-    assert fire_due().queued == 2
+    assert fire_due_jobs().queued == 2
     assert CronJob.objects.filter(enabled=False).exclude(fault="").count() == 3
 
 
@@ -266,7 +267,7 @@ WAYS = {
 }
 
 
-def test_jobs_poisoned_in_every_way_at_once_hold_up_none_of_a_hundred(person: Person) -> None:
+def test_jobs_poisoned_in_every_way_block_no_other_job(person: Person) -> None:
     jobs = hundred(person, soon(60))
     poisoned = dict(zip(WAYS, jobs[:: len(jobs) // len(WAYS)], strict=False))
     assert len(poisoned) == len(WAYS)
@@ -278,7 +279,7 @@ def test_jobs_poisoned_in_every_way_at_once_hold_up_none_of_a_hundred(person: Pe
             "UPDATE automations_jobclock SET next_run_at = '0001-01-03', runs_started = 1 WHERE job_id = %s",
             [poisoned["no runs left"].pk],
         )
-    until(lambda: fire_due().claimed == 0)
+    until(lambda: fire_due_jobs().claimed == 0)
     sound = [job.pk for job in jobs if job not in poisoned.values()]
     assert RunRecord.objects.filter(job__in=sound, state=RunState.QUEUED).count() == len(sound)
     assert Turn.objects.filter(metadata__automation_id__in=sound, state=TurnState.QUEUED).count() == len(
@@ -297,11 +298,11 @@ UNREADABLE = ("infinity", "-infinity", "0044-03-15 BC", "20000-01-01")
 
 
 @pytest.mark.parametrize("model", [CronJob, JobClock, RunRecord])
-def test_an_instant_that_no_driver_can_read_is_in_no_row(person: Person, model: type[Model]) -> None:
+def test_unreadable_instants_are_rejected_by_every_time_column(person: Person, model: type[Model]) -> None:
     """One such row would break the statements of every batch that it is in."""
     job = hundred(person, soon(60))[0]
     JobClock.objects.filter(job=job).update(next_run_at=Now())
-    fire_due()
+    fire_due_jobs()
     columns = [field.column for field in model._meta.concrete_fields if isinstance(field, DateTimeField)]
     assert columns
     for column, instant in product(columns, UNREADABLE):

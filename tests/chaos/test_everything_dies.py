@@ -18,7 +18,7 @@ import pytest
 from tests.fleet import QUICK
 from tests.up import Up, alive, clean_environ, until
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.rule("2.3")]
 
 SESSIONS = 4
 VICTIMS = ("worker", "postgres", "beat", "broker", "web", "worker", "beat", "postgres", "worker")
@@ -111,6 +111,7 @@ def rows(up: Up, query: str) -> list[Any]:
         return connection.execute(query).fetchall()
 
 
+@pytest.mark.rule("1.4")
 def test_every_invariant_holds_whatever_dies(up: Up) -> None:
     client, chance = Client(up), random.Random(7)
     sessions = [

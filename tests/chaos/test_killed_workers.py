@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pytest
 import redis
 from django.db import connection, transaction
 
 from agent_core.testing import ModelServer
-from automations.edit import NewJob, create_job
+from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
+from sessions_app.hints import Hint, flush_hints, send
 from sessions_app.models import (
     Document,
     Event,
@@ -26,13 +30,15 @@ from sessions_app.models import (
     TurnStep,
     Worker,
 )
-from sessions_app.receive import Input, receive
-from sessions_app.wake import Hint, flush, send
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.receive import Input, receive
 from tests import plugins
 from tests.conftest import Person
-from tests.core.test_main_job import ended
 from tests.fleet import Fleet, until
 from tests.races import waiting
+from tests.stories.test_main_job import ended
+
+pytestmark = pytest.mark.rule("1.9")
 
 
 @contextmanager
@@ -57,7 +63,7 @@ def assert_done_once(session: Session, *turns: Turn) -> None:
 def test_killed_before_the_claim(fleet: Fleet, person: Person) -> None:
     session = person.session()
     turn = receive(session.pk, Input(content="hello"))
-    flush(5)
+    flush_hints(5)
     with row_locked(turn):
         worker = fleet.worker(ready=False)
         until(waiting, what="the worker is about to claim")
@@ -179,7 +185,7 @@ def test_an_automation_killed_half_way_is_one_run(
     assert_done_once(session, turn)
 
 
-def test_a_turn_that_kills_its_worker_again_and_again_fails_visibly(
+def test_a_turn_that_keeps_killing_its_worker_fails_visibly(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
     session = person_with_server.session()
@@ -199,10 +205,25 @@ def test_a_turn_that_kills_its_worker_again_and_again_fails_visibly(
     assert closure.content == "This did not work: It was interrupted too often."
 
 
+def test_a_turn_is_begun_a_hundred_times_and_no_more(fleet: Fleet, person: Person) -> None:
+    """Whoever gave it back, and whether or not it had got on: rescues alone would never end it."""
+    session = person.session()
+    turns = [receive(session.pk, Input(content=text)) for text in ("first", "second")]
+    for turn, begun in zip(turns, (100, 99), strict=True):
+        Turn.objects.filter(pk=turn.pk).update(attempt=begun)
+    fleet.worker()
+    until(lambda: all(ended(turn) for turn in turns))
+    assert [(turn.state, turn.error_code, turn.attempt) for turn in turns] == [
+        (TurnState.FAILED, "max_rescues", 101),
+        (TurnState.SUCCEEDED, "", 100),
+    ]
+
+
+@pytest.mark.rule("1.7")
 def test_a_lost_hint_is_swept_up(fleet: Fleet, person: Person) -> None:
     session = person.session()
     turn = receive(session.pk, Input(content="hello"))
-    flush(5)
+    flush_hints(5)
     with redis.Redis.from_url(os.environ["CELERY_BROKER_URL"]) as client:
         client.flushdb()
     fleet.worker()
@@ -211,7 +232,7 @@ def test_a_lost_hint_is_swept_up(fleet: Fleet, person: Person) -> None:
     assert_done_once(session, turn)
 
 
-def test_a_stopped_process_loses_its_turns_and_what_it_writes_when_it_goes_on_is_refused(
+def test_a_suspended_worker_loses_its_turns_and_late_writes_fail(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
     session = person_with_server.session()
@@ -254,7 +275,7 @@ def test_random_kills_lose_and_double_nothing(
         for number in range(8):
             call = f'use tool count with {{"name": "t{session.pk.hex[:6]}-{number}"}}'
             turns.append(receive(session.pk, Input(content=call, on_busy=OnBusy.ENQUEUE)))
-    flush(5)
+    flush_hints(5)
     for _ in range(4):
         worker = fleet.worker(8)
         goal = Turn.objects.filter(state="succeeded").count() + 4
@@ -273,3 +294,25 @@ def test_random_kills_lose_and_double_nothing(
         ]
     for session in sessions:
         assert_done_once(session, *[turn for turn in turns if turn.session_id == session.pk])
+
+
+def test_only_consecutive_fruitless_rescues_by_other_workers_count(person: Person, settings: Any) -> None:
+    settings.RONDO_WORKER_LOST_SECONDS = 0.001  # nobody signs in here: each owner is gone
+    session = person.session()
+    turn = receive(session.pk, Input(content="hello"))
+
+    def claimed_by(worker: uuid.UUID) -> int:
+        claimed = claim_next(session.pk, worker, auto_allowed=True)
+        assert claimed is not None
+        return claimed.rescues
+
+    first, second = uuid.uuid4(), uuid.uuid4()
+    assert claimed_by(first) == 0
+    assert [claimed_by(first) for _ in range(5)] == [0] * 5, "its own turn, after an outage"
+    assert [claimed_by(second), claimed_by(first), claimed_by(first)] == [1, 2, 2]
+    TurnStep.objects.create(turn=turn, n=0, kind="prompt", data={})
+    assert claimed_by(second) == 0, "the one before got on"
+    assert [claimed_by(first), claimed_by(second), claimed_by(first)] == [1, 2, 3]
+    turn.refresh_from_db()
+    Turn.objects.hand_back(turn)
+    assert claimed_by(second) == 3, "handed back, which is no rescue either"

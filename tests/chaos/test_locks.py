@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
+from datetime import timedelta
 
 import psycopg
 import pytest
 from django.conf import settings
 from django.db import connection
+from django.db.models.functions import Now
 
 from agent_core.testing import ModelServer
-from sessions_app.lock import SessionLocks, connect_directly, lock_key
-from sessions_app.models import Message, Turn
-from sessions_app.receive import Input, receive
+from sessions_app.models import Message, Turn, Worker
+from sessions_app.postgres.direct import connect_directly
+from sessions_app.turns.lock import SessionLocks, lock_key
+from sessions_app.turns.receive import Input, receive
 from tests.conftest import Person
-from tests.core.test_main_job import ended
 from tests.fleet import Fleet, until
+from tests.services import with_database
+from tests.sessions_app.worker.test_process import backends, no_connections
+from tests.stories.test_main_job import ended
+
+pytestmark = pytest.mark.rule("1.1", "1.2")
 
 
 def connected() -> SessionLocks:
@@ -38,7 +46,7 @@ def session_id(transactional_db: None) -> uuid.UUID:
     return uuid.uuid4()
 
 
-def test_a_session_is_held_once_within_a_process_and_across_processes(session_id: uuid.UUID) -> None:
+def test_a_session_is_held_once_within_and_across_processes(session_id: uuid.UUID) -> None:
     here, there = connected(), connected()
     handle = here.try_hold(session_id)
     assert handle is not None
@@ -100,7 +108,7 @@ def test_a_second_release_frees_nobody_else(session_id: uuid.UUID) -> None:
     other.close()
 
 
-def test_what_was_released_while_it_was_taken_again_does_not_stay_locked(session_id: uuid.UUID) -> None:
+def test_a_lock_released_during_reconnect_does_not_stay_held(session_id: uuid.UUID) -> None:
     locks, other = connected(), connected()
     handle = locks.try_hold(session_id)
     assert handle is not None
@@ -114,16 +122,12 @@ def test_what_was_released_while_it_was_taken_again_does_not_stay_locked(session
     other.close()
 
 
-def test_a_worker_that_starts_before_its_database_answers_takes_no_hint_until_it_can(
-    fleet: Fleet, person: Person
-) -> None:
+def test_a_worker_takes_no_hints_until_its_database_answers(fleet: Fleet, person: Person) -> None:
     name = connection.settings_dict["NAME"]
-    with psycopg.connect(
-        settings.DATABASE_LOCK_URL.replace(f"/{name}", "/postgres"), autocommit=True
-    ) as admin:
+    with psycopg.connect(with_database(settings.DATABASE_LOCK_URL, "postgres"), autocommit=True) as admin:
         admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
         try:
-            worker = fleet.worker(ready=False)
+            worker = fleet.worker(ready=False, RONDO_SWEEP_SECONDS="10")
             worker.wait_for("worker_waits_for_database")
         finally:
             admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
@@ -145,9 +149,11 @@ def test_a_direct_connection_is_accepted(transactional_db: None) -> None:
         assert direct.execute("SELECT 1").fetchone() == (1,)
 
 
+@pytest.mark.rule("1.8")
 def test_a_cut_lock_connection_under_fifty_running_turns_interrupts_none(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
+    fleet.environ["RONDO_TURNS_PER_USER"] = "0"
     fleet.worker(64)
     turns = [
         receive(person_with_server.session().pk, Input(content=f"[[hold:all]] number {number}"))
@@ -164,9 +170,11 @@ def test_a_cut_lock_connection_under_fifty_running_turns_interrupts_none(
     assert len(model_server.requests) == 50
 
 
-def test_a_worker_that_is_told_to_stop_leaves_at_once_and_its_turns_go_on_elsewhere(
+@pytest.mark.rule("1.10")
+def test_a_stopping_worker_exits_promptly_and_its_turns_continue_elsewhere(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
+    fleet.environ["RONDO_TURNS_PER_USER"] = "0"
     leaver = fleet.worker(128)
     turns = [
         receive(person_with_server.session().pk, Input(content=f"[[hold:all]] number {number}"))
@@ -184,3 +192,27 @@ def test_a_worker_that_is_told_to_stop_leaves_at_once_and_its_turns_go_on_elsewh
     assert Message.objects.filter(role="user").count() == 100
     assert stayer.child.poll() is None
     assert not Turn.objects.filter(state__in=["queued", "running"]).exists()
+
+
+@pytest.mark.rule("1.8")
+def test_the_first_worker_back_takes_no_turn_of_live_workers(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    ours, lost_after = backends(), timedelta(seconds=5)
+    fleet.environ["RONDO_WORKER_LOST_SECONDS"] = str(lost_after.seconds)
+    late = fleet.worker()
+    turn = receive(person_with_server.session().pk, Input(content="[[hold:h]] hello"))
+    until(lambda: model_server.held.get("h"))
+    early = fleet.worker()
+    row = Worker.objects.exclude(pid=late.child.pid)
+    with no_connections(but=ours):
+        until(lambda: not Worker.objects.filter(heartbeat_at__gt=Now() - lost_after - timedelta(seconds=1)))
+        late.signal(signal.SIGSTOP)
+    early.wait_for("epoch=2")
+    back = row.get().heartbeat_at
+    until(lambda: row.get().heartbeat_at > back + timedelta(seconds=2), what="two sweeps later")
+    late.signal(signal.SIGCONT)
+    late.wait_for("epoch=2")
+    model_server.release("h")
+    until(lambda: ended(turn))
+    assert (turn.state, turn.attempt, len(model_server.requests)) == ("succeeded", 1, 1)

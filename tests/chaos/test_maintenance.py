@@ -15,20 +15,20 @@ from django.db.models import Min
 
 from agent_core.testing import ModelServer
 from automations.models import RunRecord
-from sessions_app import prune
-from sessions_app.delete import delete_session
-from sessions_app.maintain import maintain
+from sessions_app.hints import ask_for_maintenance, flush_hints
 from sessions_app.models import Event, Message, OnBusy, Pruning, Session, Turn, TurnState, TurnStep
-from sessions_app.prune import BATCH, walks
-from sessions_app.receive import Input, receive
-from sessions_app.wake import ask_for_maintenance, flush
+from sessions_app.retention import walk
+from sessions_app.retention.maintenance_round import run_maintenance
+from sessions_app.retention.walk import BATCH, walks
+from sessions_app.sessions.delete import delete_session
+from sessions_app.turns.receive import Input, receive
 from tests.conftest import Person
-from tests.core.past import ago, past_run, past_turn, prune_all, ticking
-from tests.core.test_main_job import ended
 from tests.fleet import Fleet, until
+from tests.past import ago, past_run, past_turn, prune_all, ticking
 from tests.races import in_thread
+from tests.stories.test_main_job import ended
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.rule("10.3")]
 ROOT = Path(__file__).resolve().parents[2]
 
 _BACKLOG = (
@@ -69,7 +69,7 @@ def removed() -> int:
 
 def ask() -> None:
     ask_for_maintenance()
-    flush(5)
+    flush_hints(5)
 
 
 def test_a_hint_has_a_worker_prune_all_that_is_old(fleet: Fleet, person: Person) -> None:
@@ -93,9 +93,7 @@ def test_beat_asks_for_it_again_and_again(fleet: Fleet, person: Person) -> None:
     until(lambda: Pruning.objects.aggregate(at=Min("completed_at"))["at"] > first)
 
 
-def test_a_worker_killed_in_the_middle_leaves_whole_batches_and_another_goes_on(
-    fleet: Fleet, person: Person
-) -> None:
+def test_a_killed_worker_leaves_whole_batches_and_another_continues(fleet: Fleet, person: Person) -> None:
     session = person.session()
     backlog(session, 4000)
     for goal in (1, 3000, 6000):
@@ -134,32 +132,32 @@ def test_two_at_once_are_one_and_the_other_leaves(person: Person) -> None:
         inside.set()
         go_on.wait(20)
 
-    first, came = in_thread(lambda: maintain(lambda: False, tell=held))
+    first, came = in_thread(lambda: run_maintenance(lambda: False, report=held))
     assert inside.wait(20)
-    assert not maintain(lambda: False).mine
+    assert not run_maintenance(lambda: False).mine
     with pytest.raises(CommandError, match="another process"):
         call_command("maintain")
     go_on.set()
     first.join(30)
     assert came[0].mine
-    assert maintain(lambda: False).mine, "the lock is free again"
+    assert run_maintenance(lambda: False).mine, "the lock is free again"
 
 
-def test_a_backlog_larger_than_a_round_is_asked_for_again_and_each_walk_has_its_turn(person: Person) -> None:
+def test_a_large_backlog_continues_in_rounds_that_include_every_walk(person: Person) -> None:
     session = person.session()
     backlog(session, 2000)
-    done = maintain(lambda: False, seconds=0, spare=600)
+    done = run_maintenance(lambda: False, seconds=0, spare=600)
     assert "there is more" in str(done)
     rounds = 1
     while done.left:
-        done = maintain(lambda: False, seconds=0, spare=600)  # a batch
+        done = run_maintenance(lambda: False, seconds=0, spare=600)  # a batch
         rounds += 1
         assert done.mine
         if rounds == len(walks()):
             assert Pruning.objects.count() == len(walks()), "none is left out"
     assert rounds > 3 * 2000 / BATCH
     assert old_rows() == 0
-    assert maintain(lambda: False, spare=600).batches == 0, "what has just been done is not done again"
+    assert run_maintenance(lambda: False, spare=600).batches == 0, "what has just been done is not done again"
 
 
 def test_a_round_whose_time_was_up_is_followed_by_another(
@@ -167,7 +165,9 @@ def test_a_round_whose_time_was_up_is_followed_by_another(
 ) -> None:
     backlog(person.session(), 6000)
     plugin = tmp_path / "short_rounds.py"
-    plugin.write_text("from sessions_app import maintain\n\nmaintain.ROUND = 0.3\n")
+    plugin.write_text(
+        "from sessions_app.retention import maintenance_round\n\nmaintenance_round.ROUND = 0.3\n"
+    )
     worker = fleet.worker(RONDO_PLUGINS="short_rounds", PYTHONPATH=str(tmp_path))
     ask()
     worker.wait_for("there is more")
@@ -175,7 +175,7 @@ def test_a_round_whose_time_was_up_is_followed_by_another(
     assert worker.text().count("maintained") > 2
 
 
-def test_a_worker_that_is_told_to_stop_leaves_in_the_middle_of_a_round(fleet: Fleet, person: Person) -> None:
+def test_a_stopping_worker_exits_in_the_middle_of_a_round(fleet: Fleet, person: Person) -> None:
     backlog(person.session(), 12_000)
     worker = fleet.worker()
     ask()
@@ -240,7 +240,7 @@ def test_deletions_and_pruning_of_the_same_rows_never_deadlock(person: Person) -
         assert not RunRecord.objects.filter(job=job.pk).exists()
 
 
-def test_a_deletion_that_holds_the_runs_is_waited_for_no_longer_than_a_second(person: Person) -> None:
+def test_pruning_waits_at_most_a_second_for_a_deletion(person: Person) -> None:
     session = person.session()
     job = ticking(session)
     turn = past_turn(session, 100)
@@ -251,12 +251,12 @@ def test_a_deletion_that_holds_the_runs_is_waited_for_no_longer_than_a_second(pe
         assert done.waited == ["turns by age"]
         assert not done.failed
     assert Turn.objects.filter(pk=turn.pk).exists(), "the batch is undone as a whole"
-    maintain(lambda: False)
+    run_maintenance(lambda: False)
     assert not Turn.objects.filter(pk=turn.pk).exists()
 
 
 def maintain_in_thread() -> Any:
-    thread, came = in_thread(lambda: maintain(lambda: False))
+    thread, came = in_thread(lambda: run_maintenance(lambda: False))
     thread.join(30)
     return came[0]
 
@@ -265,12 +265,12 @@ def test_a_bug_in_one_walk_ends_no_other(person: Person, monkeypatch: pytest.Mon
     class Broken:
         name = "broken"
 
-        def step(self, *_args: Any, **_more: Any) -> prune.Step:
+        def step(self, *_args: Any, **_more: Any) -> walk.WalkStep:
             raise ZeroDivisionError
 
     past_turn(person.session(), 100)
-    monkeypatch.setattr(prune, "_walks", {"broken": Broken(), **prune._walks})
-    done = maintain(lambda: False)
+    monkeypatch.setattr(walk, "_walks", {"broken": Broken(), **walk._walks})
+    done = run_maintenance(lambda: False)
     assert done.failed == ["broken"]
     assert old_rows() == 0
 
@@ -281,7 +281,7 @@ def manage(*arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_the_command_counts_or_removes_and_says_so_in_one_line(person: Person) -> None:
+def test_the_command_reports_counts_or_removals_in_one_line(person: Person) -> None:
     backlog(person.session(), 700)
     counted = manage("maintain", "--dry-run")
     assert counted.returncode == 0, counted.stderr

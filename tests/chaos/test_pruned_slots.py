@@ -12,13 +12,15 @@ from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 
-from automations.edit import NewJob, create_job, update_job
-from automations.fire import fire_due
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.models import Session, Turn, TurnState
 from tests.conftest import Person
-from tests.core.past import ago, prune_all
 from tests.fleet import Fleet, until
+from tests.past import ago, prune_all
+
+pytestmark = pytest.mark.rule("10.3")
 
 _LEDGER = (
     "CREATE TABLE ledger (job_id text, slot timestamptz)",
@@ -104,19 +106,19 @@ CHANGES: dict[str, Callable[[CronJob], object]] = {
 
 @pytest.mark.parametrize("catch_up", ["one", "none", "all"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_no_slot_comes_twice_when_all_of_a_jobs_past_is_gone(
+def test_no_slot_repeats_after_a_jobs_past_is_pruned(
     person: Person, ledger: Callable[[CronJob], list[datetime]], settings: Any, change: str, catch_up: str
 ) -> None:
     settings.RONDO_KEEP_RUNS_PER_JOB = 1
     job = every(person.session(), catch_up=catch_up, overlap="queue")
     set_back(job, 20)
     for _ in range(3):
-        fire_due()
+        fire_due_jobs()
         end_all()
-        fire_due()
+        fire_due_jobs()
         forget(job)
         CHANGES[change](job)
-    fire_due()
+    fire_due_jobs()
     slots = ledger(job)
     assert len(slots) >= (3 if catch_up == "all" else 2)
     assert [slot for slot, times in Counter(slots).items() if times > 1] == []
@@ -145,18 +147,18 @@ def test_beats_workers_and_pruning_at_once_run_every_slot_once(
         assert [slot for slot, times in Counter(slots).items() if times > 1] == []
 
 
-def test_a_one_shot_whose_run_is_gone_is_done_for_good(
+def test_a_one_shot_never_repeats_after_its_run_is_pruned(
     person: Person, ledger: Callable[[CronJob], list[datetime]]
 ) -> None:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
     job = create_job(
         NewJob(session_id=person.session().pk, message="x", schedule={"kind": "at", "at": at.isoformat()})
     )
-    until(lambda: fire_due().queued == 1)
+    until(lambda: fire_due_jobs().queued == 1)
     forget(job)
     update_job(job.pk, {"enabled": False})
     update_job(job.pk, {"enabled": True, "catch_up": "all"})
-    assert fire_due().claimed == 0
+    assert fire_due_jobs().claimed == 0
     assert ledger(job) == [at]
 
 
@@ -166,12 +168,12 @@ def test_a_gap_goes_on_growing_beside_pruning(person: Person, settings: Any) -> 
     session = person.session()
     job = every(session, overlap="skip", catch_up="all")
     set_back(job, 40)
-    fire_due()  # its first slot runs on; all that follow are skipped
+    fire_due_jobs()  # its first slot runs on; all that follow are skipped
     Turn.objects.update(queued_at=ago(100))
     for _ in range(12):
         RunRecord.objects.exclude(state=RunState.QUEUED).update(finished_at=ago(300))
         prune_all()
-        fire_due()
+        fire_due_jobs()
     gap = job.runs.get(state=RunState.SKIPPED)
     assert gap.slots_count is not None
     assert gap.slots_count >= 12

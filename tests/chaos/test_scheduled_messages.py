@@ -10,21 +10,23 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from agent_core.models import ModelReply
+from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
-from automations.exceptions import MessageBeingSent, MessageSent, TooManyMessages
-from automations.fire_messages import fire_messages
+from automations.exceptions import MessageSent, TooManyMessages
+from automations.firing.fire_messages import fire_due_messages
 from automations.models import RunRecord, ScheduledMessage
-from automations.scheduled_messages import MOST_WAITING, NewMessage, cancel_message, schedule_message
-from sessions_app.delete import delete_session
+from automations.scheduled_messages import MOST_WAITING, MessageToSchedule, cancel_message, schedule_message
 from sessions_app.models import Message, Session, Turn, TurnState
-from sessions_app.receive import Input, receive
+from sessions_app.sessions.delete import delete_session
+from sessions_app.turns.receive import Input, receive
 from tests import plugins
 from tests.automations.messages import LATER, due, later
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.races import KEY_SHARE, SHARE, gate, in_thread, orphans, waiting
 from tests.talk import ended
+
+pytestmark = pytest.mark.rule("8.2")
 
 ROUNDS = 40
 
@@ -51,9 +53,8 @@ def all_sent(count: int) -> bool:
     return ScheduledMessage.objects.filter(status="sent").count() == count
 
 
-def test_two_beats_of_which_one_dies_send_each_message_once_and_in_order(
-    fleet: Fleet, person: Person
-) -> None:
+@pytest.mark.rule("8.3")
+def test_messages_are_sent_once_in_order_when_a_beat_dies(fleet: Fleet, person: Person) -> None:
     sessions = [person.session() for _ in range(3)]
     fleet.worker()
     beats = [fleet.beat(ready=False) for _ in range(2)]
@@ -61,15 +62,17 @@ def test_two_beats_of_which_one_dies_send_each_message_once_and_in_order(
         beat.wait_for("beat_ready", 60)
     texts = [f"message {number}" for number in range(12)]
     messages = [later(session, text) for text in texts for session in sessions]
-    due(*messages)
-    ScheduledMessage.objects.waiting().filter(message_text__in=texts[6:]).update(
-        send_at=datetime.now(UTC) + timedelta(seconds=1)
-    )
-    for session in sessions:  # their order is that of their times, then of their ids
+    for session in sessions:  # those of one time go in the order of their ids
         rows = ScheduledMessage.objects.filter(session=session, message_text__in=texts[6:]).order_by("pk")
         for text, row in zip(texts[6:], rows, strict=True):
             ScheduledMessage.objects.filter(pk=row.pk).update(message_text=text)
-    schedule_message(NewMessage(session_id=person.session().pk, send_at=soon(0.2), message_text="wake up"))
+    ScheduledMessage.objects.waiting().filter(message_text__in=texts[6:]).update(
+        send_at=datetime.now(UTC) + timedelta(seconds=1)
+    )
+    due(*messages[: 6 * len(sessions)])
+    schedule_message(
+        MessageToSchedule(session_id=person.session().pk, send_at=soon(0.2), message_text="wake up")
+    )
     until(lambda: Turn.objects.filter(kind="scheduled_message").exists())
     beats[0].kill()
     until(lambda: all_sent(len(messages) + 1), 60)
@@ -79,9 +82,8 @@ def test_two_beats_of_which_one_dies_send_each_message_once_and_in_order(
     assert set(Turn.objects.values_list("state", flat=True)) == {"succeeded"}
 
 
-def test_what_came_due_while_nothing_ran_is_sent_in_order_and_says_that_it_is_late(
-    fleet: Fleet, person: Person
-) -> None:
+@pytest.mark.rule("8.3")
+def test_messages_overdue_after_downtime_are_sent_in_order_marked_late(fleet: Fleet, person: Person) -> None:
     session = person.session()
     texts = ["first", "second", "third"]
     due(*(later(session, text) for text in texts), ago=3600)
@@ -102,7 +104,7 @@ def test_one_that_is_brought_forward_wakes_a_beat_that_sleeps(fleet: Fleet, pers
     beat = fleet.beat()
     later(session, "much later")
     until(lambda: "beat_ready" in beat.text())
-    schedule_message(NewMessage(session_id=session.pk, send_at=soon(0.5), message_text="soon"))
+    schedule_message(MessageToSchedule(session_id=session.pk, send_at=soon(0.5), message_text="soon"))
     until(lambda: said(session) == ["soon"], 20, "it does not wait for the longest sleep")
 
 
@@ -129,45 +131,43 @@ def test_a_beat_killed_before_its_commit_has_taken_nothing(fleet: Fleet, person:
     assert Turn.objects.count() == RunRecord.objects.count() == 1
 
 
-def test_a_cancel_that_races_beat_ends_in_exactly_one_of_the_two(person: Person) -> None:
+def test_a_cancel_racing_beat_cancels_the_message_and_its_turn(person: Person) -> None:
     session = person.session()
-    outcomes = set()
     for number in range(ROUNDS):
         message = later(session, f"message {number}")
         due(message)
-        cancelled, fired = together(lambda: cancel_message(message.pk), fire_messages)  # noqa: B023
+        cancelled, fired = together(lambda: cancel_message(message.pk), fire_due_messages)  # noqa: B023
         message.refresh_from_db()
         run = RunRecord.objects.filter(scheduled_message=message).exists()
-        if isinstance(cancelled, MessageBeingSent):
-            assert (message.status, run, fired.queued) == ("pending", True, 1)
-        else:
-            assert (message.status, run, message.taken_at) == ("cancelled", False, None), cancelled
-        outcomes.add(message.status)
+        assert message.status == "cancelled", cancelled
+        assert run == (message.taken_at is not None) == bool(fired.queued)
+        assert not Turn.objects.filter(session=session).exclude(state="cancelled").exists()
         Turn.objects.filter(session=session).delete()
-    assert outcomes <= {"pending", "cancelled"}
 
 
-def test_a_cancel_that_waits_for_beat_is_too_late_and_one_that_is_first_keeps_beat_from_it(
+def test_a_cancel_wins_whether_it_comes_before_or_after_beat(
     person: Person,
 ) -> None:
     session = person.session()
     taken, kept = later(session, "taken"), later(session, "kept")
     due(taken)
     with transaction.atomic():
-        ScheduledMessage.objects.take([taken.pk])
+        fire_due_messages()
         thread, came = in_thread(lambda: cancel_message(taken.pk))
         until(waiting, 20, "the cancel waits")
     thread.join(20)
-    assert isinstance(came[0], MessageBeingSent)
+    assert came[0].status == "cancelled"
+    assert Turn.objects.get(session=session).state == "cancelled"
     due(kept)
     with transaction.atomic():
         assert ScheduledMessage.objects.filter(pk=kept.pk).cancel() == 1
-        thread, came = in_thread(fire_messages)
+        thread, came = in_thread(fire_due_messages)
         thread.join(20)
         assert came[0].claimed == 0, "beat does not wait for it"
-    assert fire_messages().claimed == 0
+    assert fire_due_messages().claimed == 0
 
 
+@pytest.mark.rule("8.3")
 def test_a_replace_that_races_beat_names_just_what_it_cancelled(person: Person) -> None:
     session = person.session()
     for number in range(ROUNDS // 2):
@@ -175,24 +175,25 @@ def test_a_replace_that_races_beat_names_just_what_it_cancelled(person: Person) 
         due(*old)
         replaced, *_fired = together(
             lambda: schedule_message(
-                NewMessage(
+                MessageToSchedule(
                     session_id=session.pk, send_at=LATER, message_text="instead", replace_existing=True
                 )
             ),
-            fire_messages,
-            fire_messages,
+            fire_due_messages,
+            fire_due_messages,
         )
         cancelled = set(ScheduledMessage.objects.filter(status="cancelled").values_list("pk", flat=True))
         taken = set(ScheduledMessage.objects.exclude(taken_at=None).values_list("pk", flat=True))
         assert set(replaced.cancelled_ids) == cancelled
-        assert cancelled | taken == {message.pk for message in old}
-        assert not cancelled & taken
-        assert RunRecord.objects.count() == len(taken)
+        assert cancelled == {message.pk for message in old}
+        assert RunRecord.objects.filter(state="cancelled").count() == len(taken)
+        assert not Turn.objects.filter(session=session).exclude(state="cancelled").exists()
         RunRecord.objects.all().delete()
         ScheduledMessage.objects.all().delete()
         Turn.objects.filter(session=session).delete()
 
 
+@pytest.mark.rule("8.1")
 def test_of_many_at_once_no_more_than_twenty_are_stored(person: Person) -> None:
     session = person.session()
     for _ in range(MOST_WAITING - 3):
@@ -205,33 +206,33 @@ def test_of_many_at_once_no_more_than_twenty_are_stored(person: Person) -> None:
 def test_one_call_made_twice_at_once_is_one_message(person: Person) -> None:
     session = person.session()
     turn = receive(session.pk, Input(content="hello"))
-    given = NewMessage(
+    given = MessageToSchedule(
         session_id=session.pk, send_at=LATER, message_text="x", turn_id=turn.pk, tool_call_id="call-1"
     )
     came = together(*(lambda: schedule_message(given).message.pk for _ in range(4)))
     assert len(set(came)) == ScheduledMessage.objects.count() == 1
 
 
-def test_a_delete_that_races_beat_and_schedulers_leaves_nothing_and_fails_no_batch(person: Person) -> None:
+def test_a_delete_racing_beat_and_schedulers_leaves_no_rows(person: Person) -> None:
     for _ in range(ROUNDS // 4):
         session, other = person.session(), person.session()
         due(later(session), later(other), later(session))
         came = together(
-            fire_messages,
+            fire_due_messages,
             lambda: delete_session(session.pk),  # noqa: B023
-            fire_messages,
+            fire_due_messages,
             lambda: later(session),  # noqa: B023
         )
         assert came[1].deleted
         assert not [each for each in (came[0], came[2]) if isinstance(each, Exception)], came
-        while fire_messages().claimed:
+        while fire_due_messages().claimed:
             pass
         assert not ScheduledMessage.objects.filter(session=session).exists()
         assert Turn.objects.filter(session=other, kind="scheduled_message").count() == 1
     assert orphans() == {}
 
 
-def test_beat_takes_nothing_of_a_session_that_is_being_deleted_and_waits_for_none(person: Person) -> None:
+def test_beat_skips_a_session_being_deleted_without_waiting(person: Person) -> None:
     session, other = person.session(), person.session()
     held, free = later(session), later(other)
     due(held, free)
@@ -239,7 +240,7 @@ def test_beat_takes_nothing_of_a_session_that_is_being_deleted_and_waits_for_non
         session, KEY_SHARE
     ) as door:  # the delete has locked what is bound, and waits for the session itself
         door.start(lambda: delete_session(session.pk))
-        thread, came = in_thread(fire_messages)
+        thread, came = in_thread(fire_due_messages)
         thread.join(20)
         assert not thread.is_alive()
         assert (came[0].claimed, came[0].queued) == (1, 1)
@@ -250,6 +251,7 @@ def test_beat_takes_nothing_of_a_session_that_is_being_deleted_and_waits_for_non
     assert orphans() == {}
 
 
+@pytest.mark.rule("8.1")
 def test_a_turn_resumed_after_a_kill_schedules_once(
     fleet: Fleet, model_server: Any, person_with_server: Person
 ) -> None:
@@ -276,7 +278,7 @@ def test_a_turn_resumed_after_a_kill_schedules_once(
     assert [each["task_id"] for each in outputs] == [message.pk]
 
 
-def test_a_running_turn_is_not_interrupted_and_the_message_comes_after_it(
+def test_a_message_waits_for_the_running_turn(
     fleet: Fleet, model_server: Any, person_with_server: Person
 ) -> None:
     session = person_with_server.session()
@@ -284,7 +286,9 @@ def test_a_running_turn_is_not_interrupted_and_the_message_comes_after_it(
     fleet.beat()
     turn = receive(session.pk, Input(content="[[pause:p]] hello"))
     until(lambda: model_server.held.get("p"))
-    schedule_message(NewMessage(session_id=session.pk, send_at=soon(0.3), message_text="Take the cake out."))
+    schedule_message(
+        MessageToSchedule(session_id=session.pk, send_at=soon(0.3), message_text="Take the cake out.")
+    )
     until(lambda: Turn.objects.filter(kind="scheduled_message", state=TurnState.QUEUED).exists())
     model_server.release("p")
     until(lambda: ended(turn))
@@ -303,7 +307,7 @@ def test_a_worker_killed_while_it_sends_sends_once(fleet: Fleet, person: Person)
     session = person.session()
     message = later(session)
     due(message)
-    fire_messages()
+    fire_due_messages()
     with gate(session, SHARE) as held:  # which lets the claim pass, and the commit wait
         worker = fleet.worker()
         until(waiting, 30, "the commit waits for its session")

@@ -1,50 +1,57 @@
-"""docs/events.md and docs/mailbox.md against the code: types, scopes, bounds, and the text that a model is shown."""
+"""The events of docs/api.md and the mailbox of docs/sessions.md against the code."""
 
 from __future__ import annotations
 
 import re
 
-from agent_core.strategies import Update, background_updates
-from sessions_app import mailbox, stream
-from sessions_app.api import streams
-from sessions_app.models import EventType, Scope
-from sessions_app.stream_parts import QUEUE, Item
-from tests.up import ROOT
+import pytest
 
-EVENTS = (ROOT / "docs" / "events.md").read_text()
-MAILBOX = (ROOT / "docs" / "mailbox.md").read_text()
+from agent_core.strategies import Update, background_updates
+from sessions_app.api import streams
+from sessions_app.mailbox import bounds, updates
+from sessions_app.models import EventType, Scope
+from sessions_app.models.mailbox import TARGET_GONE
+from sessions_app.streams import hub
+from sessions_app.streams.items import Item
+from sessions_app.streams.subscription import QUEUE
+from tests.docs.pages import section
+
+pytestmark = pytest.mark.rule("9.1")
+
+EVENTS = section("api.md", "Events")
+MAILBOX = section("sessions.md", "Mailbox")
 
 
 def test_the_page_lists_each_type_with_its_scopes() -> None:
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| ([a-z, ]+) \|", EVENTS, re.MULTILINE)
     types = {name for names, _ in rows for name in re.findall(r"\w+", names)}
-    assert types == {*EventType.values, *streams.PASSING}
+    assert types == {*EventType.values, *streams.UNSTORED}
     assert {scope for _, scopes in rows for scope in scopes.split(", ")} == set(Scope.values)
     told_to_all = {names for names, scopes in rows if Scope.AGENT.value in scopes}
     assert told_to_all == {"`status`"}
 
 
-def test_the_fields_of_the_envelope_are_those_of_what_is_sent() -> None:
+def test_the_envelope_fields_match_what_is_sent() -> None:
     [fields] = re.findall(r"`\{([\w, ]+)\}`", EVENTS)
     item = Item(type=EventType.STATUS, about=1)
-    assert fields.split(", ") == list(streams._passing(item, "demo"))
+    assert fields.split(", ") == list(streams._unstored(item, "demo"))
 
 
 def test_numbers_are_those_of_the_code() -> None:
     for sentence in (
         f"leaves {QUEUE:,} events unread",
-        f"looks every {stream.POLL:.0f} s",
+        f"looks every {hub.POLL:.0f} s",
         f"a comment every {streams.KEEP_ALIVE:.0f} s",
     ):
         assert sentence in EVENTS
-    hours = mailbox.STALE_AFTER.total_seconds() / 3600
+    hours = updates.STALE_AFTER.total_seconds() / 3600
     for sentence in (
-        f"At most {mailbox.MOST_EVENTS} updates and {mailbox.MOST_CHARACTERS:,} characters",
-        f"Of more than {mailbox.MOST_ARTIFACTS} artifacts",
+        f"At most {updates.MOST_EVENTS} updates and {updates.MOST_CHARACTERS:,} characters",
+        f"Of more than {updates.MOST_ARTIFACTS} artifacts",
         f"waited for more than {hours:.0f} hours",
     ):
         assert sentence in MAILBOX
-    reasons = {mailbox.TARGET_GONE, mailbox.SUPERSEDED, mailbox.STALE}
+    reasons = {TARGET_GONE, updates.SUPERSEDED, updates.STALE, bounds.TOO_MANY}
     assert reasons == {each for each in re.findall(r"\(`(\w+)`\)", MAILBOX) if each != "hint"}
 
 

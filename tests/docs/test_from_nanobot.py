@@ -1,4 +1,4 @@
-"""docs/from-nanobot.md, followed: its own commands on a sample store, and the jobs run in a real worker and beat."""
+"""The section on nanobot in docs/importing.md, followed: its commands, then the jobs run in a real worker and beat."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ import pytest
 from automations.models import CronJob, RunRecord, RunState
 from sessions_app.models import Delivery, Message, Session
 from tests.conftest import Person, new_person
+from tests.docs.pages import section
 from tests.fleet import Fleet, until
 from tests.up import ROOT
 
-PAGE = ROOT / "docs" / "from-nanobot.md"
+pytestmark = pytest.mark.rule("4.1")
+
+PAGE = section("importing.md", "From nanobot")
 SAMPLE = ROOT / "tests" / "data" / "nanobot_jobs.json"
 STORE = ".nanobot/workspace/cron/jobs.json"
 
 
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
 
 
 def commands() -> list[str]:
@@ -93,8 +96,8 @@ def test_who_follows_the_page_ends_with_their_jobs_running(fleet: Fleet, home: P
     assert CronJob.objects.get(agent=person.agent, system_event="dream").expr == "30 4 * * *"
 
 
-def test_the_page_says_what_the_admin_is_asked_for_the_undo(admin_client: object, person: Person) -> None:
-    [address] = re.findall(r"`(/admin/automations/cronjob/\?\S+)`", PAGE.read_text())
+def test_the_undo_link_lists_only_imported_jobs(admin_client: object, person: Person) -> None:
+    [address] = re.findall(r"`(/admin/automations/cronjob/\?\S+)`", PAGE)
     job = CronJob.objects.create(
         agent=person.agent, name="old garden", source="import", schedule_kind="at", at="2027-01-01T00:00Z"
     )

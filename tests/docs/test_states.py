@@ -21,10 +21,13 @@ from automations.models import (
     RunState,
     ScheduledMessage,
 )
-from sessions_app.api.shapes import MAIL_STATES, SESSION_STATES
+from sessions_app.api.serializers import MAIL_STATES, SESSION_STATES
 from sessions_app.models import (
+    CONSENT_ARROWS,
     DELIVERY_ARROWS,
     EXECUTION_ARROWS,
+    ConsentQuestion,
+    ConsentState,
     Delivery,
     DeliveryState,
     ExecutionState,
@@ -36,8 +39,10 @@ from sessions_app.models import (
 )
 from sessions_app.models.session import SESSION_ARROWS
 from sessions_app.models.turn import ENDED_STATES, OPEN_STATES, TURN_ARROWS
-from tests.planner.plans import fresh
+from tests.agent_core.planner.plans import fresh
 from tests.up import ROOT
+
+pytestmark = pytest.mark.rule("7.2")
 
 PAGE = ROOT / "docs" / "states.md"
 EDGE = "[*]"
@@ -111,6 +116,7 @@ STORED: dict[
     "Session": (Session, SessionState, SESSION_ARROWS),
     "Delivery": (Delivery, DeliveryState, DELIVERY_ARROWS),
     "Execution": (ExecutionState, Status, EXECUTION_ARROWS),
+    "Consent question": (ConsentQuestion, ConsentState, CONSENT_ARROWS),
 }
 END_CHECKS = {
     "Turn": "turn_finished_iff_ended",
@@ -164,7 +170,7 @@ def test_states_of_the_diagram_are_those_that_the_database_takes(title: str) -> 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("title", END_CHECKS)
-def test_what_ends_in_the_diagram_has_no_way_on_and_an_end_in_the_database(title: str) -> None:
+def test_final_states_have_no_arrows_and_match_the_database(title: str) -> None:
     model, _, arrows = STORED[title]
     ended = {str(state) for state, ways in arrows.items() if not ways}
     assert DIAGRAMS[title].ends == ended
@@ -194,7 +200,7 @@ def test_a_row_begins_where_the_diagram_begins(title: str) -> None:
     assert DIAGRAMS[title].starts == {str(default)} | extra
 
 
-def test_sessions_show_the_states_of_the_diagram_with_open_as_active_or_idle() -> None:
+def test_sessions_show_diagram_states_with_open_as_active_or_idle() -> None:
     diagram = DIAGRAMS["Session"]
     assert set(SESSION_STATES) == diagram.states - {"open"} | diagram.inner_states
     assert diagram.inner_states == {"active", "idle"}
@@ -217,7 +223,7 @@ def test_mailbox_events_have_the_states_of_the_diagram() -> None:
 
 
 @pytest.mark.parametrize("title", DIAGRAMS)
-def test_each_arrow_is_made_by_code_that_exists_or_is_marked(title: str) -> None:
+def test_each_arrow_has_existing_code_or_a_mark(title: str) -> None:
     diagram = DIAGRAMS[title]
     made = set()
     for at, ends, places in _MADE.findall(diagram.section):

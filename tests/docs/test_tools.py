@@ -4,21 +4,87 @@ from __future__ import annotations
 
 import re
 
-from agent_core import addresses, fetch, mcp_schema, mcp_tools, mcp_wire, tools
-from agent_core.mcp_server import HIDDEN
-from sessions_app import mcp_settings
-from sessions_app.tools import OUTPUT_LIMIT
+from agent_core import addresses, tools
+from agent_core.mcp import client, offer, schema
+from agent_core.mcp.server import HIDDEN
+from agent_core.tools import Effect, fetch
+from sessions_app.agents import mcp_servers
+from sessions_app.agents.documents import write_document
+from sessions_app.models import Session, SessionType, Turn, TurnKind
+from sessions_app.permits import permit_of, permitted
+from sessions_app.turns.kinds import kind_of
+from sessions_app.turns.tool_calls import OUTPUT_LIMIT, ToolContext
+from tests.conftest import Person
 from tests.up import ROOT
 
 PAGE = ROOT / "docs" / "tools.md"
 
 
 def test_each_tool_has_its_row_with_its_effect() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (read|write|dangerous) \|", PAGE.read_text(), re.MULTILINE)
     ours = {
         tool.name: str(tool.effect) for tool in tools.all() if not tool.run.__module__.startswith("tests")
     }
     assert dict(rows) == ours
+
+
+WHERE = {  # a turn's kind, its session's type, and whether another system's post is answered
+    "person's message": (TurnKind.MESSAGE, SessionType.SUB, False),
+    "hook's": (TurnKind.MESSAGE, SessionType.SUB, True),
+    "automation": (TurnKind.AUTOMATION, SessionType.SUB, False),
+    "heartbeat": (TurnKind.HEARTBEAT, SessionType.HEARTBEAT, False),
+    "background job": (TurnKind.JOB, SessionType.JOB, False),
+}
+ROW = re.compile(r"^\| `(\w+)` \|" + r" (yes|no|consent|mail)[^|]*\|" * 5, re.MULTILINE)
+
+
+def offered(person: Person, where: tuple[TurnKind, SessionType, bool]) -> dict[str, str]:
+    """What the page says of each tool in such a turn, by what the code offers."""
+    kind, session_type, is_post = where
+    session = Session(agent=person.agent, owner=person.user, key=f"x:{kind}{is_post}", type=session_type)
+    via = {"message": {"via": {"hook": "gone"}}} if is_post else {}
+    turn = Turn(session=session, kind=kind, metadata=via)
+    interactive = kind_of(turn).interactive
+    context = ToolContext(turn=turn, session=session, agent=person.agent, interactive=interactive)
+    ours = [tool for tool in tools.all() if not tool.run.__module__.startswith("tests")]
+    specs = [tool.spec_for(context) for tool in ours if tool.offered(context)]
+    permit = permit_of(turn, (), (), person_waits=interactive)
+    told = {tool.name: "no" for tool in ours}
+    for spec in permitted(specs, permit, person.agent):
+        dangerous = "consent" if interactive else "mail"
+        told[spec.name] = dangerous if spec.effect is Effect.DANGEROUS else "yes"
+        if spec.withheld:
+            told[spec.name] = "no"
+    return told
+
+
+def test_the_table_of_turns_matches_the_tools_offered(person: Person) -> None:
+    rows = {name: cells for name, *cells in ROW.findall(PAGE.read_text())}
+    write_document(person.agent.pk, "HEARTBEAT.md", '```json\n{"version": 2, "tasks": [\n```')
+    for number, where in enumerate(WHERE.values()):
+        said = {name: cells[number] for name, cells in rows.items()}
+        assert said == offered(person, where), list(WHERE)[number]
+
+
+def test_no_tool_is_offered_where_it_is_always_refused(person: Person) -> None:
+    """Every tool of a background turn does something there, or its request is told to the home."""
+    for where in ("heartbeat", "background job"):
+        named = offered(person, WHERE[where])
+        assert {named[name] for name in ("cron", "schedule_private_message")} == {"no"}
+    group = Session(agent=person.agent, type=SessionType.SUB, chat_type="group")
+    turn = Turn(session=group, kind=TurnKind.MESSAGE)
+    context = ToolContext(turn=turn, session=group, agent=person.agent, interactive=True)
+    names = {tool.name for tool in tools.all() if tool.offered(context)}
+    assert "cron" in names
+    assert not any("private_message" in name for name in names)
+
+
+def test_tools_that_are_near_each_other_name_each_other() -> None:
+    later = ("cron", "schedule_private_message", "add_routine")
+    for name in later:
+        description = tools.get(name).description
+        others = [other for other in later if other != name and other in description]
+        assert others, name
 
 
 def test_the_bounds_of_fetching_are_those_of_the_code() -> None:
@@ -37,18 +103,18 @@ def test_the_bounds_of_fetching_are_those_of_the_code() -> None:
 def test_the_bounds_of_mcp_servers_are_those_of_the_code() -> None:
     text = PAGE.read_text()
     for bound in (
-        f"up to {mcp_settings.MOST_SERVERS} servers",
-        f"{mcp_tools.LIST_SECONDS:.0f} s for all servers",
-        f"{mcp_wire.MOST_PAGES} pages",
-        f"kept {mcp_tools.FRESH_SECONDS:.0f} s",
-        f"a failed one {mcp_tools.MISSING_SECONDS:.0f} s",
-        f"{mcp_tools.MOST_TOOLS} of one server",
-        f"{mcp_tools.LONGEST_TOOLS:,} characters of descriptions",
-        f"{mcp_tools.LONGEST_DESCRIPTION:,} characters of one description",
-        f"{mcp_schema.LONGEST:,} of one tool's parameters",
-        f"{mcp_wire.MOST_BYTES:,} bytes, unpacked",
+        f"up to {mcp_servers.MOST_SERVERS} servers",
+        f"{offer.LIST_SECONDS:.0f} s for all servers",
+        f"{client.MOST_PAGES} pages",
+        f"kept {offer.FRESH_SECONDS:.0f} s",
+        f"a failed one {offer.MISSING_SECONDS:.0f} s",
+        f"{offer.MOST_TOOLS} of one server",
+        f"{offer.LONGEST_TOOLS:,} characters of descriptions",
+        f"{offer.LONGEST_DESCRIPTION:,} characters of one description",
+        f"{schema.LONGEST:,} of one tool's parameters",
+        f"{client.MOST_BYTES:,} bytes, unpacked",
         f"{OUTPUT_LIMIT:,} characters are shown",
-        f"| redirects | {mcp_wire.MOST_REDIRECTS}, within",
+        f"| redirects | {client.MOST_REDIRECTS}, within",
         f"`{HIDDEN}`",
     ):
         assert bound in text, bound

@@ -32,23 +32,23 @@ from hypothesis.stateful import (
 
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, ToolCall, TurnResult
-from automations import fire
-from automations.edit import NewJob, create_job, delete_job, update_job
 from automations.exceptions import AutomationsError, JobNotFound
+from automations.firing import fire_jobs
+from automations.firing.retries import queue_due_retries
+from automations.jobs.edit import NewJob, create_job, delete_job, update_job
 from automations.models import CronJob, JobClock, RunRecord
-from automations.plan import plan_of
-from automations.retries import queue_due
-from sessions_app import delete
-from sessions_app.cancel import cancel_turn
-from sessions_app.claim import claim_next
-from sessions_app.commit import commit
-from sessions_app.context import Prepared, prepare
-from sessions_app.delete import delete_agent, delete_session
+from automations.schedules.plan import plan_of
 from sessions_app.exceptions import SessionsError
-from sessions_app.journal import Journal
 from sessions_app.models import Agent, OnBusy, Session, SessionType, Turn, Worker
-from sessions_app.receive import Input, receive
-from sessions_app.tools import TurnTools
+from sessions_app.sessions import delete
+from sessions_app.sessions.delete import delete_agent, delete_session
+from sessions_app.turns.cancel import cancel_turn
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.commit import commit
+from sessions_app.turns.context import Prepared, prepare_turn
+from sessions_app.turns.journal import Journal
+from sessions_app.turns.receive import Input, receive
+from sessions_app.turns.tool_calls import TurnTools
 from tests import plugins  # noqa: F401 - registers the tools
 from tests.conftest import Person, new_person
 from tests.properties import invariants
@@ -167,14 +167,14 @@ class Server(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from([1, 3, 100]))
     def beat(self, limit: int) -> None:
-        queue_due(limit)
-        fire.fire_due(limit)
+        queue_due_retries(limit)
+        fire_jobs.fire_due_jobs(limit)
 
     @rule()
     def beat_dies_before_its_commit(self) -> None:
         with contextlib.suppress(Rollback), transaction.atomic():
-            queue_due(100)
-            fire.fire_due(100)
+            queue_due_retries(100)
+            fire_jobs.fire_due_jobs(100)
             raise Rollback
 
     @rule()
@@ -209,7 +209,7 @@ class Server(RuleBasedStateMachine):
     def _claimed(self, session: uuid.UUID, worker: uuid.UUID) -> Prepared | None:
         self._signs_of_life()
         turn = claim_next(session, worker, auto_allowed=True)
-        return None if turn is None else prepare(turn, Journal(turn))
+        return None if turn is None else prepare_turn(turn, Journal(turn))
 
     @rule(turn=held)
     def use_a_tool(self, turn: Prepared) -> None:
@@ -311,6 +311,7 @@ class Server(RuleBasedStateMachine):
             assert mine, "a stale worker wrote"
 
 
+@pytest.mark.rule("1.4", "4.5")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.timeout(600)
 def test_every_invariant_holds_whatever_happens_in_whatever_order(

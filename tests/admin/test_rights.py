@@ -1,0 +1,266 @@
+"""Who may do what in the admin: nobody raises their own rights, and who may only look changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib import admin
+from django.contrib.auth.models import Group, Permission, User
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+from rest_framework.authtoken.models import Token
+
+from sessions_app.models import Delivery, DeliveryState, Turn, TurnState
+from tests.admin.conftest import fill, make_turn, url
+from tests.conftest import Person, new_person
+
+SECRET_LOOKUPS = (
+    ("sessions_app_agent", "mcp_servers__docs__headers__Authorization__startswith"),
+    ("sessions_app_agent", "signing_secret__startswith"),
+    ("sessions_app_agent", "owner__password__startswith"),
+    ("sessions_app_hook", "token_salt__gt"),
+    ("sessions_app_hook", "token_sha256__startswith"),
+    ("sessions_app_session", "agent__signing_secret__startswith"),
+    ("authtoken_tokenproxy", "key__startswith"),
+    ("authtoken_tokenproxy", "pk__startswith"),
+    ("auth_user", "password__startswith"),
+    ("auth_user", "auth_token__gt"),
+    ("auth_user", "auth_token__key__startswith"),
+)
+
+
+def new_staff(name: str, *codenames: str) -> User:
+    """A member of the staff with these permissions; `*` is every one that there is."""
+    user = User.objects.create_user(name, password="pw", is_staff=True)
+    chosen = Permission.objects.all()
+    user.user_permissions.set(chosen if "*" in codenames else chosen.filter(codename__in=codenames))
+    return user
+
+
+def signed_in(user: User) -> Client:
+    client = Client(raise_request_exception=False)
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def clerk(db: None) -> User:
+    """Has every permission of Django's and is no superuser."""
+    return new_staff("clerk", "*")
+
+
+@pytest.fixture
+def viewer(db: None) -> User:
+    """May look at everything and change nothing."""
+    codenames = Permission.objects.filter(codename__startswith="view_").values_list("codename", flat=True)
+    return new_staff("viewer", *codenames)
+
+
+@pytest.fixture
+def boss(db: None) -> User:
+    return User.objects.create_superuser("boss", email="boss@example.org", password="pw")
+
+
+def form_of(user: User, **given: Any) -> dict[str, Any]:
+    return {
+        "username": user.username, "email": user.email, "is_active": "on", "first_name": "",
+        "last_login_0": "", "last_login_1": "", "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00", **given,
+    }  # fmt: skip
+
+
+EVERYTHING = {"is_superuser": "on", "is_staff": "on"}
+
+
+def rights(user: User) -> tuple[Any, ...]:
+    found = User.objects.get(pk=user.pk)
+    return (
+        found.is_superuser,
+        found.is_staff,
+        found.is_active,
+        found.password,
+        found.email,
+        sorted(found.groups.values_list("pk", flat=True)),
+        sorted(found.user_permissions.values_list("pk", flat=True)),
+    )
+
+
+def test_staff_cannot_raise_their_own_or_other_users_rights(clerk: User) -> None:
+    group = Group.objects.create(name="all")
+    eve = User.objects.create_user("eve", email="eve@example.org")
+    client = signed_in(clerk)
+    more = EVERYTHING | {"groups": [group.pk], "user_permissions": [Permission.objects.all()[0].pk]}
+    before = rights(clerk), rights(eve)
+    assert client.post(url(clerk, "change"), form_of(clerk, **more)).status_code == 403
+    assert (
+        client.post(url(eve, "change"), form_of(eve, **more)).status_code == 302
+    )  # saved, without the rights
+    assert (rights(clerk), rights(eve)) == before
+    made = {
+        "username": "mallory",
+        "password1": "x9-tuckahoe",
+        "password2": "x9-tuckahoe",
+        "usable_password": "true",
+    }
+    assert client.post(url(eve, "add"), made | more).status_code == 302
+    assert rights(User.objects.get(username="mallory"))[:2] == (False, False)
+
+
+def test_accounts_of_staff_and_superusers_are_superusers_to_change(clerk: User, boss: User) -> None:
+    client = signed_in(clerk)
+    colleague = new_staff("colleague", "view_agent")
+    for user in (boss, colleague, clerk):
+        before = rights(user)
+        password = reverse("admin:auth_user_password_change", args=[user.pk])
+        new = {"password1": "x9-tuckahoe", "password2": "x9-tuckahoe", "usable_password": "true"}
+        assert client.get(password).status_code == 403
+        assert client.post(password, new).status_code == 403
+        assert client.post(url(user, "change"), form_of(user, email="eve@example.org")).status_code == 403
+        gone = form_of(user)
+        del gone["is_active"]
+        assert client.post(url(user, "change"), gone).status_code == 403
+        assert client.post(url(user, "delete"), {"confirmed": "yes"}).status_code == 403
+        chosen = {"action": "delete_chosen", "_selected_action": [user.pk], "confirmed": "yes"}
+        assert client.post(url(user, "changelist"), chosen).status_code == 403
+        assert rights(user) == before
+        assert client.get(url(user, "change")).status_code == 200  # looking is another permission
+
+
+def test_an_ordinary_users_account_is_still_staffs_to_change(clerk: User) -> None:
+    eve = User.objects.create_user("eve", email="eve@example.org")
+    client = signed_in(clerk)
+    assert client.post(url(eve, "change"), form_of(eve, email="new@example.org")).status_code == 302
+    assert rights(eve)[4] == "new@example.org"
+    new = {"password1": "x9-tuckahoe", "password2": "x9-tuckahoe", "usable_password": "true"}
+    assert client.post(reverse("admin:auth_user_password_change", args=[eve.pk]), new).status_code == 302
+    assert User.objects.get(pk=eve.pk).check_password("x9-tuckahoe")
+    assert client.post(url(eve, "delete"), {"confirmed": "yes"}).status_code == 302
+    assert not User.objects.filter(pk=eve.pk).exists()
+
+
+def test_a_superuser_gives_and_takes_rights(boss: User, clerk: User) -> None:
+    client = signed_in(boss)
+    assert client.post(url(clerk, "change"), form_of(clerk, **EVERYTHING)).status_code == 302
+    assert rights(clerk)[:2] == (True, True)
+    group = {"name": "readers", "permissions": [Permission.objects.all()[0].pk]}
+    assert client.post(reverse("admin:auth_group_add"), group).status_code == 302
+    assert Group.objects.get().permissions.count() == 1
+
+
+def test_groups_are_superusers_to_change(clerk: User) -> None:
+    group = Group.objects.create(name="clerks")
+    clerk.groups.add(group)
+    client = signed_in(clerk)
+    everything = {"name": "clerks", "permissions": list(Permission.objects.values_list("pk", flat=True))}
+    assert client.post(url(group, "change"), everything).status_code == 403
+    assert client.post(url(group, "add"), everything | {"name": "more"}).status_code == 403
+    assert client.post(url(group, "delete"), {"post": "yes"}).status_code == 403
+    chosen = {"action": "delete_selected", "_selected_action": [group.pk], "post": "yes"}
+    assert client.post(url(group, "changelist"), chosen).status_code == 403
+    assert list(Group.objects.values_list("name", flat=True)) == ["clerks"]
+    assert not group.permissions.exists()
+
+
+def test_staff_cannot_manage_tokens_of_users_with_more_rights(clerk: User, boss: User) -> None:
+    client = signed_in(clerk)
+    add = reverse("admin:authtoken_tokenproxy_add")
+    for user in (boss, clerk, new_staff("colleague")):
+        assert client.post(add, {"user": user.pk}).status_code == 200  # the form again, with an error
+    assert not Token.objects.exists()
+    eve = User.objects.create_user("eve")
+    assert client.post(add, {"user": eve.pk}).status_code == 302
+    page = reverse("admin:authtoken_tokenproxy_change", args=[eve.pk])
+    assert client.post(page, {"user": boss.pk}).status_code == 403
+    assert Token.objects.get().user == eve
+    key = Token.objects.create(user=boss).key
+    assert (
+        client.post(reverse("admin:authtoken_tokenproxy_delete", args=[boss.pk]), {"post": "yes"}).status_code
+        == 403
+    )
+    assert Token.objects.filter(key=key).exists()
+
+
+def state_of_everything() -> dict[str, Any]:
+    """All rows of all tables of ours and of accounts, save what signing in and looking write."""
+    models = [model for label in ("sessions_app", "automations", "auth", "authtoken", "admin") for model in
+              apps.get_app_config(label).get_models()]  # fmt: skip
+    found = {}
+    with connection.cursor() as cursor:
+        for model in models:
+            cursor.execute(f'SELECT t::text FROM "{model._meta.db_table}" t ORDER BY 1')
+            found[model._meta.label] = cursor.fetchall()
+    return found
+
+
+def actions_of(model_admin: Any) -> set[str]:
+    """Every action of a page, whoever may take it."""
+    named = {each if isinstance(each, str) else each.__name__ for each in model_admin.actions or ()}
+    return named | {"delete_selected", "delete_chosen", "no_such_action"}
+
+
+@pytest.fixture
+def every_row(person: Person) -> dict[str, Any]:
+    """Rows that each action would change: one of every model, a waiting turn, a dead letter."""
+    rows = fill(person)
+    make_turn(rows["session"], TurnState.QUEUED)
+    Delivery.objects.update(state=DeliveryState.FAILED, last_error="gone")
+    Token.objects.create(user=person.user)
+    Group.objects.create(name="group")
+    return rows
+
+
+def test_view_only_staff_cannot_run_actions_or_submit_forms(viewer: User, every_row: dict[str, Any]) -> None:
+    """Every action and every address of every registered page, so that new ones are looked at, too."""
+    client = signed_in(viewer)
+    before = state_of_everything()
+    asked = 0
+    for model, model_admin in admin.site._registry.items():
+        rows = [str(pk) for pk in {row.pk for row in model_admin.model._default_manager.all()[:5]}]
+        assert rows or model._meta.model_name in {"executionstate", "preference"}, model
+        name = f"{model._meta.app_label}_{model._meta.model_name}"
+        changelist = reverse(f"admin:{name}_changelist")
+        for action in actions_of(model_admin):
+            for more in ({}, {"select_across": "1"}, {"confirmed": "yes", "post": "yes"}):
+                data = {"action": action, "_selected_action": rows, "index": "0"} | more
+                assert client.post(changelist, data).status_code == 403, (name, action)
+                asked += 1
+        for pattern in model_admin.get_urls():
+            if pattern.name is None or pattern.name.endswith(("_changelist", "_history")):
+                continue
+            for row in rows or ["1"]:
+                wants = [row] if "<" in str(pattern.pattern) else []
+                address = reverse(f"admin:{pattern.name}", args=wants)
+                data = {"post": "yes", "confirmed": "yes", "title": "x", "name": "x", "is_superuser": "on"}
+                assert client.post(address, data).status_code == 403, address
+                asked += 1
+    assert asked > 200
+    assert state_of_everything() == before
+    assert Turn.objects.filter(state=TurnState.QUEUED, cancel_requested_at=None).count() == 1
+
+
+@pytest.mark.parametrize(("page", "lookup"), SECRET_LOOKUPS)
+def test_a_list_cannot_be_filtered_by_a_secret(viewer: User, person: Person, page: str, lookup: str) -> None:
+    answer = signed_in(viewer).get(reverse(f"admin:{page}_changelist"), {lookup: "a"})
+    assert answer.status_code == 400
+
+
+def test_filters_and_links_of_ours_still_work(staff: Client, rows: dict[str, Any]) -> None:
+    for page, query in (
+        ("sessions_app_session", f"agent__id__exact={rows['agent'].pk}"),
+        ("sessions_app_turnstep", f"turn__id__exact={rows['turn'].pk}"),
+        ("sessions_app_turn", "state__exact=succeeded"),
+        ("sessions_app_agent", "created_at__year=2026"),
+        ("auth_user", "is_staff__exact=0"),
+    ):
+        answer = staff.get(f"{reverse(f'admin:{page}_changelist')}?{query}")
+        assert answer.status_code == 200, page
+
+
+def test_a_superusers_new_token_is_shown_once(staff: Client) -> None:
+    eve = new_person("eve").user
+    answer = staff.post(reverse("admin:authtoken_tokenproxy_add"), {"user": eve.pk}, follow=True)
+    key = Token.objects.get(user=eve).key
+    assert key in answer.content.decode()
+    assert key not in staff.get(reverse("admin:authtoken_tokenproxy_changelist")).content.decode()

@@ -1,0 +1,271 @@
+"""No secret is in any page of the admin, in any answer of the API, in a log line or an event."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib import admin
+from django.contrib.admin.models import ADDITION, LogEntry
+from django.contrib.auth.models import Group, User
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+from drf_spectacular.generators import SchemaGenerator
+from rest_framework.authtoken.models import Token, TokenProxy
+
+from agent_core.text.redact import redact, secrets_of
+from automations.models import CronJob, RunRecord, ScheduledMessage
+from sessions_app.agents.edit import update_agent
+from sessions_app.deliveries.signing_key import secret_of
+from sessions_app.hooks.tokens import token_of
+from sessions_app.models import Agent, ExecutionState, Preference, Turn, TurnState
+from tests.admin.conftest import fill
+from tests.admin.test_rights import actions_of, new_staff, signed_in
+from tests.api.conftest import Caller
+from tests.conftest import Person, new_person
+from tests.fleet import Fleet
+from tests.talk import say
+
+MARK = "QmFzdGVsbGFuLTQ3MTE"  # in every secret that a test can choose
+HEADERS = {"Authorization": f"Bearer {MARK}-of-the-server", "X-Key": f"{MARK}-of-another-header"}
+QUERIES = ("?all=", "?_popup=1", "?q=a&o=1.2.3")
+CHOSEN: dict[str, Any] = {
+    "OPENAI_API_KEY": f"{MARK}-of-the-model",
+    "EMAIL_HOST_PASSWORD": f"{MARK}-of-the-mail-server",
+    "RONDO_NOTIFY": {"team": f"slack://{MARK}/of/chat"},
+    "SECRET_KEY": f"{MARK}-that-signs",
+}
+
+
+@pytest.fixture
+def owner(person: Person, settings: Any) -> Person:
+    """Someone with a row of everything, whose every secret is marked or known to `stored_secrets`."""
+    for name, value in CHOSEN.items():
+        setattr(settings, name, value)
+    rows = fill(person)
+    servers = {
+        "docs": {
+            "url": f"https://docs.example.org/mcp?key={MARK}-of-the-address",
+            "headers": HEADERS,
+            "trusted": True,
+        }
+    }
+    update_agent(person.agent.pk, {"mcp_servers": servers})
+    secret_of(person.agent.pk)
+    person.user.set_password(f"{MARK}-password")
+    person.user.save()
+    Token.objects.create(user=person.user)
+    Group.objects.create(name="group")
+    Preference.objects.create(agent=person.agent, user=person.user, content="short answers")
+    ExecutionState.objects.create(
+        id="execute1", session=rows["session"], source="message", status="waiting_user", request="do",
+        question="which?", asked_at="2026-11-21T00:00:00Z",
+    )  # fmt: skip
+    return person
+
+
+def stored_secrets(person: Person) -> list[str]:
+    """What is secret and cannot be chosen: keys that were made, and what passwords and keys are checked with."""
+    agent = Agent.objects.get(pk=person.agent.pk)
+    hook = agent.hooks.get()
+    return [
+        MARK,
+        agent.signing_secret,
+        token_of(hook),
+        hook.token_salt,
+        hook.token_sha256,
+        *Token.objects.values_list("key", flat=True),
+        *User.objects.exclude(password="").values_list("password", flat=True),
+    ]
+
+
+def pages_of(model_admin: Any) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Every address of a registered model, for each of its rows, and each of its actions."""
+    meta = model_admin.model._meta
+    name = f"admin:{meta.app_label}_{meta.model_name}"
+    rows = [str(pk) for pk in {row.pk for row in model_admin.model._default_manager.all()[:1]}]
+    assert rows, meta.label
+    for query in (*QUERIES, *(["?_popup=1&_to_field=key"] if meta.pk.name == "key" else [])):
+        yield reverse(f"{name}_changelist") + query, None
+    for action in actions_of(model_admin):
+        yield reverse(f"{name}_changelist"), {"action": action, "_selected_action": rows, "index": "0"}
+    for pattern in model_admin.get_urls():
+        if pattern.name:
+            for row in rows if "<" in str(pattern.pattern) else [None]:
+                address = reverse(f"admin:{pattern.name}", args=[row] if row else [])
+                yield address, None
+    for field in meta.concrete_fields:
+        if field.is_relation:
+            asked = {"app_label": meta.app_label, "model_name": meta.model_name, "field_name": field.name}
+            yield reverse("admin:autocomplete") + "?" + "&".join(f"{k}={v}" for k, v in asked.items()), None
+
+
+def everything(client: Client) -> Iterator[tuple[str, str]]:
+    """What each page of the admin and of the server shows; addresses that only act are left out."""
+    for address in ("admin:index", "admin:search", "admin:password_change", "admin:login", "home"):
+        yield address, client.get(f"{reverse(address)}?s=a&extended=1").content.decode()
+    for address in ("/readyz", "/metrics", "/api/schema/", "/api/docs/"):
+        yield address, client.get(address).content.decode()
+    for label in apps.app_configs:
+        answer = client.get(f"/admin/{label}/")
+        yield label, answer.content.decode()
+    for model_admin in admin.site._registry.values():
+        for address, posted in pages_of(model_admin):
+            answer = client.get(address, follow=True) if posted is None else client.post(address, posted)
+            yield address, answer.content.decode() + str(answer.headers) + str(answer.cookies)
+
+
+def staff_of(kind: str) -> User:
+    if kind == "superuser":
+        return User.objects.create_superuser("boss", password=f"{MARK}-boss")
+    if kind == "nobody":
+        return new_staff("nothing")
+    codenames = {"view": ("view_",), "change": ("view_", "change_"), "all": ("",)}[kind]
+    from django.contrib.auth.models import Permission
+
+    named = [each.codename for each in Permission.objects.all() if each.codename.startswith(codenames)]
+    return new_staff(kind, *named)
+
+
+@pytest.mark.parametrize("kind", ["superuser", "all", "change", "view", "nobody"])
+def test_no_page_shows_a_secret_to_any_kind_of_staff(owner: Person, kind: str) -> None:
+    client = signed_in(staff_of(kind))
+    LogEntry.objects.create(
+        user=owner.user, content_type=ContentType.objects.get_for_model(TokenProxy), action_flag=ADDITION,
+        object_id=owner.user.pk, object_repr=str(TokenProxy.objects.get()),
+    )  # fmt: skip
+    secrets = stored_secrets(owner)
+    shown = dict(everything(client))
+    assert len(shown) > 150
+    for address, text in shown.items():
+        assert not [secret for secret in secrets if secret in text], address
+    assert not [each for each in LogEntry.objects.values() if any(secret in str(each) for secret in secrets)]
+
+
+def test_history_names_no_token(owner: Person) -> None:
+    staff = signed_in(staff_of("superuser"))
+    eve = new_person("eve").user
+    staff.post(reverse("admin:authtoken_tokenproxy_add"), {"user": eve.pk}, follow=True)  # shown once, here
+    key = Token.objects.get(user=eve).key
+    confirmation = staff.get(reverse("admin:authtoken_tokenproxy_delete", args=[eve.pk]))
+    assert key not in confirmation.content.decode()
+    assert (
+        staff.post(reverse("admin:authtoken_tokenproxy_delete", args=[eve.pk]), {"post": "yes"}).status_code
+        == 302
+    )
+    entries = list(LogEntry.objects.filter(content_type__app_label="authtoken").values())
+    assert len(entries) == 2
+    assert key not in str(entries)
+
+
+def test_only_the_signing_secret_address_returns_a_secret(owner: Person) -> None:
+    caller = Caller(user=owner.user, token=Token.objects.get(user=owner.user).key)
+    session = owner.agent.sessions.get(title="A thread")
+    values = {
+        "name": owner.agent.name, "document": "USER.md", "session_id": session.pk,
+        "turn_id": Turn.objects.get(session=session).pk, "hook_id": owner.agent.hooks.get().pk,
+        "job_id": CronJob.objects.get(session=session).pk,
+        "run_id": RunRecord.objects.get(session=session).pk,
+        "message_id": ScheduledMessage.objects.get(session=session).pk, "delivery_id": session.deliveries.first().pk,
+        "execution_id": "execute1", "question_id": "none", "routine_id": "none", "revision": 1,
+    }  # fmt: skip
+    secrets = stored_secrets(owner)
+    generator: Any = SchemaGenerator
+    schema = generator().get_schema(request=None, public=True)
+    asked = []
+    for path, methods in schema["paths"].items():
+        address = path.format(**values)
+        if "get" not in methods or path.endswith("/events/"):
+            continue
+        answer = caller.get(address)
+        assert answer.status_code in {200, 404}, (address, answer.content)
+        text = answer.content.decode() + str(answer.headers)
+        asked.append(address)
+        if not path.endswith("/signing-secret/"):
+            assert not [secret for secret in secrets if secret in text], address
+    assert len(asked) > 20
+
+
+class _Echo(BaseHTTPRequestHandler):
+    """A model's server that refuses, and says again all that it was sent."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        said = f"no access for {dict(self.headers)} key {CHOSEN['OPENAI_API_KEY']}"
+        body = json.dumps({"error": {"message": said, "code": None}}).encode()
+        self.send_response(int(self.path.split("/")[1]))
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def echo() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Echo)
+    Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_secrets_echoed_by_a_server_are_not_stored_or_logged(
+    transactional_db: None, fleet: Fleet, echo: str
+) -> None:
+    who = new_person("ada", model="openai-chat:test")
+    host = echo.removeprefix("http://")
+    Agent.objects.filter(pk=who.agent.pk).update(
+        policy={"max_attempts": 1},
+        mcp_servers={"docs": {"url": f"{echo}/401/mcp", "headers": HEADERS, "trusted": True}},
+    )
+    worker = fleet.worker(
+        OPENAI_BASE_URL=f"{echo}/401/v1",
+        OPENAI_API_KEY=CHOSEN["OPENAI_API_KEY"],
+        EMAIL_URL=f"smtp://user:{MARK}-mail@127.0.0.1:1",
+        RONDO_NOTIFY=json.dumps(CHOSEN["RONDO_NOTIFY"]),
+        RONDO_MCP_HOSTS=host,
+        LOG_LEVEL="DEBUG",
+    )
+    turn = say(who.session(), "hello")
+    assert turn.state == TurnState.FAILED
+    assert "401" in turn.error_detail
+    assert "no access for" in turn.error_detail  # operators still see what was said
+    assert MARK not in worker.text()
+    with connection.cursor() as cursor:
+        for model in apps.get_models():
+            if model._meta.label != "sessions_app.Agent":
+                cursor.execute(
+                    f'SELECT t::text FROM "{model._meta.db_table}" t WHERE t::text LIKE %s', [f"%{MARK}%"]
+                )
+                assert cursor.fetchall() == [], model
+
+
+def test_secrets_in_environment_variables_and_urls_are_removed_from_texts() -> None:
+    environ = {
+        "SECRET_KEY": "signs-browser-sessions", "OTHER_API_KEY": "key-of-another", "HOME": "/home/somebody",
+        "DATABASE_URL": "postgresql://rondo:p%40ss-of-the-database@db:5432/rondo",
+        "CELERY_BROKER_URL": "redis://:pass-of-the-broker@broker:6379/0",
+        "EMAIL_URL": "smtp+starttls://me:pass-of-the-mail@mail:587",
+        "RONDO_NOTIFY": '{"team": "slack://TokenAAAAAA/TokenBBBBBB/TokenCCCCCC/#general"}',
+        "PGAPPNAME": "rondo web", "SHORT_TOKEN": "abc", "DATABASE_LOCK_URL": "postgresql://postgres:postgres@h/n",
+        "PGPASSWORD": "pass-of-libpq", "AZURE_APIKEY": "key-of-azure",
+    }  # fmt: skip
+    secrets = secrets_of(environ)
+    text = (
+        "signs-browser-sessions key-of-another p@ss-of-the-database p%40ss-of-the-database pass-of-the-broker"
+        " pass-of-the-mail TokenBBBBBB pass-of-libpq key-of-azure"
+    )
+    assert redact(text, secrets) == " ".join(["***"] * 9)
+    kept = "abc postgres /home/somebody rondo web db:5432 mail:587"
+    assert redact(kept, secrets) == kept

@@ -1,0 +1,333 @@
+"""The real client against a real HTTP server."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agent_core import event_loop, models
+from agent_core.exceptions import ModelNotConfigured, ModelRefused, ModelUnavailable
+from agent_core.llm import protocol
+from agent_core.llm.errors import translated
+from agent_core.llm.protocol import ModelCall
+from agent_core.llm.pydantic_ai import PydanticAiModel
+from agent_core.testing import ModelServer
+from agent_core.text import fence
+from agent_core.tool_spec import ToolSpec
+from agent_core.turn.control import TurnControl
+from agent_core.types import Ending, Entry, Role, ToolCall, ToolOutcome, ToolResult, Usage
+from tests.agent_core.conftest import KEY
+from tests.agent_core.fakes import QUICK, Ports, assistant, drive, request, user
+from tests.agent_core.turn.test_interrupting import until
+
+NETWORK = "openai-chat:local-model"
+CRON = ToolSpec(
+    name="cron",
+    description="Automations.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "action": {"type": "string"},
+            "message": {"type": "string"},
+            "every_seconds": {"type": "integer"},
+        },
+        "required": ["action"],
+    },
+)
+
+
+def test_an_answer_proves_what_the_prompt_held(server: ModelServer) -> None:
+    history = (user("my favourite colour is blue"), assistant("Noted."))
+    run = drive(request("what is my favourite colour?", model=NETWORK, history=history))
+    assert run.result.reply == "Your favourite colour is blue. (offline model)"
+    assert len(run.events) > 2
+    body = server.requests[0].body
+    assert body["model"] == "local-model"
+    assert [(one["role"], one["content"]) for one in body["messages"]] == [
+        ("system", "You are a test."),
+        ("user", "my favourite colour is blue"),
+        ("assistant", "Noted."),
+        ("user", "what is my favourite colour?"),
+    ]
+    assert server.requests[0].authorized
+    assert run.result.usage.requests == 1
+    assert run.result.usage.input_tokens > 0
+    assert run.result.usage.output_tokens > 0
+
+
+def test_a_tool_is_called_and_its_output_goes_back(server: ModelServer) -> None:
+    ports = Ports(on_call=lambda _call: "Added job ab12.")
+    run = drive(request("every 10 seconds check the repo", model=NETWORK, tools=(CRON,)), ports)
+    assert ports.ran[0].arguments == {"action": "add", "message": "check the repo", "every_seconds": 10}
+    assert run.result.reply == "Added job ab12. (offline model)"
+    first, second = server.requests
+    assert first.body["tools"][0]["function"]["parameters"] == CRON.parameters
+    assert "strict" not in first.body["tools"][0]["function"]
+    assert second.body["messages"][-1] == {
+        "role": "tool",
+        "tool_call_id": ports.ran[0].id,
+        "content": fence.fenced("result of cron", "Added job ab12."),
+    }
+
+
+def test_every_kind_of_entry_reaches_the_server(server: ModelServer) -> None:
+    call = ToolCall(id="c1", name="cron", arguments={"action": "list"})
+    odd = ToolCall(id="c2", name="cron", arguments={}, unparsed="{oops")
+    results = tuple(
+        ToolResult(id=one.id, name="cron", output=f"out {one.id}", outcome=outcome)
+        for one, outcome in ((call, ToolOutcome.UNKNOWN), (odd, ToolOutcome.REFUSED))
+    )
+    history = (
+        assistant("I speak first."),
+        user("one"),
+        user("two"),
+        Entry(role=Role.ASSISTANT, content="calling", calls=(call, odd)),
+        Entry(role=Role.TOOL, content="", results=results),
+        assistant(""),
+    )
+    drive(request("hello", model=NETWORK, history=history, tools=(CRON,)))
+    sent = server.requests[0].body["messages"]
+    assert [one["role"] for one in sent] == [
+        "system", "user", "assistant", "user", "user", "assistant", "tool", "tool", "user",
+    ]  # fmt: skip
+    assert [one["id"] for one in sent[5]["tool_calls"]] == ["c1", "c2"]
+    assert [one["content"] for one in sent[6:8]] == ["out c1", "out c2"]
+
+
+def test_unprompted_messages_keep_the_order_of_requests_and_responses(server: ModelServer) -> None:
+    history = (
+        assistant("Take the cake out."),
+        assistant("Did you?"),
+        user("Yes."),
+        assistant("Fine."),
+        assistant("Feed the cat."),
+    )
+    drive(request("Thanks.", model=NETWORK, history=history))
+    sent = server.requests[0].body["messages"][1:]
+    assert [one["role"] for one in sent] == ["user", "assistant", "user", "assistant", "user"]
+    assert sent[0]["content"] == "(what was said before this, if anything, is not shown)"
+    first, second = sent[1]["content"], sent[3]["content"]
+    assert first.index("Take the cake out.") < first.index("Did you?")
+    assert second.index("Fine.") < second.index("Feed the cat.")
+
+
+def test_arguments_that_do_not_parse_come_back_to_the_model(server: ModelServer) -> None:
+    ports = Ports()
+    run = drive(request("use tool cron with {broken", model=NETWORK, tools=(CRON,)), ports)
+    assert ports.ran == []
+    assert run.outputs()[0].error_class == "BadArguments"
+    assert "not a JSON object" in run.result.reply
+
+
+FORM = ToolSpec(
+    name="make_plan",
+    description="The plan.",
+    parameters={"type": "object", "properties": {"steps": {"type": "array", "items": {"type": "object"}}}},
+)
+
+
+def filled_in(name: str, *, form_as_text: bool = False) -> protocol.ModelReply:
+    """What a model gives that is asked for a form."""
+    call = ModelCall(
+        system_prompt="s", entries=(user("plan it"),), tools=(CRON,), form=FORM, form_as_text=form_as_text
+    )
+
+    async def last() -> object:
+        return [item async for item in models.resolve(name).stream(call)][-1]
+
+    reply = event_loop.submit(last()).result(10)
+    assert isinstance(reply, protocol.ModelReply)
+    return reply
+
+
+@pytest.mark.rule("7.2")
+def test_a_form_is_a_forced_call_offered_beside_the_tools(server: ModelServer) -> None:
+    reply = filled_in(NETWORK)
+    assert [call.name for call in reply.calls] == ["make_plan"]
+    body = server.requests[0].body
+    assert body["tool_choice"] == {"type": "function", "function": {"name": "make_plan"}}
+    told = {tool["function"]["name"]: tool["function"]["parameters"] for tool in body["tools"]}
+    assert told.keys() == {"cron", "make_plan"}
+    assert told["cron"] == CRON.parameters
+    assert told["make_plan"]["properties"].keys() == {"steps"}
+    assert body["messages"][-1]["content"] == "plan it"
+
+
+@pytest.mark.rule("7.2")
+@pytest.mark.parametrize(
+    ("name", "form_as_text"),
+    [("openai-chat:qwen/qwen-3-coder", False), (NETWORK, True)],
+    ids=["cannot", "refused"],
+)
+def test_form_and_tools_are_described_when_calls_cannot_be_forced(
+    server: ModelServer, name: str, form_as_text: bool
+) -> None:
+    server.answer_with(protocol.ModelReply(text='{"steps": []}'))
+    assert filled_in(name, form_as_text=form_as_text).text == '{"steps": []}'
+    body = server.requests[0].body
+    assert "tools" not in body
+    asked = body["messages"][-1]["content"]
+    assert asked.startswith("plan it\n\n# Tools\n\n- cron: Automations.")
+    assert "# Form make_plan" in asked
+    assert '"steps": {"items": {"type": "object"}, "type": "array"}' in asked
+
+
+def test_an_empty_answer_is_an_answer(server: ModelServer) -> None:
+    run = drive(request("[[empty]] hello", model=NETWORK))
+    assert (run.result.ending, run.result.reply) == (Ending.SUCCEEDED, "")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_what_may_pass_is_tried_again(server: ModelServer, status: int) -> None:
+    run = drive(request(f"[[fail:{status}x2]] hello", model=NETWORK))
+    assert run.result.ending is Ending.SUCCEEDED
+    assert len(server.requests) == 3
+    assert run.types().count("status") == 2
+
+
+def test_after_three_tries_it_is_over(server: ModelServer) -> None:
+    run = drive(request("[[fail:503]] hello", model=NETWORK))
+    assert run.result.error_code == "model_unavailable"
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "model_refused"),
+        (401, "model_auth"),
+        (402, "model_quota"),
+        (403, "model_auth"),
+        (404, "model_not_found"),
+        (413, "context_too_long"),
+        (422, "model_refused"),
+    ],
+)
+def test_other_client_errors_are_final(server: ModelServer, status: int, code: str) -> None:
+    run = drive(request(f"[[fail:{status}]] hello", model=NETWORK))
+    assert run.result.error_code == code
+    assert str(status) in str(run.result.error_text)
+    assert str(status) in str(run.result.error_detail)
+    assert len(server.requests) == 1
+
+
+def test_a_broken_stream_is_retried_and_its_text_is_discarded(server: ModelServer) -> None:
+    run = drive(request("[[drop:x1]] hello there you", model=NETWORK))
+    assert run.result.ending is Ending.SUCCEEDED
+    assert run.texts() == ['You said: "hello there you". There are 0 messages before it. (offline model)']
+    tries = [event.content["try"] for event in run.events]
+    assert tries[0] == 1
+    assert tries[-1] == 2
+
+
+def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    run = drive(request("hello", model="openai-chat:nobody-home"))
+    assert run.result.error_code == "model_unavailable"
+    assert run.types() == ["status", "status"]
+    reason = "The model provider cannot be reached (connection refused)"
+    assert run.result.error_text == f"{reason}; tried 3 times."
+    assert [event.content["text"] for event in run.events] == [f"{reason}; trying again."] * 2
+
+
+def test_the_key_is_in_no_message(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTHER_API_KEY", "another-secret-value")
+    leak = f"Incorrect key: {KEY}, also another-secret-value, sk-abcdef123456, Bearer xyz.123"
+    with pytest.raises(ModelNotConfigured) as refused:
+        PydanticAiModel(leak)
+    for error in (translated(RuntimeError(leak)), refused.value):
+        for secret in (KEY, "another-secret-value", "sk-abcdef", "xyz.123"):
+            assert secret not in str(error)
+        assert error.__cause__ is None
+    for status in (401, 503):
+        run = drive(request(f"[[fail:{status}]] {KEY}", model=NETWORK))
+        assert KEY not in f"{run.result.error_text} {run.result.error_detail}"
+
+
+def test_a_printed_error_does_not_show_the_servers_response(server: ModelServer) -> None:
+    async def ask() -> None:
+        call = ModelCall(system_prompt="", entries=(user("[[fail:401]] hello"),))
+        async for _ in models.resolve(NETWORK).stream(call):
+            pass
+
+    with pytest.raises(ModelRefused) as refused:
+        event_loop.submit(ask()).result(10)
+    printed = "".join(traceback.format_exception(refused.value))
+    assert "ModelRefused" in printed
+    assert "openai.AuthenticationError" not in printed
+
+
+def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ModelNotConfigured, match="OPENAI_API_KEY"):
+        PydanticAiModel("openai-chat:gpt-5-mini")
+
+
+def test_a_local_server_needs_none(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert drive(request("hello", model="openai-chat:keyless")).result.ending is Ending.SUCCEEDED
+
+
+def test_one_object_per_name() -> None:
+    assert models.resolve("offline") is models.resolve("offline")
+
+
+def test_retry_after_is_honoured_within_bounds(server: ModelServer) -> None:
+    assert translated(ModelUnavailable("x")).retry_after is None  # type: ignore[attr-defined]
+    run = drive(request("[[fail:429x1]] hello", model=NETWORK, policy=QUICK))
+    waits = [event.content["wait_seconds"] for event in run.events if event.type == "status"]
+    assert waits == [0.01]
+
+
+@pytest.fixture
+def _many_files() -> Iterator[None]:
+    """500 clients and their server in one process need more files than some systems allow at first."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("_many_files")
+def test_five_hundred_turns_wait_at_once_and_all_end(server: ModelServer) -> None:
+    count = 500
+    controls = [TurnControl() for _ in range(count)]
+
+    def turn(number: int) -> Ending:
+        given = request(f"[[hold:many]] hello {number}", model=NETWORK)
+        return drive(given, control=controls[number]).result.ending
+
+    with ThreadPoolExecutor(count) as pool:
+        endings = [pool.submit(turn, number) for number in range(count)]
+        try:
+            until(lambda: server.held.get("many") == count, seconds=40)
+            begun = time.monotonic()
+            for control in controls[: count // 2]:
+                control.stop()
+            for ending in endings[: count // 2]:
+                assert ending.result(20) is Ending.HANDED_BACK
+            stopped = time.monotonic() - begun
+            server.release("many")
+            for ending in endings[count // 2 :]:
+                assert ending.result(30) is Ending.SUCCEEDED
+        finally:  # else a failure would wait for ever for the turns that are held
+            for control in controls:
+                control.stop()
+    assert stopped < 5
+
+
+def test_usage_of_the_wire_is_counted(server: ModelServer) -> None:
+    run = drive(request("hello", model=NETWORK))
+    assert run.result.usage == Usage(input_tokens=5, output_tokens=17, requests=1)

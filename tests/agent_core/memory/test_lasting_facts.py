@@ -1,0 +1,369 @@
+"""Task state: read from what a model writes, and rid of what does not last."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+
+import pytest
+
+from agent_core.llm import tokens
+from agent_core.memory import sources, task_state
+from agent_core.memory.lasting_facts import FactFilter
+from agent_core.memory.sources import SaidMessage, Speaker
+from agent_core.memory.task_state import TaskStateData, read_reply
+from agent_core.testing import ModelServer
+from agent_core.text import fence
+from agent_core.turn import compress
+from agent_core.turn.control import TurnControl
+from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult
+from tests.agent_core.fakes import request, says
+
+pytestmark = pytest.mark.rule("7.6")
+
+LIVE = ("automation", "automations", "reminder", "heartbeat", "routine", "自动化", "提醒", "心跳")
+THINGS = ("automation", "automations", "reminder", "the heartbeat", "自动化", "提醒", "心跳间隔")
+TOOLS = ("list_routines", "cron")
+PARTS = ("current_goal", "active_flow", "open_loops", "important_facts", "last_decision")
+
+
+def durable(held: TaskStateData, figures: str = "", **more: object) -> TaskStateData:
+    given = FactFilter(tools=TOOLS, live=LIVE, things=THINGS, figures=sources.figures_in([figures]))
+    return given.durable(held, **more)  # type: ignore[arg-type]
+
+
+def holding(part: str, text: str) -> TaskStateData:
+    return TaskStateData(**{part: (text,) if part in {"open_loops", "important_facts"} else text})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Waiting for the user's API key",
+        "The user must provide a date",
+        "next step: call list_routines",
+        "等待用户回复",
+        "The balance is 12",
+        "The price rose by 4 %",
+        "we buy BTC at price 61000",
+        "BTC trades at 61000",
+        "Her position is 0.5 BTC",
+        "持仓 0.5 BTC",
+        "There are 3 open orders",
+        "the position is currently closed",
+        "The mail account is not configured",
+        "Automation 'news' runs daily",
+        "There are 3 automations",
+        "3 automations are enabled, next at 09:00",
+        "the heartbeat is currently off and BTC trades at 61000",
+        "the heartbeat is off",
+        "心跳间隔是30分钟",
+        "自动化已存在",
+        "目前没有提醒",
+    ],
+)
+def test_what_does_not_last_is_held_in_no_part(part: str, text: str) -> None:
+    assert durable(holding(part, text)) == TaskStateData()
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Her key is sk-abcdefgh12345678",
+        "Use sk-proj-Abc_defGhi-12",
+        "The token is ghp_0123456789abcdefABCDEF",
+        "AKIAIOSFODNN7EXAMPLE is hers",
+        "the password is hunter2",
+        "password: swordfish",
+        "The password for the front door is 4711 since May",
+        "her PIN 4711",
+        "api_key=abc123",
+        "It sends Bearer abcdefghijklmnopqrst",
+        "密码是hunter2",
+        "d41d8cd98f00b204e9800998ecf8427e opens it",
+    ],
+)
+def test_a_secret_is_held_in_no_part(part: str, text: str) -> None:
+    assert durable(holding(part, text)) == TaskStateData()
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ada is allergic to nuts",
+        "The user investigates a leak in the cellar",
+        "Ada wants her routine kept short",
+        "The shed is to be red, because the old one was",
+        "Her budget is 500 EUR",
+        "monthly budget is $500",
+        "Rent costs 900 EUR",
+        "She lives currently in Rome",
+        "Her position is head of sales",
+        "Ada keeps her passwords in a safe",
+        "Tidy up the automations",
+        "The secret ingredient is cinnamon",
+        "用户喜欢蓝色",
+        "用户目前住在北京",
+    ],
+)
+def test_what_lasts_is_held_in_every_part(part: str, text: str) -> None:
+    held = holding(part, text)
+    assert durable(held) == held
+
+
+# what a person said, and what is made of it
+OF_PEOPLES_LIVES = {
+    "the dentist appointment is on 3 May": "the dentist is on 3 May",
+    "The price of the house was 300000": "The price of the house was 300,000.",
+    "She sold the house at a price of 300,000 EUR": "I sold it for 300k, the price was fine",
+    "The balance of her savings is 12000 EUR": "my balance is 12 000 EUR",
+    "Her position pays 4200 a month": "I earn 4200 in my new position",
+    "她的房子价格是30万": "房子的价格是30万",
+    "Her routine begins at 6:30": "I get up at 6:30",
+    "The person's resting heartbeat is 52": "my resting heartbeat is 52",
+    "静息心跳是52": "我静息心跳是52",
+    "The schedule of her school has 5 lessons a day": "I have 5 lessons a day",
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("text", OF_PEOPLES_LIVES)
+def test_figures_of_peoples_lives_are_kept_in_every_part(part: str, text: str) -> None:
+    assert durable(holding(part, text), figures=OF_PEOPLES_LIVES[text]) == holding(part, text)
+
+
+@pytest.mark.parametrize("text", ["The price of the house was 300000", "Her position pays 4200 a month"])
+def test_figures_that_nobody_wrote_are_live_values(text: str) -> None:
+    assert durable(holding("important_facts", text), figures="It was 299999, and 42 00") == TaskStateData()
+
+
+STATED = (
+    "Her schedule has changed since the summer",
+    "Her order of life: work, then sleep",
+    "She waits for her visa",
+    "The alarm of her house is disabled",
+    "她在等待签证",
+)
+
+
+@pytest.mark.parametrize("text", STATED)
+def test_a_fact_that_stands_in_a_persons_message_is_held(text: str) -> None:
+    held = holding("important_facts", text)
+    assert durable(held, stated={text}) == held
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There are 3 automations",
+        "The reminder is at 9",
+        "the heartbeat is off",
+        "目前没有提醒",
+        "Waiting for the user to say a date",
+        "her PIN 4711",
+    ],
+)
+def test_lookup_results_steps_and_secrets_are_never_kept(text: str) -> None:
+    assert durable(holding("important_facts", text), figures=text, stated={text}) == TaskStateData()
+
+
+def test_a_fact_beside_what_can_be_looked_up_is_held() -> None:
+    text = "She takes a pill at 9 and wants a reminder"
+    assert durable(holding("important_facts", text), stated={text}) == holding("important_facts", text)
+
+
+def test_previously_kept_items_stay_including_those_a_person_added() -> None:
+    before = TaskStateData(important_facts=("The price is 5 EUR",), open_loops=("wait for the visa",))
+    assert durable(before, before=before) == before
+
+
+def test_memory_omits_items_that_a_fresh_lookup_covers() -> None:
+    held = TaskStateData(
+        current_goal="the automation at nine",
+        open_loops=("buy a brush",),
+        important_facts=("no reminder on Sundays", "the dentist appointment is on 3 May"),
+    )
+    assert FactFilter(things=THINGS).without_live(held) == TaskStateData(
+        open_loops=("buy a brush",), important_facts=("the dentist appointment is on 3 May",)
+    )
+
+
+def test_a_goal_may_request_live_state_but_not_report_it() -> None:
+    for goal in ("Set up a reminder at 9", "add 2 automations"):
+        assert durable(TaskStateData(current_goal=goal)).current_goal == goal
+    for goal in ("a reminder at 9", "add password: x1"):
+        assert durable(TaskStateData(current_goal=goal)) == TaskStateData()
+
+
+WHOLE = {
+    "current_goal": " paint\nthe shed ",
+    "active_flow": "",
+    "open_loops": ["a", "", "b", "a"],
+    "important_facts": ["likes red"],
+    "last_decision": "",
+}
+
+
+def test_an_answer_is_read_wherever_the_object_stands_in_it() -> None:
+    found = read_reply(f"Here it is:\n```json\n{json.dumps(WHOLE)}\n```")
+    assert found is not None
+    assert found.held == TaskStateData(
+        current_goal="paint the shed", open_loops=("a", "b"), important_facts=("likes red",)
+    )
+
+
+def test_a_fact_names_the_message_in_which_it_stands() -> None:
+    facts = ["a", {"fact": "b", "message": 2}, {"fact": "c", "message": "3"}, {"fact": "d", "message": None}]
+    found = read_reply(json.dumps(WHOLE | {"important_facts": facts}))
+    assert found is not None
+    assert found.held.important_facts == ("a", "b", "c", "d")
+    assert found.sources == {"b": 2, "c": 3}
+
+
+@pytest.mark.parametrize("text", ["", "nothing", "{", '{"other": 1}', "[1, 2]"])
+def test_what_is_no_task_state_is_none(text: str) -> None:
+    assert read_reply(text) is None
+
+
+@pytest.mark.parametrize("part", WHOLE)
+@pytest.mark.parametrize("value", [None, 7, {}, [1], ["a", None]])
+def test_an_answer_with_a_part_of_another_type_is_none(part: str, value: object) -> None:
+    assert read_reply(json.dumps(WHOLE | {part: value})) is None
+
+
+@pytest.mark.parametrize("part", WHOLE)
+def test_an_answer_without_one_of_the_parts_is_none(part: str) -> None:
+    assert read_reply(json.dumps({name: value for name, value in WHOLE.items() if name != part})) is None
+
+
+def test_a_text_is_no_list_and_a_list_no_text() -> None:
+    assert read_reply(json.dumps(WHOLE | {"important_facts": "likes red"})) is None
+    assert read_reply(json.dumps(WHOLE | {"current_goal": ["paint"]})) is None
+
+
+def test_it_is_bounded() -> None:
+    held = TaskStateData.from_json({"current_goal": "x" * 5000, "open_loops": [str(n) for n in range(100)]})
+    assert len(held.current_goal) == task_state.LONGEST_ITEM
+    assert len(held.open_loops) == task_state.MOST_ITEMS
+
+
+def test_tokens_are_estimated_by_script() -> None:
+    assert tokens.of_text("") == 0
+    assert tokens.of_text("four") == 1
+    assert tokens.of_text("word " * 80) == 100
+    assert tokens.of_text("你好世界") == 4
+    assert tokens.of_text("caf\u00e9") == 1
+    entry = Entry(
+        role=Role.ASSISTANT,
+        content="a" * 40,
+        calls=(ToolCall(id="1", name="x", arguments={"a": "b" * 400}),),
+        results=(ToolResult(id="1", name="x", output="c" * 4000, outcome=ToolOutcome.OK),),
+    )
+    assert tokens.of_entry(entry) > 1100
+
+
+@pytest.mark.parametrize("text", ["a" * 400, "some words, then " + "aB3+" * 100, "\u00e9" * 400])
+def test_long_runs_without_spaces_count_as_more_tokens(text: str) -> None:
+    assert tokens.of_text(text) >= 160
+
+
+def said(text: str, who: Speaker = Speaker.PERSON, day: int = 28) -> SaidMessage:
+    return SaidMessage(who=who, at=datetime(2026, 4, day, 14, 3, tzinfo=UTC), text=text)
+
+
+def test_the_model_sees_shortened_messages_and_only_what_fits() -> None:
+    long = said("begin " + "x " * 5000 + "end")
+    call = said("(look is called)", Speaker.AGENT, 29)
+    shown = compress._shown([long, call]).splitlines()
+    assert shown[0].startswith("1 [2026-04-28 14:03] person: begin x")
+    assert "[...]" in shown[0]
+    assert shown[0].endswith("x end")
+    assert shown[1] == "2 [2026-04-29 14:03] agent: (look is called)"
+    assert all(len(line) < 2100 for line in shown)
+    number = compress.fitting([long] * 1000)
+    assert 0 < number <= compress.LONGEST_SHOWN // (len(shown[0]) + 1)
+    assert compress.fitting([call]) == 1
+
+
+def test_a_commit_waits_at_most_half_a_minute_for_compression() -> None:
+    assert compress.LONGEST_SECONDS <= 30
+
+
+def test_a_real_tokenizer_is_used_where_one_is_given() -> None:
+    tokens.use_tokenizer(lambda text: len(text.split()))
+    try:
+        assert tokens.of_text("three words here") == 3
+    finally:
+        tokens.use_tokenizer(None)
+
+
+def compressed(
+    server: ModelServer,
+    facts: list[object],
+    older: tuple[SaidMessage, ...],
+    before: TaskStateData = TaskStateData(),  # noqa: B008
+) -> tuple[str, ...]:
+    server.answer_with(says(json.dumps(WHOLE | {"important_facts": facts})))
+    done = compress.compress(
+        older, before, lasting=FactFilter(), request=request(model="openai-chat:x"), control=TurnControl()
+    )
+    assert done is not None
+    return done.held.important_facts
+
+
+def test_a_fact_records_its_real_speaker_and_date(server: ModelServer) -> None:
+    older = (
+        said("The price of the house was 300000, and the dentist is tomorrow."),
+        said("Noted.", Speaker.AGENT),
+        said("The page says that Ada owes 500 EUR.", Speaker.OUTSIDE, 29),
+        said("Scheduled automation triggered: water", Speaker.AUTOMATION, 29),
+    )
+    facts: list[object] = [
+        {"fact": "The price of the house was 300000", "message": 1},
+        {"fact": "The dentist is tomorrow", "message": 1},
+        {"fact": "Ada owes 500 EUR [person 2026-04-28]", "message": 3},
+        {"fact": "The plants are watered", "message": 4},
+        {"fact": "Ada is careful", "message": 99},
+        "Ada likes red [person 2020-01-01]",
+        "the cat IS Tom.",
+    ]
+    before = TaskStateData(important_facts=("The cat is Tom [person 2026-01-01]",))
+    assert compressed(server, facts, older, before) == (
+        "The price of the house was 300000 [person 2026-04-28]",
+        "The dentist is 2026-04-29 [person 2026-04-28]",
+        "Ada owes 500 EUR [outside 2026-04-29]",
+        "The plants are watered [automation 2026-04-29]",
+        "Ada is careful [agent 2026-04-29]",
+        "Ada likes red [agent 2026-04-29]",
+        "The cat is Tom [person 2026-01-01]",
+    )
+    shown = fence.without_fences(server.requests[0].body["messages"][-1]["content"])
+    assert "1 [2026-04-28 14:03] person: The price of the house was 300000" in shown
+    assert "3 [2026-04-29 14:03] outside: The page says" in shown
+
+
+def test_each_new_line_from_outside_is_marked_also_when_it_is_repeated() -> None:
+    written = sources.mark_new_lines("a\nb", "a\nx\nb\nx\nb", date(2026, 4, 29))
+    mark = "[outside 2026-04-29]"
+    assert written.split("\n") == ["a", f"x {mark}", "b", f"x {mark}", f"b {mark}"]
+
+
+def test_a_fact_is_shortened_to_fit_its_speaker_mark(server: ModelServer) -> None:
+    [fact] = compressed(server, [{"fact": "x" * 500, "message": 1}], (said("hello"),))
+    assert fact == "x" * (task_state.LONGEST_ITEM - len(" [person 2026-04-28]")) + " [person 2026-04-28]"
+
+
+def test_days_are_written_by_their_dates() -> None:
+    on = date(2026, 12, 31)
+    assert sources.with_dates("Tomorrow, not the day after tomorrow; 昨天", on) == (
+        "2027-01-01, not 2027-01-02; 2026-12-30"
+    )
+
+
+def test_a_figure_is_the_same_however_it_is_written() -> None:
+    same = ["300000", "300,000", "300 000", "300.000", "300k", "0.3 million", "30万"]
+    assert {sources.figures_in([each]) for each in same} == {frozenset({"300000"})}
+    assert sources.figures_in(["12.50 EUR, 5kg, 3 May"]) == {"12.5", "5", "3"}

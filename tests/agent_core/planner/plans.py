@@ -1,0 +1,162 @@
+"""Plans as a model gives them, a model that gives them in order, and ports in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_core import models
+from agent_core.execution import Execution, Observation
+from agent_core.llm.protocol import ModelCall, ModelReply
+from agent_core.planner.run import run_plan
+from agent_core.planner.work import PlanRequest
+from agent_core.tool_spec import ToolSpec
+from agent_core.turn.control import TurnControl
+from agent_core.types import StepKind, ToolCall, TurnEvent, TurnRequest, TurnResult, Usage
+from tests.agent_core.fakes import QUICK, TOOLS, Ports
+
+Reply = ModelReply | Exception
+
+
+def form(name: str, **fields: Any) -> ModelReply:
+    """A form that was filled in."""
+    return ModelReply(text="", calls=(ToolCall(id="f", name=name, arguments=fields),))
+
+
+def plan(*steps: dict[str, Any], goal: str = "serve") -> ModelReply:
+    return form("make_plan", goal=goal, steps=list(steps))
+
+
+def revision(action: str, *steps: dict[str, Any], **more: Any) -> ModelReply:
+    return form("revise_plan", action=action, steps=list(steps), **more)
+
+
+def tool(name: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"type": "tool", "title": f"use {name}", "tool": name, "arguments": arguments}
+
+
+def ask(question: str, *, confirm: bool = False) -> dict[str, Any]:
+    return {"type": "ask_user", "title": "ask", "question": question, "confirm": confirm}
+
+
+def answers(text: str) -> ModelReply:
+    """A plan that is its answer."""
+    return plan({"type": "respond", "title": "answer", "answer": text})
+
+
+REASON: dict[str, Any] = {"type": "reason", "title": "think", "instruction": "think about it"}
+RESPOND: dict[str, Any] = {"type": "respond", "title": "answer", "instruction": "say what was found"}
+
+
+def says(text: str) -> ModelReply:
+    return ModelReply(text=text)
+
+
+@dataclass
+class PlannerModel:
+    """Gives one reply after the other, whatever it is asked."""
+
+    replies: Sequence[Reply]
+    calls: list[ModelCall] = field(default_factory=list)
+
+    async def stream(self, call: ModelCall) -> AsyncIterator[str | ModelReply]:
+        self.calls.append(call)
+        reply = self.replies[len(self.calls) - 1]
+        if isinstance(reply, Exception):
+            raise reply
+        if reply.text:
+            yield reply.text
+        yield reply
+
+    def prompt(self, number: int) -> str:
+        """The last thing that was said in the request with this number."""
+        return self.calls[number].entries[-1].content
+
+
+@dataclass
+class FormModel(PlannerModel):
+    """Gives each form its reply, and a text where there is none."""
+
+    text: str = "done"
+
+    async def stream(self, call: ModelCall) -> AsyncIterator[str | ModelReply]:
+        self.calls.append(call)
+        forms = {reply.calls[0].name: reply for reply in self.replies if isinstance(reply, ModelReply)}
+        yield forms[call.form.name] if call.form else says(self.text)
+
+
+@dataclass
+class MemoryPorts(Ports):
+    """Ports with an execution in memory."""
+
+    execution: Execution | None = None
+    events: list[TurnEvent] = field(default_factory=list)
+    snapshots: Callable[[str], str] = lambda name: f"{name} now"
+
+    def saved(self, execution: Execution, event: TurnEvent, usage: Usage) -> None:
+        data = {"status": execution.status, "step": execution.current_step, "usage": usage.to_json()}
+        self._write(StepKind.CHECKPOINT, data)
+        self.execution = execution
+        self.events.append(event)
+
+    def told(self, event: TurnEvent) -> None:
+        self.events.append(event)
+
+    def live(self, names: tuple[str, ...]) -> tuple[Observation, ...]:
+        return tuple(Observation(kind=f"live:{name}", text=self.snapshots(name)) for name in names)
+
+
+@dataclass
+class Planned:
+    """A planned turn that was run to its end."""
+
+    result: TurnResult
+    events: list[TurnEvent]
+    model: PlannerModel
+    ports: MemoryPorts
+
+    @property
+    def execution(self) -> Execution:
+        assert self.result.execution is not None
+        return self.result.execution
+
+    def told(self) -> list[str]:
+        """The types of its events, deltas left out."""
+        return [str(event.type) for event in self.events if event.type != "llm_delta"]
+
+
+def fresh(request: str = "do it") -> Execution:
+    return Execution(id="abcd2345", request=request)
+
+
+def drive(
+    replies: Sequence[Reply],
+    execution: Execution | None = None,
+    *,
+    ports: MemoryPorts | None = None,
+    tools: tuple[ToolSpec, ...] = TOOLS,
+    control: TurnControl | None = None,
+    kind: type[PlannerModel] = PlannerModel,
+    **more: Any,
+) -> Planned:
+    """Run a planned turn; its journal is what the ports hold."""
+    ports, model = ports or MemoryPorts(), kind(replies)
+    models.register("planner-model", lambda: model)
+    turn = TurnRequest(
+        system_prompt="s",
+        history=(),
+        message="do it",
+        model="planner-model",
+        tools=tools,
+        policy=more.pop("policy", QUICK),
+        steps=tuple(ports.steps),
+        attempt=2 if ports.steps else 1,
+    )
+    request = PlanRequest(turn=turn, execution=execution or fresh(), **({"may_ask_consent": True} | more))
+    story, told = run_plan(request, ports, control or TurnControl()), []
+    while True:
+        try:
+            told.append(next(story))
+        except StopIteration as end:
+            return Planned(result=end.value, events=told, model=model, ports=ports)

@@ -1,0 +1,73 @@
+"""Suppress or deliver, case by case (rule 5.4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_core.heartbeat_reply import TOKEN, read_heartbeat_reply
+
+pytestmark = pytest.mark.rule("5.4")
+
+FULL, OVER = "x" * 300, "x" * 301
+
+SUPPRESSED = {
+    "the token alone": TOKEN,
+    "with white space": f"\n  {TOKEN}\t\n",
+    "bold": f"**{TOKEN}**",
+    "emphasised with underscores": f"__{TOKEN}__",
+    "as code": f"`{TOKEN}`",
+    "quoted": f'"{TOKEN}"',
+    "quoted in another way": f"\u201c{TOKEN}\u201d",
+    "with a full stop": f"{TOKEN}.",
+    "bold with a full stop": f"**{TOKEN}.**",
+    "with a Chinese full stop": f"{TOKEN}\u3002",
+    "a little before it": f"All quiet. {TOKEN}",
+    "a little after it": f"{TOKEN}: all quiet",
+    "a line before it": f"All quiet\n\n**{TOKEN}**",
+    "at both ends": f"{TOKEN} quiet {TOKEN}",
+    "exactly 300 characters before": f"{FULL} {TOKEN}",
+    "exactly 300 characters after": f"{TOKEN}\n{FULL}",
+    "nothing at all": "",
+    "only white space": " \n ",
+}
+DELIVERED = {
+    "news": ("The build is broken.", "The build is broken."),
+    "301 characters before": (f"{OVER} {TOKEN}", OVER),
+    "301 characters after": (f"{TOKEN} {OVER}", OVER),
+    "301 characters beside a bold token": (f"**{TOKEN}** {OVER}", OVER),
+    "lower case": ("heartbeat_ok", "heartbeat_ok"),
+    "mixed case": ("Heartbeat_OK", "Heartbeat_OK"),
+    "a longer word": ("HEARTBEAT_OKAY", "HEARTBEAT_OKAY"),
+    "a longer word before": ("MY_HEARTBEAT_OK", "MY_HEARTBEAT_OK"),
+    "a longer word with a dash": ("HEARTBEAT_OK-ish", "HEARTBEAT_OK-ish"),
+    "a number after it": ("HEARTBEAT_OK2", "HEARTBEAT_OK2"),
+    "a longer word with two underscores": ("HEARTBEAT_OK__X", "HEARTBEAT_OK__X"),
+    "a longer word before two dashes": ("X--HEARTBEAT_OK", "X--HEARTBEAT_OK"),
+    "another letter by an accent": ("HEARTBEAT_OK\u0301", "HEARTBEAT_OK\u0301"),
+    "a value": ("HEARTBEAT_OK=false", "HEARTBEAT_OK=false"),
+    "a path": ("HEARTBEAT_OK/x", "HEARTBEAT_OK/x"),
+    "the end of a path": ("x/HEARTBEAT_OK", "x/HEARTBEAT_OK"),
+    "a variable": ("$HEARTBEAT_OK", "$HEARTBEAT_OK"),
+    "in the middle": (f"say {TOKEN} now", f"say {TOKEN} now"),
+}
+
+
+@pytest.mark.parametrize("what", SUPPRESSED)
+def test_nobody_is_told(what: str) -> None:
+    assert not read_heartbeat_reply(SUPPRESSED[what], 300).deliver
+
+
+@pytest.mark.parametrize("what", DELIVERED)
+def test_people_are_told_without_the_token_at_an_end(what: str) -> None:
+    reply, text = DELIVERED[what]
+    verdict = read_heartbeat_reply(reply, 300)
+    assert (verdict.deliver, verdict.text) == (True, text)
+
+
+@pytest.mark.parametrize(("most", "deliver"), [(0, True), (8, True), (9, False)])
+def test_the_bound_is_the_agents(most: int, deliver: bool) -> None:
+    assert read_heartbeat_reply(f"nine char {TOKEN}", most).deliver is deliver
+
+
+def test_at_zero_the_token_alone_is_quiet() -> None:
+    assert not read_heartbeat_reply(TOKEN, 0).deliver

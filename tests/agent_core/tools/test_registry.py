@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agent_core import tools
+from agent_core.exceptions import ToolError, UnknownTool
+from agent_core.tool_spec import ToolSpec
+from agent_core.tools import Effect, Tool
+from agent_core.tools.schema import refusal
+from agent_core.types import ToolCall, ToolOutcome
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "action": {"type": "string", "enum": ["add", "list"]},
+        "every": {"type": ["integer", "null"]},
+        "names": {"type": "array", "items": {"type": "string"}},
+        "at": {"anyOf": [{"type": "string"}, {"type": "number"}]},
+        "deep": {"type": "object", "properties": {"x": {"type": "boolean"}}, "required": ["x"]},
+    },
+    "required": ["action"],
+    "additionalProperties": False,
+}
+
+
+def run(context: Any, arguments: dict[str, Any]) -> str:
+    return "done"
+
+
+def tool(name: str = "test_tool", **more: Any) -> Tool:
+    return Tool(**{"name": name, "description": "d", "parameters": SCHEMA, "run": run, **more})
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    yield
+    for name in ("test_tool", "test_a", "test_b"):
+        tools.unregister(name)
+
+
+def test_a_tool_can_be_found_and_says_what_it_is() -> None:
+    made = tools.register(tool(effect=Effect.WRITE, idempotent=True))
+    assert tools.get("test_tool") is made
+    assert made in tools.all()
+    assert made.spec() == ToolSpec(
+        name="test_tool", description="d", parameters=SCHEMA, idempotent=True, effect=Effect.WRITE
+    )
+    assert made.offered(None)
+
+
+def test_all_tools_come_by_name() -> None:
+    tools.register(tool("test_b"))
+    tools.register(tool("test_a"))
+    names = [one.name for one in tools.all()]
+    assert names == sorted(names)
+
+
+def test_a_tool_may_register_twice_but_not_share_its_name() -> None:
+    tools.register(tool())
+    tools.register(tool())
+    with pytest.raises(ToolError):
+        tools.register(tool(description="another"))
+
+
+@pytest.mark.parametrize("more", [{"name": "with space"}, {"name": ""}, {"parameters": {"type": "string"}}])
+def test_a_tool_that_a_provider_would_reject_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(ToolError):
+        tools.register(tool(**more))
+
+
+def test_an_unknown_tool_is_an_error_of_its_own() -> None:
+    with pytest.raises(UnknownTool, match="nothing_here"):
+        tools.get("nothing_here")
+
+
+SPECS = {"t": ToolSpec(name="t", description="", parameters=SCHEMA)}
+
+
+def refused(name: str = "t", unparsed: str | None = None, **arguments: Any) -> str | None:
+    result = refusal(ToolCall(id="1", name=name, arguments=arguments, unparsed=unparsed), SPECS)
+    if result is None:
+        return None
+    assert result.outcome is ToolOutcome.FAILED
+    return result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"action": "add"},
+        {"action": "list", "every": 3, "names": ["a"], "at": 1.5, "deep": {"x": True}},
+        {"action": "add", "every": None, "at": "noon", "names": []},
+        {"action": "add", "every": 3.0},
+    ],
+)
+def test_arguments_that_fit_pass(arguments: dict[str, Any]) -> None:
+    assert refused(**arguments) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ({}, "action is required"),
+        ({"action": "run"}, "action must be one of 'add', 'list'"),
+        ({"action": 3}, "action must be of type string"),
+        ({"action": "add", "every": "3"}, "every must be of type integer or null"),
+        ({"action": "add", "every": True}, "every must be of type integer or null"),
+        ({"action": "add", "names": ["a", 1]}, "names[1] must be of type string"),
+        ({"action": "add", "at": []}, "at matches none of the allowed schemas"),
+        ({"action": "add", "deep": {}}, "deep.x is required"),
+        ({"action": "add", "more": 1}, "more is not known"),
+    ],
+)
+def test_the_model_is_told_what_does_not_fit(arguments: dict[str, Any], fault: str) -> None:
+    assert fault in str(refused(**arguments))
+
+
+def test_the_model_is_told_of_unknown_tools_and_broken_json() -> None:
+    assert refused("x") == "There is no tool 'x'. Tools: t."
+    assert "JSON object" in str(refused(unparsed="{bad"))

@@ -1,0 +1,151 @@
+"""The judge of a reply that nobody waited for: whatever keeps it from judging means yes (rule 4.1)."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_core.exceptions import ModelRefused, Stale
+from agent_core.testing import ModelServer
+from agent_core.text import fence
+from agent_core.turn.control import TurnControl
+from agent_core.turn.judge import evaluate_response
+from agent_core.types import Ending, Entry, Role, TurnResult, Usage
+from agent_core.verdict import NO_REASON, Verdict, read_verdict
+from tests.agent_core.fakes import QUICK, Reply, request, says, script
+from tests.agent_core.turn.test_interrupting import until
+
+pytestmark = pytest.mark.rule("4.1")
+
+NETWORK = "openai-chat:local-model"
+TALK = Usage(input_tokens=5, output_tokens=5, requests=1)
+
+
+def said(reply: str) -> TurnResult:
+    entry = Entry(role=Role.ASSISTANT, content=reply)
+    return TurnResult(ending=Ending.SUCCEEDED, entries=(entry,), usage=TALK)
+
+
+def judged(
+    reply: str, *, model: str = "scripted", task: str = "look", control: TurnControl | None = None
+) -> TurnResult:
+    return evaluate_response(
+        said(reply), task=task, request=request(model=model), control=control or TurnControl()
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "notify", "reason"),
+    [
+        ('{"notify": true, "reason": "It is news."}', True, "It is news."),
+        ('{"notify": false, "reason": "Nothing\\nnew."}', False, "Nothing new."),
+        ('```json\n{"reason": "routine", "notify": "no"}\n```', False, "routine"),
+        ('I think {this}: {"notify": "Yes"} is right.', True, NO_REASON),
+        ('{"verdict": 1} {"notify": false}', False, NO_REASON),
+        ("No - a routine check.", False, "a routine check"),
+        ("**Yes**", True, NO_REASON),
+        ('{"notify": null, "reason": 7}', None, ""),
+        ('{"notify": 1}', None, ""),
+        ("Nobody knows.", None, ""),
+        ("", None, ""),
+        ("{" * 500, None, ""),
+        ('{"a":' * 5000, None, ""),
+    ],
+)
+def test_a_verdict_is_read_only_from_json_or_plain_words(
+    answer: str, notify: bool | None, reason: str
+) -> None:
+    expected = None if notify is None else Verdict(notify=notify, reason=reason)
+    assert read_verdict(answer) == expected
+
+
+@given(st.text() | st.text(alphabet='{}[]":,notify truefals').map(lambda text: '{"notify":' + text))
+def test_no_answer_breaks_the_reading(answer: str) -> None:
+    verdict = read_verdict(answer)
+    if verdict is not None:
+        assert verdict.reason
+        assert len(verdict.reason) <= 300
+
+
+@pytest.mark.parametrize(
+    "answer", [says("Who can tell?"), says(""), ModelRefused("no"), RuntimeError("a bug")], ids=str
+)
+def test_an_error_or_an_unreadable_answer_means_yes(answer: Reply) -> None:
+    script(answer)
+    result = judged("the house is on fire")
+    assert result.verdict is not None
+    assert result.verdict.notify
+    assert result.verdict.reason.startswith("Not judged: ")
+    assert (result.ending, result.reply) == (Ending.SUCCEEDED, "the house is on fire")
+
+
+def test_the_judge_sees_only_task_and_reply_and_tokens_count() -> None:
+    model = script(says('{"notify": false, "reason": "old"}'))
+    result = evaluate_response(
+        said("as before"),
+        task="go and look",
+        request=request(history=(Entry(role=Role.USER, content="secret"),)),
+        control=TurnControl(),
+    )
+    assert result.verdict == Verdict(notify=False, reason="old")
+    [call] = model.calls
+    assert call.tools == ()
+    task, answer = fence.fenced("task", "go and look"), fence.fenced("answer", "as before")
+    assert [entry.content for entry in call.entries] == [f"## Task\n\n{task}\n\n## Answer\n\n{answer}"]
+    assert result.usage == TALK + Usage(input_tokens=10, output_tokens=2, requests=1)
+
+
+@pytest.mark.parametrize(
+    ("reply", "notify"),
+    [
+        ("There is nothing to report today.", False),
+        ("I looked: no changes.", False),
+        ("All quiet.", False),
+        ("Take the bread out of the oven!", True),
+        ("The nothing-burger is served.", True),
+    ],
+)
+@pytest.mark.parametrize("network", [False, True], ids=["offline", "over the network"])
+def test_the_offline_rules_judge_also_over_the_network(
+    server: ModelServer, reply: str, notify: bool, network: bool
+) -> None:
+    result = judged(reply, model=NETWORK if network else "offline")
+    assert result.verdict is not None
+    assert result.verdict.notify is notify
+    assert len(server.requests) == int(network)
+
+
+def test_an_unavailable_judge_means_yes_after_the_policys_retries(server: ModelServer) -> None:
+    result = judged("x", model=NETWORK, task="[[judge-fail:503]] look")
+    reason = "Not judged: The model provider is overloaded (503: service unavailable)."
+    assert result.verdict == Verdict(notify=True, reason=reason)
+    assert [received.state for received in server.requests] == ["failed"] * QUICK.max_attempts
+
+
+@pytest.mark.parametrize("signal", ["cancel", "stop", "lose"])
+def test_what_is_asked_of_the_turn_meanwhile_counts(server: ModelServer, signal: str) -> None:
+    control = TurnControl()
+    came: list[TurnResult | BaseException] = []
+
+    def judge() -> None:
+        try:
+            came.append(judged("news", model=NETWORK, task="[[judge-hold:j]] look", control=control))
+        except Stale as error:
+            came.append(error)
+
+    thread = threading.Thread(target=judge)
+    thread.start()
+    until(lambda: server.held.get("j"))
+    getattr(control, signal)()
+    thread.join(10)
+    [outcome] = came
+    if signal == "lose":
+        assert isinstance(outcome, Stale)
+        return
+    assert isinstance(outcome, TurnResult)
+    assert outcome.verdict is None
+    assert outcome.ending == {"cancel": Ending.CANCELLED, "stop": Ending.HANDED_BACK}[signal]
+    assert outcome.reply == {"cancel": "news", "stop": ""}[signal]

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from agent_core.exceptions import ModelNotConfigured, ModelRefused, ModelUnavailable, Stale
+from agent_core.llm.protocol import parse_arguments
+from agent_core.turn.control import TurnControl
+from agent_core.turn.run import run_turn
+from agent_core.types import Ending, Entry, Role, ToolCall, ToolOutcome, TurnEvent, Usage
+from tests.agent_core.fakes import (
+    QUICK,
+    Ports,
+    Run,
+    assistant,
+    calls,
+    drive,
+    request,
+    says,
+    script,
+    tool_call,
+    user,
+)
+
+
+def test_a_plain_answer_is_streamed_and_returned() -> None:
+    model = script(says("hello there"))
+    ports = Ports()
+    run = drive(request(history=[user("before"), assistant("yes")]), ports)
+    assert run.result.ending is Ending.SUCCEEDED
+    assert run.result.entries == (assistant("hello there"),)
+    assert run.result.usage == Usage(input_tokens=10, output_tokens=2, requests=1)
+    assert [event.content for event in run.events] == [
+        {"text": "hel", "attempt": 1, "step": 1, "try": 1},
+        {"text": "lo there", "attempt": 1, "step": 1, "try": 1},
+    ]
+    assert ports.steps == []
+    assert model.calls[0].entries == (user("before"), assistant("yes"), user("go"))
+    assert model.calls[0].system_prompt == "You are a test."
+
+
+def test_an_empty_answer_is_legal() -> None:
+    script(says(""))
+    run = drive(request())
+    assert run.result.ending is Ending.SUCCEEDED
+    assert run.result.entries == (assistant(""),)
+    assert run.result.reply == ""
+
+
+def test_each_call_is_journaled_before_and_after_it_is_made() -> None:
+    model = script(calls(tool_call(n=1), tool_call("read", n=2), text="let me see"), says("done"))
+    ports = Ports()
+    run = drive(request(), ports)
+    assert ports.kinds() == ["response", "intent", "result", "intent", "result"]
+    assert [kind for kind in run.types() if kind != "llm_delta"] == ["tool_call", "tool_output"] * 2
+    assert run.texts() == ["let me see", "", "done"]
+    assert [result.output for result in run.outputs()] == ["write 1", "read 2"]
+    assert run.result.usage.requests == 2
+    assert model.calls[1].entries[1:] == run.result.entries[:2]
+
+
+def test_an_invalid_call_is_reported_to_the_model_without_journaling() -> None:
+    model = script(calls(tool_call("nope"), tool_call("write", n="x"), tool_call(n=1)), says("done"))
+    ports = Ports()
+    run = drive(request(), ports)
+    assert [call.id for call in ports.ran] == ["write-1"]
+    assert ports.kinds() == ["response", "intent", "result"]
+    told = [result.output for result in model.calls[1].entries[-1].results]
+    assert told[0] == "There is no tool 'nope'. Tools: broken, read, write."
+    assert told[1] == "Bad arguments: n must be of type integer."
+    assert [result.outcome for result in run.outputs()] == [ToolOutcome.FAILED] * 2 + [ToolOutcome.OK]
+
+
+def test_duplicate_or_missing_call_ids_become_unique() -> None:
+    same = ToolCall(id="call_0", name="write", arguments={})
+    script(calls(same, ToolCall(id="", name="read", arguments={})), calls(same), says("done"))
+    ports = Ports()
+    drive(request(), ports)
+    ids = [call.id for call in ports.ran]
+    assert len(set(ids)) == 3
+    assert ids[0] == "call_0"
+
+
+def test_a_tool_that_fails_is_told_to_the_model() -> None:
+    model = script(calls(tool_call("broken")), says("sorry"))
+    run = drive(request())
+    assert run.result.ending is Ending.SUCCEEDED
+    assert model.calls[1].entries[-1].results[0].outcome is ToolOutcome.FAILED
+
+
+def test_people_are_heard_before_each_model_call_but_the_first() -> None:
+    model = script(calls(tool_call(n=1)), calls(tool_call(n=2)), says("done"))
+    ports = Ports(waiting=["wait!", "and this"])
+    run = drive(request(), ports)
+    assert ports.asked == 2
+    assert model.calls[0].entries == (user("go"),)
+    assert model.calls[1].entries[-2:] == (user("wait!"), user("and this"))
+    roles = [entry.role for entry in run.result.entries]
+    assert roles == [
+        Role.ASSISTANT, Role.TOOL, Role.USER, Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT,
+    ]  # fmt: skip
+    assert ports.kinds()[3] == "inject"
+
+
+def test_a_further_attempt_hears_people_before_its_first_call_too() -> None:
+    model = script(says("done"))
+    drive(request(attempt=2), Ports(waiting=["hello?"]))
+    assert model.calls[0].entries == (user("go"), user("hello?"))
+
+
+def failing(*errors: Exception) -> Run:
+    model = script(says("never"))
+    replies = list(errors)
+
+    async def stream(call: object):  # type: ignore[no-untyped-def]
+        model.calls.append(call)  # type: ignore[arg-type]
+        if replies:
+            yield "half an ans"
+            raise replies.pop(0)
+        yield says("fine")
+
+    model.stream = stream  # type: ignore[method-assign]
+    return drive(request())
+
+
+def test_two_failed_tries_are_tried_again_with_a_status_each() -> None:
+    run = failing(ModelUnavailable("x"), ModelUnavailable("y"))
+    assert run.result.ending is Ending.SUCCEEDED
+    statuses = [event.content for event in run.events if event.type == "status"]
+    assert [(status["status"], status["try"], status["of"]) for status in statuses] == [
+        ("retrying", 2, 3),
+        ("retrying", 3, 3),
+    ]
+    assert [status["wait_seconds"] for status in statuses] == [0.01, 0.02]
+    assert run.texts() == ["fine"]
+
+
+def test_the_third_failed_attempt_ends_the_turn_keeping_partial_text() -> None:
+    run = failing(*[ModelUnavailable("secret detail")] * 3)
+    assert (run.result.ending, run.result.error_code) == (Ending.FAILED, "model_unavailable")
+    assert run.result.error_text == "The model did not answer."
+    assert run.result.error_detail == "ModelUnavailable: secret detail"
+    assert run.result.entries == (Entry(role=Role.ASSISTANT, content="half an ans", partial=True),)
+
+
+def test_a_refusal_is_final() -> None:
+    run = failing(ModelRefused("no money"))
+    assert (run.result.ending, run.result.error_code) == (Ending.FAILED, "model_refused")
+    assert "status" not in run.types()
+
+
+def test_an_unexpected_model_error_fails_the_turn_with_general_text() -> None:
+    run = failing(RuntimeError("a bug"))
+    assert (run.result.ending, run.result.error_code) == (Ending.FAILED, "internal_error")
+    assert run.result.error_text == "Something went wrong."
+    assert run.result.error_detail == "RuntimeError: a bug"
+
+
+def test_a_stream_that_ends_without_a_reply_fails_the_turn() -> None:
+    model = script()
+
+    async def stream(call: object):  # type: ignore[no-untyped-def]
+        yield "words"
+
+    model.stream = stream  # type: ignore[method-assign]
+    assert drive(request()).result.error_code == "model_refused"
+
+
+def test_an_unconfigured_model_fails_the_turn_immediately_with_specific_text() -> None:
+    run = drive(request(model="no-such-provider:x"))
+    assert (run.result.ending, run.result.error_code) == (Ending.FAILED, "model_not_configured")
+    assert run.result.error_text == "The model is not set up on this server."
+    assert "no-such-provider" in str(run.result.error_detail)
+    assert run.events == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ModelNotConfigured("no\nkey"), "model_not_configured"),
+        (ModelRefused("no\nkey"), "model_refused"),
+        (ModelUnavailable("no\nkey"), "model_unavailable"),
+    ],
+)
+def test_a_turn_failed_by_the_model_logs_one_warning(
+    caplog: pytest.LogCaptureFixture, error: Exception, code: str
+) -> None:
+    with caplog.at_level(logging.WARNING, "agent_core"):
+        failing(*[error] * 3)
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == "model_failed"
+    assert (vars(record)["code"], vars(record)["error"]) == (code, type(error).__name__)
+    assert vars(record)["detail"] == "no key"
+
+
+@pytest.mark.parametrize("port", ["responded", "intend", "call", "injected"])
+@pytest.mark.parametrize("error", [Stale, KeyError])
+def test_what_a_port_raises_comes_through(port: str, error: type[Exception]) -> None:
+    script(calls(tool_call()), says("done"))
+
+    def raising(*given: object) -> None:
+        raise error
+
+    ports = Ports()
+    setattr(ports, port, raising)
+    with pytest.raises(error):
+        drive(request(), ports)
+
+
+def test_the_tool_deadline_stands_only_while_the_tool_runs() -> None:
+    script(calls(tool_call()), says("done"))
+    control = TurnControl()
+    seen: list[float | None] = []
+
+    def on_call(call: ToolCall) -> str:
+        seen.append(control.tool_deadline)
+        raise KeyError("bug in the port")
+
+    story = run_turn(request(policy=QUICK), Ports(on_call=on_call), control)
+    with pytest.raises(KeyError):
+        list(story)
+    assert isinstance(seen[0], float)
+    assert control.tool_deadline is None
+
+
+def test_a_turn_that_is_dropped_leaves_no_stream_behind() -> None:
+    model = script(says("hello there"))
+    left: list[str] = []
+
+    async def stream(call: object):  # type: ignore[no-untyped-def]
+        try:
+            yield "first"
+            await asyncio.sleep(60)
+        finally:
+            left.append("closed")
+
+    model.stream = stream  # type: ignore[method-assign]
+    story = run_turn(request(), Ports(), TurnControl())
+    event: TurnEvent = next(story)
+    assert event.content["text"] == "first"
+    story.close()
+    for _ in range(100):
+        if left:
+            break
+        time.sleep(0.01)
+    assert left == ["closed"]
+
+
+def test_what_a_database_cannot_store_does_not_get_in() -> None:
+    odd = tool_call(text="a\x00b\ud800", list=["\x00", {"k\x00": 1.5}])
+    deep: Any = []
+    for _ in range(500):
+        deep = [deep]
+    script(calls(odd, tool_call("read", n=1, x=float("nan")), tool_call("read", n=2, x=deep)), says("x\x00y"))
+    ports = Ports()
+    run = drive(request(policy=QUICK.merged({"max_same_failure_signature": 9})), ports)
+    assert [call.arguments for call in ports.ran] == [{"text": "ab?", "list": ["", {"k": 1.5}]}]
+    assert [one.error_class for one in run.outputs()] == ["", "BadArguments", "BadArguments"]
+    assert run.result.reply == "xy"
+    stored = json.dumps([step.to_json() for step in ports.steps], allow_nan=False)
+    assert "\\u0000" not in stored
+    assert "\x00" not in "".join(event.content.get("text", "") for event in run.events)
+
+
+@pytest.mark.parametrize("raw", ["[" * 100_000, "[1]", "{", "nothing"])
+def test_arguments_that_are_no_object_do_not_parse(raw: str) -> None:
+    assert parse_arguments(raw) is None
+
+
+def test_the_offline_model_does_not_load_the_network_client() -> None:
+    program = (
+        "import sys; from agent_core import models; from agent_core.turn import run; models.resolve('offline');"
+        "sys.exit('pydantic_ai' in sys.modules or 'openai' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

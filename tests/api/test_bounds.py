@@ -1,0 +1,254 @@
+"""Every input has a bound: on size, depth, count, and on the errors that are told of it (rule 10.0)."""
+
+from __future__ import annotations
+
+import json
+import time
+import tracemalloc
+from functools import partial
+from typing import Any
+
+import pytest
+
+from agent_core.memory.task_state import LONGEST_ITEM, MOST_ITEMS
+from automations.models import CronJob
+from automations.routines.heartbeat_document import MOST_CHANGED
+from automations.routines.intents import find_intents
+from config.http.body_limit import LONGEST_BODY
+from sessions_app.api.fields import MOST_ERRORS
+from sessions_app.api.strict_json import DEEPEST, MOST_VALUES, read_json
+from sessions_app.models import Message, Session
+from sessions_app.turns.receive import LONGEST_MESSAGE
+from tests.api.conftest import Caller, problem
+from tests.api.dear import DEAREST, faults, many_keys
+
+pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]
+
+BODIES: dict[str, bytes] = {  # whatever the address
+    "numbers without end": b"[" + b"1," * (LONGEST_BODY // 2 - 2) + b"1]",
+    "objects without end": b"[" + b"{}," * (LONGEST_BODY // 3 - 2) + b"1]",
+    "brackets without end": b"[" * LONGEST_BODY,
+    "depth without end": b"[" * 4_000 + b"]" * 4_000,
+    "quotes without end": b'"' * LONGEST_BODY,
+    "escapes without end": b'"' + b"\\\\" * (LONGEST_BODY // 2 - 1) + b'"',
+    "a number without end": b"1" * LONGEST_BODY,
+    "numbers of full length": b"[" + b",".join([b"1" * 100] * (MOST_VALUES - 2)) + b"]",
+    "a key that stands twice at the end": json.dumps(many_keys(LONGEST_BODY, MOST_VALUES - 2)).encode()[:-1]
+    + b',"0":0}',
+    "a key without end twice": b'{"' + b"k" * 500_000 + b'":1,"' + b"k" * 500_000 + b'":1}',
+    "spaces without end": b" " * LONGEST_BODY,
+}
+
+
+def test_a_body_of_no_shape_costs_little(ada: Caller) -> None:
+    address = f"/api/sessions/{ada.session()}/memory/"
+    wrong = [
+        each for name, body in BODIES.items() for each in faults(name, partial(ada.patch, address, body))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "content",
+    {
+        "breaks": "\n" * 199_999,
+        "fences": "```json\n```\n" * 80_000,
+        "fences that stay open": "````json\n```\n" * 15_000,
+        "objects": "```json\n" + json.dumps({"tasks": [{}] * 200_000}) + "\n```",
+        "unknown fields": "```json\n"
+        + json.dumps({"tasks": [{f"titl{n}": 0 for n in range(20_000)}]})
+        + "\n```",
+        "tasks": "```json\n" + json.dumps({"tasks": [{"title": f"t{n}"} for n in range(1_000)]}) + "\n```",
+        "the same task": "```json\n" + json.dumps({"tasks": [{"title": "t", "id": "a"}] * 1_000}) + "\n```",
+        "a deep block": "```json\n" + "[" * 100_000 + "\n```",
+    }.items(),
+    ids=lambda each: each[0],
+)
+def test_an_expensive_heartbeat_document_is_cheap_to_write_and_read(
+    ada: Caller, content: tuple[str, str]
+) -> None:
+    ada.patch("/api/agents/demo/", {"routine_limit": 1_000})
+    address = "/api/agents/demo/documents/HEARTBEAT.md/"
+    wrong = faults("PUT", partial(ada.put, address, {"content": content[1]}))
+    wrong += faults("GET", partial(ada.get, address))
+    assert not wrong
+
+
+def test_one_heartbeat_document_changes_a_bounded_number_of_routines(ada: Caller) -> None:
+    address = "/api/agents/demo/documents/HEARTBEAT.md/"
+    ada.patch("/api/agents/demo/", {"routine_limit": 1_000})
+
+    def put(*titles: str) -> Any:
+        tasks = [{"title": each, "schedule": "1d"} for each in titles]
+        return ada.put(address, {"content": f"```json\n{json.dumps({'version': 2, 'tasks': tasks})}\n```"})
+
+    names = [f"t{number}" for number in range(MOST_CHANGED + 1)]
+    refused = problem(put(*names), 413, "too_large")
+    assert refused["detail"] == "the text changes 51 routines; one text may change 50"
+    assert not CronJob.objects.filter(kind="agent_turn").exists()
+    assert put(*names[:-1]).status_code == 200
+    assert put(*names).status_code == 200  # what stays as it is is not counted
+    assert CronJob.objects.filter(kind="agent_turn", enabled=True).count() == len(names)
+    problem(put(), 413, "too_large")
+
+
+def test_what_a_task_state_holds_at_most_is_read_cheaply(ada: Caller) -> None:
+    address = f"/api/sessions/{ada.session()}/memory/"
+    full = "ü" * LONGEST_ITEM
+    lists = {name: [full] * MOST_ITEMS for name in ("open_loops", "important_facts")}
+    texts = dict.fromkeys(("current_goal", "active_flow", "last_decision"), full)
+    assert ada.patch(address, lists | texts).status_code == 200
+    assert not faults("GET", partial(ada.get, address))
+
+
+def test_half_a_million_numbers_are_refused_before_they_are_built(ada: Caller) -> None:
+    body = b'{"open_loops":[' + b",".join([b"1"] * 500_000) + b"]}"
+    address = f"/api/sessions/{ada.session()}/memory/"
+    tracemalloc.start()
+    try:
+        refused = problem(ada.patch(address, body), 413, "too_large")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "10,000 values" in refused["detail"]
+    assert peak < 12 * len(body)
+
+
+def test_a_list_tells_of_its_first_errors_alone(ada: Caller) -> None:
+    address = f"/api/sessions/{ada.session()}/memory/"
+    told = problem(ada.patch(address, {"open_loops": [1] * 900}), 400, "bad_input")
+    assert list(told["errors"]) == [f"open_loops.{number}" for number in range(MOST_ERRORS)]
+    both = problem(
+        ada.patch(address, {"open_loops": [1] * 900, "important_facts": [1] * 900}), 400, "bad_input"
+    )
+    assert len(both["errors"]) == MOST_ERRORS
+    assert both["detail"].endswith("(20 more fields are not shown.)")
+    long = problem(ada.patch(address, {"open_loops": [1] * 1_001}), 400, "bad_input")
+    assert long["errors"] == {"open_loops": ["A list has at most 1,000 items, this one 1,001."]}
+
+
+def test_unknown_fields_are_told_of_in_part_and_counted(ada: Caller) -> None:
+    told = problem(ada.patch("/api/agents/demo/", {f"k{n:04}": 0 for n in range(5_000)}), 400, "bad_input")[
+        "errors"
+    ]
+    assert list(told) == [*(f"k{n:04}" for n in range(MOST_ERRORS))]
+    told = problem(ada.patch("/api/agents/demo/", {"heartbeat": {"k" * 100_000: 0}}), 400, "bad_input")[
+        "errors"
+    ]
+    assert told == {f"heartbeat.{'k' * 60}": ["This field is not known."]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"engine": "x" * 900_000}, "is not a valid choice"),
+        ({"engine": "x" * 200}, "is not a valid choice"),
+        ({"policy": {"x" * 900_000: 1}}, "Unknown policy key"),
+        ({"policy": {str(n): 1 for n in range(101)}}, "at most 100 keys, this one 101"),
+        ({"mcp_servers": {"x" * 900_000: {}}}, "is not a server name"),
+        ({"mcp_servers": {"one": {"x" * 900_000: 1}}}, "has no setting"),
+        ({"timezone": "x" * 900_000}, "unknown time zone"),
+    ],
+)
+def test_an_error_shows_a_part_of_what_was_sent(ada: Caller, fields: dict[str, Any], words: str) -> None:
+    answer = ada.patch("/api/agents/demo/", fields)
+    assert answer.status_code == 400
+    assert words in answer.json()["detail"] or "xxxx" in answer.json()["detail"]
+    assert len(answer.content) < 2_000
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "more than 32 levels"),
+        ("[" * 5_000 + "]" * 5_000, "more than 32 levels"),
+        ('{"a":' * (DEEPEST + 1) + "1" + "}" * (DEEPEST + 1), "more than 32 levels"),
+        ("1" * 101, "more than 100 characters"),
+        ("1e999", "too large"),
+        ("-1e999", "too large"),
+        ("NaN", "not a number"),
+        ('{"a": 1, "b": 2, "a": 3}', "'a' occurs twice"),
+        ('"\\ud800"', "surrogate"),
+        ("[" + "0," * 9_999 + "0]", "10,000 values"),
+        ("[" + "{}," * 5_000 + "0]", "10,000 values"),
+    ],
+)
+def test_json_that_is_not_read(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        read_json(text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        json.loads("[" * DEEPEST + "]" * DEEPEST),
+        [0] * (MOST_VALUES - 1),
+        "," * 100_000,
+        '[{"' * 50_000,
+        "\\" * 3 + '"' * 20_000 + "\\",
+        {'a"': ["\\", '"', ",[{"]},
+        1e300,
+        10**99,
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_json_that_is_read(value: Any) -> None:
+    assert read_json(json.dumps(value)) == value
+
+
+def test_a_key_that_stands_twice_is_found_at_once() -> None:
+    text = json.dumps({str(number): 0 for number in range(9_000)})[:-1] + ', "8999": 0}'
+    started = time.process_time()
+    with pytest.raises(ValueError, match="'8999' occurs twice"):
+        read_json(text)
+    assert time.process_time() - started < DEAREST
+
+
+@pytest.mark.parametrize("line", [f"- a{' ' * 20_000}x", "- " + "[ " * 90_000, "- " + "\u2192 " * 90_000])
+def test_an_endless_line_of_memory_md_is_read_quickly(line: str) -> None:
+    started = time.process_time()
+    assert len(find_intents(f"{line} [to be registered] soon")) == 1
+    assert time.process_time() - started < DEAREST
+
+
+def test_pages_of_long_messages_are_short_and_link_both_ways(ada: Caller) -> None:
+    session = ada.session()
+    Message.objects.bulk_create(
+        Message(session_id=session, seq=seq, role="user", content="x" * (LONGEST_MESSAGE - 1_000))
+        for seq in range(1, 36)
+    )
+    Session.objects.filter(pk=session).update(last_seq=35)
+    address: str | None = f"/api/sessions/{session}/messages/?page_size=200"
+    before: str | None = None
+    forth, back = [], []
+    while address:
+        assert not faults("GET", partial(ada.get, address))
+        page = ada.get(address).json()
+        forth.append([each["seq"] for each in page["results"]])
+        address, before = page["next"], page["previous"]
+    assert forth == [[*range(1, 11)], [*range(11, 21)], [*range(21, 31)], [*range(31, 36)]]
+    while before:
+        page = ada.get(before).json()
+        back.append([each["seq"] for each in page["results"]])
+        before = page["previous"]
+    assert back == [[*range(21, 31)], [*range(11, 21)], [*range(1, 11)]]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"results": [{"id": "1", "name": "x", "outcome": "ok", "output": "x" * 100_000}]},
+        {"calls": [{"id": "1", "name": "x", "arguments": {str(number): [1, 2] for number in range(4_000)}}]},
+    ],
+    ids=["long outputs", "many arguments"],
+)
+def test_what_tools_were_given_and_said_counts_in_a_page(ada: Caller, parts: dict[str, Any]) -> None:
+    session = ada.session()
+    Message.objects.bulk_create(
+        Message(session_id=session, seq=seq, role="tool", content="", parts=parts) for seq in range(1, 41)
+    )
+    address = f"/api/sessions/{session}/messages/?page_size=100"
+    answer = ada.get(address)
+    assert len(answer.content) < 1_200_000
+    assert 1 <= len(answer.json()["results"]) <= 10
+    assert answer.json()["next"]

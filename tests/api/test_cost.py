@@ -1,0 +1,201 @@
+"""The dearest allowed request costs a fraction of a second of processor, and its refusal is short (rule 10.0)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+from django.db.models.functions import Now
+from django.test import Client
+
+from agent_core.execution import Status, new_id
+from config.http.body_limit import LONGEST_BODY
+from sessions_app.api.strict_json import MOST_VALUES
+from sessions_app.models import ConsentQuestion, Delivery, ExecutionState
+from tests.api.conftest import Caller
+from tests.api.dear import WORST, faults, long_keys, many_keys
+
+pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]
+
+ROOM = 2_000  # bytes and values left for the rest of a body
+HOURLY = {"kind": "every", "seconds": 3600}
+EXAMPLES: dict[str, Any] = {  # sound values of what the schema calls a text
+    "agent": "demo",
+    "send_at": "2099-01-01T00:00:00Z",
+    "key": "web:1",
+    "schedule": HOURLY,
+    "active_hours": [8, 22],
+}
+PARTS: dict[str, dict[str, Any]] = {  # of objects whose keys a verb checks
+    "policy": {"max_tool_calls": 1},
+    "mcp_servers": {"one": {"url": "https://example.org/", "headers": {"X-Key": "v"}, "trusted": False}},
+    "schedule": {
+        "kind": "cron",
+        "expr": "0 9 * * *",
+        "timezone": "UTC",
+        "seconds": 5,
+        "at": "2099-01-01T00:00:00Z",
+    },
+}
+ALONE = {"numbers", "keys", "letters"}  # also of each property by itself: a verb stops at the first one wrong
+
+
+@pytest.fixture
+def raw(nobody: Client) -> Any:
+    return nobody.get("/api/schema/", headers={"Accept": "application/json"}).json()
+
+
+@pytest.fixture
+def ids(ada: Caller) -> dict[str, Any]:
+    """By the name of a path parameter, something of Ada's."""
+    session = ada.session()
+    hook = ada.post("/api/agents/demo/hooks/", {"name": "door"}).json()
+    execution = ExecutionState.objects.create(
+        id=new_id(),
+        session_id=session,
+        source="message",
+        status=Status.WAITING_USER,
+        question="q",
+        asked_at=Now(),
+    )
+    question = ConsentQuestion.objects.create(
+        id=new_id(),
+        session_id=session,
+        turn_id=1,
+        text="q",
+        calls=[{"name": "n", "arguments": {}}],
+        asked_seq=1,
+    )
+    delivery = Delivery.objects.create(
+        session_id=session,
+        session_key="k",
+        idempotency_key="k",
+        channel="email",
+        address="a@b.c",
+        state="failed",
+        last_error="x",
+    )
+    return {
+        "name": "demo",
+        "document": "HEARTBEAT.md",
+        "session_id": session,
+        "turn_id": ada.post(f"/api/sessions/{session}/messages/", {"content": "hello"}).json()["id"],
+        "job_id": ada.automation(session)["id"],
+        "run_id": "none:1000",
+        "routine_id": ada.post("/api/agents/demo/routines/", {"title": "tidy", "schedule": "1d"}).json()[
+            "id"
+        ],
+        "message_id": ada.post(
+            f"/api/sessions/{session}/scheduled-messages/",
+            {"send_at": "2099-01-01T00:00:00Z", "message_text": "x"},
+        ).json()["id"],
+        "hook_id": hook["id"],
+        "token": hook["token"],
+        "execution_id": execution.pk,
+        "question_id": question.pk,
+        "revision": 1,
+        "delivery_id": delivery.pk,
+    }
+
+
+def operations(raw: Any) -> Iterator[tuple[str, str, Any]]:
+    for path, methods in raw["paths"].items():
+        for method, operation in methods.items():
+            yield path, method.upper(), operation
+
+
+def shape_of(raw: Any, operation: Any) -> Any:
+    """The shape of its body, or None."""
+    content = operation.get("requestBody", {}).get("content", {})
+    return resolved(raw, content["application/json"]["schema"]) if content else None
+
+
+def resolved(raw: Any, shape: Any) -> Any:
+    for each in shape.get("allOf", []):
+        shape = shape | resolved(raw, each)
+    if name := shape.get("$ref", "").rpartition("/")[2]:
+        return resolved(raw, raw["components"]["schemas"][name])
+    return shape
+
+
+def sound(raw: Any, name: str, shape: Any) -> Any:
+    """A value that passes."""
+    shape = resolved(raw, shape)
+    if name in EXAMPLES:
+        return EXAMPLES[name]
+    if "oneOf" in shape:
+        return sound(raw, name, shape["oneOf"][0])
+    if "enum" in shape:
+        return shape["enum"][0]
+    kind = shape.get("type")
+    if kind == "object":
+        return {key: sound(raw, key, each) for key, each in shape.get("properties", {}).items()}
+    return {"string": "x", "integer": 5, "boolean": True, "array": []}.get(kind, {})
+
+
+def dear_bodies(raw: Any, shape: Any) -> Iterator[tuple[str, bytes]]:
+    """All properties at once made of the worst values, then each alone beside sound ones; and bodies of no shape."""
+    properties = shape.get("properties", {})
+    needed = {name: sound(raw, name, properties[name]) for name in shape.get("required", [])}
+    for worst, make in WORST.items():
+        share = max(1, len(properties))
+        full = {
+            name: make((LONGEST_BODY - ROOM) // share, (MOST_VALUES - ROOM) // share) for name in properties
+        }
+        yield f"all of {worst}", json.dumps(full).encode()
+        for name in properties if worst in ALONE else ():
+            whole = make(LONGEST_BODY - ROOM, MOST_VALUES - ROOM)
+            yield f"{name} of {worst}", json.dumps(needed | {name: whole}, ensure_ascii=False).encode()
+            for part in PARTS.get(name, {}):
+                yield (
+                    f"{name}.{part} of {worst}",
+                    json.dumps(needed | {name: PARTS[name] | {part: whole}}).encode(),
+                )
+    yield "many keys", json.dumps(needed | many_keys(LONGEST_BODY, MOST_VALUES - ROOM)).encode()
+    yield "long keys", json.dumps(needed | long_keys(LONGEST_BODY - ROOM, 0)).encode()
+
+
+@pytest.mark.timeout(300)  # some 600 requests: half a minute alone, minutes on a busy machine
+def test_expensive_request_bodies_cost_little_and_get_short_refusals(
+    ada: Caller, ids: dict[str, Any], raw: Any
+) -> None:
+    wrong: list[str] = []
+    with_bodies = [each for each in operations(raw) if shape_of(raw, each[2]) is not None]
+    assert len(with_bodies) > 12
+    for path, method, operation in with_bodies:
+        for number, (name, body) in enumerate(dear_bodies(raw, shape_of(raw, operation))):
+            assert len(body) <= LONGEST_BODY
+            headers = headers_of(path, ids, number)
+            send = partial(ada, method, path.format(**ids), body, **headers)
+            wrong += faults(f"{method} {path}, {name}", send)
+    assert not wrong, "\n".join(wrong)
+
+
+def headers_of(path: str, ids: dict[str, Any], number: int) -> dict[str, str]:
+    """Those of a hook's messages; nobody else needs any."""
+    if not path.endswith("{hook_id}/messages/"):
+        return {}
+    stamp = {"Webhook-Id": f"m{number}", "Webhook-Timestamp": str(int(time.time()))}
+    return {"Authorization": f"Bearer {ids['token']}"} | stamp
+
+
+def test_long_parameters_headers_and_paths_cost_little(ada: Caller, ids: dict[str, Any], raw: Any) -> None:
+    wrong: list[str] = []
+    long = {"letters": "x" * 20_000, "digits": "9" * 20_000, "commas": '"a", ' * 4_000}
+    for path, method, operation in operations(raw):
+        if path.endswith("/events/") or method == "DELETE":
+            continue  # a stream would go on, and what is deleted is not there for the next one
+        for name, value in long.items():
+            named = [(each["in"], each["name"]) for each in operation["parameters"]]
+            query = urlencode({name: value for where, name in named if where == "query"})
+            headers = {name: value for where, name in named if where == "header"}
+            there, nowhere = path.format(**ids), path.format(**dict.fromkeys(ids, quote(value)))
+            for address in (f"{there}?{query}", nowhere, f"{there}?{'&'.join(['a'] * 5_000)}"):
+                send = partial(ada, method, address, b"{}", **headers)
+                wrong += faults(f"{method} {path}, {name} in {address[:60]}", send)
+    assert not wrong, "\n".join(wrong)

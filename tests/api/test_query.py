@@ -1,0 +1,135 @@
+"""What a query may ask: each operation takes the parameters that its schema names, once each, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from sessions_app.models import Turn
+from tests.api.conftest import Caller, problem
+from tests.api.test_hooks import hook
+
+pytestmark = pytest.mark.django_db
+
+DOCS = ("/api/schema/", "/api/docs/")
+ANYBODYS = {
+    "session_id": "00000000-0000-0000-0000-000000000000",
+    "turn_id": "1",
+    "delivery_id": "1",
+    "revision": "1",
+}
+HOOK = "hook_id}/messages"
+
+
+@pytest.fixture
+def schema(nobody: Client) -> Any:
+    return nobody.get("/api/schema/", headers={"Accept": "application/json"}).json()
+
+
+def operations(schema: Any) -> list[tuple[str, str, set[str]]]:
+    """Each operation of a user: its method, an address of it, and the parameters of its query."""
+    return [
+        (
+            method,
+            re.sub(r"\{(\w+)\}", lambda found: ANYBODYS.get(found[1], "demo"), path),
+            {each["name"] for each in operation["parameters"] if each["in"] == "query"},
+        )
+        for path, methods in schema["paths"].items()
+        if HOOK not in path
+        for method, operation in methods.items()
+    ]
+
+
+@pytest.mark.rule("10.0")
+def test_every_operation_refuses_what_its_schema_does_not_name(ada: Caller, schema: Any) -> None:
+    found = operations(schema)
+    assert len(found) > 50
+    for method, address, named in found:
+        for query in ("no_such=1", "no_such", "format=json", "_=1700000000", "=1", "no_such=1&no_such=2"):
+            body = problem(ada(method.upper(), f"{address}?{query}"), 400, "bad_parameter")
+            name = query.partition("=")[0]
+            known = ", ".join(sorted(named)) or "none"
+            assert body["errors"] == {name: [f"is not known; this address takes {known}"]}, (method, address)
+            assert name in body["detail"]
+
+
+def test_every_operation_refuses_a_parameter_that_comes_twice(ada: Caller, schema: Any) -> None:
+    for method, address, named in operations(schema):
+        for name in named:
+            asked = f"{address}?{name}=true&{name}=true"
+            body = problem(ada(method.upper(), asked), 400, "bad_parameter")
+            assert body["errors"] == {name: ["is given 2 times; give it once"]}
+
+
+def test_every_operation_refuses_query_values_that_its_schema_excludes(ada: Caller, schema: Any) -> None:
+    checked, session = 0, ada.session()
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            for each in operation["parameters"]:
+                closed = "enum" in each["schema"] or each["schema"]["type"] != "string"
+                if each["in"] != "query" or not closed:
+                    continue
+                address = path.replace("{session_id}", session).replace("{name}", "demo")
+                if "{" in address and each["name"] == "page_size":
+                    continue  # what is not there is not paged
+                address = re.sub(r"\{\w+\}", "demo", address)
+                body = ada(method.upper(), f"{address}?{each['name']}=No").json()
+                assert (body["status"], list(body["errors"])) == (400, [each["name"]])
+                checked += 1
+    assert checked > 15
+
+
+def test_an_empty_query_is_none(ada: Caller) -> None:
+    for query in ("?", "?&", "?&&"):
+        assert ada.get(f"/api/sessions/{query}").status_code == 200
+        assert ada.get(f"/api/schema/{query}").status_code == 200
+
+
+def test_the_schema_and_its_pages_take_none(nobody: Client) -> None:
+    for address in DOCS:
+        for query in ("no_such=1", "format=json", "lang=de", "version=1"):
+            body = problem(nobody.get(f"{address}?{query}"), 400, "bad_parameter")
+            assert list(body["errors"]) == [query.partition("=")[0]]
+
+
+def test_authentication_and_method_are_checked_before_the_query(ada: Caller, nobody: Client) -> None:
+    problem(nobody.get("/api/sessions/?no_such=1"), 401, "not_authenticated")
+    problem(ada.put("/api/sessions/?no_such=1"), 405, "method_not_allowed")
+    assert ada("HEAD", "/api/sessions/?page_size=1").status_code == 200
+    assert ada("HEAD", "/api/sessions/?no_such=1").status_code == 400
+
+
+def test_what_is_refused_is_named_within_bounds(ada: Caller) -> None:
+    query = "&".join(f"{'x' * 500}{number}=1" for number in range(200))
+    response = ada.get(f"/api/sessions/?{query}")
+    body = problem(response, 400, "bad_parameter")
+    assert len(response.content) < 5_000
+    assert all(len(name) <= 60 for name in body["errors"])
+    problem(ada.get("/api/sessions/?" + "&".join(f"x{n}=1" for n in range(2_000))), 400, "bad_request")
+
+
+def test_nothing_is_done_by_a_refused_request(ada: Caller) -> None:
+    before = len(ada.get("/api/sessions/").json()["results"])
+    problem(ada.post("/api/sessions/?no_such=1", {"agent": "demo"}), 400, "bad_parameter")
+    session = ada.session()
+    problem(ada.delete(f"/api/sessions/{session}/?delete_automation=true"), 400, "bad_parameter")
+    assert ada.get(f"/api/sessions/{session}/").status_code == 200
+    assert len(ada.get("/api/sessions/").json()["results"]) == before + 1
+
+
+def test_a_hook_takes_no_query(ada: Caller) -> None:
+    ci = hook(ada)
+    sent = {
+        "Authorization": f"Bearer {ci.token}",
+        "Webhook-Id": "one",
+        "Webhook-Timestamp": str(int(time.time())),
+    }
+    answer = ci.client.post(
+        f"/api/hooks/{ci.id}/messages/?token=1", b'{"content": "hi"}', "application/json", headers=sent
+    )
+    problem(answer, 400, "bad_parameter")
+    assert not Turn.objects.exists()

@@ -1,0 +1,287 @@
+"""Open streams: what they cost, how many one may have, and when they end because somebody may not read on."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from rest_framework.authtoken.models import Token
+
+from sessions_app.api.streams import Stream
+from sessions_app.events import Cursor
+from sessions_app.models import Agent, Session
+from sessions_app.sessions.open import open_session
+from sessions_app.streams.rights import STREAM_SLOTS, Right, lapsed
+from tests.api.conftest import Site, Window, start_web
+from tests.fleet import Process, until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+
+FEW = 3  # streams of a user, in the process of its own
+MANY = 120
+
+
+@dataclass(kw_only=True)
+class Reading:
+    """An open stream, or the refusal of one, on a plain socket: no thread of ours reads it."""
+
+    plug: socket.socket
+    said: bytes = b""
+    ended: bool = False
+
+    def look(self) -> Reading:
+        """With all that has come."""
+        with suppress(BlockingIOError):
+            try:
+                while piece := self.plug.recv(65536):
+                    self.said += piece
+                self.ended = True
+            except ConnectionError:
+                self.ended = True
+        self.ended |= self.said.endswith(b"\r\n0\r\n\r\n")  # the connection itself may be kept
+        return self
+
+    @property
+    def status(self) -> int:
+        """0 while nothing was answered."""
+        return int(self.look().said[9:12] or 0)
+
+    @property
+    def is_open(self) -> bool:
+        return self.status == 200 and b"\nid: " in self.said and not self.ended
+
+
+@dataclass(kw_only=True)
+class Reader:
+    """A user with a session."""
+
+    user: User
+    token: Token = field(init=False)
+    agent: Agent = field(init=False)
+    session: Session = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.token = Token.objects.create(user=self.user)
+        self.agent = Agent.objects.create(owner=self.user, name="demo")
+        self.session = open_session(self.agent)
+
+    @contextmanager
+    def stream(self, url: str, path: str = "", **headers: str) -> Iterator[Reading]:
+        host, port = url.removeprefix("http://").split(":")
+        headers = headers or {"Authorization": f"Token {self.token.key}"}
+        lines = [f"GET {path or self.path} HTTP/1.1", "Host: localhost"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        with socket.create_connection((host, int(port)), timeout=20) as plug:
+            plug.sendall("\r\n".join([*lines, "", ""]).encode())
+            plug.setblocking(False)
+            yield Reading(plug=plug)
+
+    @property
+    def path(self) -> str:
+        return f"/api/sessions/{self.session.pk}/events/"
+
+
+def reader(name: str) -> Reader:
+    return Reader(user=User.objects.create_user(name, password="first-password"))
+
+
+def threads(web: Process) -> int:
+    status = Path(f"/proc/{web.child.pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("Threads:")))
+
+
+@pytest.mark.rule("10.0")
+def test_open_streams_take_no_thread_and_no_connection_each(site: Site) -> None:
+    people = [reader(f"reader {number}") for number in range(3)]
+    with ExitStack() as stack:
+        first = stack.enter_context(people[0].stream(site.url))
+        until(lambda: first.is_open, 20)
+        before = threads(site.web)
+        readings = [opened(stack, people[n % len(people)], site.url) for n in range(1, MANY)]
+        assert all(each.is_open for each in readings)
+        assert threads(site.web) < before + 20  # those of the bounded pools
+        began = time.monotonic()
+        for _ in range(5):
+            assert httpx2.get(f"{site.url}/healthz").status_code == 200
+        assert time.monotonic() - began < 5
+        assert site.metric("rondo_event_subscribers") == MANY
+    until(lambda: site.metric("rondo_event_subscribers") == 0, 20, "streams that were left are forgotten")
+
+
+@pytest.fixture(scope="module")
+def strict(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a web process that allows few streams, and has no patience."""
+    first = "from config.http import threads, handler; threads.PATIENCE = 0.05; handler.STREAM_THREADS = 1"
+    url, web = start_web(tmp_path_factory.mktemp("strict"), first, RONDO_STREAMS_PER_USER=str(FEW))
+    try:
+        yield url
+    finally:
+        web.kill()
+
+
+def opened(stack: ExitStack, who: Reader, url: str, **headers: str) -> Reading:
+    """One stream, once it is answered; who is sent away because others are being let in comes again."""
+    began = time.monotonic()
+    while True:
+        reading = stack.enter_context(who.stream(url, **headers))
+        until(lambda: reading.status and (reading.status != 200 or reading.is_open), 20)  # noqa: B023
+        if reading.status != 503:
+            return reading
+        assert time.monotonic() - began < 30, "sent away again and again"
+
+
+@pytest.mark.rule("10.0")
+def test_streams_are_limited_per_user(transactional_db: None, strict: str) -> None:
+    ada, bob = reader("ada"), reader("bob")
+    with ExitStack() as stack:
+        held = [opened(stack, ada, strict) for _ in range(FEW)]
+        assert [each.status for each in held] == [200] * FEW
+        refused = httpx2.get(strict + ada.path, headers={"Authorization": f"Token {ada.token.key}"})
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
+        assert int(refused.headers["Retry-After"]) > 0
+        assert opened(stack, bob, strict).status == 200
+        held[0].plug.close()
+        until(lambda: opened(stack, ada, strict).status == 200, 10, "there is room again")
+
+
+def test_streams_that_are_left_while_they_open_keep_no_place(transactional_db: None, strict: str) -> None:
+    ada = reader("ada")
+    for _ in range(20):
+        with ada.stream(strict):
+            pass
+    with ExitStack() as stack:
+        for _ in range(FEW):
+            until(lambda: opened(stack, ada, strict).status == 200, 10, "all places are free")
+
+
+def test_who_has_all_streams_is_not_made_to_wait(transactional_db: None, strict: str) -> None:
+    ada = reader("ada")
+    with ExitStack() as stack:
+        for _ in range(FEW):
+            assert opened(stack, ada, strict).status == 200
+        address = f"{strict}/api/sessions/{ada.session.pk}/messages/"
+        headers = {"Authorization": f"Token {ada.token.key}", "Prefer": "wait=20"}
+        began = time.monotonic()
+        sent = httpx2.post(address, json={"content": "hello"}, headers=headers)
+        assert (sent.status_code, sent.headers.get("Preference-Applied")) == (202, None)
+        assert time.monotonic() - began < 10
+
+
+def test_too_many_streams_at_once_are_refused_and_others_answered(
+    transactional_db: None, strict: str
+) -> None:
+    people = [reader(f"reader {number}") for number in range(25)]
+    with ExitStack() as stack:
+        readings = [stack.enter_context(who.stream(strict)) for who in people * FEW]
+        assert httpx2.get(f"{strict}/healthz", timeout=5).status_code == 200
+        until(lambda: all(each.status for each in readings), 20)
+        away = [each.look().said for each in readings if each.status == 503]
+        assert away
+        assert {each.status for each in readings} == {200, 503}
+        assert all(b"Retry-After: " in said and b'"unavailable"' in said for said in away)
+
+
+def deactivate(who: Reader, _other: Reader) -> None:
+    User.objects.filter(pk=who.user.pk).update(is_active=False)
+
+
+def drop_token(who: Reader, _other: Reader) -> None:
+    who.token.delete()
+
+
+def give_token_away(who: Reader, other: Reader) -> None:
+    other.token.delete()
+    Token.objects.filter(key=who.token.key).update(user=other.user)
+
+
+def give_session_away(who: Reader, other: Reader) -> None:
+    Agent.objects.filter(pk=who.agent.pk).update(owner=other.user, name="given")
+    Session.objects.filter(pk=who.session.pk).update(owner=other.user)
+
+
+@pytest.mark.rule("10.0")
+@pytest.mark.parametrize("change", [deactivate, drop_token, give_token_away, give_session_away])
+def test_a_stream_ends_when_access_is_lost(site: Site, change: Callable[..., None]) -> None:
+    who, other = reader("ada"), reader("bob")
+    with who.stream(site.url) as first, other.stream(site.url) as second:
+        until(lambda: first.is_open and second.is_open, 20)
+        change(who, other)
+        until(lambda: first.look().ended, 8, "the stream ends")
+        assert b"event:" not in first.said
+        assert second.is_open or change is give_token_away
+
+
+def log_out(browser: Client, _user: User) -> None:
+    browser.logout()
+
+
+def change_password(_browser: Client, user: User) -> None:
+    user.set_password("second-password")
+    user.save()
+
+
+@pytest.mark.parametrize("change", [log_out, change_password])
+def test_a_browsers_stream_ends_with_its_login(site: Site, change: Callable[..., None]) -> None:
+    who, browser = reader("ada"), Client()
+    browser.force_login(who.user)
+    cookie = f"{settings.SESSION_COOKIE_NAME}={browser.cookies[settings.SESSION_COOKIE_NAME].value}"
+    with who.stream(site.url, Cookie=cookie) as of_browser, who.stream(site.url) as of_token:
+        until(lambda: of_browser.is_open and of_token.is_open, 20)
+        change(browser, who.user)
+        until(lambda: of_browser.look().ended, 8, "the stream ends")
+        assert of_token.is_open
+
+
+def test_who_waits_is_told_nothing_once_inactive(window: Window) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(window.send, "[[hold:gone]] x", Prefer="wait=60")
+        until(lambda: window.site.metric("rondo_event_subscribers") == 1, 10)
+        User.objects.filter(username="ada").update(is_active=False)
+        answer = waiting.result(15)
+        assert answer.status_code == 202
+        assert answer.json()["reply"] is None
+    window.site.model.release("gone")
+    User.objects.filter(username="ada").update(is_active=True)  # what was not begun waits for that
+
+
+def test_all_streams_are_asked_for_in_one_statement(transactional_db: None) -> None:
+    people = [reader(f"reader {number}") for number in range(20)]
+    held: list[tuple[Right, Any]] = [
+        (Right(user_id=who.user.pk, token=who.token.key), who.session.pk) for who in people
+    ]
+    held += [(Right(user_id=who.user.pk), who.agent.pk) for who in people]
+    people[3].token.delete()
+    deactivate(people[5], people[0])
+    with CaptureQueriesContext(connection) as asked:
+        assert lapsed(held) == {3, 5, 25}
+    assert len(asked) == 1
+    foreign: list[tuple[Right, Any]] = [
+        (Right(user_id=people[0].user.pk), people[1].session.pk),
+        (Right(user_id=0), people[0].agent.pk),
+    ]
+    assert lapsed(foreign) == {0, 1}
+
+
+def test_a_stream_that_nobody_came_to_hold_leaves_its_place() -> None:
+    """As when a middleware fails over an answer that the view had made already."""
+    before = STREAM_SLOTS.taken(7)
+    stream = Stream(uuid4(), uuid4(), "demo", Cursor(xid=0, id=0), Right(user_id=7))
+    assert STREAM_SLOTS.taken(7) == before + 1
+    del stream
+    gc.collect()
+    assert STREAM_SLOTS.taken(7) == before

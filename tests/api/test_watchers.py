@@ -1,0 +1,145 @@
+"""Who sees how the server is, and the headers that every answer has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from config.env import EnvError, load
+from config.http.headers import ADMIN, DATA, DOCS
+from sessions_app.api.client_address import site_of
+from tests.api.conftest import Caller, problem
+from tests.config.test_env import REQUIRED
+
+pytestmark = pytest.mark.django_db
+
+FAR: dict[str, Any] = {"REMOTE_ADDR": "192.0.2.7"}
+
+
+def test_local_clients_see_all_details_and_remote_ones_only_readiness(nobody: Client) -> None:
+    for near in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"):
+        assert nobody.get("/metrics", REMOTE_ADDR=near).status_code == 200
+        assert "checks" in nobody.get("/readyz", REMOTE_ADDR=near).json()
+        assert nobody.get("/api/schema/", REMOTE_ADDR=near).status_code == 200
+    assert nobody.get("/metrics", **FAR).status_code == 403
+    assert b"rondo_" not in nobody.get("/metrics", **FAR).content
+    answer = nobody.get("/readyz", **FAR)
+    assert (answer.status_code, answer.json()) == (503, {"ready": False})  # no worker runs here
+    problem(nobody.get("/api/schema/", **FAR), 401, "not_authenticated")
+    problem(nobody.get("/api/docs/", **FAR), 401, "not_authenticated")
+    assert nobody.get("/healthz", **FAR).content == b"ok\n"
+
+
+@pytest.mark.parametrize("name", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
+def test_a_proxy_on_this_machine_brings_nobody_near(nobody: Client, name: str) -> None:
+    """uvicorn was not told to believe it, so that all its clients have the address of this machine."""
+    assert nobody.get("/metrics", headers={name: "192.0.2.7"}).status_code == 403
+    assert nobody.get("/readyz", headers={name: "127.0.0.1"}).json().keys() == {"ready"}
+
+
+def test_a_configured_token_or_network_grants_access(nobody: Client, settings: Any) -> None:
+    def asked(authorization: str) -> int:
+        headers = {"Authorization": authorization} if authorization else {}
+        return nobody.get("/metrics", headers=headers, **FAR).status_code
+
+    assert asked("Bearer ") == 403  # while there is none, an empty one is none
+    settings.RONDO_WATCHER_TOKEN = "a-token-of-watchers"
+    assert asked("Bearer a-token-of-watchers") == 200
+    assert asked("bearer  a-token-of-watchers") == 200
+    for wrong in (
+        "Bearer a-token-of-watcher",
+        "Token a-token-of-watchers",
+        "Bearer",
+        "a-token-of-watchers",
+        "",
+        "Bearer ü",
+    ):
+        assert asked(wrong) == 403, wrong
+    for path in ("/api/schema/", "/api/docs/"):
+        seen = nobody.get(path, headers={"Authorization": "Bearer a-token-of-watchers"}, **FAR)
+        assert seen.status_code == 200, path
+        refused = nobody.get(path, headers={"Authorization": "Bearer a-token-of-watcher"}, **FAR)
+        assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, "Token")
+    own = nobody.get("/api/agents/", headers={"Authorization": "Bearer a-token-of-watchers"}, **FAR)
+    assert own.status_code == 401, "it shows nobody's things"
+    settings.RONDO_WATCHERS = load(
+        REQUIRED | {"RONDO_WATCHERS": "192.0.2.0/24, 2001:db8::/32"}
+    ).rondo_watchers
+    assert asked("") == 200
+    assert nobody.get("/metrics", REMOTE_ADDR="127.0.0.1").status_code == 403
+    with pytest.raises(EnvError, match="RONDO_WATCHERS must be addresses or networks"):
+        load(REQUIRED | {"RONDO_WATCHERS": "x"})
+
+
+def test_users_see_the_schema_from_anywhere_and_not_the_metrics(ada: Caller) -> None:
+    ada.client.force_login(ada.user)
+    assert ada.client.get("/api/schema/", **FAR).status_code == 200
+    assert ada.client.get("/api/docs/", **FAR).status_code == 200
+    assert ada.client.get("/metrics", **FAR).status_code == 403
+
+
+def test_responses_have_security_headers_and_api_responses_are_not_cached(
+    ada: Caller, nobody: Client
+) -> None:
+    session = ada.session()
+    for path, policy in (
+        ("/admin/login/", ADMIN),
+        ("/api/docs/", DOCS),
+        ("/api/schema/", DATA),
+        ("/api/agents/", DATA),
+        (f"/api/sessions/{session}/", DATA),
+        ("/api/nothing/", DATA),
+    ):
+        answer = ada.get(path)
+        assert answer.headers["Content-Security-Policy"] == policy, path
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Referrer-Policy"] == "same-origin"
+        assert answer.headers["Cross-Origin-Opener-Policy"] == "same-origin"
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        assert "no-store" in answer.headers["Cache-Control"], path
+    assert "'unsafe" not in DATA
+    assert "script-src 'self';" in DOCS
+    refused = ada("POST", "/api/agents/", b"x" * 1_048_577)  # refused before any view
+    assert refused.status_code == 413
+    for answer in (refused, nobody.get("/api/agents/")):
+        assert (answer.headers["Cache-Control"], answer.headers["X-Content-Type-Options"]) == (
+            "no-store",
+            "nosniff",
+        )
+
+
+def test_pages_of_ours_allow_just_what_they_mark(nobody: Client) -> None:
+    first, second = nobody.get("/"), nobody.get("/")
+    policy = first.headers["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    nonce = policy.split("'nonce-")[1].split("'")[0]
+    assert f'nonce="{nonce}"' in first.content.decode()
+    assert nonce not in second.headers["Content-Security-Policy"]
+
+
+def test_a_program_still_asks_whether_something_changed(ada: Caller) -> None:
+    first = ada.get("/api/agents/demo/")
+    again = ada.get("/api/agents/demo/", If_None_Match=first.headers["ETag"])
+    assert (again.status_code, again.content, again.headers["Cache-Control"]) == (304, b"", "no-store")
+
+
+def test_hsts_is_told_over_https_only(nobody: Client, settings: Any) -> None:
+    settings.SECURE_HSTS_SECONDS = 365 * 24 * 3600  # what HTTPS=1 means
+    client = Client()  # reads the settings anew
+    assert "Strict-Transport-Security" not in client.get("/healthz").headers
+    assert client.get("/healthz", secure=True).headers["Strict-Transport-Security"] == "max-age=31536000"
+
+
+@pytest.mark.parametrize(
+    ("address", "site"),
+    [
+        ("203.0.113.5", "203.0.113.5"),
+        ("::ffff:203.0.113.5", "203.0.113.5"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("@", "@"),
+    ],
+)
+def test_an_address_counts_for_one_customer(address: str, site: str) -> None:
+    assert site_of(address) == site

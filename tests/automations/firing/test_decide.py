@@ -1,0 +1,257 @@
+"""Rule 4.5: each due slot is run, or put into a gap with a reason, or stays due; never two of these, never none."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from automations.firing.decide import Decision, decide
+from automations.runs.skips import Gap, GapReason, run_id
+from automations.schedules.schedule import (
+    AtSchedule,
+    CronSchedule,
+    EverySchedule,
+    Schedule,
+)
+
+pytestmark = pytest.mark.rule("4.5")
+
+START = datetime(2027, 3, 27, 0, 0, tzinfo=UTC)
+HOURLY = EverySchedule(seconds=3600, anchor=START)
+
+
+def at(hour: float) -> datetime:
+    return START + timedelta(hours=hour)
+
+
+def decided(now: datetime, first: datetime = START, **given_: Any) -> Decision:
+    facts: dict[str, Any] = {"schedule": HOURLY, "catch_up": "one", "overlap": "skip", "previous_open": False}
+    return decide(**(facts | given_), next_run_at=first, now=now)
+
+
+def gap(reason: GapReason, first: float, last: float, count: int | None) -> Gap:
+    return Gap(reason=reason, slots_from=at(first), slots_to=at(last), count=count)
+
+
+def test_a_slot_that_is_not_due_is_left_alone() -> None:
+    assert decided(at(-0.001)) == Decision(run=(), skipped=(), accounted_to=None, next_run_at=START)
+
+
+@pytest.mark.parametrize("catch_up", ["one", "none", "all"])
+def test_a_slot_on_time_is_run(catch_up: str) -> None:
+    expected = Decision(run=(START,), skipped=(), accounted_to=START, next_run_at=at(1))
+    assert decided(START, catch_up=catch_up) == expected
+    assert decided(START + timedelta(seconds=60), catch_up=catch_up) == expected
+
+
+@pytest.mark.parametrize("catch_up", ["one", "all"])
+def test_a_slot_that_is_merely_late_is_run_however_late(catch_up: str) -> None:
+    assert decided(at(0.99), catch_up=catch_up).run == (START,)
+    monthly = CronSchedule(expr="0 0 1 * *", timezone="UTC")
+    first = datetime(2027, 4, 1, tzinfo=UTC)
+    late = decided(first + timedelta(days=29), first, schedule=monthly, catch_up=catch_up)
+    assert late.run == (first,)
+    assert late.skipped == ()
+    once = decided(at(9000), schedule=AtSchedule(at=START), catch_up=catch_up)
+    assert once == Decision(run=(START,), skipped=(), accounted_to=START, next_run_at=None)
+
+
+def test_catch_up_none_misses_a_slot_over_a_minute_late() -> None:
+    late = decided(START + timedelta(seconds=60, milliseconds=1), catch_up="none")
+    missed = (gap(GapReason.MISSED, 0, 0, 1),)
+    assert late == Decision(run=(), skipped=missed, accounted_to=START, next_run_at=at(1))
+
+
+def test_without_catching_up_only_a_fresh_latest_slot_is_run() -> None:
+    fresh = decided(at(5) + timedelta(seconds=20), catch_up="none")
+    missed = (gap(GapReason.MISSED, 0, 4, 5),)
+    assert fresh == Decision(run=(at(5),), skipped=missed, accounted_to=at(5), next_run_at=at(6))
+    stale = decided(at(5.5), catch_up="none")
+    missed = (gap(GapReason.MISSED, 0, 5, 6),)
+    assert stale == Decision(run=(), skipped=missed, accounted_to=at(5), next_run_at=at(6))
+
+
+def test_catching_up_one_runs_the_latest_and_names_the_others() -> None:
+    decision = decided(at(5.5))
+    missed = (gap(GapReason.MISSED, 0, 4, 5),)
+    assert decision == Decision(run=(at(5),), skipped=missed, accounted_to=at(5), next_run_at=at(6))
+
+
+def test_catching_up_all_runs_oldest_and_leaves_the_next_due() -> None:
+    now, first = at(5.5), START
+    ran: list[datetime] = []
+    while first <= now:
+        decision = decided(now, first, catch_up="all")
+        assert decision.skipped == ()
+        ran += decision.run
+        assert decision.next_run_at is not None
+        first = decision.next_run_at
+    assert ran == [at(hour) for hour in range(6)]
+    assert first == at(6)
+
+
+def test_catching_up_all_goes_back_one_day() -> None:
+    decision = decided(at(100.5), catch_up="all")
+    missed = (gap(GapReason.MISSED, 0, 76, 77),)
+    assert decision == Decision(run=(at(77),), skipped=missed, accounted_to=at(77), next_run_at=at(78))
+    assert decided(at(24), catch_up="all").run == (START,)  # a day to the millisecond
+    assert decided(at(100), catch_up="all").run == (at(76),)
+
+
+def test_catching_up_all_runs_at_least_the_latest() -> None:
+    weekly = EverySchedule(seconds=7 * 86_400, anchor=START)
+    decision = decided(at(24 * 17), schedule=weekly, catch_up="all")
+    assert decision.run == (at(24 * 14),)
+    assert decision.skipped == (gap(GapReason.MISSED, 0, 24 * 7, 2),)
+
+
+def test_an_open_run_skips_the_slot() -> None:
+    decision = decided(START, previous_open=True)
+    overlap = (gap(GapReason.OVERLAP, 0, 0, 1),)
+    assert decision == Decision(run=(), skipped=overlap, accounted_to=START, next_run_at=at(1))
+
+
+def test_missed_and_overlapping_slots_are_two_gaps() -> None:
+    decision = decided(at(5.5), previous_open=True)
+    assert decision.run == ()
+    assert decision.skipped == (gap(GapReason.MISSED, 0, 4, 5), gap(GapReason.OVERLAP, 5, 5, 1))
+    assert decision.accounted_to == at(5)
+
+
+@pytest.mark.parametrize(("waiting", "runs"), [(0, True), (1, False), (2, False)])
+def test_one_run_may_wait_in_the_queue(waiting: int, runs: bool) -> None:
+    decision = decided(START, overlap="queue", previous_open=True, waiting=waiting)
+    assert decision.run == ((START,) if runs else ())
+    assert decision.skipped == (() if runs else (gap(GapReason.QUEUE_FULL, 0, 0, 1),))
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue"])
+def test_slots_being_caught_up_may_queue_behind_an_open_run(overlap: str) -> None:
+    busy: dict[str, Any] = {"catch_up": "all", "overlap": overlap, "previous_open": True, "waiting": 3}
+    assert decided(at(3.5), **busy).run == ()
+    assert decided(at(3.5), **busy, catch_up_queues=True).run == (START,)
+    assert decided(START, **busy, catch_up_queues=True).run == ()  # on time: the overlap rule
+    assert decided(at(3.5), **(busy | {"catch_up": "one"}), catch_up_queues=True).run == ()
+
+
+def test_a_first_slot_outside_the_schedule_still_counts() -> None:
+    given_first = START + timedelta(minutes=7)
+    decision = decided(at(2.5), given_first)
+    assert decision.run == (at(2),)
+    assert decision.skipped == (
+        Gap(reason=GapReason.MISSED, slots_from=given_first, slots_to=at(1), count=2),
+    )
+    alone = decided(at(0.5), given_first)
+    assert alone.run == (given_first,)
+    assert alone.next_run_at == at(1)
+
+
+def test_slots_are_counted_up_to_a_thousand() -> None:
+    secondly = EverySchedule(seconds=1, anchor=START)
+    exact = decided(START + timedelta(seconds=1000), schedule=secondly)
+    assert exact.skipped[0].count == 1000
+    beyond = decided(START + timedelta(seconds=1001), schedule=secondly)
+    assert beyond.skipped[0].count is None
+    assert beyond.skipped[0].slots_to == START + timedelta(seconds=1000)
+
+
+def test_gaps_that_follow_each_other_can_be_told_as_one() -> None:
+    first, second = gap(GapReason.OVERLAP, 0, 1, 2), gap(GapReason.OVERLAP, 2, 2, 1)
+    assert first.joined_with(second) == gap(GapReason.OVERLAP, 0, 2, 3)
+    assert gap(GapReason.OVERLAP, 0, 1, 1000).joined_with(second).count is None
+    assert gap(GapReason.OVERLAP, 0, 1, None).joined_with(second).count is None
+
+
+@pytest.mark.parametrize("word", ["", "ONE", "some", "0"])
+def test_an_unknown_word_is_a_bug(word: str) -> None:
+    with pytest.raises(ValueError, match="is not a valid"):
+        decided(START, catch_up=word)
+    with pytest.raises(ValueError, match="is not a valid"):
+        decided(START, overlap=word)
+
+
+def test_a_run_is_named_by_job_and_slot() -> None:
+    slot = datetime(2027, 1, 1, 9, 0, 0, 5_999, tzinfo=UTC)
+    assert run_id("k7m2", slot) == "k7m2:1798794000005"
+    assert run_id("k7m2", datetime(2027, 1, 1, 0, 0, tzinfo=UTC)) == "k7m2:1798761600000"
+
+
+SCHEDULES: st.SearchStrategy[Schedule] = st.one_of(
+    st.builds(EverySchedule, seconds=st.sampled_from([1, 7, 60, 3600, 90_000]), anchor=st.just(START)),
+    st.builds(
+        CronSchedule,
+        expr=st.sampled_from(
+            ["* * * * *", "*/20 * * * *", "0 * * * *", "30 2 * * *", "0,30 1-3 * * *", "0 9 * * 1"]
+        ),
+        timezone=st.sampled_from(["Europe/Berlin", "Australia/Lord_Howe", "UTC"]),
+    ),
+    st.builds(AtSchedule, at=st.just(START + timedelta(hours=1))),
+)
+PAUSES = st.one_of(st.integers(0, 90), st.integers(0, 7200), st.integers(0, 200_000)).map(
+    lambda seconds: timedelta(seconds=seconds, milliseconds=7)
+)
+LOOKS = st.lists(st.tuples(PAUSES, st.booleans(), st.integers(0, 2)), min_size=1, max_size=12)
+
+
+@settings(max_examples=150)
+@given(
+    schedule=SCHEDULES,
+    looks=LOOKS,
+    catch_up=st.sampled_from(["one", "none", "all"]),
+    overlap=st.sampled_from(["skip", "queue"]),
+    catch_up_queues=st.booleans(),
+)
+def test_every_slot_is_in_exactly_one_run_or_gap(
+    schedule: Schedule,
+    looks: list[tuple[timedelta, bool, int]],
+    catch_up: str,
+    overlap: str,
+    catch_up_queues: bool,
+) -> None:
+    first = due = schedule.next(START)
+    now, accounted = START, START
+    told: list[tuple[datetime, datetime, int | None]] = []
+    for pause, previous_open, waiting in looks:
+        now += pause
+        if due is None:
+            break
+        decision = decide(
+            schedule=schedule,
+            next_run_at=due,
+            now=now,
+            catch_up=catch_up,
+            overlap=overlap,
+            previous_open=previous_open,
+            waiting=waiting,
+            catch_up_queues=catch_up_queues,
+        )
+        assert len(decision.run) <= 1
+        told += [(gap.slots_from, gap.slots_to, gap.count) for gap in decision.skipped]
+        told += [(slot, slot, 1) for slot in decision.run]
+        event("due" if decision.accounted_to else "not due")
+        accounted = decision.accounted_to or accounted
+        assert decision.accounted_to is None or due <= decision.accounted_to <= now
+        assert decision.next_run_at is None or decision.next_run_at > accounted
+        due = decision.next_run_at
+    assert due == schedule.next(accounted)
+    _tell_all_slots_once(schedule, first, accounted, told)
+
+
+def _tell_all_slots_once(
+    schedule: Schedule,
+    first: datetime | None,
+    accounted: datetime,
+    told: list[tuple[datetime, datetime, int | None]],
+) -> None:
+    """The told spans, in the order they were told, are the schedule's slots up to `accounted` without a break."""
+    expected = first
+    for start, end, count in told:
+        assert start == expected
+        others = schedule.count(start, end, limit=999)
+        assert count == (None if others is None else 1 + others)
+        expected = schedule.next(end)
+    assert expected == schedule.next(accounted)

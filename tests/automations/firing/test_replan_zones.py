@@ -1,0 +1,356 @@
+"""New time-zone data: the plans of the zones that changed are made anew (rule 4.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from automations.firing import replan_zones
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.firing.replan_zones import (
+    BATCH,
+    LOOK_AGAIN,
+    LOOK_EVERY,
+    ChangedZone,
+    ZoneWatch,
+    changed_zones,
+    replan_batch,
+    used_zones,
+)
+from automations.jobs.edit import NewJob, create_job, update_job
+from automations.models import CronJob, JobClock, RunRecord, ZoneData
+from automations.routines.edit import NewRoutine, add_routine, update_routine
+from automations.schedules import zone_files
+from automations.schedules.plan import plan_of
+from automations.schedules.zone_files import fingerprint
+from tests.automations.schedules.zone_folder import ZoneFolder, zone_folder
+from tests.conftest import Person
+from tests.fleet import Fleet, until
+from tests.races import in_thread, waiting
+
+pytestmark = pytest.mark.rule("4.6")
+
+NAME = "Test/Moving"
+OLD, NEW = "AAA-1", "AAA-3"  # one and three hours ahead of UTC
+DAILY = {"kind": "cron", "expr": "0 9 * * *", "timezone": NAME}
+
+
+@pytest.fixture
+def zones(tmp_path: Path) -> Iterator[ZoneFolder]:
+    with zone_folder(tmp_path / "zones") as folder:
+        folder.write(NAME, OLD)
+        yield folder
+
+
+class Hours:
+    """A watch's clock."""
+
+    def __init__(self) -> None:
+        self.now = 1.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def watch() -> tuple[ZoneWatch, Hours]:
+    hours = Hours()
+    return ZoneWatch(clock=hours), hours
+
+
+def finish(watch: ZoneWatch) -> float:
+    """Step until there is nothing to do; what it wants to wait."""
+    while (wait := watch.step()) == 0.0:
+        pass
+    return wait
+
+
+def daily(person: Person, **fields: Any) -> CronJob:
+    return create_job(
+        NewJob(session_id=person.session().pk, **({"message": "go", "schedule": DAILY} | fields))
+    )
+
+
+def planned(job: CronJob) -> datetime | None:
+    return JobClock.objects.get(job=job).next_run_at
+
+
+def many(person: Person, count: int) -> None:
+    """Automations of one session whose clocks were set by the old data."""
+    session = person.session()
+    common = {"agent": person.agent, "session": session, "name": "n", "message": "m", "timezone": NAME}
+    jobs = [CronJob(schedule_kind="cron", expr="0 9 * * *", **common) for _ in range(count)]
+    CronJob.objects.bulk_create(jobs)
+    slot = at_nine(hours_ahead=1)
+    JobClock.objects.bulk_create(
+        [JobClock(job=job, next_run_at=slot, planned_from=slot - timedelta(days=1)) for job in jobs]
+    )
+
+
+def at_nine(*, hours_ahead: int) -> datetime:
+    """The next nine o'clock but one by clocks so far ahead of UTC: never due within a test."""
+    now = datetime.now(UTC)
+    return now.replace(hour=9 - hours_ahead, minute=0, second=0, microsecond=0) + timedelta(days=2)
+
+
+def hours_of(zone: str = NAME) -> set[int]:
+    rows = JobClock.objects.filter(job__timezone=zone).values_list("next_run_at", flat=True)
+    return {row.hour for row in rows if row is not None}
+
+
+def test_a_running_watch_sees_new_data_at_its_next_look(person: Person, zones: ZoneFolder) -> None:
+    job, other = daily(person), daily(person, schedule=DAILY | {"timezone": "Europe/Berlin"})
+    hourly, clock = watch()
+    assert finish(hourly) == LOOK_EVERY
+    before, theirs = planned(job), JobClock.objects.get(job=other)
+    assert before is not None
+    assert before.hour == 8
+    assert ZoneData.objects.get(name=NAME).fingerprint == fingerprint(NAME)
+    zones.write(NAME, NEW)
+    assert finish(hourly) == LOOK_EVERY  # not yet
+    assert planned(job) == before
+    clock.now += LOOK_EVERY
+    assert finish(hourly) == LOOK_EVERY
+    after = planned(job)
+    assert after is not None
+    assert after.hour == 6
+    assert after - datetime.now(UTC) <= timedelta(days=1)
+    job.refresh_from_db()
+    assert job.revision == 1
+    assert ZoneData.objects.get(name=NAME).fingerprint == fingerprint(NAME)
+    same = JobClock.objects.get(job=other)
+    assert (same.next_run_at, same.last_slot, same.planned_from) == (
+        theirs.next_run_at,
+        None,
+        theirs.planned_from,
+    )
+
+
+def test_used_zones_are_those_of_enabled_cron_jobs(person: Person, zones: ZoneFolder) -> None:
+    daily(person)
+    daily(person)
+    daily(person, schedule=DAILY | {"timezone": "Asia/Tokyo"})
+    daily(person, schedule=DAILY | {"timezone": "Asia/Kolkata"}, enabled=False)
+    daily(person, schedule={"kind": "every", "seconds": 60})
+    assert used_zones() == ["Asia/Tokyo", NAME]
+    assert {zone.name for zone in changed_zones()} == {"Asia/Tokyo", NAME}
+    finish(ZoneWatch())
+    assert changed_zones() == []
+
+
+def test_new_data_neither_repeats_nor_drops_any_slot(person: Person, zones: ZoneFolder) -> None:
+    """Slots count from what was accounted for, not from now: what came meanwhile by the new data is due."""
+    served, fresh, ended, counted, late = (
+        daily(person),
+        daily(person),
+        daily(person, ends_at=(datetime.now(UTC) + timedelta(days=4)).isoformat()),
+        daily(person, max_runs=1),
+        daily(person, jitter_seconds=3600),
+    )
+    finish(ZoneWatch())
+    day = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=3)
+    everyone = [served, fresh, ended, counted, late]
+    JobClock.objects.filter(job__in=everyone).update(planned_from=day, next_run_at=day.replace(hour=8))
+    JobClock.objects.filter(job=served).update(last_slot=day.replace(hour=8))
+    JobClock.objects.filter(job=counted).update(runs_started=1, next_run_at=None)
+    CronJob.objects.filter(pk=ended.pk).update(ends_at=day + timedelta(hours=5))
+    zones.write(NAME, NEW)
+    finish(ZoneWatch())
+    assert planned(served) == day.replace(hour=6) + timedelta(days=1)
+    assert planned(fresh) == day.replace(hour=6)
+    assert planned(ended) is None
+    assert planned(counted) is None
+    jitter = plan_of(late, 0).jitter
+    assert jitter
+    assert planned(late) == day.replace(hour=6) + jitter
+    fire_due_jobs()
+    run = RunRecord.objects.get(job=fresh, state="queued")
+    assert run.scheduled_for.hour == 6
+
+
+def test_a_given_first_firing_stands_and_later_ones_are_replanned(person: Person, zones: ZoneFolder) -> None:
+    """An instant lies on no grid of the zone, wherever it was given: with a new routine or with a change."""
+    first = datetime.now(UTC).replace(minute=17, second=0, microsecond=0) + timedelta(days=3)
+    given: dict[str, Any] = {"schedule": DAILY["expr"], "timezone": NAME, "execution_mode": "isolated"}
+    new = add_routine(
+        NewRoutine(agent_id=person.agent.pk, title="new", next_run_at=first.isoformat(), **given)
+    )
+    changed = add_routine(NewRoutine(agent_id=person.agent.pk, title="changed", **given))
+    plain = add_routine(NewRoutine(agent_id=person.agent.pk, title="plain", **given))
+    update_routine(changed.pk, {"next_run_at": first.isoformat()})
+    finish(ZoneWatch())
+    zones.write(NAME, NEW)
+    finish(ZoneWatch())
+    assert planned(new) == planned(changed) == first
+    moved = planned(plain)
+    assert moved is not None
+    assert moved.hour == 6
+    past = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=1)
+    JobClock.objects.filter(job=new).update(next_run_at=past, planned_from=past)
+    assert fire_due_jobs().queued == 1
+    following = planned(new)
+    assert following is not None
+    assert following.hour == 6
+
+
+def test_a_killed_beat_leaves_what_the_next_one_finishes(
+    fleet: Fleet, person: Person, zones: ZoneFolder
+) -> None:
+    """The first beat is held up in the second batch and killed there; nothing says that the zone is done."""
+    many(person, BATCH + 200)
+    last = JobClock.objects.order_by("-job_id").first()
+    assert last is not None
+    zones.write(NAME, NEW)
+    with transaction.atomic():
+        JobClock.objects.select_for_update().get(pk=last.pk)
+        beat = fleet.beat(ready=False)
+        until(waiting)
+        beat.kill()
+    assert hours_of() == {6, 8}
+    assert not ZoneData.objects.exists()
+    fleet.beat()
+    until(lambda: hours_of() == {6})
+    until(lambda: ZoneData.objects.filter(fingerprint=fingerprint(NAME)).exists())
+    assert set(CronJob.objects.values_list("revision", flat=True)) == {1}
+
+
+def test_two_beats_replan_each_job_and_keep_firing(fleet: Fleet, person: Person, zones: ZoneFolder) -> None:
+    many(person, 2 * BATCH + 100)
+    zones.write(NAME, NEW)
+    soon = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
+    create_job(NewJob(session_id=person.session().pk, message="m", schedule={"kind": "at", "at": soon}))
+    beats = [fleet.beat(ready=False) for _ in range(2)]
+    until(lambda: hours_of() == {6}, 60)
+    until(RunRecord.objects.exists, 60)
+    until(lambda: ZoneData.objects.filter(name=NAME, fingerprint=fingerprint(NAME)).exists())
+    assert set(JobClock.objects.filter(job__timezone=NAME).values_list("last_slot", flat=True)) == {None}
+    assert set(CronJob.objects.values_list("revision", flat=True)) == {1}
+    for beat in beats:
+        beat.wait_for("beat_ready")
+        assert "zone_data_failed" not in beat.text()
+    assert "zone_data_planned" in "".join(beat.text() for beat in beats)
+
+
+def test_a_zone_locked_by_another_beat_is_checked_again_soon(person: Person, zones: ZoneFolder) -> None:
+    daily(person)
+    (zone,) = changed_zones()
+
+    def other_beat() -> str | None:
+        return replan_batch(zone, "")
+
+    with transaction.atomic():
+        assert replan_batch(zone, "") == ""
+        thread, came = in_thread(other_beat)
+        thread.join(20)
+        assert came == [None]
+        late, _ = watch()
+        thread, came = in_thread(lambda: finish(late))
+        thread.join(20)
+        assert came == [LOOK_AGAIN]
+
+
+def test_replanning_waits_for_a_concurrent_edit_and_respects_it(person: Person, zones: ZoneFolder) -> None:
+    """It moves the job to another zone: that one's plan stays as the edit made it."""
+    job = daily(person)
+    (zone,) = changed_zones()
+    zones.write(NAME, NEW)
+    with transaction.atomic():
+        update_job(job.pk, {"schedule": DAILY | {"timezone": "Asia/Tokyo"}})
+        thread, came = in_thread(
+            lambda: replan_batch(ChangedZone(name=NAME, fingerprint=fingerprint(NAME)), "")
+        )
+        until(waiting)
+    thread.join(20)
+    assert came == [""]
+    slot = planned(job)
+    assert slot is not None
+    assert slot.hour == 0
+    assert zone.name == NAME
+
+
+def test_a_zone_missing_at_two_checks_sets_its_jobs_aside(person: Person, zones: ZoneFolder) -> None:
+    job, due, paused = daily(person), daily(person), daily(person, enabled=False)
+    hourly, clock = watch()
+    assert finish(hourly) == LOOK_EVERY
+    JobClock.objects.filter(job=due).update(next_run_at=datetime.now(UTC) - timedelta(minutes=1))
+    zones.remove(NAME)
+    clock.now += LOOK_EVERY
+    assert finish(hourly) == LOOK_AGAIN  # it may be about to be replaced
+    assert CronJob.objects.get(pk=job.pk).enabled
+    clock.now += LOOK_AGAIN
+    assert finish(hourly) == LOOK_EVERY
+    job.refresh_from_db()
+    assert (job.enabled, job.fault, job.revision) == (False, "There is no time zone 'Test/Moving'.", 1)
+    assert planned(job) is None
+    for untouched in (due, paused):
+        assert CronJob.objects.get(pk=untouched.pk).fault == ""
+    zone_files._loaded.clear()  # a beat that was started since
+    fire_due_jobs()
+    due.refresh_from_db()
+    assert (due.enabled, due.fault) == (False, "There is no time zone 'Test/Moving'.")
+    assert RunRecord.objects.get(job=due).reason == "schedule_error"
+
+
+def test_a_zone_that_is_away_for_a_moment_harms_nobody(person: Person, zones: ZoneFolder) -> None:
+    job = daily(person)
+    hourly, clock = watch()
+    finish(hourly)
+    zones.remove(NAME)
+    clock.now += LOOK_EVERY
+    assert finish(hourly) == LOOK_AGAIN
+    zones.write(NAME, NEW)
+    clock.now += LOOK_AGAIN
+    assert finish(hourly) == LOOK_EVERY
+    slot = planned(job)
+    assert slot is not None
+    assert slot.hour == 6
+    assert CronJob.objects.get(pk=job.pk).fault == ""
+
+
+def test_a_job_that_cannot_be_planned_holds_up_no_other(person: Person, zones: ZoneFolder) -> None:
+    bad, good = daily(person), daily(person)
+    finish(ZoneWatch())
+    CronJob.objects.filter(pk=bad.pk).update(expr="nonsense")
+    zones.write(NAME, NEW)
+    finish(ZoneWatch())
+    slots = planned(bad), planned(good)
+    assert [slot.hour for slot in slots if slot] == [8, 6]
+    assert ZoneData.objects.get(name=NAME).fingerprint == fingerprint(NAME)
+
+
+def test_a_beat_fires_whatever_becomes_of_zone_data(fleet: Fleet, person: Person, zones: ZoneFolder) -> None:
+    daily(person)
+    soon = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
+    create_job(NewJob(session_id=person.session().pk, message="m", schedule={"kind": "at", "at": soon}))
+    table = ZoneData._meta.db_table
+    rename(table, "elsewhere")
+    try:
+        beat = fleet.beat()
+        beat.wait_for("zone_data_failed")
+        until(RunRecord.objects.exists)
+    finally:
+        fleet.end()
+        rename("elsewhere", table)
+
+
+def rename(table: str, name: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f'ALTER TABLE "{table}" RENAME TO "{name}"')
+
+
+def test_the_zones_are_found_by_their_index(person: Person) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET enable_seqscan = off")
+        plan = (
+            replan_zones._jobs()
+            .filter(timezone__gt="A")
+            .order_by("timezone")
+            .values_list("timezone")[:1]
+            .explain()
+        )
+        cursor.execute("RESET enable_seqscan")
+    assert "job_zones" in plan

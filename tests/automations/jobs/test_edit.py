@@ -1,0 +1,337 @@
+"""Making, changing, removing automations: refusals store nothing, edits and firing meet cleanly (rules 4.5, 4.12)."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+
+from automations.exceptions import BadJob, JobNotFound, ProtectedJob, TooManyJobs
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.jobs.edit import MOST_ENABLED, NewJob, create_job, delete_job, update_job
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from sessions_app.exceptions import BadInput, NotFound, RevisionConflict, SessionClosed
+from sessions_app.models import Session, SessionState, Turn, TurnState
+from sessions_app.sessions.delete import delete_session
+from sessions_app.turns.claim import claim_next
+from tests.conftest import Person
+from tests.races import in_thread
+
+pytestmark = pytest.mark.rule("4.5", "4.12")
+
+EVERY = {"kind": "every", "seconds": 60}
+
+
+def new(session: Session, **fields: Any) -> CronJob:
+    return create_job(NewJob(session_id=session.pk, **({"message": "go", "schedule": EVERY} | fields)))
+
+
+def overdue(job: CronJob, ago: timedelta = timedelta(seconds=1)) -> datetime:
+    """Let the job's next slot lie in the past."""
+    now = datetime.now(UTC)
+    slot = now.replace(microsecond=now.microsecond // 1000 * 1000) - ago
+    JobClock.objects.filter(job=job).update(next_run_at=slot)
+    CronJob.objects.filter(pk=job.pk, schedule_kind="every").update(anchor=slot)
+    return slot
+
+
+def planned_for(job: CronJob) -> datetime:
+    slot = JobClock.objects.get(job=job).next_run_at
+    assert slot is not None
+    return slot
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "bad cron": ({"schedule": {"kind": "cron", "expr": "61 * * * *"}}, "bad_cron"),
+    "never fires": ({"schedule": {"kind": "cron", "expr": "0 0 31 2 *"}}, "never_fires"),
+    "unknown zone": (
+        {"schedule": {"kind": "cron", "expr": "0 9 * * *", "timezone": "Mars/X"}},
+        "unknown_timezone",
+    ),
+    "past at": ({"schedule": {"kind": "at", "at": "2020-01-01T09:00:00Z"}}, "past_at"),
+    "no schedule": ({"schedule": {}}, "bad_schedule"),
+    "two schedules": ({"schedule": {"kind": "every", "seconds": 5, "expr": "* * * * *"}}, "bad_schedule"),
+    "too often": ({"schedule": {"kind": "every", "seconds": 0}}, "bad_interval"),
+    "empty message": ({"message": " "}, "empty_message"),
+    "long message": ({"message": "x" * 20_001}, "message_too_long"),
+    "two-line name": ({"name": "a\nb"}, "bad_name"),
+    "NUL": ({"message": "a\x00b"}, "bad_message"),
+    "bad overlap": ({"overlap": "sometimes"}, "bad_overlap"),
+    "bad catch_up": ({"catch_up": "never"}, "bad_catch_up"),
+    "bad timeout": ({"timeout_seconds": -1}, "bad_timeout_seconds"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_invalid_automations_are_refused_with_a_code_and_not_stored(person: Person, what: str) -> None:
+    fields, code = BAD[what]
+    session = person.session()
+    with pytest.raises((BadJob, BadInput)) as refusal:
+        new(session, **fields)
+    assert refusal.value.code == code
+    assert str(refusal.value)
+    assert (CronJob.objects.count(), JobClock.objects.count()) == (0, 0)
+
+
+def test_the_limit_of_fifty_enabled_automations_holds_under_concurrency(
+    person: Person,
+) -> None:
+    session = person.session()
+    for _ in range(MOST_ENABLED - 1):
+        new(session)
+    racers = [in_thread(lambda: new(session)) for _ in range(3)]
+    for thread, _ in racers:
+        thread.join(10)
+    assert CronJob.objects.filter(session=session).count() == MOST_ENABLED
+    assert sum(isinstance(came[0], TooManyJobs) for _, came in racers) == 2
+    paused = new(session, enabled=False)
+    with pytest.raises(TooManyJobs):
+        update_job(paused.pk, {"enabled": True})
+
+
+def test_edits_change_only_named_fields_and_firing_keeps_the_revision(person: Person) -> None:
+    job = new(person.session(), name="first")
+    overdue(job)
+    assert fire_due_jobs().queued == 1
+    changed = update_job(job.pk, {"name": "second"}, revision=1)
+    assert (changed.revision, changed.name, changed.message) == (2, "second", "go")
+    with pytest.raises(RevisionConflict):
+        update_job(job.pk, {"name": "third"}, revision=1)
+    with pytest.raises(BadJob):
+        update_job(job.pk, {"session": "other"})
+    assert RunRecord.objects.get(job=job).snapshot["name"] == "first", "an edit is not retroactive"
+    assert Turn.objects.get().metadata["automation_name"] == "first"
+
+
+def test_only_a_schedule_edit_changes_the_next_run(person: Person) -> None:
+    job = new(person.session())
+    planned = planned_for(job)
+    update_job(job.pk, {"message": "else"})
+    assert planned_for(job) == planned
+    update_job(job.pk, {"schedule": {"kind": "every", "seconds": 5}})
+    assert planned_for(job) < planned
+
+
+def test_pausing_cancels_waiting_runs_and_paused_slots_never_run(person: Person) -> None:
+    job = new(person.session())
+    overdue(job)
+    fire_due_jobs()
+    update_job(job.pk, {"enabled": False})
+    run = RunRecord.objects.get()
+    assert (run.state, run.reason) == (RunState.CANCELLED, "paused")
+    assert Turn.objects.get().state == TurnState.CANCELLED
+    assert JobClock.objects.get(job=job).next_run_at is None
+    resumed = update_job(job.pk, {"enabled": True})
+    assert planned_for(resumed) > datetime.now(UTC)
+    assert fire_due_jobs().claimed == 0
+    assert RunRecord.objects.count() == 1
+
+
+def test_slots_due_before_an_edit_are_recorded_as_skipped(person: Person) -> None:
+    job = new(person.session())
+    slot = overdue(job, timedelta(seconds=150))
+    update_job(job.pk, {"enabled": False})
+    gap = RunRecord.objects.get()
+    assert (gap.state, gap.reason, gap.slots_from) == (RunState.SKIPPED, "edited", slot)
+    assert (gap.slots_to, gap.slots_count) == (slot + timedelta(seconds=120), 3)
+
+
+def test_the_previous_run_open_means_a_skipped_run_that_grows(person: Person) -> None:
+    job = new(person.session())
+    start = overdue(job)
+    fire_due_jobs()
+    for _ in range(2):
+        overdue(job, timedelta(0))
+        fire_due_jobs()
+    ran, skipped = RunRecord.objects.order_by("scheduled_for")
+    assert (ran.scheduled_for >= start, ran.state) == (True, RunState.QUEUED)
+    assert (skipped.state, skipped.reason, skipped.slots_count) == (RunState.SKIPPED, "overlap", 2)
+
+
+def test_after_three_days_down_one_run_and_one_gap(person: Person) -> None:
+    job = new(person.session(), schedule={"kind": "every", "seconds": 60})
+    first = overdue(job, timedelta(days=3))
+    fire_due_jobs()
+    gap, run = RunRecord.objects.order_by("scheduled_for")
+    assert (gap.state, gap.reason, gap.slots_from, gap.slots_count) == ("skipped", "missed", first, None)
+    assert gap.slots_to == run.scheduled_for - timedelta(seconds=60)
+    assert datetime.now(UTC) - run.scheduled_for < timedelta(seconds=61)
+    assert run.run_id == f"{job.pk}:{round(run.scheduled_for.timestamp() * 1000)}"
+
+
+def test_purging_runs_never_reopens_a_slot(person: Person) -> None:
+    job = new(person.session())
+    overdue(job)
+    fire_due_jobs()
+    slot = RunRecord.objects.get().scheduled_for
+    RunRecord.objects.all().delete()
+    update_job(job.pk, {"enabled": False})
+    resumed = update_job(job.pk, {"enabled": True})
+    assert planned_for(resumed) > slot
+    assert fire_due_jobs().claimed == 0
+
+
+def test_an_edit_concurrent_with_firing_has_one_clean_outcome(person: Person) -> None:
+    for number in range(10):
+        job = new(person.session())
+        overdue(job)
+        actions: list[Any] = [fire_due_jobs, partial(update_job, job.pk, {"enabled": False})]
+        threads = [in_thread(action) for action in (actions if number % 2 else actions[::-1])]
+        for thread, _ in threads:
+            thread.join(10)
+        assert all(not isinstance(came[0], Exception) for _, came in threads)
+        run = RunRecord.objects.get(job=job)
+        assert (run.state, run.reason) in {(RunState.CANCELLED, "paused"), (RunState.SKIPPED, "edited")}
+        assert not Turn.objects.filter(state=TurnState.QUEUED).exists()
+
+
+def test_a_deleted_job_leaves_nothing_that_would_run(person: Person) -> None:
+    job = new(person.session())
+    overdue(job)
+    fire_due_jobs()
+    delete_job(job.pk)
+    assert not CronJob.objects.exists()
+    assert Turn.objects.get().state == TurnState.CANCELLED
+    with pytest.raises(JobNotFound):
+        delete_job(job.pk)
+
+
+@pytest.mark.rule("4.1")
+def test_system_jobs_are_protected(person: Person) -> None:
+    job = CronJob.objects.create(
+        id="dream",
+        agent=person.agent,
+        name="dream",
+        schedule_kind="cron",
+        expr="0 3 * * *",
+        kind="system_event",
+        system_event="dream",
+    )
+    JobClock.objects.create(job=job)
+    for refused in (lambda: update_job("dream", {"name": "x"}), lambda: delete_job("dream")):
+        with pytest.raises(ProtectedJob):
+            refused()
+
+
+def test_no_automation_binds_to_a_deleted_or_closing_session(person: Person) -> None:
+    going = person.session()
+    Session.objects.filter(pk=going.pk).update(state=SessionState.DELETING, deleting_since=Now())
+    with pytest.raises(SessionClosed):
+        new(going)
+    gone = person.session()
+    assert delete_session(gone.pk).deleted
+    with pytest.raises(NotFound):
+        new(gone)
+
+
+def test_a_job_created_during_a_delete_blocks_it_or_fails(person: Person) -> None:
+    for _ in range(6):
+        session = person.session()
+        binding = in_thread(partial(new, session))
+        deleting = in_thread(partial(delete_session, session.pk))
+        for thread, _ in (binding, deleting):
+            thread.join(15)
+        bound, deletion = binding[1][0], deleting[1][0]
+        if deletion.deleted:
+            assert isinstance(bound, NotFound | SessionClosed)
+            assert not CronJob.objects.filter(session_id=session.pk).exists()
+        else:
+            assert [blocker.id for blocker in deletion.blockers] == [bound.pk]
+            assert Session.objects.get(pk=session.pk).state == SessionState.OPEN
+
+
+def test_two_deletes_at_once_delete_once(person: Person) -> None:
+    session = person.session()
+    new(session)
+    threads = [in_thread(lambda: delete_session(session.pk, delete_automations=True)) for _ in range(3)]
+    for thread, _ in threads:
+        thread.join(20)
+    outcomes = [came[0] for _, came in threads]
+    assert sum(getattr(outcome, "deleted", False) for outcome in outcomes) == 1
+    assert all(
+        isinstance(outcome, NotFound) for outcome in outcomes if not getattr(outcome, "deleted", False)
+    )
+    assert not Session.objects.filter(pk=session.pk).exists()
+    assert not CronJob.objects.exists()
+
+
+def test_a_finished_one_shot_does_not_count_against_the_limit(person: Person) -> None:
+    session = person.session()
+    for _ in range(MOST_ENABLED):
+        new(session)
+    JobClock.objects.update(next_run_at=None)
+    assert new(session).enabled
+
+
+def test_pausing_leaves_a_turn_that_runs_alone(person: Person) -> None:
+    job = new(person.session())
+    overdue(job)
+    fire_due_jobs()
+    turn = Turn.objects.get()
+    assert claim_next(turn.session_id, uuid.uuid4(), auto_allowed=True)
+    update_job(job.pk, {"enabled": False})
+    turn.refresh_from_db()
+    assert (turn.state, turn.cancel_requested_at) == (TurnState.RUNNING, None)
+    assert RunRecord.objects.get().state == RunState.RUNNING
+
+
+def test_empty_edits_change_nothing_and_new_schedules_set_their_zone(person: Person) -> None:
+    job = new(person.session(), schedule={"kind": "cron", "expr": "0 9 * * *", "timezone": "Asia/Shanghai"})
+    assert update_job(job.pk, {}).revision == 1
+    changed = update_job(job.pk, {"schedule": EVERY})
+    assert (changed.timezone, changed.revision) == ("UTC", 2)
+
+
+def revive(job: CronJob, how: str) -> None:
+    update_job(job.pk, {"schedule": EVERY} if how == "schedule" else {"max_runs": None})
+
+
+@pytest.mark.parametrize("how", ["schedule", "max_runs"])
+def test_a_finished_automation_counts_again_once_it_has_a_slot(person: Person, how: str) -> None:
+    session = person.session()
+    done = new(session, max_runs=2)
+    spent = 2 if how == "max_runs" else 1
+    JobClock.objects.filter(job=done).update(next_run_at=None, runs_started=spent)
+    for _ in range(MOST_ENABLED):
+        new(session)
+    with pytest.raises(TooManyJobs):
+        revive(done, how)
+    assert JobClock.objects.get(job=done).next_run_at is None
+    delete_job(CronJob.objects.exclude(pk=done.pk)[0].pk)
+    revive(done, how)
+    assert JobClock.objects.get(job=done).next_run_at is not None
+
+
+def test_resuming_a_one_shot_whose_time_passed_is_refused(person: Person) -> None:
+    at = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    job = new(person.session(), schedule={"kind": "at", "at": at}, enabled=False)
+    CronJob.objects.filter(pk=job.pk).update(at=Now() - timedelta(hours=1))
+    with pytest.raises(BadJob, match="has passed; give it a new time") as caught:
+        update_job(job.pk, {"enabled": True})
+    assert caught.value.code == "past_at"
+    job.refresh_from_db()
+    assert (job.enabled, job.revision) == (False, 1)
+    assert update_job(job.pk, {"enabled": True, "schedule": {"kind": "at", "at": at}}).enabled
+
+
+@pytest.mark.parametrize("kind", ["job", "heartbeat"])
+def test_nothing_is_bound_to_a_session_of_the_servers_own(person: Person, kind: str) -> None:
+    inside = Session.objects.create(agent=person.agent, owner=person.user, key="cron:x", type=kind)
+    with pytest.raises(BadJob, match="internal"):
+        new(inside)
+    assert not CronJob.objects.filter(session=inside).exists()
+
+
+def test_a_gap_from_an_edit_is_counted_up_to_1000(person: Person) -> None:
+    job = new(person.session())
+    for slots, count in ((1000, 1000), (1001, None)):
+        overdue(job, timedelta(minutes=slots - 1, seconds=30))
+        JobClock.objects.filter(job=job).update(last_slot=None)
+        update_job(job.pk, {"enabled": False})
+        assert RunRecord.objects.get(job=job).slots_count == count
+        RunRecord.objects.all().delete()
+        update_job(job.pk, {"enabled": True})

@@ -1,0 +1,326 @@
+"""An automation explains itself: the last slots, this moment, the next ones. Each reason has its own sentence."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_core import exceptions
+from agent_core.turn.endings import ERROR_TEXTS
+from automations.exceptions import JobNotFound
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.jobs.edit import NewJob, create_job, update_job
+from automations.jobs.explain import Explanation, explain
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.runs import describe
+from automations.runs.describe import describe_run, span
+from automations.runs.skips import GapReason
+from automations.schedules.plan import jitter_of
+from sessions_app.channels import base as channels
+from sessions_app.models import Session, SessionState, Turn, TurnState
+from sessions_app.turns.cancel import cancel_turn
+from sessions_app.turns.receive import Input, receive
+from sessions_app.worker.sweep import ToolHung
+from tests.conftest import Person, new_person
+from tests.fleet import until
+
+pytestmark = pytest.mark.rule("4.5")
+
+ROOT = Path(__file__).resolve().parents[3]
+DAY = datetime(2026, 11, 20, 8, tzinfo=UTC)
+BERLIN = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}
+CANCELS = {"cancel_turn", "cancel_waiting", "cancel_queued_runs", "end_run"}
+
+
+def sources(*apps: str) -> Iterator[ast.AST]:
+    for app in apps:
+        for path in sorted((ROOT / app).rglob("*.py")):
+            if "migrations" not in path.parts:
+                yield from ast.walk(ast.parse(path.read_text()))
+
+
+def texts(values: list[ast.expr]) -> set[str]:
+    return {each.value for each in values if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+
+
+def called(node: ast.Call) -> str:
+    return getattr(node.func, "id", getattr(node.func, "attr", ""))
+
+
+def cancelled_with() -> set[str]:
+    """Every literal that ends a run as cancelled; empty: cancelled while it ran."""
+    found = {""}
+    for node in sources("automations", "sessions_app"):
+        if isinstance(node, ast.Call) and called(node) in CANCELS:
+            found |= texts([*node.args, *(key.value for key in node.keywords if key.arg == "reason")])
+        if isinstance(node, ast.FunctionDef) and node.name in CANCELS:
+            found |= texts(list(node.args.defaults))
+    for node in sources("automations"):
+        if isinstance(node, ast.Call) and called(node) == "update":
+            found |= texts([key.value for key in node.keywords if key.arg == "reason"])
+        if isinstance(node, ast.Call) and called(node) == "cancel":  # of RunTransitions
+            found |= texts(node.args)
+    return found
+
+
+def failed_with() -> set[str]:
+    """Every code that a turn of an automation is ended with by this code."""
+    found = {*ERROR_TEXTS, exceptions.ModelError.code, ToolHung.code}
+    found |= {each.code for each in exceptions.ModelError.__subclasses__()}
+    for node in sources("automations", "sessions_app", "agent_core"):
+        if isinstance(node, ast.Call):
+            found |= texts([key.value for key in node.keywords if key.arg == "error_code"])
+    return found
+
+
+def run_of(job: CronJob | None = None, **fields: Any) -> RunRecord:
+    slot = fields.pop("scheduled_for", DAY)
+    return RunRecord(job=job, run_id=f"r:{next(NUMBERS)}", scheduled_for=slot, **fields)
+
+
+NUMBERS = count()
+
+
+def test_every_reason_that_the_code_writes_has_its_own_sentence() -> None:
+    """A reason without words of its own fails here, and so do words that nothing writes."""
+    assert {"paused", "deleted", "cancelled", "superseded", "session_closed"} < cancelled_with()
+    assert {"timeout", "max_rescues", "commit_failed", "tool_hung", "model_refused"} < failed_with()
+    assert set(describe.GAPS) == set(GapReason)
+    assert set(describe.CANCELLED) == cancelled_with()
+    assert set(describe.FAILED) == failed_with()
+    runs = [
+        *(run_of(state=RunState.SKIPPED, reason=reason) for reason in GapReason),
+        *(run_of(state=RunState.CANCELLED, reason=reason) for reason in cancelled_with()),
+        *(run_of(state=RunState.FAILED, reason=code) for code in failed_with()),
+        *(run_of(state=state) for state in (RunState.QUEUED, RunState.RUNNING, RunState.SUCCEEDED)),
+        run_of(state=RunState.QUEUED, not_before=DAY, reason="timeout"),
+        run_of(state=RunState.FAILED, reason="a_plugins_own"),
+    ]
+    said = [describe_run(run, UTC) for run in runs]
+    assert len(set(said)) == len(said)
+    assert {run.state for run in runs} == set(RunState)
+    for sentence in said:
+        assert sentence[0].isupper()
+        assert sentence.endswith(".")
+        assert "_" not in sentence
+
+
+@pytest.mark.parametrize("reason", list(GapReason))
+def test_a_gap_of_several_slots_names_its_ends_and_count(reason: GapReason) -> None:
+    ends: dict[str, Any] = {"slots_from": DAY, "slots_to": DAY + timedelta(days=11)}
+    gap = run_of(state=RunState.SKIPPED, reason=reason, slots_count=12, **ends)
+    assert describe_run(gap, UTC).startswith("12 slots from 2026-11-20 08:00 to 2026-12-01 08:00 were ")
+    gap.slots_count = None
+    assert describe_run(gap, UTC).startswith("More than 1,000 slots from")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (45, "45 s"), (60, "1 min"), (200, "3 min 20 s"), (7_500, "2 h 5 min"), (90_000, "1 d 1 h")],
+)
+def test_a_span_has_its_two_largest_units(seconds: int, words: str) -> None:
+    assert span(timedelta(seconds=seconds)) == words
+
+
+def new(session: Session, **fields: Any) -> CronJob:
+    return create_job(NewJob(session_id=session.pk, **({"message": "go", "schedule": BERLIN} | fields)))
+
+
+def of(person: Person, job: CronJob) -> Explanation:
+    return explain(person.user, job.pk)
+
+
+def test_the_last_runs_are_explained_in_the_zone_newest_first(person: Person) -> None:
+    job = new(person.session())
+    ended = {"finished_at": DAY}
+    gap = {"slots_from": DAY - timedelta(days=12), "slots_to": DAY - timedelta(days=1), "slots_count": 12}
+    run_of(
+        job, state=RunState.SKIPPED, reason="missed", scheduled_for=gap["slots_from"], **gap, **ended
+    ).save()
+    run_of(job, state=RunState.SUCCEEDED, lag_ms=300_000, duration_ms=2_000, **ended).save()
+    secret = {"error_detail": "SECRET", "rendered_prompt": "SECRET", "response_summary": "SECRET"}
+    later = DAY + timedelta(days=1)
+    run_of(
+        job, state=RunState.FAILED, reason="timeout", attempt=3, scheduled_for=later, **ended, **secret
+    ).save()
+    said = of(person, job)
+    ends = "from 2026-11-08 09:00 to 2026-11-19 09:00"
+    assert [run.text for run in said.last] == [
+        "Failed after 3 attempts: it took too long.",
+        "Ran 5 min late. It took 2 s.",
+        f"12 slots {ends} were missed: the server was down; the slot at 2026-11-20 09:00 was run instead.",
+    ]
+    assert said.last[0].scheduled_for.isoformat() == "2026-11-21T09:00:00+01:00"
+    assert said.last[2].count == 12
+    assert "SECRET" not in repr(said)
+    assert (said.words, said.timezone) == ("every day at 09:00 (Europe/Berlin)", "Europe/Berlin")
+
+
+def test_the_last_twenty_runs_are_shown_only_to_the_owner(person: Person) -> None:
+    job = new(person.session())
+    for day in range(25):
+        slot = DAY + timedelta(days=day)
+        run_of(job, state=RunState.SUCCEEDED, finished_at=slot, scheduled_for=slot).save()
+    last = of(person, job).last
+    assert len(last) == 20
+    assert last[0].scheduled_for == DAY + timedelta(days=24)
+    with pytest.raises(JobNotFound):
+        explain(new_person("bob").user, job.pk)
+
+
+def test_what_comes_next_is_what_is_fired(person: Person) -> None:
+    """Through the end of its runs, each with its jitter."""
+    every = {"kind": "every", "seconds": 1}
+    job = new(person.session(), schedule=every, max_runs=3, jitter_seconds=2)
+    said = of(person, job)
+    assert len(said.next) == 3
+    assert said.warnings == (f"Last run: {describe.when(said.next[-1], UTC)}.",)
+    for firing in said.next:
+        until(lambda: fire_due_jobs().queued)
+        run = RunRecord.objects.filter(job=job).exclude(state=RunState.SKIPPED).latest("scheduled_for")
+        assert run.scheduled_for + jitter_of(job) == firing
+        assert run.turn_id is not None
+        cancel_turn(run.turn_id)
+    done = of(person, job)
+    assert (done.next, done.state, done.now) == ((), "done", "Done: all of its 3 runs have started.")
+
+
+def test_next_runs_stop_at_the_end_date_with_zone_offset(person: Person) -> None:
+    ends = datetime.now(UTC) + timedelta(days=3)
+    job = new(person.session(), ends_at=ends.isoformat())
+    coming = of(person, job).next
+    assert len(coming) == 3
+    assert {(each.hour, each.isoformat()[-6:]) for each in coming} <= {(9, "+01:00"), (9, "+02:00")}
+    assert max(coming) <= ends
+
+
+def test_a_due_slot_is_no_coming_one(person: Person) -> None:
+    job = new(person.session(), max_runs=3)
+    JobClock.objects.filter(job=job).update(next_run_at=DAY - timedelta(days=365))
+    said = of(person, job)
+    assert len(said.next) == 2
+    assert min(said.next) > datetime.now(UTC)
+    assert said.now.startswith("Due since 2025-11-20 09:00: beat has not fired it yet (")
+
+
+def fired(job: CronJob) -> RunRecord:
+    JobClock.objects.filter(job=job).update(next_run_at=datetime.now(UTC).replace(microsecond=0))
+    fire_due_jobs()
+    return RunRecord.objects.get(job=job, state=RunState.QUEUED)
+
+
+def test_a_run_that_waits_says_what_for(person: Person) -> None:
+    session = person.session()
+    other, job = new(session, name="other"), new(session, name="mine")
+    fired(other)
+    run = fired(job)
+    assert of(person, job).now.endswith("turns before it in the conversation's queue.")
+    message = receive(session.pk, Input(content="hello"))
+    start = {"state": TurnState.RUNNING, "started_at": DAY}
+    Turn.objects.filter(pk=message.pk).update(**start)
+    busy = "Waits: the conversation is busy with a person's message since 2026-11-20 09:00."
+    said = of(person, job)
+    assert (said.now, said.last[0].text) == (busy, busy)
+    Turn.objects.filter(pk=message.pk).update(state=TurnState.SUCCEEDED, finished_at=DAY)
+    Turn.objects.filter(runs__job=other).update(**start)
+    assert "is busy with the automation 'other' since 2026-11-20 09:00." in of(person, job).now
+    Turn.objects.filter(runs__job=other).update(state=TurnState.SUCCEEDED, finished_at=DAY)
+    assert of(person, job).now.startswith("Waits for a worker since 20")
+    assert run.pk == said.last[0].run_id
+
+
+def test_a_run_says_whether_it_is_running_or_awaiting_retry(person: Person) -> None:
+    job = new(person.session())
+    run = fired(job)
+    RunRecord.objects.filter(pk=run.pk).update(attempt=2, not_before=DAY, reason="model_unavailable")
+    retry = "Waits for a retry: attempt 2 starts at 2026-11-20 09:00, because the model did not answer."
+    assert of(person, job).now == retry
+    RunRecord.objects.filter(pk=run.pk).update(not_before=None, state=RunState.RUNNING, started_at=DAY)
+    running = of(person, job)
+    assert (running.now, running.state) == ("Running since 2026-11-20 09:00 (attempt 2).", "running")
+
+
+def test_this_moment_of_a_job_that_does_not_run(person: Person) -> None:
+    session = person.session()
+    job = new(session)
+    assert of(person, job).now.startswith("Next run: 20")
+    update_job(job.pk, {"enabled": False})
+    JobClock.objects.filter(job=job).update(planned_from=DAY)
+    paused = of(person, job)
+    assert (paused.now, paused.next, paused.warnings) == ("Paused since 2026-11-20 09:00.", (), ())
+    update_job(job.pk, {"enabled": True})
+    Session.objects.filter(pk=session.pk).update(state=SessionState.ARCHIVED)
+    archived = of(person, job)
+    assert (archived.now, archived.next) == ("Not run: the conversation is archived.", ())
+    Session.objects.filter(pk=session.pk).update(state=SessionState.OPEN)
+    JobClock.objects.filter(job=job).update(next_run_at=None)
+    ended = of(person, job)
+    assert ended.now == "Done: its schedule has no more runs."
+    assert ended.warnings == ("This schedule has no more runs.",)
+    CronJob.objects.filter(pk=job.pk).update(ends_at=DAY)
+    assert of(person, job).now == "Done: no runs after its end date 2026-11-20 09:00."
+    once = new(session, schedule={"kind": "at", "at": "2099-01-01T09:00Z"})
+    JobClock.objects.filter(job=once).update(next_run_at=None)
+    assert of(person, once).now == "Done: its only run was at 2099-01-01 09:00."
+    run_of(once, state=RunState.FAILED, finished_at=DAY).save()
+    failed = of(person, once)
+    assert (failed.now, failed.state) == ("Failed: its only run was at 2099-01-01 09:00.", "failed")
+
+
+def test_a_disabled_faulty_job_explains_why_without_internal_details(person: Person) -> None:
+    job = new(person.session())
+    CronJob.objects.filter(pk=job.pk).update(enabled=False, fault="DataError: SECRET")
+    said = of(person, job)
+    assert said.now.startswith("Disabled after an error: it could not be fired. Enable it again")
+    assert said.state == "failed"
+    assert "SECRET" not in repr(said)
+    CronJob.objects.filter(pk=job.pk).update(timezone="Mars/X")
+    gone = of(person, job)
+    assert gone.now == "Disabled after an error: There is no time zone 'Mars/X'. Give it a valid schedule."
+    assert (gone.timezone, gone.next) == ("Mars/X", ())
+
+
+def test_slots_that_come_faster_than_the_work_are_warned_of(person: Person) -> None:
+    job = new(person.session(), schedule={"kind": "every", "seconds": 60})
+    run_of(job, state=RunState.SUCCEEDED, duration_ms=150_000, finished_at=DAY).save()
+    (warning,) = of(person, job).warnings
+    assert warning == (
+        "Slots are 1 min apart and a run takes about 2 min 30 s: slots are skipped while a run is open."
+    )
+    RunRecord.objects.update(duration_ms=1_000)
+    assert of(person, job).warnings == ()
+    gap = {"slots_from": DAY, "slots_to": DAY, "slots_count": 4, "scheduled_for": DAY + timedelta(minutes=1)}
+    run_of(job, state=RunState.SKIPPED, reason="overlap", finished_at=DAY, **gap).save()
+    (warning,) = of(person, job).warnings
+    assert warning == "Of the last slots 4 were skipped, because the previous run had not ended."
+
+
+def test_changes_of_the_clocks_ahead_are_told(person: Person) -> None:
+    """Within a year there is one of each kind, whatever day it is."""
+    night = new(person.session(), schedule=BERLIN | {"expr": "30 2 * * *"})
+    warnings = " ".join(of(person, night).warnings)
+    assert "there is no 02:30, it runs at 03:00 instead." in warnings
+    assert "02:30 comes twice, it runs the first time only." in warnings
+    assert of(person, new(person.session())).warnings == ()
+
+
+@pytest.mark.rule("4.9")
+def test_a_route_that_lost_its_sender_is_warned_of(person: Person, telegram: None) -> None:
+    session = person.session(key="telegram:42")
+    job = create_job(NewJob(session_id=session.pk, message="go", schedule=BERLIN))
+    assert explain(person.user, job.pk).warnings == ()
+    channels.unregister("telegram")
+    [warning] = explain(person.user, job.pk).warnings
+    assert warning.startswith(
+        "Answers cannot be delivered by 'telegram': the channel 'telegram' is not set up; use"
+    )
+    assert "RONDO_PLUGINS" in warning
+    on_the_web = {"channel": "web", "chat_id": "", "meta": {}}
+    Session.objects.filter(pk=session.pk).update(last_route=on_the_web)
+    assert explain(person.user, job.pk).warnings == (), "a person wrote on the web since"

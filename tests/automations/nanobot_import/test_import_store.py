@@ -1,0 +1,569 @@
+"""Importing nanobot's job store: what comes in as what, what is refused, and that twice is once (rule 4.1)."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import transaction
+
+from automations.exceptions import BadMessage
+from automations.jobs.edit import MOST_ENABLED, NewJob, create_job, update_job
+from automations.jobs.explain import explain
+from automations.models import CronJob, JobClock
+from automations.models.category import Category, category
+from automations.nanobot_import.import_store import import_store
+from automations.nanobot_import.report import Line, Outcome, Report
+from automations.nanobot_import.store_file import StoreRefused
+from sessions_app.agents.edit import create_agent
+from sessions_app.exceptions import NotFound
+from sessions_app.models import PRIMARY_KEY, Agent, Session, SessionState
+from sessions_app.operations.doctor import channels_served
+from sessions_app.sessions.delete import delete_session
+from sessions_app.sessions.open import primary_session
+from tests.automations.messages import later
+from tests.conftest import Person, new_person
+from tests.fleet import until
+from tests.races import in_thread, waiting
+from tests.up import ROOT
+
+pytestmark = pytest.mark.rule("4.1")
+
+SAMPLE = ROOT / "tests" / "data" / "nanobot_jobs.json"
+KEY = "telegram:42"
+
+
+@pytest.fixture
+def person(transactional_db: None) -> Person:
+    return new_person("ada", dreams=True)
+
+
+def a_job(**fields: Any) -> dict[str, Any]:
+    """A bound job as nanobot writes it; fields of `schedule`, `payload` and `state` are laid over."""
+    job: dict[str, Any] = {
+        "id": "abcd1234",
+        "name": "daily",
+        "enabled": True,
+        "schedule": {"kind": "every", "atMs": None, "everyMs": 60_000, "expr": None, "tz": None},
+        "payload": {
+            "kind": "agent_turn",
+            "message": "look",
+            "deliver": False,
+            "channel": None,
+            "to": None,
+            "channelMeta": {},
+            "sessionKey": KEY,
+        },
+        "state": {"nextRunAtMs": None, "lastRunAtMs": None},
+    }
+    for name, value in fields.items():
+        job[name] = (
+            job[name] | value if isinstance(value, dict) and isinstance(job.get(name), dict) else value
+        )
+    return job
+
+
+def store(*jobs: Any) -> bytes:
+    return json.dumps({"version": 1, "jobs": jobs}).encode()
+
+
+def brought(person: Person, *jobs: Any) -> tuple[Line, ...]:
+    return import_store(person.agent.pk, store(*jobs)).lines
+
+
+def one(person: Person, **fields: Any) -> Line:
+    [line] = brought(person, a_job(**fields))
+    return line
+
+
+def imported() -> list[CronJob]:
+    return list(CronJob.objects.filter(source="import").order_by("pk"))
+
+
+def everything() -> list[Any]:
+    models = (CronJob, JobClock, Session)
+    return [list(model.objects.order_by("pk").values()) for model in models]
+
+
+def test_the_sample_comes_in_by_category(person: Person) -> None:
+    report = import_store(person.agent.pk, SAMPLE.read_bytes())
+    assert report.totals == {
+        "bound": 2, "legacy": 1, "system": 1, "not_stored": 1, "refused": 1, "already_there": 0,
+    }  # fmt: skip
+    tea, news, garden = (CronJob.objects.get(pk=name) for name in ("3f9c2a1b", "77aa01cd", "b2d4e6f8"))
+    assert [category(job) for job in (tea, news, garden)] == [Category.BOUND, Category.BOUND, Category.LEGACY]
+    assert tea.session is not None
+    assert (tea.session.key, tea.session.type, tea.every_seconds) == ("web:9d1e", "sub", 2)
+    assert news.session == primary_session(person.agent)
+    assert (news.expr, news.timezone) == ("0 9 * * 1-5", "Asia/Shanghai")
+    assert (garden.session, garden.session_key) == (None, "telegram:4242")
+    assert (garden.deliver, garden.channel, garden.to) == (True, "telegram", "4242")
+    assert garden.channel_meta == {"message_thread_id": 7}
+    dream = CronJob.objects.get(agent=person.agent, system_event="dream")
+    assert (dream.expr, dream.timezone, dream.imported_id) == ("30 4 * * *", "Europe/Berlin", "dream")
+    refused = next(line for line in report.lines if line.outcome is Outcome.REFUSED)
+    assert (refused.place, refused.stored_id, refused.name) == ("jobs[3]", "0c0c0c0c", "dentist")
+    assert "has passed" in refused.note
+    assert not CronJob.objects.filter(imported_id="heartbeat").exists()
+
+
+def test_importing_twice_changes_nothing(person: Person) -> None:
+    import_store(person.agent.pk, SAMPLE.read_bytes())
+    before = everything()
+    again = import_store(person.agent.pk, SAMPLE.read_bytes())
+    assert again.totals["already_there"] == 4
+    assert everything() == before
+
+
+def test_a_second_import_keeps_edited_jobs_and_restores_deleted_ones(person: Person) -> None:
+    one(person)
+    update_job("abcd1234", {"name": "mine", "enabled": False})
+    assert one(person).outcome is Outcome.ALREADY_THERE
+    assert CronJob.objects.get(pk="abcd1234").name == "mine"
+    assert delete_session(Session.objects.get(key=KEY).pk, delete_automations=True).deleted
+    assert one(person).outcome is Outcome.IMPORTED
+
+
+def test_a_second_import_does_not_refuse_a_finished_one_shot(person: Person) -> None:
+    at = datetime.now(UTC) + timedelta(seconds=30)
+    soon = {"kind": "at", "atMs": int(at.timestamp() * 1000), "everyMs": None}
+    assert one(person, schedule=soon).outcome is Outcome.IMPORTED
+    past = soon | {"atMs": 1_760_000_000_000}
+    assert one(person, schedule=past).outcome is Outcome.ALREADY_THERE
+
+
+def test_two_imports_at_once_bring_everything_in_once(person: Person) -> None:
+    content = SAMPLE.read_bytes()
+    imports = [in_thread(lambda: import_store(person.agent.pk, content)) for _ in range(6)]
+    for thread, _ in imports:
+        thread.join(30)
+    reports: list[Report] = [came[0] for _, came in imports]
+    assert all(isinstance(report, Report) for report in reports), reports
+    assert sorted(report.totals["bound"] for report in reports) == [0, 0, 0, 0, 0, 2]
+    assert len(imported()) == 3
+
+
+def test_an_import_waits_for_another_one_of_its_agent(person: Person) -> None:
+    with transaction.atomic():
+        Agent.objects.select_for_update(no_key=True).get(pk=person.agent.pk)  # as an import holds it
+        thread, came = in_thread(lambda: import_store(person.agent.pk, SAMPLE.read_bytes()))
+        until(lambda: waiting() or came)
+        assert not came
+    thread.join(30)
+    assert came[0].totals["bound"] == 2
+
+
+def test_a_second_agent_importing_the_same_store_gets_new_ids(person: Person) -> None:
+    other = create_agent(person.user, "other")
+    content = SAMPLE.read_bytes()
+    threads = [in_thread(partial(import_store, pk, content)) for pk in (person.agent.pk, other.pk)]
+    for thread, _ in threads:
+        thread.join(30)
+    assert CronJob.objects.filter(imported_id="3f9c2a1b").count() == 2
+    assert CronJob.objects.filter(pk="3f9c2a1b").count() == 1
+
+
+def test_a_dry_run_stores_nothing_and_tells_the_same(person: Person) -> None:
+    before = everything()
+    dry = import_store(person.agent.pk, SAMPLE.read_bytes(), dry_run=True)
+    assert everything() == before
+    assert dry.totals == import_store(person.agent.pk, SAMPLE.read_bytes()).totals
+
+
+CATEGORIES: dict[str, tuple[dict[str, Any], Category | None]] = {
+    "falsy legacy fields are not set": ({}, Category.BOUND),
+    "empty texts are not set": ({"payload": {"deliver": "", "channel": "", "to": " "}}, Category.BOUND),
+    "no kind is a turn": ({"payload": {"kind": None}}, Category.BOUND),
+    "deliver": ({"payload": {"deliver": True}}, Category.LEGACY),
+    "deliver in words": ({"payload": {"deliver": "true"}}, Category.LEGACY),
+    "a channel": ({"payload": {"channel": "telegram"}}, Category.LEGACY),
+    "an address": ({"payload": {"to": 42}}, Category.LEGACY),
+    "channel meta": ({"payload": {"channelMeta": {"thread": 1}}}, Category.LEGACY),
+    "no session key": ({"payload": {"sessionKey": None}}, Category.LEGACY),
+    "the name dream alone": ({"name": "dream"}, Category.BOUND),
+    "the id dream": ({"id": "dream"}, Category.SYSTEM),
+    "an unknown system event": ({"payload": {"kind": "system_event"}}, None),
+    "an unknown kind": ({"payload": {"kind": "whim"}}, None),
+}
+
+
+@pytest.mark.parametrize("what", CATEGORIES)
+def test_the_category_follows_the_rule(person: Person, what: str) -> None:
+    fields, expected = CATEGORIES[what]
+    line = one(person, **fields)
+    assert line.category == expected, line
+    if expected is None:
+        assert line.outcome is Outcome.REFUSED
+    elif expected is not Category.SYSTEM:
+        assert category(imported()[0]) is expected
+
+
+def test_a_legacy_job_stays_unbound_even_if_its_session_exists(person: Person, telegram: None) -> None:
+    session = person.session(key=KEY)
+    one(person, payload={"deliver": True, "channel": "telegram", "to": "42"})
+    [job] = imported()
+    assert (job.session, job.session_key) == (None, KEY)
+    assert delete_session(session.pk).deleted
+
+
+KEYS: dict[str, tuple[str, str | None]] = {
+    "the primary one": (PRIMARY_KEY, PRIMARY_KEY),
+    "a web thread": ("websocket:9d1e", "web:9d1e"),
+    "a web thread of ours": ("web:9d1e", "web:9d1e"),
+    "a channel": ("slack:C1:17.5", "slack:C1:17.5"),
+    "the command line": ("cli:direct", "cli:direct"),
+    "a job's own": ("cron:abcd", None),
+    "a heartbeat's": ("heartbeat:x", None),
+    "a background job's": ("job:x:1", None),
+    "another unified one": ("unified:other", None),
+    "no channel": ("heartbeat", None),
+    "a channel of capitals": ("Slack:1", None),
+    "no id": ("slack:", None),
+}
+
+
+@pytest.mark.parametrize("what", KEYS)
+def test_a_bound_job_belongs_to_the_session_of_its_key(person: Person, what: str) -> None:
+    key, expected = KEYS[what]
+    before = Session.objects.count()
+    line = one(person, payload={"sessionKey": key})
+    if expected is None:
+        assert line.outcome is Outcome.REFUSED
+        assert (imported(), Session.objects.count()) == ([], before)
+        return
+    [job] = imported()
+    assert job.session is not None
+    assert (job.session.key, job.session.agent) == (expected, person.agent)
+    assert job.session.chat_id in {expected.partition(":")[2], ""}
+    assert ("is a web thread here" in line.note) == (key != expected)
+
+
+def test_an_open_session_is_used_and_an_archived_one_refused(person: Person, telegram: None) -> None:
+    session = person.session(key=KEY)
+    one(person)
+    assert imported()[0].session == session
+    Session.objects.filter(pk=session.pk).update(state=SessionState.ARCHIVED)
+    line = one(person, id="other")
+    assert (line.outcome, line.note) == (Outcome.REFUSED, "the session is archived")
+
+
+TOLERATED: dict[str, dict[str, Any]] = {
+    "snake case": {
+        "schedule": {"everyMs": None, "every_ms": 60_000},
+        "payload": {"sessionKey": None, "session_key": KEY, "channel_meta": {}},
+        "state": {"next_run_at_ms": None},
+    },
+    "texts for numbers": {"schedule": {"everyMs": "60000"}},
+    "a fraction that is none": {"schedule": {"everyMs": 60000.0}},
+    "nulls": {
+        "name": None,
+        "enabled": None,
+        "state": None,
+        "payload": {"deliver": None, "channelMeta": None},
+    },
+    "unknown fields": {"colour": [1, {"x": None}], "schedule": {"jitter": 5}, "payload": {"model": "m"}},
+    "flags as texts": {"enabled": "true", "payload": {"deliver": "no"}},
+    "flags as numbers": {"enabled": 1, "payload": {"deliver": 0}},
+    "a number for a name": {"name": 7},
+    "a name of two lines": {"name": "a\nb"},
+}
+
+
+@pytest.mark.parametrize("what", TOLERATED)
+def test_the_store_is_read_tolerantly(person: Person, what: str) -> None:
+    line = one(person, **TOLERATED[what])
+    assert (line.outcome, line.category) == (Outcome.IMPORTED, Category.BOUND), line.note
+    [job] = imported()
+    assert (job.every_seconds, job.enabled, job.message) == (60, True, "look")
+    assert job.name == {"nulls": "look", "a number for a name": "7", "a name of two lines": "a b"}.get(
+        what, "daily"
+    )
+
+
+def test_a_bare_list_and_missing_parts_are_enough(person: Person) -> None:
+    job = {"id": "x1", "schedule": {"kind": "every", "everyMs": 1000}, "payload": {"message": "m"}}
+    [line] = import_store(person.agent.pk, b"\xef\xbb\xbf" + json.dumps([job]).encode()).lines
+    assert (line.outcome, line.category, line.id) == (Outcome.IMPORTED, Category.LEGACY, "x1")
+    for empty in (b"[]", b'{"jobs": null}', b'{"jobs": [], "version": 2}'):
+        assert import_store(person.agent.pk, empty).lines == ()
+
+
+REFUSED_ALONE: dict[str, tuple[dict[str, Any], str]] = {
+    "no id": ({"id": None}, "it has no id"),
+    "a long id": ({"id": "x" * 201}, "id is longer than 200"),
+    "no message": ({"payload": {"message": None}}, "the message is empty"),
+    "a long message": ({"payload": {"message": "x" * 20_001}}, "longer than 20000"),
+    "a NUL": ({"payload": {"message": "a\x00b"}}, "payload.message holds a character"),
+    "half a character": ({"name": "\ud800"}, "name holds a character"),
+    "no schedule": ({"schedule": None}, "it has no schedule"),
+    "an unknown schedule": ({"schedule": {"kind": "moon"}}, "unknown schedule kind 'moon'"),
+    "bad fields": ({"schedule": {"kind": "cron", "expr": "61 * * * *"}}, "61"),
+    "six fields": ({"schedule": {"kind": "cron", "expr": "0 0 9 * * *"}}, "5"),
+    "never": (
+        {"schedule": {"kind": "cron", "expr": "0 0 31 2 *"}},
+        "names a day that its months do not have",
+    ),
+    "an unknown zone": ({"schedule": {"kind": "cron", "expr": "0 9 * * *", "tz": "Mars/X"}}, "Mars/X"),
+    "no interval": ({"schedule": {"everyMs": None}}, "everyMs must be whole seconds"),
+    "half a second": ({"schedule": {"everyMs": 500}}, "everyMs must be whole seconds"),
+    "no interval at all": ({"schedule": {"everyMs": 0}}, "seconds"),
+    "a word for an interval": ({"schedule": {"everyMs": "often"}}, "'often', which is not a number"),
+    "too much": ({"schedule": {"everyMs": "1e400"}}, "which is not a number"),
+    "not a number": ({"schedule": {"everyMs": "nan"}}, "which is not a number"),
+    "no instant": ({"schedule": {"kind": "at"}}, "atMs is missing"),
+    "the past": ({"schedule": {"kind": "at", "atMs": 1_760_000_000_000}}, "has passed"),
+    "the end of time": ({"schedule": {"kind": "at", "atMs": 10**30}}, "not a time in milliseconds"),
+    "seconds for milliseconds": ({"schedule": {"kind": "at", "atMs": 1_800_000_000}}, "has passed"),
+    "a bad plan": ({"state": {"nextRunAtMs": "soon"}}, "nextRunAtMs is 'soon'"),
+    "neither on nor off": ({"enabled": "perhaps"}, "'perhaps', not true or false"),
+    "a long channel": ({"payload": {"channel": "x" * 65}}, "channel is longer than 64"),
+    "a NUL in the meta": ({"payload": {"channelMeta": {"a": ["\x00"]}}}, "channelMeta holds a character"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED_ALONE)
+def test_a_bad_job_is_refused_while_the_others_are_imported(person: Person, what: str) -> None:
+    fields, reason = REFUSED_ALONE[what]
+    good = a_job(id="good", payload={"sessionKey": "slack:1"})
+    bad, other = brought(person, a_job(**fields), good)
+    assert (bad.place, bad.outcome) == ("jobs[0]", Outcome.REFUSED)
+    assert reason in bad.note
+    assert other.outcome is Outcome.IMPORTED
+    assert [job.pk for job in imported()] == ["good"]
+    assert not Session.objects.filter(key=KEY).exists()
+
+
+def test_an_id_that_stands_twice_comes_in_once(person: Person) -> None:
+    first, second = brought(person, a_job(), a_job(name="other"))
+    assert (first.outcome, second.outcome) == (Outcome.IMPORTED, Outcome.REFUSED)
+    assert second.note == "jobs[0] has the same id"
+
+
+CORRUPT: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "line 1, column 1"),
+    "no JSON": (b'{\n  "jobs": [\n    {"id": }\n', "line 3, column 12"),
+    "an end in the middle": (b'{"jobs": [{"id": "a"', "line 1, column 21"),
+    "no UTF-8": (b'{"jobs":\n  "\xff"}', "line 2, byte 4"),
+    "UTF-16": (json.dumps({"jobs": []}).encode("utf-16"), "line 1, byte 1"),
+    "a number": (b"7", "the file is a number"),
+    "no jobs": (b'{"job": []}', "the file has no `jobs`"),
+    "jobs as an object": (b'{"jobs": {}}', "jobs is an object"),
+    "a job that is a text": (store(a_job(), "x"), "jobs[1] is a text"),
+    "a job that is null": (store(None), "jobs[0] is null"),
+    "a schedule that is a text": (store(a_job(schedule="daily")), "jobs[0].schedule is a text"),
+    "fields that are a list": (store(a_job(), a_job(schedule={"expr": [9]})), "jobs[1].schedule.expr is a list"),
+    "a flag for a number": (store(a_job(schedule={"everyMs": True})), "jobs[0].schedule.everyMs is true or false"),
+    "a message that is an object": (store(a_job(payload={"message": {}})), "jobs[0].payload.message is an object"),
+    "meta that is a text": (store(a_job(payload={"channelMeta": "x"})), "jobs[0].payload.channelMeta is a text"),
+    "a state that is a list": (store(a_job(state=[])), "jobs[0].state is a list"),
+    "a key twice": (b'{"jobs": [{"schedule": {"kind": 1, "kind": 2}}]}', "jobs[0].schedule.kind is repeated"),
+    "not a number": (b'{"jobs": [{"id": NaN}]}', "jobs[0].id is NaN"),
+    "a number without end": (b'{"jobs": [{"id": ' + b"9" * 5000 + b"}]}", "jobs[0].id is a number with too many"),
+    "a deep one": (b'{"jobs": ' + b"[" * 100_000, "nested too deeply"),
+    "a rather deep one": (b'{"jobs": ' + b"[" * 80 + b"]" * 80 + b"}", "nested too deeply"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CORRUPT)
+def test_a_corrupt_file_is_refused_whole_with_the_place_named(person: Person, what: str) -> None:
+    content, place = CORRUPT[what]
+    before = everything()
+    with pytest.raises(StoreRefused) as refusal:
+        import_store(person.agent.pk, content)
+    assert place in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert everything() == before
+
+
+def test_an_interval_keeps_its_beat(person: Person) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    ahead, ago = now + timedelta(seconds=40, milliseconds=250), now - timedelta(hours=5, milliseconds=750)
+    plans = {
+        "ahead": ({"nextRunAtMs": ms(ahead)}, ahead),
+        "overdue": ({"nextRunAtMs": ms(ago)}, ago),
+        "after the last": ({"nextRunAtMs": None, "lastRunAtMs": str(ms(ago))}, ago),
+        "far ahead": ({"nextRunAtMs": ms(ahead + timedelta(days=4000))}, ahead),
+    }
+    lines = brought(person, *(a_job(id=name, state=state) for name, (state, _) in plans.items()))
+    assert {line.outcome for line in lines} == {Outcome.IMPORTED}
+    for name, (_, beat) in plans.items():
+        following = JobClock.objects.get(job__imported_id=name).next_run_at
+        assert following is not None
+        assert now < following <= datetime.now(UTC) + timedelta(seconds=60)
+        assert (following - beat) % timedelta(seconds=60) == timedelta(0)
+
+
+def ms(instant: datetime) -> int:
+    return round(instant.timestamp() * 1000)
+
+
+def test_schedules_without_a_zone_are_in_the_agents(person: Person) -> None:
+    person.agent.timezone = "Asia/Tokyo"
+    person.agent.save()
+    line = one(person, schedule={"kind": "cron", "expr": "0 9 * * *"})
+    assert line.schedule == "every day at 09:00 (Asia/Tokyo)"
+    assert imported()[0].timezone == "Asia/Tokyo"
+
+
+def test_a_disabled_job_is_imported_paused_even_when_overdue(person: Person) -> None:
+    past = {"kind": "at", "atMs": 1_760_000_000_000, "everyMs": None}
+    for number, line in enumerate(
+        brought(person, a_job(enabled=False), a_job(id="p", enabled=False, schedule=past))
+    ):
+        assert (line.outcome, line.enabled, line.next_run_at) == (Outcome.IMPORTED, False, None), number
+    assert not JobClock.objects.filter(job__source="import", next_run_at__isnull=False).exists()
+    update_job("abcd1234", {"enabled": True})
+    assert JobClock.objects.get(job="abcd1234").next_run_at is not None
+
+
+@pytest.mark.rule("8.2")
+@pytest.mark.parametrize(
+    ("key", "chat_type"),
+    [
+        ("telegram:42", "private"),
+        ("telegram:-100123", "group"),
+        ("whatsapp:123@g.us", "group"),
+        ("slack:C024BE91L", "group"),
+        ("slack:D024BE91L", "private"),
+        ("feishu:oc_abc", "group"),
+        ("email:oc_abc@example.org", "private"),
+    ],
+)
+def test_a_group_is_imported_as_group_and_refuses_private_messages(
+    person: Person, key: str, chat_type: str
+) -> None:
+    one(person, payload={"sessionKey": key})
+    session = Session.objects.get(key=key)
+    assert session.chat_type == chat_type
+    if chat_type == "group":
+        with pytest.raises(BadMessage, match="private chats only"):
+            later(session)
+    else:
+        assert later(session).chat_type == "private"
+
+
+def test_no_session_gets_more_enabled_automations_than_it_may_have(person: Person, telegram: None) -> None:
+    session = person.session(key=KEY)
+    create_job(NewJob(session_id=session.pk, message="mine", schedule={"kind": "every", "seconds": 60}))
+    lines = brought(
+        person,
+        *(a_job(id=f"j{number}") for number in range(MOST_ENABLED + 1)),
+        a_job(id="off", enabled=False),
+    )
+    refused = [line for line in lines if line.outcome is Outcome.REFUSED]
+    assert [line.place for line in refused] == ["jobs[49]", "jobs[50]"]
+    assert "50" in refused[0].note
+    assert CronJob.objects.filter(session=session, enabled=True).count() == MOST_ENABLED
+
+
+@pytest.mark.parametrize("stored", ["with space", "a:b", "x" * 33, "日报"])
+def test_an_id_of_another_form_is_replaced_and_known_again(person: Person, stored: str) -> None:
+    line = one(person, id=stored)
+    assert line.id != stored
+    assert "not valid here" in line.note
+    assert one(person, id=stored).id == line.id
+
+
+def test_an_agent_that_goes_meanwhile_gets_nothing(person: Person) -> None:
+    gone = create_agent(person.user, "gone")
+    pk = gone.pk
+    with transaction.atomic():
+        CronJob.objects.filter(agent=gone).delete()
+        Session.objects.filter(agent=gone).delete()
+        gone.delete()
+        thread, came = in_thread(lambda: import_store(pk, store(a_job())))
+        thread.join(1)
+    thread.join(10)
+    assert isinstance(came[0], NotFound)
+    assert imported() == []
+
+
+def told(*arguments: str) -> str:
+    out = StringIO()
+    call_command("import_jobs", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def test_the_command_prints_one_line_per_job_and_the_totals(person: Person) -> None:
+    dry = told(str(SAMPLE), "--agent", "demo", "--dry-run")
+    assert dry.endswith("A dry run: nothing was stored.\n")
+    assert imported() == []
+    lines = told(str(SAMPLE), "--agent", "demo").splitlines()
+    assert lines[0].startswith(
+        "bound    jobs[0] 3f9c2a1b 'tea': imported, as 3f9c2a1b, in web:9d1e, every 2 seconds, next run 20"
+    )
+    assert lines[3].startswith(
+        "refused  jobs[3] 0c0c0c0c 'dentist': its time, 2025-10-09T08:53:20+00:00, has passed"
+    )
+    assert lines[4].startswith("system   jobs[4] dream 'Dream': taken over, as ")
+    assert lines[5].startswith("system   jobs[5] heartbeat 'heartbeat': not stored (use the agent's setting")
+    assert lines[6] == "2 bound, 1 legacy, 1 system, 1 not stored, 1 refused, 0 already there."
+
+
+def test_the_command_speaks_json(person: Person, tmp_path: Path) -> None:
+    answer = json.loads(told(str(SAMPLE), "--agent", "ada/demo", "--json"))
+    assert answer["ok"] is True
+    assert answer["totals"]["legacy"] == 1
+    assert answer["jobs"][0]["session_key"] == "web:9d1e"
+    broken = tmp_path / "jobs.json"
+    broken.write_text("{")
+    out = StringIO()
+    with pytest.raises(SystemExit) as end:
+        call_command("import_jobs", str(broken), "--agent", "demo", "--json", stdout=out)
+    assert end.value.code == 1
+    problem = json.loads(out.getvalue())
+    assert (problem["ok"], problem["error"]["code"]) == (False, "corrupt_store")
+
+
+def test_the_command_refuses_in_one_line(person: Person, tmp_path: Path) -> None:
+    create_agent(new_person("bob").user, "solo")
+    new_person("eve")
+    broken = tmp_path / "jobs.json"
+    broken.write_text('{"jobs": [{"id": []}]}')
+    refusals = {
+        (str(broken), "solo"): f"{broken}: jobs[0].id is a list, which is not allowed; nothing was imported",
+        (
+            str(tmp_path / "none"),
+            "solo",
+        ): f"{tmp_path / 'none'}: No such file or directory; nothing was imported",
+        (str(SAMPLE), "nobody"): "there is no agent 'nobody'; nothing was imported",
+        (str(SAMPLE), "ada/solo"): "there is no agent 'ada/solo'; nothing was imported",
+        (
+            str(SAMPLE),
+            "demo",
+        ): "several users have an agent 'demo'; use one of ada/demo, bob/demo, eve/demo;"
+        " nothing was imported",
+    }
+    for (file, agent), text in refusals.items():
+        with pytest.raises(CommandError) as refusal:
+            told(file, "--agent", agent)
+        assert str(refusal.value) == text
+    assert imported() == []
+
+
+def test_a_reserved_session_key_is_refused_even_if_it_exists(person: Person) -> None:
+    legacy = a_job(id="leg1", payload={"sessionKey": None})
+    bound = a_job(id="b1", payload={"sessionKey": "cron:leg1"})
+    for _ in range(2):
+        assert brought(person, legacy, bound)[1].outcome == "refused"
+        Session.objects.get_or_create(
+            agent=person.agent, key="cron:leg1", defaults={"owner": person.user, "type": "job"}
+        )
+    assert not CronJob.objects.filter(pk="b1").exists()
+
+
+def test_a_channel_not_configured_here_is_imported_with_a_warning(person: Person) -> None:
+    assert one(person).outcome is Outcome.IMPORTED
+    session = Session.objects.get(key=KEY)
+    assert (session.channel, session.chat_id) == ("telegram", "42")
+    assert "telegram" in channels_served().detail
+    [warning] = explain(person.user, imported()[0].pk).warnings
+    assert "the channel 'telegram' is not set up" in warning
+    refused = one(person, id="other123", payload={"sessionKey": "webhook:ftp://x/"})
+    assert refused.outcome is Outcome.REFUSED, "an address that a channel of this server does not take"

@@ -1,0 +1,425 @@
+"""The service of routines: modes, schedules, duplicates, the limit, edits (rules 6.4, 6.5, 4.7)."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from automations.exceptions import BadJob, DuplicateRoutine, RoutineNotFound, TooManyRoutines
+from automations.jobs.edit import NewJob, create_job
+from automations.jobs.removed_routines import normalised
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.models.category import Category, category
+from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine, update_routine
+from automations.routines.mode import inferred_mode
+from automations.routines.schedule_text import interval_text, routine_schedule_text
+from sessions_app.exceptions import NotFound, RevisionConflict, SessionClosed, SessionsError
+from sessions_app.models import Agent, Session, SessionState, SessionType, Turn
+from sessions_app.turns.receive import Input, receive
+from tests.conftest import Person, new_person
+from tests.fleet import until
+from tests.races import in_thread, waiting
+
+pytestmark = pytest.mark.rule("6.4", "6.5")
+
+
+def add(person: Person, title: str = "Water", **fields: Any) -> CronJob:
+    return add_routine(NewRoutine(agent_id=person.agent.pk, title=title, **fields))
+
+
+def clock_of(job: CronJob) -> JobClock:
+    return JobClock.objects.get(job=job)
+
+
+def soon(**ahead: int) -> str:
+    return (datetime.now(UTC).replace(microsecond=0) + timedelta(**ahead)).isoformat()
+
+
+@pytest.mark.parametrize(
+    ("timeout", "description", "mode"),
+    [
+        (None, "", "inline"),
+        (60, "", "inline"),
+        (61, "", "isolated"),
+        (None, "x" * 200, "inline"),
+        (None, "x" * 201, "isolated"),
+        (10, "x" * 201, "isolated"),
+        (120, "x", "isolated"),
+    ],
+)
+def test_an_omitted_mode_is_inferred_from_timeout_or_description(
+    person: Person, timeout: int | None, description: str, mode: str
+) -> None:
+    assert inferred_mode(timeout, description) == mode
+    job = add(person, timeout_seconds=timeout, description=description, schedule="1d")
+    assert (job.execution_mode, job.timeout_seconds) == (mode, timeout)
+    assert clock_of(job).inline is (mode == "inline")
+
+
+def test_the_mode_is_the_creators_choice(person: Person) -> None:
+    job = add(person, execution_mode="inline", timeout_seconds=900, description="x" * 500, schedule="1d")
+    assert job.execution_mode == "inline"
+    assert category(job) is Category.ROUTINE
+    assert (job.session_id, job.home_id, job.max_retry, job.source) == (None, None, 3, "manual")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("45s", 45), ("30m", 1800), ("1h", 3600), ("2d", 172_800), (" 90m ", 5400)]
+)
+def test_an_interval_is_first_due_one_interval_from_now(person: Person, text: str, seconds: int) -> None:
+    before = datetime.now(UTC)
+    job = add(person, schedule=text)
+    assert (job.schedule_kind, job.every_seconds) == ("every", seconds)
+    due = clock_of(job).next_run_at
+    assert due is not None
+    assert abs((due - before).total_seconds() - seconds) < 5
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(45, "45s"), (60, "1m"), (5400, "90m"), (3600, "1h"), (90_000, "25h"), (86_400, "1d")],
+)
+def test_an_interval_is_written_in_its_largest_whole_unit(seconds: int, text: str) -> None:
+    assert interval_text(seconds) == text
+
+
+def test_five_field_schedules_default_to_the_agents_zone(person: Person) -> None:
+    Agent.objects.filter(pk=person.agent.pk).update(timezone="Asia/Shanghai")
+    here = add(person, "Here", schedule="0 9 * * *")
+    there = add(person, "There", schedule="0  9 * * *", timezone="America/New_York")
+    assert (here.timezone, here.expr) == ("Asia/Shanghai", "0 9 * * *")
+    assert (there.timezone, there.expr) == ("America/New_York", "0 9 * * *")
+    due = clock_of(here).next_run_at
+    assert due is not None
+    assert due.hour == 1
+    assert routine_schedule_text(there) == "0 9 * * *"
+
+
+def test_a_routine_without_schedule_or_instant_runs_once_immediately(person: Person) -> None:
+    job = add(person, execution_mode="isolated")
+    assert job.schedule_kind == "at"
+    assert job.at == clock_of(job).next_run_at
+    assert job.at is not None
+    assert job.at <= datetime.now(UTC)
+    assert routine_schedule_text(job) is None
+
+
+def test_an_instant_alone_fires_once_and_defaults_to_the_zone(person: Person) -> None:
+    at = soon(hours=2)
+    assert add(person, next_run_at=at).at == datetime.fromisoformat(at)
+    local = add(person, "Local", next_run_at="2031-07-01T09:00", timezone="Asia/Tokyo")
+    assert local.at == datetime(2031, 7, 1, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("schedule", ["1d", "0 9 * * *"])
+def test_an_instant_with_a_schedule_is_the_first_firing(person: Person, schedule: str) -> None:
+    at = soon(hours=2)
+    job = add(person, schedule=schedule, next_run_at=at)
+    assert clock_of(job).next_run_at == datetime.fromisoformat(at)
+    assert job.schedule_kind in {"every", "cron"}
+    if job.anchor:  # a day later comes the next one, not what is left of the day it was made
+        assert job.anchor == datetime.fromisoformat(at)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no title": ({"title": " "}, "empty_title"),
+    "long title": ({"title": "x" * 201}, "bad_title"),
+    "two-line title": ({"title": "a\nb"}, "bad_title"),
+    "NUL": ({"description": "a\x00"}, "bad_description"),
+    "long description": ({"description": "x" * 20_001}, "bad_description"),
+    "unknown mode": ({"execution_mode": "session"}, "bad_execution_mode"),
+    "unknown task": ({"task_type": "dance"}, "bad_task_type"),
+    "system's source": ({"source": "system"}, "bad_source"),
+    "no interval": ({"schedule": "soon"}, "bad_schedule"),
+    "empty schedule": ({"schedule": " "}, "bad_schedule"),
+    "interval of nothing": ({"schedule": "0m"}, "bad_interval"),
+    "endless interval": ({"schedule": "99999d"}, "bad_interval"),
+    "six fields": ({"schedule": "* * * * * *"}, "bad_cron"),
+    "never": ({"schedule": "0 0 31 2 *"}, "never_fires"),
+    "unknown zone": ({"schedule": "1d", "timezone": "Mars/X"}, "unknown_timezone"),
+    "past": ({"next_run_at": "2020-01-01T00:00:00Z"}, "past_at"),
+    "no time": ({"next_run_at": "tomorrow"}, "bad_time"),
+    "bad timeout": ({"timeout_seconds": 0}, "bad_timeout_seconds"),
+    "bad retries": ({"max_retry": 11}, "bad_max_retry"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_bad_routine_is_refused_with_its_code(person: Person, what: str) -> None:
+    fields, code = REFUSED[what]
+    with pytest.raises(SessionsError) as refusal:
+        add(person, **({"title": "Water"} | fields))
+    assert refusal.value.code == code
+    assert str(refusal.value)
+    assert (CronJob.objects.count(), JobClock.objects.count()) == (0, 0)
+
+
+def test_a_duplicate_has_the_same_normalised_title_and_schedule(person: Person) -> None:
+    first = add(person, "Drink  water", schedule="1h")
+    for title in ("drink water", " Drink\u3000Water ", "DRINK WATER"):
+        with pytest.raises(DuplicateRoutine) as refusal:
+            add(person, title, schedule="60m")
+        assert refusal.value.routine_id == first.pk
+    others = [
+        add(person, "Drink water", schedule="2h"),
+        add(person, "Drink tea", schedule="1h"),
+        add(person, "Drink water", schedule="1h", allow_duplicate=True),
+    ]
+    assert agent_routines(person.agent.pk).count() == len(others) + 1
+    assert normalised("\uff21\uff22\uff23  d") == "abc d"
+
+
+def test_a_one_shot_counts_as_duplicate_until_done_or_removed(
+    person: Person,
+) -> None:
+    job = add(person, "Joke")
+    with pytest.raises(DuplicateRoutine):
+        add(person, "joke")
+    remove_routine(job.pk)
+    again = add(person, "Joke")
+    JobClock.objects.filter(job=again).update(next_run_at=None)  # it was done
+    assert add(person, "Joke").pk not in {job.pk, again.pk}
+
+
+def test_another_agents_routines_are_no_duplicates(person: Person) -> None:
+    add(person, schedule="1h")
+    add(new_person("bob"), schedule="1h")
+    assert CronJob.objects.filter(name="Water").count() == 2
+
+
+def test_the_limit_holds_when_several_adds_race(person: Person) -> None:
+    Agent.objects.filter(pk=person.agent.pk).update(routine_limit=3)
+    for number in range(2):
+        add(person, f"Routine {number}", schedule="1h")
+    racers = [in_thread(partial(add, person, f"Racer {n}", schedule="1h")) for n in range(4)]
+    for thread, _ in racers:
+        thread.join(20)
+    assert sum(isinstance(came[0], TooManyRoutines) for _, came in racers) == 3
+    assert agent_routines(person.agent.pk).filter(enabled=True).count() == 3
+    disabled = add(person, "Disabled", schedule="1h", enabled=False)
+    with pytest.raises(TooManyRoutines):
+        update_routine(disabled.pk, {"enabled": True})
+    assert not CronJob.objects.get(pk=disabled.pk).enabled
+    one = agent_routines(person.agent.pk).filter(enabled=True)[0]
+    JobClock.objects.filter(job=one).update(next_run_at=None)  # done: it does not count
+    assert update_routine(disabled.pk, {"enabled": True}).enabled
+
+
+def test_an_add_waits_for_another_and_finds_the_limit_reached(person: Person) -> None:
+    Agent.objects.filter(pk=person.agent.pk).update(routine_limit=1)
+    with transaction.atomic():
+        add(person, "First", schedule="1h")
+        thread, came = in_thread(lambda: add(person, "Second", schedule="1h"))
+        until(lambda: waiting() or came, 20)
+    thread.join(20)
+    assert isinstance(came[0], TooManyRoutines)
+    assert [job.name for job in agent_routines(person.agent.pk)] == ["First"]
+
+
+def test_of_several_that_add_the_same_at_once_one_does(person: Person) -> None:
+    racers = [in_thread(lambda: add(person, schedule="1h")) for _ in range(4)]
+    for thread, _ in racers:
+        thread.join(20)
+    assert sum(isinstance(came[0], DuplicateRoutine) for _, came in racers) == 3
+    assert CronJob.objects.count() == 1
+
+
+def test_the_home_is_the_conversation_unless_it_is_primary(person: Person) -> None:
+    thread = person.session()
+    primary = Session.objects.get(agent=person.agent, type=SessionType.PRIMARY)
+    assert add(person, "A", schedule="1h", session_id=thread.pk).home_id == thread.pk
+    assert add(person, "B", schedule="1h", session_id=primary.pk).home_id is None
+    Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
+    assert add(person, "C", schedule="1h", session_id=thread.pk).home_id is None
+
+
+def test_a_home_is_an_open_conversation_of_the_agent(person: Person) -> None:
+    foreign = new_person("bob").session()
+    for session_id in (foreign.pk, uuid.uuid4()):
+        with pytest.raises(NotFound):
+            add(person, session_id=session_id)
+    closed = person.session()
+    Session.objects.filter(pk=closed.pk).update(state=SessionState.ARCHIVED)
+    with pytest.raises(SessionClosed):
+        add(person, session_id=closed.pk)
+    job = Session.objects.create(
+        agent=person.agent, owner=person.user, key="job:x:1", type=SessionType.JOB, channel=""
+    )
+    with pytest.raises(BadJob) as refusal:
+        add(person, session_id=job.pk)
+    assert refusal.value.code == "internal_session"
+    assert not CronJob.objects.exists()
+
+
+def test_an_edit_changes_named_fields_and_keeps_the_rest(person: Person) -> None:
+    job = add(person, description="d", schedule="1h", timeout_seconds=30)
+    before = clock_of(job).next_run_at
+    changed = update_routine(job.pk, {"title": "Tea", "timeout_seconds": None, "execution_mode": "isolated"})
+    stored = CronJob.objects.get(pk=job.pk)
+    assert (stored.name, stored.description, stored.timeout_seconds) == ("Tea", "d", None)
+    assert (stored.execution_mode, stored.every_seconds, stored.revision) == ("isolated", 3600, 2)
+    assert (clock_of(job).inline, clock_of(job).next_run_at) == (False, before)
+    assert changed.revision == 2
+    assert update_routine(job.pk, {"title": "Tea"}).revision == 2  # nothing changed
+    assert update_routine(job.pk, {"schedule": "60m"}).revision == 2
+    assert clock_of(job).next_run_at == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"schedule": "2h"}, "every"),
+        ({"schedule": "0 9 * * *"}, "cron"),
+        ({"schedule": None, "next_run_at": "2031-01-01T00:00:00Z"}, "at"),
+        ({"schedule": "2h", "next_run_at": "2031-01-01T00:00:00Z"}, "every"),
+        ({"next_run_at": "2031-01-01T00:00:00Z"}, "every"),
+    ],
+)
+def test_another_schedule_moves_the_clock(person: Person, changes: dict[str, Any], kind: str) -> None:
+    job = add(person, schedule="1h")
+    before = clock_of(job).next_run_at
+    changed = update_routine(job.pk, changes)
+    assert changed.schedule_kind == kind
+    after = clock_of(job).next_run_at
+    assert after is not None
+    assert after != before
+    if "next_run_at" in changes:
+        assert after == datetime(2031, 1, 1, tzinfo=UTC)
+
+
+def test_another_zone_moves_a_cron_and_leaves_an_interval(person: Person) -> None:
+    cron, every = add(person, "A", schedule="0 9 * * *"), add(person, "B", schedule="1h")
+    before = clock_of(every).next_run_at
+    update_routine(cron.pk, {"timezone": "Asia/Tokyo"})
+    update_routine(every.pk, {"timezone": "Asia/Tokyo"})
+    due = clock_of(cron).next_run_at
+    assert due is not None
+    assert due.hour == 0
+    assert clock_of(every).next_run_at == before
+    assert CronJob.objects.get(pk=every.pk).timezone == "Asia/Tokyo"
+
+
+def test_a_one_shot_accepts_a_new_instant(person: Person) -> None:
+    job = add(person, next_run_at=soon(hours=1))
+    changed = update_routine(job.pk, {"next_run_at": "2031-01-01T00:00:00Z"})
+    assert changed.at == clock_of(job).next_run_at == datetime(2031, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"source": "chat"}, "not_editable"),
+        ({"message": "x"}, "not_editable"),
+        ({"schedule": None}, "bad_schedule"),
+        ({"title": ""}, "empty_title"),
+        ({"enabled": 1}, "bad_enabled"),
+        ({"timezone": "Mars/X"}, "unknown_timezone"),
+        ({"next_run_at": "2020-01-01T00:00:00Z"}, "past_at"),
+    ],
+)
+def test_a_bad_edit_changes_nothing(person: Person, changes: dict[str, Any], code: str) -> None:
+    job = add(person, schedule="1h")
+    before = CronJob.objects.filter(pk=job.pk).values().get(), JobClock.objects.filter(job=job).values().get()
+    with pytest.raises(BadJob) as refusal:
+        update_routine(job.pk, changes)
+    assert refusal.value.code == code
+    assert before == (
+        CronJob.objects.filter(pk=job.pk).values().get(),
+        JobClock.objects.filter(job=job).values().get(),
+    )
+
+
+def test_an_edit_and_a_removal_ask_for_the_revision(person: Person) -> None:
+    job = add(person, schedule="1h")
+    for attempt in (
+        lambda: update_routine(job.pk, {"title": "x"}, revision=7),
+        lambda: remove_routine(job.pk, revision=7),
+        lambda: remove_routine(job.pk, hard=True, revision=7),
+    ):
+        with pytest.raises(RevisionConflict):
+            attempt()
+
+
+def waiting_run(person: Person, job: CronJob) -> RunRecord:
+    session = person.session()
+    turn: Turn = receive(session.pk, Input(content="hello"))
+    return RunRecord.objects.create(
+        run_id=f"{job.pk}:1000", job=job, scheduled_for=datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), turn=turn
+    )
+
+
+def test_removing_disables_cancels_what_waits_and_keeps_the_runs(person: Person) -> None:
+    job = add(person, schedule="1h")
+    run = waiting_run(person, job)
+    remove_routine(job.pk)
+    assert not CronJob.objects.get(pk=job.pk).enabled
+    assert clock_of(job).next_run_at is None
+    turn = Turn.objects.get(runs=run.pk)
+    assert turn.state == "cancelled"
+    assert RunRecord.objects.filter(pk=run.pk).exists()
+    remove_routine(job.pk)  # twice is once
+    assert CronJob.objects.get(pk=job.pk).revision == 2
+
+
+def test_a_hard_removal_takes_the_runs_along(person: Person) -> None:
+    job = add(person, schedule="1h")
+    waiting_run(person, job)
+    remove_routine(job.pk, hard=True)
+    assert not CronJob.objects.exists()
+    assert not RunRecord.objects.exists()
+    assert Turn.objects.get().state == "cancelled"
+    with pytest.raises(RoutineNotFound):
+        remove_routine(job.pk, hard=True)
+
+
+def test_an_edit_records_a_due_slot_as_skipped(person: Person) -> None:
+    job = add(person, schedule="1h")
+    slot = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=5)
+    JobClock.objects.filter(job=job).update(next_run_at=slot)
+    CronJob.objects.filter(pk=job.pk).update(anchor=slot)
+    update_routine(job.pk, {"schedule": "2h"})
+    run = RunRecord.objects.get(job=job)
+    assert (run.state, run.reason, run.scheduled_for) == (RunState.SKIPPED, "edited", slot)
+
+
+def test_an_automation_is_no_routine(person: Person) -> None:
+    job = create_job(
+        NewJob(session_id=person.session().pk, message="m", schedule={"kind": "every", "seconds": 60})
+    )
+    assert not agent_routines(person.agent.pk).exists()
+    for attempt in (lambda: update_routine(job.pk, {"title": "x"}), lambda: remove_routine(job.pk)):
+        with pytest.raises(RoutineNotFound):
+            attempt()
+
+
+def test_an_id_is_taken_where_it_is_free(person: Person) -> None:
+    first = add(person, "A", schedule="1h", routine_id="daily_hn_check")
+    second = add(new_person("bob"), "A", schedule="1h", routine_id="daily_hn_check")
+    assert first.pk == "daily_hn_check"
+    assert second.pk != first.pk
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_first_firing_that_was_given_outlasts_a_pause(person: Person, enabled: bool) -> None:
+    first = (datetime.now(UTC) + timedelta(days=3)).replace(minute=7, second=0, microsecond=0)
+    given = NewRoutine(
+        agent_id=person.agent.pk,
+        title="x",
+        schedule="0 9 * * *",
+        next_run_at=first.isoformat(),
+        enabled=enabled,
+    )
+    job = add_routine(given)
+    update_routine(job.pk, {"enabled": False})
+    assert JobClock.objects.get(job=job).next_run_at is None
+    update_routine(job.pk, {"enabled": True})
+    assert JobClock.objects.get(job=job).next_run_at == first
+    update_routine(job.pk, {"schedule": "0 10 * * *"})
+    following = JobClock.objects.get(job=job).next_run_at
+    assert following is not None
+    assert following < first, "another schedule has its own first slot"

@@ -1,0 +1,223 @@
+"""Every way a background run ends leaves nothing of its end out: outcome, archive, mail (rules 4.7, 6.3)."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+
+from agent_core.testing import ModelServer
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.firing.inline_routines import InlineRoutineStarter
+from automations.firing.retries import queue_due_retries
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.routines.edit import remove_routine, update_routine
+from sessions_app.agents.edit import update_agent
+from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionState, Turn, TurnState
+from sessions_app.sessions.archive import archive
+from sessions_app.sessions.open import primary_session
+from sessions_app.turns.receive import Input, receive
+from tests.automations.turn_kinds.test_heartbeat import heartbeat_turn, routine
+from tests.automations.turn_kinds.test_isolated import job_of
+from tests.conftest import Person
+from tests.fleet import Fleet, until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def awake(person: Person) -> Person:
+    update_agent(person.agent.pk, {"heartbeat": {"active_hours": [0, 24]}})
+    person.agent.refresh_from_db()
+    return person
+
+
+def waits_for_a_retry(job: CronJob) -> tuple[RunRecord, Session]:
+    """The run of a job after its first attempt failed, as its turn's commit leaves it."""
+    run = RunRecord.objects.select_related("session", "turn").get(job=job)
+    assert run.session is not None
+    assert run.turn is not None
+    Turn.objects.filter(pk=run.turn.pk).update(state=TurnState.FAILED, finished_at=Now(), started_at=Now())
+    RunRecord.objects.filter(pk=run.pk).update(
+        state=RunState.QUEUED,
+        attempt=2,
+        not_before=Now() + timedelta(minutes=5),
+        reason="model_unavailable",
+        response_summary="This did not work: the model did not answer.",
+    )
+    return run, run.session
+
+
+def fire_next(job: CronJob) -> None:
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    fire_due_jobs()
+
+
+def test_a_repeatedly_failing_routine_is_reported_once_with_sessions_archived(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    fleet.worker()
+    Agent.objects.filter(pk=person_with_server.agent.pk).update(policy={"max_attempts": 1})
+    home = person_with_server.session()
+    job = job_of(person_with_server, "[[fail:503x9]] look", max_retry=3, home=home)
+    fire_due_jobs()
+    for slots in (1, 2, 3):
+        until(lambda: RunRecord.objects.filter(job=job, not_before__isnull=False).count() == 1)
+        fire_next(job)
+        superseded = RunRecord.objects.filter(job=job, state=RunState.CANCELLED, reason="superseded")
+        assert superseded.count() == slots
+        assert (
+            not Session.objects.filter(pk__in=superseded.values("session")).exclude(state="archived").exists()
+        )
+    event = MailboxEvent.objects.get(dropped_at=None)
+    assert (event.target_id, event.event_type, event.priority) == (home.pk, "job_failed", 1)
+    assert event.summary.startswith("report: This did not work")
+    assert MailboxEvent.objects.filter(reason="superseded").count() == 2
+
+
+@pytest.mark.parametrize("how", ["paused", "deleted", "edited"])
+def test_stopping_a_routine_before_its_retry_archives_its_session_silently(awake: Person, how: str) -> None:
+    job = job_of(awake, "look", max_retry=3)
+    fire_due_jobs()
+    run, session = waits_for_a_retry(job)
+    if how == "paused":
+        update_routine(job.pk, {"enabled": False})
+    elif how == "deleted":
+        remove_routine(job.pk, hard=True)
+    else:
+        update_routine(job.pk, {"execution_mode": "inline"})
+        RunRecord.objects.filter(pk=run.pk).update(not_before=Now())
+        InlineRoutineStarter().step()
+    session.refresh_from_db()
+    assert session.state == SessionState.ARCHIVED
+    assert not MailboxEvent.objects.exists()
+    left = RunRecord.objects.filter(pk=run.pk).values_list("state", "reason").first()
+    assert left == (None if how == "deleted" else ("cancelled", how))
+    assert not Turn.objects.filter(state=TurnState.QUEUED).exists()
+
+
+def test_an_inline_routine_superseded_by_its_next_slot_is_reported(awake: Person) -> None:
+    job = routine(awake, "tea", "make tea")
+    InlineRoutineStarter().step()
+    run, _ = waits_for_a_retry(job)
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    InlineRoutineStarter().step()
+    run.refresh_from_db()
+    assert (run.state, run.reason) == (RunState.CANCELLED, "superseded")
+    event = MailboxEvent.objects.get()
+    assert (event.target_id, event.event_type) == (primary_session(awake.agent).pk, "routine_failed")
+    assert "tea" in event.summary
+
+
+def test_a_shared_turns_attempt_is_not_retried_in_another_session(awake: Person) -> None:
+    tea, news = routine(awake, "tea"), routine(awake, "news")
+    InlineRoutineStarter().step()
+    run, _ = waits_for_a_retry(tea)
+    update_routine(tea.pk, {"execution_mode": "isolated"})
+    RunRecord.objects.filter(pk=run.pk).update(not_before=Now())
+    assert not queue_due_retries(10)
+    run.refresh_from_db()
+    assert (run.state, run.reason) == (RunState.CANCELLED, "edited")
+    assert not Turn.objects.filter(session__agent=awake.agent, state=TurnState.QUEUED).exists()
+    assert RunRecord.objects.get(job=news).job_id == news.pk
+
+
+def test_archiving_a_jobs_session_ends_what_waits_in_it(fleet: Fleet, person: Person) -> None:
+    job = job_of(person, "look")
+    fire_due_jobs()
+    session = RunRecord.objects.get(job=job).session
+    assert session is not None
+    late = datetime.now(UTC) + timedelta(days=1)
+    waiting = Turn.objects.create(session=session, kind="message", lane="auto", content="x", due_at=late)
+    fleet.worker()
+    until(lambda: Session.objects.get(pk=session.pk).state == SessionState.ARCHIVED)
+    waiting.refresh_from_db()
+    assert (waiting.state, waiting.error_code) == (TurnState.CANCELLED, "session_archived")
+    assert not Message.objects.filter(turn=waiting).exists()
+
+
+@pytest.mark.parametrize("how", ["paused", "deleted"])
+def test_removing_a_routine_from_a_shared_turn_keeps_the_others(
+    fleet: Fleet, awake: Person, how: str
+) -> None:
+    tea, news = routine(awake, "tea", "make tea"), routine(awake, "news", "look for news")
+    InlineRoutineStarter().step()
+    turn = heartbeat_turn(awake)
+    if how == "paused":
+        update_routine(tea.pk, {"enabled": False})
+        assert RunRecord.objects.get(job=tea).reason == "paused"
+    else:
+        remove_routine(tea.pk, hard=True)
+    turn.refresh_from_db()
+    assert (turn.state, turn.content) == (TurnState.QUEUED, "Due: news")
+    fleet.worker()
+    until(lambda: RunRecord.objects.filter(job=news, state=RunState.SUCCEEDED).exists())
+    shown = turn.steps.get(n=0).data["message"]
+    assert "look for news" in shown
+    assert "make tea" not in shown
+
+
+def test_the_last_who_leaves_a_shared_turn_ends_it(awake: Person) -> None:
+    tea, news = routine(awake, "tea"), routine(awake, "news")
+    InlineRoutineStarter().step()
+    for job in (tea, news):
+        update_routine(job.pk, {"enabled": False})
+    assert heartbeat_turn(awake).state == TurnState.CANCELLED
+    assert set(RunRecord.objects.values_list("state", "reason")) == {("cancelled", "paused")}
+
+
+def test_reminders_of_a_shared_turn_survive_deleting_one_routine(fleet: Fleet, awake: Person) -> None:
+    home = awake.session()
+    jobs = {
+        title: routine(awake, title, task_type="time_reminder", timezone="UTC", home=home)
+        for title in ("water", "walk", "sleep")
+    }
+    InlineRoutineStarter().step()
+    turn = heartbeat_turn(awake)
+    remove_routine(jobs["water"].pk, hard=True)
+    # gone without a word to the turn, as one that is deleted while it runs
+    RunRecord.objects.filter(job=jobs["walk"]).delete()
+    CronJob.objects.filter(pk=jobs["walk"].pk).delete()
+    fleet.worker()
+    until(lambda: Turn.objects.get(pk=turn.pk).finished_at)
+    assert Turn.objects.get(pk=turn.pk).state == TurnState.SUCCEEDED
+    told = {(event.target_id, event.summary.partition(":")[0]) for event in MailboxEvent.objects.all()}
+    assert told == {(home.pk, "walk"), (home.pk, "sleep")}
+    lines = json.loads(Message.objects.get(turn=turn, role="assistant").content)
+    assert [line["id"] for line in lines] == [task["id"] for task in turn_tasks(turn)]
+
+
+def turn_tasks(turn: Turn) -> list[dict[str, Any]]:
+    turn.refresh_from_db()
+    return list(turn.metadata["tasks"])
+
+
+def test_a_routine_deleted_while_running_still_reports_to_its_home(fleet: Fleet, person: Person) -> None:
+    fleet.worker()
+    home = person.session()
+    job = job_of(person, "think for 2 seconds", home=home)
+    fire_due_jobs()
+    until(lambda: Turn.objects.filter(state=TurnState.RUNNING).exists())
+    remove_routine(job.pk, hard=True)
+    until(MailboxEvent.objects.exists)
+    event = MailboxEvent.objects.get()
+    assert (event.event_type, event.target_id) == ("job_completed", home.pk)
+    assert not Session.objects.filter(type="job", state=SessionState.OPEN).exists()
+
+
+def test_archiving_a_session_cancels_its_waiting_turns_and_runs(person: Person) -> None:
+    job = job_of(person, "look")
+    fire_due_jobs()
+    session = RunRecord.objects.get(job=job).session
+    assert session is not None
+    chat = person.session()
+    said = receive(chat.pk, Input(content="hello"))
+    assert archive(chat.pk)
+    assert not archive(chat.pk), "once"
+    said.refresh_from_db()
+    assert (said.state, said.error_code) == (TurnState.CANCELLED, "session_archived")
+    assert archive(session.pk)
+    assert RunRecord.objects.get(job=job).state == RunState.CANCELLED

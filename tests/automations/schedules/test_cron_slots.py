@@ -1,0 +1,131 @@
+"""Which cron expressions are understood, and which are refused with which code."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from automations.schedules.schedule import Schedule, ScheduleError, parse_schedule
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, 123_456, tzinfo=UTC)
+
+
+def read(data: Any, zone: str = "Europe/Berlin", now: datetime = NOW) -> Schedule:
+    return parse_schedule(data, default_timezone=zone, now=now)
+
+
+def refusal(data: Any, zone: str = "Europe/Berlin", now: datetime = NOW) -> ScheduleError:
+    with pytest.raises(ScheduleError) as caught:
+        read(data, zone, now)
+    return caught.value
+
+
+def cron(expr: Any, **more: Any) -> dict[str, Any]:
+    return {"kind": "cron", "expr": expr, **more}
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        *(
+            None,
+            5,
+            True,
+            ["0 9 * * *"],
+            b"0 9 * * *",
+            "",
+            "   ",
+            "0 9 * *",
+            "0 9 * * * *",
+            "0 9 * * * * 2027",
+        ),
+        *(
+            "@daily",
+            "@reboot",
+            "@every 5m",
+            "R * * * *",
+            "H * * * *",
+            "R(0-5) * * * *",
+            "H/5 * * * *",
+            "* * r * *",
+        ),
+        *("60 * * * *", "0 24 * * *", "0 0 0 * *", "0 0 32 * *", "0 0 * 13 *", "0 0 * 0 *", "0 0 * * 8"),
+        *(
+            "-1 * * * *",
+            "1- * * * *",
+            "1,,2 * * * *",
+            ", * * * *",
+            "1/0 * * * *",
+            "*/0 * * * *",
+            "1/2/3 * * * *",
+        ),
+        *("** * * * *", "*-5 * * * *", "? 0 * * *", "0 ? * * *", "1.5 * * * *", "+5 * * * *", "0x5 * * * *"),
+        *("5-1 * * * *", "0 22-6 * * *", "0 0 20-10 * *"),  # croniter would wrap
+        *("5-5 * * * *", "05-5 * * * *", "0 0 * JAN-1 *", "0 0 * * 7-7", "0 0 * * 7-0", "0 0 * * SUN-SUN"),
+        *("*/90 * * * *", "0 */25 * * *", "0 0 * */13 *", "*/999999999 * * * *"),  # croniter: hourly
+        *(
+            "MON * * * *",
+            "0 0 * MON *",
+            "0 0 * * JAN",
+            "0 0 * FOO *",
+            "0 0 * * L",
+            "0 0 * * 5L",
+            "0 0 LW * *",
+        ),
+        *("0 0 * * 1#0", "0 0 * * 1#6", "0 0 * * #1", "0 0 * * 1,3#3", "0 0 15W,16 * *", "0 0 40W * *"),
+        *("0 9 15 * 5#3", "0 9 15W * 1", "0 9 1 * L5"),  # croniter would join them by AND
+        *("\u0663 * * * *", "0\u00a09 * * *", "0\u30009 * * *", "0 9 * * *\x00", "0 9 * * \uff0a"),
+        *("0" * 200 + " * * * *", ",".join(["1"] * 100) + " * * * *", "9" * 5000 + " * * * *"),
+        "* * * * *" + " " * 200,
+    ],
+)
+def test_an_expression_that_cron_does_not_know_is_refused(expr: Any) -> None:
+    assert refusal(cron(expr)).code == "bad_cron"
+
+
+@pytest.mark.parametrize(
+    ("expr", "first"),
+    [
+        ("0 0 L * *", "2026-11-30T00:00"),
+        ("0 0 1-L * *", "2026-11-22T00:00"),
+        ("0 0 15W * *", "2026-12-15T00:00"),
+        ("0 0 W13 * *", "2026-12-14T00:00"),  # the 13th is a Sunday
+        ("0 0 * * L5", "2026-11-27T00:00"),
+        ("0 0 * * MON#1", "2026-12-07T00:00"),
+        ("0 0 ? * mon", "2026-11-23T00:00"),
+        ("0 0 * NOV-FEB FRI-MON", "2026-11-22T00:00"),
+        ("0 0 * * 0-7", "2026-11-22T00:00"),
+        ("*/60 * * * *", "2026-11-21T13:00"),
+        ("59/15 * * * *", "2026-11-21T12:59"),
+        ("0 0 1 * 1", "2026-11-23T00:00"),  # the 1st or a Monday
+        ("0 0 */2 * 1", "2026-11-23T00:00"),  # an odd Monday, as Vixie cron and cronsim have it
+        ("0 0 */1 * 3", "2026-11-25T00:00"),
+    ],
+)
+def test_names_and_special_days_are_understood(expr: str, first: str) -> None:
+    assert read(cron(expr), "UTC").next(NOW) == datetime.fromisoformat(first).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("expr", "now", "fires"),
+    [
+        ("0 0 31 2 *", "2026-11-21", False),
+        ("0 0 30 2 *", "2026-11-21", False),
+        ("0 0 31 4,6,9,11 *", "2026-11-21", False),
+        ("0 9 29 2 *", "2026-11-21", True),
+        ("0 9 29 2 *", "2096-02-28", True),
+        ("0 9 29 2 *", "2096-02-29T09:00", True),  # 2104, eight years to the minute: 2100 is no leap year
+        ("0 9 29 2 *", "2096-02-29T08:59", True),
+        ("0 9 * 2 1#5", "2026-11-21", False),  # a fifth Monday of February: 2044
+        ("0 9 * 2 1#5", "2036-03-01", True),
+        ("0 9 * 2 1#5", "2036-02-28", False),  # eight years and a day
+    ],
+)
+def test_what_does_not_fire_within_eight_years_is_refused(expr: str, now: str, fires: bool) -> None:
+    instant = datetime.fromisoformat(now).replace(tzinfo=UTC)
+    if fires:
+        assert read(cron(expr), "UTC", instant).next(instant) is not None
+    else:
+        assert refusal(cron(expr), "UTC", instant).code == "never_fires"

@@ -1,0 +1,107 @@
+"""Whatever is sent as a schedule is read or refused with a code, and what is accepted goes on firing."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from croniter import croniter
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from automations.schedules.cron_fields import CronFields
+from automations.schedules.schedule import Schedule, ScheduleError, parse_schedule
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, 123_456, tzinfo=UTC)
+CODES = {
+    "bad_schedule",
+    "bad_cron",
+    "never_fires",
+    "unknown_timezone",
+    "past_at",
+    "bad_interval",
+    "bad_time",
+}
+
+
+def outcome(data: Any) -> tuple[Schedule | None, ScheduleError | None]:
+    try:
+        return parse_schedule(data, default_timezone="Europe/Berlin", now=NOW), None
+    except ScheduleError as error:
+        return None, error
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+CRONISH = st.text("0123456789*,-/?#LWRHMONJA @", max_size=30)
+
+
+@settings(max_examples=400)
+@given(
+    data=st.fixed_dictionaries(
+        {"kind": st.sampled_from(["cron", "every", "at"])},
+        optional={"expr": ANY | CRONISH, "seconds": ANY, "at": ANY, "timezone": ANY | st.just("UTC")},
+    )
+)
+def test_whatever_is_sent_is_read_or_refused_with_a_code(data: dict[str, Any]) -> None:
+    schedule, error = outcome(data)
+    if schedule is not None:
+        assert json.dumps(schedule.to_json())
+    else:
+        assert error is not None
+        assert error.code in CODES
+        assert error.message
+
+
+def field(member: str) -> st.SearchStrategy[str]:
+    """One to three members of a form, as a list."""
+    return st.lists(st.from_regex(member, fullmatch=True), min_size=1, max_size=3).map(",".join)
+
+
+EXPRESSIONS = st.tuples(
+    field(r"(\*|[0-5]?[0-9]|[0-2][0-9]-[3-5][0-9])(/[1-9])?"),
+    field(r"(\*|1?[0-9]|[0-9]-1[0-9])(/[1-9])?"),
+    st.just("*")
+    | field(r"(\*|[12]?[1-9]|[1-9]-[12][0-9])(/[1-9])?")
+    | st.from_regex(r"L|[12]?[1-9]W", fullmatch=True),
+    st.just("*") | field(r"\*|[1-9]|1[0-2]|JAN|DEC|[1-6]-[7-9]|NOV-FEB"),
+    st.just("*")
+    | field(r"\*|[0-7]|MON|[1-3]-[4-6]|FRI-SUN")
+    | st.from_regex(r"[0-7]#[1-5]|L[0-7]", fullmatch=True),
+).map(" ".join)
+
+
+@settings(max_examples=600)
+@given(expr=EXPRESSIONS)
+def test_an_expression_that_is_accepted_goes_on_firing(expr: str) -> None:
+    schedule, error = outcome({"kind": "cron", "expr": expr})
+    if schedule is None:
+        assert error is not None
+        assert error.code in {"bad_cron", "never_fires"}
+        event(f"refused: {error.code}")
+        return
+    slot: datetime | None = NOW
+    for _ in range(3):
+        assert slot is not None
+        later = schedule.next(slot)
+        assert later is not None
+        assert later > slot
+        slot = later
+
+
+@settings(max_examples=300)
+@given(
+    expr=EXPRESSIONS,
+    wall=st.datetimes(datetime(1980, 1, 1), datetime(2090, 1, 1)),  # noqa: DTZ001 - wall time
+)
+def test_the_named_minutes_are_croniters(expr: str, wall: datetime) -> None:
+    schedule, _ = outcome({"kind": "cron", "expr": expr})
+    if schedule is None:
+        return
+    walk = croniter(expr, wall, ret_type=datetime, implement_cron_bug=True)
+    assert CronFields(expr).after(wall) == walk.get_next()
+    assert CronFields(expr).until(wall - timedelta(microseconds=1)) == walk.get_prev(start_time=wall)

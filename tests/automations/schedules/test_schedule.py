@@ -1,0 +1,235 @@
+"""Reading a schedule: what is refused when saved, with which code (rule 4.6)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from automations.schedules.schedule import (
+    MAX_EVERY_SECONDS,
+    AtSchedule,
+    CronSchedule,
+    EverySchedule,
+    Schedule,
+    ScheduleError,
+    parse_schedule,
+)
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, 123_456, tzinfo=UTC)
+
+
+def read(data: Any, zone: str = "Europe/Berlin", now: datetime = NOW) -> Schedule:
+    return parse_schedule(data, default_timezone=zone, now=now)
+
+
+def refusal(data: Any, zone: str = "Europe/Berlin", now: datetime = NOW) -> ScheduleError:
+    with pytest.raises(ScheduleError) as caught:
+        read(data, zone, now)
+    return caught.value
+
+
+def cron(expr: Any, **more: Any) -> dict[str, Any]:
+    return {"kind": "cron", "expr": expr, **more}
+
+
+def test_a_cron_takes_the_agents_zone_when_none_is_given() -> None:
+    assert read(cron("0  9 * * *")) == CronSchedule(expr="0 9 * * *", timezone="Europe/Berlin")
+    assert read(cron("0 9 * * *", timezone="Asia/Shanghai")) == CronSchedule(
+        expr="0 9 * * *", timezone="Asia/Shanghai"
+    )
+
+
+def test_the_grid_of_every_begins_when_it_is_saved() -> None:
+    schedule = read({"kind": "every", "seconds": 300})
+    assert schedule == EverySchedule(seconds=300, anchor=NOW.replace(microsecond=123_000))
+    assert schedule.next(NOW) == NOW.replace(microsecond=123_000) + timedelta(seconds=300)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2027-01-01T09:00:00+01:00", "2027-01-01T08:00:00+00:00"),
+        ("2027-01-01T09:00+0100", "2027-01-01T08:00:00+00:00"),
+        ("2027-01-01T09:00:00Z", "2027-01-01T09:00:00+00:00"),
+        ("2027-01-01t09:00:00.123456z", "2027-01-01T09:00:00.123000+00:00"),
+        ("2027-01-01 09:00", "2027-01-01T08:00:00+00:00"),  # the agent's zone
+        ("2027-07-01T09:00:00", "2027-07-01T07:00:00+00:00"),
+        ("2027-03-28T02:30:00", "2027-03-28T01:00:00+00:00"),  # in the gap: the first instant after it
+        ("2027-10-31T02:30:00", "2027-10-31T00:30:00+00:00"),  # in the overlap: the first
+        ("2899-01-01T00:00:00Z", "2899-01-01T00:00:00+00:00"),  # far, and yet it comes
+    ],
+)
+def test_an_at_without_offset_is_in_the_agents_zone(text: str, expected: str) -> None:
+    assert read({"kind": "at", "at": text}) == AtSchedule(at=datetime.fromisoformat(expected))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [],
+        "0 9 * * *",
+        {},
+        {"kind": None},
+        {"kind": "weekly"},
+        {"kind": ["cron"]},
+        {"kind": "cron"},
+        {"kind": "every"},
+        {"kind": "at"},
+        {"expr": "0 9 * * *"},
+        {"kind": "cron", "expr": "0 9 * * *", "seconds": 5},
+        {"kind": "cron", "expr": "0 9 * * *", "tz": "UTC"},
+        {"kind": "every", "seconds": 5, "anchor": "2026-01-01T00:00:00Z"},
+        {"kind": "every", "seconds": 5, 1: 2},
+        {"kind": "at", "at": "2027-01-01T09:00:00Z", "timezone": "UTC"},
+    ],
+)
+def test_an_object_of_another_shape_is_refused(data: Any) -> None:
+    assert refusal(data).code == "bad_schedule"
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        0,
+        -1,
+        True,
+        False,
+        None,
+        1.5,
+        300.0,
+        float("nan"),
+        float("inf"),
+        "300",
+        [300],
+        MAX_EVERY_SECONDS + 1,
+        10**400,
+    ],
+)
+def test_an_interval_is_a_whole_number_of_bounded_seconds(seconds: Any) -> None:
+    assert refusal({"kind": "every", "seconds": seconds}).code == "bad_interval"
+
+
+@pytest.mark.parametrize("seconds", [1, MAX_EVERY_SECONDS])
+def test_the_ends_of_the_interval_are_allowed(seconds: int) -> None:
+    assert read({"kind": "every", "seconds": seconds}).next(NOW) is not None
+
+
+@pytest.mark.parametrize(
+    "zone",
+    [
+        *(
+            None,
+            5,
+            "",
+            " ",
+            "Mars/Base",
+            "europe/berlin",
+            "Europe",
+            "Europe/Berlin ",
+            "../etc/passwd",
+            "/etc/passwd",
+        ),
+        *(
+            "right/Europe/Berlin",
+            "posix/UTC",
+            "posixrules",
+            "localtime",
+            "Factory",
+            "Europe/../UTC",
+            "UTC\x00",
+        ),
+        *("x" * 5000, "\u0415vropa/Berlin", "+01:00", "zone.tab", "tzdata.zi", "Europe//Berlin"),
+    ],
+)
+def test_an_unknown_zone_is_refused(zone: Any) -> None:
+    assert refusal(cron("0 9 * * *", timezone=zone)).code == "unknown_timezone"
+
+
+def test_an_agents_unknown_zone_is_refused_only_where_needed() -> None:
+    assert refusal(cron("0 9 * * *"), "Mars/Base").code == "unknown_timezone"
+    assert refusal({"kind": "at", "at": "2027-01-01T09:00:00"}, "Mars/Base").code == "unknown_timezone"
+    assert isinstance(read({"kind": "at", "at": "2027-01-01T09:00:00Z"}, "Mars/Base"), AtSchedule)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(None, 5, True, "", "tomorrow", "2027-01-01", "20270101T090000Z", "2027-W01-1T09:00", "09:00"),
+        *(
+            "2027-13-01T09:00",
+            "2027-02-30T09:00",
+            "2027-01-01T24:00",
+            "2027-01-01T09:60",
+            "2027-01-01T23:59:60Z",
+        ),
+        *(
+            "2027-01-01T09:00:00+25:00",
+            "2027-01-01T09:00+01:00:30",
+            "2027-01-01T09:00 Europe/Berlin",
+            "2027-01-01T09",
+        ),
+        *("9999-12-31T23:59:59-12:00", "9999-12-31T23:59:59", "9950-01-01T00:00:00Z", "0000-01-01T00:00:00Z"),
+        *(
+            "\u0662\u0660\u0662\u0667-01-01T09:00",
+            "2027-01-01T09:00\n",
+            "2027-01-01T09:00:00.1234567Z",
+            "12027-01-01T09:00",
+        ),
+    ],
+)
+def test_a_time_that_cannot_be_read_is_refused(text: Any) -> None:
+    assert refusal({"kind": "at", "at": text}).code == "bad_time"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-21T12:00:00.123Z",
+        "2026-11-21T12:59",
+        "2020-01-01T00:00Z",
+        "0001-01-01T00:00:00Z",
+        "1969-01-01T00:00",
+    ],
+)
+def test_a_time_that_has_passed_is_refused(text: str) -> None:
+    assert refusal({"kind": "at", "at": text}).code == "past_at"
+
+
+def test_this_very_instant_has_passed() -> None:
+    now = NOW.replace(microsecond=123_000)
+    assert refusal({"kind": "at", "at": "2026-11-21T12:00:00.123Z"}, now=now).code == "past_at"
+    assert isinstance(read({"kind": "at", "at": "2026-11-21T12:00:00.124Z"}, now=now), AtSchedule)
+
+
+def test_a_schedule_is_written_as_it_is_read() -> None:
+    for data in (
+        {"kind": "cron", "expr": "0 9 * * MON", "timezone": "Asia/Shanghai"},
+        {"kind": "every", "seconds": 300},
+        {"kind": "at", "at": "2027-01-01T09:00:00+01:00"},
+    ):
+        assert read(data).to_json(zone="Europe/Berlin") == data
+
+
+@pytest.mark.parametrize(
+    ("now", "at"),
+    [
+        ("2026-10-24T23:00:00+00:00", "2026-10-25T00:30:00+00:00"),  # both lie ahead: the first
+        ("2026-10-25T00:30:00+00:00", "2026-10-25T01:30:00+00:00"),  # the first is now
+        ("2026-10-25T00:45:00+00:00", "2026-10-25T01:30:00+00:00"),
+    ],
+)
+def test_the_second_of_two_repeated_times_counts_after_the_first(now: str, at: str) -> None:
+    schedule = read({"kind": "at", "at": "2026-10-25T02:30:00"}, now=datetime.fromisoformat(now))
+    assert isinstance(schedule, AtSchedule)
+    assert schedule.at == datetime.fromisoformat(at)
+
+
+def test_repeated_and_skipped_local_times_are_refused_once_past() -> None:
+    for text, now in (
+        ("2026-10-25T02:30:00", "2026-10-25T01:30:00+00:00"),
+        ("2026-03-29T02:30:00", "2026-03-29T01:00:00+00:00"),
+    ):
+        assert refusal({"kind": "at", "at": text}, now=datetime.fromisoformat(now)).code == "past_at"

@@ -1,0 +1,187 @@
+"""Slots of `every` and `at`, the cost of long gaps, and the edges of the calendar."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from automations.schedules import cron_fields
+from automations.schedules.schedule import (
+    AtSchedule,
+    CronSchedule,
+    EverySchedule,
+    Schedule,
+    ScheduleError,
+)
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+
+
+def every(seconds: int, anchor: datetime = NOW) -> EverySchedule:
+    return EverySchedule(seconds=seconds, anchor=anchor)
+
+
+def test_every_is_elapsed_time_without_drift() -> None:
+    schedule = every(7)
+    slot: datetime | None = NOW
+    for n in range(1, 500):
+        assert slot is not None
+        slot = schedule.next(slot + timedelta(milliseconds=3))  # looked at a little late each time
+        assert slot == NOW + timedelta(seconds=7 * n)
+
+
+def test_every_ignores_changes_of_the_clocks() -> None:
+    anchor = datetime(2027, 3, 27, 12, 0, tzinfo=ZoneInfo("Europe/Berlin"))
+    slot = every(86_400, anchor).next(anchor)
+    assert slot == datetime(2027, 3, 28, 11, 0, tzinfo=UTC)  # 13:00 in Berlin by then
+
+
+def test_every_begins_at_its_anchor() -> None:
+    anchor = NOW + timedelta(hours=1)
+    assert every(60, anchor).next(NOW) == anchor
+    assert every(60, anchor).next(anchor) == anchor + timedelta(seconds=60)
+    assert every(60, anchor).last(NOW, anchor - MILLISECOND) is None
+    assert every(60, anchor).count(NOW, anchor) == 1
+
+
+def test_slots_are_whole_milliseconds_in_utc() -> None:
+    anchor = NOW.replace(microsecond=123_999).astimezone(timezone(timedelta(hours=5, minutes=30)))
+    for schedule in (every(10, anchor), AtSchedule(at=anchor)):
+        slot = schedule.next(NOW - timedelta(days=1))
+        assert slot == NOW.replace(microsecond=123_000)
+        assert slot is not None
+        assert slot.tzinfo is UTC
+
+
+def test_at_is_one_slot() -> None:
+    schedule = AtSchedule(at=NOW)
+    assert schedule.next(NOW - MILLISECOND) == NOW
+    assert schedule.next(NOW) is None
+    assert schedule.last(NOW - MILLISECOND, NOW) == NOW
+    assert schedule.last(NOW, NOW + timedelta(days=1)) is None
+    assert schedule.count(NOW - timedelta(days=1), NOW + timedelta(days=1)) == 1
+    assert schedule.count(NOW, NOW + timedelta(days=1)) == 0
+
+
+@given(
+    seconds=st.integers(1, 10_000),
+    start=st.integers(-50_000_000, 50_000_000),
+    length=st.integers(0, 20_000_000),
+)
+@settings(max_examples=200)
+def test_every_counts_what_it_walks(seconds: int, start: int, length: int) -> None:
+    schedule = every(seconds)
+    after = NOW + start * MILLISECOND
+    until = after + min(length, 300_000 * seconds) * MILLISECOND
+    found: list[datetime] = []
+    slot = schedule.next(after)
+    while slot is not None and slot <= until and len(found) <= 400:
+        found.append(slot)
+        slot = schedule.next(slot)
+    counted = schedule.count(after, until, limit=400)
+    assert counted == (len(found) if len(found) <= 400 else None)
+    if counted is not None:
+        assert schedule.last(after, until) == (found[-1] if found else None)
+
+
+LONG_DOWN: list[Schedule] = [
+    CronSchedule(expr="* * * * *", timezone="Europe/Berlin"),
+    CronSchedule(expr="*/5 * * * *", timezone="Africa/Casablanca"),
+    CronSchedule(expr="0-59 0-23 * * *", timezone="Europe/Berlin"),
+    CronSchedule(expr="0 * * * *", timezone="UTC"),
+    CronSchedule(expr="0 9 * * *", timezone="Asia/Shanghai"),
+    every(1, NOW - timedelta(days=4 * 365)),
+]
+
+
+@pytest.mark.parametrize("schedule", LONG_DOWN, ids=str)
+def test_a_gap_of_years_costs_a_bounded_number_of_steps(
+    schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 0
+    step = cron_fields._step
+
+    def counted(expr: str, wall: datetime, *, back: bool) -> datetime | None:
+        nonlocal steps
+        steps += 1
+        return step(expr, wall, back=back)
+
+    monkeypatch.setattr(cron_fields, "_step", counted)
+    cron_fields._day_from.cache_clear()
+    cron_fields._day_until.cache_clear()
+    long_ago = NOW - timedelta(days=3 * 365)
+    last = schedule.last(long_ago, NOW)
+    assert last is not None
+    assert NOW - last < timedelta(days=1)
+    assert steps <= 3
+    assert schedule.count(long_ago, NOW, limit=999) is None
+    assert steps <= 1010  # a daily one looks at each day until the limit, a minutely one at one
+    if "9" not in str(getattr(schedule, "expr", "")).split():
+        assert steps <= 60
+
+
+def test_counting_stops_at_the_limit() -> None:
+    daily = CronSchedule(expr="0 9 * * *", timezone="UTC")
+    start = datetime(2020, 1, 1, tzinfo=UTC)
+    assert daily.count(start, start + timedelta(days=1000)) == 1000
+    assert daily.count(start, start + timedelta(days=1001)) is None
+    assert every(1).count(NOW, NOW + timedelta(seconds=1000)) == 1000
+    assert every(1).count(NOW, NOW + timedelta(seconds=1001)) is None
+
+
+EDGES = [
+    datetime.min.replace(tzinfo=UTC),
+    datetime(1900, 1, 1, tzinfo=UTC),
+    datetime(9899, 12, 31, 23, 59, tzinfo=UTC),
+    datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC),
+]
+
+
+@pytest.mark.parametrize("instant", EDGES, ids=str)
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        CronSchedule(expr="0 0 29 2 *", timezone="America/New_York"),
+        CronSchedule(expr="*/5 * * * *", timezone="Pacific/Kiritimati"),
+        every(315_360_000),
+        AtSchedule(at=NOW),
+    ],
+    ids=str,
+)
+def test_the_edges_of_the_calendar_do_no_harm(schedule: Schedule, instant: datetime) -> None:
+    slot = schedule.next(instant)
+    assert slot is None or slot > instant
+    assert schedule.last(instant, instant) is None
+    assert schedule.count(instant, instant) == 0
+    if slot is not None:
+        assert schedule.last(instant, slot) == slot
+
+
+def test_nothing_lies_between_instants_in_the_wrong_order() -> None:
+    for schedule in LONG_DOWN:
+        assert schedule.last(NOW, NOW - timedelta(days=1)) is None
+        assert schedule.count(NOW, NOW - timedelta(days=1)) == 0
+
+
+def test_a_naive_instant_is_a_bug() -> None:
+    with pytest.raises(ValueError, match="aware"):
+        every(5).next(datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    ("stored", "code"),
+    [
+        (CronSchedule(expr="0 9 * * *", timezone="Gone/Zone"), "unknown_timezone"),
+        (CronSchedule(expr="not a cron at all", timezone="UTC"), "bad_cron"),
+        (CronSchedule(expr="0 0 31 2 *", timezone="UTC"), "never_fires"),
+    ],
+)
+def test_a_stored_schedule_that_became_unusable_says_so(stored: Schedule, code: str) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        stored.next(NOW)
+    assert caught.value.code == code

@@ -1,0 +1,299 @@
+"""The `cron` tool: what the model is told when something is missing, and whose jobs it sees (rule 4.2)."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from agent_core import tools
+from agent_core.exceptions import ToolFailed
+from agent_core.testing import ModelServer
+from automations.jobs.edit import NewJob, create_job, update_job
+from automations.models import CronJob, JobClock, JobKind, RunRecord, RunState
+from sessions_app.agents.edit import update_agent
+from sessions_app.models import Message, Session, SessionType, Turn, TurnKind, TurnState
+from sessions_app.turns.kinds import kind_of, registered_kinds
+from sessions_app.turns.receive import Input, receive
+from sessions_app.turns.tool_calls import ToolContext
+from tests.conftest import Person, new_person
+from tests.fleet import Fleet, until
+
+pytestmark = pytest.mark.rule("4.2")
+
+
+def context(session: Session, *, interactive: bool = True) -> ToolContext:
+    turn: Turn = receive(session.pk, Input(content="hello"))
+    return ToolContext(turn=turn, session=session, agent=session.agent, interactive=interactive)
+
+
+def cron(where: ToolContext, /, **arguments: Any) -> str:
+    return tools.get("cron").run(where, arguments)
+
+
+ADD = {"action": "add", "message": "m"}
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no action": ({}, "action must be one of add, list, remove"),
+    "unknown action": ({"action": "update"}, "action must be one of add, list, remove"),
+    "an action that is no text": ({"action": ["add"]}, "action must be one of add, list, remove"),
+    "unknown keyword": (
+        ADD | {"every_seconds": 5, "channel": "x"},
+        "unknown parameter 'channel'; the parameters are action,",
+    ),
+    "unknown keyword of list": ({"action": "list", "all": True}, "unknown parameter 'all'"),
+    "no message": ({"action": "add", "every_seconds": 5}, "message is missing: say what"),
+    "blank message": ({"action": "add", "message": " ", "every_seconds": 5}, "message is missing: say what"),
+    "a message that is no text": (
+        {"action": "add", "message": 5, "every_seconds": 5},
+        "message is missing: say what",
+    ),
+    "no schedule": (ADD, "give exactly one of every_seconds, cron_expr, at"),
+    "two schedules": (
+        ADD | {"every_seconds": 5, "at": "2027-01-01T00:00"},
+        "give exactly one of every_seconds, cron_expr, at; got every_seconds, at",
+    ),
+    "zone without cron": (
+        ADD | {"every_seconds": 5, "tz": "Asia/Tokyo"},
+        "tz goes with cron_expr only; an at may carry an offset instead",
+    ),
+    "zone with an instant": (
+        ADD | {"at": "2099-01-01T00:00", "tz": "Asia/Tokyo"},
+        "tz goes with cron_expr only",
+    ),
+    "unknown zone": (
+        ADD | {"cron_expr": "0 9 * * *", "tz": "Mars/X"},
+        "There is no time zone 'Mars/X'. tz takes an IANA name such as Europe/Berlin.",
+    ),
+    "bad cron": (
+        ADD | {"cron_expr": "0 9 * *"},
+        "cron_expr: A cron expression has exactly 5 fields; this one has 4.",
+    ),
+    "cron that never fires": (
+        ADD | {"cron_expr": "0 9 31 2 *"},
+        "cron_expr: The expression '0 9 31 2 *' names a day",
+    ),
+    "bad time": (ADD | {"at": "tomorrow"}, "`at` must be a time such as `2027-01-01T09:00:00+01:00`."),
+    "past time": (ADD | {"at": "2020-01-01T00:00:00Z"}, "has passed. It is now 20"),
+    "bad interval": (
+        ADD | {"every_seconds": "soon"},
+        "every_seconds: The interval must be a whole number of seconds.",
+    ),
+    "interval of nothing": (ADD | {"every_seconds": 0}, "every_seconds: The interval must be from 1 to"),
+    "name of two lines": (ADD | {"every_seconds": 5, "name": "a\nb"}, "the name contains a line break"),
+    "a name that is no text": (ADD | {"every_seconds": 5, "name": 5}, "name must be text"),
+    "no job id": ({"action": "remove"}, "job_id is missing: list shows the ids"),
+    "unknown job": ({"action": "remove", "job_id": "nope"}, "no automation 'nope'; list shows the ids"),
+    "NUL": ({"action": "remove", "job_id": "a\x00"}, "job_id holds a NUL character"),
+    "reserved id": ({"action": "remove", "job_id": "dream"}, "'dream' is a system job; it is protected"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_refusal_says_what_to_do(person: Person, what: str) -> None:
+    arguments, words = REFUSED[what]
+    with pytest.raises(ToolFailed) as refusal:
+        cron(context(person.session()), **arguments)
+    assert words in str(refusal.value)
+    assert not CronJob.objects.exists()
+
+
+def test_the_schema_requires_only_the_action_and_omits_deliver() -> None:
+    schema = tools.get("cron").parameters
+    assert schema["required"] == ["action"]
+    assert schema["properties"]["action"]["enum"] == ["add", "list", "remove"]
+    assert "deliver" not in schema["properties"]
+
+
+def test_add_binds_to_the_session_and_ignores_deliver(person: Person) -> None:
+    session = person.session()
+    said = cron(
+        context(session),
+        action="add",
+        message="check the repository for new issues",
+        every_seconds=5,
+        deliver=True,
+    )
+    job = CronJob.objects.get()
+    assert (job.session_id, job.name, job.source) == (session.pk, "check the repository for new i", "chat")
+    assert (job.deliver, job.channel, job.to, job.channel_meta) == (None, "", "", None)
+    assert (
+        f"Added automation {job.pk} 'check the repository for new i': every 5 seconds. Next run: 20" in said
+    )
+
+
+def test_deliver_is_ignored_by_every_action(person: Person) -> None:
+    at = context(person.session())
+    cron(at, **ADD, every_seconds=5, deliver="yes")
+    assert "every 5 seconds" in cron(at, action="list", deliver=None)
+    assert cron(at, action="remove", job_id=CronJob.objects.get().pk, deliver=False).startswith("Removed")
+
+
+def test_what_is_empty_counts_as_not_given(person: Person) -> None:
+    """Many models fill every parameter in."""
+    cron(
+        context(person.session()), **ADD, every_seconds=5, cron_expr="", at=None, tz="", name="", job_id=None
+    )
+    assert CronJob.objects.get().name == "m"
+
+
+def test_a_session_that_is_no_persons_has_no_automations(person: Person) -> None:
+    at = context(person.session())
+    for kind in (SessionType.HEARTBEAT, SessionType.JOB):
+        at.session.type = kind
+        for action in ("add", "list", "remove"):
+            with pytest.raises(ToolFailed, match="there is no person's conversation here"):
+                cron(at, **(ADD | {"action": action, "every_seconds": 5}))
+
+
+def test_the_fifty_first_automation_is_refused_with_what_to_do(person: Person) -> None:
+    at = context(person.session())
+    for _ in range(50):
+        cron(at, **ADD, every_seconds=3600)
+    with pytest.raises(ToolFailed, match="50 enabled automations; remove one first"):
+        cron(at, **ADD, every_seconds=3600)
+
+
+def test_a_zoneless_time_is_in_the_agents_zone(person: Person) -> None:
+    person.agent.timezone = "Asia/Tokyo"
+    person.agent.save()
+    session = Session.objects.select_related("agent").get(pk=person.session().pk)
+    cron(context(session), action="add", message="m", at="2027-01-01T09:00")
+    assert CronJob.objects.get().at is not None
+    assert CronJob.objects.get().at.isoformat() == "2027-01-01T00:00:00+00:00"  # type: ignore[union-attr]
+
+
+def test_a_cron_expression_without_a_zone_uses_the_agents_zone(person: Person) -> None:
+    person.agent.timezone = "Asia/Tokyo"
+    person.agent.save()
+    session = Session.objects.select_related("agent").get(pk=person.session().pk)
+    said = cron(context(session), **ADD, cron_expr="0 9 * * *")
+    assert "every day at 09:00 (Asia/Tokyo)" in said
+    assert " 09:00:00+09:00." in said
+
+
+def test_list_describes_this_sessions_automations_with_last_and_next_run(person: Person) -> None:
+    mine, other = person.session(), person.session()
+    create_job(
+        NewJob(session_id=other.pk, message="secret elsewhere", schedule={"kind": "every", "seconds": 9})
+    )
+    at = context(mine)
+    assert cron(at, action="list") == "This conversation has no automations."
+    cron(at, action="add", message="morning", cron_expr="0 9 * * *", tz="Asia/Shanghai")
+    job = CronJob.objects.get(session=mine)
+    (line,) = cron(at, action="list").splitlines()
+    assert line.startswith(
+        f"- {job.pk} 'morning': every day at 09:00 (Asia/Shanghai); not run yet; next run 20"
+    )
+    assert line.endswith(" 09:00:00+08:00")
+    slot = datetime(2026, 11, 20, 1, tzinfo=UTC)
+    ended = {"job": job, "scheduled_for": slot, "finished_at": slot}
+    RunRecord.objects.create(run_id="r:1", state=RunState.SUCCEEDED, **ended)
+    later = ended | {"scheduled_for": slot + timedelta(days=1)}
+    RunRecord.objects.create(run_id="r:2", state=RunState.SKIPPED, reason="overlap", **later)
+    assert "; last run 2026-11-20 09:00:00+08:00 (succeeded); next run 20" in cron(at, action="list")
+
+
+def test_list_says_why_there_is_no_next_run(person: Person) -> None:
+    session = person.session()
+    at = context(session)
+    cron(at, **ADD, at="2099-01-01T09:00Z")
+    job = CronJob.objects.get()
+    assert "once at 2099-01-01 09:00 (UTC)" in cron(at, action="list")
+    JobClock.objects.update(next_run_at=None)
+    assert cron(at, action="list").endswith("; not run yet; done")
+    run = RunRecord.objects.create(run_id="r:1", job=job, scheduled_for=datetime(2099, 1, 1, 9, tzinfo=UTC))
+    assert cron(at, action="list").endswith("; last run 2099-01-01 09:00:00+00:00 (queued); no further run")
+    run.state, run.finished_at = RunState.FAILED, datetime(2099, 1, 1, 9, tzinfo=UTC)
+    run.save()
+    assert cron(at, action="list").endswith("; last run 2099-01-01 09:00:00+00:00 (failed); failed")
+    run.delete()
+    update_job(job.pk, {"enabled": False})
+    assert cron(at, action="list").endswith("; paused")
+    CronJob.objects.update(fault="There is no time zone 'Mars/X'.", timezone="Mars/X")
+    assert cron(at, action="list").endswith("; set aside after a fault")
+
+
+def test_remove_takes_its_own_sessions_jobs_only(person: Person) -> None:
+    mine, other = person.session(), person.session()
+    theirs = create_job(NewJob(session_id=other.pk, message="m", schedule={"kind": "every", "seconds": 9}))
+    at = context(mine)
+    with pytest.raises(ToolFailed) as anothers:
+        cron(at, action="remove", job_id=theirs.pk)
+    with pytest.raises(ToolFailed) as nobodys:
+        cron(at, action="remove", job_id="x" * len(theirs.pk))
+    assert str(anothers.value).replace(theirs.pk, "?") == str(nobodys.value).replace(
+        "x" * len(theirs.pk), "?"
+    )
+    cron(at, action="add", message="m", every_seconds=9)
+    own = CronJob.objects.get(session=mine)
+    assert own.pk in cron(at, action="remove", job_id=own.pk)
+    assert list(CronJob.objects.values_list("pk", flat=True)) == [theirs.pk]
+    assert JobClock.objects.count() == 1
+
+
+def test_a_system_job_is_protected_and_not_listed(person: Person) -> None:
+    """It belongs to no session, so the rule of one's own session would call it unknown: it has words of its own."""
+    stranger = new_person("bob")
+    every = {"schedule_kind": "every", "every_seconds": 60, "anchor": datetime(2026, 1, 1, tzinfo=UTC)}
+    system = {"kind": JobKind.SYSTEM_EVENT, "system_event": "dream"} | every
+    own, theirs = (
+        CronJob.objects.create(agent=each.agent, name="d", **system) for each in (person, stranger)
+    )
+    at = context(person.session())
+    assert cron(at, action="list") == "This conversation has no automations."
+    with pytest.raises(
+        ToolFailed, match=f"'{own.pk}' is a system job; it is protected and cannot be removed"
+    ):
+        cron(at, action="remove", job_id=own.pk)
+    with pytest.raises(ToolFailed, match=f"this conversation has no automation '{theirs.pk}'"):
+        cron(at, action="remove", job_id=theirs.pk)
+    assert CronJob.objects.count() == 2
+
+
+def test_an_automations_turn_may_list_and_remove_but_not_add(person: Person) -> None:
+    session = person.session()
+    cron(context(session), **ADD, every_seconds=5)
+    at = context(session, interactive=False)
+    with pytest.raises(ToolFailed, match="an automation cannot create automations"):
+        cron(at, **ADD, every_seconds=5)
+    assert "every 5 seconds" in cron(at, action="list")
+    assert cron(at, action="remove", job_id=CronJob.objects.get().pk)
+
+
+def test_only_a_persons_message_may_create_automations() -> None:
+    """Of every kind of turn there is; what is registered later is held to it, too."""
+    kinds_of_turn = [kind_of(Turn(kind=kind)) for kind in registered_kinds()]
+    assert {kind.name for kind in kinds_of_turn if kind.interactive} == {TurnKind.MESSAGE}
+
+
+def test_a_real_turn_returns_refusals_and_the_corrected_call_works(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    fleet.worker()
+    session = person_with_server.session()
+
+    def ask(**arguments: Any) -> str:
+        turn = receive(session.pk, Input(content=f"use tool cron with {json.dumps(arguments)}"))
+        until(lambda: Turn.objects.filter(pk=turn.pk, state=TurnState.SUCCEEDED).exists(), 60)
+        return str(Message.objects.get(turn=turn, role="tool").parts["results"][0]["output"])
+
+    assert (
+        ask(action="add", every_seconds=3600)
+        == "message is missing: say what is to be done when the time comes"
+    )
+    assert ask(**ADD, every_seconds=3600, channel="telegram").startswith("unknown parameter 'channel'")
+    assert not CronJob.objects.exists()
+    assert "every hour. Next run: 20" in ask(**ADD, every_seconds=3600, deliver=True)
+    job = CronJob.objects.get()
+    assert (job.session_id, job.deliver) == (session.pk, None)
+    assert ask(action="list").startswith(f"- {job.pk} 'm': every hour; not run yet; next run 20")
+    assert "needs the person's consent" in ask(action="remove", job_id=job.pk)
+    update_agent(person_with_server.agent.pk, {"allow_tools": ["cron"]})
+    assert (
+        ask(action="remove", job_id="heartbeat")
+        == "'heartbeat' is a system job; it is protected and cannot be removed"
+    )
+    assert ask(action="remove", job_id=job.pk) == f"Removed automation {job.pk} 'm'."
+    assert not CronJob.objects.exists()

@@ -1,0 +1,311 @@
+"""The tools of scheduled messages: what they answer, what they refuse, and that a call made twice is one (rule 8.1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from agent_core import tools
+from agent_core.exceptions import ToolFailed
+from agent_core.planner import live
+from agent_core.turn.control import TurnControl
+from agent_core.types import ToolCall
+from automations.models import ScheduledMessage
+from automations.scheduled_messages import MOST_WAITING
+from sessions_app.models import Session, SessionType, Turn
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.context import prepare_turn
+from sessions_app.turns.journal import Journal
+from sessions_app.turns.receive import Input, receive
+from sessions_app.turns.tool_calls import ToolContext, TurnTools
+from tests.automations.messages import LATER, a_worker, due, later
+from tests.automations.test_scheduled_messages import status
+from tests.conftest import Person
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("8.1")]
+ASK = {"send_at": LATER, "message_text": "Take the cake out."}
+
+
+def context(session: Session, *, interactive: bool = True, call_id: str = "") -> ToolContext:
+    turn: Turn = receive(session.pk, Input(content="hello"))
+    session = Session.objects.select_related("agent").get(pk=session.pk)
+    return ToolContext(
+        turn=turn, session=session, agent=session.agent, interactive=interactive, call_id=call_id
+    )
+
+
+def schedule(where: ToolContext, /, **arguments: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(tools.get("schedule_private_message").run(where, arguments))
+    return answer
+
+
+def listed(where: ToolContext) -> list[dict[str, Any]]:
+    answer = json.loads(tools.get("list_scheduled_private_messages").run(where, {}))
+    rows: list[dict[str, Any]] = answer["scheduled_messages"]
+    return rows
+
+
+def cancel(where: ToolContext, /, **arguments: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(tools.get("cancel_scheduled_private_message").run(where, arguments))
+    return answer
+
+
+def test_scheduling_returns_text_and_time_in_the_agents_zone(person: Person) -> None:
+    person.agent.timezone = "Asia/Shanghai"
+    person.agent.save()
+    session = person.session()
+    where = context(session, call_id="call-1")
+    answer = schedule(where, **ASK)
+    message = ScheduledMessage.objects.get()
+    assert answer == {
+        "task_id": message.pk,
+        "session_id": str(session.pk),
+        "send_at": "2099-01-01T09:00:00+08:00",
+        "message_text": "Take the cake out.",
+        "replace_existing": False,
+        "cancelled_task_ids": [],
+    }
+    assert (message.created_by_turn_id, message.created_by_tool_call_id) == (where.turn.pk, "call-1")
+    instead = schedule(replace(where, call_id="call-2"), **ASK, replace_existing=True)
+    assert instead["cancelled_task_ids"] == [message.pk]
+    message.refresh_from_db()
+    assert (message.status, message.cancelled_by_tool_call_id) == ("cancelled", "call-2")
+
+
+def test_an_offset_is_heeded_and_shown_in_the_agents_zone(person: Person) -> None:
+    answer = schedule(context(person.session()), **(ASK | {"send_at": "2099-01-01T09:00:00+01:00"}))
+    assert answer["send_at"] == "2099-01-01T08:00:00+00:00"
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no time": ({"send_at": None}, "bad_time: `send_at` must be a time such as"),
+    "a time in words": ({"send_at": "tomorrow at nine"}, "bad_time: `send_at` must be a time such as"),
+    "a past time": ({"send_at": "2020-01-01T09:00:00"}, "past_time: The time '2020-01-01T09:00:00' has passed. It"),
+    "no text": ({"message_text": None}, "empty_text: the text is empty. message_text must be"),
+    "a blank text": ({"message_text": "  "}, "empty_text: "),
+    "a long text": ({"message_text": "x" * 10_001}, "text_too_long: the text is longer than 10000 characters. S"),
+    "a flag that is none": ({"replace_existing": "yes"}, "bad_input: replace_existing must be true or false"),
+    "what nobody knows": ({"session_id": "x"}, "bad_input: unknown parameter 'session_id'; the parameters are: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_refusal_starts_with_its_code_and_suggests_a_fix(person: Person, what: str) -> None:
+    given, text = REFUSED[what]
+    with pytest.raises(ToolFailed) as refusal:
+        schedule(context(person.session()), **(ASK | given))
+    assert str(refusal.value).startswith(text)
+    assert not ScheduledMessage.objects.exists()
+
+
+def test_groups_and_internal_sessions_have_no_private_messages(person: Person) -> None:
+    group = person.session(chat_type="group")
+    heartbeat, job = person.session(), person.session()
+    places = [context(group), context(heartbeat), context(job)]
+    Session.objects.filter(pk=heartbeat.pk).update(type=SessionType.HEARTBEAT)
+    Session.objects.filter(pk=job.pk).update(type=SessionType.JOB)
+    for where in places:
+        here = replace(where, session=Session.objects.get(pk=where.session.pk))
+        for call in (
+            lambda: schedule(here, **ASK),  # noqa: B023 - called within the round
+            lambda: listed(here),  # noqa: B023
+            lambda: cancel(here, task_id="x"),  # noqa: B023
+        ):
+            with pytest.raises(ToolFailed, match=r"^not_private: "):
+                call()
+
+
+def test_the_twenty_first_message_is_refused_until_room_is_made(person: Person) -> None:
+    session = person.session()
+    first = later(session)
+    for _ in range(MOST_WAITING - 1):
+        later(session)
+    where = context(session)
+    with pytest.raises(ToolFailed, match=r"^too_many: a session may have at most 20 .* Cancel one first"):
+        schedule(where, **ASK)
+    cancel(where, task_id=first.pk)
+    schedule(where, **ASK)
+    assert len(schedule(where, **ASK, replace_existing=True)["cancelled_task_ids"]) == MOST_WAITING
+
+
+def test_what_waits_is_listed_in_the_order_of_its_times(person: Person) -> None:
+    session = person.session()
+    where = context(session)
+    assert listed(where) == []
+    second = schedule(where, **ASK)
+    first = schedule(where, send_at="2098-01-01T09:00:00", message_text="Earlier.")
+    later(person.session(), "Elsewhere.")
+    taken = later(session)
+    due(taken)
+    ScheduledMessage.objects.mark_taken([taken.pk])
+    assert [row["task_id"] for row in listed(where)] == [first["task_id"], second["task_id"]]
+    assert listed(where)[0] == {
+        "task_id": first["task_id"],
+        "send_at": "2098-01-01T09:00:00+00:00",
+        "message_text": "Earlier.",
+    }
+
+
+def test_cancel_covers_only_unsent_messages_of_this_chat(person: Person) -> None:
+    session = person.session()
+    mine, taken, elsewhere = later(session), later(session), later(person.session())
+    where = context(session, call_id="call-9")
+    assert cancel(where, task_id=mine.pk)["status"] == "cancelled"
+    assert cancel(where, task_id=mine.pk)["status"] == "cancelled", "again is fine"
+    mine.refresh_from_db()
+    assert mine.cancelled_by_tool_call_id == "call-9"
+    ScheduledMessage.objects.mark_taken([taken.pk])
+    missing: list[Any] = [elsewhere.pk, "x\x00", 5]
+    for task_id, code in (*((each, "not_found") for each in missing), (taken.pk, "message_being_sent")):
+        with pytest.raises(ToolFailed, match=rf"^{code}: "):
+            cancel(where, task_id=task_id)
+    assert status(elsewhere) == "pending"
+
+
+@pytest.mark.rule("8.2")
+def test_the_same_call_again_answers_the_same_and_makes_nothing(person: Person) -> None:
+    session = person.session()
+    later(session)
+    where = context(session, call_id="call-1")
+    first = schedule(where, **ASK, replace_existing=True)
+    assert schedule(where, **ASK, replace_existing=True) == first
+    assert len(first["cancelled_task_ids"]) == 1
+    assert ScheduledMessage.objects.waiting().count() == 1
+    assert schedule(replace(where, call_id="call-2"), **ASK)["task_id"] != first["task_id"]
+    with pytest.raises(ToolFailed, match=r"^storage_error: "):
+        schedule(where, send_at=LATER, message_text="Something else.")
+
+
+def test_effect_and_result_are_one_transaction_of_the_turn(person: Person) -> None:
+    session = person.session()
+    receive(session.pk, Input(content="Tell me later."))
+    turn = claim_next(session.pk, a_worker(), auto_allowed=True)
+    assert turn is not None
+    journal = Journal(turn)
+    prepared = prepare_turn(turn, journal)
+    ports = TurnTools(journal=journal, context=replace(prepared.tool_context, control=TurnControl()))
+    call = ToolCall(id="call-1", name="schedule_private_message", arguments=dict(ASK))
+    ports.intend(call)
+    result = ports.call(call)
+    message = ScheduledMessage.objects.get()
+    assert json.loads(result.output)["task_id"] == message.pk
+    assert message.created_by_tool_call_id == "call-1"
+    assert [step.kind for step in turn.steps.order_by("n")] == ["prompt", "intent", "result"]
+    refused = ToolCall(id="call-2", name="schedule_private_message", arguments={**ASK, "send_at": "x"})
+    assert ports.call(refused).output.startswith("bad_time: ")
+
+
+def test_a_repeated_call_conflicts_only_if_its_time_differs(
+    person: Person,
+) -> None:
+    where = context(person.session(), call_id="call-1")
+    first = schedule(where, **ASK)
+    with pytest.raises(
+        ToolFailed, match=r"^storage_error: this tool call has already scheduled another message"
+    ):
+        schedule(where, **(ASK | {"send_at": "2099-01-01T10:00:00"}))
+    with pytest.raises(ToolFailed, match=r"^storage_error: "):
+        schedule(where, **(ASK | {"send_at": "tomorrow"}))
+    ScheduledMessage.objects.update(
+        send_at=datetime(2020, 1, 1, 9, tzinfo=UTC), created_at=datetime(2019, 12, 31, tzinfo=UTC)
+    )
+    again = schedule(where, **(ASK | {"send_at": "2020-01-01T09:00:00"}))
+    assert again["task_id"] == first["task_id"], "a turn that is resumed after its time"
+
+
+def test_long_ids_of_calls_that_begin_alike_are_two_calls(person: Person) -> None:
+    where = context(person.session(), call_id="x" * 250 + "1")
+    other = replace(where, call_id="x" * 250 + "2")
+    first, second = schedule(where, **ASK), schedule(other, **ASK)
+    assert first["task_id"] != second["task_id"]
+    assert schedule(where, **ASK) == first
+    cancel(other, task_id=first["task_id"])
+    keys = ScheduledMessage.objects.values_list("created_by_tool_call_id", flat=True)
+    assert {len(key) for key in keys} == {200}
+
+
+@pytest.fixture
+def full(transactional_db: None) -> Iterator[None]:
+    """A database that takes no message: for its data, or for a constraint, as the text says."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION full_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.message_text = 'data' THEN"
+            " RAISE EXCEPTION 'no' USING ERRCODE = 'data_exception'; END IF;"
+            " RAISE EXCEPTION 'no' USING ERRCODE = 'check_violation'; END $$"
+        )
+        cursor.execute(
+            "CREATE TRIGGER full_up BEFORE INSERT ON automations_scheduledmessage FOR EACH ROW"
+            " EXECUTE FUNCTION full_up()"
+        )
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("DROP FUNCTION full_up() CASCADE")
+
+
+@pytest.mark.parametrize("text", ["data", "constraint"])
+def test_a_storage_error_is_reported_and_the_turn_continues(person: Person, full: None, text: str) -> None:
+    session = person.session()
+    receive(session.pk, Input(content="Tell me later."))
+    turn = claim_next(session.pk, a_worker(), auto_allowed=True)
+    assert turn is not None
+    journal = Journal(turn)
+    prepared = prepare_turn(turn, journal)
+    ports = TurnTools(journal=journal, context=replace(prepared.tool_context, control=TurnControl()))
+    call = ToolCall(
+        id="call-1", name="schedule_private_message", arguments={"send_at": LATER, "message_text": text}
+    )
+    ports.intend(call)
+    result = ports.call(call)
+    assert result.output == "storage_error: the message could not be stored; nothing was scheduled"
+    assert not ScheduledMessage.objects.exists()
+    assert [step.kind for step in turn.steps.order_by("n")] == ["prompt", "intent", "result"]
+
+
+def test_models_get_the_tools_and_planners_see_waiting_messages(person: Person) -> None:
+    session = person.session()
+    message = later(session)
+    receive(session.pk, Input(content="Hello"))
+    turn = claim_next(session.pk, a_worker(), auto_allowed=True)
+    assert turn is not None
+    prepared = prepare_turn(turn, Journal(turn))
+    told = {tool.name for tool in prepared.request.tools}
+    assert {
+        "schedule_private_message",
+        "list_scheduled_private_messages",
+        "cancel_scheduled_private_message",
+    } <= told
+    assert "scheduled messages" in live.kinds_mentioned("Which scheduled messages are there?")
+    assert "scheduled messages" in live.kinds_mentioned("有哪些定时消息?")
+    assert message.pk in live.read_snapshot("scheduled messages", prepared.tool_context).text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Cancel my reminder",
+        "What reminders do I have?",
+        "List the messages you will send me later",
+        "delete the scheduled text",
+        "What is on my schedule?",
+        "取消提醒",
+        "把明天早上的提醒取消",
+    ],
+)
+def test_whoever_speaks_of_reminders_is_told_of_what_waits(text: str) -> None:
+    assert "scheduled messages" in live.kinds_mentioned(text)
+
+
+def test_of_a_reminder_both_kinds_are_looked_at() -> None:
+    assert {"automations", "scheduled messages"} <= set(live.kinds_mentioned("Cancel my reminder"))
+
+
+def test_a_send_time_is_kept_to_the_second(person: Person) -> None:
+    at = (datetime.now(UTC) + timedelta(minutes=10)).replace(microsecond=0)
+    answer = schedule(context(person.session()), send_at=at.isoformat(), message_text="x")
+    assert datetime.fromisoformat(answer["send_at"]) == at

@@ -1,0 +1,528 @@
+"""Heartbeats: when they beat, what they are told, what people hear of them (rules 5.1 to 5.6)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.db.models.functions import Now
+
+from agent_core.llm.protocol import ModelReply
+from agent_core.policy import TurnPolicy
+from agent_core.testing import ModelServer
+from agent_core.types import ToolCall
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.firing.inline_routines import InlineRoutineStarter
+from automations.firing.placement import heartbeat_session
+from automations.heartbeats.readiness import FIRST_BACKOFF, model_retry_at
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.routines.edit import update_routine
+from automations.routines.reads import routine_of, shown_routines
+from automations.schedules.plan import plan_of
+from sessions_app.agents.documents import write_document
+from sessions_app.agents.edit import update_agent
+from sessions_app.mailbox.updates import prepare_drain
+from sessions_app.models import Agent, Event, MailboxEvent, Message, Session, Turn, TurnKind, TurnState
+from sessions_app.sessions.open import primary_session
+from sessions_app.turns.kinds import kind_of
+from tests.conftest import Person, new_person
+from tests.fleet import Fleet, until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("5.1", "5.2", "5.3", "5.4", "5.5")]
+DAY = [0, 24]
+
+
+@pytest.fixture
+def awake(transactional_db: None) -> Person:
+    """A person whose agent is always awake; of its system jobs only the heartbeat is left."""
+    person = new_person("ada", dreams=True)
+    CronJob.objects.exclude(system_event="heartbeat").delete()
+    update_agent(person.agent.pk, {"heartbeat": {"active_hours": DAY}})
+    person.agent.refresh_from_db()
+    return person
+
+
+def heartbeat_of(person: Person) -> CronJob:
+    return CronJob.objects.get(agent=person.agent, system_event="heartbeat")
+
+
+def beat_now(person: Person) -> int:
+    JobClock.objects.filter(job=heartbeat_of(person)).update(next_run_at=Now())
+    return fire_due_jobs().queued
+
+
+def routine(person: Person, title: str, description: str = "", **more: Any) -> CronJob:
+    """An inline routine that is due now."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    job = CronJob.objects.create(
+        agent=person.agent,
+        name=title,
+        description=description,
+        execution_mode="inline",
+        schedule_kind="every",
+        every_seconds=3600,
+        anchor=now,
+        max_retry=3,
+        **more,
+    )
+    JobClock.objects.create(job=job, inline=True, next_run_at=now, planned_from=now - timedelta(hours=1))
+    return job
+
+
+def ended(turn: Turn) -> bool:
+    turn.refresh_from_db()
+    return turn.finished_at is not None
+
+
+def has_run(job: CronJob, times: int) -> None:
+    """Wait until so many runs of the job have succeeded."""
+    until(lambda: RunRecord.objects.filter(job=job, state=RunState.SUCCEEDED).count() == times)
+
+
+def heartbeat_turn(person: Person) -> Turn:
+    return Turn.objects.filter(session__agent=person.agent, kind=TurnKind.HEARTBEAT).latest("id")
+
+
+def mail(session: Session) -> list[tuple[str, str]]:
+    return [(event.event_type, event.summary) for event in MailboxEvent.objects.filter(target=session)]
+
+
+def test_an_agent_is_made_with_its_heartbeat_by_its_settings(transactional_db: None) -> None:
+    person = new_person("bob", dreams=True, timezone="Asia/Tokyo")
+    job = heartbeat_of(person)
+    assert (job.every_seconds, job.active_from, job.active_to, job.timezone) == (1800, 8, 22, "Asia/Tokyo")
+    clock = JobClock.objects.get(job=job)
+    assert clock.next_run_at is not None
+    assert 8 <= clock.next_run_at.astimezone(ZoneInfo("Asia/Tokyo")).hour < 22
+
+
+def test_agents_are_spread_over_the_interval(transactional_db: None) -> None:
+    anchors = set()
+    for number in range(8):
+        job = heartbeat_of(new_person(f"p{number}", dreams=True))
+        assert job.anchor is not None
+        anchors.add(int(job.anchor.timestamp()) // 60)
+    assert len(anchors) >= 4
+
+
+def test_settings_change_the_heartbeat_and_off_means_off(awake: Person) -> None:
+    update_agent(awake.agent.pk, {"heartbeat": {"interval_seconds": 60, "active_hours": [22, 6]}})
+    job = heartbeat_of(awake)
+    assert (job.every_seconds, job.active_from, job.active_to) == (60, 22, 6)
+    slot = plan_of(job, 0).next_firing(datetime(2027, 1, 1, 12, tzinfo=UTC))
+    assert slot is not None
+    assert slot - datetime(2027, 1, 1, 22, tzinfo=UTC) < timedelta(seconds=60)
+    update_agent(awake.agent.pk, {"heartbeat": {"enabled": False}})
+    assert JobClock.objects.get(job=job).next_run_at is None
+    update_agent(awake.agent.pk, {"heartbeat": {"enabled": True}})
+    assert JobClock.objects.get(job=job).next_run_at is not None
+
+
+def test_a_quiet_heartbeat_stays_in_its_session_and_notifies_nobody(fleet: Fleet, awake: Person) -> None:
+    fleet.worker()
+    assert beat_now(awake) == 1
+    turn = heartbeat_turn(awake)
+    until(lambda: ended(turn))
+    assert turn.session.key == f"heartbeat:{awake.agent.name}"
+    assert (
+        Message.objects.filter(turn=turn, role="assistant").latest("seq").content.startswith("HEARTBEAT_OK")
+    )
+    assert RunRecord.objects.get(job=heartbeat_of(awake)).state == RunState.SUCCEEDED
+    assert not MailboxEvent.objects.exists()
+    assert not Message.objects.filter(session=primary_session(awake.agent)).exists()
+
+
+@pytest.mark.rule("3.3", "6.4")
+def test_due_tasks_share_one_turn_and_its_outcome(fleet: Fleet, awake: Person) -> None:
+    fleet.worker()
+    tea, news = routine(awake, "tea", "make tea"), routine(awake, "news", "look for news")
+    InlineRoutineStarter().step()
+    turn = heartbeat_turn(awake)
+    until(lambda: ended(turn))
+    shown = turn.steps.get(n=0).data["message"]
+    assert "## Due Tasks\n" in shown
+    for job in (tea, news):
+        assert f"- [{job.pk}] {job.name}: {job.description}" in shown
+        run = RunRecord.objects.get(job=job)
+        assert (run.state, run.turn_id) == (RunState.SUCCEEDED, turn.pk)
+    [(kind, _)] = mail(primary_session(awake.agent))
+    assert kind == "heartbeat_result"
+    assert Event.objects.filter(content__has_unread_background_updates=True).count() == 1
+
+
+@pytest.mark.rule("6.2")
+def test_a_delivered_heartbeat_is_told_with_the_next_message(fleet: Fleet, awake: Person) -> None:
+    fleet.worker()
+    routine(awake, "tea", "make tea")
+    InlineRoutineStarter().step()
+    until(MailboxEvent.objects.exists)
+    [update] = prepare_drain(primary_session(awake.agent).pk).updates
+    assert "HEARTBEAT_OK" not in update.detail
+
+
+def test_a_result_goes_only_to_the_routines_home(fleet: Fleet, awake: Person) -> None:
+    fleet.worker()
+    home = awake.session()
+    routine(awake, "tea", "make tea", home=home)
+    InlineRoutineStarter().step()
+    until(MailboxEvent.objects.exists)
+    assert mail(primary_session(awake.agent)) == []
+    assert len(mail(home)) == 1
+
+
+def test_what_is_due_is_done_at_any_hour(awake: Person) -> None:
+    hour = datetime.now(UTC).hour
+    update_agent(awake.agent.pk, {"heartbeat": {"active_hours": [(hour + 2) % 24, (hour + 4) % 24]}})
+    tea = routine(awake, "tea")
+    water = routine(awake, "water", task_type="time_reminder", timezone="UTC")
+    assert waits_for(tea) is None
+    InlineRoutineStarter().step()
+    for job in (tea, water):
+        assert RunRecord.objects.get(job=job).state == RunState.QUEUED
+
+
+@pytest.mark.rule("3.5")
+def test_each_home_gets_its_own_turn_and_only_its_results(
+    fleet: Fleet, model_server: ModelServer, awake: Person
+) -> None:
+    Agent.objects.update(model="openai-chat:test")
+    fleet.worker()
+    family, work = awake.session(), awake.session()
+    routine(awake, "gifts", "find gifts", home=family)
+    routine(awake, "cards", "find cards", home=family)
+    report = routine(awake, "report", "read the report", home=work)
+    routine(awake, "news", "look for news")
+    InlineRoutineStarter().step()
+    until(lambda: MailboxEvent.objects.count() == 3)
+    assert Turn.objects.filter(kind=TurnKind.HEARTBEAT).count() == 3
+    told = {
+        home: " ".join(
+            f"{event.summary} {event.detail}" for event in MailboxEvent.objects.filter(target=home)
+        )
+        for home in (family, work, primary_session(awake.agent))
+    }
+    names = {family: {"gifts", "cards"}, work: {"report"}, primary_session(awake.agent): {"news"}}
+    for home, text in told.items():
+        assert {name for name in ("gifts", "cards", "report", "news") if name in text} == names[home]
+    JobClock.objects.filter(job=report).update(next_run_at=Now())
+    InlineRoutineStarter().step()
+    until(lambda: RunRecord.objects.filter(job=report, state=RunState.SUCCEEDED).count() == 2)
+    shown = str(model_server.requests[-1].body["messages"])
+    assert "Done: report" in shown, "what was done for this home before"
+    assert not any(name in shown for name in ("gifts", "cards", "news"))
+
+
+@pytest.mark.rule("3.5")
+def test_a_routine_requests_consent_once_at_its_home(
+    fleet: Fleet, model_server: ModelServer, awake: Person
+) -> None:
+    Agent.objects.update(model="openai-chat:test")
+    fleet.worker()
+    home = awake.session()
+    job = routine(awake, "tidy", "remove what is old", home=home)
+    wish = ToolCall(id="w", name="remove_routine", arguments={"routine_id": job.pk})
+    for times in (1, 2):
+        model_server.answer_with(ModelReply(text="", calls=(wish,)), ModelReply(text="HEARTBEAT_OK"))
+        JobClock.objects.filter(job=job).update(next_run_at=Now())
+        InlineRoutineStarter().step()
+        has_run(job, times)
+        [asked] = MailboxEvent.objects.filter(dropped_at=None)
+        assert (asked.event_type, asked.target_id) == ("consent_needed", home.pk), "who asks again, asks once"
+    job.refresh_from_db()
+    assert job.enabled
+
+
+@pytest.mark.rule("6.1")
+def test_a_reminder_is_superseded_by_the_next_and_expires(fleet: Fleet, awake: Person) -> None:
+    fleet.worker()
+    job = routine(awake, "water", task_type="time_reminder", timezone="UTC")
+    for times in (1, 2, 3):
+        JobClock.objects.filter(job=job).update(next_run_at=Now())
+        InlineRoutineStarter().step()
+        has_run(job, times)
+    primary = primary_session(awake.agent)
+    [update] = prepare_drain(primary.pk).updates
+    assert update.summary.startswith("water: it is 20")
+    assert MailboxEvent.objects.filter(reason="superseded").count() == 2
+    MailboxEvent.objects.update(created_at=Now() - timedelta(hours=25))
+    assert prepare_drain(primary.pk).updates == ()
+
+
+@pytest.mark.rule("6.1")
+def test_a_result_supersedes_older_ones_unless_it_is_empty(
+    fleet: Fleet, model_server: ModelServer, awake: Person
+) -> None:
+    Agent.objects.update(model="openai-chat:test")
+    fleet.worker()
+    job = routine(awake, "server", "look at the server")
+    said = ("It is up.", "It is down! See https://status.example/7.", "", "")
+    for times, text in enumerate(said, 1):
+        model_server.answer_with(ModelReply(text=text))
+        JobClock.objects.filter(job=job).update(next_run_at=Now())
+        InlineRoutineStarter().step()
+        has_run(job, times)
+    waiting = MailboxEvent.objects.filter(dropped_at=None).order_by("id")
+    assert [(event.summary, event.artifacts) for event in waiting] == [
+        ("It is down!", ["https://status.example/7"]),
+        ("Finished with no output.", []),
+    ]
+
+
+def test_the_events_of_an_inline_turn_carry_its_run(fleet: Fleet, awake: Person) -> None:
+    fleet.worker()
+    alone = routine(awake, "alone", "x", home=awake.session())
+    shared = [routine(awake, name, "y") for name in ("one", "two")]
+    InlineRoutineStarter().step()
+    until(lambda: MailboxEvent.objects.count() == 2)
+    run = RunRecord.objects.get(job=alone)
+    assert run.turn is not None
+    own = Event.objects.filter(turn_id=run.turn.pk)
+    assert {event.type for event in own} >= {"turn_queued", "turn_start", "message", "turn_end", "status"}
+    assert {event.run_id for event in own} == {run.pk}
+    runs = RunRecord.objects.filter(job__in=shared)
+    [turn_id] = {each.turn_id for each in runs}
+    for event in Event.objects.filter(turn_id=turn_id):
+        assert (event.run_id, set(event.content["runs"])) == ("", {each.pk for each in runs}), event.type
+
+
+@pytest.mark.rule("6.3")
+def test_only_its_own_sessions_work_skips_a_heartbeat(awake: Person) -> None:
+    chat = primary_session(awake.agent)
+    Turn.objects.create(session=chat, kind="message", lane="turns", content="x")
+    assert beat_now(awake) == 1
+    assert beat_now(awake) == 0
+    skipped = RunRecord.objects.get(job=heartbeat_of(awake), state=RunState.SKIPPED)
+    assert skipped.reason == "session_busy"
+    job = routine(awake, "tea")
+    InlineRoutineStarter().step()
+    assert not RunRecord.objects.filter(job=job).exists(), "late, not lost"
+    Turn.objects.filter(kind="heartbeat").update(state=TurnState.SUCCEEDED, finished_at=Now())
+    InlineRoutineStarter().step()
+    assert RunRecord.objects.filter(job=job, state=RunState.QUEUED).exists()
+
+
+def test_after_a_day_down_one_heartbeat_and_one_gap(awake: Person) -> None:
+    job = heartbeat_of(awake)
+    back = timedelta(days=1)
+    CronJob.objects.filter(pk=job.pk).update(anchor=Now() - back)
+    JobClock.objects.filter(job=job).update(next_run_at=Now() - back, planned_from=Now() - back)
+    assert fire_due_jobs().queued == 1
+    assert fire_due_jobs().queued == 0
+    gap = RunRecord.objects.get(job=job, state=RunState.SKIPPED)
+    assert (gap.reason, (gap.slots_count or 0) >= 46) == ("missed", True)
+
+
+def test_heartbeats_back_off_while_the_model_is_down(awake: Person) -> None:
+    job = heartbeat_of(awake)
+    beat_now(awake)
+    session = heartbeat_turn(awake).session
+    for _ in range(3):
+        Turn.objects.filter(kind="heartbeat").update(
+            state=TurnState.FAILED, finished_at=Now(), error_code="model_unavailable"
+        )
+        Turn.objects.create(session=session, kind="heartbeat", lane="auto", state=TurnState.FAILED, content="x",
+                            finished_at=Now(), error_code="model_unavailable")  # fmt: skip
+    assert beat_now(awake) == 0
+    assert RunRecord.objects.filter(job=job, state=RunState.SKIPPED).get().reason == "model_down"
+    task = routine(awake, "tea")
+    assert InlineRoutineStarter().step() > 0
+    assert not RunRecord.objects.filter(job=task).exists()
+    Turn.objects.filter(kind="heartbeat").update(due_at=Now() - timedelta(days=1))
+    InlineRoutineStarter().step()
+    assert RunRecord.objects.filter(job=task).exists()
+
+
+def test_a_time_reminder_asks_no_model(fleet: Fleet, model_server: ModelServer, awake: Person) -> None:
+    Agent.objects.update(model="openai-chat:none")  # nothing answers there
+    fleet.worker(OPENAI_BASE_URL="http://127.0.0.1:1/v1", OPENAI_API_KEY="x")
+    job = routine(awake, "drink water", task_type="time_reminder", timezone="Asia/Shanghai")
+    InlineRoutineStarter().step()
+    until(MailboxEvent.objects.exists)
+    [(kind, summary)] = mail(primary_session(awake.agent))
+    assert kind == "reminder"
+    assert summary.startswith("drink water: it is 20")
+    assert "(Asia/Shanghai)" in summary
+    assert RunRecord.objects.get(job=job).state == RunState.SUCCEEDED
+
+
+def test_an_uncomputable_reminder_goes_to_the_model_with_a_warning(fleet: Fleet, awake: Person) -> None:
+    fleet.worker()
+    job = routine(awake, "drink water", task_type="time_reminder", timezone="Mars/Olympus")
+    InlineRoutineStarter().step()
+    turn = heartbeat_turn(awake)
+    until(lambda: ended(turn))
+    assert (turn.state, RunRecord.objects.get(job=job).state) == (TurnState.SUCCEEDED, RunState.SUCCEEDED)
+    shown = turn.steps.get(n=0).data["message"]
+    assert "A program that does them by itself has failed." in shown
+    assert "drink water" in shown
+
+
+def test_a_heartbeat_sees_a_short_history_starting_with_a_turn(fleet: Fleet, awake: Person) -> None:
+    fleet.worker()
+    for _ in range(9):
+        assert beat_now(awake) == 1
+        until(lambda: ended(heartbeat_turn(awake)))
+    session = heartbeat_turn(awake).session
+    session.refresh_from_db()
+    assert session.last_seq == 18
+    first = Message.objects.get(session=session, seq=session.window_from_seq)
+    assert (first.role, session.last_seq - session.window_from_seq < 12) == ("user", True)
+
+
+BROKEN = 'Be kind.\n\n```json\n{"version": 2, "tasks": [{"title": "Tea", "schedule": "1h"}\n```\n'
+
+
+@pytest.mark.rule("6.6")
+def test_a_heartbeat_shows_intents_and_a_broken_document_until_repair(
+    fleet: Fleet, model_server: ModelServer, awake: Person
+) -> None:
+    Agent.objects.update(model="openai-chat:test")
+    fleet.worker()
+    write_document(awake.agent.pk, "MEMORY.md", "- look at the news daily [to be registered]\n")
+    write_document(awake.agent.pk, "HEARTBEAT.md", BROKEN)
+    fixed = {"revision": 1, "tasks": [{"title": "Tea", "schedule": "1h"}]}
+    repair = ToolCall(id="r", name="repair_heartbeat", arguments=fixed)
+    quiet = ModelReply(text="HEARTBEAT_OK")
+    model_server.answer_with(quiet, ModelReply(text="", calls=(repair,)), quiet, quiet)
+    shown = []
+    for _ in range(3):
+        assert beat_now(awake) == 1
+        turn = heartbeat_turn(awake)
+        until(lambda turn=turn: ended(turn))  # type: ignore[misc]
+        shown.append(turn.steps.get(n=0).data["message"])
+    for message in shown:
+        assert "(MEMORY.md has revision 1)\n- line 1: " in message
+        assert "look at the news daily" in message
+        assert "Be kind." in message
+    for message in shown[:2]:
+        assert "HEARTBEAT.md (revision 1) cannot be read: the JSON block cannot be read" in message
+        assert ' of="HEARTBEAT.md">\n```json\n{"version": 2, "tasks": [{"title": "Tea"' in message
+    assert "cannot be read" not in shown[2]
+    tea = CronJob.objects.get(name="Tea")
+    assert (tea.every_seconds, tea.enabled) == (3600, True)
+    assert [kind for kind, _ in mail(primary_session(awake.agent))] == ["heartbeat_repaired"]
+
+
+def test_pausing_one_routine_of_a_shared_turn_keeps_the_others(awake: Person) -> None:
+    tea, news = routine(awake, "tea"), routine(awake, "news")
+    InlineRoutineStarter().step()
+    update_routine(tea.pk, {"enabled": False})
+    assert RunRecord.objects.get(job=news).state == RunState.QUEUED
+    assert heartbeat_turn(awake).state == TurnState.QUEUED
+
+
+def test_a_failed_task_retries_with_due_tasks_until_next_slot(fleet: Fleet, awake: Person) -> None:
+    fleet.worker()
+    Agent.objects.filter(pk=awake.agent.pk).update(policy={"max_attempts": 1})
+    job = routine(awake, "fail", "fail")
+    Agent.objects.filter(pk=awake.agent.pk).update(model="openai-chat:none")
+    InlineRoutineStarter().step()
+    until(lambda: ended(heartbeat_turn(awake)))
+    run = RunRecord.objects.get(job=job)
+    assert run.state in {RunState.QUEUED, RunState.FAILED}
+    RunRecord.objects.filter(pk=run.pk).update(
+        state=RunState.QUEUED, attempt=2, not_before=Now(), finished_at=None, reason=""
+    )
+    Turn.objects.filter(kind="heartbeat").update(error_code="")
+    Agent.objects.filter(pk=awake.agent.pk).update(model="offline")
+    other = routine(awake, "tea", "make tea")
+    InlineRoutineStarter().step()
+    until(lambda: ended(heartbeat_turn(awake)))
+    assert {each.turn_id for each in RunRecord.objects.filter(job__in=[job, other])} == {
+        heartbeat_turn(awake).pk
+    }
+    RunRecord.objects.filter(pk=run.pk).update(state=RunState.QUEUED, not_before=Now(), finished_at=None)
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    InlineRoutineStarter().step()
+    run.refresh_from_db()
+    assert (run.state, run.reason) == (RunState.CANCELLED, "superseded")
+    assert RunRecord.objects.filter(job=job).exclude(pk=run.pk).exists()
+
+
+def limit_of(turn: Turn) -> float:
+    """How long the turn may take, as its worker reckons it."""
+    session = turn.session
+    return (
+        TurnPolicy()
+        .merged(kind_of(turn).policy, session.agent.policy, turn.metadata.get("policy", {}))
+        .timeout_seconds
+    )
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "agents", "limit"),
+    [
+        ((None, None), None, 120),
+        ((None, 300), None, 120),
+        ((300, 200), None, 200),
+        ((30, None), None, 30),
+        ((None, 300), 60, 60),
+        ((None, 90), 600, 90),
+    ],
+)
+def test_a_shared_turn_has_the_strictest_timeout_of_its_tasks(
+    awake: Person, timeouts: tuple[int | None, ...], agents: int | None, limit: int
+) -> None:
+    if agents:
+        update_agent(awake.agent.pk, {"policy": {"timeout_seconds": agents}})
+    for number, timeout in enumerate(timeouts):
+        routine(awake, f"r{number}", timeout_seconds=timeout)
+    InlineRoutineStarter().step()
+    assert limit_of(heartbeat_turn(awake)) == limit
+
+
+def test_a_heartbeat_times_out_by_the_limit_of_its_task(
+    fleet: Fleet, model_server: ModelServer, awake: Person
+) -> None:
+    fleet.worker()
+    Agent.objects.update(model="openai-chat:test")
+    job = routine(awake, "slow", "[[hold:never]]", timeout_seconds=1)
+    InlineRoutineStarter().step()
+    until(lambda: RunRecord.objects.filter(job=job, not_before__isnull=False).exists())
+    assert RunRecord.objects.get(job=job).reason == "timeout"
+
+
+def model_is_down(person: Person, beats: int = 4) -> Session:
+    """As so many heartbeats leave it that found no model."""
+    session = heartbeat_session(person.agent)
+    for _ in range(beats):
+        Turn.objects.create(session=session, kind="heartbeat", lane="auto", state=TurnState.FAILED, content="x",
+                            finished_at=Now(), error_code="model_unavailable")  # fmt: skip
+    return session
+
+
+def test_a_reminder_runs_during_model_backoff_without_changing_it(fleet: Fleet, awake: Person) -> None:
+    session = model_is_down(awake)
+    task = routine(awake, "tea", "make tea")
+    rest = model_retry_at(session.pk, FIRST_BACKOFF)
+    later = routine(awake, "sleep", task_type="time_reminder", timezone="UTC")
+    JobClock.objects.filter(job=later).update(next_run_at=Now() + timedelta(seconds=30))
+    assert InlineRoutineStarter().step() <= 30, "the next reminder is not slept through"
+    assert not RunRecord.objects.exists()
+    reminder = routine(awake, "water", task_type="time_reminder", timezone="UTC")
+    fleet.worker()
+    InlineRoutineStarter().step()
+    until(lambda: RunRecord.objects.filter(job=reminder, state=RunState.SUCCEEDED).exists())
+    assert not RunRecord.objects.filter(job=task).exists()
+    assert model_retry_at(session.pk, FIRST_BACKOFF) == rest
+
+
+def waits_for(job: CronJob) -> tuple[str, bool] | None:
+    found = routine_of(shown_routines(pk=job.pk).get()).waits_for
+    return None if found is None else (found.reason, found.until is not None)
+
+
+def test_a_routine_that_is_late_says_what_it_waits_for(awake: Person) -> None:
+    task = routine(awake, "tea")
+    reminder = routine(awake, "water", task_type="time_reminder", timezone="UTC")
+    assert waits_for(task) is None, "nothing holds it up"
+    session = model_is_down(awake)
+    assert waits_for(task) == ("model_down", True)
+    assert waits_for(reminder) is None
+    Turn.objects.create(session=session, kind="heartbeat", lane="auto", content="x")
+    assert waits_for(task) == ("session_busy", False)
+    assert routine_of(shown_routines(pk=task.pk).get()).to_json()["waits_for"]["reason"] == "session_busy"
+    JobClock.objects.filter(job=task).update(next_run_at=Now() + timedelta(hours=1))
+    assert waits_for(task) is None

@@ -1,0 +1,212 @@
+"""Legacy jobs run the old way (rule 4.1)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.db.models.functions import Now
+from rest_framework.authtoken.models import Token
+
+from agent_core.exceptions import ToolFailed
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.tools.cron import run_cron as cron
+from sessions_app.models import Delivery, Message, Session, SessionState, SessionType, Turn, TurnKind
+from sessions_app.sessions.delete import delete_agent, delete_session
+from sessions_app.turns.tool_calls import ToolContext
+from tests.api.conftest import Caller
+from tests.conftest import Person
+from tests.fleet import Fleet, until
+from tests.races import in_thread, waiting
+
+pytestmark = pytest.mark.rule("4.1")
+
+EVERY = {"kind": "every", "seconds": 60}
+
+
+def legacy_job(person: Person, *, due: bool = True, **fields: Any) -> CronJob:
+    """A legacy job as the import leaves it; its next slot has just passed."""
+    slot = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=1)
+    job = CronJob.objects.create(
+        **{
+            "agent": person.agent,
+            "name": "old",
+            "message": "say it",
+            "schedule_kind": "every",
+            "every_seconds": 3600,
+            "anchor": slot,
+            "deliver": True,
+            "channel": "telegram",
+            "to": "42",
+            "channel_meta": {"thread": 7},
+            **fields,
+        }
+    )
+    JobClock.objects.create(job=job, next_run_at=slot if due else None)
+    return job
+
+
+def again(job: CronJob) -> None:
+    """Let the job's next slot come now."""
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+
+
+def test_a_legacy_job_runs_in_its_own_internal_session(fleet: Fleet, person: Person) -> None:
+    job = legacy_job(person)
+    assert fire_due_jobs().queued == 1
+    turn = Turn.objects.get(kind=TurnKind.LEGACY)
+    session = turn.session
+    assert (session.key, session.type, session.agent) == (f"cron:{job.pk}", SessionType.JOB, person.agent)
+    assert session.owner == person.user
+    fleet.worker()
+    run = until(lambda: RunRecord.objects.filter(job=job, state=RunState.SUCCEEDED).first())
+    assert (run.session_id, run.session_key) == (session.pk, session.key)
+    trigger, answer = Message.objects.filter(session=session)
+    assert trigger.content == "Scheduled automation triggered: old\n\nsay it"
+    assert run.prompt_ref is not None
+    assert run.prompt_ref["id"] == "cron.legacy.reminder"
+    assert answer.metadata["route"] == {"channel": "telegram", "chat_id": "42", "meta": {"thread": 7}}
+
+
+def test_further_slots_reuse_the_session_and_its_history(person: Person) -> None:
+    job = legacy_job(person, overlap="queue")
+    fire_due_jobs()
+    Turn.objects.update(state="succeeded", finished_at=datetime.now(UTC))
+    again(job)
+    fire_due_jobs()
+    assert Turn.objects.count() == 2
+    assert Session.objects.filter(key=f"cron:{job.pk}").count() == 1
+
+
+def test_the_next_run_replaces_a_deleted_internal_session(
+    person: Person,
+) -> None:
+    job = legacy_job(person)
+    fire_due_jobs()
+    first = Session.objects.get(key=f"cron:{job.pk}")
+    assert delete_session(first.pk).deleted
+    run = RunRecord.objects.get(job=job)
+    assert (run.state, run.reason, run.turn, run.session) == ("cancelled", "session_deleted", None, None)
+    again(job)
+    assert fire_due_jobs().queued == 1
+    assert Session.objects.get(key=f"cron:{job.pk}").pk != first.pk
+
+
+def test_a_slot_during_deletion_of_the_internal_session_is_skipped(person: Person) -> None:
+    job = legacy_job(person)
+    fire_due_jobs()
+    Session.objects.filter(key=f"cron:{job.pk}").update(
+        state=SessionState.DELETING, deleting_since=datetime.now(UTC)
+    )
+    again(job)
+    assert fire_due_jobs().queued == 0
+    assert RunRecord.objects.get(job=job, state=RunState.SKIPPED).reason == "session_closed"
+
+
+def test_a_slot_racing_the_session_deletion_opens_a_new_session(person: Person) -> None:
+    job = legacy_job(person)
+    fire_due_jobs()
+    Turn.objects.update(state="succeeded", finished_at=datetime.now(UTC))
+    gone = Session.objects.get(key=f"cron:{job.pk}").pk
+    again(job)
+    with transaction.atomic():
+        Turn.objects.all().delete()
+        Session.objects.filter(pk=gone).delete()
+        thread, came = in_thread(fire_due_jobs)
+        until(waiting)  # its turn's session is going: the batch meets that at its commit
+    thread.join(20)
+    assert came[0].queued == 1
+    assert Turn.objects.get().session_id != gone
+    assert RunRecord.objects.filter(
+        job=job, state=RunState.QUEUED, session=Turn.objects.get().session
+    ).exists()
+
+
+@pytest.mark.usefixtures("telegram")
+def test_legacy_jobs_are_in_the_way_of_no_deletion(person: Person) -> None:
+    session = person.session(key="telegram:42")
+    job = legacy_job(person, session_key=session.key)
+    assert delete_session(session.pk).deleted
+    assert CronJob.objects.filter(pk=job.pk).exists()
+    fire_due_jobs()
+    assert delete_agent(person.agent.pk).deleted
+    assert not CronJob.objects.exists()
+    assert not RunRecord.objects.exists()
+
+
+def test_deliveries_outlive_their_session_and_what_was_not_sent_is_closed(
+    fleet: Fleet, person: Person
+) -> None:
+    told, kept = legacy_job(person, message="news!"), legacy_job(person, message="nothing new")
+    fire_due_jobs()
+    fleet.worker(RONDO_PLUGINS="")  # nothing there sends to the job's channel: it is tried again later
+    until(lambda: RunRecord.objects.filter(state=RunState.SUCCEEDED).count() == 2)
+    for job in (told, kept):
+        assert delete_session(Session.objects.get(key=f"cron:{job.pk}").pk).deleted
+    rows = Delivery.objects.order_by("session_key").values_list("session_key", "state", "reason", "message")
+    assert {(key, state, reason) for key, state, reason, _ in rows} == {
+        (f"cron:{told.pk}", "closed", "session_deleted"),
+        (f"cron:{kept.pk}", "withheld", "It says: nothing new."),
+    }
+    assert not Delivery.objects.exclude(session=None, message=None).exists()
+
+
+def test_concurrent_beats_open_one_internal_session_per_job(person: Person) -> None:
+    jobs = [legacy_job(person, name=f"old {number}") for number in range(20)]
+    beats = [in_thread(lambda: fire_due_jobs(limit=3)) for _ in range(8)]
+    for thread, _ in beats:
+        thread.join(30)
+    while fire_due_jobs().claimed:
+        pass
+    assert Turn.objects.filter(kind=TurnKind.LEGACY).count() == len(jobs)
+    keys = Session.objects.filter(type=SessionType.JOB).values_list("key", flat=True)
+    assert sorted(keys) == sorted(f"cron:{job.pk}" for job in jobs)
+
+
+LEGACY_FIELDS = {
+    "channel": "telegram",
+    "to": "42",
+    "deliver": True,
+    "channel_meta": {"thread": 7},
+    "session_key": "telegram:42",
+}
+
+
+@pytest.mark.parametrize("name", LEGACY_FIELDS)
+def test_the_api_refuses_legacy_fields_and_stores_nothing(person: Person, name: str) -> None:
+    token = Token.objects.create(user=person.user)
+    call = Caller(user=person.user, token=token.key)
+    session = person.session()
+    path, body = f"/api/sessions/{session.pk}/automations/", {"message": "go", "schedule": EVERY}
+    made = call("POST", path, body).json()
+    before = list(CronJob.objects.values())
+    for method, address, more in (("POST", path, body), ("PATCH", f"/api/automations/{made['id']}/", {})):
+        answer = call(method, address, more | {name: LEGACY_FIELDS[name]})
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+        assert name in answer.json()["errors"]
+    assert list(CronJob.objects.values()) == before
+
+
+@pytest.mark.parametrize("name", sorted(LEGACY_FIELDS.keys() - {"deliver"}))
+def test_the_cron_tool_refuses_legacy_fields(person: Person, name: str) -> None:
+    session = person.session()
+    context = ToolContext(turn=Turn(session=session), session=session, agent=person.agent, interactive=True)
+    arguments = {"action": "add", "message": "go", "every_seconds": 60, name: LEGACY_FIELDS[name]}
+    with pytest.raises(ToolFailed, match=f"unknown parameter '{name}'"):
+        cron(context, arguments)
+    assert not CronJob.objects.filter(session=session).exists()
+
+
+@pytest.mark.usefixtures("telegram")
+def test_legacy_jobs_have_no_place_in_the_api(person: Person) -> None:
+    token = Token.objects.create(user=person.user)
+    call = Caller(user=person.user, token=token.key)
+    session = person.session(key="telegram:42")
+    job = legacy_job(person, session_key=session.key)
+    assert call("GET", f"/api/sessions/{session.pk}/automations/").json()["results"] == []
+    for method in ("GET", "PATCH", "DELETE"):
+        assert call(method, f"/api/automations/{job.pk}/", {}).status_code == 404
+    assert CronJob.objects.filter(pk=job.pk, enabled=True).exists()

@@ -1,0 +1,131 @@
+"""How the bounds may be broken of what clients, users and unread mail may take. As in table.py."""
+
+from __future__ import annotations
+
+from tests.broken_rules.table import INACTIVE, Break
+
+CONNECTIONS = "tests/api/test_connections.py::"
+STREAMS = "tests/api/test_stream_bounds.py::"
+OUTAGE = "tests/api/test_outage.py::"
+QUERY = "tests/api/test_query.py::"
+DEPOSIT = "tests/sessions_app/mailbox/test_deposit.py::"
+BUSY = "tests/sessions_app/turns/test_receive.py::"
+HINTS = "tests/sessions_app/test_hints.py::"
+
+BOUNDS = (
+    Break(
+        rule="10.0",
+        how="a database that is away is a bug",
+        file="config/http/problems.py",
+        old="OUTAGES = OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError",
+        new="OUTAGES: tuple[type[Exception], ...] = ()",
+        tests=(OUTAGE + "test_a_resent_request_with_an_unconfirmed_commit_is_done_once",),
+    ),
+    Break(
+        rule="10.0",
+        how="any address takes a body",
+        file="config/http/body_limit.py",
+        old="if path.startswith(prefix)), 0)",
+        new="if path.startswith(prefix)), 10**9)",
+        tests=(CONNECTIONS + "test_a_huge_body_is_refused_at_every_address",),
+    ),
+    Break(
+        rule="10.0",
+        how="a body may take for ever",
+        file="config/http/body_limit.py",
+        old="asyncio.timeout(BODY_SECONDS)",
+        new="asyncio.timeout(None)",
+        tests=(CONNECTIONS + "test_a_body_that_does_not_come_is_answered_408",),
+    ),
+    Break(
+        rule="10.0",
+        how="a head may take for ever",
+        file="config/http/connection.py",
+        old="            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._close_unless_in_request)",
+        new="            self._head_timer = self.loop.call_later(90 * HEAD_SECONDS, self._close_unless_in_request)",
+        tests=(CONNECTIONS + "test_an_endless_request_head_times_out",),
+    ),
+    Break(
+        rule="10.0",
+        how="connections have no bound",
+        file="config/http/connection.py",
+        old="        if self._is_one_too_many():",
+        new="        if False:",
+        tests=(CONNECTIONS + "test_connections_are_bounded_all_together",),
+    ),
+    Break(
+        rule="10.0",
+        how="each stream takes a thread",
+        file="config/asgi.py",
+        old="from config.http.handler import Handler  # noqa: E402",
+        new="from django.core.handlers.asgi import ASGIHandler as Handler  # noqa: E402",
+        tests=(STREAMS + "test_open_streams_take_no_thread_and_no_connection_each",),
+    ),
+    Break(
+        rule="10.0",
+        how="a user may have every stream",
+        file="sessions_app/streams/rights.py",
+        old="            if self._taken[user_id] >= most:",
+        new="            if False:",
+        tests=(STREAMS + "test_streams_are_limited_per_user",),
+    ),
+    Break(
+        rule="10.0",
+        how="who was let in once reads on",
+        file="sessions_app/streams/rights.py",
+        old="            user.c.is_active,\n",
+        new="",
+        tests=(STREAMS + "test_a_stream_ends_when_access_is_lost",),
+    ),
+    Break(
+        rule="10.0",
+        how="a turn of an inactive owner begins",
+        file="sessions_app/turns/claim.py",
+        old="    return sa.and_(owners.is_active(_owner()), owners.running",
+        new="    return sa.and_(sa.true(), owners.running",
+        tests=(INACTIVE + "test_inactive_owners_turns_are_neither_claimed_nor_hinted_nor_woken",),
+    ),
+    Break(
+        rule="10.0",
+        how="what nobody knows is passed over",
+        file="sessions_app/api/query.py",
+        old="    if name not in takes:\n        return f",
+        new='    if name not in takes:\n        return "" and f',
+        tests=(QUERY + "test_every_operation_refuses_what_its_schema_does_not_name",),
+    ),
+    Break(
+        rule="10.0",
+        how="what nobody reads piles up",
+        file="sessions_app/mailbox/updates.py",
+        old="        MAKE_ROOM.run(target=target_id)\n",
+        new="        pass\n",
+        tests=(DEPOSIT + "test_an_unread_source_keeps_its_newest_events_and_reports_drops",),
+    ),
+    Break(
+        rule="10.0",
+        how="a turn takes along whatever waits",
+        file="sessions_app/turns/tool_calls.py",
+        old="            guests = self._that_fit(guests)\n",
+        new="",
+        tests=(
+            BUSY + "test_a_turn_injects_messages_that_fit_and_queues_the_rest",
+            BUSY + "test_the_injection_limit_applies_to_the_whole_turn",
+        ),
+    ),
+    Break(
+        rule="10.0",
+        how="a person's hint waits for those of automations",
+        file="sessions_app/hints.py",
+        old="    return isinstance(hint, Hint) and hint.lane == Lane.PEOPLE",
+        new="    return False",
+        tests=(HINTS + "test_a_persons_hint_does_not_wait_for_those_of_automations",),
+    ),
+    Break(
+        rule="10.0",
+        how="a hint is sent however long it has waited",
+        file="sessions_app/hints.py",
+        old="                    if waiting.pop(hint) > stale:",
+        new="                    if waiting.pop(hint):",
+        tests=(HINTS + "test_hints_that_waited_too_long_are_dropped",),
+    ),
+)

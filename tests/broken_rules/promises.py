@@ -1,0 +1,179 @@
+"""How promises to people may be broken: threads, deliveries, closures, homes, live text. As in table.py."""
+
+from __future__ import annotations
+
+from tests.broken_rules.table import Break
+
+UNIFIED = "tests/api/test_unified.py::"
+WORKER = "tests/sessions_app/worker/test_process.py::"
+HUB = "tests/api/test_hub.py::"
+LEFT = "tests/automations/test_message_deliveries.py::"
+HOMES = "tests/automations/routines/test_deletion.py::"
+RESOURCES = "tests/api/test_resources.py::"
+IMPORT = "tests/automations/nanobot_import/test_import_store.py::"
+UNWATCHED = "tests/stories/test_unwatched.py::"
+PLANNED = "tests/agent_core/planner/test_run.py::"
+
+PROMISES = (
+    Break(
+        rule="4.10",
+        how="what a thread says itself while the mode is on is seen nowhere",
+        file="sessions_app/turns/commit.py",
+        old="        message.shown_after_seq = moved.shown_after_seq\n",
+        new="",
+        tests=(UNIFIED + "test_a_threads_own_messages_appear_marked_in_order_while_unified",),
+    ),
+    Break(
+        rule="9.3",
+        how="the model believes that a failed delivery was said",
+        file="sessions_app/memory/history.py",
+        old='(said, *(_fate(**each) for each in getattr(message, "unsent", ())))',
+        new="(said,)",
+        tests=(LEFT + "test_the_model_sees_which_answers_were_not_delivered",),
+    ),
+    Break(
+        rule="9.3",
+        how="one address is answered twice",
+        file="sessions_app/deliveries/outbox.py",
+        old="enumerate(places.values())",
+        new="enumerate(outside)",
+        tests=(UNWATCHED + "test_each_address_is_answered_once_for_several_messages",),
+    ),
+    Break(
+        rule="4.9",
+        how="what waits keeps the metadata that its chat had",
+        file="sessions_app/models/session.py",
+        old='    meta = after["meta"] if route.get("meta", {}) == before["meta"] else route["meta"]',
+        new='    meta = route.get("meta", {})',
+        tests=(LEFT + "test_scheduled_output_carries_the_chats_current_metadata",),
+    ),
+    Break(
+        rule="4.9",
+        how="a chat's metadata reaches no answer by schedule",
+        file="sessions_app/models/session.py",
+        old='"chat_id": self.chat_id, "meta": self.channel_meta}',
+        new='"chat_id": self.chat_id, "meta": {}}',
+        tests=(LEFT + "test_scheduled_output_carries_the_chats_current_metadata",),
+    ),
+    Break(
+        rule="8.2",
+        how="an imported group takes private messages",
+        file="sessions_app/sessions/open.py",
+        old="chat_type or chats.chat_type_of(channel, address)",
+        new='chat_type or "private"',
+        tests=(IMPORT + "test_a_group_is_imported_as_group_and_refuses_private_messages",),
+    ),
+    Break(
+        rule="8.2",
+        how="a chat stays private when it has become a group",
+        file="sessions_app/sessions/open.py",
+        old="            session.chat_type = chats.check_chat_type(chat_type)",
+        new="            chats.check_chat_type(chat_type)",
+        tests=(LEFT + "test_a_chat_that_becomes_a_group_takes_no_private_message",),
+    ),
+    Break(
+        rule="3.6",
+        how="a turn whose end cannot be stored is begun anew instead of closed",
+        file="sessions_app/turns/run.py",
+        old="    if turn.error_code == UNSTORED:",
+        new="    if turn.error_code == UNSTORED and not turn.pk:",
+        tests=(WORKER + "test_an_unstorable_failure_leaves_its_closure_once_storage_recovers",),
+    ),
+    Break(
+        rule="4.4",
+        how="a one-shot whose only run failed is done",
+        file="automations/selectors.py",
+        old='    return "failed" if had_one_run and last_status == RunState.FAILED else "done"',
+        new='    return "done"',
+        tests=(RESOURCES + "test_an_automations_state_follows_its_clock_and_runs",),
+    ),
+    Break(
+        rule="4.11",
+        how="a routine goes with a thread that it would lose nothing by",
+        file="automations/jobs/bindings.py",
+        old="        moving = set() if agent_id is not None else set(movable)",
+        new="        moving: set[str] = set()",
+        tests=(HOMES + "test_deleting_a_private_web_thread_moves_its_routines_to_primary",),
+    ),
+    Break(
+        rule="3.1",
+        how="a late piece of a try that was given up is shown",
+        file="sessions_app/streams/running_answers.py",
+        old="            if piece.of >= so_far.of:\n",
+        new="            if piece:\n",
+        tests=(HUB + "test_a_snapshot_holds_each_steps_latest_attempt_without_late_text",),
+    ),
+    Break(
+        rule="4.5",
+        how="an account of slots goes back with its clock",
+        file="automations/firing/due_jobs.py",
+        old="sa.func.greatest(_clock.c.last_slot, _values.c.last_slot)",
+        new="_values.c.last_slot",
+        tests=(UNWATCHED + "test_resetting_a_clock_does_not_reopen_a_recorded_slot",),
+    ),
+    Break(
+        rule="1.8",
+        how="workers that are long gone are kept",
+        file="sessions_app/worker/sweep.py",
+        old="            FORGET.run(worker=worker_id)\n",
+        new="",
+        tests=(UNWATCHED + "test_the_sweep_removes_only_long_dead_workers",),
+    ),
+    Break(
+        rule="1.8",
+        how="a lock that could not be taken again at once is lost",
+        file="sessions_app/worker/process.py",
+        old="                self.locks.retake()\n",
+        new="",
+        tests=(UNWATCHED + "test_a_briefly_stolen_lock_is_retaken_at_the_next_check",),
+    ),
+    Break(
+        rule="10.1",
+        how="what became of heartbeats is not counted",
+        file="automations/turn_kinds/heartbeat.py",
+        old="    metrics.count(Counted.HEARTBEAT_DELIVER)\n",
+        new="",
+        tests=(UNWATCHED + "test_heartbeats_are_counted_as_what_became_of_them",),
+    ),
+    Break(
+        rule="5.3",
+        how="one agent's trouble holds up the routines of all",
+        file="automations/firing/inline_routines.py",
+        old="            return None, AFTER_A_FAULT\n",
+        new="            raise\n",
+        tests=(UNWATCHED + "test_one_agents_broken_routine_blocks_no_other_agent",),
+    ),
+    Break(
+        rule="3.3",
+        how="a heartbeat reads what was said in the primary session",
+        file="sessions_app/turns/context.py",
+        old="    return history.read_history(session.pk, session.window_from_seq, which, room=room)\n",
+        new='    chat = Session.objects.get(agent=session.agent, key="unified:default")\n'
+        "    return history.read(chat.pk, 1)\n",
+        tests=(UNWATCHED + "test_what_is_said_in_a_chat_stays_out_of_heartbeats",),
+    ),
+    Break(
+        rule="3.3",
+        how="a person's wishes reach no prompt",
+        file="sessions_app/turns/context.py",
+        old='    return own if session.type == SessionType.JOB else session.preferences or ""',
+        new='    return own if session.type == SessionType.JOB else ""',
+        tests=(UNWATCHED + "test_preferences_and_history_reach_the_model",),
+    ),
+    Break(
+        rule="3.3",
+        how="a planned automation is not told that it is one",
+        file="sessions_app/turns/engine.py",
+        old="        return _Start(request=replace(given, words=prepared.request.message))",
+        new="        return _Start(request=given)",
+        tests=(UNWATCHED + "test_a_planned_automation_is_shown_the_prompt_of_its_slot",),
+    ),
+    Break(
+        rule="7.2",
+        how="a look at the plan that cannot be read is asked for without end",
+        file="agent_core/planner/asking.py",
+        old="        for _ in range(ATTEMPTS):",
+        new="        for _ in range(9 * ATTEMPTS):",
+        tests=(PLANNED + "test_two_garbled_revisions_fail_visibly_and_keep_finished_work",),
+    ),
+)

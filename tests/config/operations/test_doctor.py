@@ -1,0 +1,441 @@
+"""`manage.py doctor`: each fault is made for real, named, and comes with its cure (rules 4.6, 10.2)."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from django.conf import settings as django_settings
+from django.db import connection
+from django.db.models.functions import Now
+
+from automations import doctor as jobs
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.jobs.edit import NewJob, create_job, update_job
+from automations.models import CronJob, JobClock, RunRecord
+from config.env import all_queues
+from config.operations import checks
+from sessions_app.channels import base as channels
+from sessions_app.channels.notify import Notify
+from sessions_app.hooks.edit import NewHook, add_hook
+from sessions_app.models import Delivery, Hook, OnBusy, Session, Turn, Worker
+from sessions_app.operations import doctor as turns
+from sessions_app.operations.doctor import Finding
+from sessions_app.turns.receive import Input, receive
+from sessions_app.worker import self_check
+from tests.conftest import Person
+from tests.fleet import Fleet, until
+from tests.services import with_database
+from tests.up import ROOT
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("4.6", "10.2")]
+
+HOURLY = {"kind": "every", "seconds": 3600}
+DAILY = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}
+
+
+def a_job(session: Session, schedule: dict[str, Any] | None = None, **more: Any) -> CronJob:
+    return create_job(NewJob(session_id=session.pk, message="go", schedule=schedule or HOURLY, **more))
+
+
+def a_worker(*, silent: int = 0, queues: tuple[str, ...] | None = None) -> Worker:
+    read = list(queues or all_queues(django_settings.TURN_SHARDS))
+    return Worker.objects.create(host="h", pid=1, shards=read, heartbeat_at=Now() - timedelta(seconds=silent))
+
+
+def wrong(finding: Finding) -> str:
+    """Its words; it must be a fault with a cure."""
+    assert not finding.ok
+    assert finding.cure
+    assert "\n" not in finding.words
+    return finding.words
+
+
+def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The command, as an operator runs it."""
+    command = [sys.executable, "manage.py", "doctor", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_healthy_server_passes_with_exit_code_0(fleet: Fleet, person: Person) -> None:
+    fleet.worker()
+    fleet.beat()
+    a_job(person.session())
+    until(lambda: jobs.beat().seen)
+    done = doctor("--json")
+    answer = json.loads(done.stdout)
+    assert [check for check in answer["checks"] if check["state"] != "ok"] == []
+    assert (done.returncode, answer["healthy"], set(checks.CHECKS)) == (
+        0,
+        True,
+        {check["name"] for check in answer["checks"]},
+    )
+
+
+def test_problems_are_shown_with_their_fix_and_exit_code_1(person: Person) -> None:
+    done = doctor()
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("WRONG   workers"))
+    assert "no worker is alive" in lines[at]
+    assert lines[at + 1].strip() == "→ start `celery -A config worker`"
+    assert lines[-1] == f"2 of {len(checks.CHECKS)} checks found something wrong"
+
+
+def test_checks_trust_the_workers_environment_over_the_terminals(fleet: Fleet, person: Person) -> None:
+    person.agent.model = "openai-chat:keyed"
+    person.agent.save()
+    session = person.session()
+    Session.objects.filter(pk=session.pk).update(channel="telegram", chat_id="42")
+    fleet.environ |= {"OPENAI_API_KEY": "of-the-server", "OPENAI_BASE_URL": "https://api.openai.com/v1"}
+    fleet.worker()
+    bare = {
+        "OPENAI_API_KEY": "",
+        "OPENAI_BASE_URL": "",
+        "RONDO_PLUGINS": "",
+        "DEBUG": "1",
+        "TURN_SHARDS": "3",
+    }
+    found = {check["name"]: check for check in json.loads(doctor("--json", **bare).stdout)["checks"]}
+    for name in checks.PROCESS_CHECKS:
+        assert found[name]["state"] == "ok", found[name]
+    assert "telegram" in found["channels"]["detail"]
+    assert "of-the-server" not in str(list(Worker.objects.values()))
+
+
+def test_a_key_only_the_terminal_has_is_reported_missing(fleet: Fleet, person: Person) -> None:
+    person.agent.model = "openai-chat:keyless"
+    person.agent.save()
+    fleet.environ |= {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": ""}
+    fleet.worker()
+    found = {
+        check["name"]: check for check in json.loads(doctor("--json", OPENAI_API_KEY="mine").stdout)["checks"]
+    }
+    assert found["models"]["state"] == "wrong"
+    assert "OPENAI_API_KEY is not set" in found["models"]["detail"]
+    assert "since no worker" not in found["models"]["detail"]
+
+
+def test_without_workers_the_report_names_the_environment_it_checked(person: Person) -> None:
+    person.agent.model = "openai-chat:keyless"
+    person.agent.save()
+    found = {
+        check["name"]: check for check in json.loads(doctor("--json", OPENAI_API_KEY="").stdout)["checks"]
+    }
+    assert found["models"]["state"] == "wrong"
+    for name in checks.PROCESS_CHECKS:
+        assert found[name]["detail"].endswith("(with the environment of this process, since no worker runs)")
+
+
+def test_workers_that_differ_or_do_not_answer_are_named(fleet: Fleet, person: Person) -> None:
+    person.agent.model = "openai-chat:keyed"
+    person.agent.save()
+    fleet.environ |= {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": ""}
+    fleet.worker()
+    lacking = str(Worker.objects.get())
+    fleet.environ |= {"OPENAI_API_KEY": "of-the-server"}
+    fleet.worker()
+    answers = until(lambda: (found := self_check.ask_workers()) and len(found) == 2 and found)
+    assert all(each.found for each in answers)
+    assert checks.run_all_checks()["models"].detail.startswith(f"{lacking}: openai-chat:keyed: ")
+    Worker.objects.create(host="deaf", pid=7)
+    assert [each.worker for each in self_check.ask_workers(2.0) if each.found is None] == ["deaf:7"]
+
+
+def test_an_unreachable_database_is_reported_once_without_waiting() -> None:
+    away = "postgresql://nobody@127.0.0.1:1/none"
+    done = doctor("--json", DATABASE_URL=away, DATABASE_LOCK_URL=away)
+    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 1
+    assert "does not answer" in found["database"]["detail"]
+    assert found["workers"]["detail"] == "not checked"
+    assert found["broker"]["state"] == "ok"
+
+
+def test_a_broker_that_is_away_is_named() -> None:
+    done = doctor("--json", CELERY_BROKER_URL="redis://127.0.0.1:1/0")
+    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert "CELERY_BROKER_URL" in found["broker"]["cure"]
+
+
+def test_configuration_that_does_not_fit_together(settings: Any) -> None:
+    assert checks.check_configuration().ok
+    settings.RONDO_HEARTBEAT_SECONDS = settings.RONDO_WORKER_LOST_SECONDS
+    assert "RONDO_WORKER_LOST_SECONDS" in wrong(checks.check_configuration())
+    settings.DEBUG = True
+    assert "DEBUG" in wrong(checks.check_configuration())
+
+
+def test_a_model_without_its_key(person: Person, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert checks.check_models().ok
+    person.agent.model = "openai-chat:keyless"
+    person.agent.save()
+    assert "openai-chat:keyless" in wrong(checks.check_models())
+
+
+def test_migrations_that_were_not_applied() -> None:
+    assert checks.check_migrations().ok
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM django_migrations WHERE app = 'automations' AND id ="
+            " (SELECT max(id) FROM django_migrations WHERE app = 'automations') RETURNING *"
+        )
+        row = cursor.fetchone()
+        try:
+            assert f"automations.{row[2]}" in wrong(checks.check_migrations())
+        finally:
+            cursor.execute("INSERT INTO django_migrations VALUES (%s, %s, %s, %s)", row)
+
+
+def test_queues_without_readers_and_workers_of_another_fleet() -> None:
+    assert "no worker" in wrong(turns.workers())
+    a_worker(silent=3600)
+    assert "no worker" in wrong(turns.workers())
+    a_worker(queues=tuple(queue for queue in all_queues(8) if queue != "turns.3"))
+    assert turns.workers().ok
+    assert "no worker reads turns.3" in wrong(turns.queues_read(all_queues(8)))
+    a_worker(queues=(*all_queues(8), "turns.8"))
+    assert "TURN_SHARDS" in wrong(turns.queues_read(all_queues(8)))
+
+
+def test_a_lock_connection_to_another_database(settings: Any) -> None:
+    assert turns.lock_connection().ok
+    settings.DATABASE_LOCK_URL = with_database(settings.DATABASE_LOCK_URL, "postgres")
+    assert "another database" in wrong(turns.lock_connection())
+    settings.DATABASE_LOCK_URL = "postgresql://nobody@127.0.0.1:1/none"
+    assert "connecting failed" in wrong(turns.lock_connection())
+
+
+def test_a_lock_connection_through_a_pooler(settings: Any) -> None:
+    with pooler(settings.DATABASE_LOCK_URL) as url:
+        settings.DATABASE_LOCK_URL = url
+        assert "pooler" in wrong(turns.lock_connection())
+
+
+@contextmanager
+def pooler(url: str) -> Iterator[str]:
+    """Hands on one connection, with a process id of its own: that is how a pooler shows."""
+    server = urlsplit(url)
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        client, _ = listening.accept()
+        with client, socket.create_connection((server.hostname, server.port)) as behind:
+            back = threading.Thread(target=_pass_back, args=[behind, client])
+            back.start()
+            while data := client.recv(65536):
+                behind.sendall(data)
+            behind.shutdown(socket.SHUT_RDWR)
+            back.join(10)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    port = listening.getsockname()[1]
+    address = server._replace(netloc=f"{server.username}:{server.password}@127.0.0.1:{port}")
+    yield address._replace(query="sslmode=disable&gssencmode=disable").geturl()
+    thread.join(10)
+    listening.close()
+
+
+def _pass_back(behind: socket.socket, client: socket.socket) -> None:
+    """Messages of the server: a letter, a length, a body. K tells the process id."""
+    stream = behind.makefile("rb")
+    while head := stream.read(5):
+        body = stream.read(struct.unpack("!I", head[1:])[0] - 4)
+        if head[:1] == b"K":
+            body = struct.pack("!I", struct.unpack("!I", body[:4])[0] + 1) + body[4:]
+        client.sendall(head + body)
+
+
+def test_turns_that_nobody_runs_and_turns_past_their_time(person: Person) -> None:
+    ago = timedelta(minutes=30)
+    gone, handed_back, long, fine = (
+        receive(person.session().pk, Input(content=text)) for text in ("gone", "back", "long", "fine")
+    )
+    running = {"state": "running", "started_at": Now() - ago, "claimed_at": Now() - ago}
+    alive, lost = a_worker(), a_worker(silent=600)
+    Turn.objects.filter(pk=gone.pk).update(**running, claim=uuid.uuid4(), worker=lost.pk)
+    Turn.objects.filter(pk=handed_back.pk).update(**running)
+    Turn.objects.filter(pk=long.pk).update(**running, claim=uuid.uuid4(), worker=alive.pk)
+    patient = {"policy": {"timeout_seconds": 7200}}
+    Turn.objects.filter(pk=fine.pk).update(**running, claim=uuid.uuid4(), worker=alive.pk, metadata=patient)
+    assert f"{gone.pk}, {handed_back.pk};" in wrong(turns.stuck_turns())
+    assert f"{gone.pk}, {long.pk};" in wrong(turns.overlong_turns())
+    Turn.objects.filter(pk__in=[gone.pk, handed_back.pk, long.pk]).delete()
+    assert turns.stuck_turns().ok
+    assert turns.overlong_turns().ok
+
+
+def test_turns_that_wait_in_idle_sessions(person: Person) -> None:
+    idle, busy = person.session(), person.session()
+    waiting, _behind, running = (
+        receive(session.pk, Input(content="hello", on_busy=OnBusy.ENQUEUE)) for session in (idle, busy, busy)
+    )
+    assert turns.waiting_turns().ok
+    Turn.objects.update(queued_at=Now() - timedelta(minutes=5), due_at=Now() - timedelta(minutes=5))
+    Turn.objects.filter(pk=running.pk).update(state="running", claim=uuid.uuid4())
+    assert f": {waiting.pk};" in wrong(turns.waiting_turns())
+    Turn.objects.filter(pk=waiting.pk).update(due_at=Now() + timedelta(hours=1))
+    assert turns.waiting_turns().ok
+
+
+def test_addresses_that_lost_their_sender(person: Person, settings: Any, telegram: None) -> None:
+    settings.RONDO_NOTIFY = {"team": "json://127.0.0.1/"}
+    channels.register(Notify())
+    try:
+        session = person.session(channel="notify", address="team")
+        add_hook(NewHook(agent_id=person.agent.pk, name="CI", channel="notify", address="team"))
+        assert turns.channels_served().ok
+        settings.RONDO_NOTIFY = {"crew": "json://127.0.0.1/"}
+        words = wrong(turns.channels_served())
+        assert f"session {session.key}: no service is named 'team'; use one of RONDO_NOTIFY: crew" in words
+        assert f"hook {Hook.objects.get().pk}: no service" in words
+        Session.objects.filter(pk=session.pk).update(last_route={"channel": "web", "chat_id": "", "meta": {}})
+        Hook.objects.update(enabled=False)
+        assert turns.channels_served().ok, "nothing goes there any more"
+        Session.objects.filter(pk=session.pk).update(
+            channel="web", last_route={"channel": "notify", "chat_id": "team", "meta": {}}
+        )
+        assert "team" in wrong(turns.channels_served()), "a person wrote from there"
+    finally:
+        channels.unregister("notify")
+
+
+def test_legacy_jobs_whose_channel_nobody_serves(person: Person, telegram: None) -> None:
+    job = CronJob.objects.create(
+        agent=person.agent, name="garden", message="water", schedule_kind="at", at="2099-01-01T00:00Z",
+        deliver=True, channel="telegram", to="42",
+    )  # fmt: skip
+    assert jobs.legacy_channels().ok
+    channels.unregister("telegram")
+    assert f"{job.pk}: the channel 'telegram' is not set up" in wrong(jobs.legacy_channels())
+    CronJob.objects.update(enabled=False)
+    assert jobs.legacy_channels().ok
+
+
+def test_failed_or_waiting_deliveries_and_unserved_channels_are_reported(person: Person) -> None:
+    session = person.session()
+    Session.objects.filter(pk=session.pk).update(channel="pigeon", chat_id="1")
+    assert "pigeon (1 sessions)" in wrong(turns.channels_served())
+    Session.objects.filter(pk=session.pk).update(state="archived")
+    assert turns.channels_served().ok
+    assert turns.deliveries_sent().ok
+    row = Delivery.objects.create(
+        session=session, session_key="k", idempotency_key="k", channel="pigeon", address="a", state="failed",
+        last_error="gone", tried_at=Now(),
+    )  # fmt: skip
+    assert f"failed: {row.pk};" in wrong(turns.deliveries_sent())
+    Delivery.objects.update(state="pending", next_attempt_at=None, created_at=Now() - timedelta(minutes=5))
+    assert "1 due and not sent" in wrong(turns.deliveries_sent()), "nobody ever tried it"
+    Delivery.objects.update(next_attempt_at=Now() + timedelta(hours=1))
+    behind = Delivery.objects.get()
+    behind.pk, behind.idempotency_key, behind.next_attempt_at = None, "k2", None
+    behind.save()
+    Delivery.objects.update(created_at=Now() - timedelta(minutes=5))
+    assert turns.deliveries_sent().ok, "one that waits behind another waits for no sender"
+
+
+def test_a_transaction_that_is_open_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert turns.oldest_transaction().ok
+    monkeypatch.setattr(turns, "LONGEST_TRANSACTION", 0.0)
+    other = psycopg.connect(django_settings.DATABASE_LOCK_URL, application_name="forgotten")
+    other.execute("SELECT 1")
+    pid = other.info.backend_pid
+    words = wrong(turns.oldest_transaction())
+    assert "forgotten, idle in transaction" in words
+    assert f"SELECT pg_terminate_backend({pid})" in words
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT pg_terminate_backend({pid})")  # the cure
+    until(lambda: turns.oldest_transaction().ok)
+    other.close()
+
+
+def test_jobs_that_were_set_aside(person: Person) -> None:
+    job = a_job(person.session())
+    assert jobs.jobs_set_aside().ok
+    CronJob.objects.filter(pk=job.pk).update(enabled=False, fault="poisoned")
+    assert job.pk in wrong(jobs.jobs_set_aside())
+    update_job(job.pk, {"enabled": True})  # the cure
+    assert jobs.jobs_set_aside().ok
+
+
+def test_schedules_that_cannot_be_read_and_zones_that_are_gone(person: Person) -> None:
+    unreadable, never, nowhere = (a_job(person.session(), DAILY) for _ in range(3))
+    assert jobs.schedules().ok
+    assert jobs.time_zones().ok
+    CronJob.objects.filter(pk=unreadable.pk).update(expr="every morning")
+    CronJob.objects.filter(pk=never.pk).update(expr="0 0 31 2 *")
+    CronJob.objects.filter(pk=nowhere.pk).update(timezone="Atlantis/Center")
+    words = wrong(jobs.schedules())
+    assert "2 can never fire" in words
+    assert unreadable.pk in words
+    assert never.pk in words
+    assert nowhere.pk not in words
+    assert "Atlantis/Center" in wrong(jobs.time_zones())
+
+
+def test_only_unfinished_enabled_jobs_without_a_next_slot_are_reported(person: Person) -> None:
+    lost = a_job(person.session())
+    soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    done = a_job(person.session(), {"kind": "at", "at": soon})
+    ended = a_job(person.session(), max_runs=1)
+    JobClock.objects.update(next_run_at=None)
+    JobClock.objects.filter(pk=done.pk).update(last_slot=done.at)
+    JobClock.objects.filter(pk=ended.pk).update(runs_started=1)
+    words = wrong(jobs.plans())
+    assert f": {lost.pk};" in words
+    update_job(lost.pk, {"enabled": False})
+    update_job(lost.pk, {"enabled": True})  # the cure
+    assert jobs.plans().ok
+
+
+def test_an_inline_routine_without_a_heartbeat(person: Person) -> None:
+    job = a_job(person.session())
+    CronJob.objects.filter(pk=job.pk).update(session=None, execution_mode="inline")
+    assert jobs.inline_routines().ok
+    person.agent.heartbeat["enabled"] = False
+    person.agent.save()
+    assert job.pk in wrong(jobs.inline_routines())
+
+
+def test_a_far_future_last_slot_is_reported_and_repaired(person: Person) -> None:
+    with_run, without, near = (a_job(person.session()) for _ in range(3))
+    JobClock.objects.filter(pk=with_run.pk).update(next_run_at=Now() - timedelta(seconds=5))
+    assert fire_due_jobs().claimed == 1
+    runs = RunRecord.objects.filter(job=with_run)
+    latest = max(run.slots_to or run.scheduled_for for run in runs)
+    far, soon = datetime.now(UTC) + timedelta(days=400), datetime.now(UTC) + timedelta(hours=23)
+    JobClock.objects.filter(pk__in=[with_run.pk, without.pk]).update(last_slot=far)
+    JobClock.objects.filter(pk=near.pk).update(last_slot=soon)
+    words = wrong(jobs.last_slots())
+    assert with_run.pk in words
+    assert near.pk not in words
+    assert "--mend" in words
+    before = datetime.now(UTC)
+    done = doctor("--mend", "--json")
+    answer = json.loads(done.stdout)
+    assert len(answer["mended"]) == 2
+    assert next(check for check in answer["checks"] if check["name"] == "last_slots")["state"] == "ok"
+    slots = dict(JobClock.objects.values_list("pk", "last_slot"))
+    assert slots[with_run.pk] == latest
+    now = slots[without.pk]
+    assert now is not None
+    assert before <= now <= datetime.now(UTC)
+    assert slots[near.pk] == soon
+    assert json.loads(doctor("--mend", "--json").stdout)["mended"] == []

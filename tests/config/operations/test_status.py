@@ -1,0 +1,100 @@
+"""`manage.py status`: what runs where now, on one screen and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+from django.db.models.functions import Now
+
+from agent_core.testing import ModelServer
+from automations.jobs.edit import NewJob, create_job
+from automations.models import JobClock
+from config.operations.status import read_status, status_lines
+from sessions_app.mailbox.updates import Mail, deposit
+from sessions_app.models import Priority, Turn, Worker
+from sessions_app.turns.receive import Input, receive
+from tests.automations.messages import due, later
+from tests.conftest import Person
+from tests.fleet import Fleet, until
+from tests.up import ROOT
+
+
+def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "manage.py", "status", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_what_runs_where_now(fleet: Fleet, model_server: ModelServer, person_with_server: Person) -> None:
+    fleet.worker()
+    fleet.beat()
+    busy, idle = person_with_server.session(), person_with_server.session()
+    turn = receive(busy.pk, Input(content="[[hold:h]] hello"))
+    until(lambda: model_server.held.get("h"))
+    until(lambda: read_status().beats)
+    create_job(
+        NewJob(session_id=idle.pk, message="go", name="Hourly", schedule={"kind": "every", "seconds": 3600})
+    )
+    deposit(idle.pk, Mail(event_type="news", summary="a"))
+    deposit(idle.pk, Mail(event_type="news", summary="b", priority=Priority.URGENT))
+    done = run("--json")
+    shown = json.loads(done.stdout)
+    model_server.release("h")
+    assert done.returncode == 0
+    [worker] = shown["workers"]
+    assert (worker["alive"], worker["turns"], len(worker["queues"])) == (True, [turn.pk], 18)
+    assert len(shown["beats"]) == 1
+    assert (shown["people"]["running"], shown["people"]["waiting"]) == (1, 0)
+    assert (shown["agents"], shown["sessions"]) == (1, {"primary": 1, "sub": 2})
+    assert (shown["next_job"]["name"], shown["due_jobs"], shown["due_messages"]) == ("Hourly", 0, 0)
+    assert 3500 < shown["next_job"]["seconds"] <= 3600
+    assert shown["mailbox"] == {"waiting": 2, "urgent": 1}
+
+
+def test_one_screen_for_a_person(person: Person) -> None:
+    session = person.session()
+    receive(session.pk, Input(content="hello"))
+    Turn.objects.update(queued_at=Now() - timedelta(minutes=7))
+    job = create_job(
+        NewJob(session_id=session.pk, message="go", name="Late", schedule={"kind": "every", "seconds": 3600})
+    )
+    JobClock.objects.update(next_run_at=Now() - timedelta(hours=3))
+    for number in range(30):
+        heard = Now() - timedelta(seconds=600 if number == 20 else 0)
+        Worker.objects.create(
+            host=f"h{number:02}", pid=number, heartbeat_at=heard, shards=["turns.0", "turns.any"]
+        )
+    due(later(session), ago=60)
+    lines = status_lines(read_status())
+    assert len(lines) <= 24
+    assert all(len(line) < 120 for line in lines)
+    assert re.fullmatch(
+        r"workers {6}h20 pid 20: SILENT for 10 min, running 0, reads turns.0, turns.any", lines[0]
+    )
+    text = "\n".join(lines)
+    assert "and 18 more" in text
+    assert "beats        none seen" in text
+    assert "people       1 waiting, the oldest for 7 min; 0 running" in text
+    assert f"Late ({job.pk}) overdue for 3 h" in text
+    assert "1 due" in text
+    assert "messages     1 due" in text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_server_with_nothing_in_it() -> None:
+    assert status_lines(read_status())[0] == "workers      none"
+    assert read_status().next_job is None
+
+
+def test_a_database_that_is_away_is_told_in_one_line() -> None:
+    done = run(DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "manage.py doctor" in done.stderr.splitlines()[-1]

@@ -1,0 +1,408 @@
+"""`manage.py up`: started, refused, wounded and stopped as real processes."""
+
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from config.supervisor import account
+from config.supervisor.children import SAME_REQUEST_SECONDS
+from config.supervisor.fleet import WORKER_PATIENCE
+from tests.up import ROOT, Up, alive, all_pids, clean_environ, until
+
+pytestmark = pytest.mark.processes
+
+NOBODY = 65534
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
+
+
+@pytest.fixture(scope="module")
+def shared_up() -> Iterator[Up]:
+    folder = Path(tempfile.mkdtemp(prefix="rondo-up-"))
+    up = Up(folder=folder)
+    yield up
+    up.end()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def up(shared_up: Up) -> Up:
+    """A running system; tests that end it leave that to the next one to mend."""
+    if shared_up.process is None or shared_up.process.poll() is not None:
+        shared_up.start()
+        shared_up.wait_ready()
+    return shared_up
+
+
+def test_one_ready_line_names_url_login_and_how_to_stop(up: Up) -> None:
+    [line] = [line for line in up.output.splitlines() if line.startswith("Ready: ")]
+    connection = up.connection()
+    assert connection["url"] in line
+    assert f"{connection['admin_user']} / {connection['admin_password']}" in line
+    assert "Ctrl-C" in line
+
+
+def test_connection_json_is_private_and_has_its_documented_shape(up: Up) -> None:
+    mode = stat.S_IMODE((up.data / "connection.json").stat().st_mode)
+    assert mode == 0o600
+    connection = up.connection()
+    assert set(connection) == {
+        *("url", "token", "admin_user", "admin_password", "database_url", "broker_url", "pids")
+    }
+    assert set(connection["pids"]) == {"web", "worker", "beat", "postgres", "broker"}
+    assert [len(connection["pids"][kind]) for kind in ("web", "worker", "beat")] == [1, 1, 1]
+    assert all(alive(pid) for pid in all_pids(connection))
+
+
+def test_no_password_shows_in_the_list_of_processes(up: Up) -> None:
+    connection = up.connection()
+    secrets = [connection["token"], connection["admin_password"]]
+    secrets += [connection[name].split("@")[0].rpartition(":")[2] for name in ("database_url", "broker_url")]
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in all_pids(connection)]
+    assert not [secret for secret in secrets if any(secret in line for line in lines)]
+
+
+def test_web_answers_and_the_token_opens_the_api(up: Up) -> None:
+    assert up.get("/healthz") == 200
+    assert up.get("/readyz") == 200
+    assert up.get("/api/agents/demo/") == 200
+    assert up.get("/static/admin/css/base.css") == 200
+
+
+def test_no_client_chooses_the_address_that_limits_count_by(up: Up) -> None:
+    connection = up.connection()
+    for number in range(3):
+        asked = urllib.request.Request(
+            f"{connection['url']}/api/agents/", headers={"X-Forwarded-For": f"198.51.100.{number}"}
+        )
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(asked, timeout=10)
+    log = up.data / "logs" / "web.log"
+    until(lambda: log.read_text().count('"GET /api/agents/ ') >= 3)
+    assert "198.51.100." not in log.read_text()  # the access log shows the address that counts
+
+
+def test_a_wildcard_host_is_warned_of_in_one_line(tmp_path: Path) -> None:
+    everywhere = Up(folder=tmp_path)
+    try:
+        everywhere.start("--host", "0.0.0.0", "--workers", "0", "--beats", "0")
+        everywhere.wait_ready()
+        warned = [line for line in everywhere.output.splitlines() if "Warning" in line]
+        assert warned == [
+            "Warning: --host 0.0.0.0 accepts any host name; set ALLOWED_HOSTS to the names of this server"
+        ]
+    finally:
+        everywhere.end()
+
+
+def test_a_second_up_on_the_same_data_is_refused(up: Up, tmp_path: Path) -> None:
+    complaint = Up(folder=tmp_path, data=up.data).refused()
+    assert "is in use by another `up`" in complaint
+    assert up.process is not None
+    assert str(up.process.pid) in complaint
+    assert up.get("/healthz") == 200
+
+
+@pytest.mark.parametrize("kind", ["web", "worker", "beat", "postgres", "broker"])
+def test_a_child_that_dies_is_started_again(up: Up, kind: str) -> None:
+    before = up.connection()["pids"][kind]
+    victim = before if isinstance(before, int) else before[0]
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: up.connection()["pids"][kind] not in (before, [], None))
+    until(lambda: _answers(up))
+
+
+def _answers(up: Up) -> bool:
+    try:
+        return up.get("/readyz") == 200
+    except OSError:
+        return False
+
+
+def test_a_sigkill_leaves_no_process_and_keeps_the_data(up: Up) -> None:
+    before = up.connection()
+    with psycopg.connect(before["database_url"]) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS kept (n int)")
+        connection.execute("INSERT INTO kept VALUES (42)")
+    assert up.stop(signal.SIGKILL) == -signal.SIGKILL
+    until(lambda: not [pid for pid in all_pids(before) if alive(pid)], 10)
+    up.start()
+    up.wait_ready()
+    after = up.connection()
+    assert (after["token"], after["admin_password"]) == (before["token"], before["admin_password"])
+    with psycopg.connect(after["database_url"]) as connection:
+        assert connection.execute("SELECT n FROM kept").fetchall()[-1] == (42,)
+        assert connection.execute("SELECT count(*) FROM auth_user").fetchall() == [(1,)]
+        connection.execute("DROP TABLE kept")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_signal_ends_everything_with_exit_code_0(up: Up, number: signal.Signals) -> None:
+    pids = all_pids(up.connection())
+    assert up.stop(number) == 0
+    assert not [pid for pid in pids if alive(pid)]
+    assert not (up.data / "connection.json").exists()
+
+
+def _clean_stops(up: Up) -> int:
+    return (up.data / "logs" / "postgres.log").read_text().count("database system is shut down")
+
+
+def test_signals_that_come_together_are_one_request(up: Up) -> None:
+    """As `timeout 30 manage.py up` and a second Ctrl-C send them."""
+    pids, before = all_pids(up.connection()), _clean_stops(up)
+    assert up.process is not None
+    up.process.send_signal(signal.SIGTERM)
+    up.process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert up.stop(signal.SIGTERM) == 0
+    assert not [pid for pid in pids if alive(pid)]
+    assert "kill" not in up.output
+    assert _clean_stops(up) == before + 1
+
+
+def test_a_later_second_signal_hurries_workers_but_not_servers(up: Up) -> None:
+    connection, before = up.connection(), _clean_stops(up)
+    os.kill(connection["pids"]["worker"][0], signal.SIGSTOP)  # it would keep us for WORKER_PATIENCE
+    assert up.process is not None
+    began = time.monotonic()
+    up.process.send_signal(signal.SIGINT)
+    sources = [*connection["pids"]["web"], *connection["pids"]["beat"]]
+    until(
+        lambda: not any(alive(pid) for pid in sources)
+    )  # they go by themselves, the second is for the worker
+    time.sleep(max(0.0, began + SAME_REQUEST_SECONDS + 0.5 - time.monotonic()))  # else no second request
+    assert up.stop(signal.SIGINT) == 0
+    assert time.monotonic() - began < WORKER_PATIENCE
+    assert [line for line in up.output.splitlines() if "kill" in line] == [
+        "worker1 killed at your second request"
+    ]
+    assert not [pid for pid in all_pids(connection) if alive(pid)]
+    assert _clean_stops(up) == before + 1
+
+
+def test_a_port_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        complaint = Up(folder=tmp_path, port=port).refused()
+    assert f"cannot listen on 127.0.0.1:{port}" in complaint
+    assert not (tmp_path / "data" / "postgres").exists()
+
+
+def test_data_of_another_postgresql_is_refused(tmp_path: Path) -> None:
+    up = Up(folder=tmp_path)
+    (up.data / "postgres").mkdir(parents=True)
+    (up.data / "postgres" / "PG_VERSION").write_text("12\n")
+    keys = '{"layout": 1, "secret_key": "k", "database_password": "p", "broker_password": "p",'
+    (up.data / "secrets.json").write_text(keys + ' "admin_password": "p", "api_token": "t"}')
+    assert "was created by PostgreSQL 12" in up.refused()
+
+
+def test_data_of_another_layout_is_refused(tmp_path: Path) -> None:
+    up = Up(folder=tmp_path)
+    up.data.mkdir()
+    keys = '{"layout": 0, "secret_key": "k", "database_password": "p", "broker_password": "p",'
+    (up.data / "secrets.json").write_text(keys + ' "admin_password": "p", "api_token": "t"}')
+    assert "was created by another version of Rondo" in up.refused()
+
+
+def test_a_data_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    assert "cannot write to" in Up(folder=tmp_path).refused()
+
+
+@pytest.mark.parametrize("flags", [["--port", "0"], ["--workers", "many"], ["--beats", "-1"], ["--colour"]])
+def test_wrong_flags_are_one_line(tmp_path: Path, flags: list[str]) -> None:
+    assert "manage.py up --help" in Up(folder=tmp_path).refused(*flags)
+
+
+def _someone_else() -> tuple[list[str], dict[str, str]]:
+    """A Python that the account `nobody` can run with our packages; skips when there is none."""
+    environ = {
+        "PATH": os.defpath,
+        "PYTHONPATH": str(next(path for path in sys.path if path.endswith("site-packages"))),
+    }
+    for program in (sys.executable, "/usr/bin/python3"):
+        same = f"import sys, django, celery; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
+        try:
+            command = [program, "-c", same]
+            subprocess.run(
+                command, check=True, capture_output=True, user=NOBODY, group=NOBODY, env=environ, cwd=ROOT
+            )
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return [program], environ
+    pytest.skip("the account nobody can run no Python of this version with our packages here")
+
+
+@root_only
+def test_an_ordinary_user_can_run_it() -> None:
+    program, environ = _someone_else()
+    folder = Path(tempfile.mkdtemp(prefix="rondo-up-"))
+    (folder / "data").mkdir()
+    os.chown(folder, NOBODY, NOBODY)
+    os.chown(folder / "data", NOBODY, NOBODY)
+    up = Up(folder=folder, program=program, environ=environ, popen={"user": NOBODY, "group": NOBODY})
+    try:
+        up.start()
+        up.wait_ready()
+        assert (up.data / "connection.json").stat().st_uid == NOBODY
+        assert up.stop() == 0
+    finally:
+        up.end()
+        shutil.rmtree(folder)
+
+
+@root_only
+def test_a_folder_without_write_permission_is_refused() -> None:
+    program, environ = _someone_else()
+    folder = Path(tempfile.mkdtemp(prefix="rondo-up-"))  # 0700 and not theirs
+    try:
+        up = Up(folder=folder, program=program, environ=environ, popen={"user": NOBODY, "group": NOBODY})
+        assert "Permission denied" in up.refused()
+    finally:
+        shutil.rmtree(folder)
+
+
+@root_only
+def test_programs_the_server_account_cannot_reach_are_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    top = Path(tempfile.mkdtemp(prefix="rondo-closed-"))
+    try:
+        top.chmod(0o755)
+        closed = top / "closed"
+        (closed / "tools").mkdir(parents=True, mode=0o700)
+        closed.chmod(0o700)
+        shutil.copy2(shutil.which("true") or "/bin/true", closed / "tools" / "true")
+        monkeypatch.setattr(account, "SHARED", top / "shared")
+        nobody = account.Account(uid=NOBODY, gid=NOBODY)
+        found = account.runnable_program(
+            "tools/true", site=closed, parts=("tools",), label="tools-1", account=nobody
+        )
+        assert found == top / "shared" / "tools-1" / "tools" / "true"
+        itself = account.runnable_program(
+            "tools/true", site=closed, parts=("tools",), label="tools-1", account=account.Account()
+        )
+        assert itself == closed / "tools" / "true"
+    finally:
+        shutil.rmtree(top)
+
+
+def _manage(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
+    return subprocess.run(
+        command, env={**clean_environ(), **environ}, capture_output=True, text=True, check=False
+    )
+
+
+def test_help_lists_up_before_anything_is_configured() -> None:
+    done = _manage("help")
+    assert done.returncode == 0, done.stderr
+    assert "    up\n" in done.stdout
+
+
+def test_a_process_names_missing_settings_and_refuses_to_start() -> None:
+    done = _manage("check", SECRET_KEY="x", CELERY_BROKER_URL="memory://")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "rondo: not set: DATABASE_URL (see docs/configuration.md, or use `manage.py up`)"
+    ]
+
+
+SETTINGS = {
+    "SECRET_KEY": "only-for-this-one-test",
+    "DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/none",
+    "CELERY_BROKER_URL": "memory://",
+}
+PROGRAMS = {
+    "manage": [str(ROOT / "manage.py"), "check"],
+    "web": ["-m", "config.web"],
+    "worker": ["-m", "celery", "-A", "config", "worker", "-P", "threads", "-c", "1"],
+    "beat": ["-m", "celery", "-A", "config", "beat", "--pidfile="],
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("RONDO_PLUGINS", "nosuch.tools", "RONDO_PLUGINS names nosuch.tools, which is not installed"),
+        ("RONDO_MODEL", "foo", "RONDO_MODEL must be offline or provider:name, "),
+        ("SECRET_KEY", "short", "SECRET_KEY is too short: "),
+    ],
+)
+def test_a_bad_variable_ends_every_process_with_one_line(
+    program: str, name: str, value: str, complaint: str
+) -> None:
+    environ = {**clean_environ(), **SETTINGS, name: value}
+    environ.pop("PYTEST_VERSION", None)  # as a process that is not under test
+    done = subprocess.run(
+        [sys.executable, *PROGRAMS[program]],
+        env=environ, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"rondo: {complaint}")
+
+
+def test_an_error_inside_a_plugin_keeps_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "broken_plugin.py").write_text("import nosuch\n")
+    done = _manage("check", **SETTINGS, RONDO_PLUGINS="broken_plugin", PYTHONPATH=str(tmp_path))
+    assert "broken_plugin.py" in done.stderr
+    assert "No module named 'nosuch'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        (SETTINGS["DATABASE_URL"], "cannot reach the database of DATABASE_URL: "),
+        ("mysql://nobody:secret@127.0.0.1/none", "DATABASE_URL is invalid"),
+    ],
+)
+def test_an_unusable_database_is_refused_before_anything_starts(
+    tmp_path: Path, url: str, complaint: str
+) -> None:
+    up = Up(folder=tmp_path, environ={**clean_environ(), "DATABASE_URL": url})
+    assert complaint in up.refused()
+    assert "secret" not in up.output
+    assert not (up.data / "broker").exists()
+
+
+def test_a_command_in_its_folder_uses_a_running_ups_servers(up: Up, tmp_path: Path) -> None:
+    (tmp_path / ".rondo").symlink_to(up.data)
+    command = [sys.executable, str(ROOT / "manage.py"), "import_jobs", "--agent", "demo", "--dry-run"]
+    store = ROOT / "tests" / "data" / "nanobot_jobs.json"
+
+    def run(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, str(store)],
+            cwd=folder,
+            env=clean_environ() | environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    joined = run(tmp_path)
+    assert joined.returncode == 0, joined.stderr
+    assert "2 bound, 1 legacy, 1 system" in joined.stdout
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for alone in (run(elsewhere), run(tmp_path, SECRET_KEY="configured-otherwise")):
+        assert alone.returncode == 1
+        assert "not set: " in alone.stderr

@@ -1,0 +1,114 @@
+"""The configuration: one typed module, one table in the docs."""
+
+from pathlib import Path
+
+import pytest
+
+from config.env import Env, EnvError, all_queues, load, variables
+
+REQUIRED = {
+    "SECRET_KEY": "sixteen-or-more.",
+    "DATABASE_URL": "postgresql://user:password@127.0.0.1/rondo",
+    "CELERY_BROKER_URL": "redis://127.0.0.1/0",
+}
+
+
+def test_the_required_variables_are_enough() -> None:
+    env = load(REQUIRED)
+    assert env.rondo_model == "offline"
+    assert env.turn_shards == 8
+    assert env.debug is False
+    assert env.https is True
+
+
+def test_parts_of_a_second_are_read() -> None:
+    assert load(REQUIRED | {"RONDO_SWEEP_SECONDS": "0.25"}).rondo_sweep_seconds == 0.25
+
+
+@pytest.mark.parametrize("name", sorted(REQUIRED))
+def test_a_missing_required_variable_is_named(name: str) -> None:
+    environ = {**REQUIRED, name: "  "}
+    with pytest.raises(EnvError, match=f"not set: {name} "):
+        load(environ)
+
+
+def test_all_missing_variables_are_named_in_one_line() -> None:
+    with pytest.raises(EnvError) as raised:
+        load({})
+    assert "SECRET_KEY, DATABASE_URL, CELERY_BROKER_URL" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DEBUG", "maybe"),
+        ("TURN_SHARDS", "0"),
+        ("TURN_SHARDS", "eight"),
+        ("DB_POOL_SIZE", "-1"),
+        ("RONDO_SWEEP_SECONDS", "0"),
+        ("RONDO_SWEEP_SECONDS", "nan"),
+        ("RONDO_HEARTBEAT_SECONDS", "0.01"),
+        ("RONDO_WORKER_LOST_SECONDS", "3601"),
+        ("DATABASE_URL", "mysql://somewhere"),
+        ("CELERY_BROKER_URL", "somewhere"),
+        ("LOG_LEVEL", "loud"),
+        ("RONDO_THROTTLE", "often"),
+        ("RONDO_THROTTLE", "0/min"),
+        ("RONDO_THROTTLE", "5/week"),
+        ("RONDO_THROTTLE", "5"),
+        ("LOG_FORMAT", "xml"),
+        ("RONDO_MODEL", "foo"),
+        ("RONDO_MODEL", "openai-chat:"),
+        ("RONDO_MODEL", ":gpt-5"),
+        ("RONDO_MODEL", "openai-chat:gpt 5"),
+        ("RONDO_PLUGINS", "a.b,.c"),
+        ("RONDO_PLUGINS", "a/b.py"),
+        ("SECRET_KEY", "fifteen-letters"),
+        ("TURN_QUEUES", "turns.8"),
+        ("TURN_QUEUES", "urgent"),
+    ],
+)
+def test_an_unreadable_value_is_refused_with_the_variables_name(name: str, value: str) -> None:
+    with pytest.raises(EnvError, match=f"^{name} "):
+        load({**REQUIRED, name: value})
+
+
+@pytest.mark.parametrize("name", ["offline", "openai-chat:gpt-5", "openai-chat:org/model:free"])
+def test_a_model_is_offline_or_named_with_its_provider(name: str) -> None:
+    assert load({**REQUIRED, "RONDO_MODEL": name}).rondo_model == name
+
+
+@pytest.mark.parametrize("excuse", [{"DEBUG": "1"}, {"PYTEST_VERSION": "9"}])
+def test_debugging_and_tests_may_have_a_short_key(excuse: dict[str, str]) -> None:
+    assert load({**REQUIRED, "SECRET_KEY": "short", **excuse}).secret_key == "short"
+
+
+def test_lists_are_separated_by_commas() -> None:
+    env = load({**REQUIRED, "TURN_QUEUES": "turns.0, auto.0,turns.any,", "RONDO_PLUGINS": "a.b"})
+    assert env.turn_queues == ("turns.0", "auto.0", "turns.any")
+    assert env.rondo_plugins == ("a.b",)
+
+
+def test_each_shard_has_separate_queues_for_people_and_automations() -> None:
+    assert all_queues(2) == ("turns.0", "turns.1", "auto.0", "auto.1", "turns.any", "deliveries")
+
+
+def test_the_configuration_cannot_be_changed_while_running() -> None:
+    env: Env = load(REQUIRED)
+    with pytest.raises(AttributeError):
+        env.debug = True  # type: ignore[misc]
+
+
+def _rows() -> list[str]:
+    rows = []
+    for variable in variables():
+        default = {None: "required", "": "empty"}.get(variable.default, f"`{variable.default}`")
+        rows.append(f"| `{variable.name}` | {default} | {variable.meaning} |")
+    return rows
+
+
+def test_the_docs_table_matches_the_variables_word_for_word() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    table = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    assert table == _rows()

@@ -1,0 +1,67 @@
+"""One line per event, with session, turn, run and worker where they are known."""
+
+import io
+import json
+import logging
+import logging.config
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from config import database, logs
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """What the handler writes; nothing stays bound afterwards."""
+    yield io.StringIO()
+    structlog.contextvars.clear_contextvars()
+
+
+def _handler(stream: io.StringIO, log_format: str) -> logging.Logger:
+    formatter = logs.logging_config("INFO", log_format)["formatters"]["line"]
+    made = formatter["()"](**{name: value for name, value in formatter.items() if name != "()"})
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(made)
+    logger = logging.Logger("tests.lines", logging.INFO)  # noqa: LOG001  (of this test alone)
+    logger.addHandler(handler)
+    return logger
+
+
+def test_a_line_of_the_standard_library_carries_what_is_bound(stream: io.StringIO) -> None:
+    logger = _handler(stream, "text")
+    structlog.contextvars.bind_contextvars(run="j:1", turn=7, session="s", worker="w")
+    logger.warning("took %d ms", 12, extra={"queue": "turns.0"})
+    line = stream.getvalue().rstrip("\n")
+    assert line.endswith(" WARNING tests.lines: took 12 ms worker=w session=s turn=7 run=j:1 queue=turns.0")
+
+
+def test_json_lines_are_one_object_each_and_hold_the_traceback(stream: io.StringIO) -> None:
+    logger = _handler(stream, "json")
+    structlog.contextvars.bind_contextvars(session="s")
+    try:
+        raise ValueError("no")
+    except ValueError:
+        logger.exception("failed")
+    [line] = stream.getvalue().splitlines()
+    read = json.loads(line)
+    assert (read["event"], read["level"], read["session"]) == ("failed", "error", "s")
+    assert "ValueError: no" in read["exception"]
+
+
+def test_nothing_is_left_of_the_colours_that_uvicorn_adds(stream: io.StringIO) -> None:
+    _handler(stream, "text").info("started", extra={"color_message": "\x1b[1mstarted"})
+    assert "color" not in stream.getvalue()
+
+
+def test_a_database_url_is_parsed_with_its_escapes_and_options() -> None:
+    made = database.database_settings(
+        "postgresql://a%40b:p%2Fw@db.example:6543/rondo?sslmode=require", pool_size=3
+    )
+    assert [made[key] for key in ("USER", "PASSWORD", "HOST", "PORT", "NAME")] == [
+        *("a@b", "p/w", "db.example", "6543", "rondo")
+    ]
+    assert made["OPTIONS"]["sslmode"] == "require"
+    assert "-c idle_in_transaction_session_timeout=20s" in made["OPTIONS"]["options"]
+    assert made["OPTIONS"]["pool"]["max_size"] == 3

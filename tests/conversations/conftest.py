@@ -1,0 +1,48 @@
+"""A stage in this process: a person with an agent, and a worker that runs one turn after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from agent_core import tools
+from agent_core.testing import ModelServer
+from sessions_app.models import Agent
+from sessions_app.worker.process import WorkerProcess
+from tests.conftest import new_person
+from tests.conversations.stage import ZONE
+
+
+@pytest.fixture(scope="module")
+def scripted() -> Iterator[ModelServer]:
+    """A model over HTTP that follows a script; its client is made once for each process, by the model's name."""
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+def worker(transactional_db: None, broker: str) -> Iterator[WorkerProcess]:
+    """One whose threads are not started: the test itself runs the turns."""
+    worker = WorkerProcess(["turns.0"], slots=2)
+    worker.locks.reconnect()
+    yield worker
+    worker.end()
+
+
+@pytest.fixture(autouse=True)
+def _only_tools_of_the_apps() -> Iterator[None]:
+    """Other tests of the same process may have registered tools of their own."""
+    others = [tool for tool in tools.all() if tool.run.__module__.startswith("tests")]
+    for tool in others:
+        tools.unregister(tool.name)
+    yield
+    for tool in others:
+        tools.register(tool)
+
+
+def agent_of(model: str) -> Agent:
+    """An agent with its heartbeat and its dream."""
+    agent = new_person("ada", dreams=True, model=model, timezone=ZONE).agent
+    assert isinstance(agent, Agent)
+    return agent

@@ -1,0 +1,195 @@
+"""What the server promises, by number. `python -m tests.rules` writes docs/rules.md from it and from the tests.
+
+A test names the rule that it tries to break: `@pytest.mark.rule("4.8")`, or for a whole module in `pytestmark`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.up import ROOT
+
+PAGE = ROOT / "docs" / "rules.md"
+CHAPTERS = {
+    1: "One turn at a time",
+    2: "Busy sessions",
+    3: "Inside a turn",
+    4: "Automations",
+    5: "Heartbeats",
+    6: "Mailbox, jobs, routines and documents",
+    7: "Planning and memory",
+    8: "Scheduled messages",
+    9: "Events and deliveries",
+    10: "Operations",
+}
+RULES = {
+    "1.1": "A session is locked by one turn at a time, within a process and across processes. An unlock by an "
+    "older connection releases nothing.",
+    "1.2": "Two claims of one session never both succeed. A turn that was started is resumed before a queued one "
+    "starts.",
+    "1.3": "People's messages go first, then automations in the order of their slots. What has waited longer "
+    "than `AUTOMATION_MAX_WAIT` goes next all the same.",
+    "1.4": "A worker that has lost its claim writes nothing.",
+    "1.5": "A commit whose connection was lost is neither lost nor repeated.",
+    "1.6": "After the release the worker looks for the session's next turn and sends a hint for it.",
+    "1.7": "The sweep finds a turn whose hint was lost. Automations leave slots for people. The turns of one "
+    "user are bounded in the whole fleet, and users take turns.",
+    "1.8": "The turn of a live worker is never taken. A lost lock connection interrupts no turn. After an outage "
+    "a worker that is back first waits for the others.",
+    "1.9": "A resumed turn does not repeat a tool call that has its result; a call without one is reported as "
+    '"outcome unknown" unless its tool is idempotent or transactional. Only rescues without progress '
+    "count, in a row.",
+    "1.10": "A worker that is told to stop leaves at once, and its turns go on elsewhere.",
+    "1.11": "A cancel ends a queued turn at once and stops a running one.",
+    "1.12": "A tool that hangs fails its turn and frees the session.",
+    "2.1": "A message to a busy session is injected, queued, refused, or interrupts, as its sender chose. A post "
+    "by a hook is one turn for each id.",
+    "2.2": "A running turn takes along at most 20 waiting messages of 20,000 characters; a message is not lost "
+    "when the turn that took it along fails. A post by another system is never taken into a person's "
+    "turn, nor the other way round.",
+    "2.3": "An automation is never injected. It waits as a row, is shown as `pending`, survives a restart, and "
+    "delays no other session.",
+    "3.1": "A turn ends with one `turn_end`, once for each window. A second try of the model replaces the text "
+    "of the first.",
+    "3.2": "Limits end a turn, also after it was resumed.",
+    "3.3": "The system prompt holds only what is stable. Each type of session has its own.",
+    "3.4": "Nobody writes into the session of a heartbeat or a job, and these read no other session's history.",
+    "3.5": "A dangerous call happens only after a person's plain yes to a question that the server wrote and "
+    "stored, once, and only while nothing else was said or if the yes names the question. A turn that "
+    "answers another system, or has read text from outside, may only read unless a tool is allowed by "
+    "name. Text by others is shown in data blocks that it cannot end, and is marked where it is stored. "
+    "Tools that fetch reach public addresses only.",
+    "3.6": "A turn that fails leaves a short text that people can act on. It never holds a key, a prompt or a "
+    "traceback; the exception is for operators.",
+    "4.1": "System, bound and legacy jobs are told apart by their fields. System jobs are protected. Legacy jobs "
+    "run in a session of their own, and only their delivered answers are judged. An import done twice is "
+    "done once.",
+    "4.2": "Only a turn of a person's message creates automations, in that session. What the tool `cron` "
+    "refuses, it refuses with a text that the model can act on.",
+    "4.3": "An automation always runs in its session; only routines have another mode.",
+    "4.4": "Any number of beats start one run for each slot. One bad job holds up no other.",
+    "4.5": "Each slot has a run or a skipped run with its reason, through edits, pauses and clean-ups. Each "
+    "reason is explained in a sentence.",
+    "4.6": "A fixed time runs once through each change of the clocks. New time-zone data plan the next run anew.",
+    "4.7": "A failed run is retried as often as its job allows, as a turn of its own, and gives way to the next "
+    "slot.",
+    "4.8": "An automation's turn is a normal turn of its session: it reads the history, and its answer stands in "
+    "it. The history holds a readable trigger, the run holds the prompt. Titles and previews skip "
+    "triggers.",
+    "4.9": "The answer goes where a person last wrote in the session, until then to the session's own address. "
+    "An address that no channel serves is refused, or warned of.",
+    "4.10": "In unified mode each web thread shows and feeds the primary session. Switching the mode moves, loses "
+    "and doubles nothing.",
+    "4.11": "A session with automations is deleted in two steps, and never comes back. Whatever happens in "
+    "between finds it whole or gone. Deliveries that were not sent are closed with the reason.",
+    "4.12": "An edit changes the named fields and no past run.",
+    "5.1": "An agent's heartbeat comes at its interval, within its active hours, in its own time zone.",
+    "5.2": "Only work in its own session skips a heartbeat. While the model is down it comes ever less often.",
+    "5.3": "Inline routines that are due start a turn at once, at any hour, one for each home, and share its "
+    "outcome.",
+    "5.4": "A reply of `HEARTBEAT_OK` with little else stays in the heartbeat's session; any other is deposited "
+    "once, without the token.",
+    "5.5": "A time reminder needs no model; one that fails goes to the model with a warning.",
+    "5.6": "Each routine that an agent registers by itself is reported to its people, runs after that heartbeat, "
+    "and is never one that exists or that people removed.",
+    "6.1": "An event is deposited once, however often it is sent; an unread update gives way to a newer one with "
+    "its key. What is dropped has a reason.",
+    "6.2": "Updates are shown with people's turns only, urgent ones first, and acknowledged by the commit of a "
+    "turn that succeeded.",
+    "6.3": "Each slot of an isolated routine runs in a session of its own, reports once to its home, and is "
+    "archived.",
+    "6.4": "The mode of a routine is its creator's choice; one that was not given follows from timeout and "
+    "description.",
+    "6.5": "Routines have no duplicates and a limit for each agent, also when several requests race.",
+    "6.6": "HEARTBEAT.md shows the routines and changes them in one transaction. A corrupted one changes "
+    "nothing, and its agent is asked to repair it until it does.",
+    "6.7": "A document is live with the next turn. An edit names the revision it read, and is made once.",
+    "6.8": "The dream takes what sessions hold on to into MEMORY.md, never their history. A reply that is no "
+    "MEMORY.md replaces nothing, and what is replaced can be restored.",
+    "7.1": "Executions, task state and preferences belong to one person, and are corrected by revision.",
+    "7.2": "A plan ends with an answer or a question, within its bounds. Each decision is stored before it is "
+    "carried out, so a crash at any write is resumed where it was.",
+    "7.3": "Only a person's message is a reply, a confirmation, a retry or a command. A reply goes to the "
+    "question asked last unless it names another.",
+    "7.4": "A question waits until it is answered or given up. The planner is shown question and reply word for "
+    "word, and all that it must know.",
+    "7.5": "What a conversation has planned is read anew for each plan, whatever words are used.",
+    "7.6": "Compression keeps what lasts, marks whose words it was, and deletes no message. A request stays "
+    "within its budget.",
+    "8.1": "An agent schedules, lists and cancels fixed texts for the private chat it is in. A refusal begins "
+    "with its code, and a call made twice is one message.",
+    "8.2": "A message that is due becomes a turn without a model call, in the order of its session. It is sent "
+    "once, or cancelled, or failed with the reason.",
+    "8.3": "Replacing cancels what is pending in the session and stores the new message, in one transaction. A "
+    "late message is sent, and says so.",
+    "9.1": "Each window of an agent sees what runs in the background; only the session's own windows see its "
+    "text.",
+    "9.2": "A window that reconnects goes on where it was, and misses no event. A slow reader is dropped alone.",
+    "9.3": "A delivery is written in its turn's commit, once, and sent in order, at least once with the same "
+    "key. One that is given up stays visible.",
+    "10.0": "Nothing hangs without an end, each input has a bound, and each user has a share: of connections, "
+    "requests, streams, turns and unread updates. The work of an inactive owner stops within 10 s.",
+    "10.1": "What was committed is counted once. A feature flag that is off has its way back.",
+    "10.2": "`doctor` names each fault with its cure.",
+    "10.3": "Retention removes what has ended, in small batches, and nothing that is open.",
+}
+
+
+def _marked(nodes: list[ast.expr]) -> set[str]:
+    """The rules named by marks in these expressions."""
+    calls = (node for each in nodes for node in ast.walk(each) if isinstance(node, ast.Call))
+    return {
+        argument.value
+        for call in calls
+        if ast.unparse(call.func) == "pytest.mark.rule"
+        for argument in call.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    }
+
+
+def marks_in(path: Path) -> Iterator[tuple[str, str]]:
+    """Each rule that a module marks, with the test; with an empty name where it marks all of the module."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and any(ast.unparse(each) == "pytestmark" for each in node.targets):
+            yield from ((rule, "") for rule in _marked([node.value]))
+        elif isinstance(node, ast.FunctionDef):
+            yield from ((rule, node.name) for rule in _marked(node.decorator_list))
+
+
+def proofs() -> dict[str, dict[str, list[str]]]:
+    """The tests of each rule: by rule and file, the names; none for a whole file."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for rule, name in marks_in(path):
+            names = found[rule][str(path.relative_to(ROOT))]
+            names += [name] if name else []
+    return found
+
+
+def page() -> str:
+    """docs/rules.md."""
+    tests, lines = (
+        proofs(),
+        ["# Rules", "", "What the server promises, and the tests that try to break each promise."],
+    )
+    lines += [
+        "This page is written by `make rules` from the marks of the tests; code and tests cite the numbers.",
+        "",
+    ]
+    chapter = 0
+    for rule, text in RULES.items():
+        if int(rule.split(".")[0]) != chapter:
+            chapter = int(rule.split(".")[0])
+            lines += [f"## {chapter}. {CHAPTERS[chapter]}", ""]
+        lines += [f"**{rule}** {text}", ""]
+        for path, names in tests[rule].items():
+            lines += ["- " + ", ".join([f"`{path}`", *(f"`{name}`" for name in names)])]
+        lines += [""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

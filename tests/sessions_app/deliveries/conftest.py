@@ -1,0 +1,38 @@
+"""Receivers, and workers that may reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.fleet import Fleet
+from tests.sessions_app.deliveries.receivers import MailServer, Receiver, http_receiver, mail_server
+
+
+@pytest.fixture
+def receiver(settings: Any) -> Iterator[Receiver]:
+    """A web server that takes deliveries; sessions may name it and its other addresses."""
+    with http_receiver() as found:
+        settings.RONDO_WEBHOOK_HOSTS = (found.host, *(f"127.0.0.{number}" for number in range(2, 40)))
+        yield found
+
+
+@pytest.fixture
+def mail() -> Iterator[MailServer]:
+    """A mail server."""
+    with mail_server() as found:
+        yield found
+
+
+@pytest.fixture
+def post(fleet: Fleet, receiver: Receiver) -> Iterator[Fleet]:
+    """Processes that may send to the receiver, that try again after a second and give up after three attempts."""
+    fleet.environ |= {
+        "RONDO_WEBHOOK_HOSTS": receiver.host,
+        "RONDO_DELIVERY_SECONDS": "1",
+        "RONDO_DELIVERY_RETRY_SECONDS": "1,1",
+    }
+    yield fleet
+    receiver.released.set()

@@ -1,0 +1,148 @@
+"""The dispatcher: lanes that wait for a place are looked at again whatever became of the one before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+
+from sessions_app.deliveries import sweep as overdue
+from sessions_app.deliveries.dispatcher import DeliveryDispatcher
+from sessions_app.hints import DeliveryLane
+from sessions_app.models import Delivery, Session
+from tests.conftest import Person
+from tests.fleet import until
+from tests.sessions_app.deliveries.receivers import Receiver, http_receiver
+from tests.sessions_app.deliveries.test_send import handed_over, told_by
+
+
+@pytest.fixture
+def receiver(settings: Any) -> Iterator[Receiver]:
+    """One that is several places: every address of this machine's own network leads to it."""
+    with http_receiver("0.0.0.0") as found:
+        settings.RONDO_WEBHOOK_HOSTS = [found.at(n).removeprefix("http://") for n in range(1, 10)]
+        settings.RONDO_DELIVERY_RETRY_SECONDS = (1, 1, 1, 1)
+        yield found
+
+
+@pytest.fixture
+def dispatcher() -> Iterator[DeliveryDispatcher]:
+    """One with four threads, two of them for one place."""
+    found = DeliveryDispatcher(threads=4, share=2)
+    yield found
+    found.stop()
+
+
+def lane(session: Session) -> DeliveryLane:
+    return DeliveryLane(session_id=session.pk, channel="webhook")
+
+
+def lanes(person: Person, receiver: Receiver, count: int, temper: str, place: int = 1) -> list[Session]:
+    """Sessions with a delivery each, to paths of their own at one place."""
+    found = []
+    for number in range(count):
+        path = f"/{place}-{temper}{number}"
+        receiver.set(path, temper)
+        session = told_by(person, f"{receiver.at(place)}{path}")
+        handed_over(session)
+        found.append(session)
+    return found
+
+
+def is_sent(session: Session) -> bool:
+    return Delivery.objects.get(session=session).state == "sent"
+
+
+def test_waiting_sessions_are_sent_when_an_earlier_one_has_nothing(
+    person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher, settings: Any
+) -> None:
+    settings.RONDO_DELIVERY_SECONDS = 30
+    sessions = lanes(person, receiver, 6, "hang")
+    for session in sessions:
+        dispatcher.take(lane(session))
+    until(lambda: len(receiver.requests) == 2)
+    until(lambda: sum(map(len, dispatcher._parked.values())) == 4)
+    under_way = {each.data["session"] for each in receiver.requests}
+    waiting = [session for session in sessions if str(session.pk) not in under_way]
+    Delivery.objects.filter(session__in=waiting[:2]).close("gone")
+    for session in waiting[2:]:
+        dispatcher.take(lane(session))  # twice is harmless, also while it is parked
+    receiver.released.set()
+    for session in waiting[2:]:
+        until(lambda session=session: is_sent(session))  # type: ignore[misc]
+    until(lambda: not dispatcher._busy)
+    assert len(receiver.requests) == 4
+
+
+def test_a_moved_address_does_not_wait_for_the_old_one(
+    person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher, settings: Any
+) -> None:
+    settings.RONDO_DELIVERY_SECONDS = 30
+    sessions = lanes(person, receiver, 3, "hang")
+    for session in sessions:
+        dispatcher.take(lane(session))
+    until(lambda: sum(map(len, dispatcher._parked.values())) == 1)
+    [parked] = next(iter(dispatcher._parked.values()))
+    Delivery.objects.filter(session=parked.session_id).update(address=f"{receiver.at(2)}/moved")
+    dispatcher.take(parked)
+    until(lambda: Delivery.objects.get(session=parked.session_id).state == "sent")
+    receiver.released.set()
+
+
+def test_places_that_were_slow_share_half_of_the_threads(
+    person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher, settings: Any
+) -> None:
+    settings.RONDO_DELIVERY_SECONDS = 1
+    slow = [lanes(person, receiver, 1, "hang", place)[0] for place in range(1, 5)]
+    for session in slow:
+        dispatcher.take(lane(session))
+    until(lambda: Delivery.objects.filter(state="pending", attempts=1).count() == 4)
+    until(lambda: not dispatcher._busy)
+    settings.RONDO_DELIVERY_SECONDS = 30
+    Delivery.objects.update(next_attempt_at=Now())
+    for session in slow:
+        dispatcher.take(lane(session))
+    until(lambda: len(receiver.requests) == 6)
+    [well] = lanes(person, receiver, 1, "take", 5)
+    dispatcher.take(lane(well))
+    until(lambda: is_sent(well))
+    assert Delivery.objects.filter(state="sending").count() == 2, "and the other two wait"
+    receiver.released.set()
+    for session in slow:
+        until(lambda session=session: is_sent(session))  # type: ignore[misc]
+
+
+def test_too_many_for_one_place_are_left_to_the_sweep(
+    person: Person,
+    receiver: Receiver,
+    dispatcher: DeliveryDispatcher,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sessions_app.deliveries.dispatcher.MOST_PARKED", 5)
+    settings.RONDO_DELIVERY_SECONDS, settings.RONDO_SWEEP_SECONDS = 60, 1
+    first, second = lanes(person, receiver, 2, "hang")
+    for session in (first, second):
+        dispatcher.take(lane(session))
+    until(lambda: len(receiver.requests) == 2)
+    more = [told_by(person, f"{receiver.at(1)}/more{n}") for n in range(10)]
+    for session in more:
+        handed_over(session)
+    for session in more:
+        dispatcher.take(lane(session))
+    until(lambda: sum(map(len, dispatcher._parked.values())) == 5)
+    until(lambda: not dispatcher._queued)
+    assert dispatcher._busy.total() == 2
+    receiver.released.set()
+    Delivery.objects.update(created_at="2026-11-22T00:00:00Z", hinted_at=None)
+
+    def swept() -> bool:
+        Delivery.objects.update(hinted_at=None)
+        overdue.sweep_deliveries(dispatcher.take)
+        return not Delivery.objects.exclude(state="sent").exists()
+
+    until(swept, 60)
+    assert len({each.key for each in receiver.requests}) == 12
+    assert is_sent(first)

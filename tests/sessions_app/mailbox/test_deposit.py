@@ -1,0 +1,195 @@
+"""Depositing: one INSERT, once, urgent or stale, also into what is gone (rule 6.1)."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from sessions_app.mailbox.bounds import MOST_OF_A_SOURCE, MOST_UNREAD
+from sessions_app.mailbox.updates import (
+    MOST_ARTIFACTS,
+    MOST_CHARACTERS,
+    MOST_EVENTS,
+    Mail,
+    deposit,
+    prepare_drain,
+)
+from sessions_app.models import Event, MailboxEvent, Priority, Session
+from tests.conftest import Person
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.1")]
+
+
+def news(summary: str = "news", **more: object) -> Mail:
+    return Mail(event_type="job_completed", summary=summary, **more)  # type: ignore[arg-type]
+
+
+def shown(session: Session) -> list[str]:
+    return [update.summary for update in prepare_drain(session.pk).updates]
+
+
+def test_the_same_event_is_deposited_once(person: Person) -> None:
+    session, mail = person.session(), news()
+    assert deposit(session.pk, mail)
+    assert not deposit(session.pk, mail)
+    assert shown(session) == ["news"]
+    [hint] = Event.objects.filter(session=session, type="status")
+    assert (hint.scope, hint.content) == (
+        "agent",
+        {"has_unread_background_updates": True, "event_id": str(mail.event_id)},
+    )
+
+
+def test_deposits_for_a_deleted_session_are_dropped_with_a_reason(person: Person) -> None:
+    assert not deposit(uuid.uuid4(), news())
+    event = MailboxEvent.objects.get()
+    assert (event.target_id, event.reason, event.dropped_at is None) == (None, "target_gone", False)
+    assert not Event.objects.filter(type="status").exists()
+
+
+@pytest.mark.rule("6.2")
+def test_an_unread_event_of_the_same_key_gives_way(person: Person) -> None:
+    session = person.session()
+    old, new = news("old", dedupe_key="weather"), news("new", dedupe_key="weather")
+    assert deposit(session.pk, old)
+    assert deposit(session.pk, new)
+    assert not deposit(session.pk, old), "what came before does not come again"
+    assert shown(session) == ["new"]
+    assert MailboxEvent.objects.get(event_id=old.event_id).reason == "superseded"
+
+
+def test_stale_events_are_dropped_with_reason_and_lasting_ones_stay(person: Person) -> None:
+    session = person.session()
+    deposit(session.pk, news("weather", suppress_if_stale=True))
+    deposit(session.pk, news("report"))
+    MailboxEvent.objects.update(created_at=Now() - timedelta(hours=25))
+    assert shown(session) == ["report"]
+    assert MailboxEvent.objects.get(summary="weather").reason == "stale"
+
+
+@pytest.mark.rule("6.2")
+def test_events_beyond_a_turns_limit_are_shown_later_in_order(person: Person) -> None:
+    """By characters and by number; a small one does not overtake a large one."""
+    session = person.session()
+    long = "x" * (MOST_CHARACTERS // 3)
+    mails = [news(f"long {n}", detail=long) for n in range(4)]
+    mails += [news(f"short {n}", source_key=f"source {n}") for n in range(60)]
+    for mail in mails:
+        deposit(session.pk, mail)
+    deposit(session.pk, urgent := news("urgent", priority=Priority.URGENT))
+    rounds: list[list[str]] = []
+    while (drained := prepare_drain(session.pk)).ids:
+        rounds.append([update.summary for update in drained.updates])
+        MailboxEvent.objects.filter(pk__in=drained.ids).update(acknowledged_at=Now())
+    assert rounds[0] == ["urgent", "long 0", "long 1"]
+    assert rounds[1][:3] == ["long 2", "long 3", "short 0"]
+    assert max(map(len, rounds)) == MOST_EVENTS
+    assert [each for told in rounds for each in told] == [mail.summary for mail in [urgent, *mails]]
+
+
+@pytest.mark.rule("6.2")
+def test_an_overlong_event_is_cut_with_a_notice(person: Person) -> None:
+    session = person.session()
+    mail = news("report", detail="word " * MOST_CHARACTERS)
+    deposit(session.pk, mail)
+    deposit(session.pk, news("next"))
+    [update] = prepare_drain(session.pk).updates
+    assert update.detail.startswith("word word")
+    assert update.detail.endswith(
+        f" … ({MOST_CHARACTERS:,} of {5 * MOST_CHARACTERS:,} characters; the mailbox holds all of update"
+        f" {mail.event_id})"
+    )
+    assert MailboxEvent.objects.get(event_id=mail.event_id).detail == mail.detail
+
+
+def test_artifacts_are_shown_by_name_and_the_excess_is_counted(person: Person) -> None:
+    session = person.session()
+    deposit(session.pk, news("few", artifacts=("report.md", "two\nlines\x00.png")))
+    deposit(session.pk, news("many", artifacts=("a" * 300, *map(str, range(MOST_ARTIFACTS + 4)))))
+    few, many = prepare_drain(session.pk).updates
+    assert few.artifacts == ("report.md", "two lines.png")
+    assert many.artifacts[0] == "a" * 200 + "…"
+    assert many.artifacts[MOST_ARTIFACTS:] == ("and 5 more",)
+    assert MailboxEvent.objects.get(summary="many").artifacts[0] == "a" * 300, "kept whole"
+
+
+def test_a_single_sentence_is_the_summary_and_no_detail_besides(person: Person) -> None:
+    session = person.session()
+    for number, detail in enumerate(("Tea is ready.", " Tea is ready.\n", "Tea is ready. It is hot.", "")):
+        deposit(session.pk, news("Tea is ready.", detail=detail, dedupe_key=str(number)))
+    rows = MailboxEvent.objects.order_by("id").values_list("summary", "detail")
+    assert [detail for _, detail in rows] == ["", "", "Tea is ready. It is hot.", ""]
+
+
+def test_without_a_hint_no_window_is_told(person: Person) -> None:
+    session = person.session()
+    assert deposit(session.pk, news(), hint=False)
+    assert shown(session) == ["news"]
+    assert not Event.objects.filter(type="status").exists()
+
+
+@pytest.mark.rule("10.0")
+def test_an_unread_source_keeps_its_newest_events_and_reports_drops(
+    person: Person,
+) -> None:
+    session = person.session()
+    for slot in range(MOST_OF_A_SOURCE + 30):  # each slot of an isolated routine has a session of its own
+        assert deposit(session.pk, news(f"result {slot}", source_key=f"job:weather:{slot}"))
+    assert deposit(session.pk, news("another", source_key="job:backup:1"))
+    waiting = shown(session)
+    assert waiting == [
+        "result 30 (30 older ones were dropped unread: too many waited)",
+        *(f"result {slot}" for slot in range(31, MOST_OF_A_SOURCE + 30)),
+        "another",
+    ]
+    dropped = MailboxEvent.objects.filter(dropped_at__isnull=False)
+    assert {event.summary for event in dropped} == {f"result {slot}" for slot in range(30)}
+    assert {event.reason for event in dropped} == {"too_many"}
+
+
+@pytest.mark.rule("10.0")
+def test_a_full_unread_mailbox_keeps_urgent_and_newest_events(
+    person: Person,
+) -> None:
+    session = person.session()
+    assert deposit(session.pk, news("urgent", source_key="a", priority=Priority.URGENT))
+    for number in range(MOST_UNREAD + 9):
+        assert deposit(session.pk, news(f"news {number}", source_key=f"source {number}"))
+    unread = MailboxEvent.objects.filter(acknowledged_at=None, dropped_at=None).order_by("id")
+    assert unread.count() == MOST_UNREAD
+    assert [event.summary for event in unread[:2]] == ["urgent", "news 10"]
+    assert sum(event.lost for event in unread) == 10
+
+
+def test_an_event_being_acknowledged_is_neither_dropped_nor_waited_for(person: Person) -> None:
+    session = person.session()
+    for number in range(MOST_OF_A_SOURCE):
+        deposit(session.pk, news(f"news {number}"))
+    first = MailboxEvent.objects.order_by("id")[0]
+    taken, done = threading.Event(), threading.Event()
+
+    def acknowledge() -> None:
+        try:
+            with transaction.atomic():
+                MailboxEvent.objects.filter(pk=first.pk).update(acknowledged_at=Now())
+                taken.set()
+                done.wait(10)
+        finally:
+            connection.close()
+
+    reader = threading.Thread(target=acknowledge)
+    reader.start()
+    try:
+        assert taken.wait(10)
+        assert deposit(session.pk, news("one more"))  # would wait for ever
+    finally:
+        done.set()
+        reader.join()
+    first.refresh_from_db()
+    assert first.acknowledged_at is not None
+    assert not MailboxEvent.objects.filter(dropped_at__isnull=False).exists()

@@ -1,0 +1,211 @@
+"""Deposits at once, and into what is being deleted: each event once, in one place, or dropped with a reason."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connection, transaction
+
+from sessions_app.mailbox.updates import SUPERSEDED, Mail, deposit, prepare_drain
+from sessions_app.models import Event, MailboxEvent, Session
+from sessions_app.models.mailbox import TARGET_GONE
+from sessions_app.sessions.delete import delete_session
+from sessions_app.sessions.open import primary_session
+from tests.conftest import Person
+from tests.fleet import until
+from tests.races import KEY_SHARE, gate, in_thread, orphans, waiting
+from tests.sessions_app.mailbox.test_deposit import news, shown
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.1")]
+
+DEPOSITORS = 20
+
+
+def at_once(*actions: Callable[[], Any]) -> list[Any]:
+    """Each on a connection of its own, all let go together; what they came to."""
+    with psycopg.connect(settings.DATABASE_LOCK_URL) as holder:
+        holder.execute("LOCK TABLE sessions_app_mailboxevent IN ACCESS EXCLUSIVE MODE")
+        started = [in_thread(action) for action in actions]
+        until(lambda: waiting() >= min(len(actions), pool_size()), 20, "all stand at the table")
+    for thread, _ in started:
+        thread.join(60)
+        assert not thread.is_alive(), "it ends"
+    return [came[0] for _, came in started]
+
+
+def pool_size() -> int:
+    """More than these have no connection, less the one that looks."""
+    options: Any = settings.DATABASES["default"]["OPTIONS"]
+    return int(options["pool"]["max_size"]) - 1
+
+
+def test_concurrent_deposits_of_one_event_make_one_row_and_mark(person: Person) -> None:
+    session, mail = person.session(), news()
+    came = at_once(*[lambda: deposit(session.pk, mail)] * DEPOSITORS)
+    assert Counter(came) == {True: 1, False: DEPOSITORS - 1}
+    assert shown(session) == ["news"]
+    assert Event.objects.filter(session=session, type="status").count() == 1
+
+
+def test_one_event_deposited_in_many_sessions_arrives_in_one(person: Person) -> None:
+    sessions, mail = [person.session() for _ in range(DEPOSITORS)], news()
+    came = at_once(*[lambda each=each: deposit(each.pk, mail) for each in sessions])
+    assert Counter(came) == {True: 1, False: DEPOSITORS - 1}
+    [row] = MailboxEvent.objects.all()
+    assert row.target_id == sessions[came.index(True)].pk
+
+
+def test_the_last_concurrent_deposit_of_a_key_supersedes_the_others(
+    person: Person,
+) -> None:
+    session = person.session()
+    mails = [news(str(number), dedupe_key="weather") for number in range(DEPOSITORS)]
+    assert all(at_once(*[lambda mail=mail: deposit(session.pk, mail) for mail in mails]))
+    [left] = shown(session)
+    reasons = dict(MailboxEvent.objects.values_list("summary", "reason"))
+    assert reasons.pop(left) == ""
+    assert set(reasons.values()) == {SUPERSEDED}
+    assert len(reasons) == DEPOSITORS - 1
+
+
+def test_concurrent_copies_of_a_keyed_event_do_not_supersede_it(person: Person) -> None:
+    session, mail = person.session(), news("new", dedupe_key="weather")
+    deposit(session.pk, news("old", dedupe_key="weather"))
+    came = at_once(*[lambda: deposit(session.pk, mail)] * DEPOSITORS)
+    assert Counter(came) == {True: 1, False: DEPOSITORS - 1}
+    assert shown(session) == ["new"]
+
+
+def test_nothing_gives_way_to_an_event_that_came_elsewhere_meanwhile(person: Person) -> None:
+    """The other deposit is not committed yet when this one makes room for what then is no news."""
+    session, other = person.session(), person.session()
+    deposit(session.pk, news("old", dedupe_key="weather"))
+    mail = news("new", dedupe_key="weather")
+    with transaction.atomic():
+        assert deposit(other.pk, mail)
+        before = waiting()
+        thread, came = in_thread(lambda: deposit(session.pk, mail))
+        until(lambda: waiting() > before, 20, "it waits for the other's outcome")
+    thread.join(20)
+    assert came == [False]
+    assert shown(session) == ["old"]
+    assert shown(other) == ["new"]
+
+
+def test_a_refused_deposit_leaves_the_surrounding_transaction_intact(person: Person) -> None:
+    session, mail = person.session(), news()
+    deposit(session.pk, mail)
+    with transaction.atomic():
+        Session.objects.filter(pk=session.pk).update(title="kept")
+        assert not deposit(session.pk, mail)
+        assert deposit(session.pk, news("more"))
+    session.refresh_from_db()
+    assert session.title == "kept"
+    assert shown(session) == ["news", "more"]
+
+
+@pytest.mark.parametrize("key", ["", "weather"])
+def test_deposits_during_a_target_delete_are_dropped_with_a_reason(person: Person, key: str) -> None:
+    """The delete was first: it has the session, and the deposit stands behind it."""
+    session = person.session()
+    deposit(session.pk, news("early", dedupe_key=key))
+    mail = news("late", dedupe_key=key)
+    with gate(session, KEY_SHARE) as at:
+        at.start(lambda: delete_session(session.pk).deleted)
+        at.start(lambda: deposit(session.pk, mail), waits=False)
+        came = at.open()
+    assert came[0] is True
+    assert isinstance(came[1], bool), came
+    assert not Session.objects.filter(pk=session.pk).exists()
+    rows = MailboxEvent.objects.all()
+    assert {(row.target_id, row.reason) for row in rows} <= {(None, TARGET_GONE), (None, SUPERSEDED)}
+    assert rows.filter(event_id=mail.event_id, reason=TARGET_GONE).exists()
+    assert orphans() == {}
+
+
+def test_a_delete_drops_a_deposit_still_in_progress(person: Person) -> None:
+    session, mail = person.session(), news("under way", dedupe_key="weather", detail="in words")
+    deposit(session.pk, news("before", dedupe_key="weather"))
+    with transaction.atomic():
+        assert deposit(session.pk, mail)
+        before = waiting()
+        thread, came = in_thread(lambda: delete_session(session.pk).deleted)
+        until(lambda: waiting() > before, 20, "the delete waits")
+    thread.join(30)
+    assert came == [True]
+    row = MailboxEvent.objects.get(event_id=mail.event_id)
+    assert (row.target_id, row.reason, row.summary, row.detail) == (None, TARGET_GONE, "", "")
+    assert orphans() == {}
+
+
+def test_concurrent_deposits_and_a_delete_give_each_event_a_reason(person: Person) -> None:
+    session = person.session()
+    mails = [news(str(number), dedupe_key="weather" * (number % 2)) for number in range(DEPOSITORS)]
+    deposits = [lambda mail=mail: deposit(session.pk, mail) for mail in mails]
+    deletes = [lambda: delete_session(session.pk).deleted]
+    came = at_once(*deposits[:10], *deletes, *deposits[10:])
+    assert not [each for each in came if isinstance(each, Exception)], came
+    assert came[10] is True
+    left = set(MailboxEvent.objects.values_list("event_id", flat=True))
+    # what had been dropped before the delete went with the session
+    assert {mail.event_id for mail in mails if not mail.dedupe_key} < left
+    assert set(MailboxEvent.objects.values_list("target", flat=True)) == {None}
+    assert set(MailboxEvent.objects.values_list("reason", flat=True)) <= {TARGET_GONE, SUPERSEDED}
+    assert orphans() == {}
+
+
+def test_a_deleted_sessions_unread_mail_keeps_its_reason_without_content(
+    person: Person,
+) -> None:
+    session = person.session()
+    mail = news("private", detail="private", artifacts=("private.md",), source_key="job:private:1")
+    deposit(session.pk, mail)
+    read = MailboxEvent.objects.create(target=session, event_type="t", summary="read")
+    MailboxEvent.objects.filter(pk=read.pk).update(acknowledged_at="2026-11-21T00:00:00Z")
+    assert delete_session(session.pk).deleted
+    [row] = MailboxEvent.objects.all()
+    assert (row.event_id, row.target_id, row.reason) == (mail.event_id, None, TARGET_GONE)
+    assert "private" not in str(MailboxEvent.objects.values().get())
+    assert str(row) == str(mail.event_id)
+
+
+def test_a_late_result_goes_to_the_primary_mailbox(person: Person) -> None:
+    session, home = person.session(), primary_session(person.agent)
+    here, late, key = news("in time"), news("too late"), news("keyed", dedupe_key="weather")
+    assert deposit(session.pk, here, or_else=home.pk)
+    assert delete_session(session.pk).deleted
+    assert deposit(session.pk, late, or_else=home.pk)
+    assert deposit(session.pk, key, or_else=home.pk)
+    assert not deposit(session.pk, key, or_else=home.pk)
+    assert shown(home) == ["too late", "keyed"]
+    assert not deposit(uuid.uuid4(), news(), or_else=uuid.uuid4())
+
+
+def test_a_late_result_waits_for_the_running_delete(person: Person) -> None:
+    session, home = person.session(), primary_session(person.agent)
+    with gate(session, KEY_SHARE) as at:
+        at.start(lambda: delete_session(session.pk).deleted)
+        at.start(lambda: deposit(session.pk, news("late"), or_else=home.pk), waits=False)
+        came = at.open()
+    assert came == [True, True]
+    # who came before the delete's last step goes along with it, who came behind it goes home
+    [row] = MailboxEvent.objects.all()
+    assert (row.target_id, row.reason) in {(home.pk, ""), (None, TARGET_GONE)}
+    assert orphans() == {}
+
+
+def test_a_drain_takes_what_twenty_deposited_at_once_urgent_first(person: Person) -> None:
+    session = person.session()
+    mails = [Mail(event_type="t", summary=str(n), priority=n % 3) for n in range(DEPOSITORS)]  # type: ignore[arg-type]
+    assert all(at_once(*[lambda mail=mail: deposit(session.pk, mail) for mail in mails]))
+    drained = prepare_drain(session.pk)
+    assert len(set(drained.ids)) == DEPOSITORS
+    order = [int(update.summary) % 3 for update in drained.updates]
+    assert order == sorted(order, reverse=True)
+    connection.close()

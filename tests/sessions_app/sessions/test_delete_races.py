@@ -1,0 +1,445 @@
+"""A delete meets all that may come between its steps (rule 4.11), through both doors, on connections of their own.
+
+After each race the session is whole or gone, and nothing is left without what it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.firing.retries import queue_due_retries
+from automations.jobs.edit import NewJob, create_job
+from automations.models import CronJob, JobClock, RunRecord
+from sessions_app.agents.edit import update_agent
+from sessions_app.models import (
+    Agent,
+    Delivery,
+    DeliveryState,
+    Event,
+    Message,
+    Session,
+    SessionState,
+    Turn,
+    TurnStep,
+)
+from sessions_app.sessions import delete
+from sessions_app.turns.receive import Input, receive
+from tests.chaos.test_locks import connected
+from tests.conftest import Person, new_person
+from tests.doors import BLOCKED, BUSY, DELETED, GONE, Door, caller, door_of
+from tests.fleet import until
+from tests.races import KEY_SHARE, SHARE, UPDATE, gate, in_thread, orphans
+
+pytestmark = pytest.mark.rule("4.11")
+
+EVERY = {"kind": "every", "seconds": 60}
+PAST = "2026-01-01T00:00:00Z"
+
+
+@pytest.fixture(params=["api", "admin"])
+def door(request: pytest.FixtureRequest, person: Person) -> Door:
+    return door_of(request.param, person)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_orphaned(transactional_db: None) -> Iterator[None]:
+    yield
+    assert orphans() == {}
+
+
+def bound(session: Session, **given: Any) -> CronJob:
+    return create_job(NewJob(session_id=session.pk, message="m", schedule=EVERY, **given))
+
+
+def due(session: Session, **given: Any) -> CronJob:
+    job = bound(session, **given)
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    return job
+
+
+@contextmanager
+def held_by_a_worker(session: Session) -> Iterator[None]:
+    """The session's lock is in other hands: a turn runs, as far as a delete can see."""
+    locks = connected()
+    try:
+        assert locks.try_hold(session.pk)
+        yield
+    finally:
+        locks.close()
+
+
+def trying() -> int:
+    """How many have asked for a session's lock and go on asking."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = 'rondo lock' AND query LIKE 'SELECT pg_try_advisory_lock%'"
+        )
+        return int(cursor.fetchone()[0])
+
+
+def bind(person: Person, session: Session) -> int:
+    """POST an automation; the status."""
+    asked = {"message": "bound in between", "schedule": EVERY}
+    return int(caller(person).post(f"/api/sessions/{session.pk}/automations/", asked).status_code)
+
+
+def send(person: Person, session: Session) -> int:
+    """POST a message; the status."""
+    return int(caller(person).post(f"/api/sessions/{session.pk}/messages/", {"content": "x"}).status_code)
+
+
+def state(session: Session) -> str | None:
+    return Session.objects.filter(pk=session.pk).values_list("state", flat=True).first()
+
+
+def nothing_is_left_of(session: Session) -> bool:
+    rows = (Turn, Message, Event, CronJob, RunRecord)
+    left = [model.__name__ for model in rows if model.objects.filter(session_id=session.pk).exists()]
+    assert left == []
+    return state(session) is None
+
+
+def test_a_job_bound_between_two_deletes_blocks_only_the_first(door: Door, person: Person) -> None:
+    session = person.session()
+    seen = bound(session)
+    assert door.delete(session) == BLOCKED
+    late = bound(session)
+    assert door.delete(session) == BLOCKED
+    assert state(session) == SessionState.OPEN
+    assert set(CronJob.objects.all()) == {seen, late}
+    assert door.delete(session, together=True) == DELETED
+    assert nothing_is_left_of(session)
+
+
+def test_a_job_bound_after_the_look_blocks_the_delete(door: Door, person: Person) -> None:
+    session = person.session()
+    with gate(session, SHARE) as held:
+        held.start(partial(bind, person, session))
+        held.start(partial(door.delete, session))  # it has looked, and found nothing in the way
+        assert held.open() == [201, BLOCKED]
+    assert state(session) == SessionState.OPEN
+    assert CronJob.objects.get().session_id == session.pk
+
+
+def test_a_job_bound_after_confirmation_is_deleted_too(door: Door, person: Person) -> None:
+    session = person.session()
+    bound(session)
+    with gate(session, SHARE) as held:
+        held.start(partial(bind, person, session))
+        held.start(partial(door.delete, session, together=True))
+        assert held.open() == [201, DELETED]
+    assert nothing_is_left_of(session)
+
+
+def test_who_comes_after_the_session_was_closed_binds_nothing(door: Door, person: Person) -> None:
+    session = person.session()
+    with gate(session, SHARE) as held:
+        held.start(partial(door.delete, session))
+        held.start(partial(bind, person, session))  # it has seen the session open
+        deleted, status = held.open()
+    assert deleted == DELETED
+    assert status in {404, 409}
+    assert nothing_is_left_of(session)
+
+
+def test_an_accepted_message_is_deleted_and_a_later_one_refused(door: Door, person: Person) -> None:
+    session = person.session()
+    with gate(session, UPDATE) as held:
+        held.start(partial(send, person, session))  # at its COMMIT
+        held.start(partial(door.delete, session))
+        assert held.open() == [202, DELETED]
+    assert nothing_is_left_of(session)
+    other = person.session()
+    with gate(other, KEY_SHARE) as held:
+        held.start(partial(door.delete, other))  # closed, and about to remove the rows
+        assert send(person, other) == 409
+        assert held.open() == [DELETED]
+    assert send(person, other) == 404
+    assert nothing_is_left_of(other)
+
+
+def test_a_run_that_was_queued_goes_along(door: Door, person: Person) -> None:
+    session = person.session()
+    due(session)
+    assert fire_due_jobs().queued == 1
+    assert door.delete(session, together=True) == DELETED
+    assert nothing_is_left_of(session)
+
+
+def test_a_batch_of_beat_that_came_first_leaves_nothing_behind(door: Door, person: Person) -> None:
+    session, other = person.session(), person.session()
+    due(session)
+    kept = due(other)
+    with gate(session, UPDATE) as held:
+        held.start(fire_due_jobs)  # at its COMMIT, with the clocks locked
+        held.start(partial(door.delete, session, together=True))
+        fired, deleted = held.open()
+    assert (fired.claimed, fired.queued, deleted) == (2, 2, DELETED)
+    assert nothing_is_left_of(session)
+    assert RunRecord.objects.get().job_id == kept.pk
+
+
+def test_a_later_beat_batch_skips_a_session_being_deleted(door: Door, person: Person) -> None:
+    session, other = person.session(), person.session()
+    due(session)
+    kept = due(other)
+    with gate(session, KEY_SHARE) as held:
+        held.start(partial(door.delete, session, together=True))  # it holds the clock
+        assert fire_due_jobs().queued == 1
+        assert held.open() == [DELETED]
+    assert nothing_is_left_of(session)
+    assert RunRecord.objects.get().job_id == kept.pk
+
+
+def test_slots_due_while_turns_are_stopping_are_skipped_without_fault(
+    door: Door, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delete, "LOCK_WAIT", 1.0)
+    session = person.session()
+    job = due(session)
+    with held_by_a_worker(session):
+        thread, came = in_thread(partial(door.delete, session, together=True))
+        until(lambda: state(session) == SessionState.DELETING)
+        fire_due_jobs()
+        thread.join(30)
+    assert came == [BUSY]
+    assert state(session) == SessionState.OPEN
+    run, job = RunRecord.objects.get(), CronJob.objects.get(pk=job.pk)
+    assert (run.state, run.reason, job.enabled, job.fault) == ("skipped", "session_closed", True, "")
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    assert fire_due_jobs().queued == 1
+    assert door.delete(session, together=True) == DELETED
+    assert nothing_is_left_of(session)
+
+
+def waits_for_a_retry(session: Session) -> RunRecord:
+    """A run whose first attempt has failed: queued, its turn ended, the next one due."""
+    job = due(session, max_retry=2)
+    fire_due_jobs()
+    run = RunRecord.objects.get(job=job)
+    Turn.objects.filter(runs=run).update(state="failed", finished_at=Now())
+    RunRecord.objects.filter(pk=run.pk).update(attempt=2, not_before=PAST)
+    return run
+
+
+def test_a_run_that_waits_for_another_attempt_goes_along(door: Door, person: Person) -> None:
+    session = person.session()
+    waits_for_a_retry(session)
+    assert door.delete(session) == BLOCKED
+    assert door.delete(session, together=True) == DELETED
+    assert queue_due_retries(10) == []
+    assert nothing_is_left_of(session)
+
+
+def test_an_attempt_queued_at_the_same_time_is_deleted(door: Door, person: Person) -> None:
+    session = person.session()
+    waits_for_a_retry(session)
+    with gate(session, UPDATE) as held:
+        held.start(partial(queue_due_retries, 10))  # it has the clock, and waits for the session
+        held.start(partial(door.delete, session, together=True))
+        hints, deleted = held.open()
+    assert deleted == DELETED
+    assert len(hints) <= 1  # it was queued, or gave up because the session was closed by then
+    assert nothing_is_left_of(session)
+
+
+def test_concurrent_edits_and_deletes_find_a_job_intact_or_gone(door: Door, person: Person) -> None:
+    session = person.session()
+    job = due(session)
+    fire_due_jobs()
+    user = caller(person)
+    with gate(session, KEY_SHARE) as held:
+        held.start(partial(door.delete, session, together=True))
+        held.start(lambda: user.patch(f"/api/automations/{job.pk}/", {"enabled": False}).status_code)
+        held.start(lambda: caller(person).delete(f"/api/automations/{job.pk}/").status_code)
+        assert held.open() == [DELETED, 404, 404]
+    assert nothing_is_left_of(session)
+
+
+@pytest.mark.parametrize("other", ["api", "admin"])
+def test_one_of_two_concurrent_deletes_finds_nothing(door: Door, person: Person, other: str) -> None:
+    session = person.session()
+    due(session)
+    fire_due_jobs()
+    with gate(session, SHARE) as held:
+        held.start(partial(door.delete, session, together=True))
+        held.start(partial(door_of(other, person).delete, session, together=True))
+        came = held.open()
+    assert DELETED in came
+    assert set(came) <= {DELETED, GONE}
+    assert nothing_is_left_of(session)
+
+
+def test_a_timed_out_delete_does_not_undo_another_delete(
+    door: Door, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = person.session()
+    since = Session.objects.filter(pk=session.pk).values_list("deleting_since", flat=True)
+    with held_by_a_worker(session):
+        monkeypatch.setattr(delete, "LOCK_WAIT", 1.0)
+        first, came = in_thread(partial(door.delete, session))
+        until(lambda: trying() == 2)  # the worker, and the first delete: it knows how long it will
+        monkeypatch.setattr(delete, "LOCK_WAIT", 30.0)
+        before = since.get()
+        second, came_second = in_thread(partial(door.delete, session))
+        until(lambda: since.get() != before)
+        first.join(30)
+        assert came == [BUSY]
+        assert state(session) == SessionState.DELETING
+        assert send(person, session) == 409
+    second.join(30)
+    assert came_second == [DELETED]
+    assert nothing_is_left_of(session)
+
+
+def test_a_delete_presumed_dead_deletes_nothing_when_it_resumes(door: Door, person: Person) -> None:
+    session = person.session()
+    job = bound(session)
+    with held_by_a_worker(session):
+        thread, came = in_thread(partial(door.delete, session, together=True))
+        until(lambda: state(session) == SessionState.DELETING)
+        Session.objects.filter(pk=session.pk).update(deleting_since=PAST)
+        assert delete.reopen_abandoned() == 1
+        assert send(person, session) == 202
+    thread.join(30)
+    assert came == [BUSY]
+    assert state(session) == SessionState.OPEN
+    assert CronJob.objects.get() == job
+    assert Turn.objects.get().session_id == session.pk
+
+
+def test_a_toggle_of_unified_mode_changes_nothing_of_a_delete(door: Door, person: Person) -> None:
+    thread, other = person.session(), person.session()
+    due(thread)
+    with gate(thread, KEY_SHARE) as held:
+        held.start(partial(door.delete, thread, together=True))
+        update_agent(person.agent.pk, {"unified_session": True})
+        assert send(person, thread) == 409, "it is closed, whatever is behind it"
+        assert (send(person, other), bind(person, other)) == (202, 201)
+        assert held.open() == [DELETED]
+    assert nothing_is_left_of(thread)
+    assert send(person, thread) == 404
+    assert {str(turn.session.key) for turn in Turn.objects.all()} == {"unified:default"}
+    assert door.delete(other) == DELETED, "what is bound to the primary is not in the way"
+    assert CronJob.objects.count() == Turn.objects.count() == 1
+
+
+def test_deliveries_outlive_their_session_and_what_was_not_sent_is_closed(door: Door, person: Person) -> None:
+    session, other = person.session(), person.session()
+    for each in (session, other):
+        turn = receive(each.pk, Input(content="x"))
+        for seq, name in enumerate(("pending", "sent"), 1):
+            said = Message.objects.create(session=each, seq=seq, role="assistant", content="y", turn=turn)
+            Delivery.objects.create(
+                session=each,
+                session_key=each.key,
+                message=said,
+                idempotency_key=f"{each.key}:{seq}",
+                channel="telegram",
+                address="42",
+                state=name,
+                ended_at=None if name == "pending" else PAST,
+                next_attempt_at=PAST if name == "pending" else None,
+            )
+    assert door.delete(session) == DELETED
+    assert nothing_is_left_of(session)
+    closed, sent = Delivery.objects.filter(session_key=session.key).order_by("id")
+    assert (closed.state, closed.reason, closed.next_attempt_at) == ("closed", "session_deleted", None)
+    assert closed.ended_at is not None
+    assert (sent.state, sent.reason) == ("sent", "")
+    assert [closed.message_id, sent.message_id, closed.session_id, sent.session_id] == [None] * 4
+    kept = Delivery.objects.filter(session=other, message__isnull=False)
+    assert set(kept.values_list("state", flat=True)) == {DeliveryState.PENDING, DeliveryState.SENT}
+
+
+def everything_of(agent: Agent) -> dict[str, int]:
+    rows: dict[str, Any] = {
+        "agents": Agent.objects.filter(pk=agent.pk),
+        "sessions": Session.objects.filter(agent=agent),
+        "jobs": CronJob.objects.filter(agent=agent),
+        "turns": Turn.objects.filter(session__agent=agent),
+        "events": Event.objects.filter(agent_id=agent.pk),
+        "steps": TurnStep.objects.filter(turn__session__agent=agent),
+    }
+    return {name: found.count() for name, found in rows.items() if found.exists()}
+
+
+def test_deleting_an_agent_removes_its_queue_and_spares_other_agents(door: Door, person: Person) -> None:
+    neighbour = new_person("bob")
+    for each in (person.session(), person.session(), neighbour.session()):
+        due(each)
+        receive(each.pk, Input(content="x"))
+    update_agent(person.agent.pk, {"unified_session": True})
+    fire_due_jobs()
+    before = everything_of(neighbour.agent)
+    assert door.delete(person.agent) == BLOCKED
+    assert door.delete(person.agent, together=True) == DELETED
+    assert everything_of(person.agent) == {}
+    assert everything_of(neighbour.agent) == before
+
+
+def test_an_agents_job_bound_after_the_look_blocks_its_delete(door: Door, person: Person) -> None:
+    session = person.session()
+    with gate(session, SHARE) as held:
+        held.start(partial(bind, person, session))
+        held.start(partial(door.delete, person.agent))
+        assert held.open() == [201, BLOCKED]
+    states = set(Session.objects.values_list("state", flat=True))
+    assert states == {SessionState.OPEN}
+
+
+def test_a_new_session_is_refused_or_blocks_its_agents_delete(door: Door, person: Person) -> None:
+    def open_another() -> int:
+        return int(caller(person).post("/api/sessions/", {"agent": "demo"}).status_code)
+
+    session = person.session()
+    with gate(session, KEY_SHARE) as held:
+        held.start(partial(door.delete, person.agent))  # it holds the agent
+        held.start(open_another)
+        deleted, status = held.open()
+    assert (deleted, status) == (DELETED, 404)
+    another = new_person("bob", unified_session=True)
+    theirs = door_of("api", another)
+    session = another.session()
+    with gate(session, SHARE) as held:
+        held.start(partial(theirs.delete, another.agent))  # it has read which sessions there are
+        another.session()
+        assert held.open() == [BUSY]
+    assert set(Session.objects.filter(agent=another.agent).values_list("state", flat=True)) == {"open"}
+    assert theirs.delete(another.agent) == DELETED
+
+
+def test_concurrent_agent_and_session_deletes_leave_nothing(door: Door, person: Person) -> None:
+    session = person.session()
+    due(session)
+    with gate(session, SHARE) as held:
+        held.start(partial(door.delete, person.agent, together=True))
+        held.start(partial(door_of("api", person).delete, person.agent, together=True))
+        held.start(partial(door_of("admin", person).delete, session, together=True))
+        came = held.open()
+    assert DELETED in came
+    assert set(came) <= {DELETED, GONE, BUSY}
+    if Agent.objects.exists():  # the session was deleted under both
+        assert door.delete(person.agent, together=True) == DELETED
+    assert everything_of(person.agent) == {}
+
+
+def test_an_agent_delete_removes_legacy_jobs_even_while_beat_fires(door: Door, person: Person) -> None:
+    session = person.session()
+    legacy = bound(session)
+    CronJob.objects.filter(pk=legacy.pk).update(session=None, session_key="cron:old", deliver=False)
+    JobClock.objects.update(next_run_at=Now())
+    with gate(session, KEY_SHARE) as held:
+        held.start(partial(door.delete, person.agent))
+        assert fire_due_jobs().claimed == 0, "its clock is locked"
+        assert held.open() == [DELETED]
+    assert everything_of(person.agent) == {}

@@ -1,0 +1,78 @@
+"""Hints through a broker that answers late: people's go first, and none is sent long after it was of use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import redis
+
+from tests.fleet import until
+from tests.proxy import Proxy
+
+DELAY = 0.1  # seconds of each answer; a publish takes several
+OTHERS = 60
+_SENDS = f"""
+import django, sys, uuid
+django.setup()
+from sessions_app import hints
+hints.STALE_AFTER = float(sys.argv[1])
+hints.send(hints.Hint(session_id=uuid.UUID(int=n), lane="auto") for n in range({OTHERS}))
+hints.send([hints.Hint(session_id=uuid.UUID(int=0), lane="turns")])
+hints.flush_hints(60.0)
+"""
+
+
+@contextmanager
+def slow(url: str) -> Iterator[str]:
+    """An address behind which the broker's answers come late."""
+    proxy = Proxy(url, delay=DELAY)
+    try:
+        yield proxy.url
+    finally:
+        proxy.end()
+
+
+@contextmanager
+def sending(url: str, stale_after: float) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that sends many automations' hints, and one of a person."""
+    environ = os.environ | {"CELERY_BROKER_URL": url, "DJANGO_SETTINGS_MODULE": "config.settings"}
+    command = [sys.executable, "-c", _SENDS, str(stale_after)]
+    process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def waiting(client: redis.Redis, lane: str) -> int:
+    return sum(int(client.llen(name)) for name in client.keys(f"{lane}.*"))
+
+
+@pytest.fixture
+def queues(broker: str) -> Iterator[redis.Redis]:
+    if not broker.startswith("redis"):
+        pytest.skip("the proxy speaks to Redis")
+    with redis.Redis.from_url(broker) as client:
+        yield client
+        client.flushdb()
+
+
+@pytest.mark.rule("10.0")
+def test_a_persons_hint_does_not_wait_for_those_of_automations(broker: str, queues: redis.Redis) -> None:
+    with slow(broker) as url, sending(url, 60.0):
+        until(lambda: waiting(queues, "turns"), 60)
+        assert waiting(queues, "auto") < OTHERS // 2
+
+
+@pytest.mark.rule("10.0")
+def test_hints_that_waited_too_long_are_dropped(broker: str, queues: redis.Redis) -> None:
+    with slow(broker) as url, sending(url, 1.0) as process:
+        said, _ = process.communicate(timeout=60)
+        assert b"hints_dropped" in said
+        assert waiting(queues, "auto") < OTHERS

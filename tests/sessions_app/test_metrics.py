@@ -1,0 +1,140 @@
+"""Counters: with the commit or not at all, from all processes, in nobody's way (rule 10.1)."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.test import Client
+
+from agent_core.testing import ModelServer
+from config.operations.metrics import COUNTERS
+from sessions_app import metrics
+from sessions_app.mailbox.updates import Mail, deposit
+from sessions_app.metrics import Counted, count
+from sessions_app.models import Counter
+from sessions_app.turns.receive import Input, receive
+from tests.conftest import Person
+from tests.fleet import Fleet, until
+from tests.stories.test_main_job import ended
+
+pytestmark = pytest.mark.rule("10.1")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_gathered(transactional_db: None) -> None:
+    """What earlier tests counted in this process is theirs."""
+    metrics._gathered.reset()
+
+
+def value(name: str, **labels: str) -> int:
+    metrics.flush_counters()
+    found = Counter.objects.filter(name=name, labels=labels).first()
+    return found.value if found else 0
+
+
+def scraped(line: str) -> float:
+    """One figure of /metrics."""
+    text = Client().get("/metrics").content.decode()
+    return float(next(each.rpartition(" ")[2] for each in text.splitlines() if each.startswith(f"{line} ")))
+
+
+def test_every_counter_is_shown_from_the_start() -> None:
+    named = set(COUNTERS) | {Counted.LOCK_WAIT_BUCKET, Counted.LOCK_WAIT_SUM}
+    assert named == set(Counted), "each has its words"
+    assert scraped("rondo_heartbeat_skipped_due_to_lock_total") == 0
+    assert scraped('rondo_lock_wait_ms_bucket{le="+Inf"}') == 0
+    count(Counted.HEARTBEAT_SKIPPED)
+    count(Counted.HEARTBEAT_SKIPPED, 2)
+    metrics.flush_counters()
+    assert scraped("rondo_heartbeat_skipped_due_to_lock_total") == 3
+
+
+def test_what_was_rolled_back_is_not_counted() -> None:
+    with transaction.atomic():
+        count(Counted.JOB_SESSION_CREATED)
+        transaction.set_rollback(True)
+    assert value(Counted.JOB_SESSION_CREATED) == 0
+    with transaction.atomic():
+        count(Counted.JOB_SESSION_CREATED)
+        assert not metrics._gathered._sums
+    assert value(Counted.JOB_SESSION_CREATED) == 1
+
+
+def test_a_name_or_a_label_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ValueError, match="nonsense"):
+        count("nonsense")
+    with pytest.raises(ValueError, match="labels"):
+        count(Counted.TURN_LIMIT)
+    with pytest.raises(ValueError, match="labels"):
+        count(Counted.MAILBOX_DRAIN, of="me")
+
+
+def test_processes_that_add_at_once_lose_nothing() -> None:
+    def add(number: int) -> None:
+        for _ in range(20):
+            own = metrics._Gathered()
+            for name in (Counted.MAILBOX_DRAIN, Counted.MAILBOX_DEPOSIT)[:: 1 if number % 2 else -1]:
+                own._sums[name, "{}"] += 1
+            own.flush()
+
+    threads = [threading.Thread(target=add, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert value(Counted.MAILBOX_DRAIN) == value(Counted.MAILBOX_DEPOSIT) == 160
+
+
+def test_what_cannot_be_added_is_kept_for_the_next_time(settings: Any) -> None:
+    count(Counted.HEARTBEAT_DELIVER)
+    settings.DATABASE_LOCK_URL, reachable = "postgresql://nobody@127.0.0.1:1/none", settings.DATABASE_LOCK_URL
+    metrics.flush_counters()
+    settings.DATABASE_LOCK_URL = reachable
+    assert value(Counted.HEARTBEAT_DELIVER) == 1
+
+
+def test_it_goes_out_by_itself() -> None:
+    count(Counted.HEARTBEAT_SUPPRESS)
+    until(lambda: Counter.objects.filter(name=Counted.HEARTBEAT_SUPPRESS).exists(), 10)
+
+
+def test_a_counter_is_never_negative_and_stands_once() -> None:
+    with pytest.raises(IntegrityError):
+        Counter.objects.create(name="x", value=-1)
+    Counter.objects.create(name="x")
+    with pytest.raises(IntegrityError):
+        Counter.objects.create(name="x")
+
+
+def test_deposits_count_once_and_not_into_what_is_gone(person: Person) -> None:
+    session, mail = person.session(), Mail(event_type="job_completed", summary="done")
+    deposit(session.pk, mail)
+    deposit(session.pk, mail)
+    deposit(uuid.uuid4(), Mail(event_type="job_completed", summary="nobody hears"))
+    assert value(Counted.MAILBOX_DEPOSIT) == 1
+    assert scraped("rondo_mailbox_waiting") == 1
+
+
+def test_workers_count_waits_drains_and_limits(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    worker = fleet.worker()
+    agent, session = person_with_server.agent, person_with_server.session()
+    deposit(session.pk, Mail(event_type="job_completed", summary="done"))
+    turn = receive(session.pk, Input(content="hello"))
+    until(lambda: ended(turn))
+    agent.policy = {"max_attempts": 1}
+    agent.save()
+    failed = receive(session.pk, Input(content="[[fail:503]] hello"))
+    until(lambda: ended(failed))
+    assert failed.error_code == "model_unavailable"
+    assert worker.stop() == 0  # what it gathered goes out at the latest now
+    assert value(Counted.MAILBOX_DRAIN) == 1
+    assert value(Counted.TURN_LIMIT, code="model_unavailable") == 1
+    assert scraped('rondo_turn_limit_count_total{code="model_unavailable"}') == 1
+    assert scraped("rondo_lock_wait_ms_count") == 2
+    assert scraped("rondo_lock_wait_ms_sum") >= 0

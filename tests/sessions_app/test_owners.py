@@ -1,0 +1,311 @@
+"""All work of an inactive owner stops within 10 s, visibly, and goes on by the usual rules (rule 10.0)."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+
+from agent_core.testing import ModelServer
+from automations.firing.due_routines import agents_with_due_routines
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.firing.fire_messages import fire_due_messages
+from automations.firing.inline_routines import INACTIVE_OWNERS_WAIT, InlineRoutineStarter, start_due_routines
+from automations.firing.retries import queue_due_retries
+from automations.jobs.edit import NewJob, create_job
+from automations.jobs.explain import explain
+from automations.models import CronJob, JobClock, RunRecord, RunState, ScheduledMessage
+from automations.routines.edit import NewRoutine, add_routine
+from automations.routines.reads import routine
+from config.operations.status import read_status as status
+from config.operations.status import status_lines
+from sessions_app.exceptions import OwnerInactive
+from sessions_app.models import MailboxEvent, Message, Turn, TurnState, Worker
+from sessions_app.operations.doctor import waiting_turns
+from sessions_app.turns.claim import claim_next, next_lane
+from sessions_app.turns.receive import Input, receive
+from sessions_app.worker import sweep as recover
+from tests.automations.messages import a_worker, due, later, run_turn
+from tests.conftest import Person, new_person
+from tests.fleet import Fleet, until
+from tests.sessions_app.deliveries.receivers import Receiver, http_receiver
+from tests.stories.test_main_job import ended
+
+pytestmark = pytest.mark.rule("10.0")
+
+WITHIN = 10.0  # seconds: the rule itself
+
+
+def set_active(person: Person, active: bool) -> None:
+    """As the admin does it."""
+    person.user.is_active = active
+    person.user.save()
+
+
+def asleep() -> int:
+    return len(recover.WAITING.all(sweep=0.0, most_of_people=100, most_of_auto=80))
+
+
+def hourly(person: Person, **more: Any) -> CronJob:
+    given: dict[str, Any] = {"schedule": {"kind": "every", "seconds": 3600}, "message": "look"} | more
+    return create_job(NewJob(session_id=person.session().pk, **given))
+
+
+def make_due(*jobs: CronJob) -> None:
+    JobClock.objects.filter(job__in=jobs).update(next_run_at=Now())
+
+
+def test_running_turns_are_cancelled_and_queued_ones_resume_on_reactivation(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    fleet.worker()
+    held = receive(person_with_server.session().pk, Input(content="[[hold:h]] hello"))
+    until(lambda: model_server.held.get("h"))
+    waits = receive(held.session_id, Input(content="and then?", on_busy="enqueue"))  # type: ignore[arg-type]
+    set_active(person_with_server, False)
+    until(lambda: ended(held), WITHIN)
+    assert (held.state, held.error_code, held.error) == (
+        "cancelled", "owner_inactive", "The account is inactive.",
+    )  # fmt: skip
+    closure = Message.objects.filter(turn=held, role="assistant").latest("seq").content
+    assert closure == "Stopped: The account is inactive."
+    with pytest.raises(OwnerInactive):
+        receive(held.session_id, Input(content="hello?"))
+    waits.refresh_from_db()
+    assert (waits.state, len(model_server.requests)) == ("queued", 1)
+    set_active(person_with_server, True)
+    until(lambda: ended(waits), WITHIN)
+    assert waits.state == "succeeded"
+
+
+def test_skipped_slots_call_no_model_and_share_one_row(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    job = hourly(person_with_server, schedule={"kind": "every", "seconds": 1})
+    runs = RunRecord.objects.filter(job=job)
+    fleet.worker()
+    fleet.beat()
+    until(lambda: runs.filter(state=RunState.SUCCEEDED).exists())
+    set_active(person_with_server, False)
+    until(lambda: runs.filter(reason="owner_inactive", state=RunState.SKIPPED).exists(), WITHIN)
+    until(lambda: not runs.filter(state=RunState.RUNNING).exists(), WITHIN)
+    asked = len(model_server.requests)
+    until(lambda: (runs.get(state=RunState.SKIPPED, reason="owner_inactive").slots_count or 0) >= 4)
+    assert len(model_server.requests) == asked
+    skipped = runs.get(state=RunState.SKIPPED, reason="owner_inactive")
+    set_active(person_with_server, True)
+    until(lambda: runs.filter(state=RunState.SUCCEEDED, scheduled_for__gt=skipped.scheduled_for).count() >= 2)
+    skipped.refresh_from_db()
+    assert skipped.slots_to is not None
+    late = runs.filter(state=RunState.SUCCEEDED, scheduled_for__range=(skipped.slots_from, skipped.slots_to))
+    assert not late.exists(), "what was skipped is not caught up"
+
+
+def test_inactive_owners_turns_are_neither_claimed_nor_hinted_nor_woken(person: Person, broker: str) -> None:
+    turn, worker = receive(person.session().pk, Input(content="hello")), a_worker()
+    Turn.objects.update(queued_at=Now() - timedelta(minutes=9), due_at=Now() - timedelta(minutes=9))
+    set_active(person, False)
+    assert claim_next(turn.session_id, worker, auto_allowed=True) is None
+    assert next_lane(turn.session_id) == []
+    assert asleep() == 0
+    assert waiting_turns().ok, "it waits for no worker"
+    assert any("1 of inactive accounts" in line for line in status_lines(status()))
+    set_active(person, True)
+    assert not waiting_turns().ok
+    assert asleep() == 1
+    assert run_turn(turn.session, worker).state == "succeeded"
+
+
+def test_an_orphaned_turn_is_cancelled_from_its_journal_not_resumed(person: Person, broker: str) -> None:
+    turn, worker = receive(person.session().pk, Input(content="hello")), a_worker()
+    begun = claim_next(turn.session_id, worker, auto_allowed=True)
+    assert begun is not None
+    assert Turn.objects.hand_back(begun)
+    set_active(person, False)
+    assert claim_next(turn.session_id, worker, auto_allowed=True) is None
+    assert next_lane(turn.session_id) == []
+    recover.sweep_turns(worker, list)
+    set_active(person, True)  # at once: a request stands
+    done = run_turn(turn.session, worker)
+    assert (done.state, done.error_code) == ("cancelled", "owner_inactive")
+
+
+def test_a_person_who_cancelled_before_is_the_one_who_did(person: Person, broker: str) -> None:
+    turn, worker = receive(person.session().pk, Input(content="hello")), a_worker()
+    begun = claim_next(turn.session_id, worker, auto_allowed=True)
+    assert begun is not None
+    assert Turn.objects.hand_back(begun)
+    assert Turn.objects.request_cancel(turn.pk)
+    set_active(person, False)
+    recover.sweep_turns(worker, list)
+    done = run_turn(turn.session, worker)
+    assert (done.state, done.error_code) == ("cancelled", "")
+
+
+def test_a_scheduled_message_waits_and_is_sent_late(person: Person, broker: str) -> None:
+    message, worker = later(person.session()), a_worker()
+    due(message, ago=120)
+    set_active(person, False)
+    assert fire_due_messages().queued == 1, "it is not in the way of what others have due"
+    assert claim_next(message.session_id, worker, auto_allowed=True) is None
+    message.refresh_from_db()
+    assert message.status == "pending"
+    set_active(person, True)
+    begun = claim_next(message.session_id, worker, auto_allowed=True)
+    assert begun is not None
+    assert Turn.objects.hand_back(begun)
+    set_active(person, False)  # while it is on its way and its worker gone
+    recover.sweep_turns(worker, list)
+    assert claim_next(message.session_id, worker, auto_allowed=True) is None
+    set_active(person, True)
+    assert run_turn(message.session, worker).state == "succeeded"
+    assert ScheduledMessage.objects.get(pk=message.pk).status == "sent"
+    assert Message.objects.get(turn=begun, role="assistant").metadata["late"] is True
+
+
+def test_every_kind_of_job_is_skipped_with_the_reason(person: Person, broker: str) -> None:
+    dreamer = new_person("bob", dreams=True)
+    add_routine(NewRoutine(agent_id=dreamer.agent.pk, title="long", execution_mode="isolated"))
+    hourly(dreamer)
+    jobs = CronJob.objects.filter(agent=dreamer.agent)
+    assert jobs.count() == 4, "a heartbeat, a dream, a routine, an automation"
+    make_due(*jobs)
+    set_active(dreamer, False)
+    assert fire_due_jobs().queued == 0
+    runs = RunRecord.objects.filter(job__in=jobs)
+    assert list(runs.values_list("state", "reason")) == [("skipped", "owner_inactive")] * 4
+    assert not JobClock.objects.filter(job__in=jobs, next_run_at__lte=Now()).exists(), (
+        "none stays at the head"
+    )
+    assert not Turn.objects.exists()
+
+
+def test_beats_racing_with_deactivation_record_each_slot_once(person: Person, broker: str) -> None:
+    jobs = [hourly(person) for _ in range(40)]
+    make_due(*jobs)
+    ready = threading.Barrier(9)
+
+    def beat() -> None:
+        ready.wait()
+        try:
+            while fire_due_jobs(5).claimed:
+                pass
+        finally:
+            connection.close()
+
+    beats = [threading.Thread(target=beat) for _ in range(8)]
+    for each in beats:
+        each.start()
+    ready.wait()
+    set_active(person, False)
+    for each in beats:
+        each.join(60)
+    runs = RunRecord.objects.filter(job__in=jobs)
+    assert runs.count() == 40
+    kinds = set(runs.values_list("state", "reason"))
+    assert kinds <= {("queued", ""), ("skipped", "owner_inactive")}
+    assert runs.filter(state=RunState.QUEUED).count() == Turn.objects.count()
+    worker = a_worker()
+    assert not any(claim_next(job.session_id, worker, auto_allowed=True) for job in jobs if job.session_id)
+
+
+def test_explain_reports_inactivity_for_waiting_next_and_skipped_runs(person: Person, broker: str) -> None:
+    job = hourly(person)
+    set_active(person, False)
+    shown = explain(person.user, job.pk)
+    assert shown.now == "Not run: the owner's account is inactive."
+    assert shown.next == ()
+    make_due(job)
+    fire_due_jobs()
+    assert explain(person.user, job.pk).last[0].text == "Not run: the owner's account was inactive."
+    set_active(person, True)
+    make_due(job)
+    fire_due_jobs()
+    set_active(person, False)
+    assert explain(person.user, job.pk).now == "Waits: the owner's account is inactive."
+
+
+def test_a_due_retry_ends_with_a_reason_blocking_no_other(person: Person, broker: str) -> None:
+    job = hourly(person, max_retry=2)
+    make_due(job)
+    fire_due_jobs()
+    run = RunRecord.objects.get(job=job)
+    Turn.objects.update(state=TurnState.FAILED, finished_at=Now())
+    RunRecord.objects.update(attempt=2, not_before=Now())
+    set_active(person, False)
+    assert queue_due_retries(100) == []
+    run.refresh_from_db()
+    assert (run.state, run.reason, run.not_before) == (RunState.CANCELLED, "owner_inactive", None)
+    assert queue_due_retries(100) == []
+
+
+def test_an_inline_routine_stays_due_without_beat_looping(person: Person, broker: str) -> None:
+    made = add_routine(NewRoutine(agent_id=person.agent.pk, title="water", description="the plants"))
+    person.agent.heartbeat["active_hours"] = [0, 24]
+    person.agent.save()
+    assert agents_with_due_routines([]) == [person.agent.pk]
+    set_active(person, False)
+    assert agents_with_due_routines([]) == []
+    assert InlineRoutineStarter().step() == INACTIVE_OWNERS_WAIT
+    assert start_due_routines(person.agent.pk)[0] is None
+    waits = routine(person.user, made.pk).waits_for
+    assert waits is not None
+    assert waits.reason == "owner_inactive"
+    assert not Turn.objects.exists()
+    set_active(person, True)
+    assert start_due_routines(person.agent.pk)[0] is not None
+
+
+def test_a_stopped_isolated_routine_is_reported_to_its_home(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    fleet.worker()
+    add_routine(
+        NewRoutine(
+            agent_id=person_with_server.agent.pk,
+            title="long",
+            description="[[hold:job]] work",
+            execution_mode="isolated",
+        )
+    )
+    fire_due_jobs()
+    Turn.objects.update(queued_at=Now() - timedelta(minutes=1))
+    until(lambda: model_server.held.get("job"))
+    set_active(person_with_server, False)
+    run = RunRecord.objects.get()
+    until(lambda: RunRecord.objects.filter(pk=run.pk, state=RunState.CANCELLED).exists(), WITHIN)
+    run.refresh_from_db()
+    assert run.reason == "owner_inactive"
+    assert [mail.event_type for mail in MailboxEvent.objects.all()] == ["job_failed"]
+
+
+def test_a_delivery_waits_and_is_sent_late(
+    fleet: Fleet, model_server: ModelServer, person: Person, settings: Any
+) -> None:
+    receiver: Receiver
+    with http_receiver() as receiver:
+        settings.RONDO_WEBHOOK_HOSTS = [receiver.host]
+        fleet.environ |= {"RONDO_WEBHOOK_HOSTS": receiver.host, "RONDO_DELIVERY_RETRY_SECONDS": "1,1,1"}
+        session = person.session(channel="webhook", address=f"{receiver.url}/in")
+        turn = receive(session.pk, Input(content="hello"))
+        run_turn(session, a_worker())  # here, where nobody sends
+        Worker.objects.all().delete()
+        set_active(person, False)
+        worker = fleet.worker()
+        again = receive_for_another(fleet, receiver)
+        until(lambda: [got for got in receiver.requests if got.data["session"] == again])
+        assert not [got for got in receiver.requests if got.data["turn"] == turn.pk]
+        set_active(person, True)
+        until(lambda: [got for got in receiver.requests if got.data["turn"] == turn.pk], WITHIN)
+        assert worker.stop() == 0
+
+
+def receive_for_another(fleet: Fleet, receiver: Receiver) -> str:
+    """A message of somebody who is active, answered to the same receiver."""
+    session = new_person("bob").session(channel="webhook", address=f"{receiver.url}/in")
+    receive(session.pk, Input(content="hello"))
+    return str(session.pk)

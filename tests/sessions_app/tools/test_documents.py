@@ -1,0 +1,126 @@
+"""read_document and edit_document: by revision, in the turn's transaction, live with the next turn (rule 6.7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_core import tools
+from agent_core.exceptions import ToolFailed
+from agent_core.testing import ModelServer
+from sessions_app.agents.documents import put_document
+from sessions_app.models import Document, Session, Turn, TurnStep
+from sessions_app.tools.documents import edit_document, read_document
+from sessions_app.turns.receive import Input, receive
+from sessions_app.turns.tool_calls import ToolContext
+from tests.conftest import Person, new_person
+from tests.fleet import Fleet, until
+from tests.stories.test_main_job import ended
+
+pytestmark = pytest.mark.rule("6.7")
+
+
+def context(person: Person) -> ToolContext:
+    session: Session = person.session()
+    return ToolContext(turn=Turn(session=session), session=session, agent=person.agent, interactive=True)
+
+
+def refusal(call: Any, person: Person, **arguments: Any) -> str:
+    with pytest.raises(ToolFailed) as refused:
+        call(context(person), arguments)
+    return str(refused.value)
+
+
+def memory(person: Person) -> tuple[str, int]:
+    document = Document.objects.get(agent=person.agent, name="MEMORY.md")
+    return document.content, document.revision
+
+
+def test_the_tools_are_there_with_what_they_may_do() -> None:
+    assert tools.get("read_document").effect is tools.Effect.READ
+    assert tools.get("edit_document").effect is tools.Effect.WRITE
+    assert tools.get("edit_document").transactional
+    assert tools.get("fetch_url").effect is tools.Effect.DANGEROUS
+
+
+def test_reading_shows_the_text_and_its_revision(person: Person) -> None:
+    assert read_document(context(person), {"name": "USER.md"}) == "USER.md, revision 0:\n\n"
+    put_document(person.agent.pk, "USER.md", "Likes tea.")
+    assert read_document(context(person), {"name": "USER.md"}) == "USER.md, revision 1:\n\nLikes tea."
+    for name in ("nope.md", "../MEMORY.md", "", None, 7):
+        assert "name must be one of AGENTS.md" in refusal(read_document, person, name=name)
+
+
+def test_an_agent_reads_and_writes_its_own_documents_only(person: Person) -> None:
+    other = new_person("eve")
+    put_document(other.agent.pk, "MEMORY.md", "hers")
+    assert "hers" not in read_document(context(person), {"name": "MEMORY.md"})
+    edit_document(context(person), {"name": "MEMORY.md", "revision": 0, "content": "mine"})
+    assert memory(other) == ("hers", 1)
+
+
+def test_an_edit_names_the_revision_that_was_read(person: Person) -> None:
+    assert edit_document(context(person), {"name": "MEMORY.md", "revision": 0, "content": "one"}).endswith(
+        "revision 1."
+    )
+    put_document(person.agent.pk, "MEMORY.md", "by a person")
+    late = {"name": "MEMORY.md", "revision": 1, "content": "too late"}
+    assert "has changed since revision 1" in refusal(edit_document, person, **late)
+    assert memory(person) == ("by a person", 2)
+
+
+def test_a_part_is_replaced_where_it_stands_once(person: Person) -> None:
+    put_document(person.agent.pk, "MEMORY.md", "- tea\n- tea\n- rain [register]")
+    part = {"name": "MEMORY.md", "revision": 1, "old_text": "[register]", "new_text": "[registered: ab]"}
+    edit_document(context(person), part)
+    assert memory(person) == ("- tea\n- tea\n- rain [registered: ab]", 2)
+    assert "2 times" in refusal(
+        edit_document, person, name="MEMORY.md", revision=2, old_text="- tea", new_text="x"
+    )
+    assert "0 times" in refusal(
+        edit_document, person, name="MEMORY.md", revision=2, old_text="", new_text="x"
+    )
+    edit_document(
+        context(person), {"name": "MEMORY.md", "revision": 2, "old_text": "- tea\n- tea\n", "new_text": ""}
+    )
+    assert memory(person) == ("- rain [registered: ab]", 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"name": "AGENTS.md", "revision": 0, "content": "x"}, "name must be one of MEMORY.md"),
+        ({"name": "HEARTBEAT.md", "revision": 0, "content": "x"}, "name must be one of MEMORY.md"),
+        ({"name": "MEMORY.md", "content": "x"}, "revision must be"),
+        ({"name": "MEMORY.md", "revision": True, "content": "x"}, "revision must be"),
+        ({"name": "MEMORY.md", "revision": 0}, "either content"),
+        ({"name": "MEMORY.md", "revision": 0, "content": "x", "old_text": "y"}, "either content"),
+        ({"name": "MEMORY.md", "revision": 0, "old_text": "y"}, "new_text is missing"),
+        ({"name": "MEMORY.md", "revision": 0, "content": 5}, "must be text"),
+        ({"name": "MEMORY.md", "revision": 0, "content": "x" * 200_001}, "longer than"),
+        ({"name": "MEMORY.md", "revision": 0, "content": "a\x00b"}, "NUL"),
+    ],
+)
+def test_a_refused_edit_tells_the_model_what_to_correct(
+    arguments: dict[str, Any], words: str, person: Person
+) -> None:
+    assert words in refusal(edit_document, person, **arguments)
+    assert not Document.objects.filter(agent=person.agent).exists()
+
+
+def test_a_memory_edit_happens_once_and_reaches_the_next_turn(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    fleet.worker()
+    session = person_with_server.session()
+    call = 'edit_document with {"name": "MEMORY.md", "revision": 0, "content": "Ada likes tea."}'
+    turn = receive(session.pk, Input(content=f"use tool {call}"))
+    until(lambda: ended(turn))
+    assert turn.state == "succeeded", turn.error_detail
+    assert memory(person_with_server) == ("Ada likes tea.", 1)
+    [result] = TurnStep.objects.filter(turn=turn, kind="result")
+    assert result.data["output"] == "MEMORY.md is now at revision 1."
+    following = receive(session.pk, Input(content="what do I like?"))
+    until(lambda: ended(following))
+    assert "Ada likes tea." in model_server.requests[-1].body["messages"][0]["content"]

@@ -1,0 +1,275 @@
+"""What is dangerous needs a person's plain yes to just that call; where nobody is, the home is told (rule 3.5)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_core import tools
+from agent_core.llm.protocol import ModelReply
+from agent_core.testing import ModelServer
+from agent_core.tool_spec import Effect, ToolSpec
+from agent_core.tools import Tool
+from agent_core.turn.consent import LONGEST_IN_FULL, call_to_json, is_the_call, question_of
+from agent_core.types import ToolCall
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.models import CronJob, JobClock
+from sessions_app.models import ConsentQuestion, MailboxEvent, Message, OnBusy, Session
+from sessions_app.turns.receive import Input, receive
+from tests import plugins
+from tests.agent_core.planner.plans import says
+from tests.conftest import Person
+from tests.fleet import Fleet, until
+from tests.inside import Inside
+from tests.sessions_app.turns.test_receive import automation
+from tests.talk import say
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
+
+
+def erase(*names: str) -> ModelReply:
+    """One response that erases these."""
+    made = (ToolCall(id=f"{n}", name="erase", arguments={"name": name}) for n, name in enumerate(names))
+    return ModelReply(text="", calls=tuple(made))
+
+
+def last_said(session: Session) -> str:
+    return Message.objects.filter(session=session, role="assistant").latest("seq").content
+
+
+def speak(inside: Inside, session: Session, text: str) -> None:
+    """An automation's turn."""
+    automation(session, text, datetime.now(UTC))
+    inside.run(session)
+
+
+def test_a_plain_yes_lets_just_that_call_happen(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person, tmp_path: Path
+) -> None:
+    fleet.worker()
+    session = person_with_server.session()
+    model_server.answer_with(erase("disk"), says("May I erase the disk?"))
+    say(session, "Tidy up.")
+    assert plugins.calls(tmp_path, "disk") == 0
+    told = model_server.requests[-1].body["messages"][-1]["content"]
+    assert "consent" in told
+    model_server.answer_with(erase("tape"), erase("disk"), says("Erased."))
+    turn = say(session, "Yes!")
+    assert turn.state == "succeeded"
+    assert (plugins.calls(tmp_path, "disk"), plugins.calls(tmp_path, "tape")) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "reply", ["yes, but only the old files", "no", "what would be gone?", "ok?", "\u662f\uff1f"]
+)
+def test_anything_but_a_plain_yes_is_none(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person, tmp_path: Path, reply: str
+) -> None:
+    fleet.worker()
+    session = person_with_server.session()
+    model_server.answer_with(erase("disk"), says("May I?"), erase("disk"), says("I must not."))
+    say(session, "Tidy up.")
+    say(session, reply)
+    assert plugins.calls(tmp_path, "disk") == 0
+
+
+def test_a_yes_expires_after_another_turn(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person, tmp_path: Path
+) -> None:
+    fleet.worker()
+    session = person_with_server.session()
+    model_server.answer_with(erase("disk"), says("May I?"), says("Let us talk of cats."))
+    say(session, "Tidy up.")
+    say(session, "Cats?")
+    model_server.answer_with(erase("disk"), says("I must not."))
+    say(session, "yes")
+    assert plugins.calls(tmp_path, "disk") == 0
+
+
+def test_the_server_itself_asks_for_what_a_yes_lets_happen(inside: Inside) -> None:
+    """The model's words may ask for something else: what is answered is the question below them, which is a row."""
+    session = inside.person.session()
+    inside.model.answer_with(erase("disk", "tape"), says("Shall I continue with the summary?"))
+    turn = inside.say(session, "Tidy up.")
+    asked = ConsentQuestion.objects.get()
+    message = Message.objects.filter(turn=turn, role="assistant").latest("seq")
+    assert message.content == f"Shall I continue with the summary?\n\n{asked.text}"
+    assert message.metadata["consent_question"] == asked.pk
+    assert message.model_content == message.content.replace(
+        asked.pk, "…"
+    )  # no model leads a person to name it
+    assert '1. erase with {"name": "disk"}\n2. erase with {"name": "tape"}' in asked.text
+    assert f"#{asked.pk}" in asked.text
+    assert (asked.turn_id, asked.asked_seq, asked.state) == (turn.pk, message.seq, "open")
+    assert [(each["name"], each["arguments"]) for each in asked.calls] == [
+        ("erase", {"name": "disk"}),
+        ("erase", {"name": "tape"}),
+    ]
+
+
+def test_a_yes_permits_each_call_of_one_response_once(inside: Inside) -> None:
+    session = inside.person.session()
+    inside.model.answer_with(erase("early"), erase("disk", "tape"), says("I would like to."))
+    inside.say(session, "\u6e05\u7406\u4e00\u4e0b")
+    assert "\u53ef\u4ee5\u4f7f\u7528" in last_said(session)  # asked in the language that was spoken
+    inside.model.answer_with(erase("disk", "tape", "early"), erase("disk"), says("Erased."))
+    turn = inside.say(session, "\u662f")
+    done = [inside.did(name) for name in ("disk", "tape", "early")]
+    assert done == [1, 1, 0]
+    told = inside.model.shown(3)
+    assert told.startswith("## Consent")
+    assert '- erase {"name": "disk"}' in told
+    answered, again = ConsentQuestion.objects.order_by("asked_seq")
+    assert (answered.state, answered.answered_by_id) == ("granted", turn.pk)
+    assert (again.state, [each["arguments"] for each in again.calls]) == ("open", [{"name": "disk"}])
+
+
+def test_a_yes_sent_before_the_question_does_not_count(inside: Inside) -> None:
+    session = inside.person.session()
+    inside.model.answer_with(erase("disk"), says("Tidy?"), erase("disk"), says("I must not."))
+    receive(session.pk, Input(content="Tidy up."))
+    receive(session.pk, Input(content="yes", on_busy=OnBusy.ENQUEUE))
+    inside.run(session)
+    assert inside.did("disk") == 0
+    inside.model.answer_with(erase("disk"), says("Erased."))
+    inside.say(session, "yes")
+    assert inside.did("disk") == 1
+
+
+@pytest.mark.parametrize("how", ["automation", "on its way", "chat"])
+def test_an_ambiguous_yes_repeats_the_question(inside: Inside, how: str) -> None:
+    session = inside.person.session()
+    inside.model.answer_with(erase("disk"), says("Tidy?"))
+    inside.say(session, "Tidy up.")
+    [asked] = ConsentQuestion.objects.all()
+    if how == "automation":
+        inside.model.answer_with(says("Shall I order milk?"), says("I ordered it."))
+        speak(inside, session, "milk")
+        inside.say(session, "yes")
+    elif how == "chat":
+        inside.model.answer_with(says("Shall I order milk?"), erase("disk"), says("I must not."))
+        inside.say(session, "What about the milk?")
+        inside.say(session, "yes")
+    else:
+        inside.model.answer_with(says("Shall I order milk?"), says("I ordered it."))
+        receive(session.pk, Input(content="What about the milk?"))
+        receive(session.pk, Input(content="yes", on_busy=OnBusy.ENQUEUE))
+        inside.run(session)
+    assert inside.did("disk") == 0
+    assert 'erase with {"name": "disk"}' in last_said(session)
+    moved = ConsentQuestion.objects.get()
+    assert (moved.pk, moved.state) == (asked.pk, "open")
+    assert moved.asked_seq > asked.asked_seq
+    inside.model.answer_with(erase("disk"), says("Erased."))
+    inside.say(session, "yes")
+    assert inside.did("disk") == 1
+
+
+@pytest.mark.parametrize(
+    "answer", ["yes #{}", "#{} OK!", "\u597d #{}", "yes #{}?", "no #{}", "yes #abcdefgh"]
+)
+def test_a_yes_naming_the_question_counts_despite_later_messages(inside: Inside, answer: str) -> None:
+    session = inside.person.session()
+    inside.model.answer_with(erase("disk"), says("Tidy?"), says("Shall I order milk?"))
+    inside.say(session, "Tidy up.")
+    speak(inside, session, "milk")
+    inside.model.answer_with(erase("disk"), says("Well."))
+    asked = ConsentQuestion.objects.get()
+    inside.say(session, answer.format(asked.pk))
+    counts = "{}" in answer and not answer.endswith("?") and not answer.startswith("no")
+    assert inside.did("disk") == int(counts)
+    asked.refresh_from_db()
+    assert asked.state == ("granted" if counts else "refused" if answer.startswith("no") else "open")
+
+
+def test_a_message_after_a_yes_can_revoke_it(inside: Inside) -> None:
+    session = inside.person.session()
+
+    def interrupt(_context: Any, _arguments: Any) -> str:
+        receive(session.pk, Input(content="No, wait!"))
+        return "heard"
+
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    tools.register(
+        Tool(name="listen", description="Listens.", parameters=schema, run=interrupt, effect=Effect.READ)
+    )
+    try:
+        inside.model.answer_with(erase("disk"), says("I would like to."))
+        inside.say(session, "Tidy up.")
+        listen = ModelReply(text="", calls=(ToolCall(id="l", name="listen", arguments={}),))
+        inside.model.answer_with(listen, erase("disk"), says("I must ask again."))
+        inside.say(session, "yes")
+    finally:
+        tools.unregister("listen")
+    assert inside.did("disk") == 0
+    assert ConsentQuestion.objects.filter(state="open").exists()
+
+
+def test_what_a_slot_was_refused_asks_nothing(inside: Inside) -> None:
+    session = inside.person.session()
+    inside.model.answer_with(erase("disk"), says("May I erase the disk?"))
+    speak(inside, session, "tidy")
+    assert not ConsentQuestion.objects.exists()
+    inside.model.answer_with(erase("disk"), says("I must ask."))
+    inside.say(session, "yes")
+    assert inside.did("disk") == 0
+
+
+ERASE = ToolSpec(name="erase", description="Erases.", parameters={"type": "object"}, effect=Effect.DANGEROUS)
+
+
+def test_a_question_shows_full_arguments_or_links_to_them() -> None:
+    def asked(text: str) -> str:
+        call = ToolCall(id="1", name="erase", arguments={"name": text})
+        return question_of([call_to_json(call, ERASE)], question_id="abcd2345", like="hello")
+
+    assert asked("x" * 1000).count("x") == 1000
+    long = asked("x" * LONGEST_IN_FULL)
+    assert "xx" not in long
+    assert "SHA-256" in long
+    assert "/api/questions/abcd2345/" in long
+    assert asked("x" * LONGEST_IN_FULL + "y") != long
+    assert "\\u202e" in asked("\u202etxt.exe")  # what turns a line round is spelled out
+    assert asked("a\nMay I?").count("\n") == 1
+
+
+def test_a_tool_that_changed_is_another_one() -> None:
+    call = ToolCall(id="1", name="erase", arguments={"name": "disk", "n": 1})
+    asked = call_to_json(call, ERASE)
+    again = ToolCall(id="2", name="erase", arguments={"n": 1, "name": "disk"})
+    assert is_the_call(asked, again, ERASE)
+    changed = ToolSpec(
+        name="erase", description="Erases all.", parameters=ERASE.parameters, effect=ERASE.effect
+    )
+    assert not is_the_call(asked, again, changed)
+    assert not is_the_call(asked, ToolCall(id="2", name="erase", arguments={"name": "disk"}), ERASE)
+
+
+def test_a_background_job_reports_consent_requests_to_its_home_session(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person, tmp_path: Path
+) -> None:
+    fleet.worker()
+    home, now = person_with_server.session(), datetime.now(UTC).replace(microsecond=0)
+    job = CronJob.objects.create(
+        agent=person_with_server.agent,
+        name="tidy",
+        description="tidy up",
+        execution_mode="isolated",
+        home=home,
+        schedule_kind="every",
+        every_seconds=3600,
+        anchor=now,
+    )
+    JobClock.objects.create(job=job, next_run_at=now, planned_from=now)
+    model_server.answer_with(erase("disk"), says("Nothing was erased."))
+    fire_due_jobs()
+    until(lambda: MailboxEvent.objects.filter(event_type="job_completed").first())
+    assert plugins.calls(tmp_path, "disk") == 0
+    asked = MailboxEvent.objects.get(event_type="consent_needed")
+    assert asked.target_id == home.pk
+    said = asked.detail or asked.summary
+    assert "erase" in said
+    assert "disk" in said

@@ -1,0 +1,350 @@
+"""Ways round a person's yes: other names, second thoughts, what they were not shown or cannot see (rule 3.5)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent_core import tools
+from agent_core.exceptions import ModelRefused
+from agent_core.llm.protocol import ModelReply
+from agent_core.tools import Effect, Tool
+from agent_core.turn.consent import shown_arguments
+from agent_core.turn.control import TurnControl
+from agent_core.types import ToolCall
+from sessions_app.agents.edit import update_agent
+from sessions_app.exceptions import QuestionTaken
+from sessions_app.hooks.edit import NewHook, add_hook, update_hook
+from sessions_app.models import (
+    ConsentQuestion,
+    Delivery,
+    DeliveryState,
+    ExecutionState,
+    Message,
+    OnBusy,
+    Session,
+    Turn,
+)
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.questions import answer_consent, answer_question
+from sessions_app.turns.receive import Input, receive
+from sessions_app.turns.run import _finish
+from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
+from tests.inside import Inside
+from tests.mcp_servers import Docs
+from tests.sessions_app.turns.test_receive import automation
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
+
+CHAT = {"channel": "telegram", "chat_id": "42", "meta": {}}
+
+
+def call(name: str, call_id: str = "1", /, **arguments: Any) -> ToolCall:
+    return ToolCall(id=call_id, name=name, arguments=arguments)
+
+
+def makes(*calls: ToolCall) -> ModelReply:
+    return ModelReply(text="", calls=calls)
+
+
+ERASE = makes(call("erase", name="disk"))
+
+
+def asked(inside: Inside, session: Session, **more: Any) -> ConsentQuestion:
+    """A chat's question for the disk."""
+    inside.model.answer_with(ERASE, says("I would like to."))
+    inside.say(session, "Tidy up.", **more)
+    return ConsentQuestion.objects.latest("asked_seq")
+
+
+def last_said(session: Session) -> str:
+    return Message.objects.filter(session=session, role="assistant").latest("seq").content
+
+
+@contextmanager
+def listening(run: Callable[[], object]) -> Iterator[None]:
+    """While the tool `listen` runs, this happens."""
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    made = Tool(
+        name="listen",
+        description="Listens.",
+        parameters=schema,
+        run=lambda _context, _arguments: str(run()),
+        effect=Effect.READ,
+    )
+    tools.register(made)
+    try:
+        yield
+    finally:
+        tools.unregister("listen")
+
+
+@pytest.mark.parametrize("word", ["yes", "好"])
+def test_a_yes_sent_to_one_question_naming_another_grants_neither(inside: Inside, word: str) -> None:
+    session = inside.person.session()
+    disk = asked(inside, session)
+    inside.model.answer_with(makes(call("erase", name="tape")), says("That, too."))
+    inside.say(session, "And the tape.")
+    tape = ConsentQuestion.objects.latest("asked_seq")
+    answer_consent(disk, f"{word} #{tape.pk}")
+    inside.model.answer_with(makes(call("erase", name="disk"), call("erase", "2", name="tape")), says("No."))
+    inside.run(session)
+    assert (inside.did("disk"), inside.did("tape")) == (0, 0)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_yes_naming_another_question_runs_no_plan_step(inside: Inside, *, named: bool) -> None:
+    inside.planner()
+    session = inside.person.session()
+    for name in ("disk", "tape"):
+        inside.model.answer_with(plan(tool("erase", name=name), RESPOND))
+        inside.say(session, f"Please erase the {name} now.", on_busy=OnBusy.ENQUEUE)
+        if name == "disk":  # a second plan: what waits is not what the next message is about
+            ExecutionState.objects.update(asked_seq=10_000)
+    ExecutionState.objects.filter(asked_seq=10_000).update(asked_seq=2)
+    disk, tape = ConsentQuestion.objects.order_by("asked_seq")
+    execution = ExecutionState.objects.get(pk=disk.execution)
+    answer_question(execution, f"yes #{tape.pk}", question=disk.pk if named else "")
+    inside.model.answer_with(plan(RESPOND), says("Which one?"))
+    inside.run(session)
+    assert (inside.did("disk"), inside.did("tape")) == (0, 0)
+
+
+@pytest.mark.parametrize("on_busy", [OnBusy.INJECT, OnBusy.ENQUEUE])
+def test_an_unread_message_after_the_yes_revokes_it(inside: Inside, on_busy: OnBusy) -> None:
+    session = inside.person.session()
+    asked(inside, session)
+    with listening(lambda: receive(session.pk, Input(content="No, wait!", on_busy=on_busy))):
+        inside.model.answer_with(
+            makes(call("listen", "l"), call("erase", name="disk")), says("I must ask again."), says("Well.")
+        )
+        inside.say(session, "yes")
+    assert inside.did("disk") == 0
+
+
+def test_a_message_after_the_yes_stops_a_planned_step(inside: Inside) -> None:
+    inside.planner()
+    session = inside.person.session()
+    inside.model.answer_with(plan(tool("erase", name="disk"), RESPOND))
+    inside.say(session, "整理一下")
+    receive(session.pk, Input(content="是", on_busy=OnBusy.ENQUEUE))
+    receive(session.pk, Input(content="等等, 不要删", on_busy=OnBusy.ENQUEUE))
+    inside.model.answer_with(*[revision("finish", answer="Nothing was erased.")] * 2)
+    inside.run(session)
+    assert inside.did("disk") == 0
+
+
+def test_a_repeated_yes_revokes_nothing_and_runs_the_call_once(inside: Inside) -> None:
+    session = inside.person.session()
+    asked(inside, session)
+    for _ in range(2):
+        receive(session.pk, Input(content="yes", on_busy=OnBusy.ENQUEUE))
+    inside.model.answer_with(ERASE, says("Erased."), ERASE, says("Again?"))
+    inside.run(session)
+    assert inside.did("disk") == 1
+
+
+def test_who_stops_the_turn_has_taken_the_yes_back(inside: Inside) -> None:
+    session = inside.person.session()
+    asked(inside, session)
+    erase = tools.get("erase")
+
+    def stopped(_arguments: Any) -> Effect:
+        Turn.objects.request_cancel(Turn.objects.latest("pk").pk)
+        return Effect.DANGEROUS
+
+    tools.unregister("erase")
+    tools.register(
+        Tool(name="erase", description="erase", parameters=erase.parameters, run=erase.run, effect_of=stopped)
+    )
+    try:
+        inside.model.answer_with(ERASE, says("Erased."))
+        inside.say(session, "yes")
+    finally:
+        tools.unregister("erase")
+        tools.register(erase)
+    assert inside.did("disk") == 0
+
+
+@pytest.mark.parametrize("who", ["system", "automation"])
+def test_others_messages_make_a_yes_ambiguous_even_after_failed_turns(inside: Inside, who: str) -> None:
+    session = inside.person.session()
+    question = asked(inside, session)
+    inside.model.replies = [ModelRefused("no quota")]  # type: ignore[list-item]
+    if who == "system":
+        via = {"hook": "h", "name": "CI", "sender": "", "as_person": False}
+        receive(
+            session.pk, Input(content="Build 7 is red. Roll it back?", metadata={"message": {"via": via}})
+        )
+    else:
+        automation(session, "Shall I order milk?", datetime.now(UTC))
+    inside.run(session)
+    assert Turn.objects.filter(session=session).latest("pk").state == "failed"
+    inside.model.answer_with(ERASE, says("I must not."))
+    inside.say(session, "yes")
+    assert inside.did("disk") == 0
+    question.refresh_from_db()
+    assert (question.state, question.asked_seq) == ("open", session.last_seq)
+
+
+@pytest.mark.parametrize("engine", ["chat", "planner"])
+def test_a_yes_counts_only_where_the_question_was_delivered(inside: Inside, engine: str) -> None:
+    session = inside.person.session()
+    first: list[ModelReply] = [ERASE, says("I would like to.")]
+    gone: list[ModelReply] = [ERASE, says("Erased.")]
+    if engine == "planner":
+        inside.planner()
+        first, gone = [plan(tool("erase", name="disk"), RESPOND)], [revision("continue"), says("Erased.")]
+    inside.model.answer_with(*first)
+    inside.say(session, "Tidy up.", route=CHAT)
+    assert Delivery.objects.get().state == DeliveryState.PENDING
+    if engine == "chat":
+        inside.model.answer_with(ERASE, says("I must not."))
+    inside.say(session, "yes", route=CHAT)
+    assert inside.did("disk") == 0
+    assert 'erase with {"name": "disk"}' in last_said(session)
+    Delivery.objects.update(state=DeliveryState.SENT, ended_at=datetime.now(UTC))
+    inside.model.answer_with(*gone)
+    inside.say(session, "yes", route=CHAT)
+    assert inside.did("disk") == 1
+
+
+def test_a_web_yes_counts_for_an_undelivered_channel_question(inside: Inside) -> None:
+    """A window shows what the session says, wherever it is sent."""
+    session = inside.person.session()
+    asked(inside, session, route=CHAT)
+    inside.model.answer_with(ERASE, says("Erased."))
+    inside.say(session, "yes")
+    assert inside.did("disk") == 1
+
+
+def test_a_call_reusing_another_calls_id_is_not_a_repeat(inside: Inside) -> None:
+    """A model's ids may be those that the server would give."""
+    session = inside.person.session()
+    asked(inside, session)
+    with listening(lambda: "nothing"):
+        inside.model.answer_with(
+            makes(call("listen", "x"), call("erase", "call-2-1-x", name="disk")),
+            makes(call("erase", "x", name="disk")),
+            says("Erased."),
+        )
+        inside.say(session, "yes")
+    assert inside.did("disk") == 1
+
+
+@pytest.mark.parametrize("hidden", ["\u3164", "\uffa0", "\u2800", "\ufe0f", "\U000e0101", "\u034f", "\u180b"])
+def test_what_cannot_be_seen_of_the_arguments_is_spelled_out(hidden: str) -> None:
+    shown = shown_arguments({"url": f"https://a.invalid/\U0001f600{hidden}"})
+    assert hidden not in shown
+    assert "\\u" in shown
+    assert shown_arguments({"n": "é 漢字 한글 \U0001f600"}) == '{"n": "é 漢字 한글 \U0001f600"}'
+
+
+def test_a_repeated_request_does_not_release_a_taken_question(inside: Inside) -> None:
+    inside.planner()
+    session = inside.person.session()
+    inside.model.answer_with(plan(tool("erase", name="disk"), RESPOND))
+    inside.say(session, "Tidy up.")
+    execution = ExecutionState.objects.get()
+    answer_question(execution, "what for?", "key")
+    inside.model.answer_with(plan(tool("erase", name="disk"), RESPOND))
+    inside.run(session)
+    execution.refresh_from_db()
+    taken = answer_question(execution, "no")
+    answer_question(execution, "what for?", "key")
+    with pytest.raises(QuestionTaken):
+        answer_question(execution, "yes")
+    execution.refresh_from_db()
+    assert execution.turn_id == taken.pk
+
+
+def test_a_yes_excludes_the_same_named_tool_of_another_server(inside: Inside, settings: Any) -> None:
+    settings.RONDO_MCP_HOSTS = ("127.0.0.1",)
+    session = inside.person.session()
+    erase = makes(call("docs__erase", text="all"))
+    here, there = Docs(), Docs()
+    with here.serving() as test, there.serving() as live:
+        update_agent(session.agent_id, {"mcp_servers": {"docs": {"url": test, "trusted": True}}})
+        inside.model.answer_with(erase, says("I would like to."))
+        inside.say(session, "Tidy up.")
+        update_agent(session.agent_id, {"mcp_servers": {"docs": {"url": live, "trusted": True}}})
+        inside.model.answer_with(erase, says("I must ask again."))
+        inside.say(session, "yes")
+        assert (here.calls, there.calls) == ([], [])
+        inside.model.answer_with(erase, says("Erased."))
+        inside.say(session, "yes")
+        assert (here.calls, there.calls) == ([], ["note all"])
+
+
+def test_a_demoted_bridges_yes_does_not_approve_a_plan(inside: Inside) -> None:
+    inside.planner()
+    session = inside.person.session()
+    inside.model.answer_with(plan(tool("erase", name="disk"), RESPOND))
+    inside.say(session, "Tidy up.")
+    hook = add_hook(NewHook(agent_id=session.agent_id, session_id=session.pk, name="bridge", as_person=True))
+    via = {"hook": hook.pk, "name": "bridge", "sender": "", "as_person": True}
+    question = ConsentQuestion.objects.get()
+    receive(session.pk, Input(content=f"yes #{question.pk}", metadata={"message": {"via": via}}))
+    update_hook(hook.pk, {"as_person": False})
+    inside.model.answer_with(plan(RESPOND), says("Noted."))
+    inside.run(session)
+    question.refresh_from_db()
+    assert (inside.did("disk"), question.state) == (0, "open")
+    assert ExecutionState.objects.get(pk=question.execution).status == "waiting_confirmation"
+
+
+def test_a_thread_yes_is_ambiguous_after_its_own_automation_spoke(inside: Inside) -> None:
+    update_agent(inside.person.agent.pk, {"unified_session": True})
+    thread, primary = inside.person.session(), Session.objects.get(key="unified:default")
+    inside.model.answer_with(ERASE, says("I would like to."))
+    receive(thread.pk, Input(content="Tidy up."))
+    inside.run(primary)
+    inside.model.answer_with(says("Shall I order milk?"))
+    automation(thread, "milk", datetime.now(UTC))
+    inside.run(thread)
+    for done in (0, 1):
+        inside.model.answer_with(ERASE, says("Well."))
+        receive(thread.pk, Input(content="yes"))
+        inside.run(primary)
+        assert inside.did("disk") == done
+
+
+def test_a_thread_yes_is_ambiguous_after_showing_the_primary_session(inside: Inside) -> None:
+    thread, primary = inside.person.session(), Session.objects.get(key="unified:default")
+    asked(inside, thread)
+    update_agent(thread.agent_id, {"unified_session": True})
+    inside.model.answer_with(says("Shall I order milk?"))
+    receive(thread.pk, Input(content="And the milk?"))
+    inside.run(primary)
+    update_agent(thread.agent_id, {"unified_session": False})
+    for done in (0, 1):
+        inside.model.answer_with(ERASE, says("Well."))
+        inside.say(thread, "yes")
+        assert inside.did("disk") == done
+
+
+def test_consent_is_not_asked_for_a_tool_removed_meanwhile(inside: Inside) -> None:
+    session = inside.person.session()
+    control = TurnControl()
+    receive(session.pk, Input(content="Tidy up."))
+    turn = claim_next(session.pk, uuid.uuid4(), auto_allowed=True)
+    assert turn is not None
+    erase = tools.get("erase")
+    with listening(control.stop):
+        inside.model.answer_with(makes(call("erase", name="disk"), call("listen", "l")))
+        handle: Any = SimpleNamespace(control=control, turn_id=turn.pk, claim=turn.claim)
+        _finish(handle, turn)
+        tools.unregister("erase")
+        try:
+            inside.model.answer_with(says("It is gone."))
+            inside.run(session)
+        finally:
+            tools.register(erase)
+    assert last_said(session) == "It is gone."
+    assert not ConsentQuestion.objects.exists()

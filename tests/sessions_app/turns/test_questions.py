@@ -1,0 +1,266 @@
+"""Which question an answer is for, what a yes lets happen, and what a plan stays bound by (rules 3.5, 7.3, 7.4)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from agent_core.execution import Status
+from agent_core.llm.protocol import ModelReply
+from agent_core.planner import live
+from agent_core.planner.live import LiveState
+from agent_core.turn.consent import question_of
+from agent_core.types import ToolCall
+from sessions_app.exceptions import NotWaiting, QuestionTaken
+from sessions_app.memory.task_state import remember
+from sessions_app.models import (
+    ConsentQuestion,
+    ExecutionState,
+    MailboxEvent,
+    Message,
+    OnBusy,
+    Session,
+    TaskState,
+)
+from sessions_app.turns.questions import answer_consent, answer_question
+from sessions_app.turns.receive import Input, receive
+from tests.agent_core.planner.plans import RESPOND, ask, plan, revision, says, tool
+from tests.inside import Inside
+from tests.sessions_app.turns.test_receive import automation
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
+
+ERASE = plan(tool("erase", name="disk"), RESPOND)
+
+
+@pytest.fixture
+def planner(inside: Inside) -> Inside:
+    """Someone whose agent plans."""
+    inside.planner()
+    return inside
+
+
+def slot(planner: Inside, session: Session, *replies: Any) -> None:
+    """An automation's turn, in which the model says this."""
+    planner.model.answer_with(*replies)
+    automation(session, "look after it", datetime.now(UTC))
+    planner.run(session)
+
+
+def last_said(session: Session) -> str:
+    return Message.objects.filter(session=session, role="assistant").latest("seq").content
+
+
+def test_a_plan_stores_its_question_and_uses_a_yes_once(planner: Inside) -> None:
+    session = planner.person.session()
+    planner.model.answer_with(ERASE)
+    asked_in = planner.say(session, "Tidy up.")
+    execution, asked = ExecutionState.objects.get(), ConsentQuestion.objects.get()
+    assert (asked.pk, asked.execution, asked.turn_id) == (execution.question_id, execution.pk, asked_in.pk)
+    assert asked.text == execution.question == last_said(session)
+    assert asked.asked_seq == execution.asked_seq == session.last_seq
+    [call] = asked.calls
+    assert (call["id"], call["name"], call["arguments"]) == (f"{execution.pk}.1.1", "erase", {"name": "disk"})
+    planner.model.answer_with(revision("replace_remaining", tool("erase", name="disk"), RESPOND))
+    yes = planner.say(session, "yes")
+    assert planner.did("disk") == 1
+    first, second = ConsentQuestion.objects.order_by("asked_seq")
+    assert (first.state, first.answered_by_id, first.calls[0]["used"]) == ("granted", yes.pk, call["id"])
+    assert (second.state, second.execution) == (
+        "open",
+        execution.pk,
+    )  # the same call again is another question
+    planner.model.answer_with(revision("finish"), says("It stays."))
+    planner.say(session, "no")
+    second.refresh_from_db()
+    assert (second.state, planner.did("disk")) == ("refused", 1)
+
+
+def test_another_reply_closes_the_question(planner: Inside) -> None:
+    session = planner.person.session()
+    planner.model.answer_with(ERASE)
+    planner.say(session, "Tidy up.")
+    planner.model.answer_with(plan(RESPOND), says("Nothing would be left."))
+    planner.say(session, "what would be left?")
+    assert ConsentQuestion.objects.get().state == "closed"
+    assert planner.did("disk") == 0
+
+
+def test_a_slot_asks_for_no_consent_and_informs_its_home(planner: Inside) -> None:
+    """Whatever the type of the session: a person's yes to their own question lets nothing of it happen."""
+    for session in (Session.objects.get(key="unified:default"), planner.person.session()):
+        slot(planner, session, ERASE, revision("finish"), says("I may not."))
+        assert not ExecutionState.objects.filter(
+            session=session, status__in=["waiting_confirmation"]
+        ).exists()
+        assert MailboxEvent.objects.filter(target=session, event_type="consent_needed").count() == 1
+        planner.model.answer_with(plan(RESPOND), says("Hello."))
+        planner.say(session, "yes")
+    assert (planner.did("disk"), ConsentQuestion.objects.count()) == (0, 0)
+
+
+@pytest.mark.rule("7.3", "7.4")
+def test_a_reply_answers_the_latest_question_not_the_latest_plan(planner: Inside) -> None:
+    session = planner.person.session()
+    planner.model.answer_with(plan(ask("How large?")))
+    planner.say(session, "Bake a cake.")
+    cake = ExecutionState.objects.get()
+    slot(planner, session, plan(ask("Shall I go on with the build?", confirm=True)))
+    build = ExecutionState.objects.exclude(pk=cake.pk).get()
+    planner.model.answer_with(plan(ask("With nuts?", confirm=True)))
+    answered = answer_question(cake, "large")
+    planner.run(session)
+    answered.refresh_from_db()
+    planner.model.answer_with(plan(RESPOND), says("Baked."))
+    planner.say(session, "yes")
+    cake.refresh_from_db()
+    build.refresh_from_db()
+    assert (cake.status, cake.final_answer) == (Status.COMPLETED, "Baked.")
+    assert build.status == Status.WAITING_CONFIRMATION
+
+
+@pytest.mark.parametrize("request_", ["Tidy up.", "整理一下"])
+def test_a_plain_yes_after_other_messages_repeats_the_question(planner: Inside, request_: str) -> None:
+    session = planner.person.session()
+    planner.model.answer_with(ERASE)
+    planner.say(session, request_)
+    before = ConsentQuestion.objects.get()
+    slot(planner, session, plan(RESPOND), says("Shall I order milk?"))
+    MailboxEvent.objects.create(target=session, event_type="job_completed", summary="the news")
+    asked = len(planner.model.calls)
+    planner.say(session, "yes")
+    assert (planner.did("disk"), len(planner.model.calls)) == (0, asked)
+    question = ConsentQuestion.objects.get()
+    again = question_of(question.calls, question_id=question.pk, like=request_, again=True)
+    assert last_said(session) == again == question.text
+    assert (question.pk, question.asked_seq) == (before.pk, session.last_seq)
+    assert not MailboxEvent.objects.filter(event_type="job_completed", acknowledged_at__isnull=False).exists()
+    planner.model.answer_with(revision("continue"), says("Gone."))
+    planner.say(session, "好")
+    assert planner.did("disk") == 1
+
+
+@pytest.mark.parametrize("name", ["question", "execution"])
+def test_a_yes_naming_its_question_counts_despite_later_messages(planner: Inside, name: str) -> None:
+    session = planner.person.session()
+    planner.model.answer_with(ERASE)
+    planner.say(session, "Tidy up.")
+    asked = ConsentQuestion.objects.get()
+    slot(planner, session, plan(RESPOND), says("Shall I order milk?"))
+    planner.model.answer_with(revision("continue"), says("Gone."))
+    planner.say(session, f"yes #{asked.pk if name == 'question' else asked.execution}")
+    assert planner.did("disk") == 1
+
+
+def test_a_yes_does_not_answer_the_same_plans_next_question(planner: Inside) -> None:
+    session = planner.person.session()
+    planner.model.answer_with(plan(ask("Shall I look first?", confirm=True)))
+    planner.say(session, "Tidy up.")
+    execution = ExecutionState.objects.get()
+    planner.model.answer_with(ERASE)
+    first = receive(session.pk, Input(content="yes", on_busy=OnBusy.ENQUEUE))
+    late = receive(session.pk, Input(content=f"yes #{execution.pk}", on_busy=OnBusy.ENQUEUE))
+    planner.run(session)
+    first.refresh_from_db()
+    late.refresh_from_db()
+    assert (first.state, late.state, late.error_code) == ("succeeded", "failed", "question_closed")
+    assert planner.did("disk") == 0
+    assert ConsentQuestion.objects.get().state == "open"
+
+
+@pytest.mark.rule("7.3", "7.4")
+def test_one_answer_at_a_time(planner: Inside) -> None:
+    session = planner.person.session()
+    planner.model.answer_with(ERASE)
+    planner.say(session, "Tidy up.")
+    execution, asked = ExecutionState.objects.get(), ConsentQuestion.objects.get()
+    with pytest.raises(NotWaiting):
+        answer_question(execution, "yes", question="another2")
+    first = answer_question(execution, "yes", "key")
+    assert answer_question(execution, "yes", "key").pk == first.pk
+    with pytest.raises(QuestionTaken):
+        answer_question(execution, "no")
+    with pytest.raises(QuestionTaken):
+        answer_consent(asked, "no")
+    planner.model.answer_with(revision("continue"), says("Gone."))
+    planner.run(session)
+    assert planner.did("disk") == 1
+    assert answer_question(execution, "yes", "key").pk == first.pk
+    with pytest.raises(NotWaiting):
+        answer_consent(asked, "yes")
+
+
+def test_a_chats_question_is_answered_by_its_id_once(inside: Inside) -> None:
+    session = inside.person.session()
+    wants = ModelReply(text="", calls=(ToolCall(id="1", name="erase", arguments={"name": "disk"}),))
+    inside.model.answer_with(wants, says("I would like to."))
+    inside.say(session, "Tidy up.")
+    asked = ConsentQuestion.objects.get()
+    answer_consent(asked, "OK", "key")
+    with pytest.raises(QuestionTaken):
+        answer_consent(asked, "no")
+    inside.model.answer_with(wants, says("Gone."))
+    inside.run(session)
+    assert inside.did("disk") == 1
+    with pytest.raises(NotWaiting):
+        answer_consent(asked, "yes")
+
+
+@pytest.mark.rule("7.3", "7.4")
+@pytest.mark.parametrize("word", ["清空", "/clear"])
+def test_an_answer_is_an_answer_and_no_command(planner: Inside, word: str) -> None:
+    session = planner.person.session()
+    remember(session.pk, {"current_goal": "peace"})
+    planner.model.answer_with(plan(ask("Delete one, or clear all?")), plan(RESPOND), says("All gone."))
+    planner.say(session, "Tidy up.")
+    answered = answer_question(ExecutionState.objects.get(), word)
+    planner.run(session)
+    assert TaskState.objects.get().current_goal == "peace"
+    execution = ExecutionState.objects.get()
+    assert (execution.reply, execution.final_answer) == (word, "All gone.")
+    assert answered.metadata.get("command") is None
+    planner.say(session, word)  # outside a question it is the command
+    assert TaskState.objects.get().current_goal == ""
+
+
+def test_the_words_said_to_a_question_are_its_answer_too(planner: Inside) -> None:
+    session = planner.person.session()
+    remember(session.pk, {"current_goal": "peace"})
+    planner.model.answer_with(plan(ask("Delete one, or clear all?")), plan(RESPOND), says("All gone."))
+    planner.say(session, "Tidy up.")
+    planner.say(session, "清空")
+    assert (TaskState.objects.get().current_goal, last_said(session)) == ("peace", "All gone.")
+
+
+@pytest.mark.rule("7.3", "7.4")
+def test_an_answer_repeating_the_questions_words_starts_nothing_new(planner: Inside) -> None:
+    live.register(LiveState(name="r", words=("reminder", "reminders"), read=lambda _context: "tea, water"))
+    try:
+        session = planner.person.session()
+        planner.model.answer_with(plan(ask("Which reminder shall I delete, tea or water?")))
+        planner.say(session, "Delete a reminder.")
+        planner.model.answer_with(plan(RESPOND), says("Tea is gone."))
+        planner.say(session, "delete the tea reminder")
+        execution = ExecutionState.objects.get()
+        assert (execution.status, execution.reply) == (Status.COMPLETED, "delete the tea reminder")
+    finally:
+        live.unregister("r")
+
+
+def test_a_plan_that_read_a_page_stays_restricted_when_answered(planner: Inside) -> None:
+    session = planner.person.session()
+    planner.model.answer_with(plan(tool("read_page"), ask("Shall I go on?", confirm=True)))
+    planner.say(session, "Read that page, then count.")
+    assert ExecutionState.objects.get().has_read
+    bound = (plan(tool("count", name="a"), RESPOND), revision("finish"), says("I only read."))
+    planner.model.answer_with(*bound)
+    planner.say(session, "yes")
+    assert (planner.did("a"), last_said(session)) == (0, "I only read.")
+    planner.model.answer_with(*bound)
+    planner.say(session, "try again")
+    assert planner.did("a") == 0
+    planner.model.answer_with(plan(tool("count", name="a"), RESPOND), revision("continue"), says("One."))
+    planner.say(session, "Count now.")
+    assert planner.did("a") == 1

@@ -1,0 +1,252 @@
+"""A user's running turns are bounded in the whole fleet; who was refused is woken when there is room (rule 10.0)."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from agent_core.testing import ModelServer
+from sessions_app import owners
+from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
+from sessions_app.turns import claim
+from sessions_app.turns.claim import claim_next, next_lane
+from sessions_app.turns.lost_workers import limits_of_silence
+from sessions_app.turns.receive import Input, receive
+from sessions_app.worker import sweep as recover
+from tests.automations.messages import a_worker
+from tests.conftest import Person, new_person
+from tests.fleet import Fleet, until
+from tests.many_rows import insert_many
+from tests.sessions_app.turns.test_receive import automation
+from tests.stories.test_main_job import ended
+
+pytestmark = pytest.mark.rule("1.7", "10.0")
+
+BOUND = 6
+
+
+@pytest.fixture
+def bounded(settings: Any) -> int:
+    """This process's own claims and sweeps are bounded, too."""
+    settings.RONDO_TURNS_PER_USER = BOUND
+    return BOUND
+
+
+def flood(person: Person, count: int, text: str = "[[hold:flood]] hello") -> list[Turn]:
+    return [receive(person.session().pk, Input(content=text)) for _ in range(count)]
+
+
+def refused() -> int:
+    return Turn.objects.filter(state=TurnState.QUEUED, share_of__isnull=False).count()
+
+
+def running(person: Person) -> int:
+    return Turn.objects.filter(state=TurnState.RUNNING, session__owner=person.user).count()
+
+
+def without_sweep(fleet: Fleet) -> None:
+    """Whoever waits for the sweep fails the test."""
+    fleet.environ |= {"RONDO_TURNS_PER_USER": str(BOUND), "RONDO_SWEEP_SECONDS": "600"}
+
+
+def test_one_users_flood_leaves_room_for_others_and_finishes(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    other = new_person("bob", model="openai-chat:test")
+    without_sweep(fleet)
+    turns = flood(person_with_server, 125)
+    fleet.worker(16)
+    until(lambda: refused() == 125 - BOUND, 60)
+    asked = receive(other.session().pk, Input(content="hello"))
+    until(lambda: ended(asked), 20, "another user's turn begins although 119 wait")
+    assert model_server.held == {"flood": BOUND}
+    assert running(person_with_server) == BOUND
+    model_server.release("flood")
+    until(lambda: not Turn.objects.filter(state__in=["queued", "running"]).exists(), 100)
+    assert {turn.state for turn in turns if ended(turn)} == {"succeeded"}
+    assert len(model_server.requests) == 126
+
+
+def test_the_bound_spans_workers_and_the_longest_waiting_goes_next(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    without_sweep(fleet)
+    fleet.worker(16)
+    fleet.worker(16)
+    flood(person_with_server, BOUND, "[[hold:first]] hello")
+    until(lambda: model_server.held == {"first": BOUND})
+    flood(person_with_server, 24)
+    until(lambda: refused() == 24)
+    assert model_server.held == {"first": BOUND}
+    model_server.release("first")
+    until(lambda: model_server.held == {"flood": BOUND})
+    until(lambda: refused() == 24 - BOUND)
+    longest = Turn.objects.filter(content__startswith="[[hold:flood").order_by("id")[:BOUND]
+    assert {turn.state for turn in longest} == {"running"}
+    model_server.release("flood")
+    until(lambda: not Turn.objects.filter(state__in=["queued", "running"]).exists(), 60)
+
+
+def test_a_users_automations_leave_room_for_what_the_user_says(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    without_sweep(fleet)
+    fleet.worker(32)
+    storm = [
+        automation(person_with_server.session(), f"[[hold:storm]] {n}", datetime.now(UTC)) for n in range(12)
+    ]
+    most = int(BOUND * owners.AUTO_PART)
+    until(lambda: refused() == 12 - most)
+    asked = receive(person_with_server.session().pk, Input(content="hello"))
+    until(lambda: ended(asked))
+    assert model_server.held == {"storm": most}
+    model_server.release("storm")
+    until(lambda: all(ended(turn) for turn in storm))
+
+
+def claimed_at_once(sessions: list[Session], worker: uuid.UUID) -> int:
+    def one(session: Session) -> bool:
+        try:
+            return claim_next(session.pk, worker, auto_allowed=True) is not None
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        return sum(pool.map(one, sessions))
+
+
+@pytest.mark.parametrize("bound", [BOUND, 2 * owners.CLAIMS_AT_ONCE])
+def test_claims_that_race_never_go_beyond_the_bound(
+    person: Person, broker: str, settings: Any, bound: int
+) -> None:
+    settings.RONDO_TURNS_PER_USER = bound
+    worker = a_worker()
+    for _ in range(3):
+        turns = flood(person, bound + 12, "hello")
+        assert claimed_at_once([turn.session for turn in turns], worker) == bound
+        assert running(person) == bound
+        Turn.objects.filter(state=TurnState.RUNNING).update(state=TurnState.SUCCEEDED, finished_at=Now())
+        Turn.objects.filter(state=TurnState.QUEUED).delete()
+
+
+def test_a_turn_that_is_resumed_needs_no_further_place(bounded: int, person: Person, broker: str) -> None:
+    worker = a_worker()
+    turns = [claim_next(turn.session_id, worker, auto_allowed=True) for turn in flood(person, bounded)]
+    first = turns[0]
+    assert first is not None
+    assert Turn.objects.hand_back(first)
+    assert [tuple(each) for each in next_lane(first.session_id)] == [(first.session_id, "turns")]
+    again = claim_next(first.session_id, worker, auto_allowed=True)
+    assert again is not None
+    assert (again.pk, again.attempt) == (first.pk, 2)
+
+
+def test_a_refused_claim_wakes_nobody_until_there_is_room(bounded: int, person: Person, broker: str) -> None:
+    worker = a_worker()
+    begun = [claim_next(turn.session_id, worker, auto_allowed=True) for turn in flood(person, bounded)]
+    first, second = flood(person, 2)
+    for turn in (second, first):
+        assert claim_next(turn.session_id, worker, auto_allowed=True) is None
+        assert next_lane(turn.session_id) == [], "a wake-up now would be refused, and wake again, for ever"
+    assert begun[0] is not None
+    Turn.objects.filter(pk=begun[0].pk).update(state=TurnState.SUCCEEDED, finished_at=Now())
+    assert [row.session_id for row in next_lane(begun[0].session_id)] == [first.session_id]
+    assert [row.session_id for row in next_lane(begun[0].session_id)] == [second.session_id], (
+        "each is woken once"
+    )
+    assert next_lane(begun[0].session_id) == []
+
+
+def test_a_blocked_session_does_not_delay_other_refused_sessions(
+    bounded: int, person: Person, broker: str
+) -> None:
+    worker = a_worker()
+    begun = [claim_next(turn.session_id, worker, auto_allowed=True) for turn in flood(person, bounded)]
+    closing, at_work, good = flood(person, 3)
+    for turn in (closing, at_work, good):
+        assert claim_next(turn.session_id, worker, auto_allowed=True) is None
+    Session.objects.filter(pk=closing.session_id).update(state=SessionState.DELETING, deleting_since=Now())
+    assert begun[0] is not None
+    assert begun[1] is not None
+    Turn.objects.filter(pk=begun[1].pk).update(session_id=at_work.session_id)
+    Turn.objects.filter(pk=begun[0].pk).update(state=TurnState.SUCCEEDED, finished_at=Now())
+    assert [row.session_id for row in next_lane(begun[0].session_id)] == [good.session_id]
+
+
+def test_the_sweep_respects_each_users_bound_and_alternates_users(
+    bounded: int, person: Person, broker: str, settings: Any
+) -> None:
+    worker, other = a_worker(), new_person("bob")
+    flood(person, 20)
+    begun = [claim_next(turn.session_id, worker, auto_allowed=True) for turn in flood(person, 2)]
+    assert None not in begun
+    theirs = flood(other, 2)
+    Turn.objects.update(queued_at=Now() - timedelta(minutes=1))
+    rows = recover.WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **owners.bounds())
+    hinted = Turn.objects.filter(hinted_at__isnull=False)
+    assert len(rows) == (bounded - 2) + 2
+    assert set(hinted.filter(session__owner=other.user)) == set(theirs)
+
+
+@pytest.mark.parametrize("bound", [0, 1])
+def test_a_bound_of_one_is_one_and_none_is_none(
+    settings: Any, person: Person, broker: str, bound: int
+) -> None:
+    settings.RONDO_TURNS_PER_USER = bound
+    turns = flood(person, 5)
+    assert claimed_at_once([turn.session for turn in turns], a_worker()) == (bound or 5)
+
+
+@pytest.mark.django_db
+def test_a_users_running_turns_are_counted_by_their_index() -> None:
+    given = {
+        "session_id": uuid.uuid4(), "worker": uuid.uuid4(), "new_claim": uuid.uuid4(), "auto_allowed": True,
+        "max_wait": 600.0, "everywhere": True,
+        **limits_of_silence(),
+    }  # fmt: skip
+    plans = {}
+    with transaction.atomic(), connection.cursor() as cursor:
+        # the foreign key to the sessions is checked at a commit that never comes
+        insert_many(
+            Turn(kind="message", lane="turns"),
+            20_000,
+            session_id="lpad(to_hex(n), 32, '0')::uuid",
+            share_of="n % 49",
+            state="CASE WHEN n % 50 > 0 THEN 'succeeded' ELSE 'running' END",
+            finished_at="CASE WHEN n % 50 > 0 THEN now() END",
+        )
+        cursor.execute("ANALYZE sessions_app_turn, sessions_app_session, sessions_app_worker, auth_user")
+        for name in ("CLAIM", "LOCK_OWNER", "NEXT_LANE"):
+            statement = getattr(claim, name)
+            cursor.execute(f"EXPLAIN {statement.text}", statement._constants | given | owners.bounds())
+            plans[name] = "\n".join(str(row[0]) for row in cursor.fetchall())
+        transaction.set_rollback(True)
+    for plan in plans.values():
+        assert "turn_share" in plan, plan
+        assert not re.search(r"Seq Scan on sessions_app_turn\b", plan), plan
+
+
+def test_one_user_never_has_all_of_a_small_fleet(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    """The default bound is more than these workers have: a part of what they have is the bound then."""
+    other = new_person("bob", model="openai-chat:test")
+    fleet.environ |= {"RONDO_SWEEP_SECONDS": "600", "RONDO_HEARTBEAT_SECONDS": "1"}
+    fleet.worker(4)
+    fleet.worker(4)
+    both = Worker.objects.order_by("started_at")
+    until(lambda: both[0].heartbeat_at > both[1].started_at, what="the first one knows of the second one")
+    turns = flood(person_with_server, 60)
+    until(lambda: refused() == 60 - 7, 60)
+    asked = receive(other.session().pk, Input(content="hello"))
+    until(lambda: ended(asked), 20, "another user's turn begins although 53 wait")
+    assert model_server.held == {"flood": 7}
+    model_server.release("flood")
+    until(lambda: all(ended(turn) for turn in turns), 100)

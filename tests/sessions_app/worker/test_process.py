@@ -1,0 +1,282 @@
+"""What a worker owes the others: slots for people, hung tools, hints that nobody answers (rules 1.6, 1.7, 1.12)."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.conf import settings
+from django.db import connection as django_connection
+from kombu import Connection
+
+from agent_core.testing import ModelServer
+from automations.jobs.edit import NewJob, create_job
+from automations.models import RunRecord, RunState
+from sessions_app.hints import shard_of
+from sessions_app.models import Agent, Lane, Message, OnBusy, Turn, TurnKind, TurnState, Worker
+from sessions_app.postgres.direct import connect_directly
+from sessions_app.postgres.notify import EVENTS, Publisher, Try
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.enqueue import enqueue
+from sessions_app.turns.lock import Handle
+from sessions_app.turns.receive import Input, receive
+from sessions_app.turns.run import _finish
+from tests import plugins
+from tests.automations.messages import a_worker
+from tests.automations.turn_kinds.test_bound import bound, fire
+from tests.conftest import Person
+from tests.fleet import Fleet, until
+from tests.services import with_database
+from tests.sessions_app.turns.test_receive import automation
+from tests.stories.test_main_job import ended
+
+pytestmark = pytest.mark.rule("1.7")
+
+
+@pytest.mark.rule("1.6")
+def test_a_turns_end_starts_the_sessions_next_turn(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    """The second has no hint of its own, and no sweep comes."""
+    fleet.environ["RONDO_SWEEP_SECONDS"] = "600"
+    fleet.worker()
+    session = person_with_server.session()
+    first = receive(session.pk, Input(content="[[hold:h]] one"))
+    until(lambda: model_server.held.get("h") == 1)
+    second = Turn(session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="two")
+    enqueue(second, session.agent_id)
+    model_server.release("h")
+    until(lambda: ended(first) and ended(second), 20)
+
+
+def test_a_storm_of_automations_leaves_slots_for_people(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    fleet.environ["RONDO_TURNS_PER_USER"] = "0"  # what one user may have is another bound
+    fleet.worker(5)
+    storm = [
+        automation(person_with_server.session(), f"[[hold:storm]] {n}", datetime.now(UTC)) for n in range(12)
+    ]
+    until(lambda: model_server.held.get("storm") == 4, what="80 % of five slots")
+    asked = receive(person_with_server.session().pk, Input(content="hello"))
+    until(lambda: ended(asked))
+    assert model_server.held.get("storm") == 4
+    assert Turn.objects.filter(kind="automation", state=TurnState.RUNNING).count() == 4
+    model_server.release("storm")
+    until(lambda: all(ended(turn) for turn in storm), what="what found no slot is not forgotten")
+
+
+@pytest.mark.rule("1.12")
+def test_a_hanging_tool_fails_its_turn_and_frees_the_session(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    Agent.objects.filter(pk=person_with_server.agent.pk).update(policy={"tool_timeout_seconds": 0.5})
+    fleet.worker(RONDO_TOOL_GRACE_SECONDS="1")
+    session = person_with_server.session()
+    hung = receive(session.pk, Input(content='use tool wait with {"name": "for-ever"}'))
+    until(lambda: plugins.calls(fleet.folder, "for-ever"))
+    following = receive(session.pk, Input(content="are you there?", on_busy=OnBusy.ENQUEUE))
+    until(lambda: ended(hung) and ended(following))
+    assert (hung.state, hung.error_code, following.state) == ("failed", "tool_hung", "succeeded")
+    said = [message.content for message in Message.objects.filter(turn=hung, role="assistant")]
+    assert said[-1] == "This did not work: A tool did not return in time."
+    steps = hung.steps.count()
+    (fleet.folder / "for-ever.go").touch()
+    fleet.processes[0].wait_for("turn_stale")
+    assert hung.steps.count() == steps
+
+
+def test_what_the_shards_workers_do_not_answer_goes_to_everyone(fleet: Fleet, person: Person) -> None:
+    session = person.session()
+    other = next(number for number in range(8) if number != shard_of(session.pk))
+    fleet.worker(TURN_QUEUES=f"turns.{other},auto.{other},turns.any")
+    turn = receive(session.pk, Input(content="hello"))
+    until(lambda: ended(turn))
+    assert turn.hinted_at is not None
+
+
+def test_a_worker_registers_sends_heartbeats_and_unregisters(fleet: Fleet) -> None:
+    worker = fleet.worker()
+    row = Worker.objects.get()
+    assert row.pid == worker.child.pid
+    until(lambda: Worker.objects.get().heartbeat_at > row.heartbeat_at)
+    assert worker.stop() == 0
+    assert not Worker.objects.exists()
+
+
+def test_a_tools_failure_tells_the_model_and_hides_its_text(fleet: Fleet, person: Person) -> None:
+    fleet.worker()
+    session = person.session()
+    turn = receive(session.pk, Input(content='use tool break with {"name": "b"}'))
+    until(lambda: ended(turn))
+    stored = str(list(Message.objects.filter(session=session).values()))
+    assert "RuntimeError" in stored
+    assert "secret-from-a-tool" not in stored
+
+
+@pytest.mark.rule("3.6")
+def test_a_bug_in_a_turn_fails_it_visibly_and_once(fleet: Fleet, person: Person) -> None:
+    Agent.objects.filter(pk=person.agent.pk).update(policy={"no_such_limit": 1})
+    fleet.worker()
+    session = person.session()
+    turn = receive(session.pk, Input(content="hello"))
+    until(lambda: ended(turn))
+    assert (turn.state, turn.error_code, turn.attempt) == ("failed", "internal_error", 1)
+    closure = Message.objects.get(turn=turn, role="assistant").content
+    assert closure == "This did not work: Something went wrong."
+    assert "no_such_limit" in turn.error_detail
+
+
+def test_an_automation_without_a_local_slot_runs_on_another_worker(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    fleet.environ["RONDO_SWEEP_SECONDS"] = "60"  # whoever waits for the sweep fails this test
+    fleet.environ["RONDO_TURNS_PER_USER"] = "0"
+    fleet.worker(5)
+    held = [automation(person_with_server.session(), f"[[hold:h]] {n}", datetime.now(UTC)) for n in range(4)]
+    until(lambda: model_server.held.get("h") == 4)
+    fleet.worker(5)
+    quick = [automation(person_with_server.session(), f"quick {n}", datetime.now(UTC)) for n in range(6)]
+    until(lambda: all(ended(turn) for turn in quick), 20)
+    model_server.release("h")
+    until(lambda: all(ended(turn) for turn in held))
+
+
+def test_an_answer_outlives_a_moment_without_its_database(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    ours = backends()
+    worker = fleet.worker()
+    turn = receive(person_with_server.session().pk, Input(content="[[hold:h]] hello"))
+    until(lambda: model_server.held.get("h"))
+    with no_connections(but=ours):
+        model_server.release("h")
+        worker.wait_for("error connecting in 'pool-1'")
+    until(lambda: ended(turn))
+    assert (turn.state, turn.attempt, len(model_server.requests)) == ("succeeded", 1, 1)
+
+
+def backends() -> list[int]:
+    """Who is connected to the test database."""
+    with django_connection.cursor() as cursor:
+        cursor.execute("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")
+        return [pid for (pid,) in cursor.fetchall()]
+
+
+@contextmanager
+def no_connections(but: list[int]) -> Iterator[None]:
+    """Nobody gets into the test database, and who is in is thrown out, but for some."""
+    name = django_connection.settings_dict["NAME"]
+    with connect_directly(with_database(settings.DATABASE_LOCK_URL, "postgres")) as admin:
+        admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> ALL(%s)",
+            [name, but],
+        )
+        try:
+            yield
+        finally:
+            admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+
+
+@contextmanager
+def trapped(when: str = "true") -> Iterator[None]:
+    """No message can be stored, or none of those that fit."""
+    with django_connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION trap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'trapped'; END $$"
+        )
+        cursor.execute(
+            f"CREATE TRIGGER trap BEFORE INSERT ON sessions_app_message FOR EACH ROW WHEN ({when})"
+            " EXECUTE FUNCTION trap()"
+        )
+    try:
+        yield
+    finally:
+        with django_connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION trap() CASCADE")
+
+
+def attempted(session: Any, worker: uuid.UUID) -> Turn:
+    """The session's turn after one more attempt."""
+    turn = claim_next(session.pk, worker, auto_allowed=True)
+    assert turn is not None
+    _finish(Handle(session_id=session.pk), turn)
+    turn.refresh_from_db()
+    return turn
+
+
+@pytest.mark.rule("3.6")
+def test_an_unstorable_failure_leaves_its_closure_once_storage_recovers(person: Person) -> None:
+    session, me = person.session(), a_worker()
+    job = bound(session)
+    run = fire(job)
+    with trapped():
+        for _ in range(2):
+            turn = attempted(session, me)
+            assert (turn.state, turn.error_code) == ("running", "commit_failed")
+        assert not Message.objects.exists()
+    turn = attempted(session, me)
+    assert (turn.state, turn.error_code, turn.attempt) == ("failed", "commit_failed", 3)
+    trigger, closure = Message.objects.filter(session=session).order_by("seq")
+    assert trigger.content.startswith("Scheduled automation triggered: monitor")
+    assert (closure.seq, closure.content) == (2, "This did not work: It could not be stored.")
+    session.refresh_from_db()
+    assert (session.revision, session.last_seq) == (1, 2)
+    run.refresh_from_db()
+    assert (run.state, run.reason) == ("failed", "commit_failed")
+
+
+def test_an_unstorable_input_ends_its_turn_immediately_with_a_closure(person: Person) -> None:
+    session, me = person.session(), a_worker()
+    receive(session.pk, Input(content="hello"))
+    with trapped("NEW.role = 'user'"):
+        turn = attempted(session, me)
+    assert (turn.state, turn.error_code) == ("failed", "commit_failed")
+    closure = Message.objects.get(session=session)
+    assert (closure.role, closure.content) == ("assistant", "This did not work: It could not be stored.")
+    receive(session.pk, Input(content="and now?"))
+    assert attempted(session, me).state == "succeeded"
+
+
+def test_an_empty_answer_piece_does_not_stop_the_publisher(transactional_db: None) -> None:
+    sender = Publisher()
+    with connect_directly(settings.DATABASE_LOCK_URL) as listening:
+        listening.execute(f"LISTEN {EVENTS}")
+        sender.delta("s", 1, Try(1), "")
+        sender.flush(5)
+        sender.notify(EVENTS, {"s": "after"})
+        with closing(listening.notifies(timeout=10)) as notes:
+            assert "after" in next(notes).payload
+    sender.close()
+
+
+def rabbitmq() -> str:
+    """The address of a RabbitMQ that answers, or the test is skipped and says so."""
+    url = os.environ.get("RABBITMQ_URL", "amqp://guest:guest@127.0.0.1:5672//")
+    try:
+        with Connection(url, connect_timeout=2) as connection:
+            connection.ensure_connection(max_retries=0, timeout=2)
+    except Exception as error:  # noqa: BLE001 - whatever the client raises
+        where = urlsplit(url)
+        pytest.skip(f"no RabbitMQ at {where.hostname}:{where.port} ({type(error).__name__})")
+    return url
+
+
+def test_the_main_job_runs_on_rabbitmq(fleet: Fleet, person: Person) -> None:
+    fleet.environ["CELERY_BROKER_URL"] = rabbitmq()
+    fleet.worker()
+    fleet.beat()
+    session = person.session()
+    create_job(NewJob(session_id=session.pk, message="tick", schedule={"kind": "every", "seconds": 1}))
+    until(lambda: RunRecord.objects.filter(state=RunState.SUCCEEDED).count() >= 3)
+    lags = [run.turn.lock_wait_ms for run in RunRecord.objects.filter(state=RunState.SUCCEEDED) if run.turn]
+    assert min(lag for lag in lags if lag is not None) < 1000, "woken by hints, not by the sweep"
+    for process in fleet.processes:
+        assert process.stop() == 0

@@ -1,0 +1,1 @@
+"""`python -m tests.soak`: a running server under load, faults and abusive clients; every invariant is checked."""

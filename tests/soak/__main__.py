@@ -1,0 +1,169 @@
+"""Run a server for a while under load, faults and abusive clients, then check every invariant: `make soak`.
+
+Exit 1 when something accepted was lost or doubled, when a turn or a slot has no end, or when the tour does not pass
+once the faults have ceased.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from statistics import quantiles
+
+from tests.soak.abuse import ACTS, NO_ANSWER
+from tests.soak.load import Load, counts, verdict
+from tests.soak.server import System, running, stop_for, tour
+
+Fault = Callable[[System, random.Random], str]
+
+BETWEEN_FAULTS = (8.0, 25.0)  # seconds
+BETWEEN_ACTS = (5.0, 20.0)  # seconds
+
+
+def main() -> int:
+    """0 when everything holds."""
+    given = _arguments()
+    with tempfile.TemporaryDirectory(prefix="rondo-soak-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        with running(folder) as system:
+            good = _soak(system, given)
+        if given.keep_logs:
+            given.keep_logs.mkdir(parents=True, exist_ok=True)
+            for log in [*folder.glob("*.log"), *folder.glob("data/logs/*.log")]:
+                (given.keep_logs / log.name).write_bytes(log.read_bytes())
+    return 0 if good else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long the faults go on (default: 10)")
+    parser.add_argument("--seed", type=int, default=0, help="which faults in which order (default: 0)")
+    parser.add_argument(
+        "--faults", default="", metavar="WORD", help="only faults with this word in their name"
+    )
+    parser.add_argument("--no-abuse", action="store_true", help="faults only")
+    parser.add_argument("--keep-logs", type=Path, metavar="FOLDER", help="copy the logs there at the end")
+    return parser.parse_args()
+
+
+def _soak(system: System, given: argparse.Namespace) -> bool:
+    stopped, began, chance = threading.Event(), time.monotonic(), random.Random(given.seed)
+    chosen = {name: fault for name, fault in FAULTS.items() if given.faults in name}
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
+
+    load = Load(system=system)
+    load.start()
+    tours: Counter[str] = Counter()
+    threads = [threading.Thread(target=_tours, args=(system, stopped, tours, say), daemon=True)]
+    if not given.no_abuse:
+        threads.append(threading.Thread(target=_abuse, args=(system, stopped, say, chance), daemon=True))
+    for thread in threads:
+        thread.start()
+    faults = _faults(system, given.minutes * 60, chance, chosen, say)
+    stopped.set()
+    say("the faults have ceased")
+    for thread in threads:
+        thread.join(300)
+    load.stop()
+    found = verdict(system, load)
+    passed, last = tour(system)
+    say(f"faults: {dict(faults)}; tours: {dict(tours)}; after the faults: {last}")
+    say(f"messages accepted: {load.posted}; {counts(system)}")
+    if len(load.waits) > 1:
+        cuts = quantiles(load.waits, n=100)
+        say(f"until a message was accepted: median {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s")
+    for what, rows in found.items():
+        say(f"BROKEN  {what}: {rows}")
+    say("every invariant holds" if not found else f"{len(found)} invariants are broken")
+    return passed and not found
+
+
+def _tours(system: System, stopped: threading.Event, tours: Counter[str], say: Callable[[str], None]) -> None:
+    while not stopped.is_set():
+        passed, last = tour(system)
+        tours["passed" if passed else "disturbed"] += 1
+        say(f"tour {'passed' if passed else 'disturbed'}: {last[:200]}")
+        stopped.wait(1.0)
+
+
+def _abuse(
+    system: System, stopped: threading.Event, say: Callable[[str], None], chance: random.Random
+) -> None:
+    while not stopped.wait(chance.uniform(*BETWEEN_ACTS)):
+        act = chance.choice(ACTS)
+        try:
+            say(f"abuse: {act.__name__}: {act(system)}")
+        except (*NO_ANSWER, ValueError, LookupError) as error:
+            say(f"abuse: {act.__name__}: broken off by {type(error).__name__}")
+
+
+def _faults(
+    system: System,
+    seconds: float,
+    chance: random.Random,
+    chosen: dict[str, Fault],
+    say: Callable[[str], None],
+) -> Counter[str]:
+    done: Counter[str] = Counter()
+    ends = time.monotonic() + seconds
+    while (left := ends - time.monotonic()) > 0:
+        time.sleep(min(left, chance.uniform(*BETWEEN_FAULTS)))
+        name, fault = chance.choice(list(chosen.items()))
+        done[name] += 1
+        say(f"fault: {name}: {fault(system, chance)}")
+    return done
+
+
+def _kill(kind: str) -> Fault:
+    def kill(system: System, chance: random.Random) -> str:
+        victim = chance.choice(system.pids(kind))
+        with suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+        return f"{kind} {victim}"
+
+    return kill
+
+
+def _stop(kind: str, seconds: float) -> Fault:
+    def stop(system: System, chance: random.Random) -> str:
+        victims = system.postgres_pids() if kind == "postgres" else [chance.choice(system.pids(kind))]
+        stop_for(victims, seconds)
+        return f"{kind} stopped for {seconds:.0f} s"
+
+    return stop
+
+
+FAULTS: dict[str, Fault] = {
+    "database connections acknowledge and say nothing": lambda system, _: (
+        f"{system.database.silence()} connections"
+    ),
+    "database connections go silent": lambda system, _: (
+        f"{system.database.silence(dropping=True)} connections"
+    ),
+    "database connections are cut": lambda system, _: f"{system.database.cut()} connections",
+    "broker connections go silent": lambda system, _: f"{system.broker.silence(dropping=True)} connections",
+    "broker connections are cut": lambda system, _: f"{system.broker.cut()} connections",
+    "a worker is killed": _kill("worker"),
+    "a beat is killed": _kill("beat"),
+    "the web process is killed": _kill("web"),
+    "a worker is stopped": _stop("worker", 20.0),
+    "PostgreSQL is stopped": _stop("postgres", 10.0),
+    "PostgreSQL is stopped for long": _stop("postgres", 30.0),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

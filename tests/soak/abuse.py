@@ -1,0 +1,146 @@
+"""Clients that mean harm. Each act is bounded in number and time, and answers what it saw in one line."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from urllib.parse import urlencode, urlsplit
+
+from tests.soak.load import ask
+from tests.soak.server import System
+
+NO_ANSWER = (OSError, http.client.HTTPException)
+
+
+def _address(system: System) -> tuple[str, int]:
+    parts = urlsplit(system.url)
+    return parts.hostname or "", parts.port or 0
+
+
+def _session(system: System, key: str) -> str:
+    """A session of mallory's own."""
+    ask(system, system.mallory, "POST", "/api/agents/", {"name": "mallory"})
+    ask(system, system.mallory, "POST", "/api/sessions/", {"agent": "mallory", "key": f"web:{key}"})
+    _, text = ask(system, system.mallory, "GET", f"/api/sessions/?key=web:{key}")
+    return str(json.loads(text)["results"][0]["id"])
+
+
+def a_list_of_half_a_million(system: System) -> str:
+    """PATCH of a task state with more items than anybody means."""
+    session = _session(system, "memory")
+    body = {"open_loops": [1] * 500_000}
+    seen = Counter(
+        ask(system, system.mallory, "PATCH", f"/api/sessions/{session}/memory/", body)[0] for _ in range(4)
+    )
+    return f"answers {dict(seen)}"
+
+
+def bodies_that_nobody_reads(system: System) -> str:
+    """50 MB to addresses that need no token."""
+    seen: Counter[str] = Counter()
+    for path in ("/healthz", "/admin/login/", "/"):
+        connection = http.client.HTTPConnection(*_address(system), timeout=20)
+        try:
+            connection.request("POST", path, b"x" * 50_000_000)
+            seen[str(connection.getresponse().status)] += 1
+        except NO_ANSWER as error:
+            seen[type(error).__name__] += 1
+        finally:
+            connection.close()
+    return f"answers {dict(seen)}"
+
+
+def sockets_that_say_nothing(system: System, count: int = 300, seconds: float = 15.0) -> str:
+    """Connections without a request, and with half of one."""
+    with ExitStack() as opened:
+        held = []
+        for number in range(count):
+            with suppress(OSError):
+                one = opened.enter_context(socket.create_connection(_address(system), timeout=5))
+                if number % 2:
+                    one.sendall(
+                        b"POST /api/agents/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
+                    )
+                held.append(one)
+        time.sleep(seconds)
+    return f"{len(held)} held for {seconds:.0f} s"
+
+
+def streams_without_end(system: System, count: int = 300, seconds: float = 15.0) -> str:
+    """More open streams than a user may have."""
+    session = _session(system, "streams")
+    head = (
+        f"GET /api/sessions/{session}/events/ HTTP/1.1\r\nHost: localhost\r\n"
+        f"Authorization: Token {system.mallory}\r\n\r\n"
+    )
+    seen: Counter[str] = Counter()
+    with ExitStack() as opened:
+        held = []
+        for _ in range(count):
+            with suppress(OSError):
+                one = opened.enter_context(socket.create_connection(_address(system), timeout=5))
+                one.sendall(head.encode())
+                held.append(one)
+        for one in held:
+            try:
+                seen[one.recv(64).split(b" ")[1].decode()] += 1
+            except (OSError, IndexError):
+                seen["none"] += 1
+        time.sleep(seconds)
+    return f"answers {dict(seen)}"
+
+
+def a_flood_of_turns(system: System, sessions: int = 15, each: int = 5) -> str:
+    """Slow turns of one user in many sessions."""
+    seen: Counter[int] = Counter()
+    for number in range(sessions):
+        session = _session(system, f"flood-{number}")
+        for _ in range(each):
+            body = {"content": "think for 3 seconds", "on_busy": "enqueue"}
+            seen[ask(system, system.mallory, "POST", f"/api/sessions/{session}/messages/", body)[0]] += 1
+    return f"answers {dict(seen)}"
+
+
+def wrong_passwords(system: System, count: int = 40) -> str:
+    """Guesses at the admin's password."""
+    seen: Counter[int] = Counter()
+    connection = http.client.HTTPConnection(*_address(system), timeout=20)
+    connection.request("GET", "/admin/login/")
+    answer = connection.getresponse()
+    answer.read()
+    cookie = (answer.getheader("Set-Cookie") or "").partition(";")[0]
+    for number in range(count):
+        form = {
+            "username": "admin",
+            "password": f"guess {number}",
+            "csrfmiddlewaretoken": cookie.partition("=")[2],
+        }
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": cookie}
+        connection.request("POST", "/admin/login/", urlencode(form), headers)
+        answer = connection.getresponse()
+        answer.read()
+        seen[answer.status] += 1
+    connection.close()
+    return f"answers {dict(seen)}"
+
+
+def unknown_tokens(system: System, count: int = 300) -> str:
+    """Requests with tokens that nobody has."""
+    seen = Counter(ask(system, f"guess-{number}", "GET", "/api/agents/")[0] for number in range(count))
+    return f"answers {dict(seen)}"
+
+
+ACTS: tuple[Callable[[System], str], ...] = (
+    a_list_of_half_a_million,
+    bodies_that_nobody_reads,
+    sockets_that_say_nothing,
+    streams_without_end,
+    a_flood_of_turns,
+    wrong_passwords,
+    unknown_tokens,
+)

@@ -1,0 +1,174 @@
+"""Work whose outcome is known exactly: messages that are each posted until they are accepted, and automations."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+
+from tests.fleet import until
+from tests.properties.queries import SQL
+from tests.soak.server import System
+
+SESSIONS = 6
+EVERY = 2  # seconds between two slots of a job, and about between two messages of a session
+TRY_AGAIN = 0.5  # seconds
+LONGEST_OUTAGE = 180.0  # seconds after which a request that nobody takes is a failure of its own
+ENDS_WITHIN = 180.0  # seconds for everything that was accepted to end once the faults have ceased
+
+OURS = "s.key LIKE 'web:soak-%'"
+EXACT = {
+    "a message that did not become exactly one turn": "SELECT s.key, t.idempotency_key FROM sessions_app_turn t"
+    f" JOIN sessions_app_session s ON s.id = t.session_id WHERE {OURS} AND t.kind = 'message'"
+    " GROUP BY 1, 2 HAVING count(*) <> 1",
+    "a turn that failed": "SELECT t.id, t.kind, t.error_code FROM sessions_app_turn t JOIN sessions_app_session s"
+    f" ON s.id = t.session_id WHERE {OURS} AND t.state NOT IN ('succeeded', 'cancelled')",
+    "a turn without exactly one input and one answer": "SELECT t.id FROM sessions_app_turn t"
+    " JOIN sessions_app_session s ON s.id = t.session_id LEFT JOIN sessions_app_message m ON m.turn_id = t.id"
+    f" WHERE {OURS} AND t.state = 'succeeded' GROUP BY t.id HAVING"
+    " count(*) FILTER (WHERE m.role = 'user') <> 1 OR count(*) FILTER (WHERE m.role = 'assistant') <> 1",
+    "a turn without exactly one end": "SELECT t.id FROM sessions_app_turn t JOIN sessions_app_session s"
+    " ON s.id = t.session_id LEFT JOIN sessions_app_event e ON e.turn_id = t.id AND e.type = 'turn_end'"
+    f" WHERE {OURS} AND t.started_at IS NOT NULL GROUP BY t.id HAVING count(e.id) <> 1",
+    "a slot that is not accounted for once": "SELECT j.id FROM automations_cronjob j JOIN sessions_app_session s"
+    " ON s.id = j.session_id JOIN automations_jobclock c ON c.job_id = j.id LEFT JOIN automations_runrecord r"
+    f" ON r.job_id = j.id WHERE {OURS} GROUP BY j.id, c.last_slot"
+    " HAVING coalesce(sum(CASE WHEN r.state = 'skipped' THEN r.slots_count ELSE 1 END), 0) <>"
+    f" round(extract(epoch FROM c.last_slot - j.anchor) / {EVERY})",
+}
+COUNTS = {
+    "turns of messages": "SELECT count(*) FROM sessions_app_turn t JOIN sessions_app_session s"
+    f" ON s.id = t.session_id WHERE {OURS} AND t.kind = 'message' AND t.state = 'succeeded'",
+    "runs": "SELECT count(*) FROM automations_runrecord WHERE state = 'succeeded'",
+    "slots skipped with a reason": "SELECT coalesce(sum(slots_count), 0) FROM automations_runrecord"
+    " WHERE state = 'skipped'",
+    "resumed turns": "SELECT count(*) FROM sessions_app_turn WHERE attempt > 1",
+    "turns in all": "SELECT count(*) FROM sessions_app_turn WHERE finished_at IS NOT NULL",
+}
+OPEN = "SELECT t.id, s.key, t.kind, t.state FROM sessions_app_turn t JOIN sessions_app_session s ON s.id = t.session_id"
+OPEN += " WHERE t.state IN ('queued', 'running')"
+
+
+class Refused(Exception):
+    """An answer that no patience mends."""
+
+
+def ask(
+    system: System, token: str, method: str, path: str, body: Any = None, **headers: str
+) -> tuple[int, bytes]:
+    """One request. OSError or http.client.HTTPException when nothing answers."""
+    parts = urlsplit(system.url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    try:
+        sent = {"Authorization": f"Token {token}", "Content-Type": "application/json"} | headers
+        connection.request(method, path, None if body is None else json.dumps(body), sent)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def insist(
+    system: System, method: str, path: str, body: Any = None, key: str = ""
+) -> tuple[dict[str, Any], int]:
+    """The answer, however often it takes; and how many tries it took. Refused for a 4xx other than 429."""
+    headers = {"Idempotency-Key": key} if key else {}
+    deadline, tries = time.monotonic() + LONGEST_OUTAGE, 0
+    while True:
+        tries += 1
+        try:
+            status, text = ask(system, system.token, method, path, body, **headers)
+        except (OSError, http.client.HTTPException) as error:
+            status, text = 0, repr(error).encode()
+        if 200 <= status < 300:
+            return json.loads(text or b"{}"), tries
+        if status == 500 or (400 <= status < 500 and status not in {408, 409, 429}):
+            raise Refused(f"{method} {path} answered {status}: {text[:300]!r}")
+        if time.monotonic() > deadline:
+            raise Refused(
+                f"{method} {path} was not taken for {LONGEST_OUTAGE:.0f} s: {status} {text[:300]!r}"
+            )
+        time.sleep(TRY_AGAIN)
+
+
+@dataclass(kw_only=True)
+class Load:
+    """Sessions with a person who writes and an automation each."""
+
+    system: System
+    posted: int = 0
+    refused: list[str] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)  # seconds until a message was accepted
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _jobs: list[str] = field(default_factory=list)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self) -> None:
+        """Make the sessions and their automations, and begin to write."""
+        for number in range(SESSIONS):
+            key = f"web:soak-{number}"
+            made, _ = insist(self.system, "POST", "/api/sessions/", {"agent": "demo", "key": key}, f"s-{key}")
+            job = {"message": "tick", "schedule": {"kind": "every", "seconds": EVERY}, "overlap": "queue"}
+            path = f"/api/sessions/{made['id']}/automations/"
+            self._jobs.append(insist(self.system, "POST", path, job, f"j-{key}")[0]["id"])
+            thread = threading.Thread(target=self._write, args=(made["id"],), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop writing and firing."""
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join(LONGEST_OUTAGE + 30)
+        for job in self._jobs:
+            insist(self.system, "PATCH", f"/api/automations/{job}/", {"enabled": False})
+
+    def _write(self, session: str) -> None:
+        number = 0
+        while not self._stopped.wait(EVERY):
+            number += 1
+            text = "think for 3 seconds" if number % 5 == 0 else f"message {number}"
+            body, key = {"content": text, "on_busy": "enqueue"}, f"m-{session}-{number}"
+            began = time.monotonic()
+            try:
+                insist(self.system, "POST", f"/api/sessions/{session}/messages/", body, key)
+            except Refused as refused:
+                self.refused.append(str(refused))
+                continue
+            with self._guard:
+                self.posted += 1
+                self.waits.append(time.monotonic() - began)
+
+
+def verdict(system: System, load: Load) -> dict[str, Any]:
+    """What does not hold, by name; empty when everything does."""
+    found: dict[str, Any] = {}
+    if load.refused:
+        found["requests that were refused"] = load.refused[:5]
+    with psycopg.connect(system.database_url, autocommit=True) as connection:
+        try:
+            until(lambda: not connection.execute(OPEN).fetchall(), ENDS_WITHIN, "every turn ended")
+        except AssertionError:
+            found["turns that did not end"] = connection.execute(OPEN).fetchall()[:5]
+        for what, query in (SQL | EXACT).items():
+            if rows := connection.execute(query).fetchall():
+                found[what] = rows[:5]
+        (sent,) = connection.execute(COUNTS["turns of messages"]).fetchone() or (0,)
+        if sent != load.posted:
+            found["messages accepted and turns that succeeded"] = (load.posted, sent)
+    return found
+
+
+def counts(system: System) -> dict[str, int]:
+    """What was done."""
+    with psycopg.connect(system.database_url, autocommit=True) as connection:
+        return {
+            what: int((connection.execute(query).fetchone() or (0,))[0]) for what, query in COUNTS.items()
+        }

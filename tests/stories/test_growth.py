@@ -1,0 +1,230 @@
+"""No statement of the server reads or sorts a table that grows, however much is in it.
+
+A million rows are made once; then everything that happens again and again is done among them, each in a transaction
+that is rolled back, and every statement's plan is looked at as it was executed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.db import connections
+from django.test import Client
+from rest_framework.authtoken.models import Token
+
+import config.urls  # noqa: F401 - the pages of the admin are loaded with the addresses
+from automations.beat import Scheduler
+from config.celery import app
+from sessions_app.deliveries import send
+from sessions_app.deliveries import sweep as overdue
+from sessions_app.hints import DeliveryLane
+from sessions_app.models import Turn, TurnState
+from sessions_app.retention.walk import count_batch, prune_batch, walks
+from sessions_app.sessions.delete import reopen_abandoned
+from sessions_app.streams import event_log
+from sessions_app.turns.claim import claim_next, next_lane
+from sessions_app.turns.lock import Handle
+from sessions_app.turns.receive import Input, receive
+from sessions_app.turns.run import _finish
+from sessions_app.worker import sweep as recover
+from tests import many_rows
+from tests.plans import Watch
+from tests.services import pointing_at, with_database
+
+pytestmark = [pytest.mark.django_db, pytest.mark.timeout(400)]
+
+
+# a template may have no other session, and what an earlier test killed may have one for a moment
+_END_OTHERS = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _among_a_million(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """A database of its own, as the tests' database is before anything is in it."""
+    own = connections["default"].settings_dict
+    empty, full = own["NAME"], f"{own['NAME']}_full"
+    _close_pool()
+    with psycopg.connect(with_database(settings.DATABASE_LOCK_URL, "postgres"), autocommit=True) as server:
+        server.execute(f'DROP DATABASE IF EXISTS "{full}" WITH (FORCE)')
+        server.execute(_END_OTHERS, [empty])
+        server.execute(f'CREATE DATABASE "{full}" TEMPLATE "{empty}"')
+        try:
+            with pointing_at(full):
+                many_rows.fill(settings.DATABASE_LOCK_URL)
+                own["NAME"] = full
+                yield
+        finally:
+            own["NAME"] = empty
+            with django_db_blocker.unblock():
+                _close_pool()
+            server.execute(f'DROP DATABASE "{full}" WITH (FORCE)')
+
+
+def _close_pool() -> None:
+    for each in connections.all():
+        each.close()
+        each.close_pool()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    """Nothing may be wrong with what it saw."""
+    watch = Watch(growing=frozenset(many_rows.GROWING))
+    yield watch
+    assert watch.seen
+    assert not watch.faults, f"\n{watch.report()}"
+
+
+def run_turn(turn: Turn | None) -> None:
+    assert turn is not None
+    handle = Handle(session_id=turn.session_id)
+    handle.turn_id, handle.claim = turn.pk, turn.claim
+    _finish(handle, turn)
+    assert turn.state == TurnState.SUCCEEDED, (turn.error_code, turn.error, turn.error_detail)
+
+
+def test_a_sweep(watch: Watch) -> None:
+    with watch.scene("sweep"):
+        assert recover.sweep_turns(uuid.uuid4(), list)
+        assert reopen_abandoned()
+        assert overdue.sweep_deliveries(lambda _: None)
+
+
+@pytest.mark.parametrize("number", [1, 2, 50_000], ids=["busy", "quiet", "thread"])
+def test_a_turn(watch: Watch, number: int) -> None:
+    session = many_rows.session(number)
+    with watch.scene("turn"):
+        receive(session, Input(content="Hello"))
+        run_turn(claim_next(session, uuid.uuid4(), auto_allowed=True))
+        next_lane(session)
+
+
+def test_a_tick_and_the_turns_that_it_made(watch: Watch) -> None:
+    before = Turn.objects.order_by("-pk").values_list("pk", flat=True)[0]
+    beat = Scheduler(app=app, lazy=True)
+    with watch.scene("tick"):
+        beat._zones.step()
+        beat._fire_due()
+    made = {turn.kind: turn.session_id for turn in Turn.objects.filter(pk__gt=before).order_by("pk")}
+    assert {"automation", "job", "heartbeat", "scheduled_message"} <= set(made)
+    for kind, session in made.items():
+        with watch.scene(kind):
+            run_turn(claim_next(session, uuid.uuid4(), auto_allowed=True))
+
+
+def test_the_post(watch: Watch) -> None:
+    lane = DeliveryLane(
+        session_id=many_rows.session((999_990 * 7919) % many_rows.SESSIONS + 1), channel="email"
+    )
+    with watch.scene("post"):
+        send.receiver_of(lane)
+        assert send.send_next(lane)
+
+
+def test_what_operators_look_at(watch: Watch) -> None:
+    client = Client()
+    # counts of what is open: an index holds just these rows
+    with watch.scene("operators", most_read=20_000):
+        assert client.get("/metrics").status_code == 200
+        client.get("/readyz")
+
+
+def test_streams(watch: Watch) -> None:
+    shows = (many_rows.session(1), many_rows.session(2), 1, 2)
+    with watch.scene("streams"):
+        now = event_log.now()
+        event_log.horizon()
+        for cursor in (now, event_log.starting_point(None)):
+            event_log.read_events([event_log.Position(shows=shown, cursor=cursor) for shown in shows])
+        event_log.origin_of(many_rows.MILLION)
+
+
+@pytest.mark.parametrize("name", [walk.name for walk in walks()])
+def test_pruning(watch: Watch, name: str) -> None:
+    (walk,) = [walk for walk in walks() if walk.name == name]
+    with watch.scene(name, most_read=600_000):
+        for _ in range(3):
+            prune_batch(walk)
+        count_batch(walk)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3], ids=["busy", "quiet", "unified"])
+def test_every_list_of_the_api(watch: Watch, number: int) -> None:
+    user = User.objects.get(pk=number)
+    client = Client(headers={"Authorization": f"Token {Token.objects.create(user=user).key}"})
+    schema = client.get("/api/schema/", headers={"Accept": "application/json"}).json()
+    ids = {
+        "name": "demo", "document": "USER.md", "session_id": many_rows.session(number), "job_id": _first_job(number),
+        "routine_id": _first_routine(number),
+    }  # fmt: skip
+    for path, operations in schema["paths"].items():
+        if "get" not in operations or "/events/" in path:
+            continue
+        try:
+            address = path.format(**ids)
+        except KeyError:
+            continue
+        for query in _queries(operations["get"]):
+            with watch.scene(f"GET {path}?{urlencode(query)}"):
+                _read_pages(client, address, query)
+
+
+def _queries(operation: Any) -> Iterator[dict[str, str]]:
+    yield {}
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] == "query" and "enum" in parameter["schema"]:
+            yield from ({parameter["name"]: value} for value in parameter["schema"]["enum"])
+
+
+def _read_pages(client: Client, address: str, query: dict[str, str]) -> None:
+    """Three pages; the last of them far behind none, which does not matter to an index."""
+    next_page: str | None = f"{address}?{urlencode(query)}"
+    for _ in range(3):
+        if next_page is not None:
+            answer = client.get(next_page)
+            assert answer.status_code == 200, (next_page, answer.content[:500])
+            found = answer.json()
+            is_list = isinstance(found, dict) and {"next", "previous", "results"} <= set(found)
+            next_page = found["next"] if is_list else None
+
+
+def _first_job(user: int) -> str:
+    from automations.models import CronJob
+
+    return str(CronJob.objects.filter(session__owner_id=user).values_list("pk", flat=True)[0])
+
+
+def _first_routine(user: int) -> str:
+    from automations.models import CronJob
+
+    rows = CronJob.objects.filter(agent__owner_id=user, execution_mode__in=["inline", "isolated"])
+    return str(rows.values_list("pk", flat=True)[0])
+
+
+LISTS = [
+    (f"/admin/{model._meta.app_label}/{model._meta.model_name}/", tuple(page.search_fields))
+    for model, page in admin.site._registry.items()
+    if model._meta.db_table in many_rows.GROWING
+]
+
+
+@pytest.mark.parametrize(("address", "searched"), LISTS, ids=[address for address, _ in LISTS])
+def test_every_list_of_the_admin(watch: Watch, address: str, searched: tuple[str, ...]) -> None:
+    client = Client()
+    client.force_login(User.objects.get(pk=1))
+    queries = ["", "p=2", "o=1", "o=-2"]
+    if any("session" in name or "target" in name for name in searched):
+        queries += [f"q={many_rows.session(number)}" for number in (2, 50_000)]
+    if all(name.startswith("=") for name in searched):  # else parts of a text are compared
+        queries.append("q=sub:50000")
+    for query in queries:
+        with watch.scene(f"{address}?{query}"):
+            assert client.get(f"{address}?{query}").status_code == 200

@@ -1,0 +1,232 @@
+"""What no other test would miss: figures, other agents' work, what prompts hold, clocks, locks, workers, addresses.
+
+The turns are run in this process; the model is a real server where its requests are looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+
+from agent_core.testing import ModelServer
+from agent_core.types import Ending, Entry, Role, TurnResult
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.firing.inline_routines import InlineRoutineStarter
+from automations.firing.placement import heartbeat_session
+from automations.models import CronJob, JobClock, RunRecord
+from sessions_app import metrics
+from sessions_app.deliveries import outbox
+from sessions_app.memory.preferences import put_preference
+from sessions_app.metrics import Counted
+from sessions_app.models import Agent, Counter, Delivery, Engine, Message, Session, Turn, TurnKind, Worker
+from sessions_app.sessions.open import primary_session
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.commit import commit
+from sessions_app.turns.context import Prepared, prepare_turn
+from sessions_app.turns.journal import Journal
+from sessions_app.turns.receive import Input, receive
+from sessions_app.worker.process import WorkerProcess
+from sessions_app.worker.sweep import sweep_turns
+from tests.agent_core.planner.plans import RESPOND, plan, says
+from tests.automations.messages import a_worker, run_turn
+from tests.automations.turn_kinds.test_bound import bound, fire
+from tests.automations.turn_kinds.test_heartbeat import awake, beat_now, routine
+from tests.automations.turn_kinds.test_isolated import job_of
+from tests.chaos.test_locks import connected, cut_lock_connections
+from tests.conftest import Person, new_person
+
+__all__ = ["awake"]  # a fixture
+pytestmark = pytest.mark.django_db(transaction=True)
+SECRET = "my secret colour is mauve"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_gathered(transactional_db: None) -> None:
+    metrics._gathered.reset()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    """A model over HTTP for turns of this process."""
+    with ModelServer() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "test-key")
+        yield server
+
+
+def value(name: Counted) -> int:
+    metrics.flush_counters()
+    found = Counter.objects.filter(name=name).first()
+    return found.value if found else 0
+
+
+def begun(session: Session, worker: uuid.UUID) -> Prepared:
+    turn = claim_next(session.pk, worker, auto_allowed=True)
+    assert turn is not None
+    return prepare_turn(turn, Journal(turn))
+
+
+def says_in(session: Session, worker: uuid.UUID, text: str) -> None:
+    result = TurnResult(ending=Ending.SUCCEEDED, entries=(Entry(role=Role.ASSISTANT, content=text),))
+    commit(begun(session, worker), result)
+
+
+def asked(server: ModelServer) -> str:
+    """All that the model was asked so far."""
+    bodies = [json.dumps(received.body, ensure_ascii=False) for received in server.requests]
+    return "\n".join(bodies)
+
+
+@pytest.mark.rule("10.1")
+def test_heartbeats_are_counted_as_what_became_of_them(awake: Person) -> None:
+    session, worker = heartbeat_session(awake.agent), a_worker()
+    for reply in ("HEARTBEAT_OK", "The milk is out."):
+        assert beat_now(awake) == 1
+        says_in(session, worker, reply)
+    counted = [Counted.HEARTBEAT_SUPPRESS, Counted.HEARTBEAT_DELIVER, Counted.HEARTBEAT_SKIPPED]
+    assert [value(each) for each in counted] == [1, 1, 0]
+    assert beat_now(awake) == 1
+    assert beat_now(awake) == 0, "the one before is still open"
+    assert [value(each) for each in counted] == [1, 1, 1]
+
+
+@pytest.mark.rule("10.1")
+def test_each_session_of_an_isolated_routine_is_counted(person: Person) -> None:
+    job_of(person, "say what is new")
+    fire_due_jobs()
+    assert value(Counted.JOB_SESSION_CREATED) == 1
+
+
+@pytest.mark.rule("5.3", "5.5")
+def test_one_agents_broken_routine_blocks_no_other_agent(awake: Person) -> None:
+    others = [new_person(name, dreams=True) for name in ("bob", "eve")]
+    CronJob.objects.exclude(system_event="heartbeat").delete()
+    everyone = [others[0], awake, others[1]]
+    jobs = [routine(each, "tea") for each in everyone]
+    for each in everyone:
+        Agent.objects.filter(pk=each.agent.pk).update(
+            heartbeat={**each.agent.heartbeat, "active_hours": [0, 24]},
+            policy={"nonsense": 1} if each is awake else {},
+        )
+    InlineRoutineStarter().step()
+    started = [RunRecord.objects.filter(job=job, turn__isnull=False).exists() for job in jobs]
+    assert started == [True, False, True]
+
+
+@pytest.mark.rule("3.3", "3.4", "4.8")
+def test_what_is_said_in_a_chat_stays_out_of_heartbeats(awake: Person) -> None:
+    chat, worker = primary_session(awake.agent), a_worker()
+    receive(chat.pk, Input(content=SECRET))
+    says_in(chat, worker, "Mauve it is.")
+    assert beat_now(awake) == 1
+    request = begun(heartbeat_session(awake.agent), worker).request
+    shown = [request.system_prompt, request.message, *(entry.content for entry in request.history)]
+    assert not [text for text in shown if "mauve" in text.lower()]
+    receive(chat.pk, Input(content="What is it?"))
+    assert SECRET in [entry.content for entry in begun(chat, worker).request.history]
+
+
+@pytest.mark.rule("3.3", "3.4", "4.8")
+@pytest.mark.parametrize("engine", [Engine.CHAT, Engine.PLANNER])
+def test_preferences_and_history_reach_the_model(person: Person, server: ModelServer, engine: str) -> None:
+    Agent.objects.filter(pk=person.agent.pk).update(engine=engine, model=f"openai-chat:test-{server.port}")
+    put_preference(person.agent, person.user.pk, "Always answer in rhymes.")
+    session, worker = person.session(), a_worker()
+    receive(session.pk, Input(content=SECRET))
+    says_in(session, worker, "Noted: the colour of heather.")
+    if engine == Engine.PLANNER:
+        server.answer_with(plan(RESPOND), says("Mauve."))
+    receive(session.pk, Input(content="What is it?"))
+    assert run_turn(session, worker).state == "succeeded"
+    requests = [json.dumps(received.body, ensure_ascii=False) for received in server.requests]
+    assert requests
+    for text in ("Always answer in rhymes.", SECRET, "Noted: the colour of heather.", "What is it?"):
+        assert all(text in request for request in requests), text
+
+
+@pytest.mark.rule("3.3", "3.4", "4.8")
+def test_a_planned_automation_is_shown_the_prompt_of_its_slot(person: Person, server: ModelServer) -> None:
+    Agent.objects.filter(pk=person.agent.pk).update(
+        engine=Engine.PLANNER, model=f"openai-chat:test-{server.port}"
+    )
+    session = person.session()
+    run = fire(bound(session))
+    server.answer_with(plan(RESPOND), says("All is well."))
+    assert run_turn(session, a_worker()).state == "succeeded"
+    run.refresh_from_db()
+    first_line = run.rendered_prompt.strip().splitlines()[0]
+    assert len(first_line) > 20
+    assert json.dumps(first_line)[1:-1] in asked(server)
+
+
+@pytest.mark.rule("4.5")
+def test_resetting_a_clock_does_not_reopen_a_recorded_slot(person: Person) -> None:
+    job = bound(person.session())
+    fire(job)
+    slot = JobClock.objects.get(job=job).last_slot
+    for _ in range(2):
+        JobClock.objects.filter(job=job).update(next_run_at=slot)
+        RunRecord.objects.filter(job=job).delete()
+        assert fire_due_jobs().queued == 0
+        clock = JobClock.objects.get(job=job)
+        assert clock.last_slot == slot
+        assert clock.next_run_at is not None
+        assert slot is not None
+        assert clock.next_run_at > slot
+    assert not RunRecord.objects.filter(job=job).exists()
+
+
+@pytest.mark.rule("1.8")
+def test_the_sweep_removes_only_long_dead_workers(transactional_db: None) -> None:
+    me, lately, long_ago = a_worker(), a_worker(), a_worker()
+    Worker.objects.filter(pk=me).update(heartbeat_at=Now() - timedelta(hours=3))
+    Worker.objects.filter(pk=lately).update(heartbeat_at=Now() - timedelta(minutes=55))
+    Worker.objects.filter(pk=long_ago).update(heartbeat_at=Now() - timedelta(minutes=65))
+    sweep_turns(me, list)
+    assert set(Worker.objects.values_list("pk", flat=True)) == {me, lately}
+
+
+@pytest.mark.rule("1.8")
+def test_a_briefly_stolen_lock_is_retaken_at_the_next_check(
+    transactional_db: None,
+) -> None:
+    worker, passing, other = WorkerProcess([], 1), connected(), connected()
+    worker.locks.reconnect()
+    session_id = uuid.uuid4()
+    handle = worker.locks.try_hold(session_id)
+    assert handle is not None
+    handle.turn_id = 1
+    cut_lock_connections()
+    passing.reconnect()
+    looked = passing.try_hold(session_id)
+    assert looked is not None
+    worker.locks.reconnect()  # it cannot be taken again yet
+    passing.release(looked)
+    worker._keep_locks(time.monotonic() + 60)
+    other.reconnect()
+    assert other.try_hold(session_id) is None
+    for each in (worker.locks, passing, other):
+        each.close()
+
+
+@pytest.mark.rule("9.3")
+def test_each_address_is_answered_once_for_several_messages(person: Person) -> None:
+    session = person.session()
+    turn = Turn.objects.create(session=session, kind=TurnKind.MESSAGE, lane="turns", content="x")
+    answer = Message.objects.create(session=session, seq=1, role="assistant", content="Hello.", turn=turn)
+
+    def to(channel: str, address: str) -> dict[str, Any]:
+        return {"channel": channel, "chat_id": address, "meta": {}}
+
+    routes = [to("chat", "7"), None, to("web", "x"), to("chat", "7"), to("chat", "8"), to("mail", "7")]
+    outbox.enqueue_deliveries(session, answer, routes)
+    places = Delivery.objects.order_by("id").values_list("channel", "address")
+    assert list(places) == [("chat", "7"), ("chat", "8"), ("mail", "7")]
+    assert len(set(Delivery.objects.values_list("idempotency_key", flat=True))) == 3
