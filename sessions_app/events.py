@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,12 +42,14 @@ def background_event(turn: Turn, agent_id: int, what: EventType, content: dict[s
     return told
 
 
-def announce(session_id: uuid.UUID, agent_id: int | None = None) -> None:
+def announce(session_id: uuid.UUID, agent_id: int | None = None, ended: Sequence[Turn] = ()) -> None:
     """After the commit, notify the windows of a session that there are new events.
 
-    With `agent_id` every window of that agent is notified too.
+    With `agent_id` every window of that agent is notified too. `ended`: the turns that the commit ends.
     """
     payload: dict[str, Any] = {"s": str(session_id)} | ({} if agent_id is None else {"a": agent_id})
+    if ended:
+        payload["ended"] = [turn.pk for turn in ended]
     transaction.on_commit(lambda: publisher().notify(EVENTS, payload), robust=True)
 
 

@@ -19,7 +19,7 @@ from sessions_app.events import Cursor
 from sessions_app.models import Event, EventType
 from sessions_app.postgres.listen import Listener
 from sessions_app.postgres.notify import EVENTS
-from sessions_app.streams.event_log import EventPage, Origin, Topic, read_events, running_turns
+from sessions_app.streams.event_log import EventPage, Topic, read_events, running_turns
 from sessions_app.streams.items import Delta, Item
 from sessions_app.streams.rights import Right
 from sessions_app.streams.running_answers import RunningAnswers
@@ -41,13 +41,10 @@ from sessions_app.turns.threads import behind
 log = structlog.get_logger(__name__)
 
 POLL = 2.0  # seconds between reads without a notification: one may have been lost
-SOON = 0.05  # seconds until the next read while an older transaction hides events
+SOON = 0.05  # seconds until the next read while events are hidden by an older transaction, or held back
 
 Readers = dict[Topic, set[Subscription]]
 Waiting = dict[int, list[Delta]]  # pieces by turn that were received and not handed out yet
-ToRead = dict[Topic, Cursor]  # what to read, and up to which event
-EVERYTHING = Cursor(xid=2**64, id=0)
-STARTS = Cursor(xid=-1, id=0)  # up to the first event that closes a turn: its last pieces may still arrive
 
 
 class Hub:
@@ -58,6 +55,7 @@ class Hub:
         self._topics = Topics()
         self._dirty: set[Topic] = set()
         self._deltas: list[Delta] = []
+        self._ends: list[int] = []
         self._started = False
         self._stopped = threading.Event()
         self._listener = Listener([EVENTS], self._hear, self._read_all_soon)
@@ -124,10 +122,11 @@ class Hub:
             else:
                 topics = {session_id} | (self._topics.of_agent(message["a"]) if "a" in message else set())
                 self._dirty |= topics & self._topics.shown()
+                self._ends += message.get("ended", ())
             self._changed.notify_all()
 
     def _run(self) -> None:
-        again: ToRead = {}
+        again: set[Topic] = set()
         while not self._stopped.is_set():
             dirty, deltas = self._next(again)
             try:
@@ -139,23 +138,26 @@ class Hub:
                 time.sleep(POLL)
             except Exception:  # a bug must not stop all windows
                 log.exception("stream_failed")
-                again = {}
+                again = set()
                 time.sleep(POLL)
             finally:
                 connection.close()
 
-    def _next(self, again: ToRead) -> tuple[ToRead, list[Delta]]:
+    def _next(self, again: set[Topic]) -> tuple[set[Topic], list[Delta]]:
         """Wait for work: topics to read, and pieces to hand out."""
         with self._changed:
             heard = self._changed.wait_for(lambda: self._dirty or self._deltas, SOON if again else POLL)
             if not heard and not again:
                 self._dirty |= self._topics.next_ones()
-            dirty = again | dict.fromkeys(self._dirty, EVERYTHING)
-            self._dirty = set()
+            dirty, self._dirty = again | self._dirty, set()
+            # taken together: once an end was heard, all pieces of the answer were taken
             deltas, self._deltas = self._deltas, []
+            ends, self._ends = self._ends, []
+        for turn in ends:
+            self._answers.hear_end(turn)
         return dirty, deltas
 
-    def _deliver(self, dirty: ToRead, deltas: list[Delta]) -> ToRead:
+    def _deliver(self, dirty: set[Topic], deltas: list[Delta]) -> set[Topic]:
         """Read and hand out events and pieces; returns what to read again soon."""
         waiting: Waiting = {}
         for delta in deltas:
@@ -165,7 +167,7 @@ class Hub:
             topics = self._topics.readers(wanted)
         for delta in deltas:
             if not self._answers.knows(delta.turn):
-                dirty.setdefault(delta.session_id, STARTS)  # a turn's start comes before its pieces
+                dirty.add(delta.session_id)  # a turn's start comes before its pieces
         caught_up, again = self._hand_out_events(topics, dirty, waiting)
         for pieces in waiting.values():
             self._hand_out_pieces(topics.get(pieces[0].session_id, set()), pieces)
@@ -174,32 +176,30 @@ class Hub:
         return again
 
     def _hand_out_events(
-        self, topics: Readers, dirty: ToRead, waiting: Waiting
-    ) -> tuple[list[Subscription], ToRead]:
+        self, topics: Readers, dirty: set[Topic], waiting: Waiting
+    ) -> tuple[list[Subscription], set[Topic]]:
         """Read once for all. Readers that are up to date share a position, each newcomer has its own.
 
-        Returns the newcomers that have caught up, and what to read again. The pieces of an answer must come before the
-        event that ends it, so an event that was not announced yet waits for its notification, or for the next poll.
+        Returns the newcomers that have caught up, and what to read again.
         """
         groups, later = choose_groups(readers for key, readers in topics.items() if key in dirty)
         positions = [read_position(group) for group in groups]
         if not positions:
-            return [], {}
+            return [], set()
         pages = read_events(positions)
         self._follow([each for group in groups for each in group])
         caught_up: list[Subscription] = []
-        again: ToRead = dict.fromkeys((each.shows for each in later), EVERYTHING)
+        again = {each.shows for each in later}
         for newcomer, warning in missed_events([group[0] for group in groups]):
             self._give(newcomer, warning)
         for readers, position, page in zip(groups, positions, pages, strict=True):
             group = current_readers(readers, position, page)
             if not group:
                 continue
-            self._hand_out(group, page, dirty[position.shows], waiting)
-            last = EVERYTHING if page.more else page.hidden
-            if last is not None:
-                again[position.shows] = max(last, again.get(position.shows, last))
-            if group[0].behind and not page.more and not group[0].closed:
+            all_given = self._hand_out(group, page, waiting)
+            if page.more or page.hidden or not all_given:
+                again.add(position.shows)
+            if group[0].behind and all_given and not page.more and not group[0].closed:
                 caught_up.append(group[0])
         return caught_up, again
 
@@ -229,21 +229,22 @@ class Hub:
         about = {"turn": None, "shows": str(shows)}
         self._give(subscription, Item(type=EventType.STATUS, about=shows, content=about))
 
-    def _hand_out(self, group: list[Subscription], page: EventPage, last: Cursor, waiting: Waiting) -> None:
+    def _hand_out(self, group: list[Subscription], page: EventPage, waiting: Waiting) -> bool:
+        """False if events of a turn's end are held back: the pieces of its answer come before them."""
+        live = not group[0].behind
         for event in page.events:
-            if event.type in CLOSING if last is STARTS else cursor_of(event) > last:
-                break
             turn = event.turn_id or 0
-            if event.type in CLOSING and not group[0].behind:
-                self._hand_out_pieces(set(group), waiting.pop(turn, []))  # pieces come before the whole
+            if event.type in CLOSING:
+                if not self._answers.may_end(turn, live=live):
+                    return False
+                if live:
+                    self._hand_out_pieces(set(group), waiting.pop(turn, []))
             self._hand_out_event(group, event, page.sizes[event.pk])
-            if event.type == EventType.TURN_START and not self._answers.has_ended(turn):
-                self._answers.begin(turn, Origin(source_type=event.source_type, run_id=event.run_id))
-            if event.type == EventType.TURN_END:
-                self._answers.end(turn)
+            self._answers.follow(event)
         if page.gone:
             for subscription in group:
                 self._drop(subscription)
+        return True
 
     def _hand_out_event(self, group: list[Subscription], event: Event, size: int) -> None:
         cursor = cursor_of(event)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sessions_app.models import Event, EventType
 from sessions_app.postgres.notify import Try
 from sessions_app.streams.event_log import Origin, Running, origin_of
 from sessions_app.streams.items import Delta, Item, shown_try
 
 REMEMBERED = 1_000  # running answers, and ended turns
 LONGEST_ANSWER = 100_000  # characters
+UNANNOUNCED = 1.0  # seconds that the end of a turn waits for its announcement, which may be lost
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +44,7 @@ class RunningAnswers:
         self._texts: OrderedDict[int, TextSoFar] = OrderedDict()
         self._ended: OrderedDict[int, None] = OrderedDict()
         self._origins: OrderedDict[int, Origin] = OrderedDict()
+        self._ends_wait: OrderedDict[int, float] = OrderedDict()  # until when, by the monotonic clock
 
     def origin(self, turn: int) -> Origin:
         """The turn's origin. It is read from the database, once, when no event had it."""
@@ -64,6 +68,30 @@ class RunningAnswers:
             self._texts[piece.turn] = so_far
         _forget_oldest(self._texts)
         return news
+
+    def hear_end(self, turn: int) -> None:
+        """The end of the turn was announced: all its pieces were received."""
+        self._ends_wait[turn] = 0.0
+        _forget_oldest(self._ends_wait)
+
+    def may_end(self, turn: int, *, live: bool) -> bool:
+        """Whether readers may get the events of the turn's end, which a read can find before its last pieces arrive.
+
+        A newcomer need not wait for a turn that ended in the past: no piece of it and no live reader waits for its end.
+        """
+        if not (live or turn in self._texts or turn in self._ends_wait):
+            return True
+        waits_until = self._ends_wait.setdefault(turn, time.monotonic() + UNANNOUNCED)
+        _forget_oldest(self._ends_wait)
+        return time.monotonic() >= waits_until
+
+    def follow(self, event: Event) -> None:
+        """Remember the start or the end of a turn that readers get now."""
+        turn = event.turn_id or 0
+        if event.type == EventType.TURN_START and turn not in self._ended:
+            self.begin(turn, Origin(source_type=event.source_type, run_id=event.run_id))
+        if event.type == EventType.TURN_END:
+            self.end(turn)
 
     def end(self, turn: int) -> None:
         """The turn has ended: late pieces are discarded."""

@@ -52,7 +52,7 @@ def cancel_waiting(turn_id: int, reason: str) -> bool:
     turn = Turn.objects.get(pk=turn_id)
     kind_of(turn).closed(turn, TurnResult(ending=Ending.CANCELLED, error_code=reason), "")
     turn_end(turn, session.agent_id).save(force_insert=True)
-    events.announce(turn.session_id)
+    events.announce(turn.session_id, ended=[turn])
     return True
 
 

@@ -60,7 +60,7 @@ def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | No
         tries += 1
         if tries > 1 and _was_committed(prepared.turn):
             # it was committed; only what follows the commit is missing
-            commit_events.announce_commit(prepared.session)
+            commit_events.announce_commit(prepared.session, [prepared.turn])
             return
         with transaction.atomic():
             _write(prepared, result)
@@ -111,7 +111,7 @@ def _write(prepared: Prepared, result: TurnResult) -> None:
     if moved.shown_in is not None:
         events.append(commit_events.thread_event(turn, session, moved.shown_in))
     Event.objects.bulk_create(events)
-    commit_events.announce_commit(session)
+    commit_events.announce_commit(session, ended)
 
 
 def _settle_questions(prepared: Prepared, result: TurnResult, messages: list[Message]) -> None:

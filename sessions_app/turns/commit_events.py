@@ -69,9 +69,9 @@ def turn_end_events(turn: Turn, session: Session) -> list[Event]:
     return [turn_end(turn, session.agent_id), everywhere]
 
 
-def announce_commit(session: Session) -> None:
-    """After the commit, notify the windows that there are new events."""
-    events.announce(session.pk, session.agent_id if _is_broadcast(session) else None)
+def announce_commit(session: Session, ended: list[Turn]) -> None:
+    """After the commit, notify the windows that there are new events, and that these turns have ended."""
+    events.announce(session.pk, session.agent_id if _is_broadcast(session) else None, ended)
 
 
 def _is_broadcast(session: Session) -> bool:

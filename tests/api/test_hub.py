@@ -251,7 +251,7 @@ def test_threads_of_one_agent_share_reads_and_get_every_delta(hub: Hub, person: 
     event(turn, home.agent_id, EventType.TURN_START, {"attempt": 1}).save(force_insert=True)
     event(turn, home.agent_id, EventType.TURN_END, {}).save(force_insert=True)
     hub._hear("", {"s": str(home.pk), "turn": turn.pk, "attempt": 1, "text": "piece"})
-    hub._hear("", {"s": str(home.pk)})
+    hub._hear("", {"s": str(home.pk), "ended": [turn.pk]})
     until(lambda: all(len(each.ids()) == 2 for each in readers))
     for each in readers:
         assert [item.type for item in each.items if item.type != "status"] == [
@@ -259,6 +259,45 @@ def test_threads_of_one_agent_share_reads_and_get_every_delta(hub: Hub, person: 
             "delta",
             "turn_end",
         ]
+
+
+@pytest.mark.rule("9.1")
+@pytest.mark.parametrize("newcomer", [False, True])
+def test_an_end_that_was_read_before_its_announcement_waits_for_the_last_pieces(
+    hub: Hub, person: Person, newcomer: bool
+) -> None:
+    """A notification about something else makes the hub read, while the last pieces are still on their way."""
+    session = person.session()
+    turn = Turn.objects.create(session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x")
+    about = {"s": str(session.pk), "turn": turn.pk, "attempt": 1}
+    start = now()
+    reader = Reader(hub, session, start)
+    until(lambda: not reader.subscription.behind)
+    event(turn, session.agent_id, EventType.TURN_START, {"attempt": 1}).save(force_insert=True)
+    hub._hear("", about | {"text": "one "})
+    until(lambda: reader.ids() is not None and len(reader.items) == 2)
+    for kind in (EventType.MESSAGE, EventType.TURN_END):
+        event(turn, session.agent_id, kind, {}).save(force_insert=True)
+    if newcomer:
+        Reader(hub, session, start)
+    hub._hear("", {"s": str(session.pk)})
+    sentinel = Reader(hub, other := person.session(), BEGINNING)
+    ids = write(other)
+    until(lambda: sentinel.ids() == ids, 5, "the hub has read again")
+    hub._hear("", about | {"text": "two"})
+    hub._hear("", {"s": str(session.pk), "ended": [turn.pk]})
+    until(lambda: len(reader.ids()) == 3)
+    said = [item.content["text"] if item.type == "delta" else item.type for item in reader.items]
+    assert said == ["turn_start", "one ", "two", "message", "turn_end"]
+
+
+def test_an_end_whose_announcement_is_lost_comes_all_the_same(hub: Hub, person: Person) -> None:
+    session = person.session()
+    turn = Turn.objects.create(session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x")
+    reader = Reader(hub, session, now())
+    until(lambda: not reader.subscription.behind)
+    event(turn, session.agent_id, EventType.TURN_END, {}).save(force_insert=True)
+    until(lambda: len(reader.ids()) == 1, 10)
 
 
 def test_a_quiet_stream_says_that_it_is_alive(

@@ -104,6 +104,14 @@ PROMISES = (
         tests=(HUB + "test_a_snapshot_holds_each_steps_latest_attempt_without_late_text",),
     ),
     Break(
+        rule="9.1",
+        how="the end of a turn comes before the last pieces of its answer",
+        file="sessions_app/streams/running_answers.py",
+        old="        return time.monotonic() >= waits_until",
+        new="        return time.monotonic() < waits_until",
+        tests=(HUB + "test_an_end_that_was_read_before_its_announcement_waits_for_the_last_pieces",),
+    ),
+    Break(
         rule="4.5",
         how="an account of slots goes back with its clock",
         file="automations/firing/due_jobs.py",
