@@ -13,8 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from django.db import connection
-
 from tests import warm
 
 QUICK = {  # so that nobody waits long for a rescue
@@ -119,12 +117,3 @@ class Fleet:
         process = Process(name=name, log=log, child=child)
         self.processes.append(process)
         return process
-
-
-def end_other_connections() -> None:
-    """End every other connection to the test database: this process's pool threads keep some."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )

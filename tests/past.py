@@ -6,8 +6,6 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db import connection
-
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs.skips import run_id
@@ -114,8 +112,3 @@ def prune_all(limit: int = BATCH, *names: str) -> dict[str, int]:
             step = prune_batch(walk, limit)
             removed[walk.name] += step.removed
     return {name: count for name, count in removed.items() if count}
-
-
-def analyze() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE")

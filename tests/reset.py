@@ -6,6 +6,7 @@ more than most tests. Here those two stay as the migrations made them.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from django.db import connections, transaction
@@ -26,26 +27,30 @@ def empty_tables(alias: str = "default") -> None:
     for tries_left in reversed(range(TRIES)):
         try:
             with transaction.atomic(alias), connections[alias].cursor() as cursor:
-                _empty(cursor, connections[alias].introspection.table_names())
+                _empty(cursor, alias)
             return
         except Exception as problem:
             if not tries_left or not isinstance(problem.__cause__, DeadlockDetected):
                 raise
 
 
-def _empty(cursor: Any, names: list[str]) -> None:
-    """Foreign keys are deferred, so the order does not matter."""
-    count = sql.SQL("SELECT {}, (SELECT count(*) FROM (SELECT 1 FROM {} LIMIT {}) AS first_rows)")
-    tables = [name for name in names if name not in KEPT]
-    cursor.execute(
-        sql.SQL(" UNION ALL ").join(
-            count.format(sql.Literal(name), sql.Identifier(name), sql.Literal(MANY)) for name in tables
-        )
-    )
+def _empty(cursor: Any, alias: str) -> None:
+    """Foreign keys are deferred, so the order does not matter, but for what is truncated: that comes first."""
+    cursor.execute(_rows_of_each(alias))
     rows = dict(cursor.fetchall())
-    for name in (
-        name for name in tables if rows[name] == MANY
-    ):  # first: not after a delete that refers to it
-        cursor.execute(sql.SQL("TRUNCATE {} CASCADE").format(sql.Identifier(name)))
-    for name in (name for name in tables if 0 < rows[name] < MANY):
-        cursor.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(name)))
+    for name, count in rows.items():
+        if count == MANY:
+            cursor.execute(sql.SQL("TRUNCATE {} CASCADE").format(sql.Identifier(name)))
+    for name, count in rows.items():
+        if 0 < count < MANY:
+            cursor.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(name)))
+
+
+@cache
+def _rows_of_each(alias: str) -> sql.Composed:
+    """The statement that counts the rows of each table, up to MANY."""
+    count = sql.SQL("SELECT {}, (SELECT count(*) FROM (SELECT 1 FROM {} LIMIT {}) AS first_rows)")
+    names = sorted(set(connections[alias].introspection.table_names()) - KEPT)
+    return sql.SQL(" UNION ALL ").join(
+        count.format(sql.Literal(name), sql.Identifier(name), sql.Literal(MANY)) for name in names
+    )

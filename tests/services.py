@@ -1,8 +1,9 @@
 """Real PostgreSQL and Valkey for the tests, started before Django reads its settings.
 
 A plugin (`-p tests.services`). `DATABASE_URL` and `CELERY_BROKER_URL` of the environment are used instead
-when they are set. Django's test database is made in that server; `os.environ` names it while tests that
-asked for a database run, so that real worker and beat processes started with `os.environ` use the same one.
+when they are set. Else the database is a copy of the data folder that `tests.migrated` keeps; only a server that
+is named gets a test database from Django. `os.environ` names the database while tests that asked for one run, so
+that real worker and beat processes started with `os.environ` use the same one.
 """
 
 import atexit

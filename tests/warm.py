@@ -13,15 +13,17 @@ import multiprocessing
 import os
 import runpy
 import select
+import signal
 import sys
 import time
 import zoneinfo
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from subprocess import TimeoutExpired
-from typing import Any, Protocol
+from typing import Any
 
 _libraries = multiprocessing.get_context("forkserver")
 _libraries.set_forkserver_preload(["tests.warm_libraries"])
@@ -30,18 +32,23 @@ _libraries.set_forkserver_preload(["tests.warm_libraries"])
 READ_LATE = {"TEST_TOOLS_FOLDER", "OPENAI_BASE_URL", "OPENAI_API_KEY", "PYTEST_CURRENT_TEST"}
 
 
-class Child(Protocol):
-    """A process, with what the tests ask of a `subprocess.Popen`."""
+class Child(ABC):
+    """A process, with the methods of `subprocess.Popen` that the tests use."""
 
     pid: int
 
+    @abstractmethod
     def poll(self) -> int | None: ...
 
+    @abstractmethod
     def wait(self, timeout: float | None = None) -> int: ...
 
-    def kill(self) -> None: ...
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
 
-    def send_signal(self, number: int) -> None: ...
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 def start(arguments: Sequence[str], environ: Mapping[str, str], usual: Mapping[str, str], log: Path) -> Child:
@@ -55,7 +62,7 @@ def _settings_of(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in READ_LATE}
 
 
-class _Child:
+class _Child(Child):
     def __init__(self, arguments: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
         self._process = _libraries.Process(target=_run, args=(list(arguments), dict(environ), str(log)))
         self._process.start()
@@ -71,15 +78,8 @@ class _Child:
             raise TimeoutExpired(str(self._process), timeout or 0)
         return code
 
-    def kill(self) -> None:
-        self._process.kill()
 
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-
-class _LoadedChild:
+class _LoadedChild(Child):
     def __init__(
         self, parent: Connection, arguments: Sequence[str], environ: Mapping[str, str], log: Path
     ) -> None:
@@ -105,13 +105,6 @@ class _LoadedChild:
         if code is None:
             raise TimeoutExpired(str(self.pid), timeout or 0)
         return code
-
-    def kill(self) -> None:
-        self.send_signal(9)
-
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
 
 
 _loaded: list[Connection] = []

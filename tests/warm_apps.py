@@ -1,16 +1,18 @@
-"""What every worker and beat loads of ours, with the settings of this process's environment."""
+"""Loads the apps with the settings of this process's environment, for the workers and beats that are forked from it."""
 
 from __future__ import annotations
 
 import threading
+from importlib import import_module
+
+import django
+
+from config.preload import NEEDED
 
 
 def load() -> None:
     """Leave no thread and no connection behind: what is forked from here makes its own."""
-    from config.celery import app
-
-    app.loader.import_default_modules()  # sets Django up and imports the tasks
-    import automations.beat  # noqa: F401
-    import sessions_app.worker.process  # noqa: F401
-
+    django.setup()
+    for name in NEEDED["celery"]:
+        import_module(name)
     assert threading.active_count() == 1, threading.enumerate()

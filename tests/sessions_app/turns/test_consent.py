@@ -16,11 +16,11 @@ from agent_core.tools import Tool
 from agent_core.turn.consent import LONGEST_IN_FULL, call_to_json, is_the_call, question_of
 from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.models import CronJob, JobClock
 from sessions_app.models import ConsentQuestion, MailboxEvent, Message, OnBusy, Session
-from sessions_app.turns.receive import Input, receive
+from sessions_app.turns.receive import TurnInput, receive
 from tests import plugins
 from tests.agent_core.planner.plans import says
+from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.inside import Inside
@@ -130,8 +130,8 @@ def test_a_yes_permits_each_call_of_one_response_once(inside: Inside) -> None:
 def test_a_yes_sent_before_the_question_does_not_count(inside: Inside) -> None:
     session = inside.person.session()
     inside.model.answer_with(erase("disk"), says("Tidy?"), erase("disk"), says("I must not."))
-    receive(session.pk, Input(content="Tidy up."))
-    receive(session.pk, Input(content="yes", on_busy=OnBusy.ENQUEUE))
+    receive(session.pk, TurnInput(content="Tidy up."))
+    receive(session.pk, TurnInput(content="yes", on_busy=OnBusy.ENQUEUE))
     inside.run(session)
     assert inside.did("disk") == 0
     inside.model.answer_with(erase("disk"), says("Erased."))
@@ -155,8 +155,8 @@ def test_an_ambiguous_yes_repeats_the_question(inside: Inside, how: str) -> None
         inside.say(session, "yes")
     else:
         inside.model.answer_with(says("Shall I order milk?"), says("I ordered it."))
-        receive(session.pk, Input(content="What about the milk?"))
-        receive(session.pk, Input(content="yes", on_busy=OnBusy.ENQUEUE))
+        receive(session.pk, TurnInput(content="What about the milk?"))
+        receive(session.pk, TurnInput(content="yes", on_busy=OnBusy.ENQUEUE))
         inside.run(session)
     assert inside.did("disk") == 0
     assert 'erase with {"name": "disk"}' in last_said(session)
@@ -189,7 +189,7 @@ def test_a_message_after_a_yes_can_revoke_it(inside: Inside) -> None:
     session = inside.person.session()
 
     def interrupt(_context: Any, _arguments: Any) -> str:
-        receive(session.pk, Input(content="No, wait!"))
+        receive(session.pk, TurnInput(content="No, wait!"))
         return "heard"
 
     schema: dict[str, Any] = {"type": "object", "properties": {}}
@@ -252,18 +252,8 @@ def test_a_background_job_reports_consent_requests_to_its_home_session(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person, tmp_path: Path
 ) -> None:
     fleet.worker()
-    home, now = person_with_server.session(), datetime.now(UTC).replace(microsecond=0)
-    job = CronJob.objects.create(
-        agent=person_with_server.agent,
-        name="tidy",
-        description="tidy up",
-        execution_mode="isolated",
-        home=home,
-        schedule_kind="every",
-        every_seconds=3600,
-        anchor=now,
-    )
-    JobClock.objects.create(job=job, next_run_at=now, planned_from=now)
+    home = person_with_server.session()
+    job_of(person_with_server, "tidy up", name="tidy", home=home)
     model_server.answer_with(erase("disk"), says("Nothing was erased."))
     fire_due_jobs()
     until(lambda: MailboxEvent.objects.filter(event_type="job_completed").first())
