@@ -29,7 +29,7 @@ class AutomationsConfig(AppConfig):
         outbox.on_settled(scheduled_message.apply_delivery_result)
         dependents.register_agent_dependent(system.SystemJobs())
         delete.register_session_dependent(bindings.SessionAutomations())
-        delete.register_session_dependent(scheduled_messages.SessionMessages())
+        delete.register_session_dependent(scheduled_messages.SessionScheduledMessages())
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
         cron.register_cron_tool()
         routines.register_routine_tools()

@@ -268,7 +268,7 @@ def _with_replaced(message: ScheduledMessage) -> Scheduled:
     return Scheduled(message=message, cancelled_ids=tuple(ids.values_list("pk", flat=True)))
 
 
-class SessionMessages:
+class SessionScheduledMessages:
     """Scheduled messages of sessions that are to be deleted."""
 
     def blockers(self, session_id: uuid.UUID, *, with_agent: bool) -> tuple[Blocker, ...]:  # noqa: ARG002

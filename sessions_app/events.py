@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 
 from sessions_app.models import Event, EventType, Scope, Turn
-from sessions_app.models.turn import TASKS_KEY
+from sessions_app.models.turn import RUNS_KEY
 from sessions_app.postgres.notify import EVENTS, publisher
 
 VERSION = 1
@@ -31,8 +31,7 @@ def event(turn: Turn, agent_id: int, event_type: EventType, content: dict[str, A
 
 def _shared_runs(turn: Turn) -> dict[str, Any]:
     """List the runs that share the turn. A turn of a single run names it in the envelope instead."""
-    tasks = () if turn.origin_run else turn.metadata.get(TASKS_KEY, ())
-    return {"runs": [task["run"] for task in tasks]} if tasks else {}
+    return {"runs": turn.metadata[RUNS_KEY]} if RUNS_KEY in turn.metadata else {}
 
 
 def background_event(turn: Turn, agent_id: int, what: EventType, content: dict[str, Any]) -> Event:

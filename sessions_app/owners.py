@@ -40,7 +40,7 @@ def of_session_is_active(session_id: Any) -> Any:
     return rows.where(session.c.id == session_id, _user.c.is_active).correlate_except(session, _user).exists()
 
 
-def running_turns(owner: Any) -> Any:
+def count_running_turns(owner: Any) -> Any:
     """Expression: the number of the owner's running turns in the whole fleet. It counts no further than the bound."""
     turn = _turn.alias()
     some = (

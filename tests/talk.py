@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sessions_app.models import Session, Turn
-from sessions_app.turns.receive import Input, receive
+from sessions_app.turns.receive import TurnInput, receive
 from tests.fleet import until
 
 
@@ -17,7 +17,7 @@ def ended(turn: Turn) -> Turn | None:
 
 def say(session: Session, text: str, **more: Any) -> Turn:
     """A message, answered; the session is as it is then."""
-    turn = receive(session.pk, Input(content=text, **more))
+    turn = receive(session.pk, TurnInput(content=text, **more))
     until(lambda: ended(turn))
     session.refresh_from_db()
     return turn

@@ -54,7 +54,7 @@ def trust() -> ssl.SSLContext:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Connection:
+class ServerConnection:
     """Sends one request to a server within `seconds`. Its methods raise ServerFailed and TimeoutError.
 
     `mode` is the protocol mode that a listing found; it saves a request. `on_tools_changed` is called when the server

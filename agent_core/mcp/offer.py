@@ -103,10 +103,10 @@ async def _cached_listing(server: McpServer, reach: Reach) -> Listing | str:
 
 
 async def _list_tools(server: McpServer, reach: Reach) -> Listing | str:
-    from agent_core.mcp.client import Connection
+    from agent_core.mcp.client import ServerConnection
 
     try:
-        return await Connection(server=server, reach=reach, seconds=LIST_SECONDS).list_tools()
+        return await ServerConnection(server=server, reach=reach, seconds=LIST_SECONDS).list_tools()
     except TimeoutError:
         reason = f"it did not answer within {LIST_SECONDS:.0f} s"
     except ServerFailed as error:
@@ -202,9 +202,9 @@ class _RemoteTool:
     def _call(
         self, arguments: dict[str, Any], seconds: float, control: TurnControl | None
     ) -> tuple[str, bool]:
-        from agent_core.mcp.client import Connection
+        from agent_core.mcp.client import ServerConnection
 
-        connection = Connection(
+        connection = ServerConnection(
             server=self.server,
             reach=self.reach,
             seconds=seconds,

@@ -27,13 +27,14 @@ from automations.heartbeats.reminders import HOME_KEY, MODEL_FREE_TASKS
 from automations.jobs.clock import database_now
 from automations.jobs.provenance import provenance_marks
 from automations.models import ExecutionMode, JobClock, RunRecord, RunState
+from automations.models.run import TASKS_KEY
 from automations.runs.cancel import due_line
 from automations.runs.record import end_run, has_own_session
 from automations.runs.skips import run_id
 from automations.schedules.plan import jitter_of, job_snapshot
 from sessions_app.hints import Hint, send
 from sessions_app.models import Agent, Lane, Session, Turn, TurnKind
-from sessions_app.models.turn import TASKS_KEY
+from sessions_app.models.turn import RUNS_KEY
 from sessions_app.sessions.archive import archive
 from sessions_app.turns import enqueue
 from sessions_app.turns.kinds import kind_of
@@ -180,7 +181,8 @@ def _ended_by_mode_change(run: RunRecord) -> bool:
 def _queue_turn(agent: Agent, session: Session, attempts: list[RunRecord], *, deterministic: bool) -> None:
     """Queue the turn of these attempts, which have one home.
 
-    A single run's turn names the run as its origin, as any slot's turn does. Several runs share a turn by its tasks.
+    A single run's turn names the run as its origin, as any slot's turn does; several that share it are
+    in its metadata.
     """
     first, is_alone = attempts[0], len(attempts) == 1
     tasks = [_task(run) for run in attempts]
@@ -190,6 +192,7 @@ def _queue_turn(agent: Agent, session: Session, attempts: list[RunRecord], *, de
         lane=Lane.AUTO,
         content=due_line(tasks),
         metadata={TASKS_KEY: tasks, HOME_KEY: tasks[0]["home"], "deterministic": deterministic}
+        | ({} if is_alone else {RUNS_KEY: [run.pk for run in attempts]})
         | provenance_marks(run.of_job for run in attempts),
         origin_run=first.pk if is_alone else "",
         origin_attempt=first.attempt if is_alone else 0,

@@ -9,9 +9,9 @@ from typing import Any
 
 import structlog
 
+from automations.models.run import TASKS_KEY
 from automations.schedules.zone_files import load_zone
 from sessions_app.models import Turn
-from sessions_app.models.turn import TASKS_KEY
 
 log = structlog.get_logger(__name__)
 HOME_KEY = "home"  # in a turn's metadata: the conversation that gets the result; empty: the primary one

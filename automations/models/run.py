@@ -33,6 +33,9 @@ RUN_ARROWS: dict[RunState, tuple[RunState, ...]] = {
     RunState.RUNNING: (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.QUEUED),
     **dict.fromkeys((RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED), ()),
 }
+TASKS_KEY = (
+    "tasks"  # in the metadata of a heartbeat's turn: the due tasks, each `{id, title, description, run, …}`
+)
 OPEN_RUNS = (RunState.QUEUED, RunState.RUNNING)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from automations.models import CronJob, RunRecord, RunState
+from automations.models.run import TASKS_KEY
 from automations.runs.record import end_run
 from sessions_app.models import Session, Turn, TurnState
-from sessions_app.models.turn import OPEN_STATES, TASKS_KEY
+from sessions_app.models.turn import OPEN_STATES, RUNS_KEY
 from sessions_app.turns.cancel import cancel_waiting
 
 
@@ -43,9 +44,8 @@ def _leave_shared_turn(run: RunRecord, reason: str) -> bool:
     if turn is None:
         return False
     tasks = [task for task in turn.metadata[TASKS_KEY] if task["run"] != run.pk]
-    Turn.objects.filter(pk=turn.pk).update(
-        metadata=turn.metadata | {TASKS_KEY: tasks}, content=due_line(tasks)
-    )
+    left = {TASKS_KEY: tasks, RUNS_KEY: [task["run"] for task in tasks]}
+    Turn.objects.filter(pk=turn.pk).update(metadata=turn.metadata | left, content=due_line(tasks))
     return end_run(run, reason)
 
 

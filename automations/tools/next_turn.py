@@ -18,7 +18,7 @@ much for one turn; the result that the person gets is the answer of the last tur
 """
 
 
-def run_next_turn(context: ToolContext, arguments: dict[str, Any]) -> str:
+def request_next_turn(context: ToolContext, arguments: dict[str, Any]) -> str:
     """Queue the next turn. ToolFailed with a text for the model."""
     task = arguments.get("task")
     if not isinstance(task, str) or not task.strip() or "\x00" in task or len(task) > LONGEST:
@@ -46,7 +46,7 @@ def register_next_turn_tool() -> None:
             },
             effect=Effect.READ,  # the turn that follows may do no more than this one
             transactional=True,
-            run=run_next_turn,
+            run=request_next_turn,
             offered=lambda context: context.turn.kind == TurnKind.JOB,
         )
     )

@@ -8,13 +8,13 @@ from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from agent_core.tools import Effect, Tool
 from automations.jobs.hold import hold_back
+from automations.models.run import TASKS_KEY
 from automations.routines.edit import agent_routines
 from automations.routines.heartbeat_document import corruption
 from automations.routines.repair import Repair, repair
 from automations.runs import report
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import TurnKind
-from sessions_app.models.turn import TASKS_KEY
 from sessions_app.turns.tool_calls import ToolContext
 
 DESCRIPTION = """\

@@ -18,6 +18,7 @@ from django.db.models.functions import Greatest
 
 from agent_core import prompts
 from agent_core.heartbeat_reply import read_heartbeat_reply
+from agent_core.strategies import DueTask
 from agent_core.text import fence
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, TurnResult, Usage
@@ -26,6 +27,7 @@ from automations.heartbeats.reminders import HOME_KEY, answer_without_model
 from automations.jobs.hold import release_after_commit
 from automations.jobs.removed_routines import removed_titles
 from automations.models import CronJob, ExecutionMode, ScheduleKind
+from automations.models.run import TASKS_KEY
 from automations.routines import heartbeat_document
 from automations.routines.heartbeat_document import Corruption
 from automations.routines.intents import find_intents
@@ -37,7 +39,6 @@ from automations.turn_kinds.slot import NO_PERSONS, SlotKind
 from sessions_app import flags, metrics
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Document, Message, Session, Turn, TurnKind, TurnStep
-from sessions_app.models.turn import TASKS_KEY
 from sessions_app.permits import is_marked
 from sessions_app.single_line import one_line
 from sessions_app.turns.journal import Journal
@@ -70,7 +71,6 @@ class HeartbeatKind(SlotKind):
 
     def trigger(self, turn: Turn) -> Trigger:
         """The due tasks, or the state to reflect on."""
-        answer_without_model(turn)  # notes a failure in the metadata, for the warning in the prompt
         agent = Agent.objects.get(sessions=turn.session_id)
         tasks = turn.metadata.get(TASKS_KEY, ())
         now = datetime.now(UTC).astimezone(zone_or_utc(agent.timezone))
@@ -90,6 +90,13 @@ class HeartbeatKind(SlotKind):
             metadata={"prompt_ref": prompt.ref.to_json(), "run_id": turn.origin_run or None},
             source={"kind": "heartbeat", "id": "", "name": "Heartbeat", "run_id": turn.origin_run},
             template=prompt.to_json(),
+        )
+
+    def due_tasks(self, turn: Turn) -> tuple[DueTask, ...]:
+        """The tasks in its metadata."""
+        return tuple(
+            DueTask(id=task["id"], title=task["title"], description=task["description"])
+            for task in turn.metadata.get(TASKS_KEY, ())
         )
 
     def answer_without_model(self, turn: Turn) -> str | None:

@@ -15,7 +15,7 @@ from sessions_app.deliveries.send import is_open
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import Delivery
 from sessions_app.postgres import statements
-from sessions_app.postgres.statements import Statement, seconds, table
+from sessions_app.postgres.statements import Statement, seconds_parameter, table
 
 log = structlog.get_logger(__name__)
 
@@ -24,7 +24,7 @@ HINT_AGAIN_AFTER = 2  # sweeps
 SWEEP_LOCK = 0x52_6F_6E_64_6F_03  # one at a time in the whole fleet
 
 _delivery = table(Delivery)
-_SWEEP = seconds("sweep")
+_SWEEP = seconds_parameter("sweep")
 _COLUMNS = ("session_id", "channel", "id", "next_attempt_at", "hinted_at", "created_at")
 
 

@@ -29,7 +29,7 @@ TURN_ARROWS: dict[TurnState, tuple[TurnState, ...]] = {
     TurnState.CANCELLED: (),
     TurnState.MERGED: (),
 }
-TASKS_KEY = "tasks"  # in Turn.metadata: tasks that share the turn, each `{id, title, description, run, …}`
+RUNS_KEY = "runs"  # in Turn.metadata: the ids of runs that share the turn; a single one is its `origin_run`
 OPEN_STATES = (TurnState.QUEUED, TurnState.RUNNING)
 ENDED_STATES = tuple(state for state, ways in TURN_ARROWS.items() if not ways)
 

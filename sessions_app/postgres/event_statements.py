@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from sessions_app.models import BACKGROUND, Event, EventType, Scope, Session
-from sessions_app.models.turn import TASKS_KEY
+from sessions_app.models.turn import RUNS_KEY
 from sessions_app.postgres.statements import table
 
 _event, _session = table(Event), table(Session)
@@ -65,9 +65,8 @@ def _insert(source: Any, event_type: EventType, scope: Scope, content: Any, whic
 
 def _shared_runs(source: Any) -> Any:
     """Do in SQL what `_shared_runs` of `sessions_app.events` does."""
-    runs = sa.func.jsonb_path_query_array(source.c.metadata, sa.literal_column(f"'$.{TASKS_KEY}[*].run'"))
-    shared = sa.and_(
-        source.c.origin_run == sa.literal_column("''"),
-        sa.func.jsonb_exists(source.c.metadata, sa.literal_column(f"'{TASKS_KEY}'")),
+    key: Any = sa.literal_column(f"'{RUNS_KEY}'")
+    runs = object_of({"runs": source.c.metadata.op("->")(key)})
+    return sa.case(
+        (sa.func.jsonb_exists(source.c.metadata, key), runs), else_=sa.literal_column("'{}'::jsonb")
     )
-    return sa.case((shared, object_of({"runs": runs})), else_=sa.literal_column("'{}'::jsonb"))

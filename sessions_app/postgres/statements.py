@@ -117,6 +117,6 @@ class Statement:
             return int(cursor.rowcount)
 
 
-def seconds(name: str) -> Any:
+def seconds_parameter(name: str) -> Any:
     """Return an interval from a bind parameter of this name, which is in seconds."""
     return sa.func.make_interval(0, 0, 0, 0, 0, 0, sa.bindparam(name, type_=sa.Float()))

@@ -17,7 +17,7 @@ from django.db import transaction
 from sessions_app import events, flags, metrics, owners
 from sessions_app.models import EventType, Lane, Session, SessionState, Turn, TurnState, TurnStep
 from sessions_app.postgres import event_statements
-from sessions_app.postgres.statements import Statement, seconds, table
+from sessions_app.postgres.statements import Statement, seconds_parameter, table
 from sessions_app.turns.kinds import kind_of
 from sessions_app.turns.lost_workers import ASKER as _ME
 from sessions_app.turns.lost_workers import limits_of_silence, worker_is_gone
@@ -52,7 +52,7 @@ def _next_id() -> Any:
         running.c.session_id == _SESSION_ID, running.c.state == sa.literal_column("'running'")
     )
     auto = _head(Lane.AUTO).subquery()
-    aged = sa.select(auto.c.id).where(auto.c.queued_at < sa.func.now() - seconds("max_wait"))
+    aged = sa.select(auto.c.id).where(auto.c.queued_at < sa.func.now() - seconds_parameter("max_wait"))
     people = _head(Lane.PEOPLE).with_for_update().subquery()
     by_slot = _head(Lane.AUTO).with_for_update().subquery()
     return sa.func.coalesce(
@@ -69,7 +69,7 @@ def _owner() -> Any:
 
 
 def _may_begin(lane: Any) -> Any:
-    return sa.and_(owners.is_active(_owner()), owners.running_turns(_owner()) < owners.most(lane))
+    return sa.and_(owners.is_active(_owner()), owners.count_running_turns(_owner()) < owners.most(lane))
 
 
 def may_go_on(turn: Any, owner: Any) -> Any:
@@ -149,7 +149,7 @@ LOCK_OWNER = Statement(
     ).where(
         _session.c.id == _SESSION_ID,
         owners.is_active(_session.c.owner_id),
-        owners.running_turns(_session.c.owner_id) >= sa.bindparam("most_of_auto", type_=sa.Integer()),
+        owners.count_running_turns(_session.c.owner_id) >= sa.bindparam("most_of_auto", type_=sa.Integer()),
         sa.exists().where(_turn.c.session_id == _SESSION_ID, _turn.c.state == sa.literal_column("'queued'")),
     )
 )
@@ -253,12 +253,12 @@ def _next_lane_statement() -> Statement:
     handed_back = sa.select(begun.c.lane).where(
         is_begun, begun.c.claim.is_(None), may_go_on(begun, _session.c.owner_id)
     )
-    aged = sa.select(auto.c.lane).where(auto.c.queued_at < sa.func.now() - seconds("max_wait"))
+    aged = sa.select(auto.c.lane).where(auto.c.queued_at < sa.func.now() - seconds_parameter("max_wait"))
     here = (
         sa.select(
             _session.c.owner_id,
             owners.is_active(_session.c.owner_id).label("active"),
-            owners.running_turns(_session.c.owner_id).label("running"),
+            owners.count_running_turns(_session.c.owner_id).label("running"),
             sa.exists().where(is_begun).label("busy"),
             handed_back.scalar_subquery().label("handed_back"),
             sa.func.coalesce(

@@ -17,7 +17,7 @@ from agent_core.llm import tokens
 from agent_core.mcp import offer as mcp_tools
 from agent_core.mcp.offer import NOTHING, Offer
 from agent_core.policy import TurnPolicy
-from agent_core.strategies import STRATEGIES, ContextInput, DueTask
+from agent_core.strategies import STRATEGIES, ContextInput
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn import budget
 from agent_core.turn.endings import error_detail_for
@@ -27,7 +27,6 @@ from sessions_app.agents import mcp_servers
 from sessions_app.mailbox import updates as mailbox
 from sessions_app.memory import history, preferences
 from sessions_app.models import Agent, Document, Session, SessionType, Turn
-from sessions_app.models.turn import TASKS_KEY
 from sessions_app.permits import UNBOUND, Permit, permit_of, permitted, stranger_of
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.kinds import Kind, Trigger, kind_of
@@ -203,10 +202,7 @@ def _render(
             trigger=trigger.model_content,
             documents=documents,
             updates=drained.updates if drained else (),
-            due_tasks=tuple(
-                DueTask(id=task["id"], title=task["title"], description=task["description"])
-                for task in turn.metadata.get(TASKS_KEY, ())
-            ),
+            due_tasks=kind.due_tasks(turn),
             missing_tools=offer.missing,
             instructions=_instructions(session),
         )

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from agent_core.strategies import DueTask
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, ToolCall, TurnResult, Usage
 from sessions_app.memory import task_state
@@ -73,6 +74,10 @@ class Kind:
     def trigger(self, turn: Turn) -> Trigger:
         """Return the turn's input. It only reads."""
         raise NotImplementedError
+
+    def due_tasks(self, turn: Turn) -> tuple[DueTask, ...]:  # noqa: ARG002 - every kind is asked alike
+        """Return the due tasks that the prompt lists."""
+        return ()
 
     def shown(self, turn: Turn, trigger: Trigger) -> None:
         """The trigger is about to be shown to the model; called in the transaction of step 0."""

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from django.conf import settings
 
 from sessions_app.models import Worker
-from sessions_app.postgres.statements import seconds, table
+from sessions_app.postgres.statements import seconds_parameter, table
 
 HEARTBEATS_OF_A_BREAK = 2  # heartbeats that a worker misses before it counts as having been away
 ASKER = sa.bindparam("worker", type_=sa.Uuid())
@@ -21,9 +21,9 @@ def worker_is_gone(worker: Any) -> Any:
 
     After an outage every heartbeat is old, so the first worker that is back must give the others time to return.
     """
-    lost, asker = sa.func.now() - seconds("lost_after"), _worker.alias()
+    lost, asker = sa.func.now() - seconds_parameter("lost_after"), _worker.alias()
     alive = sa.exists().where(_worker.c.id == worker, _worker.c.heartbeat_at > lost)
-    silent = asker.c.heartbeat_at < sa.func.now() - seconds("break_after")
+    silent = asker.c.heartbeat_at < sa.func.now() - seconds_parameter("break_after")
     was_away = sa.exists().where(asker.c.id == ASKER, sa.or_(silent, asker.c.steady_since > lost))
     return sa.and_(~alive, ~was_away, sa.func.pg_postmaster_start_time() < lost)
 

@@ -43,7 +43,7 @@ INTERNAL = frozenset({SessionType.HEARTBEAT, SessionType.JOB})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Input:
+class TurnInput:
     """One input. `due_at` orders its lane: the slot of a scheduled input, or None for now.
 
     `route` is where the answer goes; None: to the session's own address.
@@ -60,7 +60,7 @@ class Input:
     route: dict[str, Any] | None = None
 
 
-def receive(session_id: uuid.UUID, given: Input) -> Turn:
+def receive(session_id: uuid.UUID, given: TurnInput) -> Turn:
     """Queue an input. The same idempotency key and content return the same turn.
 
     A message to a thread of a unified agent becomes a turn of the primary session.
@@ -79,7 +79,7 @@ def receive(session_id: uuid.UUID, given: Input) -> Turn:
 
 
 @transaction.atomic
-def _queue(session_id: uuid.UUID, given: Input) -> Turn:
+def _queue(session_id: uuid.UUID, given: TurnInput) -> Turn:
     if given.idempotency_key and (earlier := _earlier(session_id, given.idempotency_key, given)):
         return earlier
     entered = enter(session_id, **_queue_limits())
@@ -110,7 +110,7 @@ def _queue(session_id: uuid.UUID, given: Input) -> Turn:
     return turn
 
 
-def _is_command(session: Session, given: Input) -> bool:
+def _is_command(session: Session, given: TurnInput) -> bool:
     """Whether it is a command to clear the conversation. While a question waits, only `/clear` is."""
     if given.kind != TurnKind.MESSAGE or not is_clear(given.content):
         return False
@@ -124,7 +124,7 @@ def _question_waits(session_id: uuid.UUID) -> bool:
     return asked.exists() or ExecutionState.objects.filter(session_id=session_id, status__in=WAITING).exists()
 
 
-def _check(given: Input) -> None:
+def _check(given: TurnInput) -> None:
     if given.kind not in registered_kinds():
         raise BadInput(f"unknown kind of input {given.kind!r}; its app is not installed")
     if not given.content.strip():
@@ -135,7 +135,7 @@ def _check(given: Input) -> None:
         raise BadInput("the message contains a NUL character", code="bad_message")
 
 
-def _check_not_internal(session: Session, given: Input) -> None:
+def _check_not_internal(session: Session, given: TurnInput) -> None:
     """Refuse messages in heartbeat and job sessions, where nobody reads the answer."""
     if given.kind == TurnKind.MESSAGE and session.type in INTERNAL:
         text = f"this session is internal (type {session.type}) and takes no messages; use a conversation"
@@ -153,7 +153,7 @@ def _queue_limits() -> dict[str, Exists]:
     }
 
 
-def _check_room(session: Any, given: Input) -> None:
+def _check_room(session: Any, given: TurnInput) -> None:
     """TooManyWaiting. Messages that arrive at the same instant do not see each other and may exceed the limit."""
     if given.kind != TurnKind.MESSAGE:
         return
@@ -165,7 +165,7 @@ def _check_room(session: Any, given: Input) -> None:
         raise TooManyWaiting(f"{most} messages already wait in this session; send it later")
 
 
-def _target_session(entered: Entered, given: Input) -> Session:
+def _target_session(entered: Entered, given: TurnInput) -> Session:
     """Return the session that gets the turn. Only messages are redirected in unified mode.
 
     A concurrent delete needs no lock here: it makes the foreign key fail at COMMIT.
@@ -182,7 +182,7 @@ def _is_busy(session_id: uuid.UUID) -> bool:
     return Turn.objects.filter(session_id=session_id, state__in=OPEN_STATES).exists()
 
 
-def _earlier(session_id: uuid.UUID, key: str, given: Input) -> Turn | None:
+def _earlier(session_id: uuid.UUID, key: str, given: TurnInput) -> Turn | None:
     """Return the turn that was stored with this key, even if unified mode was toggled since. IdempotencyMismatch.
 
     The lock lasts until COMMIT, so the second of two concurrent requests with one key sees the turn of the first.

@@ -19,7 +19,7 @@ from sessions_app.hints import Hint, send
 from sessions_app.models import Lane, Session, SessionState, Turn, TurnKind, TurnState, Worker
 from sessions_app.postgres import statements
 from sessions_app.postgres.notify import CONTROL, publisher
-from sessions_app.postgres.statements import Statement, seconds, table
+from sessions_app.postgres.statements import Statement, seconds_parameter, table
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import prepare_failure
 from sessions_app.turns.journal import Journal
@@ -37,7 +37,7 @@ FORGET_WORKER_AFTER: Any = sa.literal_column("interval '1 hour'")
 SWEEP_LOCK = 0x526F6E646F  # one sweep at a time in the whole fleet
 
 _turn, _session, _worker = table(Turn), table(Session), table(Worker)
-_SWEEP = seconds("sweep")
+_SWEEP = seconds_parameter("sweep")
 _QUEUED: Any = sa.literal_column("'queued'")
 _COLUMNS = ("session_id", "lane", "id", "hinted_at", "queued_at")
 

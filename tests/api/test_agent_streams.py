@@ -22,7 +22,7 @@ from sessions_app.streams import event_log
 from sessions_app.streams.event_log import PAGE, Position, now
 from sessions_app.streams.hub import Hub
 from sessions_app.streams.subscription import QUEUE
-from sessions_app.turns.receive import Input, receive
+from sessions_app.turns.receive import TurnInput, receive
 from tests.api.conftest import Stream, Window
 from tests.api.test_hub import BEGINNING, Reader, hub, write
 from tests.api.test_unified_streams import another
@@ -44,10 +44,10 @@ def job_session() -> Session:
     return session
 
 
-def step_of_a_job() -> Input:
+def step_of_a_job() -> TurnInput:
     """What a job left itself to do."""
     about = {"automation_id": "x", "automation_name": "x", "timezone": "UTC", NEXT_TURN: True}
-    return Input(content=SECRET, kind=TurnKind.JOB, metadata=about)
+    return TurnInput(content=SECRET, kind=TurnKind.JOB, metadata=about)
 
 
 def news() -> Mail:

@@ -81,8 +81,8 @@ BOUNDS = (
         rule="10.0",
         how="a turn of an inactive owner begins",
         file="sessions_app/turns/claim.py",
-        old="    return sa.and_(owners.is_active(_owner()), owners.running",
-        new="    return sa.and_(sa.true(), owners.running",
+        old="    return sa.and_(owners.is_active(_owner()), owners.count_running",
+        new="    return sa.and_(sa.true(), owners.count_running",
         tests=(INACTIVE + "test_inactive_owners_turns_are_neither_claimed_nor_hinted_nor_woken",),
     ),
     Break(

@@ -13,13 +13,13 @@ from agent_core import tools
 from agent_core.exceptions import ToolFailed
 from automations.exceptions import BadJob, TooManyRoutines
 from automations.models import CronJob, JobClock, RunRecord
+from automations.models.run import TASKS_KEY
 from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine, update_routine
 from automations.routines.heartbeat_document import NAME, corruption, read_heartbeat_md
 from automations.routines.schedule_text import routine_schedule_text
 from sessions_app.agents.documents import LONGEST_DOCUMENT, Written, view_of, write_document
 from sessions_app.exceptions import BadInput, RevisionConflict
 from sessions_app.models import Agent, Document, MailboxEvent
-from sessions_app.models.turn import TASKS_KEY
 from sessions_app.turns.tool_calls import ToolContext
 from tests.automations.tools.test_routines import context, heartbeat
 from tests.conftest import Person, new_person
