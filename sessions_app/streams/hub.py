@@ -56,7 +56,7 @@ class Hub:
         self._dirty: set[Topic] = set()
         self._deltas: list[Delta] = []
         self._ends: list[int] = []
-        self._started = False
+        self._reading: threading.Thread | None = None
         self._stopped = threading.Event()
         self._listener = Listener([EVENTS], self._hear, self._read_all_soon)
         self._answers = RunningAnswers()  # used by the reading thread only
@@ -65,17 +65,19 @@ class Hub:
     def start(self) -> None:
         """Start the threads, if they do not run: running answers are remembered from then on."""
         with self._changed:
-            if self._started:
+            if self._reading is not None:
                 return
-            self._started = True
-        threading.Thread(target=self._run, name="rondo-stream", daemon=True).start()
+            self._reading = threading.Thread(target=self._run, name="rondo-stream", daemon=True)
+        self._reading.start()
         self._listener.start()
 
     def stop(self) -> None:
-        """End the threads within seconds. Only tests need it."""
+        """End the reading thread, and the listener within a second. Only tests need it."""
         self._stopped.set()
         self._listener.stop()
         self._read_all_soon()
+        if self._reading is not None:
+            self._reading.join()
 
     def subscribe(
         self, opened: Topic, after: Cursor, wake: Wake, shows: Topic | None = None, right: Right | None = None

@@ -35,7 +35,6 @@ def hub(person: Person) -> Iterator[Hub]:
     hub = Hub()
     yield hub
     hub.stop()
-    until(lambda: not hub._listener._thread.is_alive())
 
 
 def write(session: Any, count: int = 1, turn: int = 1) -> list[int]:
