@@ -12,7 +12,7 @@ from sessions_app.models import Turn
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.streams.event_log import now
 from sessions_app.streams.hub import hub
-from sessions_app.streams.rights import STREAM_SLOTS, Right
+from sessions_app.streams.rights import STREAM_SLOTS, Right, lapsed
 from sessions_app.streams.subscription import WakeUp
 
 MOST_WAITING = 500  # requests of one process; more are answered at once
@@ -30,10 +30,13 @@ async def until_ended(turn: Turn, right: Right, seconds: float, run: Run) -> boo
     free = STREAM_SLOTS.take(right.user_id)
     _waiting.add(free)
     try:
-        async with asyncio.timeout(seconds):
-            return await _wait(turn, right, run)
-    except TimeoutError:
-        return bool(await run(partial(_has_ended, turn.pk)))
+        try:
+            async with asyncio.timeout(seconds):
+                ended = await _wait(turn, right, run)
+        except TimeoutError:
+            ended = await run(partial(_has_ended, turn.pk))
+        # the end may come before the hub notices that access was lost
+        return ended and not await run(partial(lapsed, [(right, turn.session_id)]))
     finally:
         _waiting.remove(free)
         free()

@@ -259,6 +259,20 @@ def test_who_waits_is_told_nothing_once_inactive(window: Window) -> None:
     User.objects.filter(username="ada").update(is_active=True)  # what was not begun waits for that
 
 
+def test_who_is_inactive_when_the_turn_ends_is_told_nothing(window: Window) -> None:
+    """The turn ends before the next check of access, and the hub does not know yet."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(window.send, "[[hold:late]] [[reply:an answer]]", Prefer="wait=60")
+        until(lambda: window.site.model.held.get("late"), 10)
+        until(lambda: window.site.metric("rondo_event_subscribers") == 1, 10)
+        User.objects.filter(username="ada").update(is_active=False)
+        window.site.model.release("late")
+        answer = waiting.result(15)
+        assert answer.status_code == 202
+        assert answer.json()["reply"] is None
+    User.objects.filter(username="ada").update(is_active=True)
+
+
 def test_all_streams_are_asked_for_in_one_statement(transactional_db: None) -> None:
     people = [reader(f"reader {number}") for number in range(20)]
     held: list[tuple[Right, Any]] = [
