@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, connection, transaction
+from django.db.models import QuerySet
 
 from automations.exceptions import (
     BadMessage,
@@ -138,16 +139,20 @@ def _cancel(rows: MessageTransitions, tool_call_id: str) -> None:
 def cancellable_messages(session_id: uuid.UUID) -> MessageTransitions:
     """The session's messages that can be cancelled or replaced: without a turn, or with an unclaimed one."""
     waiting = ScheduledMessage.objects.waiting().filter(session_id=session_id)
-    return waiting | ScheduledMessage.objects.filter(pk__in=_with_waiting_turns(session_id))
+    return waiting | ScheduledMessage.objects.filter(pk__in=_with_unclaimed_turns(session_id))
 
 
-def _with_waiting_turns(session_id: uuid.UUID) -> list[str]:
-    """The ids of messages whose turns are queued, in the order of the queue."""
-    turns = Turn.objects.filter(
+def unclaimed_turns(session_id: uuid.UUID) -> QuerySet[Turn]:
+    """The session's queued turns of scheduled messages."""
+    return Turn.objects.filter(
         session_id=session_id, lane=Lane.AUTO, state=TurnState.QUEUED, kind=TurnKind.SCHEDULED_MESSAGE
     )
-    marks = turns.order_by("due_at", "pk").values_list("metadata__scheduled_message_id", flat=True)
-    return [str(message_id) for message_id in marks]
+
+
+def _with_unclaimed_turns(session_id: uuid.UUID) -> list[str]:
+    """The ids of messages whose turns are queued, in the order of the queue."""
+    turns = unclaimed_turns(session_id).order_by("due_at", "pk")
+    return [str(message_id) for message_id in turns.values_list("metadata__scheduled_message_id", flat=True)]
 
 
 def _cancel_with_turn(message_id: str, **by: Any) -> bool:
@@ -259,7 +264,7 @@ def _replace(message: ScheduledMessage, tool_call_id: str) -> None:
     ids = list(locked)
     ScheduledMessage.objects.filter(pk__in=ids).cancel(tool_call_id=tool_call_id, instead=message)
     # read after the lock: messages that beat took before have their turns now
-    for message_id in _with_waiting_turns(message.session_id):
+    for message_id in _with_unclaimed_turns(message.session_id):
         _cancel_with_turn(message_id, tool_call_id=tool_call_id, instead=message)
 
 

@@ -7,7 +7,7 @@ from django.db.models import Exists
 from agent_core.planner import live
 from agent_core.planner.live import LiveState
 from automations.models import CronJob, ExecutionMode, ScheduledMessage
-from automations.scheduled_messages import MOST_WAITING, local_iso
+from automations.scheduled_messages import MOST_WAITING, cancellable_messages, local_iso, unclaimed_turns
 from automations.tools import cron
 from automations.tools import routines as routine_tools
 from sessions_app.models import Agent
@@ -20,7 +20,7 @@ LONGEST_TEXT = 200  # characters of a scheduled message
 
 def waiting_messages(context: ToolContext) -> str:
     """The scheduled messages that wait in the chat, the next one first, one line each."""
-    rows = ScheduledMessage.objects.waiting().filter(session=context.session).order_by("send_at", "pk")
+    rows = cancellable_messages(context.session.pk).order_by("send_at", "pk")
     return "\n".join(
         f"- {row.pk} {local_iso(row.send_at, context.agent.timezone)}: {one_line(row.message_text, LONGEST_TEXT)}"
         for row in rows[:MOST_WAITING]
@@ -34,11 +34,13 @@ def existing_kinds(context: ToolContext) -> tuple[str, ...]:
     waiting = ScheduledMessage.objects.waiting().filter(session=context.session)
     found = (
         Agent.objects.filter(pk=context.agent.pk)
-        .values_list(Exists(jobs), Exists(routines), Exists(waiting))
+        .values_list(
+            Exists(jobs), Exists(routines), Exists(waiting), Exists(unclaimed_turns(context.session.pk))
+        )
         .first()
     )
-    names = (AUTOMATIONS, ROUTINES, MESSAGES)
-    return tuple(name for name, is_there in zip(names, found or (), strict=False) if is_there)
+    names = (AUTOMATIONS, ROUTINES, MESSAGES, MESSAGES)
+    return tuple(dict.fromkeys(name for name, is_there in zip(names, found or (), strict=False) if is_there))
 
 
 KINDS = (

@@ -16,8 +16,10 @@ from agent_core.exceptions import ToolFailed
 from agent_core.planner import live
 from agent_core.turn.control import TurnControl
 from agent_core.types import ToolCall
+from automations.firing.fire_messages import fire_due_messages
 from automations.models import ScheduledMessage
 from automations.scheduled_messages import MOST_WAITING
+from automations.tools.live_state import existing_kinds
 from sessions_app.models import Session, SessionType, Turn
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
@@ -283,6 +285,18 @@ def test_models_get_the_tools_and_planners_see_waiting_messages(person: Person) 
     assert "scheduled messages" in live.kinds_mentioned("Which scheduled messages are there?")
     assert "scheduled messages" in live.kinds_mentioned("有哪些定时消息?")
     assert message.pk in live.read_snapshot("scheduled messages", prepared.tool_context).text
+
+
+def test_a_message_that_beat_has_taken_is_shown_until_its_turn_begins(person: Person) -> None:
+    session = person.session()
+    where = context(session)
+    message = later(session)
+    due(message)
+    fire_due_messages()
+    message.refresh_from_db()
+    assert message.taken_at is not None
+    assert existing_kinds(where) == ("scheduled messages",)
+    assert message.pk in live.read_snapshot("scheduled messages", where).text
 
 
 @pytest.mark.parametrize(
