@@ -44,11 +44,11 @@ def sessions(agent: Any, count: int) -> list[Any]:
 def queue_messages(targets: list[Any], each: int, text: str = "Hello there") -> None:
     """Receive messages as the API does, with their hints, round robin over the sessions."""
     from sessions_app.models import OnBusy
-    from sessions_app.turns.receive import TurnInput, receive
+    from sessions_app.turns.receive import MessageInput, receive
 
     for number in range(each):
         for session in targets:
-            receive(session.id, TurnInput(content=f"{text} {number}", on_busy=OnBusy.ENQUEUE))
+            receive(session.id, MessageInput(content=f"{text} {number}", on_busy=OnBusy.ENQUEUE))
 
 
 def queue_rows(session: Any, count: int) -> None:

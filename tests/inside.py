@@ -16,7 +16,7 @@ from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.turn.control import TurnControl
 from sessions_app.models import Agent, Engine, Session, Turn
 from sessions_app.turns.claim import claim_next
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import _finish
 from tests import plugins
 from tests.conftest import Person, new_person
@@ -63,7 +63,7 @@ class Inside:
 
     def say(self, session: Session, text: str, **more: Any) -> Turn:
         """A message, answered."""
-        turn = receive(session.pk, TurnInput(content=text, **more))
+        turn = receive(session.pk, MessageInput(content=text, **more))
         self.run(session)
         turn.refresh_from_db()
         return turn

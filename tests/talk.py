@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db import transaction
+
+from sessions_app.hints import wake
 from sessions_app.models import Session, Turn
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns import enqueue
+from sessions_app.turns.receive import MessageInput, receive
 from tests.fleet import until
 
 
@@ -17,7 +21,15 @@ def ended(turn: Turn) -> Turn | None:
 
 def say(session: Session, text: str, **more: Any) -> Turn:
     """A message, answered; the session is as it is then."""
-    turn = receive(session.pk, TurnInput(content=text, **more))
+    turn = receive(session.pk, MessageInput(content=text, **more))
     until(lambda: ended(turn))
     session.refresh_from_db()
+    return turn
+
+
+def queue_turn(turn: Turn) -> Turn:
+    """Queue a turn of any kind, and send its hint."""
+    with transaction.atomic():
+        enqueue.enqueue(turn, turn.session.agent_id)
+        wake(turn.session_id, turn.lane)
     return turn

@@ -24,7 +24,7 @@ from sessions_app.sessions import history
 from sessions_app.streams.rights import Right
 from sessions_app.streams.wait_for_turn import Run, until_ended
 from sessions_app.turns.cancel import cancel_turn
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 
 PREFER = OpenApiParameter(
     "Prefer",
@@ -52,7 +52,7 @@ class SessionMessages(ApiView):
         """Send a message. It becomes a turn: in a thread of a unified agent, a turn of the primary session."""
         selectors.session(self.user, session_id)
         given = self.read(MessageIn)
-        message = TurnInput(
+        message = MessageInput(
             content=given["content"],
             on_busy=OnBusy(given.get("on_busy", OnBusy.INJECT)),
             idempotency_key=headers.turn_key(self.request),

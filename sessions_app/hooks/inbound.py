@@ -21,7 +21,7 @@ from sessions_app.exceptions import BadInput, BadSignature, IdempotencyMismatch,
 from sessions_app.hooks import tokens
 from sessions_app.models import PRIMARY_KEY, Hook, OnBusy, Session, Turn
 from sessions_app.single_line import check_line
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 
 MOST_SKEW = 300  # seconds between a message's timestamp and the database's clock
 LONGEST_ID = 200  # characters of a message's id
@@ -96,7 +96,7 @@ def post(caller: Caller, content: str, on_busy: OnBusy = OnBusy.ENQUEUE, sender:
         raise BadInput(problem, code="bad_on_busy")
     check_line("sender", sender)
     via = {"hook": hook.pk, "name": hook.name, "sender": sender, "as_person": hook.as_person}
-    message = TurnInput(
+    message = MessageInput(
         content=content,
         on_busy=on_busy,
         metadata={"message": {"via": via}},

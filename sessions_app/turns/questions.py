@@ -23,7 +23,7 @@ from sessions_app.models import (
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.turns.cancel import cancel_turn
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.threads import with_target
 
 R = TypeVar("R", ExecutionState, ConsentQuestion)
@@ -95,8 +95,8 @@ def _locked(rows: QuerySet[R]) -> R:
     return row
 
 
-def _input(content: str, key: str | None, about: dict[str, Any]) -> TurnInput:
-    return TurnInput(content=content, on_busy=OnBusy.ENQUEUE, metadata=about, idempotency_key=key)
+def _input(content: str, key: str | None, about: dict[str, Any]) -> MessageInput:
+    return MessageInput(content=content, on_busy=OnBusy.ENQUEUE, metadata=about, idempotency_key=key)
 
 
 def _is_heard(session_id: uuid.UUID, engine: str) -> bool:

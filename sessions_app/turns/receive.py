@@ -1,11 +1,10 @@
-"""Receive inputs of all kinds: store one queued turn, and send a hint after the commit."""
+"""Receive messages: store one queued turn, and send a hint after the commit. Turns of slots begin in `automations`."""
 
 from __future__ import annotations
 
 import hashlib
 import uuid
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, connection, transaction
@@ -31,7 +30,6 @@ from sessions_app.models import (
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.turns import cancel, enqueue
-from sessions_app.turns.kinds import registered_kinds
 from sessions_app.turns.threads import Entered, enter, must_be_open
 
 LONGEST_MESSAGE = 100_000  # characters
@@ -43,32 +41,25 @@ INTERNAL = frozenset({SessionType.HEARTBEAT, SessionType.JOB})
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnInput:
-    """One input. `due_at` orders its lane: the slot of a scheduled input, or None for now.
-
-    `route` is where the answer goes; None: to the session's own address.
-    """
+class MessageInput:
+    """A message. `route` is where the answer goes; None: to the session's own address."""
 
     content: str
-    kind: TurnKind = TurnKind.MESSAGE
     on_busy: OnBusy = OnBusy.INJECT
     metadata: dict[str, Any] = field(default_factory=dict)
     idempotency_key: str | None = None
-    due_at: datetime | None = None
-    origin_run: str = ""
-    origin_attempt: int = 0
     route: dict[str, Any] | None = None
 
 
-def receive(session_id: uuid.UUID, given: TurnInput) -> Turn:
-    """Queue an input. The same idempotency key and content return the same turn.
+def receive(session_id: uuid.UUID, given: MessageInput) -> Turn:
+    """Queue a message. The same idempotency key and content return the same turn.
 
     A message to a thread of a unified agent becomes a turn of the primary session.
     BadInput, NotFound, SessionClosed, OwnerInactive, SessionBusy (`on_busy` reject), TooManyWaiting,
     IdempotencyMismatch.
     """
     _check(given)
-    if given.kind == TurnKind.MESSAGE and given.on_busy == OnBusy.INJECT and is_clear(given.content):
+    if given.on_busy == OnBusy.INJECT and is_clear(given.content):
         given = replace(given, on_busy=OnBusy.ENQUEUE)  # a command must not be injected into a running turn
     try:
         return retry_deadlocks(lambda: _queue(session_id, given))
@@ -79,30 +70,26 @@ def receive(session_id: uuid.UUID, given: TurnInput) -> Turn:
 
 
 @transaction.atomic
-def _queue(session_id: uuid.UUID, given: TurnInput) -> Turn:
+def _queue(session_id: uuid.UUID, given: MessageInput) -> Turn:
     if given.idempotency_key and (earlier := _earlier(session_id, given.idempotency_key, given)):
         return earlier
     entered = enter(session_id, **_queue_limits())
-    _check_not_internal(entered.session, given)
+    _check_not_internal(entered.session)
     _check_room(entered.session, given)
     session = _target_session(entered, given)
     if given.on_busy == OnBusy.REJECT and _is_busy(session.pk):
         raise SessionBusy
     turn = Turn(
         session_id=session.pk,
-        kind=given.kind,
-        lane=Lane.PEOPLE if given.kind == TurnKind.MESSAGE else Lane.AUTO,
+        kind=TurnKind.MESSAGE,
+        lane=Lane.PEOPLE,
         content=given.content,
         metadata=given.metadata
         | {"route": given.route or entered.session.own_route, "seen": session.last_seq}
         | ({"command": "clear"} if _is_command(session, given) else {}),
         on_busy=given.on_busy,
         idempotency_key=_key_in(session.pk, session_id, given.idempotency_key),
-        origin_run=given.origin_run,
-        origin_attempt=given.origin_attempt,
     )
-    if given.due_at is not None:
-        turn.due_at = given.due_at
     enqueue.enqueue(turn, session.agent_id)
     if given.on_busy == OnBusy.INTERRUPT:
         cancel.interrupt(session.pk)
@@ -110,9 +97,9 @@ def _queue(session_id: uuid.UUID, given: TurnInput) -> Turn:
     return turn
 
 
-def _is_command(session: Session, given: TurnInput) -> bool:
+def _is_command(session: Session, given: MessageInput) -> bool:
     """Whether it is a command to clear the conversation. While a question waits, only `/clear` is."""
-    if given.kind != TurnKind.MESSAGE or not is_clear(given.content):
+    if not is_clear(given.content):
         return False
     if {"execution", "question"} & given.metadata.keys():
         return False
@@ -124,9 +111,7 @@ def _question_waits(session_id: uuid.UUID) -> bool:
     return asked.exists() or ExecutionState.objects.filter(session_id=session_id, status__in=WAITING).exists()
 
 
-def _check(given: TurnInput) -> None:
-    if given.kind not in registered_kinds():
-        raise BadInput(f"unknown kind of input {given.kind!r}; its app is not installed")
+def _check(given: MessageInput) -> None:
     if not given.content.strip():
         raise BadInput("the message is empty", code="empty_message")
     if len(given.content) > LONGEST_MESSAGE:
@@ -135,9 +120,9 @@ def _check(given: TurnInput) -> None:
         raise BadInput("the message contains a NUL character", code="bad_message")
 
 
-def _check_not_internal(session: Session, given: TurnInput) -> None:
+def _check_not_internal(session: Session) -> None:
     """Refuse messages in heartbeat and job sessions, where nobody reads the answer."""
-    if given.kind == TurnKind.MESSAGE and session.type in INTERNAL:
+    if session.type in INTERNAL:
         text = f"this session is internal (type {session.type}) and takes no messages; use a conversation"
         raise BadInput(text, code="internal_session")
 
@@ -153,10 +138,8 @@ def _queue_limits() -> dict[str, Exists]:
     }
 
 
-def _check_room(session: Any, given: TurnInput) -> None:
+def _check_room(session: Any, given: MessageInput) -> None:
     """TooManyWaiting. Messages that arrive at the same instant do not see each other and may exceed the limit."""
-    if given.kind != TurnKind.MESSAGE:
-        return
     via = given.metadata.get("message", {}).get("via") or {"as_person": True}
     is_full, most = session.has_most, MOST_WAITING
     if not via["as_person"]:
@@ -165,16 +148,15 @@ def _check_room(session: Any, given: TurnInput) -> None:
         raise TooManyWaiting(f"{most} messages already wait in this session; send it later")
 
 
-def _target_session(entered: Entered, given: TurnInput) -> Session:
-    """Return the session that gets the turn. Only messages are redirected in unified mode.
+def _target_session(entered: Entered, given: MessageInput) -> Session:
+    """Return the session that gets the turn; in unified mode, a thread's messages go to the primary session.
 
     A concurrent delete needs no lock here: it makes the foreign key fail at COMMIT.
     """
-    target = entered.target_id if given.kind == TurnKind.MESSAGE else entered.session.pk
     exclusive = given.on_busy in {OnBusy.REJECT, OnBusy.INTERRUPT}
-    if target == entered.session.pk and not exclusive:
+    if entered.target_id == entered.session.pk and not exclusive:
         return entered.session
-    rows = Session.objects.filter(pk=target)
+    rows = Session.objects.filter(pk=entered.target_id)
     return must_be_open((rows.select_for_update(no_key=True) if exclusive else rows).first())
 
 
@@ -182,7 +164,7 @@ def _is_busy(session_id: uuid.UUID) -> bool:
     return Turn.objects.filter(session_id=session_id, state__in=OPEN_STATES).exists()
 
 
-def _earlier(session_id: uuid.UUID, key: str, given: TurnInput) -> Turn | None:
+def _earlier(session_id: uuid.UUID, key: str, given: MessageInput) -> Turn | None:
     """Return the turn that was stored with this key, even if unified mode was toggled since. IdempotencyMismatch.
 
     The lock lasts until COMMIT, so the second of two concurrent requests with one key sees the turn of the first.
@@ -195,7 +177,7 @@ def _earlier(session_id: uuid.UUID, key: str, given: TurnInput) -> Turn | None:
     turn = Turn.objects.filter(said_here | said_behind).first()
     if turn is None:
         return None
-    if (turn.content, turn.kind, turn.on_busy) != (given.content, given.kind, given.on_busy):
+    if (turn.content, turn.kind, turn.on_busy) != (given.content, TurnKind.MESSAGE, given.on_busy):
         raise IdempotencyMismatch
     return turn
 

@@ -25,6 +25,8 @@ from rest_framework.authtoken.models import Token
 from agent_core.testing import ModelServer
 from sessions_app.models import Turn
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.streams.hub import Hub
+from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 
 
@@ -125,6 +127,23 @@ def bob(db: None) -> Caller:
 @pytest.fixture
 def nobody(db: None) -> Client:
     return Client(raise_request_exception=False)
+
+
+@pytest.fixture(scope="module")
+def stopped_hubs() -> Iterator[list[Hub]]:
+    """Waits for their listeners, once for all: each ends within a second."""
+    hubs: list[Hub] = []
+    yield hubs
+    for hub in hubs:
+        hub._listener._thread.join()
+
+
+@pytest.fixture
+def hub(person: Person, stopped_hubs: list[Hub]) -> Iterator[Hub]:
+    hub = Hub()
+    yield hub
+    hub.stop()
+    stopped_hubs.append(hub)
 
 
 @dataclass(kw_only=True)

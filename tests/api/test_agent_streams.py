@@ -16,22 +16,21 @@ from automations.turn_kinds.isolated import NEXT_TURN
 from sessions_app.api import streams
 from sessions_app.events import Cursor
 from sessions_app.mailbox.updates import Mail, deposit
-from sessions_app.models import Agent, Event, EventType, Scope, Session, SessionType, TurnKind
+from sessions_app.models import Agent, Event, EventType, Lane, Scope, Session, SessionType, Turn, TurnKind
 from sessions_app.sessions.open import open_session
 from sessions_app.streams import event_log
 from sessions_app.streams.event_log import PAGE, Position, now
 from sessions_app.streams.hub import Hub
 from sessions_app.streams.subscription import QUEUE
-from sessions_app.turns.receive import TurnInput, receive
 from tests.api.conftest import Stream, Window
-from tests.api.test_hub import BEGINNING, Reader, hub, write
+from tests.api.test_hub import BEGINNING, Reader, write
 from tests.api.test_unified_streams import another
 from tests.conftest import Person, new_person
 from tests.fleet import until
+from tests.talk import queue_turn
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.1", "9.2")]
 processes = pytest.mark.processes
-__all__ = ["hub"]  # the fixture
 
 AGENT = "/api/agents/demo"
 SECRET = "the words of the background"
@@ -44,10 +43,10 @@ def job_session() -> Session:
     return session
 
 
-def step_of_a_job() -> TurnInput:
+def step_of_a_job(job: Session) -> Turn:
     """What a job left itself to do."""
     about = {"automation_id": "x", "automation_name": "x", "timezone": "UTC", NEXT_TURN: True}
-    return TurnInput(content=SECRET, kind=TurnKind.JOB, metadata=about)
+    return Turn(session=job, kind=TurnKind.JOB, lane=Lane.AUTO, content=SECRET, metadata=about)
 
 
 def news() -> Mail:
@@ -72,7 +71,7 @@ def test_every_window_sees_background_status_but_only_its_own_text(window: Windo
     job, other = job_session(), another(window)
     home = Window(site=window.site, token=window.token, session=str(job.pk), http=window.http)
     with window.stream() as one, other.stream() as two, window.stream(AGENT) as agent, home.stream() as own:
-        turn = receive(job.pk, step_of_a_job()).pk
+        turn = queue_turn(step_of_a_job(job)).pk
         own.wait_for_end(turn)
         for stream in (one, two, agent):
             until(lambda: len(of_agent(stream)) == 3, 10, "all are told")  # noqa: B023 - called at once

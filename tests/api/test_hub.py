@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import aclosing, closing
 from typing import Any
 
@@ -28,23 +27,6 @@ from tests.fleet import until
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.2")]
 
 BEGINNING = Cursor(xid=0, id=0)
-
-
-@pytest.fixture(scope="module")
-def stopped_hubs() -> Iterator[list[Hub]]:
-    """Waits for their listeners, once for all: each ends within a second."""
-    hubs: list[Hub] = []
-    yield hubs
-    for hub in hubs:
-        hub._listener._thread.join()
-
-
-@pytest.fixture
-def hub(person: Person, stopped_hubs: list[Hub]) -> Iterator[Hub]:
-    hub = Hub()
-    yield hub
-    hub.stop()
-    stopped_hubs.append(hub)
 
 
 def write(session: Any, count: int = 1, turn: int = 1) -> list[int]:

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from agent_core.execution import Status, new_id
 from sessions_app.api.turns import AwaitedTurn
 from sessions_app.models import Agent, ConsentQuestion, Engine, ExecutionState, Session, TaskState, Turn
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.api.conftest import Caller, problem
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("7.1")]
@@ -162,7 +162,7 @@ def test_a_question_is_given_up_once(ada: Caller) -> None:
 
 def test_one_at_work_is_asked_to_end_with_its_turn(ada: Caller) -> None:
     session = session_of(ada)
-    turn = receive(session.pk, TurnInput(content="Bake."))
+    turn = receive(session.pk, MessageInput(content="Bake."))
     execution = execution_of(session, status=Status.RUNNING, turn=turn)
     assert ada.post(f"/api/executions/{execution.pk}/cancel/", {}).status_code == 200
     turn.refresh_from_db()

@@ -25,7 +25,7 @@ from sessions_app.turns.commit import commit
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.lock import Handle
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import _finish
 from tests.automations.messages import a_worker, due, later, run_turn
 from tests.automations.turn_kinds.test_bound import bound, fire
@@ -71,7 +71,7 @@ def me(person: Person) -> uuid.UUID:
 def in_chat(person: Person, me: uuid.UUID) -> Session:
     """A session of the channel, in which its person wrote once; what was answered is delivered."""
     session: Session = person.session(key="chat:7", address="7")
-    receive(session.pk, TurnInput(content="Hello"))
+    receive(session.pk, MessageInput(content="Hello"))
     run_turn(session, me)
     deliver_all(session)
     return session
@@ -126,7 +126,7 @@ def test_the_message_status_follows_its_delivery_from_failed_to_sent(
 
 def seen_by_the_model(session: Session, me: uuid.UUID) -> list[str]:
     """The answers in what the next turn's model is shown."""
-    receive(session.pk, TurnInput(content="What did you tell me?"))
+    receive(session.pk, MessageInput(content="What did you tell me?"))
     turn = claim_next(session.pk, me, auto_allowed=True)
     assert turn is not None
     prepared = prepare_turn(turn, Journal(turn))
@@ -173,10 +173,10 @@ def test_scheduled_output_carries_the_chats_current_metadata(
     run_turn(session, me)
     deliver_all(session)
     assert (chat.taken[-1].address, chat.taken[-1].meta) == ("7", {"thread": 12, "topic": "tea"})
-    receive(session.pk, TurnInput(content="Hello"))
+    receive(session.pk, MessageInput(content="Hello"))
     run_turn(session, me)
     chat.shut = True
-    receive(session.pk, TurnInput(content="waits"))
+    receive(session.pk, MessageInput(content="waits"))
     change_chat(session.pk, channel_meta={"thread": 13})
     session.refresh_from_db()
     assert session.last_route is not None
@@ -187,7 +187,7 @@ def test_scheduled_output_carries_the_chats_current_metadata(
     run_turn(session, me)
     deliver_all(session)
     assert chat.taken[-1].meta == {"thread": 13}, "the answer to what waited"
-    begun = receive(session.pk, TurnInput(content="runs"))
+    begun = receive(session.pk, MessageInput(content="runs"))
     turn = claim_next(session.pk, me, auto_allowed=True)
     assert turn is not None
     assert turn.pk == begun.pk

@@ -46,7 +46,7 @@ from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.lock import Handle
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import _finish
 from sessions_app.turns.tool_calls import TurnTools
 from tests.automations.messages import LATER, a_worker, due, later, run_turn
@@ -220,7 +220,7 @@ def test_the_next_turns_model_sees_what_was_sent(person: Person, me: uuid.UUID) 
     due(later(session))
     fire_due_messages()
     run_turn(session, me)
-    receive(session.pk, TurnInput(content="What did you say?"))
+    receive(session.pk, MessageInput(content="What did you say?"))
     turn = claim_next(session.pk, me, auto_allowed=True)
     assert turn is not None
     history = prepare_turn(turn, Journal(turn)).request.history
@@ -232,7 +232,7 @@ def test_the_next_turns_model_sees_what_was_sent(person: Person, me: uuid.UUID) 
 def test_it_is_sent_whatever_the_person_said_meanwhile(person: Person, me: uuid.UUID) -> None:
     session = person.session()
     message = later(session)
-    receive(session.pk, TurnInput(content="Forget the cake."))
+    receive(session.pk, MessageInput(content="Forget the cake."))
     run_turn(session, me)
     due(message)
     fire_due_messages()
@@ -244,12 +244,12 @@ def test_it_is_sent_whatever_the_person_said_meanwhile(person: Person, me: uuid.
 def test_a_message_waits_for_the_running_turn(person: Person, me: uuid.UUID) -> None:
     session = person.session()
     message = later(session)
-    receive(session.pk, TurnInput(content="Hello"))
+    receive(session.pk, MessageInput(content="Hello"))
     running = claim_next(session.pk, me, auto_allowed=True)
     assert running is not None
     due(message)
     fire_due_messages()
-    receive(session.pk, TurnInput(content="Are you there?", on_busy=OnBusy.ENQUEUE))
+    receive(session.pk, MessageInput(content="Are you there?", on_busy=OnBusy.ENQUEUE))
     journal = Journal(running)
     prepared = prepare_turn(running, journal)
     assert TurnTools(journal=journal, context=prepared.tool_context).injected() == ()
@@ -332,7 +332,7 @@ def test_messages_being_sent_already_sent_or_failed_cannot_be_cancelled(
 @pytest.mark.rule("8.1")
 def test_cancel_reaches_a_message_queued_behind_a_busy_session(person: Person, me: uuid.UUID) -> None:
     session = person.session()
-    receive(session.pk, TurnInput(content="hello"))
+    receive(session.pk, MessageInput(content="hello"))
     busy = claim_next(session.pk, me, auto_allowed=True)
     message, other = later(session), later(session)
     due(message, other)
@@ -523,9 +523,9 @@ def test_a_worker_that_is_told_of_the_cancel_sends_nothing(person: Person, me: u
 
 def test_a_clear_that_was_cancelled_clears_nothing(person: Person, me: uuid.UUID) -> None:
     session = person.session()
-    receive(session.pk, TurnInput(content="Hello"))
+    receive(session.pk, MessageInput(content="Hello"))
     run_turn(session, me)
-    receive(session.pk, TurnInput(content="/clear"))
+    receive(session.pk, MessageInput(content="/clear"))
     turn = claim_next(session.pk, me, auto_allowed=True)
     assert turn is not None
     cancel_turn(turn.pk)

@@ -349,8 +349,8 @@ BACKGROUND = (
         rule="3.4",
         how="a person speaks where nobody reads",
         file="sessions_app/turns/receive.py",
-        old="    if given.kind == TurnKind.MESSAGE and session.type in INTERNAL:",
-        new="    if given.kind == TurnKind.MESSAGE and session.type in ():",
+        old="    if session.type in INTERNAL:",
+        new="    if session.type in ():",
         tests=(BAD_INPUT + "test_a_person_cannot_speak_into_an_internal_session",),
     ),
     Break(

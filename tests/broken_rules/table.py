@@ -315,8 +315,8 @@ BREAKS = (
         rule="4.10",
         how="what is said in a thread stays there",
         file="sessions_app/turns/receive.py",
-        old="    target = entered.target_id if given.kind == TurnKind.MESSAGE else entered.session.pk",
-        new="    target = entered.session.pk",
+        old="    if entered.target_id == entered.session.pk and not exclusive:",
+        new="    if not exclusive:",
         tests=(UNIFIED + "test_thread_messages_run_in_the_primary_and_answer_the_thread",),
     ),
     Break(

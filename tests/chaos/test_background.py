@@ -17,7 +17,7 @@ from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import MailboxEvent, Session, SessionState, Turn, TurnKind, TurnState
 from sessions_app.sessions.open import primary_session
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 
@@ -71,7 +71,7 @@ def test_chat_heartbeat_and_jobs_run_concurrently_and_show_results_once(
     inline = due_now(person, "look", "inline", "look around")
     update_agent(person.agent.pk, {"heartbeat": {"active_hours": [0, 24]}})  # whenever this test runs
     primary = primary_session(person.agent)
-    chat = receive(primary.pk, TurnInput(content="think for 20 seconds"))
+    chat = receive(primary.pk, MessageInput(content="think for 20 seconds"))
     until(lambda: TurnKind.MESSAGE in running())
     InlineRoutineStarter().step()
     fire_due_jobs()
@@ -84,7 +84,7 @@ def test_chat_heartbeat_and_jobs_run_concurrently_and_show_results_once(
         assert chat.state == TurnState.RUNNING, "the others did not wait for the conversation"
     assert _turns_of(jobs) == [3, 3, 3]
     until(lambda: Turn.objects.get(pk=chat.pk).finished_at, 60)
-    following = receive(primary.pk, TurnInput(content="what is new?"))
+    following = receive(primary.pk, MessageInput(content="what is new?"))
     until(lambda: Turn.objects.get(pk=following.pk).state == TurnState.SUCCEEDED, 60)
     shown = following.steps.get(n=0).data["message"]
     for n in range(3):
@@ -124,7 +124,7 @@ def test_urgent_news_comes_first(fleet: Fleet, person: Person) -> None:
     )
     fire_due_jobs()
     until(lambda: RunRecord.objects.filter(job__in=[good, bad], finished_at__isnull=False).count() == 2)
-    turn = receive(primary_session(person.agent).pk, TurnInput(content="hello"))
+    turn = receive(primary_session(person.agent).pk, MessageInput(content="hello"))
     until(lambda: Turn.objects.get(pk=turn.pk).finished_at)
     shown = turn.steps.get(n=0).data["message"]
     assert shown.index("[job_failed]") < shown.index("[job_completed]")

@@ -31,7 +31,7 @@ from sessions_app.models import (
     Worker,
 )
 from sessions_app.turns.claim import claim_next
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests import plugins
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -62,7 +62,7 @@ def assert_done_once(session: Session, *turns: Turn) -> None:
 
 def test_killed_before_the_claim(fleet: Fleet, person: Person) -> None:
     session = person.session()
-    turn = receive(session.pk, TurnInput(content="hello"))
+    turn = receive(session.pk, MessageInput(content="hello"))
     flush_hints(5)
     with row_locked(turn):
         worker = fleet.worker(ready=False)
@@ -81,7 +81,7 @@ def test_killed_while_the_model_thinks(
 ) -> None:
     session = person_with_server.session()
     worker = fleet.worker()
-    turn = receive(session.pk, TurnInput(content="[[pause:p]] hello"))
+    turn = receive(session.pk, MessageInput(content="[[pause:p]] hello"))
     until(lambda: model_server.held.get("p"))
     worker.kill()
     fleet.worker()
@@ -97,9 +97,9 @@ def test_killed_within_a_tool_no_completed_call_is_repeated(
 ) -> None:
     session = person_with_server.session()
     worker = fleet.worker()
-    turn = receive(session.pk, TurnInput(content='use tool wait with {"name": "done"}'))
+    turn = receive(session.pk, MessageInput(content='use tool wait with {"name": "done"}'))
     until(lambda: plugins.calls(fleet.folder, "done"))
-    guest = receive(session.pk, TurnInput(content='use tool wait with {"name": "open"}'))
+    guest = receive(session.pk, MessageInput(content='use tool wait with {"name": "open"}'))
     (fleet.folder / "done.go").touch()
     until(lambda: plugins.calls(fleet.folder, "open"))
     worker.kill()
@@ -121,7 +121,7 @@ def test_killed_within_an_idempotent_tool_it_is_called_again(
 ) -> None:
     session = person_with_server.session()
     worker = fleet.worker()
-    turn = receive(session.pk, TurnInput(content='use tool wait_again with {"name": "open"}'))
+    turn = receive(session.pk, MessageInput(content='use tool wait_again with {"name": "open"}'))
     until(lambda: plugins.calls(fleet.folder, "open"))
     worker.kill()
     (fleet.folder / "open.go").touch()
@@ -137,7 +137,7 @@ def test_killed_within_a_transactional_tool_its_effect_comes_once(
 ) -> None:
     session = person_with_server.session()
     worker = fleet.worker()
-    turn = receive(session.pk, TurnInput(content='use tool write_row with {"name": "open"}'))
+    turn = receive(session.pk, MessageInput(content='use tool write_row with {"name": "open"}'))
     until(lambda: plugins.calls(fleet.folder, "open"))
     worker.kill()
     (fleet.folder / "open.go").touch()
@@ -154,12 +154,12 @@ def test_killed_within_a_transactional_tool_its_effect_comes_once(
 def test_killed_after_the_commit_and_hinted_again(fleet: Fleet, person: Person) -> None:
     session = person.session()
     worker = fleet.worker()
-    turn = receive(session.pk, TurnInput(content="hello"))
+    turn = receive(session.pk, MessageInput(content="hello"))
     until(lambda: ended(turn))
     worker.kill()
     send([Hint(session_id=session.pk, lane="turns"), Hint(session_id=session.pk, lane="auto")])
     fleet.worker()
-    following = receive(session.pk, TurnInput(content="and again"))
+    following = receive(session.pk, MessageInput(content="and again"))
     until(lambda: ended(following))
     assert turn.attempt == 1
     assert_done_once(session, turn, following)
@@ -189,7 +189,7 @@ def test_a_turn_that_keeps_killing_its_worker_fails_visibly(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
     session = person_with_server.session()
-    turn = receive(session.pk, TurnInput(content="[[hold:h]] x"))
+    turn = receive(session.pk, MessageInput(content="[[hold:h]] x"))
     for attempt in range(1, 6):
         worker = fleet.worker()
         if attempt < 6:
@@ -208,7 +208,7 @@ def test_a_turn_that_keeps_killing_its_worker_fails_visibly(
 def test_a_turn_is_begun_a_hundred_times_and_no_more(fleet: Fleet, person: Person) -> None:
     """Whoever gave it back, and whether or not it had got on: rescues alone would never end it."""
     session = person.session()
-    turns = [receive(session.pk, TurnInput(content=text)) for text in ("first", "second")]
+    turns = [receive(session.pk, MessageInput(content=text)) for text in ("first", "second")]
     for turn, begun in zip(turns, (100, 99), strict=True):
         Turn.objects.filter(pk=turn.pk).update(attempt=begun)
     fleet.worker()
@@ -222,7 +222,7 @@ def test_a_turn_is_begun_a_hundred_times_and_no_more(fleet: Fleet, person: Perso
 @pytest.mark.rule("1.7")
 def test_a_lost_hint_is_swept_up(fleet: Fleet, person: Person) -> None:
     session = person.session()
-    turn = receive(session.pk, TurnInput(content="hello"))
+    turn = receive(session.pk, MessageInput(content="hello"))
     flush_hints(5)
     with redis.Redis.from_url(os.environ["CELERY_BROKER_URL"]) as client:
         client.flushdb()
@@ -237,7 +237,7 @@ def test_a_suspended_worker_loses_its_turns_and_late_writes_fail(
 ) -> None:
     session = person_with_server.session()
     sleeper = fleet.worker()
-    turn = receive(session.pk, TurnInput(content='use tool wait with {"name": "open"}'))
+    turn = receive(session.pk, MessageInput(content='use tool wait with {"name": "open"}'))
     until(lambda: plugins.calls(fleet.folder, "open"))
     sleeper.signal(signal.SIGSTOP)
     # the server's own lease is a minute; its end is brought forward
@@ -256,7 +256,7 @@ def test_a_suspended_worker_loses_its_turns_and_late_writes_fail(
     assert owner.pk != turn.worker
     assert list(TurnStep.objects.filter(turn=turn).order_by("n").values_list("n", "kind")) == steps
     assert_done_once(session, turn)
-    following = receive(session.pk, TurnInput(content="hello"))
+    following = receive(session.pk, MessageInput(content="hello"))
     until(lambda: ended(following))
     assert_done_once(session, turn, following)
 
@@ -274,7 +274,7 @@ def test_random_kills_lose_and_double_nothing(
     for session in sessions:
         for number in range(8):
             call = f'use tool count with {{"name": "t{session.pk.hex[:6]}-{number}"}}'
-            turns.append(receive(session.pk, TurnInput(content=call, on_busy=OnBusy.ENQUEUE)))
+            turns.append(receive(session.pk, MessageInput(content=call, on_busy=OnBusy.ENQUEUE)))
     flush_hints(5)
     for _ in range(4):
         worker = fleet.worker(8)
@@ -299,7 +299,7 @@ def test_random_kills_lose_and_double_nothing(
 def test_only_consecutive_fruitless_rescues_by_other_workers_count(person: Person, settings: Any) -> None:
     settings.RONDO_WORKER_LOST_SECONDS = 0.001  # nobody signs in here: each owner is gone
     session = person.session()
-    turn = receive(session.pk, TurnInput(content="hello"))
+    turn = receive(session.pk, MessageInput(content="hello"))
 
     def claimed_by(worker: uuid.UUID) -> int:
         claimed = claim_next(session.pk, worker, auto_allowed=True)

@@ -16,7 +16,7 @@ from agent_core.testing import ModelServer
 from sessions_app.models import Message, Turn, Worker
 from sessions_app.postgres.direct import connect_directly
 from sessions_app.turns.lock import SessionLocks, lock_key
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.services import with_database
@@ -132,7 +132,7 @@ def test_a_worker_takes_no_hints_until_its_database_answers(fleet: Fleet, person
         finally:
             admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
     worker.wait_for("worker_ready")
-    turns = [receive(person.session().pk, TurnInput(content="hello")) for _ in range(4)]
+    turns = [receive(person.session().pk, MessageInput(content="hello")) for _ in range(4)]
     until(lambda: all(ended(turn) for turn in turns))
     assert {turn.hinted_at for turn in turns} == {None}, "woken by their hints, not by the sweep"
 
@@ -156,7 +156,7 @@ def test_a_cut_lock_connection_under_fifty_running_turns_interrupts_none(
     fleet.environ["RONDO_TURNS_PER_USER"] = "0"
     fleet.worker(64)
     turns = [
-        receive(person_with_server.session().pk, TurnInput(content=f"[[hold:all]] number {number}"))
+        receive(person_with_server.session().pk, MessageInput(content=f"[[hold:all]] number {number}"))
         for number in range(50)
     ]
     until(lambda: model_server.held.get("all") == 50)
@@ -177,7 +177,7 @@ def test_a_stopping_worker_exits_promptly_and_its_turns_continue_elsewhere(
     fleet.environ["RONDO_TURNS_PER_USER"] = "0"
     leaver = fleet.worker(128)
     turns = [
-        receive(person_with_server.session().pk, TurnInput(content=f"[[hold:all]] number {number}"))
+        receive(person_with_server.session().pk, MessageInput(content=f"[[hold:all]] number {number}"))
         for number in range(100)
     ]
     until(lambda: model_server.held.get("all") == 100)
@@ -201,7 +201,7 @@ def test_the_first_worker_back_takes_no_turn_of_live_workers(
     ours, lost_after = backends(), timedelta(seconds=5)
     fleet.environ["RONDO_WORKER_LOST_SECONDS"] = str(lost_after.seconds)
     late = fleet.worker()
-    turn = receive(person_with_server.session().pk, TurnInput(content="[[hold:h]] hello"))
+    turn = receive(person_with_server.session().pk, MessageInput(content="[[hold:h]] hello"))
     until(lambda: model_server.held.get("h"))
     early = fleet.worker()
     row = Worker.objects.exclude(pid=late.child.pid)

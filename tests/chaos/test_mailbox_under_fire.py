@@ -30,7 +30,7 @@ from sessions_app.models.mailbox import TARGET_GONE
 from sessions_app.models.turn import ENDED_STATES, OPEN_STATES
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.cancel import cancel_turn
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 from tests.races import in_thread
@@ -90,7 +90,7 @@ class Fire:
 
     def ask(self, session: Session) -> None:
         busy = self.chance.choice([OnBusy.ENQUEUE, OnBusy.ENQUEUE, OnBusy.INJECT])
-        receive(session.pk, TurnInput(content=self.chance.choice(ASKED), on_busy=busy))
+        receive(session.pk, MessageInput(content=self.chance.choice(ASKED), on_busy=busy))
 
     def cancel_some_turn(self) -> None:
         for turn in Turn.objects.filter(state=TurnState.RUNNING).order_by("?")[:1]:
@@ -125,7 +125,7 @@ def drain(sessions: list[Session]) -> None:
             return
         for session in sessions:
             if session.pk in waiting:
-                receive(session.pk, TurnInput(content="anything new?", on_busy=OnBusy.ENQUEUE))
+                receive(session.pk, MessageInput(content="anything new?", on_busy=OnBusy.ENQUEUE))
         until(lambda: open_turns() == 0, 20, "the turns end")
 
 

@@ -21,7 +21,7 @@ from sessions_app.retention import walk
 from sessions_app.retention.maintenance_round import run_maintenance
 from sessions_app.retention.walk import BATCH, walks
 from sessions_app.sessions.delete import delete_session
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.past import ago, past_run, past_turn, prune_all, ticking
@@ -192,13 +192,13 @@ def test_turns_of_the_same_sessions_run_beside_it(
     for session in sessions:
         backlog(session, 1500)
     worker = fleet.worker()
-    host = receive(sessions[0].pk, TurnInput(content="[[pause:p]] hello"))
+    host = receive(sessions[0].pk, MessageInput(content="[[pause:p]] hello"))
     until(lambda: model_server.held.get("p"))
-    following = receive(sessions[0].pk, TurnInput(content="and this", on_busy=OnBusy.ENQUEUE))
+    following = receive(sessions[0].pk, MessageInput(content="and this", on_busy=OnBusy.ENQUEUE))
     ask()
     until(lambda: removed() > 0)
     turns = [
-        receive(session.pk, TurnInput(content=f"note {number}", on_busy=OnBusy.ENQUEUE))
+        receive(session.pk, MessageInput(content=f"note {number}", on_busy=OnBusy.ENQUEUE))
         for number in range(8)
         for session in sessions[1:]
     ]

@@ -18,7 +18,7 @@ from automations.models import RunRecord, ScheduledMessage
 from automations.scheduled_messages import MOST_WAITING, MessageToSchedule, cancel_message, schedule_message
 from sessions_app.models import Message, Session, Turn, TurnState
 from sessions_app.sessions.delete import delete_session
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests import plugins
 from tests.automations.messages import LATER, due, later
 from tests.conftest import Person
@@ -205,7 +205,7 @@ def test_of_many_at_once_no_more_than_twenty_are_stored(person: Person) -> None:
 
 def test_one_call_made_twice_at_once_is_one_message(person: Person) -> None:
     session = person.session()
-    turn = receive(session.pk, TurnInput(content="hello"))
+    turn = receive(session.pk, MessageInput(content="hello"))
     given = MessageToSchedule(
         session_id=session.pk, send_at=LATER, message_text="x", turn_id=turn.pk, tool_call_id="call-1"
     )
@@ -263,7 +263,7 @@ def test_a_turn_resumed_after_a_kill_schedules_once(
         ToolCall(id="call-2", name="wait_again", arguments={"name": "open"}),
     )
     model_server.answer_with(ModelReply(text="", calls=calls), ModelReply(text="I will."))
-    turn = receive(session.pk, TurnInput(content="Remind me of the cake."))
+    turn = receive(session.pk, MessageInput(content="Remind me of the cake."))
     until(lambda: plugins.calls(fleet.folder, "open"))
     assert ScheduledMessage.objects.count() == 1, "the first call's effect is stored with its result"
     worker.kill()
@@ -284,7 +284,7 @@ def test_a_message_waits_for_the_running_turn(
     session = person_with_server.session()
     fleet.worker()
     fleet.beat()
-    turn = receive(session.pk, TurnInput(content="[[pause:p]] hello"))
+    turn = receive(session.pk, MessageInput(content="[[pause:p]] hello"))
     until(lambda: model_server.held.get("p"))
     schedule_message(
         MessageToSchedule(session_id=session.pk, send_at=soon(0.3), message_text="Take the cake out.")
@@ -297,7 +297,7 @@ def test_a_message_waits_for_the_running_turn(
     assert said(session)[-1] == "Take the cake out."
     asked = len(model_server.requests)
     assert "Take the cake out." not in str(model_server.requests[asked - 1].to_json())
-    following = receive(session.pk, TurnInput(content="What did you say?"))
+    following = receive(session.pk, MessageInput(content="What did you say?"))
     until(lambda: ended(following))
     assert "Take the cake out." in str(model_server.requests[-1].to_json()), "its model sees what was sent"
     assert len(model_server.requests) == asked + 1, "no model was asked for the message"

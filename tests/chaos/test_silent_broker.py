@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.proxy import Proxy
@@ -22,5 +22,5 @@ def test_a_worker_recovers_from_a_silent_broker_within_30_seconds(fleet: Fleet, 
     say(session, "hello")
 
     assert proxy.silence(dropping=True) > 0
-    turn = receive(session.pk, TurnInput(content="are you there?"))
+    turn = receive(session.pk, MessageInput(content="are you there?"))
     until(lambda: ended(turn), 30, "the worker has found its broker again")

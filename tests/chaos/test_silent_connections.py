@@ -32,7 +32,7 @@ from sessions_app.postgres.direct import connect_directly
 from sessions_app.postgres.retry import retry_while_down
 from sessions_app.turns.cancel import cancel_turn
 from sessions_app.turns.lock import SessionLocks
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.proxy import Proxy
@@ -237,7 +237,7 @@ def test_turns_and_jobs_recover_soon_after_all_connections_go_silent(
     create_job(NewJob(session_id=person_with_server.session().pk, message="go", schedule=every))
     until(lambda: RunRecord.objects.count() >= 2)
     turns = [
-        receive(person_with_server.session().pk, TurnInput(content=f"[[hold:all]] number {number}"))
+        receive(person_with_server.session().pk, MessageInput(content=f"[[hold:all]] number {number}"))
         for number in range(4)
     ]
     until(lambda: model_server.held.get("all") == 4)
@@ -252,7 +252,7 @@ def test_turns_and_jobs_recover_soon_after_all_connections_go_silent(
     worker.wait_for("lock_connection_made epoch=2", WITHIN)
     worker.wait_for("listen_lost", WITHIN)
     assert time.monotonic() - began < WITHIN
-    late = receive(person_with_server.session().pk, TurnInput(content="[[hold:late]] cancel me"))
+    late = receive(person_with_server.session().pk, MessageInput(content="[[hold:late]] cancel me"))
     until(lambda: model_server.held.get("late"))
     cancel_turn(late.pk)
     until(lambda: ended(late))
@@ -269,7 +269,7 @@ def test_a_stopped_server_delays_turns_only_while_it_is_stopped(
         "RONDO_WORKER_LOST_SECONDS": "15",
     }
     worker = fleet.worker()
-    turn = receive(person_with_server.session().pk, TurnInput(content="[[hold:one]] hello"))
+    turn = receive(person_with_server.session().pk, MessageInput(content="[[hold:one]] hello"))
     until(lambda: model_server.held.get("one"))
     proxy.stop()
     model_server.release("one")

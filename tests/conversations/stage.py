@@ -24,7 +24,7 @@ from sessions_app.agents.edit import update_agent
 from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.models import Agent, Lane, Message, Session, Turn, TurnState
 from sessions_app.sessions.open import open_session
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import run_next_turn
 from sessions_app.worker.process import WorkerProcess
 
@@ -67,7 +67,7 @@ class Stage:
 
     def say(self, text: str) -> Turn:
         """A person writes, and is answered."""
-        turn = receive(self.chat.pk, TurnInput(content=text))
+        turn = receive(self.chat.pk, MessageInput(content=text))
         self.run()
         turn.refresh_from_db()
         return turn
@@ -76,7 +76,7 @@ class Stage:
         """Another system posts, and is answered."""
         hook = add_hook(NewHook(agent_id=self.agent.pk, session_id=self.chat.pk, name="town"))
         via = {"hook": hook.pk, "name": "town", "as_person": False}
-        turn = receive(self.chat.pk, TurnInput(content=text, metadata={"message": {"via": via}}))
+        turn = receive(self.chat.pk, MessageInput(content=text, metadata={"message": {"via": via}}))
         self.run()
         turn.refresh_from_db()
         return turn

@@ -47,7 +47,7 @@ from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
 from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import TurnTools
 from tests import plugins  # noqa: F401 - registers the tools
 from tests.conftest import Person, new_person
@@ -119,7 +119,9 @@ class Server(RuleBasedStateMachine):
     @rule(session=sessions, on_busy=st.sampled_from(OnBusy.values), key=st.sampled_from([None, "a", "b"]))
     def write(self, session: uuid.UUID, on_busy: str, key: str | None) -> None:
         self._refusable(
-            lambda: receive(session, TurnInput(content="hello", on_busy=OnBusy(on_busy), idempotency_key=key))
+            lambda: receive(
+                session, MessageInput(content="hello", on_busy=OnBusy(on_busy), idempotency_key=key)
+            )
         )
 
     @rule(target=jobs, session=sessions, schedule=schedules, policy=policies, late=st.integers(0, 200))

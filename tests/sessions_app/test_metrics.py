@@ -16,7 +16,7 @@ from sessions_app import metrics
 from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.metrics import Counted, count
 from sessions_app.models import Counter
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.stories.test_main_job import ended
@@ -125,11 +125,11 @@ def test_workers_count_waits_drains_and_limits(
     worker = fleet.worker()
     agent, session = person_with_server.agent, person_with_server.session()
     deposit(session.pk, Mail(event_type="job_completed", summary="done"))
-    turn = receive(session.pk, TurnInput(content="hello"))
+    turn = receive(session.pk, MessageInput(content="hello"))
     until(lambda: ended(turn))
     agent.policy = {"max_attempts": 1}
     agent.save()
-    failed = receive(session.pk, TurnInput(content="[[fail:503]] hello"))
+    failed = receive(session.pk, MessageInput(content="[[fail:503]] hello"))
     until(lambda: ended(failed))
     assert failed.error_code == "model_unavailable"
     assert worker.stop() == 0  # what it gathered goes out at the latest now

@@ -27,7 +27,7 @@ from sessions_app.exceptions import OwnerInactive
 from sessions_app.models import MailboxEvent, Message, Turn, TurnState, Worker
 from sessions_app.operations.doctor import waiting_turns
 from sessions_app.turns.claim import claim_next, next_lane
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker import sweep as recover
 from tests.automations.messages import a_worker, due, later, run_turn
 from tests.conftest import Person, new_person
@@ -63,9 +63,9 @@ def test_running_turns_are_cancelled_and_queued_ones_resume_on_reactivation(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
     fleet.worker()
-    held = receive(person_with_server.session().pk, TurnInput(content="[[hold:h]] hello"))
+    held = receive(person_with_server.session().pk, MessageInput(content="[[hold:h]] hello"))
     until(lambda: model_server.held.get("h"))
-    waits = receive(held.session_id, TurnInput(content="and then?", on_busy="enqueue"))  # type: ignore[arg-type]
+    waits = receive(held.session_id, MessageInput(content="and then?", on_busy="enqueue"))  # type: ignore[arg-type]
     set_active(person_with_server, False)
     until(lambda: ended(held), WITHIN)
     assert (held.state, held.error_code, held.error) == (
@@ -74,7 +74,7 @@ def test_running_turns_are_cancelled_and_queued_ones_resume_on_reactivation(
     closure = Message.objects.filter(turn=held, role="assistant").latest("seq").content
     assert closure == "Stopped: The account is inactive."
     with pytest.raises(OwnerInactive):
-        receive(held.session_id, TurnInput(content="hello?"))
+        receive(held.session_id, MessageInput(content="hello?"))
     waits.refresh_from_db()
     assert (waits.state, len(model_server.requests)) == ("queued", 1)
     set_active(person_with_server, True)
@@ -106,7 +106,7 @@ def test_skipped_slots_call_no_model_and_share_one_row(
 
 
 def test_inactive_owners_turns_are_neither_claimed_nor_hinted_nor_woken(person: Person, broker: str) -> None:
-    turn, worker = receive(person.session().pk, TurnInput(content="hello")), a_worker()
+    turn, worker = receive(person.session().pk, MessageInput(content="hello")), a_worker()
     Turn.objects.update(queued_at=Now() - timedelta(minutes=9), due_at=Now() - timedelta(minutes=9))
     set_active(person, False)
     assert claim_next(turn.session_id, worker, auto_allowed=True) is None
@@ -121,7 +121,7 @@ def test_inactive_owners_turns_are_neither_claimed_nor_hinted_nor_woken(person: 
 
 
 def test_an_orphaned_turn_is_cancelled_from_its_journal_not_resumed(person: Person, broker: str) -> None:
-    turn, worker = receive(person.session().pk, TurnInput(content="hello")), a_worker()
+    turn, worker = receive(person.session().pk, MessageInput(content="hello")), a_worker()
     begun = claim_next(turn.session_id, worker, auto_allowed=True)
     assert begun is not None
     assert Turn.objects.hand_back(begun)
@@ -135,7 +135,7 @@ def test_an_orphaned_turn_is_cancelled_from_its_journal_not_resumed(person: Pers
 
 
 def test_a_person_who_cancelled_before_is_the_one_who_did(person: Person, broker: str) -> None:
-    turn, worker = receive(person.session().pk, TurnInput(content="hello")), a_worker()
+    turn, worker = receive(person.session().pk, MessageInput(content="hello")), a_worker()
     begun = claim_next(turn.session_id, worker, auto_allowed=True)
     assert begun is not None
     assert Turn.objects.hand_back(begun)
@@ -291,7 +291,7 @@ def test_a_delivery_waits_and_is_sent_late(
         settings.RONDO_WEBHOOK_HOSTS = [receiver.host]
         fleet.environ |= {"RONDO_WEBHOOK_HOSTS": receiver.host, "RONDO_DELIVERY_RETRY_SECONDS": "1,1,1"}
         session = person.session(channel="webhook", address=f"{receiver.url}/in")
-        turn = receive(session.pk, TurnInput(content="hello"))
+        turn = receive(session.pk, MessageInput(content="hello"))
         run_turn(session, a_worker())  # here, where nobody sends
         Worker.objects.all().delete()
         set_active(person, False)
@@ -307,5 +307,5 @@ def test_a_delivery_waits_and_is_sent_late(
 def receive_for_another(fleet: Fleet, receiver: Receiver) -> str:
     """A message of somebody who is active, answered to the same receiver."""
     session = new_person("bob").session(channel="webhook", address=f"{receiver.url}/in")
-    receive(session.pk, TurnInput(content="hello"))
+    receive(session.pk, MessageInput(content="hello"))
     return str(session.pk)

@@ -35,7 +35,7 @@ from sessions_app.models import (
     TurnStep,
 )
 from sessions_app.permits import MOST_ALLOWED, check_allowed_tools
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests import plugins
 from tests.agent_core.planner.plans import RESPOND, ask, plan, says, tool
 from tests.automations.turn_kinds.test_isolated import job_of as isolated
@@ -176,7 +176,7 @@ def test_a_turn_that_is_resumed_knows_what_it_has_read(
 ) -> None:
     worker = fleet.worker()
     model_server.answer_with(calls(READ), calls(count("a")), calls(count("b")), says("Done."))
-    turn = receive(person_with_server.session().pk, TurnInput(content="[[delay:1]] Read that page."))
+    turn = receive(person_with_server.session().pk, MessageInput(content="[[delay:1]] Read that page."))
     until(lambda: TurnStep.objects.filter(turn=turn, kind="result").exists())
     worker.kill()
     fleet.worker()
@@ -192,7 +192,7 @@ def test_a_demoted_bridges_post_does_not_get_a_persons_tools(
     fleet.worker()
     session = person_with_server.session()
     bridge = System(session, as_person=True)
-    host = receive(session.pk, TurnInput(content='use tool wait with {"name": "gate"}'))
+    host = receive(session.pk, MessageInput(content='use tool wait with {"name": "gate"}'))
     until(lambda: plugins.calls(tmp_path, "gate"))
     posted = bridge.post('use tool count with {"name": "a"}', on_busy=OnBusy.INJECT)
     update_hook(bridge.hook.pk, {"as_person": False})

@@ -32,7 +32,7 @@ from sessions_app.sessions.delete import reopen_abandoned
 from sessions_app.streams import event_log
 from sessions_app.turns.claim import claim_next, next_lane
 from sessions_app.turns.lock import Handle
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import _finish
 from sessions_app.worker import sweep as recover
 from tests import many_rows
@@ -102,7 +102,7 @@ def test_a_sweep(watch: Watch) -> None:
 def test_a_turn(watch: Watch, number: int) -> None:
     session = many_rows.session(number)
     with watch.scene("turn"):
-        receive(session, TurnInput(content="Hello"))
+        receive(session, MessageInput(content="Hello"))
         run_turn(claim_next(session, uuid.uuid4(), auto_allowed=True))
         next_lane(session)
 

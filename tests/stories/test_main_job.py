@@ -13,7 +13,7 @@ from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
 from sessions_app.models import Event, EventType, Message, OnBusy, Session, Turn, TurnState
 from sessions_app.sessions.delete import delete_session
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 
@@ -34,7 +34,7 @@ def test_an_automation_and_its_session_share_one_history(fleet: Fleet, person: P
     fleet.worker()
     fleet.beat()
     session = person.session()
-    first = receive(session.pk, TurnInput(content="My favourite colour is blue."))
+    first = receive(session.pk, MessageInput(content="My favourite colour is blue."))
     until(lambda: ended(first))
     job = create_job(
         NewJob(
@@ -68,7 +68,7 @@ def test_an_automation_and_its_session_share_one_history(fleet: Fleet, person: P
     assert run.prompt_ref["sha256"] == hashlib.sha256(run.rendered_prompt.encode()).hexdigest()
     assert "What is my favourite colour?" in run.rendered_prompt
     assert not Message.objects.filter(content__contains='of="task"').exists()
-    following = receive(session.pk, TurnInput(content="What did the automation say?"))
+    following = receive(session.pk, MessageInput(content="What did the automation say?"))
     until(lambda: ended(following))
     assert "blue" in Message.objects.filter(turn=following, role="assistant").get().content
     blocked = delete_session(session.pk)
@@ -84,7 +84,7 @@ def test_an_automation_and_its_session_share_one_history(fleet: Fleet, person: P
 def test_seqs_have_no_gap_and_the_revision_counts_the_commits(fleet: Fleet, person: Person) -> None:
     session = person.session()
     turns = [
-        receive(session.pk, TurnInput(content=f"note {number}", on_busy=OnBusy.ENQUEUE))
+        receive(session.pk, MessageInput(content=f"note {number}", on_busy=OnBusy.ENQUEUE))
         for number in range(12)
     ]
     fleet.worker()
@@ -110,7 +110,7 @@ def test_a_long_turn_delays_only_its_session_and_keeps_order(
     busy, other = person_with_server.session(), person_with_server.session()
     fleet.worker()
     fleet.beat()
-    held = receive(busy.pk, TurnInput(content="[[hold:long]] think about it"))
+    held = receive(busy.pk, MessageInput(content="[[hold:long]] think about it"))
     until(lambda: model_server.held.get("long"))
     start = datetime.now(UTC) + timedelta(seconds=1)
     for number in (2, 1):  # made in the other order than they are due
@@ -122,7 +122,7 @@ def test_a_long_turn_delays_only_its_session_and_keeps_order(
     create_job(NewJob(session_id=other.pk, message="elsewhere", schedule={"kind": "at", "at": at}))
     until(lambda: runs(RunState.SUCCEEDED, other), what="the other session's automation runs meanwhile")
     until(lambda: len(runs(RunState.QUEUED, busy)) == 2)
-    asked = receive(busy.pk, TurnInput(content="and me", on_busy=OnBusy.ENQUEUE))
+    asked = receive(busy.pk, MessageInput(content="and me", on_busy=OnBusy.ENQUEUE))
     held.refresh_from_db()
     assert held.state == TurnState.RUNNING
     model_server.release("long")
@@ -160,7 +160,7 @@ def test_an_automation_requested_in_chat_is_bound_to_the_session(fleet: Fleet, p
     fleet.worker()
     fleet.beat()
     session = person.session()
-    asked = receive(session.pk, TurnInput(content="Every 10 seconds check the repo"))
+    asked = receive(session.pk, MessageInput(content="Every 10 seconds check the repo"))
     until(lambda: ended(asked))
     job = session.jobs.get()
     assert (job.every_seconds, job.source, job.created_by_turn_id) == (10, "chat", asked.pk)

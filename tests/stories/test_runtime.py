@@ -13,7 +13,7 @@ from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.agents.documents import put_document
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import MailboxEvent, Session, Turn, TurnKind
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.automations.turn_kinds.test_heartbeat import routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person, new_person
@@ -65,14 +65,14 @@ def test_a_routine_from_chat_runs_and_its_result_returns_there(
     tool = (
         f'use tool add_routine with {{"title": "Tea", "description": "make tea", "execution_mode": "{mode}"}}'
     )
-    asked = receive(home.pk, TurnInput(content=tool))
+    asked = receive(home.pk, MessageInput(content=tool))
     until(lambda: ended(asked))
     job = CronJob.objects.get(agent=person.agent, name="Tea")
     assert (job.execution_mode, job.home_id, job.source) == (mode, home.pk, "chat")
     until(lambda: RunRecord.objects.filter(job=job, state=RunState.SUCCEEDED).exists())
     event = MailboxEvent.objects.get()
     assert (event.target_id, event.acknowledged_at) == (home.pk, None)
-    following = receive(home.pk, TurnInput(content="hello"))
+    following = receive(home.pk, MessageInput(content="hello"))
     until(lambda: ended(following))
     event.refresh_from_db()
     assert event.acknowledged_by_id == following.pk
@@ -91,7 +91,7 @@ def test_an_edited_document_overrides_what_the_session_remembers(
         put_document(agent.pk, name, text)
         # as a session of another program kept them
         Session.objects.filter(pk=session.pk).update(variables={name: "OLD", "workspace_instructions": "OLD"})
-        turn = receive(session.pk, TurnInput(content="hello"))
+        turn = receive(session.pk, MessageInput(content="hello"))
         until(lambda turn=turn: ended(turn))  # type: ignore[misc]
         asked = str(model_server.requests[-1])
         assert text in asked

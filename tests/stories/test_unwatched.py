@@ -31,7 +31,7 @@ from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
 from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker.process import WorkerProcess
 from sessions_app.worker.sweep import sweep_turns
 from tests.agent_core.planner.plans import RESPOND, plan, says
@@ -123,13 +123,13 @@ def test_one_agents_broken_routine_blocks_no_other_agent(awake: Person) -> None:
 @pytest.mark.rule("3.3", "3.4", "4.8")
 def test_what_is_said_in_a_chat_stays_out_of_heartbeats(awake: Person) -> None:
     chat, worker = primary_session(awake.agent), a_worker()
-    receive(chat.pk, TurnInput(content=SECRET))
+    receive(chat.pk, MessageInput(content=SECRET))
     says_in(chat, worker, "Mauve it is.")
     assert beat_now(awake) == 1
     request = begun(heartbeat_session(awake.agent), worker).request
     shown = [request.system_prompt, request.message, *(entry.content for entry in request.history)]
     assert not [text for text in shown if "mauve" in text.lower()]
-    receive(chat.pk, TurnInput(content="What is it?"))
+    receive(chat.pk, MessageInput(content="What is it?"))
     assert SECRET in [entry.content for entry in begun(chat, worker).request.history]
 
 
@@ -139,11 +139,11 @@ def test_preferences_and_history_reach_the_model(person: Person, server: ModelSe
     Agent.objects.filter(pk=person.agent.pk).update(engine=engine, model=f"openai-chat:test-{server.port}")
     put_preference(person.agent, person.user.pk, "Always answer in rhymes.")
     session, worker = person.session(), a_worker()
-    receive(session.pk, TurnInput(content=SECRET))
+    receive(session.pk, MessageInput(content=SECRET))
     says_in(session, worker, "Noted: the colour of heather.")
     if engine == Engine.PLANNER:
         server.answer_with(plan(RESPOND), says("Mauve."))
-    receive(session.pk, TurnInput(content="What is it?"))
+    receive(session.pk, MessageInput(content="What is it?"))
     assert run_turn(session, worker).state == "succeeded"
     requests = [json.dumps(received.body, ensure_ascii=False) for received in server.requests]
     assert requests

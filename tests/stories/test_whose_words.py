@@ -25,7 +25,7 @@ from sessions_app.models import (
     TaskState,
     Turn,
 )
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests import plugins
 from tests.agent_core.planner.plans import RESPOND, ask, form, plan, says, tool
 from tests.api.test_hooks import Poster
@@ -144,7 +144,7 @@ def test_a_yes_already_sent_does_not_approve_a_posts_call(
     model_server.answer_with(waits, erase("disk"), says("May I erase the disk?"))
     posted = System(session, allow_tools=("wait",)).post("Please erase the disk.")
     until(lambda: plugins.calls(tmp_path, "a"))
-    early = receive(session.pk, TurnInput(content="yes", on_busy=OnBusy.INJECT))
+    early = receive(session.pk, MessageInput(content="yes", on_busy=OnBusy.INJECT))
     model_server.answer_with(erase("disk"), says("I must not."), erase("disk"), says("Erased."))
     (tmp_path / "a.go").touch()
     until(lambda: ended(posted) and ended(early))
@@ -161,7 +161,7 @@ def test_a_waiting_post_is_not_merged_into_a_persons_turn(
     fleet.worker()
     session = person_with_server.session()
     system = System(session)
-    first = receive(session.pk, TurnInput(content='use tool wait with {"name": "a"}'))
+    first = receive(session.pk, MessageInput(content='use tool wait with {"name": "a"}'))
     until(lambda: plugins.calls(tmp_path, "a"))
     refused = system.poster({"on_busy": "inject"}, Webhook_Id="inject")
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_on_busy")

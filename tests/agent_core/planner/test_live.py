@@ -15,7 +15,7 @@ from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.engine import PlanTools
 from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.automations.messages import a_worker, later
 from tests.conftest import Person
 
@@ -31,7 +31,7 @@ UNNAMED = (  # no word of them is on any list
 def ports(session: Session, text: str, permit: Permit | None = None) -> PlanTools:
     """What a planned turn of this message looks through."""
     Agent.objects.update(engine=Engine.PLANNER)
-    receive(session.pk, TurnInput(content=text))
+    receive(session.pk, MessageInput(content=text))
     turn = claim_next(session.pk, a_worker(), auto_allowed=True)
     assert turn is not None
     journal = Journal(turn)

@@ -25,7 +25,7 @@ from automations.schedules.plan import jitter_of
 from sessions_app.channels import base as channels
 from sessions_app.models import Session, SessionState, Turn, TurnState
 from sessions_app.turns.cancel import cancel_turn
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker.sweep import ToolHung
 from tests.conftest import Person, new_person
 from tests.fleet import until
@@ -221,7 +221,7 @@ def test_a_run_that_waits_says_what_for(person: Person) -> None:
     fired(other)
     run = fired(job)
     assert of(person, job).now.endswith("turns before it in the conversation's queue.")
-    message = receive(session.pk, TurnInput(content="hello"))
+    message = receive(session.pk, MessageInput(content="hello"))
     start = {"state": TurnState.RUNNING, "started_at": DAY}
     Turn.objects.filter(pk=message.pk).update(**start)
     busy = "Waits: the conversation is busy with a person's message since 2026-11-20 09:00."

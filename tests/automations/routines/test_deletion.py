@@ -14,7 +14,7 @@ from sessions_app.exceptions import NotFound, SessionClosed
 from sessions_app.mailbox.updates import Mail
 from sessions_app.models import Agent, MailboxEvent, Session, SessionType, Turn
 from sessions_app.sessions.delete import blockers_of, delete_agent, delete_session
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.races import UPDATE, gate, orphans
 
@@ -90,7 +90,7 @@ def test_confirmed_deletion_removes_routines_and_their_pending_work_elsewhere(
 ) -> None:
     home, elsewhere = group, person.session()
     mine, without = add(person, "A", home), add(person, "B")
-    turn: Turn = receive(elsewhere.pk, TurnInput(content="hello"))
+    turn: Turn = receive(elsewhere.pk, MessageInput(content="hello"))
     RunRecord.objects.create(
         run_id=f"{mine.pk}:1000", job=mine, scheduled_for=datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), turn=turn
     )

@@ -20,7 +20,7 @@ from automations.routines.mode import inferred_mode
 from automations.routines.schedule_text import interval_text, routine_schedule_text
 from sessions_app.exceptions import NotFound, RevisionConflict, SessionClosed, SessionsError
 from sessions_app.models import Agent, Session, SessionState, SessionType, Turn
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person, new_person
 from tests.fleet import until
 from tests.races import in_thread, waiting
@@ -347,7 +347,7 @@ def test_an_edit_and_a_removal_ask_for_the_revision(person: Person) -> None:
 
 def waiting_run(person: Person, job: CronJob) -> RunRecord:
     session = person.session()
-    turn: Turn = receive(session.pk, TurnInput(content="hello"))
+    turn: Turn = receive(session.pk, MessageInput(content="hello"))
     return RunRecord.objects.create(
         run_id=f"{job.pk}:1000", job=job, scheduled_for=datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), turn=turn
     )

@@ -19,7 +19,7 @@ from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionState, Turn, TurnState
 from sessions_app.sessions.archive import archive
 from sessions_app.sessions.open import primary_session
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.automations.turn_kinds.test_heartbeat import heartbeat_turn, routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person
@@ -214,7 +214,7 @@ def test_archiving_a_session_cancels_its_waiting_turns_and_runs(person: Person) 
     session = RunRecord.objects.get(job=job).session
     assert session is not None
     chat = person.session()
-    said = receive(chat.pk, TurnInput(content="hello"))
+    said = receive(chat.pk, MessageInput(content="hello"))
     assert archive(chat.pk)
     assert not archive(chat.pk), "once"
     said.refresh_from_db()

@@ -16,7 +16,7 @@ from automations.models import CronJob, JobClock, JobKind, RunRecord, RunState
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Message, Session, SessionType, Turn, TurnKind, TurnState
 from sessions_app.turns.kinds import kind_of, registered_kinds
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.rule("4.2")
 
 
 def context(session: Session, *, interactive: bool = True) -> ToolContext:
-    turn: Turn = receive(session.pk, TurnInput(content="hello"))
+    turn: Turn = receive(session.pk, MessageInput(content="hello"))
     return ToolContext(turn=turn, session=session, agent=session.agent, interactive=interactive)
 
 
@@ -275,7 +275,7 @@ def test_a_real_turn_returns_refusals_and_the_corrected_call_works(
     session = person_with_server.session()
 
     def ask(**arguments: Any) -> str:
-        turn = receive(session.pk, TurnInput(content=f"use tool cron with {json.dumps(arguments)}"))
+        turn = receive(session.pk, MessageInput(content=f"use tool cron with {json.dumps(arguments)}"))
         until(lambda: Turn.objects.filter(pk=turn.pk, state=TurnState.SUCCEEDED).exists(), 60)
         return str(Message.objects.get(turn=turn, role="tool").parts["results"][0]["output"])
 

@@ -24,7 +24,7 @@ from sessions_app.models import Session, SessionType, Turn
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext, TurnTools
 from tests.automations.messages import LATER, a_worker, due, later
 from tests.automations.test_scheduled_messages import status
@@ -35,7 +35,7 @@ ASK = {"send_at": LATER, "message_text": "Take the cake out."}
 
 
 def context(session: Session, *, interactive: bool = True, call_id: str = "") -> ToolContext:
-    turn: Turn = receive(session.pk, TurnInput(content="hello"))
+    turn: Turn = receive(session.pk, MessageInput(content="hello"))
     session = Session.objects.select_related("agent").get(pk=session.pk)
     return ToolContext(
         turn=turn, session=session, agent=session.agent, interactive=interactive, call_id=call_id
@@ -186,7 +186,7 @@ def test_the_same_call_again_answers_the_same_and_makes_nothing(person: Person) 
 
 def test_effect_and_result_are_one_transaction_of_the_turn(person: Person) -> None:
     session = person.session()
-    receive(session.pk, TurnInput(content="Tell me later."))
+    receive(session.pk, MessageInput(content="Tell me later."))
     turn = claim_next(session.pk, a_worker(), auto_allowed=True)
     assert turn is not None
     journal = Journal(turn)
@@ -253,7 +253,7 @@ def full(transactional_db: None) -> Iterator[None]:
 @pytest.mark.parametrize("text", ["data", "constraint"])
 def test_a_storage_error_is_reported_and_the_turn_continues(person: Person, full: None, text: str) -> None:
     session = person.session()
-    receive(session.pk, TurnInput(content="Tell me later."))
+    receive(session.pk, MessageInput(content="Tell me later."))
     turn = claim_next(session.pk, a_worker(), auto_allowed=True)
     assert turn is not None
     journal = Journal(turn)
@@ -272,7 +272,7 @@ def test_a_storage_error_is_reported_and_the_turn_continues(person: Person, full
 def test_models_get_the_tools_and_planners_see_waiting_messages(person: Person) -> None:
     session = person.session()
     message = later(session)
-    receive(session.pk, TurnInput(content="Hello"))
+    receive(session.pk, MessageInput(content="Hello"))
     turn = claim_next(session.pk, a_worker(), auto_allowed=True)
     assert turn is not None
     prepared = prepare_turn(turn, Journal(turn))

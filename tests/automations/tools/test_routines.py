@@ -21,7 +21,7 @@ from sessions_app.exceptions import RevisionConflict
 from sessions_app.models import Agent, Document, MailboxEvent, Session, SessionType, Turn, TurnKind
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import primary_session
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person, new_person
 from tests.races import in_thread
@@ -32,7 +32,7 @@ NAMES = ("add_routine", "list_routines", "update_routine", "remove_routine")
 
 
 def context(session: Session, kind: str = TurnKind.MESSAGE) -> ToolContext:
-    turn: Turn = receive(session.pk, TurnInput(content="hello"))
+    turn: Turn = receive(session.pk, MessageInput(content="hello"))
     turn.kind = kind
     return ToolContext(turn=turn, session=session, agent=session.agent, interactive=kind == TurnKind.MESSAGE)
 

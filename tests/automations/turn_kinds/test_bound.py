@@ -27,7 +27,7 @@ from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
 from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import TurnTools
 from tests.automations import messages
 from tests.conftest import Person
@@ -67,7 +67,7 @@ def run_turn(session: Session, me: uuid.UUID, result: TurnResult = ANSWER) -> Tu
 
 
 def say(session: Session, me: uuid.UUID, text: str) -> None:
-    receive(session.pk, TurnInput(content=text))
+    receive(session.pk, MessageInput(content=text))
     run_turn(session, me)
 
 
@@ -143,7 +143,7 @@ def test_the_answer_goes_where_a_person_last_wrote(person: Person, me: uuid.UUID
     first = Message.objects.filter(session=session).latest("seq").metadata["route"]
     assert first == {"channel": "telegram", "chat_id": "42", "meta": {}}, "nobody has written yet"
     written = {"channel": "web", "chat_id": "", "meta": {}}
-    receive(session.pk, TurnInput(content="hello", route=written))
+    receive(session.pk, MessageInput(content="hello", route=written))
     run_turn(session, me)
     session.refresh_from_db()
     assert session.last_route == written, "a person wrote from elsewhere"
@@ -203,7 +203,7 @@ def test_a_run_is_queued_then_running_then_follows_its_turn(person: Person, me: 
 def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person, me: uuid.UUID) -> None:
     session = person.session()
     job = bound(session)
-    receive(session.pk, TurnInput(content="a long question"))
+    receive(session.pk, MessageInput(content="a long question"))
     busy = begin(session, me)
     assert busy is not None
     run = fire(job)
@@ -227,11 +227,11 @@ def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person
 def test_a_running_model_never_sees_an_automation_that_came_meanwhile(person: Person, me: uuid.UUID) -> None:
     session = person.session()
     job = bound(session)
-    receive(session.pk, TurnInput(content="a long question"))
+    receive(session.pk, MessageInput(content="a long question"))
     busy = begin(session, me)
     assert busy is not None
     run = fire(job)
-    receive(session.pk, TurnInput(content="and another thing"))
+    receive(session.pk, MessageInput(content="and another thing"))
     taken = TurnTools(journal=busy.journal, context=busy.tool_context).injected()
     assert taken == ("and another thing",)
     assert Turn.objects.get(origin_run=run.pk).host_id is None
@@ -286,7 +286,7 @@ def test_a_session_with_automations_is_deleted_in_two_steps(person: Person, me: 
     }
     assert CronJob.objects.filter(pk=elsewhere.pk).exists()
     with pytest.raises(NotFound):
-        receive(session.pk, TurnInput(content="anyone?"))
+        receive(session.pk, MessageInput(content="anyone?"))
 
 
 @pytest.mark.rule("4.11")

@@ -38,7 +38,7 @@ from sessions_app.models import (
 )
 from sessions_app.sessions.delete import delete_agent, delete_session
 from sessions_app.turns.kinds import CommitRefused
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.api.conftest import Caller
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
@@ -155,7 +155,7 @@ def test_the_api_hides_the_dream_and_refuses_to_change_it(dreamer: Person) -> No
 def test_task_states_go_into_memory_and_the_next_turns_prompt(fleet: Fleet, dreamer: Person) -> None:
     put_document(dreamer.agent.pk, "MEMORY.md", "# Notes\n- the dog is Rex")
     first, second = dreamer.session(title="Pets"), dreamer.session(title="Work")
-    receive(first.pk, TurnInput(content="a whisper that only the history holds"))
+    receive(first.pk, MessageInput(content="a whisper that only the history holds"))
     remember(first.pk, {"important_facts": ["the cat is Tom"], "open_loops": ["buy cat food"]})
     remember(second.pk, {"last_decision": "ship on Friday"})
     fleet.worker()
@@ -409,7 +409,7 @@ def test_people_never_wait_for_dreams(
     fleet: Fleet, model_server: ModelServer, dreamer_with_server: Person
 ) -> None:
     held(fleet, model_server, dreamer_with_server)
-    asked = receive(dreamer_with_server.session().pk, TurnInput(content="hello"))
+    asked = receive(dreamer_with_server.session().pk, MessageInput(content="hello"))
     until(lambda: ended(asked))
     model_server.release("night")
 

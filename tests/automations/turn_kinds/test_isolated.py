@@ -22,7 +22,7 @@ from sessions_app.retention import job_sessions
 from sessions_app.retention.job_sessions import JobSessionsWalk
 from sessions_app.retention.walk import prune_batch
 from sessions_app.sessions.open import open_session, primary_session, rename_session
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.automations.turn_kinds.test_heartbeat import has_run
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -94,11 +94,11 @@ def test_a_result_supersedes_the_last_and_lists_links_and_files(
 def test_a_job_sees_the_briefing_but_no_other_conversation(fleet: Fleet, person: Person) -> None:
     fleet.worker()
     chat = primary_session(person.agent)
-    said = receive(chat.pk, TurnInput(content="my secret colour is mauve"))
+    said = receive(chat.pk, MessageInput(content="my secret colour is mauve"))
     until(lambda: Turn.objects.get(pk=said.pk).finished_at)
     thread = person.session()
     rename_session(thread.pk, "")
-    told = receive(thread.pk, TurnInput(content="mauve is my secret colour"))
+    told = receive(thread.pk, MessageInput(content="mauve is my secret colour"))
     until(lambda: Turn.objects.get(pk=told.pk).finished_at)
     named = open_session(person.agent, title="Colours")
     job = job_of(person, "what is my colour?")
@@ -189,7 +189,7 @@ def test_an_agents_jobs_and_chat_run_concurrently(fleet: Fleet, person: Person) 
     fleet.worker()
     jobs = [job_of(person, "think for 2 seconds", name=f"r{number}") for number in range(2)]
     fire_due_jobs()
-    chat = receive(primary_session(person.agent).pk, TurnInput(content="think for 2 seconds"))
+    chat = receive(primary_session(person.agent).pk, MessageInput(content="think for 2 seconds"))
     until(lambda: Turn.objects.filter(state="running").count() == 3)
     until(lambda: all(ended(job) for job in jobs) and Turn.objects.get(pk=chat.pk).finished_at)
 

@@ -13,7 +13,7 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, RunRecord, RunState
 from sessions_app.models import Delivery, DeliveryState, Message, Session, Turn, TurnKind
 from sessions_app.turns.cancel import cancel_turn
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.automations.turn_kinds.test_legacy import again, legacy_job
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
@@ -122,7 +122,7 @@ def test_answers_of_automations_and_people_are_neither_judged_nor_delivered(
         person_with_server, session=session, deliver=None, channel="", to="", channel_meta=None
     )
     fire_due_jobs()
-    asked = receive(session.pk, TurnInput(content="anything new?"))
+    asked = receive(session.pk, MessageInput(content="anything new?"))
     fleet.worker()
     until(lambda: run_of(bound) and ended(asked))
     assert Turn.objects.filter(kind=TurnKind.AUTOMATION, state="succeeded").count() == 1

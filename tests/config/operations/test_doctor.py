@@ -34,7 +34,7 @@ from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.models import Delivery, Hook, OnBusy, Session, Turn, Worker
 from sessions_app.operations import doctor as turns
 from sessions_app.operations.doctor import Finding
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker import self_check
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -266,7 +266,7 @@ def _pass_back(behind: socket.socket, client: socket.socket) -> None:
 def test_turns_that_nobody_runs_and_turns_past_their_time(person: Person) -> None:
     ago = timedelta(minutes=30)
     gone, handed_back, long, fine = (
-        receive(person.session().pk, TurnInput(content=text)) for text in ("gone", "back", "long", "fine")
+        receive(person.session().pk, MessageInput(content=text)) for text in ("gone", "back", "long", "fine")
     )
     running = {"state": "running", "started_at": Now() - ago, "claimed_at": Now() - ago}
     alive, lost = a_worker(), a_worker(silent=600)
@@ -285,7 +285,7 @@ def test_turns_that_nobody_runs_and_turns_past_their_time(person: Person) -> Non
 def test_turns_that_wait_in_idle_sessions(person: Person) -> None:
     idle, busy = person.session(), person.session()
     waiting, _behind, running = (
-        receive(session.pk, TurnInput(content="hello", on_busy=OnBusy.ENQUEUE))
+        receive(session.pk, MessageInput(content="hello", on_busy=OnBusy.ENQUEUE))
         for session in (idle, busy, busy)
     )
     assert turns.waiting_turns().ok

@@ -18,7 +18,7 @@ from automations.models import JobClock
 from config.operations.status import read_status, status_lines
 from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.models import Priority, Turn, Worker
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.automations.messages import due, later
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -36,7 +36,7 @@ def test_what_runs_where_now(fleet: Fleet, model_server: ModelServer, person_wit
     fleet.worker()
     fleet.beat()
     busy, idle = person_with_server.session(), person_with_server.session()
-    turn = receive(busy.pk, TurnInput(content="[[hold:h]] hello"))
+    turn = receive(busy.pk, MessageInput(content="[[hold:h]] hello"))
     until(lambda: model_server.held.get("h"))
     until(lambda: read_status().beats)
     create_job(
@@ -60,7 +60,7 @@ def test_what_runs_where_now(fleet: Fleet, model_server: ModelServer, person_wit
 
 def test_one_screen_for_a_person(person: Person) -> None:
     session = person.session()
-    receive(session.pk, TurnInput(content="hello"))
+    receive(session.pk, MessageInput(content="hello"))
     Turn.objects.update(queued_at=Now() - timedelta(minutes=7))
     job = create_job(
         NewJob(session_id=session.pk, message="go", name="Late", schedule={"kind": "every", "seconds": 3600})

@@ -25,7 +25,7 @@ from sessions_app.hints import DeliveryLane
 from sessions_app.models import Delivery, DeliveryState, Event, Message, OnBusy, Session, Turn
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import change_chat, open_session
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.automations.messages import due, later
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -164,7 +164,7 @@ def test_a_failed_delivery_retries_in_order_with_the_same_key(
 ) -> None:
     session = told_by(person, receiver.set("/in", "500", "half", "take"))
     for text in ("one", "two"):
-        receive(session.pk, TurnInput(content=f"Say only: {text}", on_busy=OnBusy.ENQUEUE))
+        receive(session.pk, MessageInput(content=f"Say only: {text}", on_busy=OnBusy.ENQUEUE))
     post.worker()
     assert settled(session, 2) == ["sent", "sent"]
     assert [each.temper for each in receiver.requests] == ["500", "half", "take", "take"]
@@ -295,7 +295,7 @@ def test_two_workers_send_each_once_and_each_sessions_in_order(
     sessions = [told_by(person, f"{receiver.url}/s{n}") for n in range(4)]
     for number in range(6):
         for session in sessions:
-            receive(session.pk, TurnInput(content=f"message {number}", on_busy=OnBusy.ENQUEUE))
+            receive(session.pk, MessageInput(content=f"message {number}", on_busy=OnBusy.ENQUEUE))
     post.worker()
     post.worker()
     for session in sessions:
@@ -369,9 +369,9 @@ def test_an_injected_message_is_answered_at_its_origin_too(
 ) -> None:
     session = person.session()
     post.worker()
-    host = receive(session.pk, TurnInput(content='use tool wait with {"name": "w"}'))
+    host = receive(session.pk, MessageInput(content='use tool wait with {"name": "w"}'))
     until((post.folder / "w.calls").exists)
-    guest = receive(session.pk, TurnInput(content="also this"))
+    guest = receive(session.pk, MessageInput(content="also this"))
     Turn.objects.filter(pk=guest.pk).update(
         metadata={"route": {"channel": "webhook", "chat_id": f"{receiver.url}/guest", "meta": {}}}
     )
@@ -536,7 +536,7 @@ def test_a_full_worker_sends_all_the_same(post: Fleet, receiver: Receiver, perso
     """Its slots are busy with turns; sending and trying again need none, and no broker."""
     session = told_by(person, receiver.set("/in", "500", "take"))
     post.worker(1)
-    gate = receive(person.session().pk, TurnInput(content='use tool wait with {"name": "g"}'))
+    gate = receive(person.session().pk, MessageInput(content='use tool wait with {"name": "g"}'))
     until((post.folder / "g.calls").exists)
     handed_over(session)
     assert settled(session) == ["sent"]
@@ -643,8 +643,8 @@ def test_an_answer_follows_a_session_that_moved_during_its_turn(
     session = told_by(person, f"{receiver.url}/old")
     post.worker()
     turns = [
-        receive(session.pk, TurnInput(content='use tool wait with {"name": "m"}')),
-        receive(session.pk, TurnInput(content="and then?", on_busy=OnBusy.ENQUEUE)),
+        receive(session.pk, MessageInput(content='use tool wait with {"name": "m"}')),
+        receive(session.pk, MessageInput(content="and then?", on_busy=OnBusy.ENQUEUE)),
     ]
     until((post.folder / "m.calls").exists)
     change_chat(session.pk, address=f"{receiver.url}/new")

@@ -12,7 +12,7 @@ from sessions_app.mailbox import updates
 from sessions_app.mailbox.updates import MOST_EVENTS, Mail
 from sessions_app.models import MailboxEvent, Message, Priority, Session, Turn
 from sessions_app.turns.cancel import cancel_turn
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.sessions_app.turns.test_receive import automation
@@ -30,7 +30,7 @@ def test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit(fleet: Fl
     session = person.session()
     deposit(session, "the build is green")
     deposit(session, "the disk is full", priority=2, detail="df says:\n100 %")
-    turn = receive(session.pk, TurnInput(content="hello"))
+    turn = receive(session.pk, MessageInput(content="hello"))
     until(lambda: ended(turn))
     asked, answer = Message.objects.filter(session=session).order_by("seq")
     assert asked.content == "hello"
@@ -46,7 +46,7 @@ def test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit(fleet: Fl
     assert "the disk is full" in answer.content
     events = MailboxEvent.objects.all()
     assert {event.acknowledged_by_id for event in events} == {turn.pk}
-    following = receive(session.pk, TurnInput(content="anything else?"))
+    following = receive(session.pk, MessageInput(content="anything else?"))
     until(lambda: ended(following))
     assert Message.objects.get(turn=following, role="user").model_content is None
 
@@ -57,11 +57,11 @@ def test_a_failed_turn_acknowledges_nothing(
     fleet.worker()
     session = person_with_server.session()
     event = deposit(session, "news")
-    failed = receive(session.pk, TurnInput(content="[[fail:402]] hello"))
+    failed = receive(session.pk, MessageInput(content="[[fail:402]] hello"))
     until(lambda: ended(failed))
     event.refresh_from_db()
     assert (failed.state, event.acknowledged_at) == ("failed", None)
-    good = receive(session.pk, TurnInput(content="hello again"))
+    good = receive(session.pk, MessageInput(content="hello again"))
     until(lambda: ended(good))
     event.refresh_from_db()
     assert event.acknowledged_by_id == good.pk
@@ -74,7 +74,7 @@ def test_a_resumed_turn_acknowledges_just_what_it_showed(
     session = person_with_server.session()
     shown = deposit(session, "early news")
     worker = fleet.worker()
-    turn = receive(session.pk, TurnInput(content="[[hold:h]] hello"))
+    turn = receive(session.pk, MessageInput(content="[[hold:h]] hello"))
     until(lambda: model_server.held.get("h"))
     late = deposit(session, "late news")
     worker.kill()
@@ -96,13 +96,13 @@ def test_a_cancelled_turn_acknowledges_nothing(
     fleet.worker()
     session = person_with_server.session()
     event = deposit(session, "news")
-    turn = receive(session.pk, TurnInput(content="[[pause:p]] hello"))
+    turn = receive(session.pk, MessageInput(content="[[pause:p]] hello"))
     until(lambda: model_server.held.get("p"))
     cancel_turn(turn.pk)
     until(lambda: ended(turn))
     event.refresh_from_db()
     assert (turn.state, event.acknowledged_at) == ("cancelled", None)
-    following = receive(session.pk, TurnInput(content="hello again"))
+    following = receive(session.pk, MessageInput(content="hello again"))
     until(lambda: ended(following))
     event.refresh_from_db()
     assert event.acknowledged_by_id == following.pk
@@ -125,7 +125,7 @@ def test_a_backlog_is_shown_over_turns_once_and_urgent_first(fleet: Fleet, perso
     fleet.worker()
     told = []
     for _ in range(3):
-        turn = receive(session.pk, TurnInput(content="what is new?"))
+        turn = receive(session.pk, MessageInput(content="what is new?"))
         until(lambda: ended(turn))  # noqa: B023 - called at once
         asked = Message.objects.get(turn=turn, role="user")
         assert asked.content == "what is new?"

@@ -10,7 +10,7 @@ from automations.models import RunRecord, ScheduledMessage
 from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.models import ConsentQuestion, MailboxEvent, Message, Session, Turn
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 
 ATTACKS = {
@@ -105,8 +105,8 @@ def rows(person: Person) -> Session:
     """Two of each, so that a blanket UPDATE makes a double."""
     session: Session = person.session()
     person.session()
-    turn = receive(session.pk, TurnInput(content="one"))
-    receive(session.pk, TurnInput(content="two"))
+    turn = receive(session.pk, MessageInput(content="one"))
+    receive(session.pk, MessageInput(content="two"))
     for seq in (1, 2):
         Message.objects.create(session=session, seq=seq, role="user", content="x", turn=turn)
     turn.steps.create(n=0, kind="prompt", data={})

@@ -18,7 +18,7 @@ from sessions_app.models import PRIMARY_KEY, Event, Message, Session, SessionSta
 from sessions_app.sessions import delete
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.cancel import cancel_turn
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.chaos.test_locks import connected
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -35,15 +35,15 @@ def test_a_running_turn_is_ended_and_everything_goes(
 ) -> None:
     fleet.worker()
     session = person_with_server.session()
-    receive(session.pk, TurnInput(content="[[hold:h]] x"))
+    receive(session.pk, MessageInput(content="[[hold:h]] x"))
     until(lambda: model_server.held.get("h"))
-    receive(session.pk, TurnInput(content="waiting"))
+    receive(session.pk, MessageInput(content="waiting"))
     assert delete_session(session.pk).deleted
     for model in (Turn, TurnStep, Message, Event):
         assert not model.objects.exists()
     with pytest.raises(NotFound):
-        receive(session.pk, TurnInput(content="hello?"))
-    other = receive(person_with_server.session().pk, TurnInput(content="hello"))
+        receive(session.pk, MessageInput(content="hello?"))
+    other = receive(person_with_server.session().pk, MessageInput(content="hello"))
     until(lambda: ended(other))
     assert not Session.objects.filter(pk=session.pk).exists(), "nothing recreates it"
 
@@ -54,7 +54,7 @@ def test_a_turn_that_does_not_end_keeps_its_session(
     monkeypatch.setattr(delete, "LOCK_WAIT", 1.0)
     fleet.worker()
     session = person_with_server.session()
-    turn = receive(session.pk, TurnInput(content='use tool wait with {"name": "open"}'))
+    turn = receive(session.pk, MessageInput(content='use tool wait with {"name": "open"}'))
     until((fleet.folder / "open.calls").exists)
     with pytest.raises(SessionBusy):
         delete_session(session.pk)
@@ -107,7 +107,7 @@ def test_a_slot_due_during_a_delete_is_skipped_without_fault(
 
 def test_the_sweep_reopens_a_session_after_an_abandoned_delete(fleet: Fleet, person: Person) -> None:
     dead, at_work = person.session(), person.session()
-    turn = receive(dead.pk, TurnInput(content="hello"))
+    turn = receive(dead.pk, MessageInput(content="hello"))
     Session.objects.filter(pk=dead.pk).update(
         state=SessionState.DELETING, deleting_since=datetime.now(UTC) - timedelta(minutes=2)
     )

@@ -22,7 +22,7 @@ from automations.models import CronJob, JobClock, RunRecord
 from sessions_app.models import Message, Session, SessionState, Turn
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.sessions import delete
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.api.conftest import start_web
 from tests.conftest import Person
 from tests.doors import BLOCKED, BUSY, DELETED, caller, door_of
@@ -55,14 +55,14 @@ def test_running_turns_stop_and_commit_before_the_session_is_deleted(
     JobClock.objects.update(next_run_at=Now())
     assert fire_due_jobs().queued == 1
     until(lambda: model_server.held.get("h"))
-    receive(session.pk, TurnInput(content="waits behind it"))
+    receive(session.pk, MessageInput(content="waits behind it"))
     assert door_of(door, person_with_server).delete(session) == BLOCKED
     assert RunRecord.objects.get().state == "running"
     assert door_of(door, person_with_server).delete(session, together=True) == DELETED
     assert nothing_is_left_of(session)
     [last] = [line for line in worker.text().splitlines() if "turn_end" in line]
     assert "state=cancelled" in last
-    other = receive(person_with_server.session().pk, TurnInput(content="hello"))
+    other = receive(person_with_server.session().pk, MessageInput(content="hello"))
     until(lambda: ended(other))
     assert nothing_is_left_of(session), "nothing recreates it"
 
@@ -80,9 +80,9 @@ def test_a_turn_that_will_not_stop_keeps_session_and_automations(
     job = due(session)
     JobClock.objects.update(next_run_at=None)
     before = CronJob.objects.values().get(), JobClock.objects.values().get()
-    turn = receive(session.pk, TurnInput(content=HANGS))
+    turn = receive(session.pk, MessageInput(content=HANGS))
     until((fleet.folder / "open.calls").exists)
-    waits = receive(session.pk, TurnInput(content="hello", on_busy="enqueue"))  # type: ignore[arg-type]
+    waits = receive(session.pk, MessageInput(content="hello", on_busy="enqueue"))  # type: ignore[arg-type]
     monkeypatch.setattr(delete, "LOCK_WAIT", 1.0)
     assert door_of(door, person_with_server).delete(session, together=True) == BUSY
     assert state(session) == SessionState.OPEN
@@ -100,7 +100,7 @@ def test_a_turn_claimed_while_the_session_closes_is_also_stopped(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
     session = person_with_server.session()
-    turn = receive(session.pk, TurnInput(content="[[hold:h]] x"))
+    turn = receive(session.pk, MessageInput(content="[[hold:h]] x"))
     with gate(turn, UPDATE) as held:
         fleet.worker()  # its claim waits for the row, and has seen the session open
         until(claiming)
@@ -128,7 +128,7 @@ def test_a_session_works_again_after_its_deleting_process_dies(
     session = person_with_server.session()
     job = due(session)
     JobClock.objects.update(next_run_at=None)
-    turn = receive(session.pk, TurnInput(content=HANGS))
+    turn = receive(session.pk, MessageInput(content=HANGS))
     until((fleet.folder / "open.calls").exists)
     token = caller(person_with_server).token
 

@@ -31,7 +31,7 @@ from sessions_app.models import (
     TurnStep,
 )
 from sessions_app.sessions import delete
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.chaos.test_locks import connected
 from tests.conftest import Person, new_person
 from tests.doors import BLOCKED, BUSY, DELETED, GONE, Door, caller, door_of
@@ -336,7 +336,7 @@ def test_a_toggle_of_unified_mode_changes_nothing_of_a_delete(door: Door, person
 def test_deliveries_outlive_their_session_and_what_was_not_sent_is_closed(door: Door, person: Person) -> None:
     session, other = person.session(), person.session()
     for each in (session, other):
-        turn = receive(each.pk, TurnInput(content="x"))
+        turn = receive(each.pk, MessageInput(content="x"))
         for seq, name in enumerate(("pending", "sent"), 1):
             said = Message.objects.create(session=each, seq=seq, role="assistant", content="y", turn=turn)
             Delivery.objects.create(
@@ -377,7 +377,7 @@ def test_deleting_an_agent_removes_its_queue_and_spares_other_agents(door: Door,
     neighbour = new_person("bob")
     for each in (person.session(), person.session(), neighbour.session()):
         due(each)
-        receive(each.pk, TurnInput(content="x"))
+        receive(each.pk, MessageInput(content="x"))
     update_agent(person.agent.pk, {"unified_session": True})
     fire_due_jobs()
     before = everything_of(neighbour.agent)

@@ -13,7 +13,7 @@ from sessions_app.models import Session, Turn
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext
 from tests.automations.messages import a_worker
 from tests.conftest import Person
@@ -61,7 +61,7 @@ def test_a_parameter_is_refused(person: Person) -> None:
 
 def test_every_turn_gets_the_tool_and_no_prompt_names_time(person: Person) -> None:
     session = person.session()
-    receive(session.pk, TurnInput(content="Remind me tomorrow at nine."))
+    receive(session.pk, MessageInput(content="Remind me tomorrow at nine."))
     turn = claim_next(session.pk, a_worker(), auto_allowed=True)
     assert turn is not None
     request = prepare_turn(turn, Journal(turn)).request

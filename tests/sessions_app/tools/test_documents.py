@@ -12,7 +12,7 @@ from agent_core.testing import ModelServer
 from sessions_app.agents.documents import put_document
 from sessions_app.models import Document, Session, Turn, TurnStep
 from sessions_app.tools.documents import edit_document, read_document
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
@@ -115,12 +115,12 @@ def test_a_memory_edit_happens_once_and_reaches_the_next_turn(
     fleet.worker()
     session = person_with_server.session()
     call = 'edit_document with {"name": "MEMORY.md", "revision": 0, "content": "Ada likes tea."}'
-    turn = receive(session.pk, TurnInput(content=f"use tool {call}"))
+    turn = receive(session.pk, MessageInput(content=f"use tool {call}"))
     until(lambda: ended(turn))
     assert turn.state == "succeeded", turn.error_detail
     assert memory(person_with_server) == ("Ada likes tea.", 1)
     [result] = TurnStep.objects.filter(turn=turn, kind="result")
     assert result.data["output"] == "MEMORY.md is now at revision 1."
-    following = receive(session.pk, TurnInput(content="what do I like?"))
+    following = receive(session.pk, MessageInput(content="what do I like?"))
     until(lambda: ended(following))
     assert "Ada likes tea." in model_server.requests[-1].body["messages"][0]["content"]

@@ -20,7 +20,7 @@ from sessions_app.turns.claim import claim_next, next_lane
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
 from sessions_app.turns.journal import Journal
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import TurnTools
 from sessions_app.worker import sweep as recover
 from tests import plugins  # noqa: F401 - registers the tools
@@ -44,7 +44,7 @@ def session(person: Person) -> Session:
 
 
 def claimed(session: Session) -> Turn:
-    receive(session.pk, TurnInput(content="hello"))
+    receive(session.pk, MessageInput(content="hello"))
     turn = claim_next(session.pk, ME, auto_allowed=True)
     assert turn is not None
     return turn
@@ -84,7 +84,7 @@ WRITES: dict[str, Callable[[Prepared], Any]] = {
 def test_a_stale_worker_writes_nothing(session: Session, write: str) -> None:
     turn = claimed(session)
     prepared = prepare_turn(turn, Journal(turn))
-    receive(session.pk, TurnInput(content="a message to inject"))
+    receive(session.pk, MessageInput(content="a message to inject"))
     stolen(turn)
     before = everything()
     with pytest.raises(Stale):
@@ -130,8 +130,8 @@ def test_a_takeover_waits_for_a_pending_write_and_sees_it(session: Session) -> N
 
 
 def test_a_claim_moves_past_a_concurrently_cancelled_turn(session: Session) -> None:
-    first = receive(session.pk, TurnInput(content="first", on_busy=OnBusy.ENQUEUE))
-    second = receive(session.pk, TurnInput(content="second", on_busy=OnBusy.ENQUEUE))
+    first = receive(session.pk, MessageInput(content="first", on_busy=OnBusy.ENQUEUE))
+    second = receive(session.pk, MessageInput(content="second", on_busy=OnBusy.ENQUEUE))
     with transaction.atomic():
         assert Turn.objects.cancel_queued(first.pk, "cancelled")
         thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
@@ -145,8 +145,8 @@ def test_a_claim_moves_past_a_concurrently_cancelled_turn(session: Session) -> N
 
 
 def test_a_claim_keeps_order_when_a_cancel_rolls_back(session: Session) -> None:
-    first = receive(session.pk, TurnInput(content="first", on_busy=OnBusy.ENQUEUE))
-    receive(session.pk, TurnInput(content="second", on_busy=OnBusy.ENQUEUE))
+    first = receive(session.pk, MessageInput(content="first", on_busy=OnBusy.ENQUEUE))
+    receive(session.pk, MessageInput(content="second", on_busy=OnBusy.ENQUEUE))
     with transaction.atomic():
         Turn.objects.cancel_queued(first.pk, "cancelled")
         thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
@@ -158,8 +158,8 @@ def test_a_claim_keeps_order_when_a_cancel_rolls_back(session: Session) -> None:
 
 @pytest.mark.rule("1.1")
 def test_two_claims_of_one_session_never_both_succeed(session: Session) -> None:
-    receive(session.pk, TurnInput(content="first", on_busy=OnBusy.ENQUEUE))
-    receive(session.pk, TurnInput(content="second", on_busy=OnBusy.ENQUEUE))
+    receive(session.pk, MessageInput(content="first", on_busy=OnBusy.ENQUEUE))
+    receive(session.pk, MessageInput(content="second", on_busy=OnBusy.ENQUEUE))
     attempts = [
         in_thread(lambda me=me: claim_next(session.pk, me, auto_allowed=True))  # type: ignore[misc]
         for me in (ME, OTHER) * 4

@@ -18,7 +18,7 @@ from sessions_app.agents.documents import put_document
 from sessions_app.memory import history
 from sessions_app.memory.task_state import remember
 from sessions_app.models import Message, Session, TaskState, TurnStep
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.agent_core.planner.plans import says
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -166,7 +166,7 @@ def test_what_a_person_corrects_meanwhile_holds(
     session = long_session(person_with_server)
     remember(session.pk, {"current_goal": "build [[hold:memory]] something"})
     model_server.answer_with(says("hello"))
-    turn = receive(session.pk, TurnInput(content="hi"))
+    turn = receive(session.pk, MessageInput(content="hi"))
     until(lambda: model_server.held.get("memory"))
     remember(session.pk, {"current_goal": "build a boat"})
     model_server.answer_with(KEPT)

@@ -17,7 +17,7 @@ from agent_core.turn.consent import LONGEST_IN_FULL, call_to_json, is_the_call, 
 from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
 from sessions_app.models import ConsentQuestion, MailboxEvent, Message, OnBusy, Session
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests import plugins
 from tests.agent_core.planner.plans import says
 from tests.automations.turn_kinds.test_isolated import job_of
@@ -130,8 +130,8 @@ def test_a_yes_permits_each_call_of_one_response_once(inside: Inside) -> None:
 def test_a_yes_sent_before_the_question_does_not_count(inside: Inside) -> None:
     session = inside.person.session()
     inside.model.answer_with(erase("disk"), says("Tidy?"), erase("disk"), says("I must not."))
-    receive(session.pk, TurnInput(content="Tidy up."))
-    receive(session.pk, TurnInput(content="yes", on_busy=OnBusy.ENQUEUE))
+    receive(session.pk, MessageInput(content="Tidy up."))
+    receive(session.pk, MessageInput(content="yes", on_busy=OnBusy.ENQUEUE))
     inside.run(session)
     assert inside.did("disk") == 0
     inside.model.answer_with(erase("disk"), says("Erased."))
@@ -155,8 +155,8 @@ def test_an_ambiguous_yes_repeats_the_question(inside: Inside, how: str) -> None
         inside.say(session, "yes")
     else:
         inside.model.answer_with(says("Shall I order milk?"), says("I ordered it."))
-        receive(session.pk, TurnInput(content="What about the milk?"))
-        receive(session.pk, TurnInput(content="yes", on_busy=OnBusy.ENQUEUE))
+        receive(session.pk, MessageInput(content="What about the milk?"))
+        receive(session.pk, MessageInput(content="yes", on_busy=OnBusy.ENQUEUE))
         inside.run(session)
     assert inside.did("disk") == 0
     assert 'erase with {"name": "disk"}' in last_said(session)
@@ -189,7 +189,7 @@ def test_a_message_after_a_yes_can_revoke_it(inside: Inside) -> None:
     session = inside.person.session()
 
     def interrupt(_context: Any, _arguments: Any) -> str:
-        receive(session.pk, TurnInput(content="No, wait!"))
+        receive(session.pk, MessageInput(content="No, wait!"))
         return "heard"
 
     schema: dict[str, Any] = {"type": "object", "properties": {}}

@@ -33,7 +33,7 @@ from sessions_app.models import (
 )
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.questions import answer_consent, answer_question
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import _finish
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
 from tests.inside import Inside
@@ -120,7 +120,7 @@ def test_a_yes_naming_another_question_runs_no_plan_step(inside: Inside, *, name
 def test_an_unread_message_after_the_yes_revokes_it(inside: Inside, on_busy: OnBusy) -> None:
     session = inside.person.session()
     asked(inside, session)
-    with listening(lambda: receive(session.pk, TurnInput(content="No, wait!", on_busy=on_busy))):
+    with listening(lambda: receive(session.pk, MessageInput(content="No, wait!", on_busy=on_busy))):
         inside.model.answer_with(
             makes(call("listen", "l"), call("erase", name="disk")), says("I must ask again."), says("Well.")
         )
@@ -133,8 +133,8 @@ def test_a_message_after_the_yes_stops_a_planned_step(inside: Inside) -> None:
     session = inside.person.session()
     inside.model.answer_with(plan(tool("erase", name="disk"), RESPOND))
     inside.say(session, "整理一下")
-    receive(session.pk, TurnInput(content="是", on_busy=OnBusy.ENQUEUE))
-    receive(session.pk, TurnInput(content="等等, 不要删", on_busy=OnBusy.ENQUEUE))
+    receive(session.pk, MessageInput(content="是", on_busy=OnBusy.ENQUEUE))
+    receive(session.pk, MessageInput(content="等等, 不要删", on_busy=OnBusy.ENQUEUE))
     inside.model.answer_with(*[revision("finish", answer="Nothing was erased.")] * 2)
     inside.run(session)
     assert inside.did("disk") == 0
@@ -144,7 +144,7 @@ def test_a_repeated_yes_revokes_nothing_and_runs_the_call_once(inside: Inside) -
     session = inside.person.session()
     asked(inside, session)
     for _ in range(2):
-        receive(session.pk, TurnInput(content="yes", on_busy=OnBusy.ENQUEUE))
+        receive(session.pk, MessageInput(content="yes", on_busy=OnBusy.ENQUEUE))
     inside.model.answer_with(ERASE, says("Erased."), ERASE, says("Again?"))
     inside.run(session)
     assert inside.did("disk") == 1
@@ -180,7 +180,8 @@ def test_others_messages_make_a_yes_ambiguous_even_after_failed_turns(inside: In
     if who == "system":
         via = {"hook": "h", "name": "CI", "sender": "", "as_person": False}
         receive(
-            session.pk, TurnInput(content="Build 7 is red. Roll it back?", metadata={"message": {"via": via}})
+            session.pk,
+            MessageInput(content="Build 7 is red. Roll it back?", metadata={"message": {"via": via}}),
         )
     else:
         automation(session, "Shall I order milk?", datetime.now(UTC))
@@ -290,7 +291,7 @@ def test_a_demoted_bridges_yes_does_not_approve_a_plan(inside: Inside) -> None:
     hook = add_hook(NewHook(agent_id=session.agent_id, session_id=session.pk, name="bridge", as_person=True))
     via = {"hook": hook.pk, "name": "bridge", "sender": "", "as_person": True}
     question = ConsentQuestion.objects.get()
-    receive(session.pk, TurnInput(content=f"yes #{question.pk}", metadata={"message": {"via": via}}))
+    receive(session.pk, MessageInput(content=f"yes #{question.pk}", metadata={"message": {"via": via}}))
     update_hook(hook.pk, {"as_person": False})
     inside.model.answer_with(plan(RESPOND), says("Noted."))
     inside.run(session)
@@ -303,14 +304,14 @@ def test_a_thread_yes_is_ambiguous_after_its_own_automation_spoke(inside: Inside
     update_agent(inside.person.agent.pk, {"unified_session": True})
     thread, primary = inside.person.session(), Session.objects.get(key="unified:default")
     inside.model.answer_with(ERASE, says("I would like to."))
-    receive(thread.pk, TurnInput(content="Tidy up."))
+    receive(thread.pk, MessageInput(content="Tidy up."))
     inside.run(primary)
     inside.model.answer_with(says("Shall I order milk?"))
     automation(thread, "milk", datetime.now(UTC))
     inside.run(thread)
     for done in (0, 1):
         inside.model.answer_with(ERASE, says("Well."))
-        receive(thread.pk, TurnInput(content="yes"))
+        receive(thread.pk, MessageInput(content="yes"))
         inside.run(primary)
         assert inside.did("disk") == done
 
@@ -320,7 +321,7 @@ def test_a_thread_yes_is_ambiguous_after_showing_the_primary_session(inside: Ins
     asked(inside, thread)
     update_agent(thread.agent_id, {"unified_session": True})
     inside.model.answer_with(says("Shall I order milk?"))
-    receive(thread.pk, TurnInput(content="And the milk?"))
+    receive(thread.pk, MessageInput(content="And the milk?"))
     inside.run(primary)
     update_agent(thread.agent_id, {"unified_session": False})
     for done in (0, 1):
@@ -332,7 +333,7 @@ def test_a_thread_yes_is_ambiguous_after_showing_the_primary_session(inside: Ins
 def test_consent_is_not_asked_for_a_tool_removed_meanwhile(inside: Inside) -> None:
     session = inside.person.session()
     control = TurnControl()
-    receive(session.pk, TurnInput(content="Tidy up."))
+    receive(session.pk, MessageInput(content="Tidy up."))
     turn = claim_next(session.pk, uuid.uuid4(), auto_allowed=True)
     assert turn is not None
     erase = tools.get("erase")

@@ -31,7 +31,7 @@ from sessions_app.models import (
 from sessions_app.turns.cancel import cancel_turn
 from sessions_app.turns.engine import CLOSED
 from sessions_app.turns.questions import answer_question
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests import plugins
 from tests.agent_core.planner.plans import RESPOND, ask, plan, revision, says, tool
 from tests.automations.turn_kinds.test_isolated import job_of
@@ -90,7 +90,7 @@ def test_a_plan_resumes_at_the_step_a_killed_worker_reached(
     model_server.answer_with(
         plan(tool("count", name="one"), tool("wait", name="two"), RESPOND), revision("continue")
     )
-    turn = receive(session.pk, TurnInput(content="Count and wait."))
+    turn = receive(session.pk, MessageInput(content="Count and wait."))
     until(lambda: plugins.calls(tmp_path, "two"))
     stored = ExecutionState.objects.get()
     assert [step["status"] for step in stored.steps] == ["done", "running", "pending"]
@@ -164,9 +164,9 @@ def test_two_messages_at_once_are_one_turn_that_hears_both(
     fleet.worker()
     session = planner.session()
     model_server.answer_with(plan(tool("wait", name="a"), RESPOND))
-    first = receive(session.pk, TurnInput(content="Look."))
+    first = receive(session.pk, MessageInput(content="Look."))
     until(lambda: plugins.calls(tmp_path, "a"))
-    second = receive(session.pk, TurnInput(content="And hurry."))
+    second = receive(session.pk, MessageInput(content="And hurry."))
     model_server.answer_with(revision("continue"), says("Looked in a hurry."))
     (tmp_path / "a.go").touch()
     until(lambda: ended(first))
@@ -235,7 +235,7 @@ def test_a_cancelled_turn_ends_its_execution_and_leaves_the_others(
     session = planner.session()
     model_server.answer_with(plan(ask("Which?")))
     say(session, "Take one.")
-    turn = receive(session.pk, TurnInput(content="[[hold:plan]] Please list my automations and wait."))
+    turn = receive(session.pk, MessageInput(content="[[hold:plan]] Please list my automations and wait."))
     until(lambda: model_server.held.get("plan"))
     cancel_turn(turn.pk)
     until(lambda: ended(turn))
@@ -318,9 +318,9 @@ def test_a_message_before_the_question_is_not_its_answer(
     fleet.worker()
     session = planner.session()
     model_server.answer_with(plan(tool("wait", name="a"), tool("erase", name="disk")))
-    first = receive(session.pk, TurnInput(content="Tidy up."))
+    first = receive(session.pk, MessageInput(content="Tidy up."))
     until(lambda: plugins.calls(tmp_path, "a"))
-    early = receive(session.pk, TurnInput(content="ok", on_busy=OnBusy.ENQUEUE))
+    early = receive(session.pk, MessageInput(content="ok", on_busy=OnBusy.ENQUEUE))
     model_server.answer_with(revision("continue"), plan(RESPOND), says("Hello."))
     (tmp_path / "a.go").touch()
     until(lambda: ended(first))
@@ -399,7 +399,7 @@ def test_switching_the_engine_during_a_turn_keeps_the_session_usable(
     fleet.worker()
     session = planner.session()
     model_server.answer_with(plan(tool("wait", name="a")))
-    turn = receive(session.pk, TurnInput(content="Wait."))
+    turn = receive(session.pk, MessageInput(content="Wait."))
     until(lambda: plugins.calls(tmp_path, "a"))
     Agent.objects.filter(pk=planner.agent.pk).update(engine=Engine.CHAT)
     model_server.answer_with(says("no form"), says("no form"))

@@ -19,7 +19,7 @@ from agent_core.text.fence import fenced
 from agent_core.types import ToolCall
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, Message, Turn, TurnState, TurnStep
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.mcp_servers import Docs, strange
@@ -56,7 +56,7 @@ def with_servers(person: Person, **urls: str) -> Person:
 
 
 def said(person: Person, content: str) -> Turn:
-    turn = receive(person.session().pk, TurnInput(content=content))
+    turn = receive(person.session().pk, MessageInput(content=content))
     until(lambda: ended(turn))
     return turn
 
@@ -188,12 +188,12 @@ def test_an_untrusted_servers_tool_needs_a_persons_consent(
     turn = automation(session, 'use tool docs__search with {"words": "tea"}', datetime.now(UTC))
     until(lambda: ended(turn))
     assert [outcome for outcome, _ in results(turn)] == ["refused"]
-    asked = receive(session.pk, TurnInput(content='use tool docs__search with {"words": "tea"}'))
+    asked = receive(session.pk, MessageInput(content='use tool docs__search with {"words": "tea"}'))
     until(lambda: ended(asked))
     assert [outcome for outcome, _ in results(asked)] == ["refused"]
     call = ToolCall(id="again", name="docs__search", arguments={"words": "tea"})
     model_server.answer_with(ModelReply(text="", calls=(call,)), ModelReply(text="Found it."))
-    agreed = receive(session.pk, TurnInput(content="yes"))
+    agreed = receive(session.pk, MessageInput(content="yes"))
     until(lambda: ended(agreed))
     assert results(agreed) == [("ok", "found tea")]
 
@@ -212,9 +212,9 @@ def test_a_turn_that_is_resumed_repeats_no_call(
         return str(done.wait(30))
 
     docs.tool("first", first, description="Waits.")
-    turn = receive(session.pk, TurnInput(content="use tool docs__first"))
+    turn = receive(session.pk, MessageInput(content="use tool docs__first"))
     until(lambda: docs.calls == ["first"])
-    receive(session.pk, TurnInput(content="use tool docs__wait_and_note"))
+    receive(session.pk, MessageInput(content="use tool docs__wait_and_note"))
     done.set()
     until(lambda: docs.calls == ["first", "wait"])
     worker.kill()
@@ -231,7 +231,7 @@ def test_an_interrupted_call_is_repeated_only_if_harmless(
     person = with_servers(person_with_server, docs=docs.url)
     session = person.session()
     worker = fleet.worker()
-    turn = receive(session.pk, TurnInput(content="use tool docs__wait"))
+    turn = receive(session.pk, MessageInput(content="use tool docs__wait"))
     until(lambda: docs.calls == ["wait"])
     worker.kill()
     docs.gate.set()

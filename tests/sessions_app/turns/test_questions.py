@@ -25,7 +25,7 @@ from sessions_app.models import (
     TaskState,
 )
 from sessions_app.turns.questions import answer_consent, answer_question
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.agent_core.planner.plans import RESPOND, ask, plan, revision, says, tool
 from tests.inside import Inside
 from tests.sessions_app.turns.test_receive import automation
@@ -160,8 +160,8 @@ def test_a_yes_does_not_answer_the_same_plans_next_question(planner: Inside) -> 
     planner.say(session, "Tidy up.")
     execution = ExecutionState.objects.get()
     planner.model.answer_with(ERASE)
-    first = receive(session.pk, TurnInput(content="yes", on_busy=OnBusy.ENQUEUE))
-    late = receive(session.pk, TurnInput(content=f"yes #{execution.pk}", on_busy=OnBusy.ENQUEUE))
+    first = receive(session.pk, MessageInput(content="yes", on_busy=OnBusy.ENQUEUE))
+    late = receive(session.pk, MessageInput(content=f"yes #{execution.pk}", on_busy=OnBusy.ENQUEUE))
     planner.run(session)
     first.refresh_from_db()
     late.refresh_from_db()

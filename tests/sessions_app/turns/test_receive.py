@@ -15,17 +15,18 @@ from agent_core.testing import ModelServer
 from agent_core.tools import Effect, Tool
 from agent_core.types import ToolCall
 from sessions_app.exceptions import IdempotencyMismatch, SessionBusy, TurnEnded
-from sessions_app.models import Message, OnBusy, Session, Turn, TurnKind, TurnState
+from sessions_app.models import Lane, Message, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.postgres.direct import connect_directly
 from sessions_app.postgres.notify import EVENTS
 from sessions_app.turns.cancel import cancel_turn
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import MOST_GUESTS
 from tests.agent_core.planner.plans import says
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.inside import Inside
 from tests.stories.test_main_job import ended
+from tests.talk import queue_turn
 
 pytestmark = pytest.mark.rule("2.1", "2.2")
 
@@ -39,19 +40,19 @@ def contents(session: Session, role: str) -> list[str]:
 
 def automation(session: Session, name: str, slot: datetime, *, waited: float = 0.0) -> Turn:
     """A queued automation's turn, as firing leaves it, without its run."""
-    turn = receive(
-        session.pk,
-        TurnInput(
-            kind=TurnKind.AUTOMATION,
-            content=name,
-            on_busy=OnBusy.ENQUEUE,
-            due_at=slot,
-            origin_run=f"{name}:1",
-            metadata={"automation_name": name, "automation_id": name, "timezone": "UTC"},
-        ),
+    about = {"automation_name": name, "automation_id": name, "timezone": "UTC", "seen": session.last_seq}
+    turn = Turn(
+        session=session,
+        kind=TurnKind.AUTOMATION,
+        lane=Lane.AUTO,
+        content=name,
+        on_busy=OnBusy.ENQUEUE,
+        due_at=slot,
+        queued_at=datetime.now(UTC) - timedelta(seconds=waited),
+        origin_run=f"{name}:1",
+        metadata=about | {"route": session.own_route},
     )
-    Turn.objects.filter(pk=turn.pk).update(queued_at=datetime.now(UTC) - timedelta(seconds=waited))
-    return turn
+    return queue_turn(turn)
 
 
 def test_a_message_is_injected_before_the_next_model_call(
@@ -59,10 +60,10 @@ def test_a_message_is_injected_before_the_next_model_call(
 ) -> None:
     fleet.worker()
     session = person_with_server.session()
-    host = receive(session.pk, TurnInput(content=CALL_AND_WAIT))
+    host = receive(session.pk, MessageInput(content=CALL_AND_WAIT))
     until((fleet.folder / "gate.calls").exists)
-    guest = receive(session.pk, TurnInput(content="my favourite colour is green"))
-    waiting = receive(session.pk, TurnInput(content="after you", on_busy=OnBusy.ENQUEUE))
+    guest = receive(session.pk, MessageInput(content="my favourite colour is green"))
+    waiting = receive(session.pk, MessageInput(content="after you", on_busy=OnBusy.ENQUEUE))
     (fleet.folder / "gate.go").touch()
     until(lambda: ended(host) and ended(guest) and ended(waiting))
     assert (host.state, guest.state, waiting.state) == ("succeeded", "merged", "succeeded")
@@ -87,9 +88,9 @@ def test_a_turn_injects_messages_that_fit_and_queues_the_rest(
 ) -> None:
     fleet.worker()
     session = person_with_server.session()
-    host = receive(session.pk, TurnInput(content=CALL_AND_WAIT))
+    host = receive(session.pk, MessageInput(content=CALL_AND_WAIT))
     until((fleet.folder / "gate.calls").exists)
-    guests = [receive(session.pk, TurnInput(content=content)) for content in messages]
+    guests = [receive(session.pk, MessageInput(content=content)) for content in messages]
     (fleet.folder / "gate.go").touch()
     until(lambda: ended(host) and all(ended(guest) for guest in guests))
     assert [guest.host_id == host.pk for guest in guests] == [n < taken for n in range(len(guests))]
@@ -109,7 +110,7 @@ def test_the_injection_limit_applies_to_the_whole_turn(
 
     def listen(_context: Any, _arguments: Any) -> str:
         for text in each_time:
-            receive(session.pk, TurnInput(content=text))
+            receive(session.pk, MessageInput(content=text))
         return "heard"
 
     calls = [ToolCall(id=str(n), name="listen", arguments={"n": n}) for n in range(3)]
@@ -131,9 +132,9 @@ def test_an_injected_message_survives_the_failure_of_its_host(
 ) -> None:
     fleet.worker()
     session = person_with_server.session()
-    host = receive(session.pk, TurnInput(content=CALL_AND_WAIT))
+    host = receive(session.pk, MessageInput(content=CALL_AND_WAIT))
     until((fleet.folder / "gate.calls").exists)
-    guest = receive(session.pk, TurnInput(content="[[fail:402]] hello"))
+    guest = receive(session.pk, MessageInput(content="[[fail:402]] hello"))
     (fleet.folder / "gate.go").touch()
     until(lambda: ended(host) and ended(guest))
     assert (host.state, guest.state) == ("failed", "failed")
@@ -148,7 +149,7 @@ def test_nothing_is_injected_into_an_automation(
     session = person_with_server.session()
     running = automation(session, CALL_AND_WAIT, datetime.now(UTC))
     until((fleet.folder / "gate.calls").exists)
-    person = receive(session.pk, TurnInput(content="hello"))
+    person = receive(session.pk, MessageInput(content="hello"))
     scheduled = automation(session, "later", datetime.now(UTC))
     (fleet.folder / "gate.go").touch()
     until(lambda: ended(running) and ended(person) and ended(scheduled))
@@ -163,9 +164,9 @@ def test_nothing_is_injected_into_an_automation(
 
 def test_reject_refuses_while_anything_runs_or_waits(person: Person) -> None:
     session = person.session()
-    receive(session.pk, TurnInput(content="first"))
+    receive(session.pk, MessageInput(content="first"))
     with pytest.raises(SessionBusy):
-        receive(session.pk, TurnInput(content="second", on_busy=OnBusy.REJECT))
+        receive(session.pk, MessageInput(content="second", on_busy=OnBusy.REJECT))
     assert Turn.objects.filter(session=session).count() == 1
 
 
@@ -176,10 +177,10 @@ def test_an_interrupt_keeps_partial_output_and_runs_next(
     session = person_with_server.session()
     with connect_directly(settings.DATABASE_LOCK_URL) as listening:
         listening.execute(f"LISTEN {EVENTS}")
-        running = receive(session.pk, TurnInput(content="[[pause:p]] tell me a long story"))
+        running = receive(session.pk, MessageInput(content="[[pause:p]] tell me a long story"))
         with closing(listening.notifies(timeout=30)) as notes:
             assert any('"text"' in note.payload for note in notes), "the first words were said"
-    urgent = receive(session.pk, TurnInput(content="stop, listen", on_busy=OnBusy.INTERRUPT))
+    urgent = receive(session.pk, MessageInput(content="stop, listen", on_busy=OnBusy.INTERRUPT))
     until(lambda: ended(running) and ended(urgent))
     assert (running.state, urgent.state) == ("cancelled", "succeeded")
     said = list(Message.objects.filter(turn=running).order_by("seq"))
@@ -194,12 +195,12 @@ def test_cancel_ends_a_waiting_turn_and_asks_a_running_one(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
     session = person_with_server.session()
-    waiting = receive(session.pk, TurnInput(content="never mind"))
+    waiting = receive(session.pk, MessageInput(content="never mind"))
     assert cancel_turn(waiting.pk).state == TurnState.CANCELLED
     with pytest.raises(TurnEnded):
         cancel_turn(waiting.pk)
     fleet.worker()
-    running = receive(session.pk, TurnInput(content="[[hold:h]] x"))
+    running = receive(session.pk, MessageInput(content="[[hold:h]] x"))
     until(lambda: model_server.held.get("h"))
     assert cancel_turn(running.pk).state == TurnState.RUNNING
     until(lambda: ended(running))
@@ -214,7 +215,7 @@ def test_people_precede_slots_unless_a_slot_waited_too_long(fleet: Fleet, person
     early = automation(session, "early", now - timedelta(seconds=2))
     old = automation(session, "old", now - timedelta(hours=1), waited=settings.AUTOMATION_MAX_WAIT + 1)
     people = [
-        receive(session.pk, TurnInput(content=f"p{number}", on_busy=OnBusy.ENQUEUE)) for number in range(2)
+        receive(session.pk, MessageInput(content=f"p{number}", on_busy=OnBusy.ENQUEUE)) for number in range(2)
     ]
     fleet.worker()
     until(lambda: all(ended(turn) for turn in (late, early, old, *people)))
@@ -226,9 +227,9 @@ def test_people_precede_slots_unless_a_slot_waited_too_long(fleet: Fleet, person
 
 def test_the_same_idempotency_key_is_one_turn(person: Person) -> None:
     session = person.session()
-    first = receive(session.pk, TurnInput(content="once", idempotency_key="k"))
-    again = receive(session.pk, TurnInput(content="once", idempotency_key="k"))
+    first = receive(session.pk, MessageInput(content="once", idempotency_key="k"))
+    again = receive(session.pk, MessageInput(content="once", idempotency_key="k"))
     assert first.pk == again.pk
     with pytest.raises(IdempotencyMismatch):
-        receive(session.pk, TurnInput(content="other", idempotency_key="k"))
+        receive(session.pk, MessageInput(content="other", idempotency_key="k"))
     assert Turn.objects.filter(session=session).count() == 1

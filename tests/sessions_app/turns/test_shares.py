@@ -18,7 +18,7 @@ from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
 from sessions_app.turns import claim
 from sessions_app.turns.claim import claim_next, next_lane
 from sessions_app.turns.lost_workers import limits_of_silence
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker import sweep as recover
 from tests.automations.messages import a_worker
 from tests.conftest import Person, new_person
@@ -40,7 +40,7 @@ def bounded(settings: Any) -> int:
 
 
 def flood(person: Person, count: int, text: str = "[[hold:flood]] hello") -> list[Turn]:
-    return [receive(person.session().pk, TurnInput(content=text)) for _ in range(count)]
+    return [receive(person.session().pk, MessageInput(content=text)) for _ in range(count)]
 
 
 def refused() -> int:
@@ -64,7 +64,7 @@ def test_one_users_flood_leaves_room_for_others_and_finishes(
     turns = flood(person_with_server, 125)
     fleet.worker(16)
     until(lambda: refused() == 125 - BOUND, 60)
-    asked = receive(other.session().pk, TurnInput(content="hello"))
+    asked = receive(other.session().pk, MessageInput(content="hello"))
     until(lambda: ended(asked), 20, "another user's turn begins although 119 wait")
     assert model_server.held == {"flood": BOUND}
     assert running(person_with_server) == BOUND
@@ -104,7 +104,7 @@ def test_a_users_automations_leave_room_for_what_the_user_says(
     ]
     most = int(BOUND * owners.AUTO_PART)
     until(lambda: refused() == 12 - most)
-    asked = receive(person_with_server.session().pk, TurnInput(content="hello"))
+    asked = receive(person_with_server.session().pk, MessageInput(content="hello"))
     until(lambda: ended(asked))
     assert model_server.held == {"storm": most}
     model_server.release("storm")
@@ -245,7 +245,7 @@ def test_one_user_never_has_all_of_a_small_fleet(
     until(lambda: both[0].heartbeat_at > both[1].started_at, what="the first one knows of the second one")
     turns = flood(person_with_server, 60)
     until(lambda: refused() == 60 - 7, 60)
-    asked = receive(other.session().pk, TurnInput(content="hello"))
+    asked = receive(other.session().pk, MessageInput(content="hello"))
     until(lambda: ended(asked), 20, "another user's turn begins although 53 wait")
     assert model_server.held == {"flood": 7}
     model_server.release("flood")

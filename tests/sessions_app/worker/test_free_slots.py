@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 from sessions_app.models import Turn, TurnState
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 
 
 def test_full_worker_takes_the_next_turn_at_once(fleet: Fleet, person: Person) -> None:
-    turns = [receive(person.session().id, TurnInput(content="hello")) for _ in range(9)]
+    turns = [receive(person.session().id, MessageInput(content="hello")) for _ in range(9)]
     fleet.worker(concurrency=1)
     done = Turn.objects.filter(pk__in=[turn.pk for turn in turns], state=TurnState.SUCCEEDED)
     until(lambda: done.count() == len(turns))

@@ -25,7 +25,7 @@ from sessions_app.postgres.notify import EVENTS, Publisher, Try
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.enqueue import enqueue
 from sessions_app.turns.lock import Handle
-from sessions_app.turns.receive import TurnInput, receive
+from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import _finish
 from tests import plugins
 from tests.automations.messages import a_worker
@@ -47,7 +47,7 @@ def test_a_turns_end_starts_the_sessions_next_turn(
     fleet.environ["RONDO_SWEEP_SECONDS"] = "600"
     fleet.worker()
     session = person_with_server.session()
-    first = receive(session.pk, TurnInput(content="[[hold:h]] one"))
+    first = receive(session.pk, MessageInput(content="[[hold:h]] one"))
     until(lambda: model_server.held.get("h") == 1)
     second = Turn(session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="two")
     enqueue(second, session.agent_id)
@@ -64,7 +64,7 @@ def test_a_storm_of_automations_leaves_slots_for_people(
         automation(person_with_server.session(), f"[[hold:storm]] {n}", datetime.now(UTC)) for n in range(12)
     ]
     until(lambda: model_server.held.get("storm") == 4, what="80 % of five slots")
-    asked = receive(person_with_server.session().pk, TurnInput(content="hello"))
+    asked = receive(person_with_server.session().pk, MessageInput(content="hello"))
     until(lambda: ended(asked))
     assert model_server.held.get("storm") == 4
     assert Turn.objects.filter(kind="automation", state=TurnState.RUNNING).count() == 4
@@ -79,9 +79,9 @@ def test_a_hanging_tool_fails_its_turn_and_frees_the_session(
     Agent.objects.filter(pk=person_with_server.agent.pk).update(policy={"tool_timeout_seconds": 0.5})
     fleet.worker(RONDO_TOOL_GRACE_SECONDS="1")
     session = person_with_server.session()
-    hung = receive(session.pk, TurnInput(content='use tool wait with {"name": "for-ever"}'))
+    hung = receive(session.pk, MessageInput(content='use tool wait with {"name": "for-ever"}'))
     until(lambda: plugins.calls(fleet.folder, "for-ever"))
-    following = receive(session.pk, TurnInput(content="are you there?", on_busy=OnBusy.ENQUEUE))
+    following = receive(session.pk, MessageInput(content="are you there?", on_busy=OnBusy.ENQUEUE))
     until(lambda: ended(hung) and ended(following))
     assert (hung.state, hung.error_code, following.state) == ("failed", "tool_hung", "succeeded")
     said = [message.content for message in Message.objects.filter(turn=hung, role="assistant")]
@@ -96,7 +96,7 @@ def test_what_the_shards_workers_do_not_answer_goes_to_everyone(fleet: Fleet, pe
     session = person.session()
     other = next(number for number in range(8) if number != shard_of(session.pk))
     fleet.worker(TURN_QUEUES=f"turns.{other},auto.{other},turns.any")
-    turn = receive(session.pk, TurnInput(content="hello"))
+    turn = receive(session.pk, MessageInput(content="hello"))
     until(lambda: ended(turn))
     assert turn.hinted_at is not None
 
@@ -113,7 +113,7 @@ def test_a_worker_registers_sends_heartbeats_and_unregisters(fleet: Fleet) -> No
 def test_a_tools_failure_tells_the_model_and_hides_its_text(fleet: Fleet, person: Person) -> None:
     fleet.worker()
     session = person.session()
-    turn = receive(session.pk, TurnInput(content='use tool break with {"name": "b"}'))
+    turn = receive(session.pk, MessageInput(content='use tool break with {"name": "b"}'))
     until(lambda: ended(turn))
     stored = str(list(Message.objects.filter(session=session).values()))
     assert "RuntimeError" in stored
@@ -125,7 +125,7 @@ def test_a_bug_in_a_turn_fails_it_visibly_and_once(fleet: Fleet, person: Person)
     Agent.objects.filter(pk=person.agent.pk).update(policy={"no_such_limit": 1})
     fleet.worker()
     session = person.session()
-    turn = receive(session.pk, TurnInput(content="hello"))
+    turn = receive(session.pk, MessageInput(content="hello"))
     until(lambda: ended(turn))
     assert (turn.state, turn.error_code, turn.attempt) == ("failed", "internal_error", 1)
     closure = Message.objects.get(turn=turn, role="assistant").content
@@ -153,7 +153,7 @@ def test_an_answer_outlives_a_moment_without_its_database(
 ) -> None:
     ours = backends()
     worker = fleet.worker()
-    turn = receive(person_with_server.session().pk, TurnInput(content="[[hold:h]] hello"))
+    turn = receive(person_with_server.session().pk, MessageInput(content="[[hold:h]] hello"))
     until(lambda: model_server.held.get("h"))
     with no_connections(but=ours):
         model_server.release("h")
@@ -235,13 +235,13 @@ def test_an_unstorable_failure_leaves_its_closure_once_storage_recovers(person: 
 
 def test_an_unstorable_input_ends_its_turn_immediately_with_a_closure(person: Person) -> None:
     session, me = person.session(), a_worker()
-    receive(session.pk, TurnInput(content="hello"))
+    receive(session.pk, MessageInput(content="hello"))
     with trapped("NEW.role = 'user'"):
         turn = attempted(session, me)
     assert (turn.state, turn.error_code) == ("failed", "commit_failed")
     closure = Message.objects.get(session=session)
     assert (closure.role, closure.content) == ("assistant", "This did not work: It could not be stored.")
-    receive(session.pk, TurnInput(content="and now?"))
+    receive(session.pk, MessageInput(content="and now?"))
     assert attempted(session, me).state == "succeeded"
 
 
