@@ -143,28 +143,6 @@ def test_each_path_that_the_page_names_exists(name: str) -> None:
     assert sorted(path for path in paths if not (ROOT / path).exists()) == []
 
 
-def _way(line: str) -> list[str]:
-    """The modules that a line of "Follow one" leads through."""
-    return [span for span in _CODE.findall(line) if span.endswith(".py")]
-
-
-def test_messages_and_slots_pass_through_few_documented_modules() -> None:
-    section = _text(DOCS / "architecture.md").partition("## Follow one")[2].partition("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("- ")]
-    assert [(line.split(":")[0], len(_way(line)) <= 8) for line in lines] == [
-        ("- A message", True),
-        ("- A slot", True),
-    ]
-    for way in map(_way, lines):
-        for number, module in enumerate(way[1:], 1):
-            name = module.removesuffix(".py").replace("/", ".")
-            package, _, last = name.rpartition(".")
-            imported = rf"from {re.escape(name)} import|from {re.escape(package)} import [^\n]*\b{last}\b"
-            # the broker stands between a hint and the task that takes it
-            known = any(re.search(imported, (ROOT / before).read_text()) for before in way[:number])
-            assert known or name == "sessions_app.tasks", module
-
-
 def test_the_architecture_is_one_page_and_names_every_app() -> None:
     text = _text(DOCS / "architecture.md")
     assert len(text.splitlines()) <= LONGEST_PAGE
