@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from agent_core.exceptions import Stale
 from automations.models.run import TASKS_KEY
 from automations.schedules.zone_files import load_zone
 from sessions_app.models import Turn
@@ -19,7 +20,7 @@ TIME_REMINDER = "time_reminder"
 
 
 def answer_without_model(turn: Turn) -> str | None:
-    """A JSON list with each task's result; None when the turn needs a model. A failure is noted in its metadata."""
+    """A JSON list with each task's result; None when the turn needs a model. A failure is stored. Stale."""
     if not turn.metadata.get("deterministic"):
         return None
     try:
@@ -29,10 +30,9 @@ def answer_without_model(turn: Turn) -> str | None:
         ]
     except Exception:
         log.warning("deterministic_task_failed", turn=turn.pk, exc_info=True)
-        turn.metadata |= {
-            "deterministic": False,
-            "warning": " A program that does them by itself has failed.",
-        }
+        failed = {"deterministic": False, "warning": " A program that does them by itself has failed."}
+        if not Turn.objects.ask_model(turn, failed):
+            raise Stale from None
         return None
     return json.dumps(given, ensure_ascii=False)
 

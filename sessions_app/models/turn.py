@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -115,6 +117,12 @@ class TurnTransitions(models.QuerySet["Turn"]):
         """RUNNING, own claim → the same, with the mark that its result could not be stored."""
         mine = self.filter(pk=turn.pk, claim=turn.claim, state=TurnState.RUNNING)
         return bool(mine.update(error_code="commit_failed"))
+
+    def ask_model(self, turn: Turn, about: dict[str, Any]) -> bool:
+        """RUNNING, own claim → the same, with a note in the metadata that it needs a model after all."""
+        turn.metadata = turn.metadata | about
+        mine = self.filter(pk=turn.pk, claim=turn.claim, state=TurnState.RUNNING)
+        return bool(mine.update(metadata=turn.metadata))
 
     def hand_back(self, turn: Turn) -> bool:
         """RUNNING, own claim → RUNNING without a claim: the next worker resumes it, without counting a rescue."""

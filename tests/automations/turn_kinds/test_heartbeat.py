@@ -357,6 +357,9 @@ def test_an_uncomputable_reminder_goes_to_the_model_with_a_warning(fleet: Fleet,
     shown = turn.steps.get(n=0).data["message"]
     assert "A program that does them by itself has failed." in shown
     assert "drink water" in shown
+    assert turn.metadata["deterministic"] is False, (
+        "its model calls count for the back-off, and a resumed attempt asks it"
+    )
 
 
 def test_a_heartbeat_sees_a_short_history_starting_with_a_turn(fleet: Fleet, awake: Person) -> None:
