@@ -301,7 +301,9 @@ BREAKS = (
         old="                _cancel_running("
         "Turn.objects.filter(session_id=session_id, cancel_requested_at__isnull=True))",
         new="                connection.close()",
-        tests=("tests/sessions_app/sessions/test_delete_at_work.py",),
+        tests=(
+            "tests/sessions_app/sessions/test_delete_at_work.py::test_a_turn_claimed_while_the_session_closes_is_also_stopped",
+        ),
     ),
     Break(
         rule="4.11",

@@ -102,10 +102,14 @@ def test_a_turn_claimed_while_the_session_closes_is_also_stopped(
     session = person_with_server.session()
     turn = receive(session.pk, MessageInput(content="[[hold:h]] x"))
     with gate(turn, UPDATE) as held:
-        fleet.worker()  # its claim waits for the row, and has seen the session open
+        # its claim waits for the row, and has seen the session open; in a small fleet another claim would follow it
+        fleet.worker(concurrency=64)
         until(claiming)
+        locks_of_worker = lock_connections()
         held.start(partial(door_of("api", person_with_server).delete, session), waits=False)
-        until(lambda: state(session) == SessionState.DELETING)
+        # the delete has asked the running turns to stop before it asks for the lock
+        until(lambda: lock_connections(answered=True) - locks_of_worker)
+        assert state(session) == SessionState.DELETING
         assert held.open() == [DELETED]
     assert nothing_is_left_of(session)
 
@@ -117,6 +121,17 @@ def claiming() -> bool:
             " AND cardinality(pg_blocking_pids(pid)) > 0 AND query LIKE '%claimed%'"
         )
         return bool(cursor.fetchone()[0])
+
+
+def lock_connections(*, answered: bool = False) -> set[int]:
+    """The connections that hold session locks; `answered`: those whose last request for a lock was answered."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'rondo lock'"
+            " AND (NOT %s OR state = 'idle' AND query LIKE '%%pg_try_advisory_lock%%')",
+            [answered],
+        )
+        return {pid for (pid,) in cursor.fetchall()}
 
 
 def test_a_session_works_again_after_its_deleting_process_dies(
