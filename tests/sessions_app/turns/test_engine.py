@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db.models import QuerySet
@@ -312,12 +313,24 @@ def test_live_state_is_read_anew_and_memory_is_ignored(
 
 
 @pytest.mark.rule("3.5", "7.3", "7.4")
+@pytest.mark.parametrize(
+    ("question", "status"),
+    [
+        (tool("erase", name="disk"), Status.WAITING_CONFIRMATION),
+        (ask("Which cake?"), Status.WAITING_USER),
+    ],
+)
 def test_a_message_before_the_question_is_not_its_answer(
-    fleet: Fleet, model_server: ModelServer, planner: Person, tmp_path: Path
+    fleet: Fleet,
+    model_server: ModelServer,
+    planner: Person,
+    tmp_path: Path,
+    question: dict[str, Any],
+    status: Status,
 ) -> None:
     fleet.worker()
     session = planner.session()
-    model_server.answer_with(plan(tool("wait", name="a"), tool("erase", name="disk")))
+    model_server.answer_with(plan(tool("wait", name="a"), question))
     first = receive(session.pk, MessageInput(content="Tidy up."))
     until(lambda: plugins.calls(tmp_path, "a"))
     early = receive(session.pk, MessageInput(content="ok", on_busy=OnBusy.ENQUEUE))
@@ -326,7 +339,7 @@ def test_a_message_before_the_question_is_not_its_answer(
     until(lambda: ended(first))
     until(lambda: ended(early))
     assert plugins.calls(tmp_path, "disk") == 0
-    assert ExecutionState.objects.filter(status=Status.WAITING_CONFIRMATION).count() == 1
+    assert ExecutionState.objects.filter(status=status).count() == 1
 
 
 @pytest.mark.rule("3.5")
