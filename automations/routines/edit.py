@@ -27,6 +27,7 @@ from automations.jobs.removed_routines import normalised
 from automations.jobs.validate import validated
 from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source, new_job_id
 from automations.models.category import Category, category
+from automations.routines.heartbeat_md import MAX_RETRY
 from automations.routines.mode import check_mode_of_task_type, inferred_mode, is_started_by_heartbeat
 from automations.routines.plan import PLAN, changed_plan, moves_the_clock, new_plan
 from automations.routines.schedule_text import EPOCH, same_schedule
@@ -37,7 +38,6 @@ from sessions_app.models import Agent, SessionType
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.turns.threads import enter
 
-MAX_RETRY = 3  # default number of retries of a failed run (rule 4.7)
 EDITABLE = PLAN | {
     "title", "description", "instructions", "execution_mode", "enabled", "timeout_seconds", "policy", "max_retry",
     "task_type",

@@ -29,7 +29,7 @@ VERSIONS = (1, 2)
 MOST_TASKS = 1_000
 MOST_VALUES = 50_000  # of the block's JSON
 LONGEST_ID = 200  # characters
-MAX_RETRY = 3
+MAX_RETRY = 3  # default number of retries of a failed run (rule 4.7)
 HEADING = "## Tasks"
 # written by the server, ignored when read
 RUN_TIME = frozenset({"state", "last_run_at", "retry", "error_message", "created_at"})

@@ -6,13 +6,12 @@ another channel the delivery decides.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from agent_core.types import Ending, TurnResult
 from automations.models import MessageStatus, ScheduledMessage
 from automations.runs.describe import NOT_SENT
-from automations.runs.skips import GapReason
+from automations.runs.skips import LATE_AFTER, GapReason
 from automations.schedules.zone_files import zone_or_utc
 from automations.turn_kinds.bound import route_of
 from automations.turn_kinds.slot import SlotKind
@@ -21,7 +20,6 @@ from sessions_app.models import Delivery, DeliveryState, Message, SessionState, 
 from sessions_app.models.session import WEB, ChatType
 from sessions_app.turns.kinds import CommitRefused, Trigger
 
-LATE_AFTER = timedelta(seconds=60)
 SOURCE_KIND = "scheduled_send"
 STOPPED = "Its turn failed."
 
