@@ -14,13 +14,12 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from automations.models import RunRecord, RunState
 from sessions_app import events
 from sessions_app.hints import Hint, send
-from sessions_app.models import EventType, Lane, OnBusy, Session, Turn, TurnState
-from sessions_app.postgres import event_statements
+from sessions_app.models import Lane, Session, Turn
 from sessions_app.postgres.statements import Statement, table
+from sessions_app.turns.enqueue_statements import EMPTY, GIVEN, insert_turns
 
 _run, _turn, _session = table(RunRecord), table(Turn), table(Session)
 HINTS_PER_AGENT = 20  # in one batch; the sweep and finishing turns hint at the other sessions
-_EMPTY = sa.cast(sa.literal_column("'{}'"), JSONB)
 
 
 def _queue() -> Statement:
@@ -49,7 +48,7 @@ def _queue() -> Statement:
         "state": sa.literal(RunState.QUEUED.value),
         "turn_id": numbered.c.turn_id,
         "attempt": sa.literal(1),
-        "usage": _EMPTY,
+        "usage": EMPTY,
         **{
             name: sa.literal("")
             for name in ("reason", "rendered_prompt", "error", "error_detail", "response_summary")
@@ -62,43 +61,15 @@ def _queue() -> Statement:
         .returning(_run.c.run_id)
         .cte("new_runs")
     )
-    turn_values = {
-        "id": numbered.c.turn_id,
-        "session_id": numbered.c.session_id,
-        "kind": numbered.c.kind,
-        "lane": sa.literal(Lane.AUTO.value),
-        "content": numbered.c.content,
-        "metadata": numbered.c.metadata,
-        "origin_run": numbered.c.run_id,
-        "on_busy": sa.literal(OnBusy.ENQUEUE.value),
-        "idempotency_key": numbered.c.idempotency_key,
-        "state": sa.literal(TurnState.QUEUED.value),
-        "due_at": numbered.c.scheduled_for,
-        "origin_attempt": sa.literal(1),
-        "usage": _EMPTY,
-        **{name: sa.literal(0) for name in ("attempt", "rescues", "steps_at_claim")},
-        **{name: sa.literal("") for name in ("error_code", "error", "error_detail")},
-    }
-    turns = (
-        sa.insert(_turn)
-        .from_select(
-            list(turn_values),
-            sa.select(*turn_values.values()).join(runs, runs.c.run_id == numbered.c.run_id),
-            include_defaults=False,
-        )
-        .returning(*_turn.c)
-        .cte("new_turns")
-    )
-    told = event_statements.insert_from(
-        turns,
-        EventType.TURN_QUEUED,
-        event_statements.object_of({"text": turns.c.content, "kind": turns.c.kind}),
-    )
+    named = {"id": numbered.c.turn_id, "origin_run": numbered.c.run_id, "due_at": numbered.c.scheduled_for}
+    given = [named[name].label(name) if name in named else numbered.c[name] for name in GIVEN]
+    new = sa.select(*given).join(runs, runs.c.run_id == numbered.c.run_id).subquery("new")
+    turns, queued = insert_turns(new)
     return Statement(
         sa.select(turns.c.id, turns.c.session_id, turns.c.origin_run, _session.c.agent_id)
         .join(_session, _session.c.id == turns.c.session_id)
         .order_by(turns.c.id)
-        .add_cte(told)
+        .add_cte(queued)
     )
 
 

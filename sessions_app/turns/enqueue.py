@@ -1,4 +1,4 @@
-"""Insert a turn and its first event. All turns except those of due slots begin here."""
+"""Insert a turn and its first event. The turns of due slots are inserted by `enqueue_statements`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,44 @@
+"""Queue many automations' turns by the statement that makes them due.
+
+A module of its own, so that `enqueue` does not load SQLAlchemy, which is slow to import.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+
+from sessions_app.models import EventType, Lane, OnBusy, Turn, TurnState
+from sessions_app.postgres import event_statements
+from sessions_app.postgres.statements import table
+
+_turn = table(Turn)
+GIVEN = ("id", "session_id", "kind", "content", "metadata", "origin_run", "due_at", "idempotency_key")
+EMPTY = sa.cast(sa.literal_column("'{}'"), JSONB)
+
+
+def insert_turns(rows: Any) -> tuple[Any, Any]:
+    """Return two CTEs: one inserts a turn for each of the rows, which have the columns GIVEN, the other their events.
+
+    The first yields the new rows. Both must be part of one statement.
+    """
+    values = {
+        **{name: rows.c[name] for name in GIVEN},
+        "lane": sa.literal(Lane.AUTO.value),
+        "on_busy": sa.literal(OnBusy.ENQUEUE.value),
+        "state": sa.literal(TurnState.QUEUED.value),
+        "origin_attempt": sa.literal(1),
+        "usage": EMPTY,
+        **{name: sa.literal(0) for name in ("attempt", "rescues", "steps_at_claim")},
+        **{name: sa.literal("") for name in ("error_code", "error", "error_detail")},
+    }
+    turns = (
+        sa.insert(_turn)
+        .from_select(list(values), sa.select(*values.values()), include_defaults=False)
+        .returning(*_turn.c)
+        .cte("new_turns")
+    )
+    queued = event_statements.object_of({"text": turns.c.content, "kind": turns.c.kind})
+    return turns, event_statements.insert_from(turns, EventType.TURN_QUEUED, queued)
