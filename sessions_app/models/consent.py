@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 
 from sessions_app.models.session import Session
 from sessions_app.models.turn import Turn
 
 
 class ConsentState(models.TextChoices):
-    """The state of a question. OPEN leads to each of the others; those are final."""
+    """The state of a question; CONSENT_ARROWS lists every transition."""
 
     OPEN = "open"
     GRANTED = "granted"
@@ -19,12 +21,45 @@ class ConsentState(models.TextChoices):
     CLOSED = "closed"  # answered with neither yes nor no, or cancelled
 
 
-CONSENT_ARROWS = {
+CONSENT_ARROWS: dict[ConsentState, tuple[ConsentState, ...]] = {
     ConsentState.OPEN: (ConsentState.GRANTED, ConsentState.REFUSED, ConsentState.CLOSED),
     ConsentState.GRANTED: (),
     ConsentState.REFUSED: (),
     ConsentState.CLOSED: (),
 }
+
+
+class ConsentTransitions(models.QuerySet["ConsentQuestion"]):
+    """The transitions, each a conditional UPDATE. False or 0: the state had already changed."""
+
+    def open(self) -> Self:
+        """Return the questions that are not answered yet."""
+        return self.filter(state=ConsentState.OPEN)
+
+    def settle(self, question_id: str, state: ConsentState, turn: Turn) -> bool:
+        """OPEN → `state`: GRANTED, REFUSED or CLOSED by this turn."""
+        rows = self.open().filter(pk=question_id)
+        return bool(rows.update(state=state, answered_by=turn, answered_at=Now()))
+
+    def grant(self, question: ConsentQuestion, turn: Turn) -> bool:
+        """OPEN, or GRANTED by this turn → GRANTED, with the calls of `question`, which say what used the consent."""
+        granted = Q(state=ConsentState.GRANTED, answered_by=turn)
+        rows = self.filter(granted | Q(state=ConsentState.OPEN), pk=question.pk)
+        answered = {"answered_by": turn, "answered_at": Coalesce("answered_at", Now())}
+        return bool(rows.update(calls=question.calls, state=ConsentState.GRANTED, **answered))
+
+    def close(self) -> int:
+        """OPEN → CLOSED, without an answer."""
+        return self.open().update(state=ConsentState.CLOSED, answered_at=Now())
+
+    def reserve(self, question_id: str, turn: Turn) -> bool:
+        """OPEN → OPEN: this turn will answer it."""
+        return bool(self.open().filter(pk=question_id).update(answered_by=turn))
+
+    def ask_again(self, question_id: str, turn: Turn, *, text: str, seq: int) -> bool:
+        """OPEN → OPEN: this turn's message with this seq asks it now, in this text."""
+        moved = {"text": text, "asked_at": Now(), "asked_seq": seq, "turn": turn, "answered_by": None}
+        return bool(self.open().filter(pk=question_id).update(**moved))
 
 
 class ConsentQuestion(models.Model):
@@ -54,6 +89,8 @@ class ConsentQuestion(models.Model):
         Turn, null=True, on_delete=models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False
     )
     answered_at = models.DateTimeField(null=True, blank=True)
+
+    objects = ConsentTransitions.as_manager()
 
     class Meta:
         ordering = ["-asked_seq", "-id"]

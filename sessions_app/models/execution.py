@@ -10,7 +10,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from agent_core.execution import ARROWS, AT_WORK, ENDED, WAITING, Status
-from sessions_app.models.consent import ConsentQuestion, ConsentState
+from sessions_app.models.consent import ConsentQuestion
 from sessions_app.models.session import Session
 from sessions_app.models.turn import Turn
 
@@ -40,8 +40,7 @@ class ExecutionTransitions(models.QuerySet["ExecutionState"]):
     def close(self, why: str) -> int:
         """Waiting → CANCELLED, and close their questions."""
         waiting = self.filter(status__in=WAITING).values("question_id")
-        questions = ConsentQuestion.objects.filter(pk__in=waiting, state=ConsentState.OPEN)
-        questions.update(state=ConsentState.CLOSED, answered_at=Now())
+        ConsentQuestion.objects.filter(pk__in=waiting).close()
         return self.filter(status__in=WAITING).update(
             status=Status.CANCELLED, closed_by=why, revision=models.F("revision") + 1, updated_at=Now()
         )

@@ -13,7 +13,6 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.db.models.functions import Coalesce, Now
 
 from agent_core.execution import ConsentRequest, Execution, PlanStep, Status, StepType, new_id
 from agent_core.planner.decide import plain_answer
@@ -182,10 +181,7 @@ def grant(
         )
         for question in rows:
             if _use(question, call, spec, by_id=bool(execution)):
-                question.state, question.answered_by = ConsentState.GRANTED, turn
-                question.answered_at = Coalesce("answered_at", Now())
-                question.save(update_fields=["calls", "state", "answered_by", "answered_at"])
-                return True
+                return ConsentQuestion.objects.grant(question, turn)
     return False
 
 
@@ -214,8 +210,7 @@ def _use(question: ConsentQuestion, call: ToolCall, spec: ToolSpec, *, by_id: bo
 
 def settle_question(question_id: str, answer: str, turn: Turn) -> None:
     """Store this turn's answer to a question: yes, no, or empty for anything else. Only an open question changes."""
-    rows = ConsentQuestion.objects.filter(pk=question_id, state=ConsentState.OPEN)
-    rows.update(state=STATES[answer], answered_by=turn, answered_at=Now())
+    ConsentQuestion.objects.settle(question_id, STATES[answer], turn)
 
 
 def mark_question(last: Iterable[Message], result: TurnResult) -> None:
@@ -231,12 +226,10 @@ def mark_question(last: Iterable[Message], result: TurnResult) -> None:
 
 def store_question(turn: Turn, asked: ConsentRequest, seq: int) -> None:
     """Store the question of the message with this seq. A question that is asked again is moved to it."""
-    open_ = ConsentQuestion.objects.filter(session_id=turn.session_id, state=ConsentState.OPEN)
+    questions = ConsentQuestion.objects.filter(session_id=turn.session_id)
     if asked.execution:
-        others = open_.filter(execution=asked.execution).exclude(pk=asked.id)
-        others.update(state=ConsentState.CLOSED, answered_at=Now())
-    moved = {"text": asked.text, "asked_at": Now(), "asked_seq": seq, "turn": turn, "answered_by": None}
-    if open_.filter(pk=asked.id).update(**moved):
+        questions.filter(execution=asked.execution).exclude(pk=asked.id).close()
+    if questions.ask_again(asked.id, turn, text=asked.text, seq=seq):
         return
     row = ConsentQuestion(
         id=asked.id,

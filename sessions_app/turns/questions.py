@@ -83,7 +83,7 @@ def _answer_chat(question_id: str, content: str, key: str | None) -> Turn:
         raise NotWaiting
     _must_be_free(row.answered_by_id)
     turn = receive(row.session_id, given)
-    ConsentQuestion.objects.filter(pk=row.pk, state=ConsentState.OPEN).update(answered_by=turn)
+    ConsentQuestion.objects.reserve(row.pk, turn)
     return turn
 
 
