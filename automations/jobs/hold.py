@@ -32,8 +32,7 @@ def hold_back(turn: Turn, routine_ids: Iterable[str]) -> None:
     }
     if held:
         clocks.filter(pk__in=held).update(next_run_at=until)
-        turn.metadata = turn.metadata | {KEY: before | held}
-        Turn.objects.filter(pk=turn.pk).update(metadata=turn.metadata)
+        Turn.objects.add_metadata(turn, {KEY: before | held})
 
 
 def is_held_back(turn: Turn, routine_id: str) -> bool:

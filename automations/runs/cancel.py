@@ -45,7 +45,7 @@ def _leave_shared_turn(run: RunRecord, reason: str) -> bool:
         return False
     tasks = [task for task in turn.metadata[TASKS_KEY] if task["run"] != run.pk]
     left = {TASKS_KEY: tasks, RUNS_KEY: [task["run"] for task in tasks]}
-    Turn.objects.filter(pk=turn.pk).update(metadata=turn.metadata | left, content=due_line(tasks))
+    Turn.objects.rewrite(turn.pk, due_line(tasks), turn.metadata | left)
     return end_run(run, reason)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
 
 from django.db import models
 from django.db.models import Q
@@ -67,7 +68,8 @@ class OnBusy(models.TextChoices):
 class TurnTransitions(models.QuerySet["Turn"]):
     """The transitions, each a conditional UPDATE. False or 0: the state had already changed.
 
-    QUEUED → RUNNING is in `turns/claim.py`, which selects and claims a turn in one statement.
+    QUEUED → RUNNING is in `turns/claim.py`, which selects and claims a turn in one statement. A request to cancel the
+    turns of inactive owners is in `worker/sweep.py`, which returns the turns that it chose.
     """
 
     def finish(self, turn: Turn, state: TurnState, result: TurnResult) -> bool:
@@ -80,7 +82,7 @@ class TurnTransitions(models.QuerySet["Turn"]):
             "error": (result.error_text or "")[:300],
             "error_detail": (result.error_detail or "").replace("\x00", ""),
         }
-        done = self.filter(pk=turn.pk, claim=turn.claim, state=TurnState.RUNNING).update(**ended)
+        done = self._mine(turn).update(**ended)
         for name in ("state", "error_code", "error", "error_detail", "usage"):
             setattr(turn, name, ended[name])
         return bool(done)
@@ -101,6 +103,26 @@ class TurnTransitions(models.QuerySet["Turn"]):
             )
         )
 
+    def rewrite(self, turn_id: int, content: str, metadata: Mapping[str, Any]) -> bool:
+        """QUEUED → QUEUED, with this input."""
+        waits = self.filter(pk=turn_id, state=TurnState.QUEUED)
+        return bool(waits.update(content=content, metadata=metadata))
+
+    def reroute(self, turn: Turn, route: Mapping[str, Any]) -> bool:
+        """QUEUED → QUEUED, with this route for its answer."""
+        turn.metadata["route"] = route
+        return bool(self.filter(pk=turn.pk, state=TurnState.QUEUED).update(metadata=turn.metadata))
+
+    def add_metadata(self, turn: Turn, more: Mapping[str, Any]) -> bool:
+        """RUNNING, own claim → the same, with more metadata."""
+        turn.metadata = turn.metadata | more
+        return bool(self._mine(turn).update(metadata=turn.metadata))
+
+    def take_guests(self, host: Turn, ids: Iterable[int]) -> int:
+        """QUEUED → QUEUED, as guests of this host."""
+        free = self.filter(pk__in=ids, state=TurnState.QUEUED, host__isnull=True)
+        return free.update(host=host)
+
     def merge(self, guest: Turn) -> bool:
         """QUEUED guest → MERGED, in its host's commit."""
         done = self.filter(pk=guest.pk, state=TurnState.QUEUED, host=guest.host_id).update(
@@ -115,20 +137,19 @@ class TurnTransitions(models.QuerySet["Turn"]):
 
     def mark_unstored(self, turn: Turn) -> bool:
         """RUNNING, own claim → the same, with the mark that its result could not be stored."""
-        mine = self.filter(pk=turn.pk, claim=turn.claim, state=TurnState.RUNNING)
-        return bool(mine.update(error_code="commit_failed"))
+        return bool(self._mine(turn).update(error_code="commit_failed"))
 
     def ask_model(self, turn: Turn, about: dict[str, Any]) -> bool:
         """RUNNING, own claim → the same, with a note in the metadata that it needs a model after all."""
         turn.metadata = turn.metadata | about
-        mine = self.filter(pk=turn.pk, claim=turn.claim, state=TurnState.RUNNING)
-        return bool(mine.update(metadata=turn.metadata))
+        return bool(self._mine(turn).update(metadata=turn.metadata))
 
     def hand_back(self, turn: Turn) -> bool:
         """RUNNING, own claim → RUNNING without a claim: the next worker resumes it, without counting a rescue."""
-        return bool(
-            self.filter(pk=turn.pk, claim=turn.claim, state=TurnState.RUNNING).update(claim=None, worker=None)
-        )
+        return bool(self._mine(turn).update(claim=None, worker=None))
+
+    def _mine(self, turn: Turn) -> Self:
+        return self.filter(pk=turn.pk, claim=turn.claim, state=TurnState.RUNNING)
 
 
 class Turn(models.Model):

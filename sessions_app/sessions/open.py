@@ -139,8 +139,7 @@ def _redirect(session: Session, before: Mapping[str, Any]) -> None:
     for turn in Turn.objects.filter(session=session, state=TurnState.QUEUED).select_for_update(no_key=True):
         route = turn.metadata.get("route")
         if route and (now := rerouted(route, before, session.own_route)) != route:
-            turn.metadata["route"] = now
-            turn.save(update_fields=["metadata"])
+            Turn.objects.reroute(turn, now)
     Delivery.objects.filter(session=session).move(before, session.own_route)
 
 

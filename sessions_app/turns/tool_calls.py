@@ -158,7 +158,7 @@ class TurnTools:
             if not guests:
                 return ()
             ids, texts = [guest.pk for guest in guests], [guest.content for guest in guests]
-            Turn.objects.filter(pk__in=ids, state=TurnState.QUEUED).update(host_id=self.context.turn.pk)
+            Turn.objects.take_guests(self.context.turn, ids)
             self.journal.record(StepKind.INJECT, {"texts": texts, "turns": ids})
         return tuple(texts)
 

@@ -422,7 +422,7 @@ BREAKS = (
         rule="1.4",
         how="a stale worker may end a turn",
         file="sessions_app/models/turn.py",
-        old="        done = self.filter(pk=turn.pk, claim=turn.claim, state=TurnState.RUNNING).update(**ended)",
+        old="        done = self._mine(turn).update(**ended)",
         new="        done = self.filter(pk=turn.pk, state=TurnState.RUNNING).update(**ended)",
         tests=("tests/sessions_app/turns/test_claim.py::test_a_stale_worker_writes_nothing",),
     ),
