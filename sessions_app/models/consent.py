@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Coalesce, Now
 
+from agent_core.execution import ConsentRequest
 from sessions_app.models.session import Session
 from sessions_app.models.turn import Turn
 
@@ -56,10 +57,10 @@ class ConsentTransitions(models.QuerySet["ConsentQuestion"]):
         """OPEN → OPEN: this turn will answer it."""
         return bool(self.open().filter(pk=question_id).update(answered_by=turn))
 
-    def ask_again(self, question_id: str, turn: Turn, *, text: str, seq: int) -> bool:
-        """OPEN → OPEN: this turn's message with this seq asks it now, in this text."""
-        moved = {"text": text, "asked_at": Now(), "asked_seq": seq, "turn": turn, "answered_by": None}
-        return bool(self.open().filter(pk=question_id).update(**moved))
+    def ask_again(self, asked: ConsentRequest, turn: Turn, seq: int) -> bool:
+        """OPEN → OPEN, with the text of `asked`, which is now in this turn's message with this seq."""
+        moved = {"text": asked.text, "asked_at": Now(), "asked_seq": seq, "turn": turn, "answered_by": None}
+        return bool(self.open().filter(pk=asked.id).update(**moved))
 
 
 class ConsentQuestion(models.Model):

@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from agent_core.execution import ARROWS, AT_WORK, ENDED, WAITING, Status
+from agent_core.execution import ARROWS, AT_WORK, ENDED, WAITING, ConsentRequest, Status
 from sessions_app.models.consent import ConsentQuestion
 from sessions_app.models.session import Session
 from sessions_app.models.turn import Turn
@@ -20,11 +20,32 @@ EXECUTION_ARROWS = ARROWS
 class ExecutionTransitions(models.QuerySet["ExecutionState"]):
     """The transitions, each a conditional UPDATE. False or 0: the state had already changed, or does not allow it."""
 
+    def begin(self, execution_id: str, turn: Turn, origin: str, values: dict[str, Any]) -> None:
+        """→ the status in `values`: a new execution of this turn. `origin`: the job or the hook that began it."""
+        self.create(
+            id=execution_id,
+            session_id=turn.session_id,
+            turn=turn,
+            source=turn.kind,
+            origin=origin,
+            **values,
+        )
+
     def move(self, execution_id: str, turn: Turn, before: Iterable[Status], values: dict[str, Any]) -> bool:
         """Store `values`. The turn must be the one that works on it, unless it waits or has ended."""
         mine = Q(status__in=AT_WORK, turn=turn) | ~Q(status__in=AT_WORK)
         found = self.filter(mine, pk=execution_id, session_id=turn.session_id, status__in=before)
         return bool(found.update(turn=turn, revision=models.F("revision") + 1, updated_at=Now(), **values))
+
+    def reserve(self, execution_id: str, turn: Turn) -> bool:
+        """Waiting → the same: this turn will answer its question."""
+        return bool(self.filter(pk=execution_id, status__in=WAITING).update(turn=turn))
+
+    def ask_again(self, asked: ConsentRequest, turn: Turn, seq: int) -> bool:
+        """Waiting → the same, with the question `asked`, which is now in this turn's message with this seq."""
+        found = self.filter(pk=asked.execution, session_id=turn.session_id, status__in=WAITING)
+        moved = {"question": asked.text, "question_id": asked.id, "asked_at": Now(), "asked_seq": seq}
+        return bool(found.update(**moved, turn=turn, revision=models.F("revision") + 1, updated_at=Now()))
 
     def leave(self, turn: Turn, status: Status, why: str) -> int:
         """At work in this turn → `status`: it ends with the turn."""

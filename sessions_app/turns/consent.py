@@ -229,7 +229,7 @@ def store_question(turn: Turn, asked: ConsentRequest, seq: int) -> None:
     questions = ConsentQuestion.objects.filter(session_id=turn.session_id)
     if asked.execution:
         questions.filter(execution=asked.execution).exclude(pk=asked.id).close()
-    if questions.ask_again(asked.id, turn, text=asked.text, seq=seq):
+    if questions.ask_again(asked, turn, seq):
         return
     row = ConsentQuestion(
         id=asked.id,

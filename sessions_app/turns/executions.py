@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from agent_core.execution import (
@@ -55,8 +55,8 @@ def take_execution(execution_id: str, journal: Journal) -> None:
     """Reserve a waiting execution for this turn: until the turn has ended, no other answer is accepted."""
     with transaction.atomic():
         journal.fence()
-        rows = ExecutionState.objects.filter(pk=execution_id, session_id=journal.turn.session_id)
-        rows.filter(status__in=WAITING).update(turn=journal.turn)
+        rows = ExecutionState.objects.filter(session_id=journal.turn.session_id)
+        rows.reserve(execution_id, journal.turn)
 
 
 def execution_of_turn(turn: Turn) -> Execution | None:
@@ -105,14 +105,7 @@ def store_execution(
         return
     if ExecutionState.objects.filter(pk=execution.id).exists():
         raise Cancelled
-    ExecutionState.objects.create(
-        id=execution.id,
-        session_id=turn.session_id,
-        turn=turn,
-        source=turn.kind,
-        origin=permits.execution_origin(turn),
-        **values,
-    )
+    ExecutionState.objects.begin(execution.id, turn, permits.execution_origin(turn), values)
 
 
 def settle_executions(turn: Turn, result: TurnResult, seq: int = 0) -> None:
@@ -141,9 +134,7 @@ def _asked(execution: Execution) -> ConsentRequest:
 
 def _ask_again(turn: Turn, asked: ConsentRequest, seq: int) -> None:
     """Ask the same question again in a newer message. An execution that was cancelled just now stays cancelled."""
-    rows = ExecutionState.objects.filter(pk=asked.execution, session_id=turn.session_id, status__in=WAITING)
-    moved = {"question": asked.text, "question_id": asked.id, "asked_at": Now(), "asked_seq": seq}
-    if rows.update(**moved, turn=turn, revision=F("revision") + 1, updated_at=Now()):
+    if ExecutionState.objects.ask_again(asked, turn, seq):
         consent.store_question(turn, asked, seq)
 
 

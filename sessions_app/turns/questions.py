@@ -69,7 +69,7 @@ def _answer(execution_id: str, content: str, key: str | None, question: str) -> 
         raise NotWaiting
     _must_be_free(row.turn_id)
     turn = receive(row.session_id, given)
-    ExecutionState.objects.filter(pk=row.pk, status__in=WAITING).update(turn=turn)
+    ExecutionState.objects.reserve(row.pk, turn)
     return turn
 
 
