@@ -109,4 +109,4 @@ def record_fault(job: CronJob, slot: datetime, reason: str) -> None:
     """Disable a job and store the reason as its fault; the slot becomes a skipped run."""
     gap = Gap(reason=GapReason.SCHEDULE_ERROR, slots_from=slot, slots_to=slot, count=1)
     record_gap(job, gap, error_detail=reason)
-    CronJob.objects.filter(pk=job.pk).update(enabled=False, fault=reason[:2000])
+    CronJob.objects.set_aside([job.pk], reason)

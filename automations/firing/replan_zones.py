@@ -174,5 +174,5 @@ def _set_aside(zone: str, jobs: list[tuple[JobClock, CronJob]]) -> None:
     coming = JobClock.objects.filter(pk__in=[clock.pk for clock, _ in jobs], next_run_at__gt=Now())
     ids = list(coming.values_list("pk", flat=True))
     JobClock.objects.filter(pk__in=ids).update(next_run_at=None)
-    CronJob.objects.filter(pk__in=ids).update(enabled=False, fault=str(unknown_zone(zone)))
+    CronJob.objects.set_aside(ids, str(unknown_zone(zone)))
     log.error("jobs_set_aside", zone=zone, jobs=len(ids))

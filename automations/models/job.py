@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 
 from django.db import models
 from django.db.models import Q
@@ -11,6 +12,7 @@ from django.db.models.functions import Now
 from automations.models.times import readable
 from sessions_app.models import Agent, Session, Turn
 
+LONGEST_FAULT = 2_000  # characters
 ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # without characters that look alike
 
 
@@ -65,6 +67,14 @@ class Source(models.TextChoices):
     HEARTBEAT_REFLECT = "heartbeat_reflect"
     IMPORT = "import"
     SYSTEM = "system"
+
+
+class JobQuerySet(models.QuerySet["CronJob"]):
+    """What changes jobs apart from an edit."""
+
+    def set_aside(self, ids: Iterable[str], fault: str) -> int:
+        """Disable these jobs for an error, which becomes their fault. Returns how many there are."""
+        return self.filter(pk__in=ids).update(enabled=False, fault=fault[:LONGEST_FAULT])
 
 
 class CronJob(models.Model):
@@ -155,6 +165,8 @@ class CronJob(models.Model):
     channel_meta = models.JSONField(null=True, blank=True, help_text="Legacy jobs only.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(auto_now=True)
+
+    objects = JobQuerySet.as_manager()
 
     class Meta:
         verbose_name = "automation"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import models
@@ -59,6 +59,14 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         """→ SKIPPED. Nothing is inserted when the slot has a run already."""
         run = self.model(state=RunState.SKIPPED, finished_at=Now(), **columns)
         self.bulk_create([run], ignore_conflicts=True)
+
+    def extend_gap(self, run_id: str, to: datetime, count: int | None) -> int:
+        """SKIPPED → SKIPPED, with the slots up to `to`. `count` is their number in all, None above 1,000."""
+        return self.filter(pk=run_id, state=RunState.SKIPPED).update(slots_to=to, slots_count=count)
+
+    def record_prompt(self, ref: Mapping[str, Any], variables: Mapping[str, Any], text: str) -> int:
+        """Any state → the same, with the prompt that the model is shown: its template, variables and text."""
+        return self.update(prompt_ref=ref, prompt_variables=variables, rendered_prompt=text)
 
     def queue_in(self, turn: Turn, **session: Any) -> int:
         """QUEUED → QUEUED, with the turn of its next attempt."""

@@ -61,10 +61,8 @@ def record_start(turn: Turn) -> None:
 def record_prompt(turn: Turn, trigger: Trigger) -> None:
     """Store the prompt that the model is shown; the history does not have it."""
     template = trigger.template or {}
-    RunRecord.objects.of_attempt(turn).update(
-        prompt_ref=template["prompt_ref"],
-        prompt_variables=template["variables"],
-        rendered_prompt=trigger.model_content,
+    RunRecord.objects.of_attempt(turn).record_prompt(
+        template["prompt_ref"], template["variables"], text=trigger.model_content
     )
 
 

@@ -74,7 +74,7 @@ def record_gap(job: CronJob, gap: Gap, error_detail: str = "") -> None:
             count=last.slots_count,
         )
         joined = before.joined_with(gap)
-        RunRecord.objects.filter(pk=last.pk).update(slots_to=joined.slots_to, slots_count=joined.count)
+        RunRecord.objects.extend_gap(last.pk, joined.slots_to, joined.count)
         return
     RunRecord.objects.add_skipped(
         run_id=run_id(job.pk, gap.slots_from),

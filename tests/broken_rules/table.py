@@ -226,8 +226,8 @@ BREAKS = (
         rule="4.8",
         how="the run does not keep the prompt",
         file="automations/runs/record.py",
-        old="        rendered_prompt=trigger.model_content,",
-        new="        rendered_prompt=trigger.content,",
+        old="text=trigger.model_content",
+        new="text=trigger.content",
         tests=(BOUND + "test_the_run_keeps_the_prompt_whose_hash_the_history_has",),
     ),
     Break(
