@@ -19,6 +19,7 @@ from agent_core.tools import SEPARATOR
 from agent_core.types import Entry, Step, StepKind
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent, Hook, Message, Turn, TurnStep
+from sessions_app.models.turn import JOB_KEY
 
 MOST_ALLOWED = 50  # names
 LONGEST_NAME = 64  # characters of one
@@ -122,7 +123,7 @@ def marks(stranger: str, *, has_read: bool) -> dict[str, Any]:
 def execution_origin(turn: Turn) -> str:
     """Return what began an execution in this turn: a job's id, `hook:<id>` of a post, or empty for a person."""
     stranger = stranger_of(turn)
-    return _ORIGIN + stranger if stranger is not None else str(turn.metadata.get("automation_id", ""))
+    return _ORIGIN + stranger if stranger is not None else str(turn.metadata.get(JOB_KEY, ""))
 
 
 def permit_to_continue(permit: Permit, origin: str, *, has_read: bool) -> Permit:

@@ -41,6 +41,7 @@ from sessions_app.models import (
     TurnState,
 )
 from sessions_app.models.agent import DOCUMENTS
+from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.postgres.merged_rows import Merged
 from sessions_app.turns.question_reads import waiting_chats, waiting_plans, with_consents
 from sessions_app.turns.threads import with_target
@@ -135,7 +136,7 @@ def _last_words() -> Subquery:
         session=OuterRef("target_id"),
         seq__gt=OuterRef("shown_seq") - LOOKED_BACK,
         role__in=["user", "assistant"],
-    ).exclude(metadata__has_key="_automation_turn")
+    ).exclude(metadata__has_key=BY_AUTOMATION)
     text = said.annotate(text=Left("content", LONGEST_LOOK)).filter(text__regex=r"[^[:space:]]")
     return Subquery(text.order_by("-seq").values("text")[:1])
 

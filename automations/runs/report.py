@@ -15,6 +15,7 @@ from automations.models import CronJob
 from automations.runs.artifacts import artifacts_of
 from sessions_app.mailbox.updates import LONGEST_SUMMARY, Mail, deposit
 from sessions_app.models import BACKGROUND, PRIMARY_KEY, Priority, Session, Turn
+from sessions_app.models.turn import JOB_KEY
 from sessions_app.permits import has_read_in
 
 AFTER_REGISTERED = (
@@ -86,7 +87,7 @@ def ask_for_consent(turn: Turn, call: ToolCall) -> None:
     if has_read_in(turn):
         text = f"{text} {OUTSIDE_TEXT}"
     own = None if session.type in BACKGROUND else turn.session_id
-    whose = turn.metadata.get("automation_id") or session.key
+    whose = turn.metadata.get(JOB_KEY) or session.key
     key = f"consent:{uuid.uuid5(NAMESPACE, f'{whose}:{intent(call)}')}"  # a repeated request is one unread event
     mail = mail_about(turn, "consent_needed", text, about=intent(call), source_key=session.key, key=key)
     mail = replace(mail, artifacts=())  # files named in the arguments do not exist yet

@@ -14,6 +14,7 @@ from automations.runs import report
 from automations.turn_kinds.slot import SlotKind, variables_of
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.models import Agent, Lane, OnBusy, Session, Turn, TurnKind, TurnState
+from sessions_app.models.turn import JOB_KEY
 from sessions_app.permits import READ_BEFORE
 from sessions_app.sessions.archive import archive
 from sessions_app.turns import enqueue
@@ -34,7 +35,7 @@ class IsolatedRoutineKind(SlotKind):
         about = turn.metadata
         source = {
             "kind": "job",
-            "id": about["automation_id"],
+            "id": about[JOB_KEY],
             "name": about["automation_name"],
             "run_id": turn.origin_run,
         }
@@ -92,7 +93,7 @@ def _end(turn: Turn, result: TurnResult, closure: str) -> None:
 
 def _key(turn: Turn, good: bool, said: str) -> str:
     """The dedupe key: a result replaces an unread one; an empty result does not replace one with text."""
-    routine_id = turn.metadata["automation_id"]
+    routine_id = turn.metadata[JOB_KEY]
     if not good:
         return report.failure_dedupe_key(routine_id)
     return report.routine_dedupe_key([routine_id], "result" if said else "no_output")

@@ -31,6 +31,7 @@ class ScheduledMessageKind(SlotKind):
     """
 
     name = TurnKind.SCHEDULED_MESSAGE
+    asks_model = False
     trigger_only = True
     may_plan = False
     delivers_answer = False

@@ -10,6 +10,8 @@ from agent_core.types import ToolCall, TurnResult
 from automations.runs import record, report
 from automations.schedules.zone_files import load_zone
 from sessions_app.models import Turn
+from sessions_app.models.message import BY_AUTOMATION
+from sessions_app.models.turn import JOB_KEY
 from sessions_app.permits import is_marked
 from sessions_app.turns.kinds import Kind, Trigger
 
@@ -51,15 +53,15 @@ def trigger_of(turn: Turn, prompt_id: str, route: dict[str, Any] | None) -> Trig
         content=f"Scheduled automation triggered: {about['automation_name']}\n\n{turn.content}",
         model_content=prompt.text,
         metadata={
-            "_automation_turn": True,
-            "automation_id": about["automation_id"],
+            BY_AUTOMATION: True,
+            "automation_id": about[JOB_KEY],
             "automation_name": about["automation_name"],
             "automation_run_id": turn.origin_run,
             "automation_prompt_ref": prompt.ref.to_json(),
         },
         source={
             "kind": "automation",
-            "id": about["automation_id"],
+            "id": about[JOB_KEY],
             "name": about["automation_name"],
             "run_id": turn.origin_run,
         },

@@ -10,6 +10,8 @@ from agent_core.types import Role
 from sessions_app.models.session import Session
 from sessions_app.models.turn import Turn
 
+BY_AUTOMATION = "_automation_turn"  # in Message.metadata: this input came from an automation
+
 
 class Message(models.Model):
     """One entry. `content` is what people see; `model_content` is what the model saw, if that differs.

@@ -16,6 +16,7 @@ from sessions_app.models.agent import Agent
 
 PRIMARY_KEY = "unified:default"
 WEB = "web"  # the channel without deliveries: its messages are read through history and event streams
+INSTRUCTIONS_KEY = "job_instructions"  # in Session.variables: the standing instructions of a job's session
 LONGEST_ADDRESS = 2_000  # characters; URLs may be long
 
 

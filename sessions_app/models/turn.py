@@ -32,6 +32,7 @@ TURN_ARROWS: dict[TurnState, tuple[TurnState, ...]] = {
     TurnState.CANCELLED: (),
     TurnState.MERGED: (),
 }
+JOB_KEY = "automation_id"  # in Turn.metadata: the id of the job whose slot it is
 RUNS_KEY = "runs"  # in Turn.metadata: the ids of runs that share the turn; a single one is its `origin_run`
 OPEN_STATES = (TurnState.QUEUED, TurnState.RUNNING)
 ENDED_STATES = tuple(state for state, ways in TURN_ARROWS.items() if not ways)

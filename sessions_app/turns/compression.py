@@ -25,6 +25,7 @@ from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, Role, StepKind, TurnResult
 from sessions_app.memory import history, task_state
 from sessions_app.models import BACKGROUND, Message, Session
+from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.turns.context import Prepared
 
 FAILED_AT = "compression_failed_at"  # in Session.variables: last_seq when a compression failed last
@@ -162,4 +163,4 @@ def spoken_messages(rows: Iterable[Message], zone: tzinfo) -> list[tuple[int, Sa
 def _speaker(row: Message) -> Speaker:
     if row.role != str(Role.USER):
         return Speaker.AGENT
-    return Speaker.AUTOMATION if row.metadata.get("_automation_turn") else Speaker.PERSON
+    return Speaker.AUTOMATION if row.metadata.get(BY_AUTOMATION) else Speaker.PERSON

@@ -34,6 +34,7 @@ from sessions_app.models import (
     TurnState,
     TurnStep,
 )
+from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.session import WEB
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.kinds import is_persons
@@ -115,7 +116,7 @@ def _with_passed(rows: QuerySet[ConsentQuestion]) -> QuerySet[Any]:
     The closure of a failed turn does not count. The input of another system or an automation does.
     """
     answered = Q(role="assistant") & ~(Q(content="") | Q(metadata__has_key="closure"))
-    by_others = Q(metadata__via__as_person=False) | Q(metadata__has_key="_automation_turn")
+    by_others = Q(metadata__via__as_person=False) | Q(metadata__has_key=BY_AUTOMATION)
     later = Message.objects.filter(session=OuterRef("session"), seq__gt=OuterRef("asked_seq"))
     return rows.annotate(passed=Exists(later.filter(answered | Q(role="user") & by_others)))
 

@@ -27,6 +27,7 @@ from sessions_app.agents import mcp_servers
 from sessions_app.mailbox import updates as mailbox
 from sessions_app.memory import history, preferences
 from sessions_app.models import Agent, Document, Session, SessionType, Turn
+from sessions_app.models.session import INSTRUCTIONS_KEY
 from sessions_app.permits import UNBOUND, Permit, permit_of, permitted, stranger_of
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.kinds import Kind, Trigger, kind_of
@@ -233,7 +234,7 @@ def _with_current_trigger(kind: Kind, turn: Turn, before: PromptStep, answer: st
 
 def _instructions(session: Any) -> str:
     """Return the standing instructions: those of a job, else the owner's preferences."""
-    own: str = session.variables.get("job_instructions", "")
+    own: str = session.variables.get(INSTRUCTIONS_KEY, "")
     return own if session.type == SessionType.JOB else session.preferences or ""
 
 

@@ -24,7 +24,7 @@ from sessions_app import events, permits
 from sessions_app.agents import local_time
 from sessions_app.mailbox import updates as mailbox
 from sessions_app.memory import task_state
-from sessions_app.models import BACKGROUND, Engine, EventType, TurnKind
+from sessions_app.models import BACKGROUND, Engine, EventType
 from sessions_app.permits import Permit
 from sessions_app.turns import consent, executions
 from sessions_app.turns.chat_consent import ChatConsent
@@ -132,7 +132,7 @@ def _start(prepared: Prepared) -> _Start:
     """Decide what the turn's input means, and which execution it is for."""
     turn, said = prepared.turn, prepared.trigger.model_content
     begun = executions.execution_of_turn(turn)
-    if turn.kind != TurnKind.MESSAGE:
+    if not prepared.kind.is_message:
         # the job's message is stored; its rendered prompt is for this turn only
         given = _plan_request(prepared, begun or _fresh(turn.content), turn.content)
         return _Start(request=replace(given, words=prepared.request.message))
@@ -163,7 +163,7 @@ def _restrict(prepared: Prepared, request: PlanRequest) -> tuple[PlanRequest, Pe
     """
     execution = request.execution
     permit = permits.permit_to_continue(prepared.permit, execution.origin, has_read=execution.has_read)
-    if permit.stranger is not None and prepared.turn.kind == TurnKind.MESSAGE:
+    if permit.stranger is not None and prepared.kind.is_message:
         request = replace(request, words=permits.posted(execution.request))
     if permit == prepared.permit:
         return request, permit
@@ -272,5 +272,4 @@ def _with_task_state(prepared: Prepared) -> TurnRequest:
 
 def _question(prepared: Prepared) -> str:
     """What the turn is about. For a job it is the job's message, because its prompt always mentions automations."""
-    is_message = prepared.turn.kind == TurnKind.MESSAGE
-    return prepared.trigger.model_content if is_message else prepared.turn.content
+    return prepared.trigger.model_content if prepared.kind.is_message else prepared.turn.content

@@ -22,6 +22,7 @@ from agent_core.turn.exchange import Cancelled
 from agent_core.types import Ending, TurnResult
 from sessions_app import permits
 from sessions_app.models import ExecutionState, Turn, TurnKind
+from sessions_app.models.turn import JOB_KEY
 from sessions_app.turns import consent
 from sessions_app.turns.journal import Journal
 
@@ -140,7 +141,7 @@ def _ask_again(turn: Turn, asked: ConsentRequest, seq: int) -> None:
 
 def _close_older(turn: Turn, execution_id: str) -> None:
     """Keep only the newest question of a job that asks in each run."""
-    origin = turn.metadata.get("automation_id")
+    origin = turn.metadata.get(JOB_KEY)
     if origin:
         rows = ExecutionState.objects.filter(session_id=turn.session_id, origin=origin)
         rows.exclude(pk=execution_id).close("newer")

@@ -51,6 +51,8 @@ class Kind:
 
     name: TurnKind
     drains_mailbox = False
+    is_message = False  # its input is what somebody wrote, not a task with a prompt
+    asks_model = True  # else it ends at once, and is not cancelled when its owner becomes inactive
     interactive = False  # a person waits for the answer: messages may be injected, automations may be created
     replays_model_content = False  # later turns see what the model saw, not what people see
     policy: Mapping[str, Any] = NO_LIMITS  # limits of this kind; those of the agent override them
@@ -137,6 +139,7 @@ class MessageKind(Kind):
     """A message of a person, or of another system by a hook."""
 
     name = TurnKind.MESSAGE
+    is_message = True
     drains_mailbox = True
     interactive = True
     replays_model_content = True
@@ -176,6 +179,11 @@ def register_kind(kind: Kind) -> None:
 def registered_kinds() -> frozenset[str]:
     """Return the names of all registered kinds."""
     return frozenset(_KINDS)
+
+
+def kinds_without_model() -> list[str]:
+    """Return the names of the registered kinds whose turns ask no model."""
+    return [str(kind.name) for kind in _KINDS.values() if not kind.asks_model]
 
 
 def kind_of(turn: Turn) -> Kind:

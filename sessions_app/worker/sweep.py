@@ -16,13 +16,14 @@ from agent_core.exceptions import Stale
 from sessions_app import owners
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import Hint, send
-from sessions_app.models import Lane, Session, SessionState, Turn, TurnKind, TurnState, Worker
+from sessions_app.models import Lane, Session, SessionState, Turn, TurnState, Worker
 from sessions_app.postgres import statements
 from sessions_app.postgres.notify import CONTROL, publisher
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import prepare_failure
 from sessions_app.turns.journal import Journal
+from sessions_app.turns.kinds import kinds_without_model
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.lost_workers import ASKER, limits_of_silence, worker_is_gone
 
@@ -94,12 +95,13 @@ def _abandoned() -> Statement:
 def _of_inactive_owners() -> Statement:
     """Cancel the running turns of inactive owners.
 
-    Scheduled messages are left out: they ask no model and end at once. Their delivery waits for the owner.
+    Turns that ask no model are left out: they end at once. What they send waits for the owner.
     """
+    without_model = sa.bindparam("without_model", type_=sa.ARRAY(sa.Text()))
     rows = sa.update(_turn).where(
         _turn.c.state == sa.literal_column("'running'"),
         _turn.c.cancel_requested_at.is_(None),
-        _turn.c.kind != TurnKind.SCHEDULED_MESSAGE,
+        _turn.c.kind != sa.all_(without_model),
         ~owners.of_session_is_active(_turn.c.session_id),
     )
     return Statement(
@@ -146,7 +148,7 @@ def sweep_turns(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [SWEEP_LOCK])
         if cursor.fetchone()[0]:
-            stopped = CANCEL_INACTIVE.all()
+            stopped = CANCEL_INACTIVE.all(without_model=kinds_without_model())
             rows += WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **owners.bounds())
             FORGET.run(worker=worker_id)
     if rows or stopped:
