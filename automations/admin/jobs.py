@@ -186,6 +186,6 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
     def refusal(self, obj: CronJob) -> str:
         return "A system job cannot be deleted." if category(obj) is Category.SYSTEM else ""
 
-    def remove(self, obj: CronJob, *, delete_automations: bool) -> Deletion:
+    def remove(self, obj: CronJob, *, with_dependents: bool) -> Deletion:
         delete_job(obj.pk)
         return Deletion(deleted=True, deleted_ids=(obj.pk,))

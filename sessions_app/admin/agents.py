@@ -171,8 +171,8 @@ class AgentAdmin(TwoStepDelete[Agent], VerbAdmin[Agent]):
     def blockers(self, obj: Agent) -> Sequence[Blocker]:
         return extensions.owned_by([obj.pk])
 
-    def remove(self, obj: Agent, *, delete_automations: bool) -> Deletion:
-        return delete_agent(obj.pk, delete_automations=delete_automations)
+    def remove(self, obj: Agent, *, with_dependents: bool) -> Deletion:
+        return delete_agent(obj.pk, with_dependents=with_dependents)
 
 
 @admin.register(Document)

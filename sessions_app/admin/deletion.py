@@ -66,8 +66,8 @@ class TwoStepDelete(PageAdmin[M]):
         """The automations that block the deletion."""
         return ()
 
-    def remove(self, obj: M, *, delete_automations: bool) -> Deletion:
-        """Delete the row, with its blockers if `delete_automations`."""
+    def remove(self, obj: M, *, with_dependents: bool) -> Deletion:
+        """Delete the row, with its blockers if `with_dependents`."""
         raise NotImplementedError
 
     def delete_view(
@@ -110,12 +110,12 @@ class TwoStepDelete(PageAdmin[M]):
         ]
         if "confirmed" not in request.POST:
             return self._page(request, chosen, hidden)
-        delete_automations = request.POST.get("delete_automations") == "yes"
+        with_dependents = request.POST.get("delete_automations") == "yes"
         # the person must have seen exactly those that block now
-        agreed = delete_automations and sorted(request.POST.getlist("shown")) == _blocker_ids(chosen)
+        agreed = with_dependents and sorted(request.POST.getlist("shown")) == _blocker_ids(chosen)
         if _blocker_ids(chosen) and not agreed:
             return self._page(request, chosen, hidden, status=HTTPStatus.CONFLICT)
-        deleted = [row for row in rows if self._try_remove(request, row, delete_automations)]
+        deleted = [row for row in rows if self._try_remove(request, row, with_dependents)]
         if deleted:
             self.log_deletions(request, deleted)  # type: ignore[arg-type]  # it only iterates over them
             names = ", ".join(str(row) for row in deleted)
@@ -125,9 +125,9 @@ class TwoStepDelete(PageAdmin[M]):
         meta = self.opts
         return HttpResponseRedirect(reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist"))
 
-    def _try_remove(self, request: HttpRequest, row: M, delete_automations: bool) -> bool:
+    def _try_remove(self, request: HttpRequest, row: M, with_dependents: bool) -> bool:
         try:
-            deletion = self.remove(row, delete_automations=delete_automations)
+            deletion = self.remove(row, with_dependents=with_dependents)
         except NotFound:
             return True  # somebody else deleted it meanwhile
         except SessionsError as refusal:

@@ -137,5 +137,5 @@ class SessionAdmin(TwoStepDelete[Session], Uncounted[Session], VerbAdmin[Session
     def blockers(self, obj: Session) -> Sequence[Blocker]:
         return blockers_of(obj.pk)
 
-    def remove(self, obj: Session, *, delete_automations: bool) -> Deletion:
-        return delete_session(obj.pk, delete_automations=delete_automations)
+    def remove(self, obj: Session, *, with_dependents: bool) -> Deletion:
+        return delete_session(obj.pk, with_dependents=with_dependents)

@@ -94,7 +94,7 @@ class UserAdmin(TwoStepDelete[User], DjangoUserAdmin[User]):
     def blockers(self, obj: User) -> Sequence[Blocker]:
         return extensions.owned_by(list(Agent.objects.filter(owner=obj).values_list("pk", flat=True)))
 
-    def remove(self, obj: User, *, delete_automations: bool) -> Deletion:
+    def remove(self, obj: User, *, with_dependents: bool) -> Deletion:
         with transaction.atomic():
             # the lock keeps out a new agent, whose foreign key needs the row
             user = User.objects.select_for_update().filter(pk=obj.pk).first()

@@ -80,7 +80,7 @@ class AgentDetail(ApiView):
         """Delete an agent with all its sessions. 409 when automations are bound to one of them."""
         agent = selectors.agent(self.user, name)
         revision_expected(self.request, agent.revision)
-        return deleted(delete_agent(agent.pk, delete_automations=self.is_true("delete_automations")))
+        return deleted(delete_agent(agent.pk, with_dependents=self.is_true("delete_automations")))
 
 
 class DocumentList(ApiView):

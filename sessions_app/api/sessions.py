@@ -92,7 +92,7 @@ class SessionDetail(ApiView):
         """Delete a session with its history. 409 when automations are bound to it."""
         session = selectors.session(self.user, session_id)
         expected(self.request, etag_of(SessionOut(session).data))
-        return deleted(delete_session(session.pk, delete_automations=self.is_true("delete_automations")))
+        return deleted(delete_session(session.pk, with_dependents=self.is_true("delete_automations")))
 
 
 class Mailbox(ApiView):

@@ -108,7 +108,7 @@ def blockers_of(session_id: uuid.UUID, *, with_agent: bool = False) -> tuple[Blo
     )
 
 
-def delete_session(session_id: uuid.UUID, *, delete_automations: bool = False) -> Deletion:
+def delete_session(session_id: uuid.UUID, *, with_dependents: bool = False) -> Deletion:
     """Delete a session with everything in it, unless something bound to it prevents that.
 
     NotFound; SessionBusy if a running turn does not end in time; BadInput for a primary session.
@@ -120,12 +120,12 @@ def delete_session(session_id: uuid.UUID, *, delete_automations: bool = False) -
         raise BadInput(
             "a primary session cannot be deleted by itself; delete its agent", code="primary_session"
         )
-    if not delete_automations and (blockers := blockers_of(session_id)):
+    if not with_dependents and (blockers := blockers_of(session_id)):
         return Deletion(deleted=False, blockers=blockers)
-    return _delete([session_id], delete_automations)
+    return _delete([session_id], with_dependents)
 
 
-def delete_agent(agent_id: int, *, delete_automations: bool = False) -> Deletion:
+def delete_agent(agent_id: int, *, with_dependents: bool = False) -> Deletion:
     """Delete an agent with all its sessions, unless something bound to one of them prevents that.
 
     NotFound; SessionBusy if a running turn does not end in time.
@@ -133,9 +133,9 @@ def delete_agent(agent_id: int, *, delete_automations: bool = False) -> Deletion
     if not Agent.objects.filter(pk=agent_id).exists():
         raise NotFound("there is no such agent")
     session_ids = list(Session.objects.filter(agent_id=agent_id).order_by("id").values_list("id", flat=True))
-    if not delete_automations and (blockers := _blockers_of_all(session_ids, with_agent=True)):
+    if not with_dependents and (blockers := _blockers_of_all(session_ids, with_agent=True)):
         return Deletion(deleted=False, blockers=blockers)
-    return _delete(session_ids, delete_automations, agent_id)
+    return _delete(session_ids, with_dependents, agent_id)
 
 
 def remove_archived(session_ids: list[uuid.UUID]) -> int:
@@ -168,12 +168,12 @@ def _blockers_of_all(session_ids: Iterable[uuid.UUID], *, with_agent: bool) -> t
     )
 
 
-def _delete(session_ids: list[uuid.UUID], delete_automations: bool, agent_id: int | None = None) -> Deletion:
+def _delete(session_ids: list[uuid.UUID], with_dependents: bool, agent_id: int | None = None) -> Deletion:
     """Close the sessions and delete them. If that fails, open them again."""
     since = _close(session_ids)
     deleted = False
     try:
-        deletion = _delete_locked(session_ids, delete_automations, agent_id)
+        deletion = _delete_locked(session_ids, with_dependents, agent_id)
         deleted = deletion.deleted
     finally:
         if not deleted:
@@ -197,7 +197,7 @@ def _close(session_ids: list[uuid.UUID]) -> datetime:
 
 
 def _delete_locked(
-    session_ids: list[uuid.UUID], delete_automations: bool, agent_id: int | None = None
+    session_ids: list[uuid.UUID], with_dependents: bool, agent_id: int | None = None
 ) -> Deletion:
     """Cancel the running turns, take the sessions' locks within `LOCK_WAIT`, then delete."""
     locks = SessionLocks(settings.DATABASE_LOCK_URL)
@@ -213,7 +213,7 @@ def _delete_locked(
                 _cancel_running(Turn.objects.filter(session_id=session_id, cancel_requested_at__isnull=True))
                 time.sleep(0.05)
         with unhurried():  # deleting a long history may take longer than the limit of a request
-            return retry_deadlocks(lambda: _delete_rows(session_ids, delete_automations, agent_id))
+            return retry_deadlocks(lambda: _delete_rows(session_ids, with_dependents, agent_id))
     finally:
         locks.close()
 
@@ -239,13 +239,13 @@ def _cancel_running(turns: QuerySet[Turn]) -> None:
     connection.close()  # the wait for the lock holds no connection
 
 
-def _delete_rows(session_ids: list[uuid.UUID], delete_automations: bool, agent_id: int | None) -> Deletion:
+def _delete_rows(session_ids: list[uuid.UUID], with_dependents: bool, agent_id: int | None) -> Deletion:
     with_agent = agent_id is not None
     try:
         with transaction.atomic():
             locked = [(dependent, dependent.lock(session_ids, agent_id)) for dependent in _dependents]
             ids = tuple(item for _, items in locked for item in items)
-            if ids and not delete_automations:  # bound since the check before
+            if ids and not with_dependents:  # bound since the check before
                 return Deletion(deleted=False, blockers=_blockers_of_all(session_ids, with_agent=with_agent))
             _lock_sessions(session_ids, agent_id)
             moved: list[str] = []

@@ -266,8 +266,8 @@ BREAKS = (
         rule="4.11",
         how="a job bound after the look is deleted without asking",
         file="sessions_app/sessions/delete.py",
-        old="            if ids and not delete_automations:",
-        new="            if ids and delete_automations is None:",
+        old="            if ids and not with_dependents:",
+        new="            if ids and with_dependents is None:",
         tests=(RACES + "test_a_job_bound_after_the_look_blocks_the_delete",),
     ),
     Break(

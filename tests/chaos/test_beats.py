@@ -154,7 +154,7 @@ def test_a_session_deleted_during_the_batch_takes_only_its_jobs(fleet: Fleet, pe
     fleet.beat()
     # whatever comes first, the batch or the delete: one clean outcome
     until(lambda: datetime.now(UTC) > at - timedelta(milliseconds=5))
-    assert delete_session(doomed.pk, delete_automations=True).deleted
+    assert delete_session(doomed.pk, with_dependents=True).deleted
     until(lambda: RunRecord.objects.filter(session=kept).count() == 10)
     assert not CronJob.objects.filter(message__startswith="doomed").exists()
     assert RunRecord.objects.count() == Turn.objects.count() == 10

@@ -228,7 +228,7 @@ def test_deletions_and_pruning_of_the_same_rows_never_deadlock(person: Person) -
             past_run(job, ago(100 + number), turn=past_turn(session, 100))
         threads = [
             in_thread(lambda: prune_all(7)),
-            in_thread(lambda session=session: delete_session(session.pk, delete_automations=True)),  # type: ignore[misc]
+            in_thread(lambda session=session: delete_session(session.pk, with_dependents=True)),  # type: ignore[misc]
             in_thread(lambda: prune_all(3)),
         ]
         for thread, _ in threads:

@@ -260,7 +260,7 @@ class Server(RuleBasedStateMachine):
     @rule(session=sessions, confirmed=st.booleans())
     def delete_session(self, session: uuid.UUID, confirmed: bool) -> None:
         had_jobs = CronJob.objects.filter(session=session).exists()
-        done = self._refusable(lambda: delete_session(session, delete_automations=confirmed))
+        done = self._refusable(lambda: delete_session(session, with_dependents=confirmed))
         if done is not None:
             assert done.deleted == (confirmed or not had_jobs)
         state = Session.objects.filter(pk=session).values_list("state", flat=True).first()
@@ -275,7 +275,7 @@ class Server(RuleBasedStateMachine):
         self._drain()
         invariants.check(self.person.agent)
         invariants.nothing_waits(self.person.agent)
-        done = delete_agent(self.person.agent.pk, delete_automations=True)
+        done = delete_agent(self.person.agent.pk, with_dependents=True)
         assert done.deleted
         invariants.nothing_is_left(self.person.agent.pk, self.session_ids, self.job_ids)
         Worker.objects.all().delete()

@@ -74,7 +74,7 @@ def test_an_automation_and_its_session_share_one_history(fleet: Fleet, person: P
     blocked = delete_session(session.pk)
     assert not blocked.deleted
     assert [blocker.id for blocker in blocked.blockers] == [job.pk]
-    gone = delete_session(session.pk, delete_automations=True)
+    gone = delete_session(session.pk, with_dependents=True)
     assert gone.deleted
     assert gone.deleted_ids == (job.pk,)
     assert not Session.objects.filter(pk=session.pk).exists()

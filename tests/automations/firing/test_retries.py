@@ -149,7 +149,7 @@ def test_a_pending_retry_ends_with_its_job_or_session(
         delete_job(job.pk)
     elif how == "session deleted":
         assert job.session_id is not None
-        assert delete_session(job.session_id, delete_automations=True).deleted
+        assert delete_session(job.session_id, with_dependents=True).deleted
     else:  # the pause looked before the turn had failed
         CronJob.objects.filter(pk=job.pk).update(enabled=False)
     is_due(run)

@@ -247,7 +247,7 @@ def test_a_job_created_during_a_delete_blocks_it_or_fails(person: Person) -> Non
 def test_two_deletes_at_once_delete_once(person: Person) -> None:
     session = person.session()
     new(session)
-    threads = [in_thread(lambda: delete_session(session.pk, delete_automations=True)) for _ in range(3)]
+    threads = [in_thread(lambda: delete_session(session.pk, with_dependents=True)) for _ in range(3)]
     for thread, _ in threads:
         thread.join(20)
     outcomes = [came[0] for _, came in threads]

@@ -126,7 +126,7 @@ def test_a_second_import_keeps_edited_jobs_and_restores_deleted_ones(person: Per
     update_job("abcd1234", {"name": "mine", "enabled": False})
     assert one(person).outcome is Outcome.ALREADY_THERE
     assert CronJob.objects.get(pk="abcd1234").name == "mine"
-    assert delete_session(Session.objects.get(key=KEY).pk, delete_automations=True).deleted
+    assert delete_session(Session.objects.get(key=KEY).pk, with_dependents=True).deleted
     assert one(person).outcome is Outcome.IMPORTED
 
 

@@ -65,7 +65,7 @@ def test_routines_of_group_or_channel_sessions_are_not_moved(
 ) -> None:
     for home in (person.session(key="telegram:42"), person.session(chat_type="group")):
         mine = add(person, "A", home)
-        said = delete_session(home.pk, delete_automations=confirmed)
+        said = delete_session(home.pk, with_dependents=confirmed)
         assert (said.deleted, said.moved_ids) == (confirmed, ())
         assert CronJob.objects.filter(pk=mine.pk, home=home.pk).exists() is not confirmed
         CronJob.objects.filter(pk=mine.pk).update(enabled=False, name="B")
@@ -94,7 +94,7 @@ def test_confirmed_deletion_removes_routines_and_their_pending_work_elsewhere(
     RunRecord.objects.create(
         run_id=f"{mine.pk}:1000", job=mine, scheduled_for=datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), turn=turn
     )
-    said = delete_session(home.pk, delete_automations=True)
+    said = delete_session(home.pk, with_dependents=True)
     assert (said.deleted, said.deleted_ids) == (True, (mine.pk,))
     assert list(CronJob.objects.values_list("pk", flat=True)) == [without.pk]
     assert list(JobClock.objects.values_list("pk", flat=True)) == [without.pk]
@@ -108,7 +108,7 @@ def test_routines_block_deleting_their_agent_unless_confirmed(person: Person) ->
     added = {add(person, "A", person.session()).pk, add(person, "B").pk}
     said = delete_agent(person.agent.pk)
     assert {each.id for each in said.blockers} == added
-    said = delete_agent(person.agent.pk, delete_automations=True)
+    said = delete_agent(person.agent.pk, with_dependents=True)
     assert (said.deleted, set(said.deleted_ids)) == (True, added)
     assert not CronJob.objects.exists()
     assert not Agent.objects.exists()

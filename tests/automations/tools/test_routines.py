@@ -179,7 +179,7 @@ def test_what_goes_with_its_home_is_not_registered_again(person: Person) -> None
     home = person.session(chat_type="group")  # a private thread's would move to the primary session
     call(context(home), "add_routine", title="Sort notes", schedule="1d")
     Turn.objects.all().delete()
-    assert delete_session(home.pk, delete_automations=True).deleted
+    assert delete_session(home.pk, with_dependents=True).deleted
     assert "was deleted" in refused(heartbeat(person), title="Sort notes", schedule="1d")
 
 

@@ -276,7 +276,7 @@ def test_a_session_with_automations_is_deleted_in_two_steps(person: Person, me: 
     assert not blocked.deleted
     assert [(each.id, each.name, each.enabled) for each in blocked.blockers] == [(job.pk, "monitor", True)]
     assert Session.objects.get(pk=session.pk).state == "open"
-    done = delete_session(session.pk, delete_automations=True)
+    done = delete_session(session.pk, with_dependents=True)
     assert (done.deleted, done.deleted_ids) == (True, (job.pk,))
     assert set(
         CronJob.objects.filter(agent=person.agent, system_event="").values_list("name", "session")

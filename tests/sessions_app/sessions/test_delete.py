@@ -76,9 +76,7 @@ def test_disabled_automations_block_deletion_and_queued_runs_are_deleted(person:
         (paused.pk, False),
         (due.pk, True),
     ]
-    assert sorted(delete_session(session.pk, delete_automations=True).deleted_ids) == sorted(
-        [paused.pk, due.pk]
-    )
+    assert sorted(delete_session(session.pk, with_dependents=True).deleted_ids) == sorted([paused.pk, due.pk])
     assert list(CronJob.objects.all()) == [kept]
     assert set(RunRecord.objects.values_list("job_id", flat=True)) == {kept.pk}
     assert set(Turn.objects.values_list("session_id", flat=True)) == {other.pk}
@@ -87,7 +85,7 @@ def test_disabled_automations_block_deletion_and_queued_runs_are_deleted(person:
 def test_a_primary_session_goes_only_with_its_agent(person: Person) -> None:
     primary = Session.objects.get(agent=person.agent, key=PRIMARY_KEY)
     with pytest.raises(BadInput):
-        delete_session(primary.pk, delete_automations=True)
+        delete_session(primary.pk, with_dependents=True)
     assert Session.objects.filter(pk=primary.pk).exists()
 
 
@@ -129,7 +127,7 @@ def test_a_session_opens_again_as_what_it_was(person: Person, monkeypatch: pytes
     Session.objects.filter(pk=session.pk).update(state=SessionState.ARCHIVED)
     holder = connected()
     assert holder.try_hold(session.pk)
-    deletes = [in_thread(partial(delete_session, session.pk, delete_automations=True)) for _ in range(2)]
+    deletes = [in_thread(partial(delete_session, session.pk, with_dependents=True)) for _ in range(2)]
     for thread, came in deletes:
         thread.join(30)
         assert isinstance(came[0], SessionBusy)
@@ -147,7 +145,7 @@ def test_cancelling_a_queued_run_during_a_session_delete_never_deadlocks(person:
         turn = Turn.objects.get(session=session)
         actions: list[Any] = [
             partial(cancel_turn, turn.pk),
-            partial(delete_session, session.pk, delete_automations=True),
+            partial(delete_session, session.pk, with_dependents=True),
         ]
         threads = [in_thread(action) for action in actions]
         for thread, _ in threads:
