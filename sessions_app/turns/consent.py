@@ -18,7 +18,7 @@ from agent_core.execution import ConsentRequest, Execution, PlanStep, Status, St
 from agent_core.planner.decide import plain_answer
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn.consent import call_to_json, is_the_call, question_of, without_id
-from agent_core.types import StepKind, ToolCall, TurnResult
+from agent_core.types import ToolCall, TurnResult
 from sessions_app.models import (
     PRIMARY_KEY,
     ConsentQuestion,
@@ -32,7 +32,6 @@ from sessions_app.models import (
     Turn,
     TurnKind,
     TurnState,
-    TurnStep,
 )
 from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.session import WEB
@@ -187,10 +186,8 @@ def grant(
 
 
 def _may_be_taken_back(turn: Turn) -> bool:
-    """Whether the person stopped the turn or wrote since: an injected message, or a queued one that is not a yes."""
+    """Whether the person stopped the turn, or wrote since what is not a yes. An injected message is queued, too."""
     if turn.cancel_requested_at is not None:
-        return True
-    if TurnStep.objects.filter(turn=turn, kind=StepKind.INJECT).exists():
         return True
     waiting = Turn.objects.filter(
         session_id=turn.session_id, state=TurnState.QUEUED, lane=Lane.PEOPLE, kind=TurnKind.MESSAGE

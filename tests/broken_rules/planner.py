@@ -93,8 +93,8 @@ PLANNER = (
         rule="3.5",
         how="what a person writes after their yes does not take it back",
         file="sessions_app/turns/consent.py",
-        old="    if TurnStep.objects.filter(turn=turn, kind=StepKind.INJECT).exists():",
-        new="    if not turn.pk:",
+        old='    return any(is_persons(each) and plain_answer(each.content)[0] != "yes" for each in written)',
+        new="    return not written",
         tests=(CONSENT + "test_a_message_after_a_yes_can_revoke_it",),
     ),
     Break(
