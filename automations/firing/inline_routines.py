@@ -23,11 +23,11 @@ from automations.firing.insert_runs import lag_ms
 from automations.firing.job_batch import Batch, decide_job
 from automations.firing.placement import attach_sessions, heartbeat_session
 from automations.heartbeats.readiness import Wait, WaitReason, why_routines_wait
-from automations.heartbeats.reminders import HOME_KEY, MODEL_FREE_TASKS
+from automations.heartbeats.reminders import MODEL_FREE_TASKS
 from automations.jobs.clock import database_now
 from automations.jobs.provenance import provenance_marks
 from automations.models import ExecutionMode, JobClock, RunRecord, RunState
-from automations.models.run import TASKS_KEY
+from automations.models.run import HOME_KEY, TASKS_KEY
 from automations.runs.cancel import due_line
 from automations.runs.record import end_run, has_own_session
 from automations.runs.skips import run_id
@@ -191,7 +191,7 @@ def _queue_turn(agent: Agent, session: Session, attempts: list[RunRecord], *, de
         kind=TurnKind.HEARTBEAT,
         lane=Lane.AUTO,
         content=due_line(tasks),
-        metadata={TASKS_KEY: tasks, HOME_KEY: tasks[0]["home"], "deterministic": deterministic}
+        metadata={TASKS_KEY: tasks, HOME_KEY: tasks[0][HOME_KEY], "deterministic": deterministic}
         | ({} if is_alone else {RUNS_KEY: [run.pk for run in attempts]})
         | provenance_marks(run.of_job for run in attempts),
         origin_run=first.pk if is_alone else "",
@@ -211,7 +211,7 @@ def _task(run: RunRecord) -> dict[str, Any]:
     return {
         "id": job.pk,
         "run": run.pk,
-        "home": str(job.home_id or ""),
+        HOME_KEY: str(job.home_id or ""),
         "title": job.name,
         "description": f"{job.description} {job.message}".strip(),
         "task_type": job.task_type,

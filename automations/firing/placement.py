@@ -12,16 +12,18 @@ from django.db.models import prefetch_related_objects
 
 from automations.firing.due_jobs import DueJob
 from automations.heartbeats.readiness import heartbeat_skip_reason
-from automations.heartbeats.reminders import HOME_KEY
 from automations.jobs.provenance import provenance_marks
 from automations.jobs.system import DREAM, HEARTBEAT
 from automations.models import CronJob
 from automations.models.category import Category, category, heartbeat_key, internal_key
+from automations.models.run import HOME_KEY
 from automations.runs.skips import GapReason, run_id
 from automations.turn_kinds.dream import has_news
 from sessions_app import metrics
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Session, SessionState, SessionType, TurnKind
+from sessions_app.models.session import INSTRUCTIONS_KEY
+from sessions_app.models.turn import JOB_KEY
 from sessions_app.postgres.rows import sole
 
 INTERNAL = frozenset({Category.LEGACY, Category.SYSTEM})  # these jobs have an internal session of their own
@@ -105,7 +107,7 @@ def turn_columns(row: DueJob, slot: datetime) -> dict[str, Any]:
 
 
 def _about(job: CronJob) -> dict[str, Any]:
-    about = {"automation_id": job.pk, "automation_name": job.name, "timezone": job.timezone}
+    about = {JOB_KEY: job.pk, "automation_name": job.name, "timezone": job.timezone}
     return about | provenance_marks([job])
 
 
@@ -129,7 +131,7 @@ def _open_internal_session(job: CronJob, slot_key: str = "") -> uuid.UUID:
         return heartbeat_session(job.agent).pk
     given: dict[str, Any] = {"type": SessionType.JOB, "chat_id": job.pk, "title": job.name}
     if slot_key and job.message:
-        given["variables"] = {"job_instructions": job.message}
+        given["variables"] = {INSTRUCTIONS_KEY: job.message}
     return _insert(job.agent, slot_key or internal_key(job), **given).pk
 
 

@@ -15,7 +15,6 @@ from automations.schedules.zone_files import load_zone
 from sessions_app.models import Turn
 
 log = structlog.get_logger(__name__)
-HOME_KEY = "home"  # in a turn's metadata: the conversation that gets the result; empty: the primary one
 TIME_REMINDER = "time_reminder"
 
 

@@ -36,6 +36,7 @@ RUN_ARROWS: dict[RunState, tuple[RunState, ...]] = {
 TASKS_KEY = (
     "tasks"  # in the metadata of a heartbeat's turn: the due tasks, each `{id, title, description, run, …}`
 )
+HOME_KEY = "home"  # in a turn's metadata: the conversation that gets the result; empty: the primary one
 OPEN_RUNS = (RunState.QUEUED, RunState.RUNNING)
 
 

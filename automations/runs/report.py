@@ -12,6 +12,7 @@ from agent_core.turn.consent import describe_call
 from agent_core.turn.limits import intent
 from agent_core.types import ToolCall
 from automations.models import CronJob
+from automations.models.run import HOME_KEY
 from automations.runs.artifacts import artifacts_of
 from sessions_app.mailbox.updates import LONGEST_SUMMARY, Mail, deposit
 from sessions_app.models import BACKGROUND, PRIMARY_KEY, Priority, Session, Turn
@@ -31,7 +32,7 @@ _SENTENCE = re.compile(r".*?(?:[.!?。！？](?=\s|$)|(?<=[。！？])|$)")  # n
 
 def home_of(about: Mapping[str, Any]) -> uuid.UUID | None:
     """The home in a turn's metadata, which is there even when the routine was deleted."""
-    home = about.get("home")
+    home = about.get(HOME_KEY)
     return uuid.UUID(home) if home else None
 
 

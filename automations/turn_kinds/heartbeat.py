@@ -23,11 +23,11 @@ from agent_core.text import fence
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, TurnResult, Usage
 from automations.heartbeats.briefing import briefing
-from automations.heartbeats.reminders import HOME_KEY, answer_without_model
+from automations.heartbeats.reminders import answer_without_model
 from automations.jobs.hold import release_after_commit
 from automations.jobs.removed_routines import removed_titles
 from automations.models import CronJob, ExecutionMode, ScheduleKind
-from automations.models.run import TASKS_KEY
+from automations.models.run import HOME_KEY, TASKS_KEY
 from automations.routines import heartbeat_document
 from automations.routines.heartbeat_document import Corruption
 from automations.routines.intents import find_intents
