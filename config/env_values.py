@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -110,6 +111,8 @@ def notify_services(raw: str) -> dict[str, str]:
     texts = isinstance(found, dict) and all(isinstance(each, str) and each for each in found.values())
     if not texts or not all(_SERVICE.fullmatch(name) for name in found):
         raise ValueError('must be a JSON object such as {"team": "…"}: names of a-z, 0-9, - and _, and texts')
+    if found and find_spec("apprise") is None:
+        raise ValueError("needs the package apprise, which is not installed (`pip install apprise`)")
     return dict(found)
 
 

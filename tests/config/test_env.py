@@ -1,5 +1,6 @@
 """The configuration: one typed module, one table in the docs."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,16 @@ def test_all_missing_variables_are_named_in_one_line() -> None:
 def test_an_unreadable_value_is_refused_with_the_variables_name(name: str, value: str) -> None:
     with pytest.raises(EnvError, match=f"^{name} "):
         load({**REQUIRED, name: value})
+
+
+def test_chat_services_without_their_library_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "apprise", None)  # as where it is not installed
+    assert load(REQUIRED).rondo_notify == {}
+    with pytest.raises(
+        EnvError, match="RONDO_NOTIFY needs the package apprise, which is not installed"
+    ) as raised:
+        load(REQUIRED | {"RONDO_NOTIFY": '{"team": "slack://key"}'})
+    assert "slack" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["offline", "openai-chat:gpt-5", "openai-chat:org/model:free"])
