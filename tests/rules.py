@@ -31,7 +31,7 @@ RULES = {
     "1.2": "Two claims of one session never both succeed. A turn that was started is resumed before a queued one "
     "starts.",
     "1.3": "People's messages go first, then automations in the order of their slots. What has waited longer "
-    "than `AUTOMATION_MAX_WAIT` goes next all the same.",
+    "than `AUTOMATION_MAX_WAIT` runs next.",
     "1.4": "A worker that has lost its claim writes nothing.",
     "1.5": "A commit whose connection was lost is neither lost nor repeated.",
     "1.6": "After the release the worker looks for the session's next turn and sends a hint for it.",
@@ -87,7 +87,7 @@ RULES = {
     "between finds it whole or gone. Deliveries that were not sent are closed with the reason.",
     "4.12": "An edit changes the named fields and no past run.",
     "5.1": "An agent's heartbeat comes at its interval, within its active hours, in its own time zone.",
-    "5.2": "Only work in its own session skips a heartbeat. While the model is down it comes ever less often.",
+    "5.2": "Only work in its own session skips a heartbeat. While the model is down, heartbeats back off.",
     "5.3": "Inline routines that are due start a turn at once, at any hour, one for each home, and share its "
     "outcome.",
     "5.4": "A reply of `HEARTBEAT_OK` with little else stays in the heartbeat's session; any other is deposited "
@@ -132,7 +132,7 @@ RULES = {
     "key. One that is given up stays visible.",
     "10.0": "Nothing hangs without an end, each input has a bound, and each user has a share: of connections, "
     "requests, streams, turns and unread updates. The work of an inactive owner stops within 10 s.",
-    "10.1": "What was committed is counted once. A feature flag that is off has its way back.",
+    "10.1": "What was committed is counted once. A disabled feature can be enabled again.",
     "10.2": "`doctor` names each fault with its cure.",
     "10.3": "Retention removes what has ended, in small batches, and nothing that is open.",
 }
