@@ -58,7 +58,7 @@ class AutomationChanges(Input):
     )
     max_runs = WholeNumber(required=False, allow_null=True, help_text="Maximum number of runs.")
     jitter_seconds = WholeNumber(
-        required=False, help_text="Delay each run by a fixed amount, up to so many seconds."
+        required=False, help_text="Delay each run by a fixed amount, up to this many seconds."
     )
     max_retry = WholeNumber(required=False, help_text="Retries of a failed run. Default: 0.")
 

@@ -112,7 +112,9 @@ class CronJob(models.Model):
     task_type = models.CharField(max_length=32, blank=True)
     execution_mode = models.CharField(max_length=16, choices=ExecutionMode, default=ExecutionMode.SESSION)
     enabled = models.BooleanField(default=True)
-    fault = models.TextField(blank=True, help_text="The error for which the job was disabled; empty: none.")
+    fault = models.TextField(
+        blank=True, help_text="The error for which the job was disabled; empty if there is none."
+    )
     overlap = models.CharField(max_length=8, choices=Overlap, default=Overlap.SKIP)
     catch_up = models.CharField(max_length=8, choices=CatchUp, default=CatchUp.ONE)
     timeout_seconds = models.PositiveIntegerField(null=True, blank=True)
@@ -125,7 +127,7 @@ class CronJob(models.Model):
     ends_at = models.DateTimeField(null=True, blank=True, help_text="No runs after this time.")
     max_runs = models.PositiveIntegerField(null=True, blank=True, help_text="Maximum number of runs.")
     jitter_seconds = models.PositiveIntegerField(
-        default=0, help_text="Delay each run by a fixed amount, up to so many seconds."
+        default=0, help_text="Delay each run by a fixed amount, up to this many seconds."
     )
     source = models.CharField(max_length=20, choices=Source, default=Source.MANUAL)
     # the turn may have been deleted: clearing this column would read the whole table for each deletion

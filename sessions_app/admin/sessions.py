@@ -83,7 +83,7 @@ class SessionAdmin(TwoStepDelete[Session], Uncounted[Session], VerbAdmin[Session
     def name(self, obj: Session) -> str:
         return str(obj)
 
-    @admin.display(description="shows")
+    @admin.display(description="displayed session")
     def shows(self, obj: Session) -> str:
         other = Session.objects.filter(pk=behind([obj.pk])[obj.pk]).exclude(pk=obj.pk).first()
         return format_html("{}, in unified mode", link(other)) if other else "its own history"

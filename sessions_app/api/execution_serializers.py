@@ -79,7 +79,7 @@ class ExecutionOut(Output):
     id = serializers.CharField()
     session = serializers.UUIDField(source="session_id")
     turn = serializers.IntegerField(
-        source="turn_id", allow_null=True, help_text="The turn that works on it, or did last."
+        source="turn_id", allow_null=True, help_text="The current or last turn of this execution."
     )
     begun_by = serializers.ChoiceField(
         choices=TurnKind.choices, source="source", help_text="The kind of the turn that started it."
@@ -100,7 +100,7 @@ class ExecutionOut(Output):
     final_answer = TextOrNull(allow_null=True)
     last_error = TextOrNull(allow_null=True)
     closed_by = TextOrNull(
-        allow_null=True, help_text="reset, clear or person, when it was given up while it waited."
+        allow_null=True, help_text="Why it was cancelled while it waited: reset, clear, person or newer."
     )
     revision = serializers.IntegerField()
     created_at = serializers.DateTimeField()

@@ -14,7 +14,7 @@ from sessions_app.models.session import LONGEST_ADDRESS
 from sessions_app.turns.receive import LONGEST_MESSAGE
 
 ROUTE = "Where answers to this hook's messages go; empty: where the session's own answers go."
-AS_PERSON = "Whether its messages count as a person's, as for a bridge to a chat service."
+AS_PERSON = "Whether its messages are treated as a person's, as from a bridge to a chat service."
 ALLOW_TOOLS = (
     "Names of writing or dangerous tools that turns of its messages may use. Without `as_person` they may use only"
     " these and reading tools."

@@ -82,9 +82,14 @@ class ExecutionState(models.Model):
     id = models.CharField(primary_key=True, max_length=16, editable=False)
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="executions", db_index=False)
     turn = models.ForeignKey(Turn, null=True, on_delete=models.SET_NULL, related_name="executions")
-    source = models.CharField(max_length=20, editable=False, help_text="The kind of the turn that began it.")
+    source = models.CharField(
+        max_length=20, editable=False, help_text="The kind of the turn that started it."
+    )
     origin = models.CharField(
-        max_length=80, blank=True, editable=False, help_text="The id of the job that began it, or hook:<id>."
+        max_length=80,
+        blank=True,
+        editable=False,
+        help_text="The id of the job that started it, or hook:<id>.",
     )
     status = models.CharField(max_length=24, choices=[(each.value, each.value) for each in Status])
     request = models.TextField()

@@ -29,7 +29,7 @@ class Hook(models.Model):
     as_person = models.BooleanField(
         default=False,
         db_default=False,
-        help_text="Its messages count as a person's, as from a bridge to a chat service.",
+        help_text="Treat its messages as a person's, as from a bridge to a chat service.",
     )
     allow_tools = models.JSONField(
         default=list,

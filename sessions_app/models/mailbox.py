@@ -52,7 +52,7 @@ class MailboxEvent(models.Model):
     lost = models.PositiveIntegerField(
         default=0,
         db_default=0,
-        help_text="The number of older ones that were dropped unread because too many waited.",
+        help_text="Unread updates that were dropped over the limit.",
     )
 
     class Meta:

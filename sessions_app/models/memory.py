@@ -31,7 +31,7 @@ class TaskState(models.Model):
     read_to_seq = models.PositiveBigIntegerField(
         default=0,
         db_default=0,
-        help_text="The last message whose content it includes while that message is still in the window.",
+        help_text="Last message included in the task state while that message is still in the window.",
     )
     updated_at = models.DateTimeField(db_default=Now())
 

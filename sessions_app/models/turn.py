@@ -185,13 +185,13 @@ class Turn(models.Model):
         blank=True,
         default="",
         db_default="",
-        help_text="Why it was cancelled; empty: somebody asked for it.",
+        help_text="Why it was cancelled; empty if a person cancelled it.",
     )
     share_of = models.BigIntegerField(
         null=True,
         blank=True,
         editable=False,
-        help_text="The user whose running turns it counts among. On a queued turn: that user's limit refused it.",
+        help_text="The user whose turn limit this turn counts toward. On a queued turn: that limit refused it.",
     )
 
     due_at = models.DateTimeField(db_default=Now())

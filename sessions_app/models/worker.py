@@ -22,7 +22,8 @@ class Worker(models.Model):
     started_at = models.DateTimeField(db_default=Now())
     heartbeat_at = models.DateTimeField(db_default=Now())
     steady_since = models.DateTimeField(
-        null=True, help_text="When its heartbeats resumed after a break. Empty: there was no break."
+        null=True,
+        help_text="When its heartbeats resumed after an interruption. Empty if they were never interrupted.",
     )
     answered = models.UUIDField(
         null=True, editable=False, help_text="The id of the last self-check it answered."
