@@ -23,7 +23,7 @@ def _is_inside_the_root(reference: str | None, info: ValidationInfo) -> str | No
         start, group, name = reference.split("/")
         root = info.context or {}
         if start != "#" or group not in ("$defs", "definitions") or name not in root[group]:
-            raise ValueError("the reference leads nowhere")
+            raise ValueError("the $ref points to nothing")
     return reference
 
 

@@ -1,1 +1,1 @@
-"""What a conversation holds on to: its parts, what of them lasts, and whose words they were."""
+"""Task state: its parts, which facts are kept, and their sources."""

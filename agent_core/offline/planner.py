@@ -21,7 +21,7 @@ from agent_core.text import fence
 from agent_core.tool_spec import ToolSpec
 from agent_core.types import Entry, Role, ToolCall
 
-_KEEPS: Final = "You keep what a long conversation holds on to"
+_KEEPS: Final = "You keep the task state of a long conversation"
 _TEXTS: Final = {"current_goal": "Goal", "active_flow": "Under way", "last_decision": "Decided"}
 _BEGINS: Final = {"Your plan is done:": "Request", "You work off a plan,": "This step"}
 _SECTION = re.compile(

@@ -14,8 +14,8 @@ from agent_core.tool_spec import ToolSpec
 from agent_core.types import ToolCall, ToolOutcome, ToolResult
 
 WITHHELD = (
-    "{name} cannot be used in this turn: it answers words that no person of this conversation said. Say in your"
-    " answer what you would do; a person can ask for it in a message of their own."
+    "{name} cannot be used in this turn: the turn answers another system's message. Say in your answer what you"
+    " would do; a person can ask for it in a message of their own."
 )
 MOST_FAULTS = 5  # reported for one call
 LONGEST_FAULT = 300  # characters; a fault may contain a key of the call

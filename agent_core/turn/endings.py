@@ -51,7 +51,7 @@ def raise_if_exceeded(limit: str | None) -> None:
 
 
 class ModelBroke(AgentCoreError):
-    """The model's code raised an exception that is no ModelError, which is a bug."""
+    """The model's code raised an exception other than ModelError; this is a bug."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__()

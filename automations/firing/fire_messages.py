@@ -89,7 +89,7 @@ def _fail_without_turn(runs: dict[str, dict[str, Any]], queued: set[str]) -> Non
     left = [message_id for message_id, run in runs.items() if run["run_id"] not in queued]
     if left:
         log.error("messages_have_runs_already", messages=left)
-        ScheduledMessage.objects.mark_failed(left, "It was being sent already.")
+        ScheduledMessage.objects.mark_failed(left, "A run for this message already exists.")
 
 
 def set_aside_message(message_id: str, reason: str) -> None:

@@ -20,10 +20,10 @@ from sessions_app.models.turn import JOB_KEY
 from sessions_app.permits import has_read_in
 
 AFTER_REGISTERED = (
-    "It may be changed, disabled or removed as any routine; what is removed is not registered again."
+    "It can be changed, disabled or removed like any routine; a removed one is not registered again."
 )
 OUTSIDE_TEXT = (
-    "It had read text from outside, or works for another system: these may be somebody else's words."
+    "It had read text from outside or works for another system: the text may come from an outside source."
 )
 NAMESPACE = uuid.UUID("6f0b7b0e-1d0c-4d5a-9a52-5d3a3c7f2b11")  # for event ids derived from their subject
 LONGEST_NAMES = 150  # characters of the ids in a key

@@ -87,7 +87,7 @@ def run_cron(context: ToolContext, arguments: dict[str, Any]) -> str:
         known = ", ".join(PARAMETERS["properties"])
         raise ToolFailed(f"unknown parameter {unknown[0]!r}; the parameters are {known}")
     if context.session.type not in PEOPLES:
-        raise ToolFailed("there is no person's conversation here; automations belong to one")
+        raise ToolFailed("automations belong to a person's conversation; this session is not one")
     try:
         return actions[action](context, arguments)
     except TooManyJobs as error:

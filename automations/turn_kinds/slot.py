@@ -16,7 +16,7 @@ from sessions_app.permits import is_marked
 from sessions_app.turns.kinds import Kind, Trigger
 
 NO_PERSONS = (
-    "Another system, or text from outside, had a part in making this task: no person alone asked for it."
+    "This task was created or changed by another system or from outside text; no person alone asked for it."
 )
 
 

@@ -67,7 +67,7 @@ class Appointments(Act):
             "took", f"{self.run['duration_ms']} ms, queued {self.run['lag_ms']} ms after its time"
         )
         if not self.succeeded("its run", self.run):
-            raise TourError("without a run that succeeded there is nothing more to see")
+            raise TourError("no run succeeded; the tour cannot continue")
         turn = self.until("its turn ended", lambda: self.ended_turn(self.run["turn"]))
         self.report.saw("agent", turn["reply"])
         ours = (turn["kind"], turn["session"]) == ("automation", self.session["id"])

@@ -55,7 +55,7 @@ class Background(Act):
         made = list(self.server.every(f"{self.agent_path}routines/"))
         new = [each for each in made if each["id"] != self.routine.get("id")]
         if not self.report.check("it made one routine", len(new) == 1, made or "there is none"):
-            raise TourError("without the routine there is nothing more to see")
+            raise TourError("no routine was created; the tour cannot continue")
         self.routine = new[0]
         self.report.saw("routine", f"{self.routine['id']}: {self.routine['title']}")
         wanted = {"execution_mode": mode, "source": "chat", "session": self.session["id"], "schedule": None}
@@ -80,7 +80,7 @@ class Background(Act):
         run = self.until("the routine's run ended", lambda: self.ended_run(job))
         self.report.saw("run", f"{run['run_id']}, {run['duration_ms']} ms")
         if not self.succeeded("its run", run):
-            raise TourError("without a run that succeeded there is nothing more to see")
+            raise TourError("no run succeeded; the tour cannot continue")
         turn = self.until("its turn ended", lambda: self.ended_turn(run["turn"]))
         self.reply = turn["reply"] or ""
         self.report.saw("agent", self.reply)
@@ -90,7 +90,7 @@ class Background(Act):
         self.report.step("The news waits in the mailbox, and comes with the next chat turn")
         mail = self._mail()
         if not self.report.check("one update waits", [each["state"] for each in mail] == ["pending"], mail):
-            raise TourError("without news there is nothing more to hear")
+            raise TourError("no update was deposited; the tour cannot continue")
         self.report.saw("update", f"[{mail[0]['event_type']}] {mail[0]['summary']}")
         self.report.check(f"it is a {event_type}", mail[0]["event_type"] == event_type, mail[0])
         held = mail[0]["detail"].strip() or mail[0]["summary"]  # a single sentence is the summary alone

@@ -111,7 +111,7 @@ def _take(server: Server, options: TourOptions) -> int:
         server.create("/api/agents/", {"name": own, "model": model, "heartbeat": HEARTBEAT_OFF})
         Tour(server=server, report=report, agent=agent, own=own, key=key, patience=options.patience).take()
     except TourError as error:
-        report.check("the tour continues", holds=False, why=error)
+        report.check("the tour ran to its end", holds=False, why=error)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         # a response without a documented field
         report.check("the answers have their documented shape", holds=False, why=repr(error))

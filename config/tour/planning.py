@@ -36,7 +36,7 @@ class Planning(Act):
         turn = self.say(REQUEST)
         asked = self.server.get(self.address)["waiting"]
         if not self.report.check("the session shows a waiting question", bool(asked), "it shows none"):
-            raise TourError("without a question there is nothing to reply to")
+            raise TourError("no question was asked; the tour cannot continue")
         waiting = asked[0]
         self.report.check("the agent asked it", waiting["question"] in (turn["reply"] or ""), turn["reply"])
         self.execution = self.server.get(f"/api/executions/{waiting['execution']}/")

@@ -94,7 +94,7 @@ def _content(document: Document, arguments: dict[str, Any]) -> str:
         raise ToolFailed("new_text is missing; give an empty one to remove old_text")
     count = document.content.count(old) if old else 0
     if count != 1:
-        raise ToolFailed(f"old_text must stand in {document.name} exactly once; it is there {count} times")
+        raise ToolFailed(f"old_text must occur exactly once in {document.name}; found {count} times")
     return document.content.replace(str(old), new)
 
 

@@ -123,7 +123,7 @@ def _without_ids(calls: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def refused(entries: Iterable[Entry]) -> list[ToolCall]:
-    """Return the calls of the last response that were refused for want of consent, each once."""
+    """Return the calls of the last response that were refused because consent is missing, each once."""
     made: dict[str, ToolCall] = {}
     last: list[ToolCall] = []
     for entry in entries:

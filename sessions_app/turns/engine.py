@@ -32,9 +32,9 @@ from sessions_app.turns.context import Prepared
 from sessions_app.turns.kinds import is_persons
 from sessions_app.turns.tool_calls import TurnTools
 
-CLOSED = "That question is closed; it takes no more answers."
-HELD = "## What This Conversation Holds On To"
-NOW = "## How Things Stand Now"
+CLOSED = "This question is closed and cannot be answered any more."
+HELD = "## Task State"
+NOW = "## Current State"
 
 
 def run_engine(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent, None, TurnResult]:

@@ -85,7 +85,7 @@ class Kind:
         """The trigger is about to be shown to the model; called in the transaction of step 0."""
 
     def refused(self, turn: Turn, call: ToolCall) -> None:
-        """A call was refused for want of consent; called in the transaction that journals the result."""
+        """A call was refused because consent is missing; called in the transaction that journals the result."""
 
     def answer_without_model(self, turn: Turn) -> str | None:
         """Return the answer if the turn needs no model. Called once, when the turn is prepared."""
@@ -110,11 +110,11 @@ class CommitRefused(Exception):
 
 CLOSURES = {
     Ending.SUCCEEDED: "Finished with no output.",
-    Ending.FAILED: "This did not work: {error}",
+    Ending.FAILED: "The turn failed: {error}",
     Ending.CANCELLED: "Stopped.",
 }
 STOPPED_FOR = "Stopped: {error}"  # with a reason, if the server stopped it
-CLEARED = "The conversation begins anew. Your preferences, documents and appointments stay."
+CLEARED = "Conversation cleared. Preferences, documents and automations are kept."
 
 
 def closure_text(result: TurnResult) -> str:

@@ -510,7 +510,7 @@ PLANNER = (
         file="sessions_app/memory/task_state.py",
         old='.update(window_from_seq=F("last_seq") + 1)',
         new='.update(window_from_seq=F("window_from_seq"))',
-        tests=(TURNS + "test_clear_begins_anew_beside_another_person",),
+        tests=(TURNS + "test_clear_empties_only_its_own_conversation",),
     ),
     Break(
         rule="3.5",

@@ -202,7 +202,7 @@ def test_a_turn_that_keeps_killing_its_worker_fails_visibly(
     assert (turn.state, turn.error_code, turn.rescues) == (TurnState.FAILED, "max_rescues", 4)
     assert len(model_server.requests) == 5
     closure = Message.objects.filter(turn=turn, role="assistant").get()
-    assert closure.content == "This did not work: It was interrupted too often."
+    assert closure.content == "The turn failed: It was interrupted too often."
 
 
 def test_a_turn_is_begun_a_hundred_times_and_no_more(fleet: Fleet, person: Person) -> None:

@@ -159,7 +159,7 @@ def test_the_tour_fails_when_the_chat_makes_no_routine(online_up: Up, server: Sc
     assert done.returncode == 1
     assert _failures(done.stdout) == [
         "it made one routine: there is none",
-        "the tour continues: without the routine there is nothing more to see",
+        "the tour ran to its end: no routine was created; the tour cannot continue",
     ]
     assert _left_behind(online_up) == []
 
@@ -186,7 +186,7 @@ def test_the_tour_gives_up_when_no_run_comes_in_time(offline_up: Up) -> None:
     assert done.returncode == 1
     assert _failures(done.stdout) == [
         "a run of the automation ended: not within 1 s",
-        "the tour continues: waited too long",
+        "the tour ran to its end: waited too long",
     ]
     assert _left_behind(offline_up) == []
 
@@ -307,7 +307,7 @@ def _play(server: Server) -> TourReport:
     try:
         tour.take()
     except TourError as error:
-        report.check("the tour continues", holds=False, why=error)
+        report.check("the tour ran to its end", holds=False, why=error)
     return report
 
 

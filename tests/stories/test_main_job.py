@@ -151,7 +151,7 @@ def test_an_automations_closure_is_visible_whatever_the_outcome(
     assert Message.objects.get(turn=empty.turn, role="assistant").content == "Finished with no output."
     told = Message.objects.get(turn=refused.turn, role="assistant").content
     quota = "The model provider rejected the request (402: the account's quota or credit is used up)."
-    assert (told, refused.error) == (f"This did not work: {quota}", quota)
+    assert (told, refused.error) == (f"The turn failed: {quota}", quota)
     assert "402" in refused.error_detail
     assert "test-key" not in refused.error_detail + told
 

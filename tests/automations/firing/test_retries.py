@@ -83,7 +83,7 @@ def test_a_failed_run_is_retried_in_a_new_turn(
     assert [(turn.origin_attempt, turn.state) for turn in turns] == [(1, "failed"), (2, "succeeded")]
     assert run.turn == turns[1]
     said = Message.objects.filter(session=run.session, role="assistant").values_list("content", flat=True)
-    assert said[0].startswith("This did not work")
+    assert said[0].startswith("The turn failed")
     assert len(said) == 2, "each attempt has its closure"
     assert RunRecord.objects.filter(job=job).count() == 1
 

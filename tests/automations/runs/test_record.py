@@ -46,7 +46,7 @@ def waits_for_a_retry(job: CronJob) -> tuple[RunRecord, Session]:
         attempt=2,
         not_before=Now() + timedelta(minutes=5),
         reason="model_unavailable",
-        response_summary="This did not work: the model did not answer.",
+        response_summary="The turn failed: the model did not answer.",
     )
     return run, run.session
 
@@ -74,7 +74,7 @@ def test_a_repeatedly_failing_routine_is_reported_once_with_sessions_archived(
         )
     event = MailboxEvent.objects.get(dropped_at=None)
     assert (event.target_id, event.event_type, event.priority) == (home.pk, "job_failed", 1)
-    assert event.summary.startswith("report: This did not work")
+    assert event.summary.startswith("report: The turn failed")
     assert MailboxEvent.objects.filter(reason="superseded").count() == 2
 
 

@@ -143,7 +143,7 @@ def test_a_session_that_is_no_persons_has_no_automations(person: Person) -> None
     for kind in (SessionType.HEARTBEAT, SessionType.JOB):
         at.session.type = kind
         for action in ("add", "list", "remove"):
-            with pytest.raises(ToolFailed, match="there is no person's conversation here"):
+            with pytest.raises(ToolFailed, match="automations belong to a person's conversation"):
                 cron(at, **(ADD | {"action": action, "every_seconds": 5}))
 
 

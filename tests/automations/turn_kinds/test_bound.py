@@ -251,7 +251,7 @@ def test_every_automation_that_started_leaves_a_closure_that_people_see(
     closures = {
         "All is well.": ANSWER,
         "Finished with no output.": TurnResult(ending=Ending.SUCCEEDED),
-        "This did not work: The model did not answer.": failed,
+        "The turn failed: The model did not answer.": failed,
         "Stopped.": TurnResult(ending=Ending.CANCELLED),
     }
     for text, result in closures.items():

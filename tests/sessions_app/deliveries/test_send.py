@@ -156,7 +156,7 @@ def test_a_failed_turns_closure_is_delivered_too(
     assert turn.state == "failed"
     assert settled(session) == ["sent"]
     assert receiver.requests[0].data["state"] == "failed"
-    assert receiver.requests[0].data["text"].startswith("This did not work")
+    assert receiver.requests[0].data["text"].startswith("The turn failed")
 
 
 def test_a_failed_delivery_retries_in_order_with_the_same_key(

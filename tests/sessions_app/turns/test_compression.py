@@ -86,7 +86,7 @@ def test_older_messages_become_task_state_and_stay(
     assert "message 1 x" in shown(model_server, 1)[1]["content"]
     say(session, "and now?")
     first = shown(model_server, 2)[1]["content"]
-    assert first.startswith("## What This Conversation Holds On To")
+    assert first.startswith("## Task State")
     [block] = fence.blocks(first)
     assert block.text == f"Goal: build a shed\nFact: Ada likes red [person {TODAY}]"
     assert not any("message 1 x" in message["content"] for message in shown(model_server, 2))
@@ -246,7 +246,7 @@ def test_an_automation_about_live_state_sees_current_state_and_facts(
     until(lambda: ended(turn))
     asked = [message["content"] for message in shown(model_server, 0)]
     assert [block.text for block in fence.blocks(asked[1])] == ["Fact: The dentist is on 3 May"]
-    assert asked[-2].startswith("## How Things Stand Now")
+    assert asked[-2].startswith("## Current State")
     [automations, *_] = fence.blocks(asked[-2])
     assert automations.name == "automations"
     assert job.pk in automations.text

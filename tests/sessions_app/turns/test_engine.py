@@ -179,7 +179,7 @@ def test_two_messages_at_once_are_one_turn_that_hears_both(
 
 
 @pytest.mark.rule("7.3")
-def test_clear_begins_anew_beside_another_person(
+def test_clear_empties_only_its_own_conversation(
     fleet: Fleet, model_server: ModelServer, planner: Person
 ) -> None:
     fleet.worker()
@@ -189,7 +189,7 @@ def test_clear_begins_anew_beside_another_person(
         say(each, "Take one.")
         remember(each.pk, {"current_goal": "take one"})
     say(session, "/clear")
-    assert "anew" in last_answer(session)
+    assert last_answer(session).startswith("Conversation cleared.")
     assert [each.status for each in session.executions.all()] == [Status.CANCELLED]
     assert session.executions.get().closed_by == "clear"
     assert TaskState.objects.get(session=session).current_goal == ""

@@ -85,7 +85,7 @@ def test_a_hanging_tool_fails_its_turn_and_frees_the_session(
     until(lambda: ended(hung) and ended(following))
     assert (hung.state, hung.error_code, following.state) == ("failed", "tool_hung", "succeeded")
     said = [message.content for message in Message.objects.filter(turn=hung, role="assistant")]
-    assert said[-1] == "This did not work: A tool did not return in time."
+    assert said[-1] == "The turn failed: A tool did not return in time."
     steps = hung.steps.count()
     (fleet.folder / "for-ever.go").touch()
     fleet.processes[0].wait_for("turn_stale")
@@ -129,7 +129,7 @@ def test_a_bug_in_a_turn_fails_it_visibly_and_once(fleet: Fleet, person: Person)
     until(lambda: ended(turn))
     assert (turn.state, turn.error_code, turn.attempt) == ("failed", "internal_error", 1)
     closure = Message.objects.get(turn=turn, role="assistant").content
-    assert closure == "This did not work: Something went wrong."
+    assert closure == "The turn failed: Something went wrong."
     assert "no_such_limit" in turn.error_detail
 
 
@@ -226,7 +226,7 @@ def test_an_unstorable_failure_leaves_its_closure_once_storage_recovers(person: 
     assert (turn.state, turn.error_code, turn.attempt) == ("failed", "commit_failed", 3)
     trigger, closure = Message.objects.filter(session=session).order_by("seq")
     assert trigger.content.startswith("Scheduled automation triggered: monitor")
-    assert (closure.seq, closure.content) == (2, "This did not work: It could not be stored.")
+    assert (closure.seq, closure.content) == (2, "The turn failed: It could not be stored.")
     session.refresh_from_db()
     assert (session.revision, session.last_seq) == (1, 2)
     run.refresh_from_db()
@@ -240,7 +240,7 @@ def test_an_unstorable_input_ends_its_turn_immediately_with_a_closure(person: Pe
         turn = attempted(session, me)
     assert (turn.state, turn.error_code) == ("failed", "commit_failed")
     closure = Message.objects.get(session=session)
-    assert (closure.role, closure.content) == ("assistant", "This did not work: It could not be stored.")
+    assert (closure.role, closure.content) == ("assistant", "The turn failed: It could not be stored.")
     receive(session.pk, MessageInput(content="and now?"))
     assert attempted(session, me).state == "succeeded"
 
