@@ -56,6 +56,12 @@ def open_session(
         title=title,
         title_given=bool(title),
     )
+    _insert(session)
+    return session
+
+
+def _insert(session: Session) -> None:
+    """Store a new session. SessionExists if its key is taken, NotFound if its agent was deleted, BadInput."""
     try:
         session.clean_fields()
         with transaction.atomic():
@@ -63,10 +69,9 @@ def open_session(
     except ValidationError as error:
         raise BadInput("; ".join(error.messages)) from error
     except IntegrityError as error:
-        if not Agent.objects.filter(pk=agent.pk).exists():
+        if not Agent.objects.filter(pk=session.agent_id).exists():
             raise NotFound("there is no such agent") from error
-        raise SessionExists(f"the agent already has a session {key!r}") from error
-    return session
+        raise SessionExists(f"the agent already has a session {session.key!r}") from error
 
 
 def check_key_not_reserved(key: str) -> None:

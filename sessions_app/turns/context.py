@@ -194,7 +194,7 @@ def _render(
     before = PromptStep.from_json(steps[0].data) if steps else None
     # updates wait for a turn that has a model, and are not shown to strangers
     shows = kind.drains_mailbox and before is None and answer is None and stranger_of(turn) is None
-    drained = mailbox.prepare_drain(session.pk) if shows else None
+    drained = mailbox.prepare_drain(session.pk) if shows else mailbox.Drained(ids=(), updates=())
     trigger = before.trigger if before else kind.trigger(turn)
     built = STRATEGIES[kind.strategy or session.type](
         ContextInput(
@@ -202,7 +202,7 @@ def _render(
             timezone=session.agent.timezone,
             trigger=trigger.model_content,
             documents=documents,
-            updates=drained.updates if drained else (),
+            updates=drained.updates,
             due_tasks=kind.due_tasks(turn),
             missing_tools=offer.missing,
             instructions=_instructions(session),
@@ -210,7 +210,6 @@ def _render(
     )
     if before:
         return built.system_prompt, _with_current_trigger(kind, turn, before, answer)
-    drained = drained or mailbox.Drained(ids=(), updates=())
     shown = PromptStep(
         trigger=trigger,
         message=built.message,
@@ -218,13 +217,18 @@ def _render(
         used_before=used_before,
         foreign=drained.foreign,
     )
-    if trigger.template is None:
-        journal.record(StepKind.PROMPT, shown.to_json())
-    else:
-        with transaction.atomic():
-            journal.record(StepKind.PROMPT, shown.to_json())
-            kind.shown(turn, trigger)
+    _record_prompt(turn, journal, kind, shown)
     return built.system_prompt, shown
+
+
+def _record_prompt(turn: Turn, journal: Journal, kind: Kind, shown: PromptStep) -> None:
+    """Record step 0, and for a trigger from a template what the kind stores with it, in one transaction."""
+    if shown.trigger.template is None:
+        journal.record(StepKind.PROMPT, shown.to_json())
+        return
+    with transaction.atomic():
+        journal.record(StepKind.PROMPT, shown.to_json())
+        kind.shown(turn, shown.trigger)
 
 
 def _with_current_trigger(kind: Kind, turn: Turn, before: PromptStep, answer: str | None) -> PromptStep:
