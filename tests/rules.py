@@ -151,12 +151,20 @@ def _marked(nodes: list[ast.expr]) -> set[str]:
 
 
 def marks_in(path: Path) -> Iterator[tuple[str, str]]:
-    """Each rule that a module marks, with the test; with an empty name where it marks all of the module."""
-    for node in ast.parse(path.read_text()).body:
+    """Each rule that a module marks, with the test or class; with an empty name where it marks all of the module."""
+    return _marks_below(ast.parse(path.read_text()), "")
+
+
+def _marks_below(parent: ast.AST, owner: str) -> Iterator[tuple[str, str]]:
+    """The marks inside a node. `owner` is the innermost class or function around them."""
+    for node in ast.iter_child_nodes(parent):
+        name = owner
         if isinstance(node, ast.Assign) and any(ast.unparse(each) == "pytestmark" for each in node.targets):
-            yield from ((rule, "") for rule in _marked([node.value]))
-        elif isinstance(node, ast.FunctionDef):
-            yield from ((rule, node.name) for rule in _marked(node.decorator_list))
+            yield from ((rule, owner) for rule in _marked([node.value]))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = node.name
+            yield from ((rule, name) for rule in _marked(node.decorator_list))
+        yield from _marks_below(node, name)
 
 
 def proofs() -> dict[str, dict[str, list[str]]]:
