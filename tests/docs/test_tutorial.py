@@ -8,8 +8,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,20 +33,69 @@ ENDING = """curl() {  # a stream ends after a moment
   esac
 }"""
 HOOK = 'HOOK=$(echo "$HOOK_MADE" | field id); HOOK_TOKEN=$(echo "$HOOK_MADE" | field token)'
+SIGNED = ("webhook-id", "webhook-timestamp", "webhook-signature")  # headers that the receiver keeps
+# typed before the block that contains the key: what has happened meanwhile
+MEANWHILE = {
+    "/redeliver/": """
+DELIVERIES="$RONDO/api/sessions/$OUTSIDE/deliveries/?state=failed"
+curl -sS -H "$AUTH" -H "$JSON" "$RONDO/api/sessions/$OUTSIDE/messages/" -d '{"content": "Hello"}'
+until curl -sS -H "$AUTH" "$DELIVERIES" | first id 2> /dev/null; do sleep 0.2; done""",
+    "RUN=": """
+RUNS="$RONDO/api/routines/$PACK/runs/"
+until curl -sS -H "$AUTH" "$RUNS" | first turn 2> /dev/null | grep '[0-9]'; do sleep 0.2; done""",
+    "WEBHOOK_ID": """
+WEBHOOK_ID=$(cat "$RECEIVED/webhook-id") WEBHOOK_TIMESTAMP=$(cat "$RECEIVED/webhook-timestamp")
+WEBHOOK_SIGNATURE=$(cat "$RECEIVED/webhook-signature") BODY=$(cat "$RECEIVED/body")""",
+}
+WORK = ("List what to pack for Lisbon.", "think for 60 seconds")  # so that a run can be cancelled
+OUTSIDE = "https://chat.example/"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class _Receiver(BaseHTTPRequestHandler):
+    """Receives webhooks: keeps each request in files and answers 410, so that its delivery fails at once."""
+
+    def __init__(self, folder: Path, *given: Any) -> None:
+        self.folder = folder
+        super().__init__(*given)
+
+    def do_POST(self) -> None:
+        (self.folder / "body").write_bytes(self.rfile.read(int(self.headers["Content-Length"])))
+        for name in SIGNED:
+            (self.folder / name).write_text(self.headers[name])
+        self.send_error(410)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def receiving(folder: Path) -> Iterator[str]:
+    """The host and port of a receiver that runs."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Receiver, folder))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join(10)
+        server.server_close()
 
 
 @pytest.fixture(scope="module")
 def up() -> Iterator[Up]:
     folder = Path(tempfile.mkdtemp(prefix="rondo-tutorial-"))
-    started = Up(folder=folder, environ=clean_environ() | {"RONDO_MODEL": "offline"})
-    try:
-        started.start()
-        started.wait_ready()
-        yield started
-    finally:
-        started.end()
-        shutil.rmtree(folder)
+    with receiving(folder) as host:
+        environ = {"RONDO_MODEL": "offline", "RONDO_WEBHOOK_HOSTS": host}
+        started = Up(folder=folder, environ=clean_environ() | environ)
+        try:
+            started.start()
+            started.wait_ready()
+            yield started
+        finally:
+            started.end()
+            shutil.rmtree(folder)
 
 
 def typed(up: Up, blocks: list[str]) -> list[str]:
@@ -52,10 +106,10 @@ def typed(up: Up, blocks: list[str]) -> list[str]:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=ROOT,
-        env=os.environ | {"CURL_HOME": str(up.folder)},
+        env=os.environ | {"CURL_HOME": str(up.folder), "RECEIVED": str(up.folder)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr}"
@@ -93,12 +147,21 @@ def test_who_follows_the_tutorial_sees_what_it_shows(up: Up) -> None:
         assert seen == without_what_varies(shown.get(number, "")), commands[number]
 
 
+def with_what_happens(commands: list[str]) -> list[str]:
+    """The commands of the how-to, with what its reader does or sees between them."""
+    [make] = [number for number, command in enumerate(commands) if '/hooks/" -H' in command]
+    commands = [*commands]
+    commands[make] = f"HOOK_MADE=$({commands[make]})\n{HOOK}"
+    meanwhile = [[text for key, text in MEANWHILE.items() if key in command] for command in commands]
+    return ["\n".join([*before, command]) for before, command in zip(meanwhile, commands, strict=True)]
+
+
 def test_each_request_of_the_how_to_is_accepted(up: Up) -> None:
     [variables, functions] = told(BLOCK.findall(section("tutorial.md", "Set up the terminal")))[0]
     commands, shown = told(BLOCK.findall(page("how-to.md")))
-    assert len(commands) > 20
-    [make] = [number for number, command in enumerate(commands) if '/hooks/" ' in command]
-    commands[make] = f"HOOK_MADE=$({commands[make]})\n{HOOK}"
-    printed = typed(up, [ENDING, variables, functions, *commands])[3:]
+    assert len(commands) > 35
+    receiver = f"http://{up.environ['RONDO_WEBHOOK_HOSTS']}/"
+    blocks = [each.replace(OUTSIDE, receiver).replace(*WORK) for each in with_what_happens(commands)]
+    printed = typed(up, [ENDING, variables, functions, *blocks])[3:]
     for number, text in shown.items():
-        assert text in printed[number], commands[number]
+        assert text.replace(OUTSIDE, receiver) in printed[number], commands[number]
