@@ -16,7 +16,7 @@ class SessionsError(Exception):
 
 
 class NotWaiting(SessionsError):
-    """The question is closed; it takes no more answers."""
+    """The question is closed and cannot be answered any more."""
 
     code = "question_closed"
 

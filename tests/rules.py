@@ -73,7 +73,8 @@ RULES = {
     "4.4": "Any number of beats start one run for each slot. One bad job holds up no other.",
     "4.5": "Each slot has a run or a skipped run with its reason, through edits, pauses and clean-ups. Each "
     "reason is explained in a sentence.",
-    "4.6": "A fixed time runs once through each change of the clocks. New time-zone data plan the next run anew.",
+    "4.6": "A fixed time runs once through each change of the clocks. After new time-zone data the next run "
+    "is planned again.",
     "4.7": "A failed run is retried as often as its job allows, as a turn of its own, and gives way to the next "
     "slot.",
     "4.8": "An automation's turn is a normal turn of its session: it reads the history, and its answer stands in "
@@ -81,8 +82,8 @@ RULES = {
     "triggers.",
     "4.9": "The answer goes where a person last wrote in the session, until then to the session's own address. "
     "An address that no channel serves is refused, or warned of.",
-    "4.10": "In unified mode each web thread shows and feeds the primary session. Switching the mode moves, loses "
-    "and doubles nothing.",
+    "4.10": "In unified mode each web thread displays the primary session and sends to it. Switching the mode "
+    "moves, loses and doubles nothing.",
     "4.11": "A session with automations is deleted in two steps, and never comes back. Whatever happens in "
     "between finds it whole or gone. Deliveries that were not sent are closed with the reason.",
     "4.12": "An edit changes the named fields and no past run.",
@@ -106,8 +107,9 @@ RULES = {
     "6.5": "Routines have no duplicates and a limit for each agent, also when several requests race.",
     "6.6": "HEARTBEAT.md shows the routines and changes them in one transaction. A corrupted one changes "
     "nothing, and its agent is asked to repair it until it does.",
-    "6.7": "A document is live with the next turn. An edit names the revision it read, and is made once.",
-    "6.8": "The dream takes what sessions hold on to into MEMORY.md, never their history. A reply that is no "
+    "6.7": "A change of a document takes effect with the next turn. An edit names the revision it read, and "
+    "is made once.",
+    "6.8": "The dream merges the task state of sessions into MEMORY.md, never their history. A reply that is not a "
     "MEMORY.md replaces nothing, and what is replaced can be restored.",
     "7.1": "Executions, task state and preferences belong to one person, and are corrected by revision.",
     "7.2": "A plan ends with an answer or a question, within its bounds. Each decision is stored before it is "
@@ -116,7 +118,7 @@ RULES = {
     "question asked last unless it names another.",
     "7.4": "A question waits until it is answered or given up. The planner is shown question and reply word for "
     "word, and all that it must know.",
-    "7.5": "What a conversation has planned is read anew for each plan, whatever words are used.",
+    "7.5": "What a conversation has planned is read again for each plan, however the request is worded.",
     "7.6": "Compression keeps what lasts, marks whose words it was, and deletes no message. A request stays "
     "within its budget.",
     "8.1": "An agent schedules, lists and cancels fixed texts for the private chat it is in. A refusal begins "

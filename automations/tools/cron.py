@@ -146,7 +146,7 @@ def _schedule(arguments: dict[str, Any]) -> dict[str, Any]:
         raise ToolFailed(f"give exactly one of {', '.join(SCHEDULES)}{got}")
     zone = _text(arguments, "tz")
     if zone and given != ["cron_expr"]:
-        raise ToolFailed("tz goes with cron_expr only; an at may carry an offset instead")
+        raise ToolFailed("tz can only be given with cron_expr; give at with an offset instead")
     value = arguments[given[0]]
     if given == ["every_seconds"]:
         whole = isinstance(value, float) and value.is_integer()  # the schema calls 5.0 an integer

@@ -21,9 +21,7 @@ DESCRIPTION = """\
 Repairs HEARTBEAT.md when it cannot be read: the given tasks take the place of its broken JSON block. Give every task
 that the block names, as it was meant; what is new becomes a routine, and routines that you leave out stay as they are.
 """
-ELSEWHERE = (
-    "HEARTBEAT.md is repaired in a heartbeat without tasks; in a conversation a person can write it anew"
-)
+ELSEWHERE = "HEARTBEAT.md is repaired in a heartbeat without tasks; a person can rewrite it in a conversation"
 PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {

@@ -139,13 +139,13 @@ def _intended(arguments: dict[str, Any]) -> Intended | None:
     if line is None:
         return None
     if not isinstance(line, int) or not isinstance(revision, int):
-        raise ToolFailed("memory_line goes with memory_revision; both are whole numbers")
+        raise ToolFailed("give memory_line and memory_revision together, as whole numbers")
     return Intended(line=line, revision=revision)
 
 
 def _reflect(context: ToolContext, routine: NewRoutine, intended: Intended | None) -> str:
     if routine.allow_duplicate:
-        raise ToolFailed("a heartbeat registers nothing twice: leave allow_duplicate out")
+        raise ToolFailed("a heartbeat cannot register duplicates; leave allow_duplicate out")
     done = register_reflected(context.turn, context.session.key, routine, intended)
     if done.is_new:
         record_provenance(done.job.pk, context)

@@ -48,7 +48,7 @@ HEADERS = [
         "Webhook-Signature",
         str,
         OpenApiParameter.HEADER,
-        description="See hookSignature. If present it must be right. Several are separated by spaces.",
+        description="See hookSignature. If present, it must be valid. Several are separated by spaces.",
     ),
 ]
 

@@ -259,7 +259,7 @@ class Migration(migrations.Migration):
                 ('hinted_at', models.DateTimeField(blank=True, editable=False, null=True)),
                 ('last_error', models.CharField(blank=True, max_length=300)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
-                ('handed_over_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False, help_text='When it was created or last sent again by somebody. The time limit for retries counts from here.')),
+                ('handed_over_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False, help_text='When it was created or last sent again. The time limit for retries counts from here.')),
                 ('ended_at', models.DateTimeField(blank=True, null=True)),
                 ('message', models.ForeignKey(null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='deliveries', to='sessions_app.message')),
                 ('session', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='deliveries', to='sessions_app.session')),

@@ -145,7 +145,7 @@ class Delivery(models.Model):
     handed_over_at = models.DateTimeField(
         db_default=Now(),
         editable=False,
-        help_text="When it was created or last sent again by somebody. The time limit for retries counts from here.",
+        help_text="When it was created or last sent again. The time limit for retries counts from here.",
     )
     ended_at = models.DateTimeField(null=True, blank=True)
 

@@ -34,9 +34,9 @@ EDIT_PARAMETERS: dict[str, Any] = {
         "content": {"type": "string", "description": "the whole new text; or give old_text and new_text"},
         "old_text": {
             "type": "string",
-            "description": "what is to be replaced, exactly as it stands there once",
+            "description": "the text to replace; it must occur exactly once",
         },
-        "new_text": {"type": "string", "description": "what takes its place; empty removes it"},
+        "new_text": {"type": "string", "description": "the replacement; empty removes old_text"},
     },
     "required": ["name", "revision"],
 }
@@ -115,7 +115,7 @@ def register_document_tools() -> None:
             name="edit_document",
             description=(
                 "Changes your long-term memory, MEMORY.md. Read it first: an edit names the revision that it"
-                " changes, and is live with the next turn."
+                " changes, and takes effect with the next turn."
             ),
             parameters=EDIT_PARAMETERS,
             effect=Effect.WRITE,

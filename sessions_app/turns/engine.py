@@ -33,8 +33,8 @@ from sessions_app.turns.kinds import is_persons
 from sessions_app.turns.tool_calls import TurnTools
 
 CLOSED = "This question is closed and cannot be answered any more."
-HELD = "## Task State"
-NOW = "## Current State"
+TASK_STATE = "## Task State"
+CURRENT_STATE = "## Current State"
 
 
 def run_engine(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent, None, TurnResult]:
@@ -263,9 +263,9 @@ def _with_task_state(prepared: Prepared) -> TurnRequest:
         held = FactFilter(things=live.all_things()).without_live(held)
         looks = [live.read_snapshot(name, prepared.tool_context) for name in names]
         shown = "\n\n".join(fence.fenced(each.kind.removeprefix("live:"), each.text) for each in looks)
-        history = (*history, Entry(role=Role.USER, content=f"{NOW}\n\n{shown}", stays=True))
+        history = (*history, Entry(role=Role.USER, content=f"{CURRENT_STATE}\n\n{shown}", stays=True))
     if as_text := held.as_text():
-        first = f"{HELD}\n\n{fence.fenced('task state', as_text)}"
+        first = f"{TASK_STATE}\n\n{fence.fenced('task state', as_text)}"
         history = (Entry(role=Role.USER, content=first, stays=True), *history)
     return replace(prepared.request, history=history)
 

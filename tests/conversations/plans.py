@@ -144,7 +144,7 @@ def a_reflection(stage: Stage) -> None:
 
 
 def a_dream(stage: Stage) -> None:
-    """At night what conversations hold on to goes into MEMORY.md, and what stands there stays."""
+    """At night the task states of conversations are merged into MEMORY.md, which keeps what it has."""
     put_document(
         stage.agent.pk, "MEMORY.md", "# About Ada\n\n- water the plants [registered: abc123]\n- likes tea\n"
     )

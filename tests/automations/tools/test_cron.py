@@ -56,11 +56,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "zone without cron": (
         ADD | {"every_seconds": 5, "tz": "Asia/Tokyo"},
-        "tz goes with cron_expr only; an at may carry an offset instead",
+        "tz can only be given with cron_expr; give at with an offset instead",
     ),
     "zone with an instant": (
         ADD | {"at": "2099-01-01T00:00", "tz": "Asia/Tokyo"},
-        "tz goes with cron_expr only",
+        "tz can only be given with cron_expr",
     ),
     "unknown zone": (
         ADD | {"cron_expr": "0 9 * * *", "tz": "Mars/X"},

@@ -249,7 +249,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "half an intent": (
         "add_routine",
         {"title": "x", "memory_line": 3},
-        "memory_line goes with memory_revision",
+        "give memory_line and memory_revision together",
     ),
     "no id": ("update_routine", {"title": "x"}, "routine_id is missing: list_routines shows the ids"),
     "unknown id": ("update_routine", {"routine_id": "nope", "title": "x"}, "no such routine; list_routines"),

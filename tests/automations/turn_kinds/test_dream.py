@@ -1,4 +1,4 @@
-"""The dream: what sessions hold on to goes into MEMORY.md, nightly, and no edit is lost (rules 4.1, 6.8)."""
+"""The dream: task states are merged into MEMORY.md each night, and no edit is lost (rules 4.1, 6.8)."""
 
 from __future__ import annotations
 
