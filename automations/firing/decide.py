@@ -62,13 +62,9 @@ def decide(
     if chosen != first:
         before = schedule.last(first, chosen - TICK) or first
         gaps = (gap_between(schedule, first, before, GapReason.MISSED),)
-    caught_up = (
-        catch_up_queues
-        and catching is CatchUp.ALL
-        and now - chosen > LATE_AFTER
-        and waiting < MAX_CATCHING_UP
-    )
-    reason = None if caught_up else _overlap_reason(overlapping, previous_open, waiting)
+    catches_up = catch_up_queues and catching is CatchUp.ALL and now - chosen > LATE_AFTER
+    queues_anyway = catches_up and waiting < MAX_CATCHING_UP
+    reason = None if queues_anyway else _overlap_reason(overlapping, previous_open, waiting)
     if reason is not None:
         gaps = (*gaps, Gap(reason=reason, slots_from=chosen, slots_to=chosen, count=1))
     run = (chosen,) if reason is None else ()
