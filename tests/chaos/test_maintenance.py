@@ -42,9 +42,10 @@ _BACKLOG = (
     """INSERT INTO sessions_app_event
     (agent_id, session_id, turn_id, scope, source_type, run_id, type, content, created_at)
     SELECT s.agent_id, s.id, t.id, 'session', 'message', '', 'message', '{}', t.queued_at FROM sessions_app_turn t
-    JOIN sessions_app_session s ON s.id = t.session_id WHERE s.id = %(session)s""",
+    JOIN sessions_app_session s ON s.id = t.session_id WHERE s.id = %(session)s ORDER BY t.id""",
+    # in the order of the turns: the journal of a turn that is removed first would go, uncounted, with it
     """INSERT INTO sessions_app_turnstep (turn_id, n, kind, data, created_at) SELECT id, 0, 'prompt', '{}', queued_at
-    FROM sessions_app_turn WHERE session_id = %(session)s""",
+    FROM sessions_app_turn WHERE session_id = %(session)s ORDER BY id""",
     "UPDATE sessions_app_session SET last_seq = %(count)s WHERE id = %(session)s",
 )
 
