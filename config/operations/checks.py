@@ -146,6 +146,7 @@ CHECKS: dict[str, Check] = {
     "last_slots": automations.last_slots,
 }
 WITHOUT_DATABASE = {"configuration", "flags", "broker"}
+NOT_CHECKED = Finding(ok=False, detail="not checked", cure="repair the database first")
 
 # These depend on environment variables, which may differ between processes (server, terminal).
 PROCESS_CHECKS = {
@@ -160,9 +161,13 @@ HERE = "with the environment of this process, since no worker {}"
 
 def run_all_checks() -> dict[str, Finding]:
     """Run all checks. Those that depend on the environment are run by the workers, and here only without workers."""
+    try:
+        probe_database()
+    except psycopg.Error as error:
+        return _without_database(_failed(error))
     found = run_checks({name: check for name, check in CHECKS.items() if name not in PROCESS_CHECKS})
     if not found["database"].ok:
-        return run_checks(CHECKS)
+        return _without_database(found["database"])
     answers = self_check.ask_workers()
     note = HERE.format("answers" if answers else "runs")
     for name, check in PROCESS_CHECKS.items():
@@ -181,6 +186,17 @@ def run_all_checks() -> dict[str, Finding]:
     return {name: found[name] for name in CHECKS}
 
 
+def probe_database() -> None:
+    """Connect once. Raises psycopg.OperationalError at once where the pool would try again for 10 s."""
+    psycopg.connect(**connection.get_connection_params()).close()
+
+
+def _without_database(problem: Finding) -> dict[str, Finding]:
+    """Run the checks that need no database; `problem` is what is wrong with it."""
+    own = run_checks({name: CHECKS[name] for name in WITHOUT_DATABASE}) | {"database": problem}
+    return {name: own.get(name, NOT_CHECKED) for name in CHECKS}
+
+
 def _merge(reported: Mapping[str, Mapping[str, Any]]) -> Finding:
     """One finding for all workers: the first problem, with the worker's name unless all report the same."""
     wrong = {worker: each for worker, each in reported.items() if not each["ok"]}
@@ -196,7 +212,7 @@ def run_checks(checks: Mapping[str, Check]) -> dict[str, Finding]:
     unavailable = False
     for name, check in checks.items():
         if unavailable and name not in WITHOUT_DATABASE:
-            found[name] = Finding(ok=False, detail="not checked", cure="repair the database first")
+            found[name] = NOT_CHECKED
             continue
         try:
             found[name] = check()

@@ -2,9 +2,11 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
+import psycopg
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error
 
+from config.operations.checks import probe_database
 from config.operations.status import read_status, status_lines
 
 
@@ -18,8 +20,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Exit code 1 if the database does not answer."""
         try:
+            probe_database()
             status = read_status()
-        except Error as error:
+        except (Error, psycopg.Error) as error:
             name = type(error).__name__
             raise CommandError(f"the database does not answer ({name}); run `manage.py doctor`") from None
         self.stdout.write(
