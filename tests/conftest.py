@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -15,6 +15,9 @@ from django.conf import settings
 
 from tests import services
 from tests.fleet import Fleet
+
+if TYPE_CHECKING:
+    from sessions_app.worker.process import WorkerProcess
 
 # `make test` always looks at the same examples; RONDO_EXPLORE=1 at others each time
 hypothesis.settings.register_profile(
@@ -183,3 +186,14 @@ def new_person(name: str, *, dreams: bool = False, **fields: Any) -> Person:
         CronJob.objects.filter(agent=agent).delete()
     assert settings.DATABASE_LOCK_URL
     return Person(user=user, agent=agent)
+
+
+@pytest.fixture
+def worker(transactional_db: None, broker: str) -> Iterator[WorkerProcess]:
+    """One whose threads are not started: the test itself runs the turns."""
+    from sessions_app.worker.process import WorkerProcess
+
+    worker = WorkerProcess(["turns.0"], slots=2)
+    worker.locks.reconnect()
+    yield worker
+    worker.end()

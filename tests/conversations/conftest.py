@@ -9,7 +9,6 @@ import pytest
 from agent_core import tools
 from agent_core.testing import ModelServer
 from sessions_app.models import Agent
-from sessions_app.worker.process import WorkerProcess
 from tests.conftest import new_person
 from tests.conversations.stage import ZONE
 
@@ -19,15 +18,6 @@ def scripted() -> Iterator[ModelServer]:
     """A model over HTTP that follows a script; its client is made once for each process, by the model's name."""
     with ModelServer() as server:
         yield server
-
-
-@pytest.fixture
-def worker(transactional_db: None, broker: str) -> Iterator[WorkerProcess]:
-    """One whose threads are not started: the test itself runs the turns."""
-    worker = WorkerProcess(["turns.0"], slots=2)
-    worker.locks.reconnect()
-    yield worker
-    worker.end()
 
 
 @pytest.fixture(autouse=True)

@@ -63,10 +63,8 @@ def fire_slot(session: Session) -> None:
 
 @pytest.mark.parametrize(("name", "begin"), [("A message", send_message), ("A slot", fire_slot)])
 def test_the_page_names_the_modules_from_arrival_to_commit(
-    name: str, begin: Callable[[Session], None], transactional_db: None, broker: str
+    name: str, begin: Callable[[Session], None], worker: WorkerProcess
 ) -> None:
-    worker = WorkerProcess(["turns.0"], slots=2)  # its threads are not started: the test runs the turns
-    worker.locks.reconnect()
     stage = Stage(agent=new_person("ada").agent, worker=worker)
     job = create_job(
         NewJob(
@@ -78,7 +76,6 @@ def test_the_page_names_the_modules_from_arrival_to_commit(
     with entered() as modules:
         begin(stage.chat)
         stage.run()
-    worker.end()
     assert Message.objects.filter(session=stage.chat, role="assistant").count() == 1
     way = [each for each in ways()[name] if each != BY_THE_BROKER]
     assert len(ways()[name]) <= 8
