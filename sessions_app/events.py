@@ -25,12 +25,12 @@ def event(turn: Turn, agent_id: int, event_type: EventType, content: dict[str, A
         source_type=turn.kind,
         run_id=turn.origin_run,
         type=event_type,
-        content=content | _shared_runs(turn),
+        content=content | shared_runs(turn),
     )
 
 
-def _shared_runs(turn: Turn) -> dict[str, Any]:
-    """List the runs that share the turn. A turn of a single run names it in the envelope instead."""
+def shared_runs(turn: Turn) -> dict[str, Any]:
+    """Return the runs that share the turn, as a part of an event's content. The envelope names a single run."""
     return {"runs": turn.metadata[RUNS_KEY]} if RUNS_KEY in turn.metadata else {}
 
 

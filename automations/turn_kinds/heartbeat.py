@@ -67,7 +67,7 @@ class HeartbeatKind(SlotKind):
 
     def remembers(self, turn: Turn) -> Mapping[str, Any]:
         """Limit the history to turns with the same home, so that nothing crosses between homes."""
-        return {f"turn__metadata__{HOME_KEY}": turn.metadata.get(HOME_KEY, "")}
+        return {HOME_KEY: turn.metadata.get(HOME_KEY, "")}
 
     def trigger(self, turn: Turn) -> Trigger:
         """The due tasks, or the state to reflect on."""

@@ -6,7 +6,6 @@ that maximum, the claims of a user are made one at a time, so that the count is 
 
 from __future__ import annotations
 
-import json
 import uuid
 from typing import Any
 
@@ -17,6 +16,7 @@ from django.db import transaction
 from sessions_app import events, flags, metrics, owners
 from sessions_app.models import EventType, Lane, Session, SessionState, Turn, TurnState, TurnStep
 from sessions_app.postgres import event_statements
+from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
 from sessions_app.turns.kinds import kind_of
 from sessions_app.turns.lost_workers import ASKER as _ME
@@ -164,7 +164,6 @@ MARK_REFUSED = Statement(
     )
     .values(share_of=_owner())
 )
-_JSON = {"metadata", "usage"}
 
 
 def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) -> Turn | None:
@@ -185,9 +184,7 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
         row = CLAIM.first(**given, **owners.bounds_without_lock()) or _claim_with_owner_lock(given)
         if row is None:
             return None
-        fields = row._asdict()
-        told = fields.pop("told")
-        turn = _from_row(fields)
+        turn, told = instance_of(Turn, row[:-1]), row.told
         if told is not None:
             events.announce(session_id, told)
         kind_of(turn).started(turn)
@@ -205,14 +202,6 @@ def _claim_with_owner_lock(given: dict[str, Any]) -> Any | None:
     if row is None:
         MARK_REFUSED.run(session_id=session_id, max_wait=given["max_wait"], **whole)
     return row
-
-
-def _from_row(row: dict[str, Any]) -> Turn:
-    values = {name: json.loads(value) if name in _JSON else value for name, value in row.items()}
-    turn = Turn(**values)
-    turn._state.adding = False
-    turn._state.db = "default"
-    return turn
 
 
 def _woken(here: Any) -> Any:

@@ -1,13 +1,15 @@
 """The commit of a turn: history, acknowledgements, run outcome and events in one transaction.
 
-The first statement increases the session's revision and assigns the seqs. The second ends the turn, on the condition
-that the claim is still its own. If it finds no row, this worker is stale and the transaction is rolled back.
+One statement locks the session, ends the turn on the condition that the claim is still its own, and writes its messages
+and events. If it finds no such turn, this worker is stale and nothing is written. Most turns of people need nothing
+else; what the others add follows in the same transaction.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import transaction
@@ -15,8 +17,8 @@ from django.db.models import F
 from django.db.models.functions import Greatest
 
 from agent_core.exceptions import Stale
-from agent_core.types import Ending, Entry, Role, StepKind, TurnResult
-from sessions_app import metrics
+from agent_core.types import Ending, Entry, Role, TurnResult
+from sessions_app import events, metrics
 from sessions_app.deliveries import outbox
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import wake
@@ -33,19 +35,59 @@ from sessions_app.models import (
 )
 from sessions_app.models.session import WEB, rerouted
 from sessions_app.postgres.retry import retry_while_down
+from sessions_app.single_line import one_line
 from sessions_app.turns import commit_events, consent, executions
-from sessions_app.turns.advance import advance_session
+from sessions_app.turns.commit_statement import COMMIT
 from sessions_app.turns.compression import CompressedHistory
 from sessions_app.turns.context import Prepared
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.kinds import closure_text
+from sessions_app.turns.kinds import closure_text, is_persons
 
 CANCEL_REASONS = {OwnerInactive.code: "The account is inactive."}  # what people see
+TITLE_LENGTH = 80
 STATES = {
     Ending.SUCCEEDED: TurnState.SUCCEEDED,
     Ending.FAILED: TurnState.FAILED,
     Ending.CANCELLED: TurnState.CANCELLED,
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _End:
+    """What the commit of a turn writes. `route`: where its answer goes."""
+
+    prepared: Prepared
+    result: TurnResult
+    closure: str
+    messages: list[Message]
+    route: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, prepared: Prepared, result: TurnResult) -> _End:
+        result = _with_cancel_reason(prepared.turn, result)
+        closure = closure_text(result)
+        messages = _new_messages(prepared, result, closure)
+        return cls(
+            prepared=prepared, result=result, closure=closure, messages=messages, route=_route(prepared)
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the statement is the whole commit, as far as this worker knows. It refuses a turn with guests."""
+        kind, turn = self.prepared.kind, self.prepared.turn
+        return not (
+            kind.closes(turn)
+            or self.acknowledges
+            or self.result.asks is not None
+            or self.result.answered is not None
+            or _may_have_planned(self.prepared, self.result)
+            or (kind.delivers_answer and self.route is not None and self.route["channel"] != WEB)
+        )
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether the mailbox updates shown with the turn are acknowledged."""
+        is_shown = self.result.ending is Ending.SUCCEEDED and self.result.was_shown
+        return is_shown and bool(self.prepared.event_ids)
 
 
 def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | None = None) -> None:
@@ -62,8 +104,11 @@ def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | No
             # it was committed; only what follows the commit is missing
             commit_events.announce_commit(prepared.session, [prepared.turn])
             return
+        end = _End.of(prepared, result)
+        if short is None and end.is_plain and _write_plain(end):
+            return
         with transaction.atomic():
-            _write(prepared, result)
+            _write(end)
             if short is not None:
                 _store_compression(prepared.session, short)
 
@@ -86,32 +131,85 @@ def _was_committed(turn: Turn) -> bool:
     return state != TurnState.RUNNING
 
 
-def _write(prepared: Prepared, result: TurnResult) -> None:
-    turn, session = prepared.turn, prepared.session
-    result = _with_cancel_reason(turn, result)
-    closure = closure_text(result)
-    messages = _new_messages(prepared, result, closure)
-    route = _route(prepared)
-    moved = advance_session(turn, len(messages), route)
-    _journal_answer(prepared.journal, result)
-    if not Turn.objects.finish(turn, STATES[result.ending], result):
+def _write_plain(end: _End) -> bool:
+    """Write a commit that is one statement. False, and nothing is written: the turn has guests, or is not its own."""
+    if _execute(end, alone=True) is None:
+        return False
+    metrics.count_turn_limit(end.prepared.turn.error_code)
+    return True
+
+
+def _write(end: _End) -> None:
+    prepared, turn, result = end.prepared, end.prepared.turn, end.result
+    row = _execute(end, alone=False)
+    if row is None:
         raise Stale
-    for seq, message in enumerate(messages, moved.first_seq):
-        message.session, message.turn, message.seq = session, turn, seq
-        message.shown_after_seq = moved.shown_after_seq
-    Message.objects.bulk_create(messages)
-    if result.ending is Ending.SUCCEEDED and prepared.event_ids and result.was_shown:
+    if end.acknowledges:
         updates.acknowledge(turn, prepared.event_ids)
-    _settle_questions(prepared, result, messages)
+    _settle_questions(prepared, result, end.messages)
     metrics.count_turn_limit(turn.error_code)
-    ended = [turn, *(_settle_guests(turn, result) if moved.has_guests else ())]
-    _enqueue_answer(prepared, messages, [route, *(guest.metadata.get("route") for guest in ended[1:])])
-    prepared.kind.closed(turn, result, closure or result.reply)
-    events = commit_events.events_of_commit(session, messages, ended, result)
-    if moved.shown_in is not None:
-        events.append(commit_events.thread_event(turn, session, moved.shown_in))
-    Event.objects.bulk_create(events)
-    commit_events.announce_commit(session, ended)
+    guests = _settle_guests(turn, result) if row.has_guests else []
+    _enqueue_answer(prepared, end.messages, [end.route, *(guest.metadata.get("route") for guest in guests)])
+    if prepared.kind.closes(turn):
+        prepared.kind.closed(turn, result, end.closure or result.reply)
+    if guests:
+        ends = [each for guest in guests for each in commit_events.turn_end_events(guest, prepared.session)]
+        Event.objects.bulk_create(ends)
+        commit_events.announce_commit(prepared.session, guests)
+
+
+def _execute(end: _End, *, alone: bool) -> Any | None:
+    """Execute the statement. None if the turn is not its own, or if it is `alone` and the turn has guests."""
+    prepared, turn, result, messages = end.prepared, end.prepared.turn, end.result, end.messages
+    ended = {
+        "state": STATES[result.ending],
+        "error_code": result.error_code or "",
+        "error": (result.error_text or "")[:300],
+        "error_detail": (result.error_detail or "").replace("\x00", ""),
+        "usage": result.usage.to_json(),
+    }
+    before = {name: getattr(turn, name) for name in ended}
+    for name, value in ended.items():
+        setattr(turn, name, value)
+    by_person = is_persons(turn)
+    row = COMMIT.first(
+        session_id=turn.session_id,
+        turn_id=turn.pk,
+        claim=turn.claim,
+        alone=alone,
+        **ended | {"usage": json.dumps(ended["usage"])},
+        count=len(messages),
+        title=one_line(turn.content, TITLE_LENGTH) if by_person else "",
+        route=json.dumps(end.route) if by_person and end.route is not None else None,
+        messages=json.dumps([_row(message) for message in messages]),
+        answer=_last_response(result),
+        events=json.dumps(commit_events.events_of_commit(prepared.session, messages, turn, result)),
+        kind=turn.kind,
+        run_id=turn.origin_run,
+        shared_runs=json.dumps(events.shared_runs(turn)),
+    )
+    if row is None:
+        for name, value in before.items():
+            setattr(turn, name, value)
+        return None
+    for number, message in enumerate(messages, 1):
+        message.session, message.turn, message.seq = prepared.session, turn, row.seq_before + number
+        message.pk = row.message_ids[number - 1]
+    commit_events.announce_commit(prepared.session, [turn], row.shown_in)
+    return row
+
+
+def _row(message: Message) -> dict[str, Any]:
+    return {
+        name: getattr(message, name) for name in ("role", "content", "model_content", "parts", "metadata")
+    }
+
+
+def _last_response(result: TurnResult) -> str | None:
+    """Return the last response for the journal, if the turn has one."""
+    if result.ending is not Ending.SUCCEEDED or not result.entries:
+        return None
+    return json.dumps({"entry": result.entries[-1].to_json(), "usage": result.usage.to_json()})
 
 
 def _settle_questions(prepared: Prepared, result: TurnResult, messages: list[Message]) -> None:
@@ -186,13 +284,6 @@ def _metadata_of(prepared: Prepared, entry: Entry | None) -> dict[str, Any]:
     if entry is not None and entry.partial:
         metadata["partial"] = True
     return metadata
-
-
-def _journal_answer(journal: Journal, result: TurnResult) -> None:
-    """Journal the last response in the commit's own transaction, so that nothing can come between."""
-    if result.ending is Ending.SUCCEEDED and result.entries:
-        answer = {"entry": result.entries[-1].to_json(), "usage": result.usage.to_json()}
-        journal.record(StepKind.RESPONSE, answer)
 
 
 def _enqueue_answer(prepared: Prepared, messages: list[Message], routes: list[dict[str, Any] | None]) -> None:

@@ -70,7 +70,7 @@ class Kind:
         return Usage()
 
     def remembers(self, turn: Turn) -> Mapping[str, Any]:  # noqa: ARG002 - every kind is asked alike
-        """Return conditions on the messages of the history that the turn is shown; empty: all of them."""
+        """Return what the metadata of a turn must contain for its messages to be shown; empty: all are."""
         return NO_LIMITS
 
     def trigger(self, turn: Turn) -> Trigger:
@@ -92,6 +92,10 @@ class Kind:
 
     def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
         """Return the task against which the reply is judged before the commit; None: it is not judged."""
+
+    def closes(self, turn: Turn) -> bool:  # noqa: ARG002 - every kind is asked alike
+        """Whether `closed` is called. If not, most commits are one statement."""
+        return True
 
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
         """The turn ended; called in the transaction of its commit. `closure` is the last text people see.
@@ -157,9 +161,13 @@ class MessageKind(Kind):
         """Answer the command `/clear`, which needs no model."""
         return CLEARED if _clears(turn) else None
 
+    def closes(self, turn: Turn) -> bool:
+        """Only after `/clear`."""
+        return _clears(turn)
+
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:  # noqa: ARG002 - every kind is asked alike
         """After `/clear`, clear the conversation."""
-        if result.ending is Ending.SUCCEEDED and _clears(turn):
+        if result.ending is Ending.SUCCEEDED:
             task_state.clear_conversation(turn.session_id)
 
 
