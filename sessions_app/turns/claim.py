@@ -180,16 +180,27 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
         "max_wait": settings.AUTOMATION_MAX_WAIT,
         "everywhere": flags.tells_every_window(),
     }
-    with transaction.atomic():
-        row = CLAIM.first(**given, **owners.bounds_without_lock()) or _claim_with_owner_lock(given)
-        if row is None:
-            return None
-        turn, told = instance_of(Turn, row[:-1]), row.told
-        if told is not None:
-            events.announce(session_id, told)
+    if auto_allowed:
+        with transaction.atomic():  # an automation's run starts in it
+            row = CLAIM.first(**given, **owners.bounds_without_lock()) or _claim_with_owner_lock(given)
+            return _begin(row)
+    row = CLAIM.first(**given, **owners.bounds_without_lock())
+    if row is None:
+        with transaction.atomic():
+            row = _claim_with_owner_lock(given)
+    return _begin(row)
+
+
+def _begin(row: Any | None) -> Turn | None:
+    if row is None:
+        return None
+    turn = instance_of(Turn, row[:-1])
+    if row.told is not None:
+        events.announce(turn.session_id, row.told)
+    if turn.lane == Lane.AUTO:
         kind_of(turn).started(turn)
-        if turn.attempt == 1:
-            metrics.count_lock_wait(turn.lock_wait_ms or 0)
+    if turn.attempt == 1:
+        metrics.count_lock_wait(turn.lock_wait_ms or 0)
     return turn
 
 

@@ -90,29 +90,32 @@ class _End:
         return is_shown and bool(self.prepared.event_ids)
 
 
-def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | None = None) -> None:
+def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | None = None) -> frozenset[str]:
     """End the turn with its result; `short` is the result of its compression. Stale if the claim is not its own.
+
+    Returns the lanes in which more turns of the session wait.
 
     If the connection is lost during COMMIT the outcome is unknown, so every retry first reads the turn's state.
     """
     tries = 0
 
-    def once() -> None:
+    def once() -> frozenset[str]:
         nonlocal tries
         tries += 1
         if tries > 1 and _was_committed(prepared.turn):
             # it was committed; only what follows the commit is missing
             commit_events.announce_commit(prepared.session, [prepared.turn])
-            return
+            return frozenset()
         end = _End.of(prepared, result)
-        if short is None and end.is_plain and _write_plain(end):
-            return
-        with transaction.atomic():
-            _write(end)
-            if short is not None:
-                _store_compression(prepared.session, short)
+        row = _write_plain(end) if short is None and end.is_plain else None
+        if row is None:
+            with transaction.atomic():
+                row = _write(end)
+                if short is not None:
+                    _store_compression(prepared.session, short)
+        return frozenset(row.waiting or ())
 
-    retry_while_down(once)
+    return retry_while_down(once)
 
 
 def _store_compression(session: Session, short: CompressedHistory) -> None:
@@ -131,15 +134,16 @@ def _was_committed(turn: Turn) -> bool:
     return state != TurnState.RUNNING
 
 
-def _write_plain(end: _End) -> bool:
-    """Write a commit that is one statement. False, and nothing is written: the turn has guests, or is not its own."""
-    if _execute(end, alone=True) is None:
-        return False
-    metrics.count_turn_limit(end.prepared.turn.error_code)
-    return True
+def _write_plain(end: _End) -> Any | None:
+    """Write a commit that is one statement. None, and nothing is written: the turn has guests, or is not its own."""
+    row = _execute(end, alone=True)
+    if row is not None:
+        metrics.count_turn_limit(end.prepared.turn.error_code)
+    return row
 
 
-def _write(end: _End) -> None:
+def _write(end: _End) -> Any:
+    """Write a commit with everything that it needs, in the caller's transaction. Stale."""
     prepared, turn, result = end.prepared, end.prepared.turn, end.result
     row = _execute(end, alone=False)
     if row is None:
@@ -156,6 +160,7 @@ def _write(end: _End) -> None:
         ends = [each for guest in guests for each in commit_events.turn_end_events(guest, prepared.session)]
         Event.objects.bulk_create(ends)
         commit_events.announce_commit(prepared.session, guests)
+    return row
 
 
 def _execute(end: _End, *, alone: bool) -> Any | None:

@@ -18,6 +18,7 @@ from sessions_app.models import (
     Agent,
     Event,
     EventType,
+    Lane,
     Message,
     Scope,
     Session,
@@ -53,6 +54,18 @@ def _has_guests() -> Any:
         guest.c.host_id == _TURN_ID,
         guest.c.state == sa.literal_column(f"'{TurnState.QUEUED}'"),
     )
+
+
+def _waiting_lanes() -> Any:
+    """Select the lanes in which turns of the session wait. One that comes later is seen after the lock's release."""
+    lanes = sa.values(sa.column("lane", sa.Text()), name="lanes").data([(str(lane),) for lane in Lane])
+    waits = sa.exists().where(
+        _turn.c.session_id == _SESSION_ID,
+        _turn.c.lane == lanes.c.lane,
+        _turn.c.state == sa.literal_column(f"'{TurnState.QUEUED}'"),
+        _turn.c.host_id.is_(None),
+    )
+    return sa.select(sa.func.array_agg(lanes.c.lane)).where(waits).scalar_subquery()
 
 
 def _end_turn() -> Any:
@@ -210,7 +223,13 @@ def _commit_statement() -> Statement:
     said = _insert_messages(moved)
     ids = sa.select(sa.func.array_agg(said.c.id)).scalar_subquery().label("message_ids")
     written = (_insert_answer(ended), _insert_events(moved), _tell_of_thread(moved))
-    row = sa.select(moved.c.seq_before, moved.c.shown_in, _has_guests().label("has_guests"), ids)
+    row = sa.select(
+        moved.c.seq_before,
+        moved.c.shown_in,
+        _has_guests().label("has_guests"),
+        ids,
+        _waiting_lanes().label("waiting"),
+    )
     return Statement(row.add_cte(*written))
 
 

@@ -63,7 +63,7 @@ class Kind:
     uses_standing_route = False  # without a route of its own its answer goes to the session's standing route
 
     def started(self, turn: Turn) -> None:
-        """The turn was claimed; called in the claim's transaction."""
+        """An automation's turn was claimed; called in the claim's transaction."""
 
     def before(self, turn: Turn, journal: Any, control: TurnControl) -> Usage:  # noqa: ARG002 - every kind is asked alike
         """Do work before the turn is prepared; returns its usage. No transaction is open. May raise Stale."""

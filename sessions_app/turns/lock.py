@@ -88,6 +88,19 @@ class SessionLocks:
             if self._held.get(handle.session_id) is handle:
                 del self._held[handle.session_id]
 
+    def renew(self, handle: Handle) -> Handle | None:
+        """Give the session, still locked, a new handle for its next turn. None if the lock was lost.
+
+        What was meant for the turn that ended, such as a request to cancel it, does not reach the next one.
+        """
+        with self._guard:
+            if handle.connection is None or handle.connection is not self._connection:
+                return None
+            new = Handle(session_id=handle.session_id, connection=handle.connection)
+            handle.released, handle.connection = True, None
+            self._held[handle.session_id] = new
+            return new
+
     def held(self) -> list[Handle]:
         """Return the sessions that this process holds."""
         with self._guard:

@@ -36,6 +36,10 @@ log = structlog.get_logger(__name__)
 
 TICK = 0.5  # seconds between two checks of the heartbeat thread
 MOST_FORWARDED = 20  # parked hints that are forwarded with one tick
+STAY, STAY_WHEN_FULL = (
+    2.0,
+    0.25,
+)  # seconds that a slot goes on with one session's turns, if others are free or not
 AUTO_SHARE = 0.8  # the part of the slots that automations may use
 # After a break or with a new connection `steady_since` is set: this worker counts no other as lost for a while (see
 # `worker_is_gone`). Returns the slots of the other workers.
@@ -137,6 +141,12 @@ class WorkerProcess:
         """Stop a turn that begins under this handle while the worker is already stopping."""
         if self.stopping.is_set():
             handle.control.stop()
+
+    def may_stay(self, since: float) -> bool:
+        """Whether a slot goes on with a session whose first turn began at `since`, though other sessions may wait."""
+        is_full = bool(self._parked) or len(self.locks.held()) >= self._slots
+        stay = STAY_WHEN_FULL if is_full else STAY
+        return not self.stopping.is_set() and time.monotonic() - since < stay
 
     def _on_control(self, _channel: str, message: dict[str, object]) -> None:
         if question := message.get(self_check.QUESTION):
