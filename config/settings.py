@@ -113,7 +113,9 @@ MIDDLEWARE = [
 
 ROOT_URLCONF = "config.urls"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-DATABASES = {"default": database.database_settings(ENV.database_url, ENV.db_pool_size)}
+# another address for locks means that this one goes through a pooler
+_IS_DIRECT = ENV.database_url == DATABASE_LOCK_URL
+DATABASES = {"default": database.database_settings(ENV.database_url, ENV.db_pool_size, direct=_IS_DIRECT)}
 
 TEMPLATES: list[dict[str, Any]] = [
     {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base
 
@@ -27,3 +28,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
             )
             django._connection_pools.setdefault(self.alias, made)  # noqa: SLF001
         return super().pool
+
+    def prepared_cursor(self) -> Any:
+        """Return a cursor whose statements the server prepares, once for each connection, where settings allow it.
+
+        Their parameters are `$1`, `$2` …, because psycopg would parse a long statement with names at each execution.
+        """
+        django: Any = self
+        django.ensure_connection()
+        return django._prepare_cursor(psycopg.RawCursor(django.connection))  # noqa: SLF001

@@ -39,6 +39,7 @@ SERVER = {  # the same on the server, so that locks of a client that is gone are
 }
 ANSWER_SECONDS = 15  # the default limit of a call
 CHECK_SECONDS = 2.0  # an idle connection that does not respond for so long is dead
+REST_SECONDS = 2.0  # a connection that was used more recently is not checked
 DIRECT_SECONDS = 8.0  # limit for locks and LISTEN: shorter than the time after which a worker counts as lost
 # errors by which the server says that this connection is unusable; psycopg does not class them as OperationalError
 USELESS = psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.ReadOnlySqlTransaction
@@ -122,6 +123,7 @@ class Connection(psycopg.Connection[Any]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.opened_at = monotonic()
+        self.rests_since = 0.0
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait as psycopg does, but with a limit. A caller with its own time limit (`notifies`) keeps it."""
@@ -203,6 +205,11 @@ class Pool(ConnectionPool[Connection]):
             bound.left = left  # the check of the connection is part of this wait
             bound.spend(monotonic() - began)
 
+    def putconn(self, conn: Connection) -> None:
+        """Take a connection back."""
+        conn.rests_since = monotonic()
+        super().putconn(conn)
+
     def drop_idle(self, failed: Connection) -> None:
         """Replace every idle connection, and every connection in use when it is returned."""
         with self._dropping:
@@ -213,6 +220,8 @@ class Pool(ConnectionPool[Connection]):
         self.drain()
 
     def _check(self, connection: Connection) -> None:
+        if monotonic() - connection.rests_since < REST_SECONDS:
+            return
         try:
             with at_most(CHECK_SECONDS):
                 self.check_connection(connection)

@@ -135,7 +135,7 @@ def _claim_statement() -> Statement:
     attempt = {"kind": claimed.c.kind, "attempt": claimed.c.attempt}
     everywhere = event_statements.tell_of_background(claimed, EventType.TURN_START, attempt)
     told = sa.select(everywhere.c.agent_id).scalar_subquery().label("told")
-    return Statement(sa.select(claimed, told).add_cte(start))
+    return Statement(sa.select(claimed, told).add_cte(start), prepared=True)
 
 
 CLAIM = _claim_statement()
@@ -151,7 +151,8 @@ LOCK_OWNER = Statement(
         owners.is_active(_session.c.owner_id),
         owners.count_running_turns(_session.c.owner_id) >= sa.bindparam("most_of_auto", type_=sa.Integer()),
         sa.exists().where(_turn.c.session_id == _SESSION_ID, _turn.c.state == sa.literal_column("'queued'")),
-    )
+    ),
+    prepared=True,
 )
 # a refused turn is marked, so that the next turn of its owner that ends wakes it; see NEXT_LANE
 MARK_REFUSED = Statement(
@@ -182,13 +183,17 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
     }
     if auto_allowed:
         with transaction.atomic():  # an automation's run starts in it
-            row = CLAIM.first(**given, **owners.bounds_without_lock()) or _claim_with_owner_lock(given)
-            return _begin(row)
-    row = CLAIM.first(**given, **owners.bounds_without_lock())
+            return _begin(_claim_without_lock(given) or _claim_with_owner_lock(given))
+    row = _claim_without_lock(given)
     if row is None:
         with transaction.atomic():
             row = _claim_with_owner_lock(given)
     return _begin(row)
+
+
+def _claim_without_lock(given: dict[str, Any]) -> Any | None:
+    few = owners.bounds_without_lock()
+    return CLAIM.first(**given, **few) if few["most_of_people"] else None
 
 
 def _begin(row: Any | None) -> Turn | None:
@@ -205,10 +210,13 @@ def _begin(row: Any | None) -> Turn | None:
 
 
 def _claim_with_owner_lock(given: dict[str, Any]) -> Any | None:
-    """Try again with the lock of an owner who has many turns running. A turn that is refused then is marked."""
-    session_id, whole = given["session_id"], owners.bounds()
-    if LOCK_OWNER.first(session_id=session_id, **owners.bounds_without_lock()) is None:
-        return None
+    """Try with the lock of an owner who has many turns running. A turn that is refused then is marked.
+
+    Without a queued turn there is nothing to lock for; a turn that is resumed needs no room.
+    """
+    session_id, whole, few = given["session_id"], owners.bounds(), owners.bounds_without_lock()
+    if LOCK_OWNER.first(session_id=session_id, **few) is None:
+        return None if few["most_of_people"] else CLAIM.first(**given, **few)
     row = CLAIM.first(**given, **whole)
     if row is None:
         MARK_REFUSED.run(session_id=session_id, max_wait=given["max_wait"], **whole)
@@ -279,7 +287,8 @@ def _next_lane_statement() -> Statement:
         sa.union_all(
             sa.select(woken.c.session_id, woken.c.lane),
             sa.select(_SESSION_ID.label("session_id"), own.label("lane")).where(own.is_not(None)),
-        )
+        ),
+        prepared=True,
     )
 
 

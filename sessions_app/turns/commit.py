@@ -8,7 +8,6 @@ else; what the others add follows in the same transaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,14 +16,13 @@ from django.db.models import F
 from django.db.models.functions import Greatest
 
 from agent_core.exceptions import Stale
-from agent_core.types import Ending, Entry, Role, TurnResult
+from agent_core.types import Ending, Role, TurnResult
 from sessions_app import events, metrics
 from sessions_app.deliveries import outbox
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import wake
 from sessions_app.mailbox import updates
 from sessions_app.memory import task_state
-from sessions_app.memory.history import parts_of
 from sessions_app.models import (
     Engine,
     Event,
@@ -37,6 +35,7 @@ from sessions_app.models.session import WEB, rerouted
 from sessions_app.postgres.retry import retry_while_down
 from sessions_app.single_line import one_line
 from sessions_app.turns import commit_events, consent, executions
+from sessions_app.turns.commit_messages import new_messages
 from sessions_app.turns.commit_statement import COMMIT
 from sessions_app.turns.compression import CompressedHistory
 from sessions_app.turns.context import Prepared
@@ -65,7 +64,7 @@ class _End:
     def of(cls, prepared: Prepared, result: TurnResult) -> _End:
         result = _with_cancel_reason(prepared.turn, result)
         closure = closure_text(result)
-        messages = _new_messages(prepared, result, closure)
+        messages = new_messages(prepared, result, closure)
         return cls(
             prepared=prepared, result=result, closure=closure, messages=messages, route=_route(prepared)
         )
@@ -234,61 +233,6 @@ def _with_cancel_reason(turn: Turn, result: TurnResult) -> TurnResult:
         return result
     reason = Turn.objects.filter(pk=turn.pk).values_list("cancel_reason", flat=True).first()
     return replace(result, error_code=reason, error_text=CANCEL_REASONS.get(reason)) if reason else result
-
-
-def _new_messages(prepared: Prepared, result: TurnResult, closure: str) -> list[Message]:
-    """Make the messages that the turn adds to the history: its input, the entries of the result, and the closure."""
-    messages: list[Message] = []
-
-    def add(role: Role, content: str, **more: Any) -> None:
-        messages.append(Message(role=str(role), content=content.replace("\x00", ""), **more))
-
-    trigger = prepared.trigger
-    replays = prepared.kind.replays_model_content and result.was_shown
-    shown = prepared.request.message if replays else trigger.content
-    if trigger.content:
-        add(
-            Role.USER,
-            trigger.content,
-            model_content=shown.replace("\x00", "") if shown != trigger.content else None,
-            metadata=trigger.metadata,
-        )
-    for entry in _kept(result):
-        add(entry.role, entry.content, parts=parts_of(entry), metadata=_metadata_of(prepared, entry))
-    if closure:
-        metadata = _metadata_of(prepared, None) | {"closure": str(result.ending)}
-        add(Role.ASSISTANT, closure, metadata=metadata)
-    consent.mark_question(messages[-1:], result)
-    return messages
-
-
-def _kept(result: TurnResult) -> Iterable[Entry]:
-    """Yield the entries to store: not empty ones and, unless the turn succeeded, not the injected ones.
-
-    Guests of a failed turn run by themselves later, so their text must not be stored twice.
-    """
-    for entry in result.entries:
-        if entry.role is Role.USER and result.ending is not Ending.SUCCEEDED:
-            continue
-        if entry.content.strip() or entry.calls or entry.results:
-            yield entry
-
-
-def _metadata_of(prepared: Prepared, entry: Entry | None) -> dict[str, Any]:
-    """Return the metadata of a message; `entry` is None for the closure."""
-    if entry is not None and entry.role is Role.USER:
-        return {"injected": True}
-    trigger = prepared.trigger
-    # without a stored input its metadata go to the answer
-    metadata: dict[str, Any] = {} if trigger.content else dict(trigger.metadata)
-    if entry is None or entry.role is Role.ASSISTANT:
-        if trigger.source:
-            metadata["source"] = trigger.source
-        if trigger.route:
-            metadata["route"] = trigger.route
-    if entry is not None and entry.partial:
-        metadata["partial"] = True
-    return metadata
 
 
 def _enqueue_answer(prepared: Prepared, messages: list[Message], routes: list[dict[str, Any] | None]) -> None:

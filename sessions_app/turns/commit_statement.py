@@ -230,7 +230,7 @@ def _commit_statement() -> Statement:
         ids,
         _waiting_lanes().label("waiting"),
     )
-    return Statement(row.add_cte(*written))
+    return Statement(row.add_cte(*written), prepared=True)
 
 
 COMMIT = _commit_statement()

@@ -64,7 +64,8 @@ def _context_statement() -> Statement:
         .select_from(_session)
         .join(_agent, _agent.c.id == _session.c.agent_id)
         .outerjoin(_task_state, _task_state.c.session_id == _session.c.id)
-        .where(_session.c.id == session_id)
+        .where(_session.c.id == session_id),
+        prepared=True,
     )
 
 

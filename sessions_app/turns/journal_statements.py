@@ -57,7 +57,7 @@ def _record(event_type: EventType | None) -> Statement:
     if event_type is not None:
         shown = sa.cast(sa.bindparam("event", type_=sa.Text()), JSONB)
         query = query.add_cte(event_statements.insert_from(fenced, event_type, shown))
-    return Statement(query)
+    return Statement(query, prepared=True)
 
 
 RECORD = {None: _record(None)} | {

@@ -18,8 +18,8 @@ PROMISES = (
     Break(
         rule="4.10",
         how="what a thread says itself while the mode is on is seen nowhere",
-        file="sessions_app/turns/commit.py",
-        old="        message.shown_after_seq = moved.shown_after_seq\n",
+        file="sessions_app/turns/commit_statement.py",
+        old='        "shown_after_seq": moved.c.shown_after_seq,\n',
         new="",
         tests=(UNIFIED + "test_a_threads_own_messages_appear_marked_in_order_while_unified",),
     ),
@@ -155,17 +155,17 @@ PROMISES = (
         rule="3.3",
         how="a heartbeat reads what was said in the primary session",
         file="sessions_app/turns/context.py",
-        old="    return history.read_history(session.pk, session.window_from_seq, which, room=room)\n",
+        old="    seen = history.fitting_entries(read.messages, room)\n",
         new='    chat = Session.objects.get(agent=session.agent, key="unified:default")\n'
-        "    return history.read(chat.pk, 1)\n",
+        "    seen = history.fitting_entries(read_context(chat.pk, {}).messages, room)\n",
         tests=(UNWATCHED + "test_what_is_said_in_a_chat_stays_out_of_heartbeats",),
     ),
     Break(
         rule="3.3",
         how="a person's wishes reach no prompt",
         file="sessions_app/turns/context.py",
-        old='    return own if session.type == SessionType.JOB else session.preferences or ""',
-        new='    return own if session.type == SessionType.JOB else ""',
+        old="    return own if read.session.type == SessionType.JOB else read.preferences",
+        new='    return own if read.session.type == SessionType.JOB else ""',
         tests=(UNWATCHED + "test_preferences_and_history_reach_the_model",),
     ),
     Break(
