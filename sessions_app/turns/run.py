@@ -23,7 +23,7 @@ from agent_core.types import Ending, Entry, Role, TurnEvent, TurnEventType, Turn
 from sessions_app.hints import wake
 from sessions_app.models import Lane, Turn
 from sessions_app.postgres.notify import Try, publisher
-from sessions_app.turns.claim import MAX_RESCUES, MOST_ATTEMPTS, claim_next, next_lane
+from sessions_app.turns.claim import MAX_RESCUES, MOST_ATTEMPTS, claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.compression import compress_history
 from sessions_app.turns.context import Prepared, prepare_failure, prepare_turn
@@ -31,6 +31,7 @@ from sessions_app.turns.engine import run_engine
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.kinds import CommitRefused, kind_of
 from sessions_app.turns.lock import Handle, SessionLocks
+from sessions_app.turns.next_lane import next_lane
 
 log = structlog.get_logger(__name__)
 
