@@ -11,6 +11,9 @@ LEFT = "tests/automations/test_message_deliveries.py::"
 HOMES = "tests/automations/routines/test_deletion.py::"
 RESOURCES = "tests/api/test_resources.py::"
 IMPORT = "tests/automations/nanobot_import/test_import_store.py::"
+GOING_ON = "tests/sessions_app/turns/test_run.py::"
+MAILBOX = "tests/sessions_app/mailbox/test_updates.py::"
+ENGINE = "tests/sessions_app/turns/test_engine.py::"
 UNWATCHED = "tests/stories/test_unwatched.py::"
 PLANNED = "tests/agent_core/planner/test_run.py::"
 
@@ -183,5 +186,45 @@ PROMISES = (
         old="        for _ in range(ATTEMPTS):",
         new="        for _ in range(9 * ATTEMPTS):",
         tests=(PLANNED + "test_two_garbled_revisions_fail_visibly_and_keep_finished_work",),
+    ),
+    Break(
+        rule="1.2",
+        how="a commit locks its turn before its session",
+        file="sessions_app/turns/commit_statement.py",
+        old=".where(_session.c.id == _SESSION_ID).with_for_update(key_share=True)",
+        new=".where(_session.c.id == _SESSION_ID)",
+        tests=(GOING_ON + "test_a_commit_locks_its_session_before_its_turn",),
+    ),
+    Break(
+        rule="1.8",
+        how="a commit of one statement forgets the guests",
+        file="sessions_app/turns/commit_statement.py",
+        old="            sa.or_(~alone, ~_has_guests()),\n",
+        new="",
+        tests=(ENGINE + "test_a_message_into_a_working_plan_is_heard",),
+    ),
+    Break(
+        rule="6.2",
+        how="a commit of one statement acknowledges nothing",
+        file="sessions_app/turns/commit.py",
+        old="            or self.acknowledges\n",
+        new="",
+        tests=(MAILBOX + "test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit",),
+    ),
+    Break(
+        rule="1.2",
+        how="what was meant for an ended turn reaches the next one",
+        file="sessions_app/turns/lock.py",
+        old="            new = Handle(session_id=handle.session_id, connection=handle.connection)\n",
+        new="            return handle\n",
+        tests=(GOING_ON + "test_a_signal_for_an_ended_turn_does_not_reach_the_next",),
+    ),
+    Break(
+        rule="1.2",
+        how="a slot goes on with one session for ever",
+        file="sessions_app/turns/run.py",
+        old="        for _ in range(MOST_IN_A_ROW):\n",
+        new="        while True:\n",
+        tests=(GOING_ON + "test_after_so_many_turns_in_a_row_it_is_the_turn_of_other_sessions",),
     ),
 )
