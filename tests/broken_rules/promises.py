@@ -13,7 +13,7 @@ RESOURCES = "tests/api/test_resources.py::"
 IMPORT = "tests/automations/nanobot_import/test_import_store.py::"
 GOING_ON = "tests/sessions_app/turns/test_run.py::"
 MAILBOX = "tests/sessions_app/mailbox/test_updates.py::"
-ENGINE = "tests/sessions_app/turns/test_engine.py::"
+BUSY = "tests/sessions_app/turns/test_receive.py::"
 UNWATCHED = "tests/stories/test_unwatched.py::"
 PLANNED = "tests/agent_core/planner/test_run.py::"
 
@@ -196,12 +196,12 @@ PROMISES = (
         tests=(GOING_ON + "test_a_commit_locks_its_session_before_its_turn",),
     ),
     Break(
-        rule="1.8",
+        rule="2.1",
         how="a commit of one statement forgets the guests",
         file="sessions_app/turns/commit_statement.py",
         old="            sa.or_(~alone, ~_has_guests()),\n",
         new="",
-        tests=(ENGINE + "test_a_message_into_a_working_plan_is_heard",),
+        tests=(BUSY + "test_a_message_is_injected_before_the_next_model_call",),
     ),
     Break(
         rule="6.2",
