@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from rest_framework import serializers
 
@@ -19,7 +19,20 @@ LONGEST_SHOWN = 60  # characters of a key in an error
 
 
 class Output(serializers.Serializer[Any]):
-    """Output only."""
+    """Output only. Its instances share their fields, since copying them costs more than showing an object.
+
+    So a field must not depend on the instance or its context.
+    """
+
+    _shared: ClassVar[dict[type, Any]] = {}
+
+    @property
+    def fields(self) -> Any:
+        """The bound fields of the class, by name."""
+        kind = type(self)
+        if kind not in self._shared:
+            self._shared[kind] = serializers.Serializer.fields.func(self)  # type: ignore[attr-defined]  # a cached property
+        return self._shared[kind]
 
 
 class Input(serializers.Serializer[Any]):

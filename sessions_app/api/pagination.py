@@ -18,6 +18,7 @@ from rest_framework.pagination import CursorPagination
 
 from sessions_app.api.query import Parameter
 from sessions_app.exceptions import BadInput
+from sessions_app.postgres.compiled import Keyed
 from sessions_app.postgres.merged_rows import Merged
 
 LONGEST_PAGE = 200
@@ -88,6 +89,8 @@ class CursorPage(CursorPagination):
     def paginate_queryset(self, queryset: Any, request: Any, view: Any = None) -> Any:
         """One page of rows. BadInput."""
         try:
+            if isinstance(queryset, Keyed):
+                return self._keyed(queryset, request, view)
             rows = Merged(queryset) if isinstance(queryset, QuerySet) else queryset
             size = _size_of_rows(rows.first)
             if size is not None:  # measure before fetching: a row may have megabytes
@@ -101,6 +104,16 @@ class CursorPage(CursorPagination):
             if request.query_params.get(self.cursor_query_param) is None:
                 raise
             raise _bad_cursor() from None  # its position does not fit the ordering's column
+
+    def _keyed(self, queryset: Keyed[Any], request: Any, view: Any) -> list[Any]:
+        names = [name.lstrip("-") for name in self.get_ordering(request, queryset, view)]
+        keys: Any = queryset.keys.sizes("pk", *names, size=_size_of_rows(queryset.keys.first))
+        page: list[Any] = super().paginate_queryset(keys, request, view) or []
+        is_reversed = self.cursor and self.cursor.reverse
+        self._fitting = _how_many_fit(reversed(page) if is_reversed else page)
+        if self._fitting < len(page):
+            page = super().paginate_queryset(keys, request, view) or []
+        return queryset.rows([row["pk"] for row in page])
 
 
 def _how_many_fit(rows: Iterable[dict[str, Any]]) -> int:
