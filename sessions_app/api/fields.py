@@ -18,24 +18,32 @@ MOST_KEYS = 100  # of an object whose keys are checked later
 LONGEST_SHOWN = 60  # characters of a key in an error
 
 
-class Output(serializers.Serializer[Any]):
-    """Output only. Its instances share their fields, since copying them costs more than showing an object.
+class _SharedFields(serializers.Serializer[Any]):
+    """Serializers of a class share their fields, since copying them costs more than using them.
 
-    So a field must not depend on the instance or its context.
+    So a field must not depend on the instance or its context. The fields belong to an instance without data.
     """
 
-    _shared: ClassVar[dict[type, Any]] = {}
+    _shared: ClassVar[dict[tuple[type, bool], Any]] = {}
 
     @property
     def fields(self) -> Any:
         """The bound fields of the class, by name."""
-        kind = type(self)
-        if kind not in self._shared:
-            self._shared[kind] = serializers.Serializer.fields.func(self)  # type: ignore[attr-defined]  # a cached property
-        return self._shared[kind]
+        key = (type(self), bool(getattr(self.root, "partial", False)))
+        if key not in self._shared:
+            bare = type(self)(partial=key[1])
+            self._shared[key] = _bound_fields(bare)
+        return self._shared[key]
 
 
-class Input(serializers.Serializer[Any]):
+_bound_fields: Any = serializers.Serializer.fields.func  # type: ignore[attr-defined]  # a cached property of DRF
+
+
+class Output(_SharedFields):
+    """Output only."""
+
+
+class Input(_SharedFields):
     """Unknown fields are rejected."""
 
     example: Mapping[str, Any] = {}  # a valid input; the OpenAPI schema shows it

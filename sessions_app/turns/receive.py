@@ -192,8 +192,8 @@ def _addressed() -> QuerySet[Any]:
     said_here = Q(session_id=Parameter("session"), idempotency_key=Parameter("key"))
     said_behind = Q(session_id=Subquery(primary), idempotency_key=Parameter("key_behind"))
     earlier = Turn.objects.filter(said_here | said_behind).order_by().values("pk")[:1]
-    limits: dict[str, Any] = _queue_limits()
-    return rows.annotate(earlier=Subquery(earlier), **limits)
+    found: QuerySet[Any] = rows.annotate(earlier=Subquery(earlier), **_queue_limits())
+    return found
 
 
 _ADDRESSED = CompiledQuery(_addressed)
