@@ -12,7 +12,6 @@ from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import (
     Case,
     CharField,
-    Exists,
     F,
     Model,
     OuterRef,
@@ -118,13 +117,10 @@ def _sessions() -> QuerySet[Any]:
 
     `target_id` is the session that it shows (see `with_target`). `shown_state` of an open one is active or idle.
     """
-    # two probes, because each partial index covers one state only
-    running = Exists(Turn.objects.filter(session=OuterRef("pk"), state=TurnState.RUNNING))
-    queued = Exists(Turn.objects.filter(session=OuterRef("pk"), state=TurnState.QUEUED))
     shown = Case(
         When(~Q(state=SessionState.OPEN), then=F("state")),
-        When(running | queued, then=Value("active")),
-        default=Value("idle"),
+        # two probes, because each partial index covers one state only
+        default=Coalesce(_active_if(TurnState.RUNNING), _active_if(TurnState.QUEUED), Value("idle")),
         output_field=CharField(),
     )
     rows: QuerySet[Session] = with_target(Session.objects.filter(owner_id=Parameter("owner")))
@@ -137,6 +133,15 @@ def _sessions() -> QuerySet[Any]:
         shown_seq=last_seq,
         last_words=_last_words(),
     )
+
+
+def _active_if(state: TurnState) -> Subquery:
+    """Expression: `active` if the session has a turn in this state, else null.
+
+    With EXISTS, or without the order of the queue's index, PostgreSQL may read the turns of all sessions at once.
+    """
+    turns = Turn.objects.filter(session=OuterRef("pk"), state=state).order_by("lane", "due_at", "id")
+    return Subquery(turns.annotate(active=Value("active")).values("active")[:1])
 
 
 def _last_words() -> Subquery:
