@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import BooleanField, Expression, Field, Func, Model, QuerySet
 from django.db.models.query import get_related_populators
+from psycopg.sql import Literal
 
 from sessions_app.postgres.merged_rows import Merged
 
@@ -48,7 +49,7 @@ class _Plan:
     """What Django's compiler made of a queryset."""
 
     sql: str
-    params: tuple[Any, ...]
+    params: list[str]  # the names of its parameters, in their order
     model: type[Model]
     fields: list[str]
     part: slice  # the columns of the fields
@@ -68,9 +69,8 @@ class CompiledQuery(Generic[M]):
         """Return the rows as instances of the model, with their annotations and related objects."""
         plan = self._plan or self._compile()
         connection = connections[DEFAULT_DB_ALIAS]
-        values = [params[each.name] if isinstance(each, Parameter) else each for each in plan.params]
         with connection.cursor() as cursor:
-            cursor.execute(plan.sql, values)
+            cursor.execute(plan.sql, [params[name] for name in plan.params])
             rows = cursor.fetchall()
         return [self._instance(plan, list(row), connection) for row in rows]
 
@@ -88,8 +88,8 @@ class CompiledQuery(Generic[M]):
         part = slice(columns[0], columns[-1] + 1)
         expressions = [each[0] for each in compiler.select]
         self._plan = _Plan(
-            sql=sql,
-            params=tuple(params),
+            sql=_with_constants(sql, params),
+            params=[each.name for each in params if isinstance(each, Parameter)],
             model=info["model"],
             fields=[each.target.attname for each in expressions[part]],
             part=part,
@@ -112,6 +112,15 @@ class CompiledQuery(Generic[M]):
         for name, column in plan.annotations:
             setattr(made, name, row[column])
         return made  # type: ignore[no-any-return]
+
+
+def _with_constants(sql: str, params: Sequence[Any]) -> str:
+    """Return the SQL with all values in it except the parameters; binding each of them again takes time."""
+    found = (
+        "%s" if isinstance(each, Parameter) else Literal(each).as_string().replace("%", "%%")
+        for each in params
+    )
+    return sql.replace("%%", "%%%%") % tuple(found)
 
 
 @dataclass(frozen=True, kw_only=True)
