@@ -26,12 +26,13 @@ from benchmarks.plugin import MODEL
 from benchmarks.report import Figure
 from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
-from benchmarks.statements import PUBLISHED, Log, statements_logged
+from benchmarks.statements import PUBLISHED, SHOWN, Log, statements_logged
 
 FEW = 20  # sessions of the user who has few
 HISTORY = 100  # messages
 PER_SESSION = 15  # messages that are posted to one session, well below the limit of what may wait
 COUNTED = 10  # requests of a kind whose statements are counted
+WARM = 5  # requests before them, so that the pool has its connections
 GENEROUS = {"RONDO_THROTTLE": "1000000/h"}  # each request is counted, as in production
 TARGETS = {"POST a message": (6.0, 4.0)}  # at most: milliseconds of processor, statements
 MILLISECONDS = 1000.0
@@ -145,15 +146,15 @@ def _counted(
     ):
         client, reader = Client(port), Log(log, watch)
         for kind in kinds:
-            first, *others = kind.requests(COUNTED + 1)
-            client.ask(kind, first)
-            reader.read()
-            for asked in others:
+            for number, asked in enumerate(kind.requests(WARM + COUNTED)):
+                if number == WARM:
+                    reader.read()
                 client.ask(kind, asked)
+            time.sleep(PUBLISHED)  # for its line in the log
             seen = [each for each in reader.read() if each.kind == "pool"]
             counted[kind.name] = Counter(each.role for each in seen)
             for each in seen[-(len(seen) // COUNTED) :]:
-                say(f"{kind.name}: {each.text[:1000] or '(health check)'}")
+                say(f"{kind.name}: {each.text[:SHOWN] or '(health check)'}")
     return counted
 
 

@@ -21,7 +21,7 @@ from django.db.models import (
     Value,
     When,
 )
-from django.db.models.functions import Coalesce, JSONObject, Left, NullIf
+from django.db.models.functions import Coalesce, JSONObject, NullIf
 
 from sessions_app.agents.documents import view_of
 from sessions_app.exceptions import NotFound
@@ -35,24 +35,19 @@ from sessions_app.models import (
     MailboxEvent,
     Message,
     Session,
-    SessionState,
     TaskState,
     Turn,
-    TurnState,
 )
 from sessions_app.models.agent import DOCUMENTS
-from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.postgres.compiled import CompiledQuery, Keyed, Parameter, is_any_of
 from sessions_app.postgres.merged_rows import Merged
-from sessions_app.turns.question_reads import waiting_chats, waiting_plans, with_consents
-from sessions_app.turns.threads import with_target
+from sessions_app.turns.question_reads import with_consents
+from sessions_app.turns.session_reads import LISTED_SESSIONS, LOCKED_SESSION, ONE_SESSION, TARGET
 
 M = TypeVar("M", bound=Model)
 NO_SESSION = "there is no such session"
 LARGEST_ID = 2**63 - 1  # of the rows of a table
 MOST_NAMESAKES = 5  # agents of one name that a refusal lists
-LOOKED_BACK = 100  # newest messages of a history that are searched for its last visible words
-LONGEST_LOOK = 1_000  # characters of a message that are read for them
 
 
 def _first(rows: QuerySet[M], missing: str) -> M:
@@ -109,77 +104,18 @@ def _with_view(document: Document) -> Document:
 def sessions(user: AbstractBaseUser, **wanted: str) -> Keyed[Any]:
     """Return the user's sessions with these values of fields, each as it is shown."""
     keys = Session.objects.filter(owner_id=user.pk, **wanted)
-    return Keyed(keys=Merged(keys), load=partial(_LISTED_SESSIONS.all, owner=user.pk))
-
-
-def _sessions() -> QuerySet[Any]:
-    """Return sessions of the parameter `owner`, each with `agent_name`, `target_id`, `last_words` and `shown_state`.
-
-    `target_id` is the session that it shows (see `with_target`). `shown_state` of an open one is active or idle.
-    """
-    shown = Case(
-        When(~Q(state=SessionState.OPEN), then=F("state")),
-        # two probes, because each partial index covers one state only
-        default=Coalesce(_active_if(TurnState.RUNNING), _active_if(TurnState.QUEUED), Value("idle")),
-        output_field=CharField(),
-    )
-    rows: QuerySet[Session] = with_target(Session.objects.filter(owner_id=Parameter("owner")))
-    last_seq = Subquery(Session.objects.filter(pk=OuterRef("target_id")).values("last_seq"))
-    return rows.annotate(
-        waiting_plans=waiting_plans(),
-        waiting_chats=waiting_chats(),
-        shown_state=shown,
-        agent_name=F("agent__name"),
-        shown_seq=last_seq,
-        last_words=_last_words(),
-    )
-
-
-def _active_if(state: TurnState) -> Subquery:
-    """Expression: `active` if the session has a turn in this state, else null.
-
-    With EXISTS, or without the order of the queue's index, PostgreSQL may read the turns of all sessions at once.
-    """
-    turns = Turn.objects.filter(session=OuterRef("pk"), state=state).order_by("lane", "due_at", "id")
-    return Subquery(turns.annotate(active=Value("active")).values("active")[:1])
-
-
-def _last_words() -> Subquery:
-    """Expression: the beginning of the last message by a person or the assistant; null if it is too far back.
-
-    It is searched in the history that the session shows. An automation's trigger does not count. The range of seqs
-    bounds the search in a long history.
-    """
-    said = Message.objects.filter(
-        session=OuterRef("target_id"),
-        seq__gt=OuterRef("shown_seq") - LOOKED_BACK,
-        role__in=["user", "assistant"],
-    ).exclude(metadata__has_key=BY_AUTOMATION)
-    text = said.annotate(text=Left("content", LONGEST_LOOK)).filter(text__regex=r"[^[:space:]]")
-    return Subquery(text.order_by("-seq").values("text")[:1])
+    return Keyed(keys=Merged(keys), load=partial(LISTED_SESSIONS.all, owner=user.pk))
 
 
 def session(user: AbstractBaseUser, session_id: uuid.UUID, *, lock: bool = False) -> Any:
     """Return one session of the user; `lock` locks its row until the transaction ends. NotFound."""
-    found = (_LOCKED_SESSION if lock else _SESSION).first(owner=user.pk, session=session_id)
+    found = (LOCKED_SESSION if lock else ONE_SESSION).first(owner=user.pk, session=session_id)
     return _found(found, NO_SESSION)
-
-
-_SESSION = CompiledQuery(lambda: _sessions().filter(pk=Parameter("session")))
-_LISTED_SESSIONS = CompiledQuery(lambda: _sessions().filter(is_any_of("pk", "ids")))
-_LOCKED_SESSION = CompiledQuery(
-    lambda: _sessions().filter(pk=Parameter("session")).select_for_update(no_key=True, of=("self",))
-)
-_TARGET: CompiledQuery[Any] = CompiledQuery(
-    lambda: with_target(
-        Session.objects.filter(owner_id=Parameter("owner"), pk=Parameter("session")).only("pk")
-    )
-)
 
 
 def shown_id(user: AbstractBaseUser, session_id: uuid.UUID) -> uuid.UUID:
     """Return the id of the session that this session of the user shows, which is often itself. NotFound."""
-    shown: uuid.UUID = _found(_TARGET.first(owner=user.pk, session=session_id), NO_SESSION).target_id
+    shown: uuid.UUID = _found(TARGET.first(owner=user.pk, session=session_id), NO_SESSION).target_id
     return shown
 
 

@@ -169,7 +169,7 @@ BREAKS = (
     Break(
         rule="4.8",
         how="a preview shows a trigger",
-        file="sessions_app/selectors.py",
+        file="sessions_app/turns/session_reads.py",
         old=".exclude(metadata__has_key=BY_AUTOMATION)",
         new="",
         tests=(PREVIEW + "test_a_preview_skips_triggers_and_what_people_do_not_see",),
