@@ -333,8 +333,8 @@ BREAKS = (
         rule="4.10",
         how="a thread shows its own automations only",
         file="automations/selectors.py",
-        old="    return automations(user).filter(session_id__in={session_id, session(user, session_id).target_id})",
-        new="    return automations(user).filter(session_id=session(user, session_id).pk)",
+        old="    return automations(user).filter(session_id__in={session_id, shown_id(user, session_id)})",
+        new="    return automations(user).filter(session_id=session_id)",
         tests=(UNIFIED + "test_threads_show_the_primarys_content_only_in_unified_mode",),
     ),
     Break(
