@@ -115,6 +115,7 @@ def _kinds(sizes: Sizes) -> list[Kind]:
     return [
         Kind(name="POST a message", token=token, requests=lambda count: _posts(few, count, keyed=False)),
         Kind(name="POST with a key", token=token, requests=lambda count: _posts(few, count, keyed=True)),
+        reads("GET /healthz", "/healthz"),  # a request that does nothing
         reads("GET a turn", f"/api/turns/{turn}/"),
         reads("GET a session", f"/api/sessions/{shown.pk}/"),
         reads("GET messages", f"/api/sessions/{shown.pk}/messages/"),
