@@ -86,7 +86,7 @@ def _transact(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) 
 def _queue(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> Turn:
     key = given.idempotency_key
     behind = None if key is None else _key_from(session_id, key)
-    found = _ADDRESSED.first(session=session_id, owner=owner_id, key=key, key_behind=behind)
+    found = _RECIPIENT.first(session=session_id, owner=owner_id, key=key, key_behind=behind)
     if found is not None and (earlier := _earlier(found.earlier, given)):
         return earlier
     entered = admit(found)
@@ -180,23 +180,21 @@ def _is_busy(session_id: uuid.UUID) -> bool:
     return Turn.objects.filter(session_id=session_id, state__in=OPEN_STATES).exists()
 
 
-def _addressed() -> QuerySet[Any]:
-    """Return the session of the parameter `session`, if it belongs to `owner`, with all that a message depends on.
+def _recipient() -> QuerySet[Any]:
+    """Return the session of the parameter `session`, with all that a message depends on.
 
-    `earlier` is the turn that was stored with `key`, even if unified mode was toggled since.
+    With an `owner` only if it is that user's. `earlier` is the turn that was stored with `key`, even if unified mode was toggled since.
     """
-    rows = addressed().filter(
-        owner_id=Coalesce(Parameter("owner"), F("owner_id"))
-    )  # without an owner: of any user
+    owned = addressed().filter(owner_id=Coalesce(Parameter("owner"), F("owner_id")))
     primary = Session.objects.filter(key=PRIMARY_KEY, agent__sessions=Parameter("session")).values("pk")
     said_here = Q(session_id=Parameter("session"), idempotency_key=Parameter("key"))
     said_behind = Q(session_id=Subquery(primary), idempotency_key=Parameter("key_behind"))
     earlier = Turn.objects.filter(said_here | said_behind).order_by().values("pk")[:1]
-    found: QuerySet[Any] = rows.annotate(earlier=Subquery(earlier), **_queue_limits())
+    found: QuerySet[Any] = owned.annotate(earlier=Subquery(earlier), **_queue_limits())
     return found
 
 
-_ADDRESSED = CompiledQuery(_addressed)
+_RECIPIENT = CompiledQuery(_recipient)
 
 
 def _lock_key(session_id: uuid.UUID, key: str) -> None:
