@@ -167,7 +167,13 @@ class Log:
         ]
 
     def _kinds(self) -> dict[int, str]:
-        names = {"rondo lock": "lock", "rondo publish": "publish", "bench counted": "pool", "bench": "own"}
+        names = {
+            "rondo lock": "lock",
+            "rondo publish": "publish",
+            "bench counted": "pool",
+            "bench web": "pool",
+            "bench": "own",
+        }
         rows = self._watch.execute("SELECT pid, application_name FROM pg_stat_activity").fetchall()
         return {pid: names[name] for pid, name in rows if name in names and pid not in self._ours}
 

@@ -200,7 +200,7 @@ def _queue_turn(agent: Agent, session: Session, attempts: list[RunRecord], *, de
     )
     limits = TurnPolicy().merged(kind_of(turn).policy, agent.policy)
     turn.metadata["policy"] = limits.strictest(*(run.snapshot["policy"] for run in attempts))
-    enqueue.enqueue(turn, agent.pk)
+    enqueue.enqueue(turn)
     runs = RunRecord.objects.filter(pk__in=[run.pk for run in attempts])
     runs.queue_in(turn, session=session, session_key=session.key)
 

@@ -99,7 +99,7 @@ def _key(turn: Turn, good: bool, said: str) -> str:
     return report.routine_dedupe_key([routine_id], "result" if said else "no_output")
 
 
-def queue_next_turn(turn: Turn, agent_id: int, task: str, *, has_read: bool) -> Turn:
+def queue_next_turn(turn: Turn, task: str, *, has_read: bool) -> Turn:
     """Queue the next turn of a job's session, in this turn's own transaction.
 
     If this turn has read text from outside, the next one is restricted in the same way, whatever its history shows.
@@ -116,7 +116,7 @@ def queue_next_turn(turn: Turn, agent_id: int, task: str, *, has_read: bool) -> 
         idempotency_key=f"after:{turn.pk}",
         due_at=turn.due_at,
     )
-    enqueue.enqueue(following, agent_id)
+    enqueue.enqueue(following)
     return following
 
 

@@ -169,7 +169,7 @@ BREAKS = (
     Break(
         rule="4.8",
         how="a preview shows a trigger",
-        file="sessions_app/selectors.py",
+        file="sessions_app/turns/session_reads.py",
         old=".exclude(metadata__has_key=BY_AUTOMATION)",
         new="",
         tests=(PREVIEW + "test_a_preview_skips_triggers_and_what_people_do_not_see",),
@@ -333,8 +333,8 @@ BREAKS = (
         rule="4.10",
         how="a thread shows its own automations only",
         file="automations/selectors.py",
-        old="    return automations(user).filter(session_id__in={session_id, session(user, session_id).target_id})",
-        new="    return automations(user).filter(session_id=session(user, session_id).pk)",
+        old="    return automations(user).filter(session_id__in={session_id, shown_id(user, session_id)})",
+        new="    return automations(user).filter(session_id=session_id)",
         tests=(UNIFIED + "test_threads_show_the_primarys_content_only_in_unified_mode",),
     ),
     Break(
