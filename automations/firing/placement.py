@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
-
-from django.db.models import prefetch_related_objects
 
 from automations.firing.due_jobs import DueJob
 from automations.heartbeats.readiness import heartbeat_skip_reason
@@ -23,7 +20,6 @@ from sessions_app import metrics
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Session, SessionState, SessionType, TurnKind
 from sessions_app.models.session import INSTRUCTIONS_KEY
-from sessions_app.models.turn import JOB_KEY
 from sessions_app.postgres.rows import sole
 
 INTERNAL = frozenset({Category.LEGACY, Category.SYSTEM})  # these jobs have an internal session of their own
@@ -33,82 +29,70 @@ class NotRunnable(Exception):
     """No code runs this kind of job."""
 
 
-def attach_sessions(rows: Iterable[DueJob]) -> list[DueJob]:
-    """The rows with their sessions: a bound job's session, or the job's internal session if it exists."""
-    rows = list(rows)
-    prefetch_related_objects([row.job for row in rows if category(row.job) is not Category.BOUND], "agent")
-    inside = [row.job for row in rows if category(row.job) in INTERNAL]
+def attach_jobs(rows: Sequence[DueJob]) -> list[DueJob]:
+    """The rows with what a bound job does not need: the job itself, and its internal session if that exists."""
+    others = [row.pk for row in rows if category(row) is not Category.BOUND]
+    if not others:
+        return list(rows)
+    jobs: dict[str, Any] = CronJob.objects.select_related("agent", "session").in_bulk(others)
+    inside = [job for job in jobs.values() if category(job) in INTERNAL]
     wanted = Session.objects.filter(
         agent_id__in={job.agent_id for job in inside}, key__in={internal_key(job) for job in inside}
     )
     found = {(session.agent_id, session.key): session for session in wanted} if inside else {}
-    return [_placed(row, found) for row in rows]
+    return [_placed(row, jobs[row.pk], found) if row.pk in jobs else row for row in rows]
 
 
-def _placed(row: DueJob, found: dict[tuple[int, str], Session]) -> DueJob:
-    if category(row.job) is Category.ROUTINE:  # each slot gets a new session
-        return replace(row, session_state=SessionState.OPEN)
-    if category(row.job) not in INTERNAL:
-        return row
-    key = internal_key(row.job)
-    session = found.get((row.job.agent_id, key))
-    if session is None:  # it is created with the first run
-        return replace(row, session_id=None, session_key=key, session_state=SessionState.OPEN)
-    return replace(row, session_id=session.pk, session_key=key, session_state=session.state)
+def _placed(row: DueJob, job: CronJob, found: dict[tuple[int, str], Session]) -> DueJob:
+    session = None
+    if category(job) in INTERNAL:
+        session = found.get((job.agent_id, internal_key(job)))
+    if session is None:  # it is created with the run; a routine gets a new one for each slot
+        return row._replace(job=job, session_id=None, session_state=SessionState.OPEN)
+    return row._replace(job=job, session_id=session.pk, session_state=session.state)
 
 
 def skip_reason(row: DueJob) -> GapReason | None:
     """Why a system job's due slot is skipped without a turn; None: it is run. NotRunnable."""
     job = row.job
-    if category(job) is not Category.SYSTEM:
+    if job is None or category(job) is not Category.SYSTEM:
         return None
     if job.system_event == HEARTBEAT:
-        return heartbeat_skip_reason(row.session_id, row.next_run_at, job.every_seconds or 0)
+        return heartbeat_skip_reason(row.session_id, row.facts.next_run_at, job.every_seconds or 0)
     if job.system_event != DREAM:
         raise NotRunnable(f"unknown system event {job.system_event!r}; this server knows dream and heartbeat")
     return None if has_news(job.agent_id) else GapReason.NOTHING_TO_DO
 
 
 def turn_columns(row: DueJob, slot: datetime) -> dict[str, Any]:
-    """The turn of a slot: `session_id`, `kind`, `content`, `metadata`, and a routine's `session_key`."""
-    job = row.job
+    """The turn of a slot, as far as `insert_runs` does not take it from the job: `kind`, and with a job that is not
+    bound `session_id`, `content` and `metadata`.
+    """
+    job, marks = row.job, provenance_marks([row])
+    if job is None:
+        return {"kind": TurnKind.AUTOMATION, "metadata": marks}
     match category(job):
-        case Category.BOUND:
-            return {
-                "session_id": str(job.session_id),
-                "kind": TurnKind.AUTOMATION,
-                "content": job.message,
-                "metadata": _about(job),
-            }
-        case Category.LEGACY:
-            return {
-                "session_id": str(row.session_id or _open_internal_session(job)),
-                "kind": TurnKind.LEGACY,
-                "content": job.message,
-                "metadata": _about(job) | {"deliver_to": _address(job)},
-            }
         case Category.SYSTEM:
             return {
                 "session_id": str(row.session_id or _open_internal_session(job)),
                 "kind": TurnKind.HEARTBEAT if job.system_event == HEARTBEAT else TurnKind.SYSTEM,
                 "content": job.name,
-                "metadata": _about(job) | {HOME_KEY: ""},
+                "metadata": marks | {HOME_KEY: ""},
             }
         case Category.ROUTINE:
-            key = f"job:{run_id(job.pk, slot)}"
             metrics.count(Counted.JOB_SESSION_CREATED)
             return {
-                "session_id": str(_open_internal_session(job, key)),
-                "session_key": key,
+                "session_id": str(_open_internal_session(job, f"job:{run_id(job.pk, slot)}")),
                 "kind": TurnKind.JOB,
                 "content": job.description.strip() or job.name,
-                "metadata": _about(job) | {HOME_KEY: str(job.home_id or "")},
+                "metadata": marks | {HOME_KEY: str(job.home_id or "")},
             }
-
-
-def _about(job: CronJob) -> dict[str, Any]:
-    about = {JOB_KEY: job.pk, "automation_name": job.name, "timezone": job.timezone}
-    return about | provenance_marks([job])
+        case _:
+            return {
+                "session_id": str(row.session_id or _open_internal_session(job)),
+                "kind": TurnKind.LEGACY,
+                "metadata": marks | {"deliver_to": _address(job)},
+            }
 
 
 def _address(job: CronJob) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any, Protocol
 
 from automations.models import CronJob, ExecutionMode, JobKind
 from sessions_app.models import Agent
@@ -19,7 +20,28 @@ class Category(StrEnum):
     LEGACY = "legacy"
 
 
-def category(job: CronJob) -> Category:
+class HasCategory(Protocol):
+    """The columns of a job that decide its category."""
+
+    @property
+    def pk(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def execution_mode(self) -> str: ...
+    @property
+    def session_id(self) -> Any: ...
+    @property
+    def channel(self) -> str: ...
+    @property
+    def to(self) -> str: ...
+    @property
+    def deliver(self) -> bool | None: ...
+    @property
+    def channel_meta(self) -> Any: ...
+
+
+def category(job: HasCategory) -> Category:
     """System by kind or reserved id, never by name; routine by its mode; bound with a session; else legacy."""
     if job.kind == JobKind.SYSTEM_EVENT or job.pk in RESERVED_IDS:
         return Category.SYSTEM

@@ -46,10 +46,11 @@ class Publisher:
         self._connection: psycopg.Connection[Any] | None = None
         self._busy = False
 
-    def notify(self, channel: str, payload: dict[str, Any]) -> None:
-        """Send a payload soon; equal waiting payloads are sent once."""
+    def notify(self, channel: str, *payloads: dict[str, Any]) -> None:
+        """Send payloads soon; equal waiting payloads are sent once."""
+        texts = [json.dumps(payload, sort_keys=True) for payload in payloads]
         with self._changed:
-            self._plain[channel, json.dumps(payload, sort_keys=True)] = None
+            self._plain |= dict.fromkeys((channel, text) for text in texts)
             self._wake()
 
     def delta(self, session_id: str, turn_id: int, of: Try, text: str) -> None:
