@@ -6,20 +6,18 @@ takes a tenth of the time.
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
 
+from automations.heartbeats.readiness import Readiness
 from automations.models import CronJob, JobClock, RunRecord
 from sessions_app import owners
 from sessions_app.models import Agent, Session, Turn, TurnState
 from sessions_app.models.turn import OPEN_STATES
-from sessions_app.postgres.statements import Statement, table
+from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 
 _clock, _job, _run = table(JobClock), table(CronJob), table(RunRecord)
 _turn, _session, _agent = table(Turn), table(Session), table(Agent)
@@ -70,7 +68,8 @@ _FACTS: dict[str, Any] = {name: _job.c[name] for name in Facts._fields if name i
 
 class DueJob(NamedTuple):
     """A claimed job. `retrying`: its runs that wait for another attempt. `session_id` and `session_state`: of a bound
-    job's session, later also of an internal one; else None and empty. `job`: None for a bound job.
+    job's session, later also of an internal one; else None and empty. `job`: None for a bound job. `readiness`: of a
+    heartbeat's session.
     """
 
     pk: str
@@ -82,11 +81,12 @@ class DueJob(NamedTuple):
     channel_meta: Any
     stranger: str
     has_read: bool
-    session_id: uuid.UUID | None
+    session_id: str | None
     session_state: str
     retrying: int
     facts: Facts
-    job: CronJob | None
+    job: CronJob | None = None
+    readiness: Readiness | None = None
 
 
 # (SELECT now()): with a known time PostgreSQL expects few due rows and sorts them, so after an outage each batch
@@ -169,16 +169,15 @@ def read_due_jobs(job_ids: Sequence[str]) -> tuple[list[DueJob], datetime]:
     A statement of its own after the claim, so that it sees every edit that was committed before the clock was locked.
     """
     [row] = READ.all(job_ids=list(job_ids))
-    return [_due_job(*each) for each in row.jobs or ()], row.now
+    return [_due_job(each) for each in row.jobs or ()], row.now
 
 
-def _due_job(*columns: Any) -> DueJob:
-    *given, session_id, session_state, retrying, facts = columns
+def _due_job(columns: list[Any]) -> DueJob:
+    *given, facts = columns
     for at in range(_TIMES):
         if facts[at] is not None:
             facts[at] = datetime.fromisoformat(facts[at])
-    session = None if session_id is None else uuid.UUID(session_id)
-    return DueJob._make((*given, session, session_state, retrying, Facts._make(facts), None))
+    return DueJob._make((*given, Facts._make(facts), None, None))
 
 
 def lock_due_clock(job_id: str) -> datetime | None:
@@ -188,14 +187,13 @@ def lock_due_clock(job_id: str) -> datetime | None:
 
 
 def _move() -> Any:
-    columns: list[Any] = [
-        sa.column("job_id", sa.Text()),
-        sa.column("next_run_at", sa.DateTime(timezone=True)),
-        sa.column("last_slot", sa.DateTime(timezone=True)),
-        sa.column("runs", sa.BigInteger()),
-    ]
-    rows = sa.func.jsonb_to_recordset(sa.cast(sa.bindparam("clocks", type_=sa.Text()), JSONB))
-    given = rows.table_valued(*columns, name="moved").render_derived(with_types=True)
+    types: dict[str, Any] = {
+        "job_id": sa.Text(),
+        "next_run_at": sa.DateTime(timezone=True),
+        "last_slot": sa.DateTime(timezone=True),
+        "runs": sa.BigInteger(),
+    }
+    given = recordset("clocks", types).subquery("moved")
     return (
         sa.update(_clock)
         .where(_clock.c.job_id == given.c.job_id)
@@ -211,24 +209,10 @@ MOVE = _move()  # also part of the statement that inserts runs
 ADVANCE = Statement(MOVE)
 
 
-class ClockMove(NamedTuple):
-    """A job's clock after firing. `last_slot`: the latest slot run or skipped. `runs`: slots that became runs.
+def advance_clocks(clocks: Sequence[dict[str, Any]]) -> None:
+    """Write clocks after firing: rows with `job_id`, `next_run_at`, `last_slot` (ISO texts or None) and `runs`.
 
-    Times are ISO texts.
+    `last_slot`: the latest slot run or skipped; it never goes back. `runs`: the slots that became runs.
     """
-
-    job_id: str
-    next_run_at: str | None
-    last_slot: str | None
-    runs: int = 0
-
-
-def advance_clocks(moved: Sequence[ClockMove]) -> None:
-    """Write clocks after firing. `last_slot` never goes back."""
-    if moved:
-        ADVANCE.run(clocks=clocks_json(moved))
-
-
-def clocks_json(moved: Sequence[ClockMove]) -> str:
-    """The parameter `clocks` of `MOVE`."""
-    return json.dumps([each._asdict() for each in moved])
+    if clocks:
+        ADVANCE.run(**recordset_of("clocks", clocks))

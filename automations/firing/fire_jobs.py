@@ -6,8 +6,6 @@ job either before or after an edit, never in between.
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import transaction
 from django.db.models.functions import Greatest
 
@@ -17,7 +15,6 @@ from automations.firing.job_batch import Batch, record_fault
 from automations.firing.one_by_one import Fired, fire_batch
 from automations.firing.placement import attach_jobs, turn_columns
 from automations.models import CronJob, JobClock
-from automations.runs.skips import run_id
 from automations.schedules.plan import jitter_of
 
 BATCH = 100  # jobs of one transaction
@@ -35,18 +32,10 @@ def _fire(limit: int, only: str | None = None) -> Fired:
         if not claimed:
             return Fired()
         rows, now = read_due_jobs(claimed)
-        batch, runs = Batch(now), list[dict[str, Any]]()
-        for row in attach_jobs(rows):
-            with batch.faults_of(row):
-                outcome = batch.outcome_of(row)
-                new = [
-                    {**run, **turn_columns(row, slot), "job_id": row.pk, "run_id": run_id(row.pk, slot)}
-                    for slot, run in zip(outcome.slots, outcome.runs, strict=True)
-                ]
-                batch.add(row, outcome)
-                runs += new
+        batch = Batch(now)
+        batch.decide(attach_jobs(rows), turn_columns)
         batch.write()
-        queued = insert_runs(runs, batch.clocks)
+        queued = insert_runs(batch.runs, batch.clocks)
     return Fired(claimed=len(claimed), queued=len(queued), hints=announce_turns(queued))
 
 

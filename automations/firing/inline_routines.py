@@ -30,7 +30,6 @@ from automations.models import ExecutionMode, JobClock, RunRecord, RunState
 from automations.models.run import HOME_KEY, TASKS_KEY
 from automations.runs.cancel import due_line
 from automations.runs.record import end_run, has_own_session
-from automations.runs.skips import run_id
 from sessions_app.hints import Hint, send
 from sessions_app.models import Agent, Lane, Session, Turn, TurnKind
 from sessions_app.models.turn import RUNS_KEY
@@ -144,16 +143,11 @@ def _queue(agent: Agent, session: Session, clocks: list[Any]) -> Hint | None:
 def _insert_runs(clocks: list[Any]) -> None:
     """Decide about the due slots of these clocks, and write the runs, gaps and clocks."""
     rows, now = read_due_jobs([clock.job_id for clock in clocks if clock.is_slot])
-    batch, runs = Batch(now), list[dict[str, Any]]()
-    for row in attach_jobs(rows):
-        with batch.faults_of(row):
-            outcome = batch.outcome_of(row)
-            batch.add(row, outcome)
-            for slot, run in zip(outcome.slots, outcome.runs, strict=True):
-                runs.append({**run, "job_id": row.pk, "run_id": run_id(row.pk, slot)})
+    batch = Batch(now)
+    batch.decide(attach_jobs(rows), lambda _row, _slot: {})
     batch.write()
     advance_clocks(batch.clocks)
-    insert_inline_runs(runs)
+    insert_inline_runs(batch.runs)
 
 
 def _ended_by_mode_change(run: RunRecord) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
@@ -11,14 +10,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
-from automations.firing.due_jobs import MOVE, ClockMove, clocks_json
+from automations.firing.due_jobs import MOVE, advance_clocks
 from automations.models import CronJob, RunRecord, RunState
 from sessions_app import events
 from sessions_app.hints import Hint, send
 from sessions_app.models import Lane, Session, Turn
 from sessions_app.models.turn import JOB_KEY
 from sessions_app.postgres.event_statements import object_of
-from sessions_app.postgres.statements import Statement, table
+from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 from sessions_app.turns.enqueue_statements import EMPTY, GIVEN, insert_turns
 
 _run, _turn, _session, _job = table(RunRecord), table(Turn), table(Session), table(CronJob)
@@ -40,9 +39,7 @@ _COLUMNS: dict[str, Any] = {
 
 def _given() -> Any:
     """The parameter `rows`, each with the id of its turn. The turns of a session are numbered in slot order."""
-    columns: list[Any] = [sa.column(name, type_) for name, type_ in _COLUMNS.items()]
-    rows = sa.func.jsonb_to_recordset(sa.cast(sa.bindparam("rows", type_=sa.Text()), JSONB))
-    data = rows.table_valued(*columns, name="data").render_derived(with_types=True)
+    data = recordset("rows", _COLUMNS).subquery("data")
     sequence = f"pg_get_serial_sequence('{_turn.name}', 'id')::regclass"
     turn_id = sa.literal_column(f"nextval({sequence})", sa.BigInteger()).label("turn_id")
     return sa.select(*data.c, turn_id).cte("given")
@@ -142,25 +139,23 @@ FIRE = Statement(_queue().add_cte(MOVE.cte("moved")))
 WAIT = _wait()
 
 
-def insert_runs(rows: Sequence[dict[str, Any]], clocks: Sequence[ClockMove] = ()) -> list[Any]:
+def insert_runs(rows: Sequence[dict[str, Any]], clocks: Sequence[dict[str, Any]] = ()) -> list[Any]:
     """Insert runs in slot order, each with its turn and event, and move clocks. Returns the new turns.
 
     A row names a `job_id`, with its `schedule`, or a `scheduled_message_id`, with its `snapshot`. A slot that already
-    has a run is ignored, so a second beat does no harm.
+    has a run is ignored, so a second beat does no harm. `clocks`: as for `advance_clocks`.
     """
-    if clocks:
-        return FIRE.all(rows=_json(rows), clocks=clocks_json(clocks))
-    return QUEUE.all(rows=_json(rows)) if rows else []
+    if not rows:
+        advance_clocks(clocks)
+        return []
+    given = recordset_of("rows", sorted(rows, key=lambda row: str(row["scheduled_for"])))
+    return FIRE.all(**given, **recordset_of("clocks", clocks)) if clocks else QUEUE.all(**given)
 
 
 def insert_inline_runs(rows: Sequence[dict[str, Any]]) -> None:
     """Insert the runs of inline routines, as `insert_runs` does. They have no turn yet."""
     if rows:
-        WAIT.run(rows=_json(rows))
-
-
-def _json(rows: Sequence[dict[str, Any]]) -> str:
-    return json.dumps(sorted(rows, key=lambda row: str(row["scheduled_for"])))
+        WAIT.run(**recordset_of("rows", rows))
 
 
 def announce_turns(queued: Sequence[Any]) -> list[Hint]:

@@ -6,8 +6,7 @@ already, then the inserted rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,11 +15,11 @@ import structlog
 
 from automations.firing import retries
 from automations.firing.decide import Decision, decide, nothing_due, skip_due
-from automations.firing.due_jobs import ClockMove, DueJob, Facts
+from automations.firing.due_jobs import DueJob, Facts
 from automations.firing.insert_runs import lag_ms
 from automations.firing.placement import skip_reason
 from automations.models import CronJob
-from automations.runs.skips import Gap, GapReason, record_gap
+from automations.runs.skips import Gap, GapReason, record_gap, run_id
 from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of, schedule_of
 from sessions_app.models import SessionState
 
@@ -28,58 +27,61 @@ log = structlog.get_logger(__name__)
 
 
 class Outcome(NamedTuple):
-    """What firing does with equal facts. `runs`: for each slot that runs, the columns of its run that depend on them.
+    """What firing does with equal facts. `clock`: a row for `advance_clocks`, without its job.
 
-    `next_run_at` and `last_slot` as in `ClockMove`.
+    `runs`: for each slot that runs, the columns of its row for `insert_runs` that depend on the facts.
     """
 
     slots: tuple[datetime, ...]
     runs: tuple[dict[str, Any], ...]
     skipped: tuple[Gap, ...]
-    next_run_at: str | None
-    last_slot: str | None
+    clock: dict[str, Any]
 
 
 class Batch:
-    """Collects the rows to write for the claimed jobs. `now`: the transaction's time."""
+    """The rows to write for claimed jobs. `now`: the transaction's time."""
 
     def __init__(self, now: datetime) -> None:
-        self.now = now
-        self.clocks: list[ClockMove] = []
+        self.runs: list[dict[str, Any]] = []
+        self.clocks: list[dict[str, Any]] = []
+        self._now = now
         self._gaps: list[tuple[DueJob, Gap]] = []
         self._superseded: list[str] = []
         self._faults: list[tuple[DueJob, datetime, str]] = []
         self._outcomes: dict[tuple[Facts, str], Outcome] = {}
 
-    @contextmanager
-    def faults_of(self, row: DueJob) -> Iterator[None]:
-        """Set the job aside if anything fails for its row, so that one bad row does not stop the batch."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - bad data can raise anything
-            log.warning("job_set_aside", job=row.pk, error=str(error))
-            slot = row.facts.next_run_at - jitter_of(row.facts)
-            self._faults.append((row, slot, str(error)))
-            self.clocks.append(ClockMove(row.pk, None, slot.isoformat()))
+    def decide(self, rows: Iterable[DueJob], more: Callable[[DueJob, datetime], dict[str, Any]]) -> None:
+        """Decide about the due slots of these jobs. `more`: further columns of the run of a slot.
 
-    def outcome_of(self, row: DueJob) -> Outcome:
-        """Decide about a job's due slots. Raises anything for bad data."""
+        If anything fails for a job, it is set aside, so that one bad row does not stop the batch.
+        """
+        for row in rows:
+            try:
+                outcome = self._outcome_of(row)
+                runs = [
+                    {**run, **more(row, slot), "job_id": row.pk, "run_id": run_id(row.pk, slot)}
+                    for slot, run in zip(outcome.slots, outcome.runs, strict=True)
+                ]
+            except Exception as error:  # noqa: BLE001 - bad data can raise anything
+                log.warning("job_set_aside", job=row.pk, error=str(error))
+                slot = row.facts.next_run_at - jitter_of(row.facts)
+                self._faults.append((row, slot, str(error)))
+                self.clocks.append(_clock(None, slot) | {"job_id": row.pk})
+                continue
+            self.runs += runs
+            self.clocks.append({**outcome.clock, "job_id": row.pk})
+            self._gaps += [(row, gap) for gap in outcome.skipped]
+            if runs and row.retrying:
+                self._superseded.append(row.pk)
+
+    def _outcome_of(self, row: DueJob) -> Outcome:
         if row.job is not None:
-            return _outcome(row.facts, row.session_state, partial(skip_reason, row), self.now)
+            return _outcome(row.facts, row.session_state, partial(skip_reason, row), self._now)
         key = row.facts, row.session_state
         outcome = self._outcomes.get(key)
         if outcome is None:
-            outcome = self._outcomes[key] = _outcome(*key, _no_reason, self.now)
+            outcome = self._outcomes[key] = _outcome(*key, _no_reason, self._now)
         return outcome
-
-    def add(self, row: DueJob, outcome: Outcome) -> None:
-        """Add the outcome for a job, apart from its runs."""
-        for gap in outcome.skipped:
-            self._gaps.append((row, gap))
-        runs = len(outcome.runs)
-        self.clocks.append(ClockMove(row.pk, outcome.next_run_at, outcome.last_slot, runs))
-        if runs and row.retrying:
-            self._superseded.append(row.pk)
 
     def write(self) -> None:
         """Write gaps (their slots come before the runs), faults and superseded retries. Runs and clocks follow."""
@@ -116,9 +118,16 @@ def _outcome(
             for slot in decision.run
         ),
         skipped=decision.skipped,
-        next_run_at=None if firing is None else firing.isoformat(),
-        last_slot=None if decision.accounted_to is None else decision.accounted_to.isoformat(),
+        clock=_clock(firing, decision.accounted_to, len(decision.run)),
     )
+
+
+def _clock(next_run_at: datetime | None, last_slot: datetime | None, runs: int = 0) -> dict[str, Any]:
+    return {
+        "next_run_at": None if next_run_at is None else next_run_at.isoformat(),
+        "last_slot": None if last_slot is None else last_slot.isoformat(),
+        "runs": runs,
+    }
 
 
 def _decision(

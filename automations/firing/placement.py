@@ -8,15 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from automations.firing.due_jobs import DueJob
-from automations.heartbeats.readiness import heartbeat_skip_reason
-from automations.jobs.provenance import provenance_marks
+from automations.heartbeats.readiness import Readiness, heartbeat_skip_reason, read_readiness
 from automations.jobs.system import DREAM, HEARTBEAT
 from automations.models import CronJob
 from automations.models.category import Category, category, heartbeat_key, internal_key
 from automations.models.run import HOME_KEY
 from automations.runs.skips import GapReason, run_id
 from automations.turn_kinds.dream import has_news
-from sessions_app import metrics
+from sessions_app import metrics, permits
 from sessions_app.metrics import Counted
 from sessions_app.models import Agent, Session, SessionState, SessionType, TurnKind
 from sessions_app.models.session import INSTRUCTIONS_KEY
@@ -40,16 +39,28 @@ def attach_jobs(rows: Sequence[DueJob]) -> list[DueJob]:
         agent_id__in={job.agent_id for job in inside}, key__in={internal_key(job) for job in inside}
     )
     found = {(session.agent_id, session.key): session for session in wanted} if inside else {}
-    return [_placed(row, jobs[row.pk], found) if row.pk in jobs else row for row in rows]
+    beating = [session.pk for session in found.values() if session.type == SessionType.HEARTBEAT]
+    readiness = read_readiness(beating) if beating else {}
+    return [_placed(row, jobs[row.pk], found, readiness) if row.pk in jobs else row for row in rows]
 
 
-def _placed(row: DueJob, job: CronJob, found: dict[tuple[int, str], Session]) -> DueJob:
+def _placed(
+    row: DueJob,
+    job: CronJob,
+    found: dict[tuple[int, str], Session],
+    readiness: dict[uuid.UUID, Readiness],
+) -> DueJob:
     session = None
     if category(job) in INTERNAL:
         session = found.get((job.agent_id, internal_key(job)))
     if session is None:  # it is created with the run; a routine gets a new one for each slot
         return row._replace(job=job, session_id=None, session_state=SessionState.OPEN)
-    return row._replace(job=job, session_id=session.pk, session_state=session.state)
+    return row._replace(
+        job=job,
+        session_id=str(session.pk),
+        session_state=session.state,
+        readiness=readiness.get(session.pk),
+    )
 
 
 def skip_reason(row: DueJob) -> GapReason | None:
@@ -58,7 +69,9 @@ def skip_reason(row: DueJob) -> GapReason | None:
     if job is None or category(job) is not Category.SYSTEM:
         return None
     if job.system_event == HEARTBEAT:
-        return heartbeat_skip_reason(row.session_id, row.facts.next_run_at, job.every_seconds or 0)
+        if row.readiness is None:  # it has no session yet
+            return None
+        return heartbeat_skip_reason(row.readiness, row.facts.next_run_at, job.every_seconds or 0)
     if job.system_event != DREAM:
         raise NotRunnable(f"unknown system event {job.system_event!r}; this server knows dream and heartbeat")
     return None if has_news(job.agent_id) else GapReason.NOTHING_TO_DO
@@ -68,13 +81,13 @@ def turn_columns(row: DueJob, slot: datetime) -> dict[str, Any]:
     """The turn of a slot, as far as `insert_runs` does not take it from the job: `kind`, and with a job that is not
     bound `session_id`, `content` and `metadata`.
     """
-    job, marks = row.job, provenance_marks([row])
+    job, marks = row.job, permits.marks(row.stranger, has_read=row.has_read)
     if job is None:
         return {"kind": TurnKind.AUTOMATION, "metadata": marks}
     match category(job):
         case Category.SYSTEM:
             return {
-                "session_id": str(row.session_id or _open_internal_session(job)),
+                "session_id": row.session_id or str(_open_internal_session(job)),
                 "kind": TurnKind.HEARTBEAT if job.system_event == HEARTBEAT else TurnKind.SYSTEM,
                 "content": job.name,
                 "metadata": marks | {HOME_KEY: ""},
@@ -89,7 +102,7 @@ def turn_columns(row: DueJob, slot: datetime) -> dict[str, Any]:
             }
         case _:
             return {
-                "session_id": str(row.session_id or _open_internal_session(job)),
+                "session_id": row.session_id or str(_open_internal_session(job)),
                 "kind": TurnKind.LEGACY,
                 "metadata": marks | {"deliver_to": _address(job)},
             }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from django.db.models import F
 
@@ -22,16 +22,7 @@ def record_provenance(job_id: str, context: ToolContext) -> None:
         )
 
 
-class HasProvenance(Protocol):
-    """The columns of a job that hold its provenance."""
-
-    @property
-    def stranger(self) -> str: ...
-    @property
-    def has_read(self) -> bool: ...
-
-
-def provenance_marks(jobs: Iterable[HasProvenance]) -> dict[str, Any]:
+def provenance_marks(jobs: Iterable[CronJob]) -> dict[str, Any]:
     """The provenance of these jobs for a turn's metadata: the turn is restricted as the most restricted of them.
 
     With jobs of several hooks it may only read, because no hook has the id `several`.

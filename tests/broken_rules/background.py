@@ -157,8 +157,8 @@ BACKGROUND = (
         rule="5.1",
         how="a heartbeat is queued behind its own session's turn",
         file="automations/heartbeats/readiness.py",
-        old="    if has_open_turn(session_id):\n        log",
-        new="    if not session_id:\n        log",
+        old="    if state.has_open_turn:\n        log",
+        new="    if False:\n        log",
         tests=(HEARTBEAT + "test_only_its_own_sessions_work_skips_a_heartbeat",),
     ),
     Break(
