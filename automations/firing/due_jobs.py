@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from automations.heartbeats.readiness import Readiness
+from automations.heartbeats.readiness import InternalSession
 from automations.models import CronJob, JobClock, RunRecord
 from sessions_app import owners
 from sessions_app.models import Agent, Session, Turn, TurnState
@@ -68,12 +68,14 @@ _FACTS: dict[str, Any] = {name: _job.c[name] for name in Facts._fields if name i
 
 class DueJob(NamedTuple):
     """A claimed job. `retrying`: its runs that wait for another attempt. `session_id` and `session_state`: of a bound
-    job's session, later also of an internal one; else None and empty. `job`: None for a bound job. `readiness`: of a
-    heartbeat's session.
+    job's session; None and empty for other jobs, until `attach_sessions` finds theirs. `internal`: a system or legacy
+    job's session. `job`: only for a routine.
     """
 
     pk: str
+    name: str
     kind: str
+    system_event: str
     execution_mode: str
     channel: str
     to: str
@@ -81,12 +83,14 @@ class DueJob(NamedTuple):
     channel_meta: Any
     stranger: str
     has_read: bool
+    agent_id: int
+    agent_name: str
     session_id: str | None
     session_state: str
     retrying: int
     facts: Facts
+    internal: InternalSession | None = None
     job: CronJob | None = None
-    readiness: Readiness | None = None
 
 
 # (SELECT now()): with a known time PostgreSQL expects few due rows and sorts them, so after an outage each batch
@@ -133,6 +137,7 @@ def _read() -> Statement:
     facts = _FACTS | {"open": opened.c.open, "waiting": opened.c.waiting}
     columns: dict[str, Any] = {name: _job.c[name] for name in DueJob._fields if name in _job.c} | {
         "pk": _job.c.id,
+        "agent_name": _agent.c.name,
         "session_state": sa.func.coalesce(_session.c.state, sa.literal_column("''")),
         "retrying": opened.c.retrying,
         "facts": sa.func.json_build_array(*(facts[name] for name in Facts._fields)),

@@ -13,7 +13,7 @@ from automations.firing.due_jobs import claim_due_jobs, due_job_ids, lock_due_cl
 from automations.firing.insert_runs import announce_turns, insert_runs
 from automations.firing.job_batch import Batch, record_fault
 from automations.firing.one_by_one import Fired, fire_batch
-from automations.firing.placement import attach_jobs, turn_columns
+from automations.firing.placement import attach_sessions, turn_columns
 from automations.models import CronJob, JobClock
 from automations.schedules.plan import jitter_of
 
@@ -33,7 +33,7 @@ def _fire(limit: int, only: str | None = None) -> Fired:
             return Fired()
         rows, now = read_due_jobs(claimed)
         batch = Batch(now)
-        batch.decide(attach_jobs(rows), turn_columns)
+        batch.decide(attach_sessions(rows), turn_columns)
         batch.write()
         queued = insert_runs(batch.runs, batch.clocks)
     return Fired(claimed=len(claimed), queued=len(queued), hints=announce_turns(queued))

@@ -21,7 +21,7 @@ from automations.firing.due_jobs import advance_clocks, read_due_jobs
 from automations.firing.due_routines import agents_with_due_routines, claim_due_routines
 from automations.firing.insert_runs import insert_inline_runs
 from automations.firing.job_batch import Batch
-from automations.firing.placement import attach_jobs, heartbeat_session
+from automations.firing.placement import attach_sessions, heartbeat_session
 from automations.heartbeats.readiness import Wait, WaitReason, why_routines_wait
 from automations.heartbeats.reminders import MODEL_FREE_TASKS
 from automations.jobs.clock import database_now
@@ -144,7 +144,7 @@ def _insert_runs(clocks: list[Any]) -> None:
     """Decide about the due slots of these clocks, and write the runs, gaps and clocks."""
     rows, now = read_due_jobs([clock.job_id for clock in clocks if clock.is_slot])
     batch = Batch(now)
-    batch.decide(attach_jobs(rows), lambda _row, _slot: {})
+    batch.decide(attach_sessions(rows), lambda _row, _slot: {})
     batch.write()
     advance_clocks(batch.clocks)
     insert_inline_runs(batch.runs)

@@ -124,11 +124,11 @@ def _queue() -> Any:
 
 def _wait() -> Statement:
     """Insert runs without turns: those of inline routines, which share a turn."""
-    given = _given()
+    data = recordset("rows", _COLUMNS).subquery("data")
     rows = (
-        sa.select(*(given.c[name] for name in ("run_id", "job_id", "scheduled_for", "lag_ms")))
-        .add_columns(_snapshot(given).label("snapshot"), sa.literal("").label("session_key"))
-        .join(_job, _job.c.id == given.c.job_id)
+        sa.select(*(data.c[name] for name in ("run_id", "job_id", "scheduled_for", "lag_ms")))
+        .add_columns(_snapshot(data).label("snapshot"), sa.literal("").label("session_key"))
+        .join(_job, _job.c.id == data.c.job_id)
         .subquery("filled")
     )
     return Statement(_insert(rows))

@@ -19,6 +19,7 @@ from automations.firing.due_jobs import DueJob, Facts
 from automations.firing.insert_runs import lag_ms
 from automations.firing.placement import skip_reason
 from automations.models import CronJob
+from automations.models.category import Category, category
 from automations.runs.skips import Gap, GapReason, record_gap, run_id
 from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of, schedule_of
 from sessions_app.models import SessionState
@@ -75,7 +76,7 @@ class Batch:
                 self._superseded.append(row.pk)
 
     def _outcome_of(self, row: DueJob) -> Outcome:
-        if row.job is not None:
+        if category(row) is not Category.BOUND:
             return _outcome(row.facts, row.session_state, partial(skip_reason, row), self._now)
         key = row.facts, row.session_state
         outcome = self._outcomes.get(key)
@@ -85,10 +86,10 @@ class Batch:
 
     def write(self) -> None:
         """Write gaps (their slots come before the runs), faults and superseded retries. Runs and clocks follow."""
-        rows = [row for row, _ in self._gaps] + [row for row, _, _ in self._faults]
-        bound = [row.pk for row in rows if row.job is None]
-        jobs: dict[str, CronJob] = CronJob.objects.select_related("session").in_bulk(bound) if bound else {}
-        jobs |= {row.pk: row.job for row in rows if row.job is not None}
+        ids = {row.pk for row, *_ in self._gaps} | {row.pk for row, *_ in self._faults}
+        jobs: dict[str, CronJob] = {}
+        if ids:
+            jobs = CronJob.objects.select_related("session", "agent").in_bulk(ids)
         for row, gap in self._gaps:
             record_gap(jobs[row.pk], gap)
         for row, slot, reason in self._faults:

@@ -18,10 +18,9 @@ from automations.models.category import heartbeat_key
 from automations.runs.skips import GapReason
 from sessions_app import metrics
 from sessions_app.metrics import Counted
-from sessions_app.models import Agent, Session, SessionState, Turn, TurnKind, TurnState
+from sessions_app.models import Agent, Session, SessionState, SessionType, Turn, TurnKind, TurnState
 from sessions_app.models.turn import OPEN_STATES
-from sessions_app.postgres.rows import sole
-from sessions_app.postgres.statements import Statement, table
+from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +39,7 @@ def _read() -> Statement:
     last = (
         sa.select(_last.c.id, _last.c.error_code, _last.c.due_at)
         .where(
+            _session.c.type == SessionType.HEARTBEAT.value,
             _last.c.session_id == _session.c.id,
             _last.c.kind == TurnKind.HEARTBEAT.value,
             _last.c.finished_at.is_not(None),
@@ -54,23 +54,28 @@ def _read() -> Statement:
     pair = sa.func.json_build_array(last.c.error_code, last.c.due_at)
     newest_first: Any = aggregate_order_by(pair, last.c.id.desc())
     ended = sa.select(sa.func.coalesce(sa.func.json_agg(newest_first), sa.literal_column("'[]'::json")))
+    wanted = recordset("wanted", {"agent_id": sa.BigInteger(), "key": sa.Text()}).subquery("wanted")
     return Statement(
-        sa.select(_session.c.id.label("session_id"), is_open.label("has_open_turn"))
-        .add_columns(ended.select_from(last).scalar_subquery().label("ended"))
-        .where(_session.c.id == sa.any_(sa.bindparam("session_ids", type_=sa.ARRAY(sa.Uuid()))))
+        sa.select(_session.c.id, _session.c.agent_id, _session.c.key, _session.c.state)
+        .add_columns(is_open.label("has_open_turn"), ended.select_from(last).scalar_subquery().label("ended"))
+        .join(wanted, sa.and_(wanted.c.agent_id == _session.c.agent_id, wanted.c.key == _session.c.key))
     )
 
 
 READ = _read()
 
 
-class Readiness(NamedTuple):
-    """What decides whether a heartbeat's session can take another turn. `ended`: its last heartbeats, newest first.
+class InternalSession(NamedTuple):
+    """The session of a system or legacy job, with what decides whether a heartbeat can start in it.
 
-    Each has its error code and its slot.
+    `ended`: the last turns of a heartbeat's session that have called the model, newest first, each with its error code
+    and its slot.
     """
 
-    session_id: uuid.UUID
+    id: uuid.UUID
+    agent_id: int
+    key: str
+    state: str
     has_open_turn: bool
     ended: list[tuple[str, str]]
 
@@ -88,21 +93,25 @@ class Readiness(NamedTuple):
         return datetime.fromisoformat(self.ended[0][1]) + wait
 
 
-def read_readiness(session_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Readiness]:
-    """The readiness of each of these sessions, in one statement."""
-    return {row.session_id: Readiness(*row) for row in READ.all(session_ids=list(session_ids))}
+def read_sessions(wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], InternalSession]:
+    """The internal sessions with these agents and keys that exist, in one statement."""
+    keys = [{"agent_id": agent_id, "key": key} for agent_id, key in wanted]
+    rows = READ.all(**recordset_of("wanted", keys)) if keys else []
+    return {(row.agent_id, row.key): InternalSession(*row) for row in rows}
 
 
-def heartbeat_skip_reason(state: Readiness, slot: datetime, interval_seconds: int) -> GapReason | None:
+def heartbeat_skip_reason(
+    session: InternalSession, slot: datetime, interval_seconds: int
+) -> GapReason | None:
     """Why a heartbeat's slot is skipped: an open turn in its own session, or the model is down; None: it is run."""
-    if state.has_open_turn:
-        log.info("HEARTBEAT_SKIPPED", session=str(state.session_id), reason="session_busy")
+    if session.has_open_turn:
+        log.info("HEARTBEAT_SKIPPED", session=str(session.id), reason="session_busy")
         metrics.count(Counted.HEARTBEAT_SKIPPED)
         return GapReason.SESSION_BUSY
-    retry_at = state.retry_at(timedelta(seconds=interval_seconds))
+    retry_at = session.retry_at(timedelta(seconds=interval_seconds))
     # after a single failure the next slot is the first retry
     if retry_at is not None and slot + timedelta(seconds=1) < retry_at:
-        log.info("HEARTBEAT_SKIPPED", session=str(state.session_id), reason="model_down")
+        log.info("HEARTBEAT_SKIPPED", session=str(session.id), reason="model_down")
         return GapReason.MODEL_DOWN
     return None
 
@@ -131,15 +140,15 @@ def why_routines_wait(agent: Agent, now: datetime) -> Wait | None:
     """
     if not agent.owner.is_active:
         return Wait(reason=WaitReason.OWNER_INACTIVE)
-    session = sole(Session.objects.filter(agent=agent, key=heartbeat_key(agent)))
+    key = agent.pk, heartbeat_key(agent.name)
+    session = read_sessions([key]).get(key)
     if session is None:
         return None
     if session.state != SessionState.OPEN:
         return Wait(reason=WaitReason.SESSION_CLOSED)
-    state = read_readiness([session.pk])[session.pk]
-    if state.has_open_turn:
+    if session.has_open_turn:
         return Wait(reason=WaitReason.SESSION_BUSY)
-    retry_at = state.retry_at(FIRST_BACKOFF)
+    retry_at = session.retry_at(FIRST_BACKOFF)
     if retry_at is None or retry_at <= now:
         return None
     return Wait(reason=WaitReason.MODEL_DOWN, until=retry_at)

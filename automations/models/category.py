@@ -5,8 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Protocol
 
-from automations.models import CronJob, ExecutionMode, JobKind
-from sessions_app.models import Agent
+from automations.models import ExecutionMode, JobKind
 
 RESERVED_IDS = frozenset({"dream", "heartbeat"})
 
@@ -53,11 +52,11 @@ def category(job: HasCategory) -> Category:
     return Category.LEGACY
 
 
-def internal_key(job: CronJob) -> str:
+def internal_key(job_id: str, system_event: str, agent_name: str) -> str:
     """The key of the session of a legacy or system job."""
-    return heartbeat_key(job.agent) if job.system_event == "heartbeat" else f"cron:{job.pk}"
+    return heartbeat_key(agent_name) if system_event == "heartbeat" else f"cron:{job_id}"
 
 
-def heartbeat_key(agent: Agent) -> str:
+def heartbeat_key(agent_name: str) -> str:
     """The key of an agent's heartbeat session."""
-    return f"heartbeat:{agent.name}"
+    return f"heartbeat:{agent_name}"

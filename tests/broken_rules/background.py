@@ -159,7 +159,7 @@ BACKGROUND = (
         rule="5.1",
         how="a heartbeat is queued behind its own session's turn",
         file="automations/heartbeats/readiness.py",
-        old="    if state.has_open_turn:\n        log",
+        old="    if session.has_open_turn:\n        log",
         new="    if False:\n        log",
         tests=(HEARTBEAT + "test_only_its_own_sessions_work_skips_a_heartbeat",),
     ),

@@ -110,7 +110,7 @@ def test_a_batch_gives_the_ledger_of_its_jobs_one_by_one(people: list[Person], s
 
 def leave_open(job: CronJob, state: str, now: datetime) -> None:
     """A run of an earlier slot that has not ended, if a state is given."""
-    if not state:
+    if not state or job.session is None:
         return
     turn, is_retry = None, state == "retry"
     if not is_retry:
@@ -135,7 +135,7 @@ def ledger_after(made: list[CronJob], fire: Any) -> Ledger:
 
 def read_ledger(made: list[CronJob]) -> Ledger:
     ids = [job.pk for job in made]
-    turns = Turn.objects.filter(origin_run__startswith="job").order_by("session_id", "lane", "due_at", "id")
+    turns = Turn.objects.filter(origin_run__startswith="job").order_by("session_id", "due_at", "origin_run")
     by_run = {turn.origin_run: turn for turn in turns}
     return Ledger(
         runs={pk: [run_row(run) for run in new_runs(pk)] for pk in ids},
@@ -196,7 +196,7 @@ def expected_of(job: CronJob) -> Any:
 
 
 def expected_turn(job: CronJob, slot: datetime, snapshot: dict[str, Any]) -> Any:
-    marks = {"stranger": job.stranger} if job.stranger else {}
+    marks: dict[str, Any] = {"stranger": job.stranger} if job.stranger else {}
     marks |= {"read_before": True} if job.has_read else {}
     about = {"automation_id": job.pk, "automation_name": job.name, "timezone": job.timezone} | marks
     return (

@@ -83,7 +83,7 @@ def test_an_internal_session_deleted_meanwhile_loses_no_slot(person: Person) -> 
     job = due_job(person.session())
     CronJob.objects.filter(pk=job.pk).update(session=None)  # as imported: a legacy job
     assert fire_due_jobs().queued == 1
-    first = RunRecord.objects.get().session_id
+    first = Session.objects.get(key=f"cron:{job.pk}").pk
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     RunRecord.objects.update(state="succeeded", finished_at=Now())
 
