@@ -191,7 +191,7 @@ def _turns_of(job: Any) -> str:
     from automations.models.category import heartbeat_key
     from sessions_app.models import Turn
 
-    rows = Turn.objects.filter(session__agent_id=job.agent_id, session__key=heartbeat_key(job.agent))
+    rows = Turn.objects.filter(session__agent_id=job.agent_id, session__key=heartbeat_key(job.agent.name))
     names = ("id", "kind", "state", "due_at", "queued_at", "started_at", "finished_at")
     return str([[str(value) for value in row] for row in rows.order_by("-id").values_list(*names)[:4]])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,12 @@ def announce(session_id: uuid.UUID, agent_id: int | None = None, ended: Sequence
     if ended:
         payload["ended"] = [turn.pk for turn in ended]
     transaction.on_commit(lambda: publisher().notify(EVENTS, payload), robust=True)
+
+
+def announce_each(session_ids: Iterable[uuid.UUID]) -> None:
+    """After the commit, notify the windows of these sessions that there are new events."""
+    payloads = [{"s": str(session_id)} for session_id in session_ids]
+    transaction.on_commit(lambda: publisher().notify(EVENTS, *payloads), robust=True)
 
 
 def announce_change() -> None:

@@ -17,6 +17,8 @@ ROUTINES = "tests/automations/routines/test_edit.py::"
 TOOLS = "tests/automations/tools/test_routines.py::"
 DOCUMENT = "tests/automations/routines/test_heartbeat_document.py::"
 BAD_INPUT = "tests/api/test_bad_input.py::"
+FIRING = "tests/automations/firing/test_fire_jobs.py::"
+TOGETHER = "tests/properties/test_fired_together.py::test_a_batch_gives_the_ledger_of_its_jobs_one_by_one"
 ZONES = "tests/automations/firing/test_replan_zones.py::"
 SILENCE = "tests/chaos/test_silent_connections.py::"
 OUTAGE = "tests/api/test_outage.py::"
@@ -157,8 +159,8 @@ BACKGROUND = (
         rule="5.1",
         how="a heartbeat is queued behind its own session's turn",
         file="automations/heartbeats/readiness.py",
-        old="    if has_open_turn(session_id):\n        log",
-        new="    if not session_id:\n        log",
+        old="    if session.has_open_turn:\n        log",
+        new="    if False:\n        log",
         tests=(HEARTBEAT + "test_only_its_own_sessions_work_skips_a_heartbeat",),
     ),
     Break(
@@ -392,5 +394,63 @@ BACKGROUND = (
         old="(_turn.c.steps_at_claim != steps_now, 0), ",
         new="",
         tests=(KILLED + "test_only_consecutive_fruitless_rescues_by_other_workers_count",),
+    ),
+    Break(
+        rule="4.4",
+        how="a batch fires jobs as they were before it locked their clocks",
+        file="automations/firing/fire_jobs.py",
+        old="        claimed = claim_due_jobs(limit, only)\n        if not claimed:\n            return Fired()\n"
+        "        rows, now = read_due_jobs(claimed)\n",
+        new="        rows, now = read_due_jobs(due_job_ids(limit))\n        claimed = claim_due_jobs(limit, only)\n"
+        "        if not claimed:\n            return Fired()\n",
+        tests=(FIRING + "test_an_edit_just_before_the_claim_is_fired",),
+    ),
+    Break(
+        rule="4.4",
+        how="a clock moves although its run was left out",
+        file="automations/firing/insert_runs.py",
+        old="        .outerjoin(_session, _session.c.id == session_id)",
+        new="        .join(_session, _session.c.id == session_id)",
+        tests=(FIRING + "test_an_internal_session_deleted_meanwhile_loses_no_slot",),
+    ),
+    Break(
+        rule="4.4",
+        how="a claim waits for clocks that others hold",
+        file="automations/firing/due_jobs.py",
+        old="CLAIM = Statement(_DUE.with_for_update(skip_locked=True))",
+        new="CLAIM = Statement(_DUE.with_for_update())",
+        tests=("tests/chaos/test_beats.py::test_a_batch_skips_a_locked_clock_and_a_deleted_job",),
+    ),
+    Break(
+        rule="4.5",
+        how="jobs share a decision although their queues differ",
+        file="automations/firing/job_batch.py",
+        old="        key = row.facts, row.session_state\n",
+        new="        key = row.facts._replace(waiting=0), row.session_state\n",
+        tests=(TOGETHER,),
+    ),
+    Break(
+        rule="4.5",
+        how="all jobs are delayed alike",
+        file="automations/firing/due_jobs.py",
+        old="sa.case((_job.c.jitter_seconds == 0, sa.literal_column(\"''\")), else_=_job.c.id)",
+        new="sa.literal_column(\"''\")",
+        tests=(TOGETHER,),
+    ),
+    Break(
+        rule="4.5",
+        how="runs that were started do not count towards the limit",
+        file="automations/firing/due_jobs.py",
+        old="sa.case((_job.c.max_runs.is_(None), 0), else_=_clock.c.runs_started)",
+        new="sa.literal_column('0')",
+        tests=(TOGETHER,),
+    ),
+    Break(
+        rule="4.12",
+        how="a run keeps the limits that its job had without its timeout",
+        file="automations/firing/insert_runs.py",
+        old="sa.case((_job.c.timeout_seconds.is_(None), EMPTY), else_=timeout)",
+        new="EMPTY",
+        tests=(TOGETHER,),
     ),
 )

@@ -118,8 +118,8 @@ PROMISES = (
         rule="4.5",
         how="an account of slots goes back with its clock",
         file="automations/firing/due_jobs.py",
-        old="sa.func.greatest(_clock.c.last_slot, _values.c.last_slot)",
-        new="_values.c.last_slot",
+        old="sa.func.greatest(_clock.c.last_slot, given.c.last_slot)",
+        new="given.c.last_slot",
         tests=(UNWATCHED + "test_resetting_a_clock_does_not_reopen_a_recorded_slot",),
     ),
     Break(

@@ -559,7 +559,7 @@ BREAKS = (
         rule="10.0",
         how="the slots of an inactive owner are fired",
         file="automations/firing/job_batch.py",
-        old="    if not row.owner_is_active:",
+        old="    if not facts.owner_is_active:",
         new="    if False:",
         tests=(INACTIVE + "test_every_kind_of_job_is_skipped_with_the_reason",),
     ),

@@ -16,7 +16,7 @@ from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.placement import heartbeat_session
-from automations.heartbeats.readiness import FIRST_BACKOFF, model_retry_at
+from automations.heartbeats.readiness import FIRST_BACKOFF, read_sessions
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import update_routine
 from automations.routines.reads import routine_of, shown_routines
@@ -496,10 +496,15 @@ def model_is_down(person: Person, beats: int = 4) -> Session:
     return session
 
 
+def retry_at(session: Session) -> datetime | None:
+    key = session.agent_id, session.key
+    return read_sessions([key])[key].retry_at(FIRST_BACKOFF)
+
+
 def test_a_reminder_runs_during_model_backoff_without_changing_it(fleet: Fleet, awake: Person) -> None:
     session = model_is_down(awake)
     task = routine(awake, "tea", "make tea")
-    rest = model_retry_at(session.pk, FIRST_BACKOFF)
+    rest = retry_at(session)
     later = routine(awake, "sleep", task_type="time_reminder", timezone="UTC")
     JobClock.objects.filter(job=later).update(next_run_at=Now() + timedelta(seconds=30))
     assert InlineRoutineStarter().step() <= 30, "the next reminder is not slept through"
@@ -509,7 +514,7 @@ def test_a_reminder_runs_during_model_backoff_without_changing_it(fleet: Fleet, 
     InlineRoutineStarter().step()
     until(lambda: RunRecord.objects.filter(job=reminder, state=RunState.SUCCEEDED).exists())
     assert not RunRecord.objects.filter(job=task).exists()
-    assert model_retry_at(session.pk, FIRST_BACKOFF) == rest
+    assert retry_at(session) == rest
 
 
 def waits_for(job: CronJob) -> tuple[str, bool] | None:
