@@ -76,7 +76,8 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
         log.read()
         fire(batch)
         fired = _count_own(log.read())
-    _print_statements(chats, count, say)
+    _print_statements("chat", chats, count, say)
+    _print_statements("automation's", automations, count, say)
     return [
         *turn_figures("chat turn", chats, count, TARGET),
         *turn_figures("automation's turn", automations, count, None),
@@ -137,9 +138,9 @@ def _count_own(seen: list[Executed]) -> int:
     return sum(each.kind == "own" and each.role != "check" for each in seen)
 
 
-def _print_statements(seen: list[Executed], count: int, say: Callable[[str], None]) -> None:
+def _print_statements(kind: str, seen: list[Executed], count: int, say: Callable[[str], None]) -> None:
     worker = [each for each in seen if each.kind != "own"]
-    say("the statements of one chat turn, as the server saw them:")
+    say(f"the statements of one {kind} turn, as the server saw them:")
     for number, each in enumerate(worker[-(len(worker) // count) :], 1):
         say(f"{number:3} {each.kind:8} {each.text[:SHOWN] or '(health check)'}")
 
