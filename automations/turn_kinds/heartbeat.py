@@ -69,9 +69,9 @@ class HeartbeatKind(SlotKind):
         """Limit the history to turns with the same home, so that nothing crosses between homes."""
         return {HOME_KEY: turn.metadata.get(HOME_KEY, "")}
 
-    def trigger(self, turn: Turn) -> Trigger:
+    def trigger(self, turn: Turn, session: Session) -> Trigger:
         """The due tasks, or the state to reflect on."""
-        agent = Agent.objects.get(sessions=turn.session_id)
+        agent = session.agent
         tasks = turn.metadata.get(TASKS_KEY, ())
         now = datetime.now(UTC).astimezone(zone_or_utc(agent.timezone))
         given = {"now": now.isoformat(" ", "minutes"), "timezone": agent.timezone}

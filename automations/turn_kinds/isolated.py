@@ -13,7 +13,7 @@ from automations.models import RunRecord
 from automations.runs import report
 from automations.turn_kinds.slot import SlotKind, variables_of
 from sessions_app.exceptions import OwnerInactive
-from sessions_app.models import Agent, Lane, OnBusy, Session, Turn, TurnKind, TurnState
+from sessions_app.models import Lane, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.models.turn import JOB_KEY
 from sessions_app.permits import READ_BEFORE
 from sessions_app.sessions.archive import archive
@@ -30,7 +30,7 @@ class IsolatedRoutineKind(SlotKind):
 
     name = TurnKind.JOB
 
-    def trigger(self, turn: Turn) -> Trigger:
+    def trigger(self, turn: Turn, session: Session) -> Trigger:
         """The task with a briefing, or in a later turn the task that the agent set."""
         about = turn.metadata
         source = {
@@ -41,8 +41,7 @@ class IsolatedRoutineKind(SlotKind):
         }
         if about.get(NEXT_TURN):
             return Trigger(content=turn.content, model_content=turn.content, source=source)
-        agent = Agent.objects.get(sessions=turn.session_id)
-        prompt = prompts.render_prompt(PROMPT, variables_of(turn) | {"briefing": briefing(agent)})
+        prompt = prompts.render_prompt(PROMPT, variables_of(turn) | {"briefing": briefing(session.agent)})
         return Trigger(
             content=turn.content,
             model_content=prompt.text,

@@ -146,10 +146,10 @@ def prepare_failure(
     shown = PromptStep.from_json(steps[0].data) if steps else None
     usage += shown.used_before if shown else NO_USAGE
     kind = kind_of(turn)
-    trigger = shown.trigger if shown else _trigger_of_a_broken_turn(kind, turn)
+    session = Session.objects.select_related("agent").get(pk=turn.session_id)
+    trigger = shown.trigger if shown else _trigger_of_a_broken_turn(kind, turn, session)
     if plain:
         trigger = replace(trigger, content="", model_content="", metadata={})
-    session = Session.objects.select_related("agent").get(pk=turn.session_id)
     prepared = Prepared(
         turn=turn,
         journal=journal,
@@ -171,9 +171,9 @@ def prepare_failure(
     return prepared, result
 
 
-def _trigger_of_a_broken_turn(kind: Kind, turn: Turn) -> Trigger:
+def _trigger_of_a_broken_turn(kind: Kind, turn: Turn, session: Session) -> Trigger:
     try:
-        return kind.trigger(turn)
+        return kind.trigger(turn, session)
     except Exception:  # the trigger itself may be broken; the commit still needs one
         log.exception("trigger_broke")
         return Trigger(content=turn.content, model_content=turn.content, source={"kind": turn.kind})
@@ -195,7 +195,7 @@ def _render(
     shows = read.has_mail and kind.drains_mailbox and before is None and answer is None
     shows = shows and stranger_of(turn) is None
     drained = mailbox.prepare_drain(session.pk) if shows else mailbox.Drained(ids=(), updates=())
-    trigger = before.trigger if before else kind.trigger(turn)
+    trigger = before.trigger if before else kind.trigger(turn, session)
     built = STRATEGIES[kind.strategy or session.type](
         ContextInput(
             agent_name=session.agent.name,
@@ -209,7 +209,7 @@ def _render(
         )
     )
     if before:
-        return built.system_prompt, _with_current_trigger(kind, turn, before, answer)
+        return built.system_prompt, _with_current_trigger(kind, turn, session, before, answer)
     shown = PromptStep(
         trigger=trigger,
         message=built.message,
@@ -231,9 +231,13 @@ def _record_prompt(turn: Turn, journal: Journal, kind: Kind, shown: PromptStep) 
         kind.shown(turn, shown.trigger)
 
 
-def _with_current_trigger(kind: Kind, turn: Turn, before: PromptStep, answer: str | None) -> PromptStep:
+def _with_current_trigger(
+    kind: Kind, turn: Turn, session: Session, before: PromptStep, answer: str | None
+) -> PromptStep:
     """If no model was shown the message, use the trigger of this attempt: its route may have changed."""
-    return replace(before, trigger=kind.trigger(turn)) if kind.trigger_only and answer is not None else before
+    if not kind.trigger_only or answer is None:
+        return before
+    return replace(before, trigger=kind.trigger(turn, session))
 
 
 def _instructions(read: Context) -> str:

@@ -15,7 +15,7 @@ from agent_core.strategies import DueTask
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, ToolCall, TurnResult, Usage
 from sessions_app.memory import task_state
-from sessions_app.models import Turn, TurnKind
+from sessions_app.models import Session, Turn, TurnKind
 from sessions_app.permits import posted, stranger_of
 
 NO_LIMITS: Mapping[str, Any] = MappingProxyType({})  # of its own
@@ -73,8 +73,8 @@ class Kind:
         """Return what the metadata of a turn must contain for its messages to be shown; empty: all are."""
         return NO_LIMITS
 
-    def trigger(self, turn: Turn) -> Trigger:
-        """Return the turn's input. It only reads."""
+    def trigger(self, turn: Turn, session: Session) -> Trigger:
+        """Return the turn's input. It only reads. `session`: as the turn was prepared, with its agent."""
         raise NotImplementedError
 
     def due_tasks(self, turn: Turn) -> tuple[DueTask, ...]:  # noqa: ARG002 - every kind is asked alike
@@ -148,7 +148,7 @@ class MessageKind(Kind):
     interactive = True
     replays_model_content = True
 
-    def trigger(self, turn: Turn) -> Trigger:
+    def trigger(self, turn: Turn, session: Session) -> Trigger:  # noqa: ARG002 - every kind is asked alike
         """Return the message; another system's post becomes a data block for the model."""
         return Trigger(
             content=turn.content,
