@@ -26,7 +26,7 @@ from benchmarks.plugin import MODEL
 from benchmarks.report import Figure
 from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
-from benchmarks.statements import PUBLISHED, SHOWN, Log, statements_logged
+from benchmarks.statements import PUBLISHED, SHOWN, Executed, Log, statements_logged
 
 FEW = 20  # sessions of the user who has few
 HISTORY = 100  # messages
@@ -149,14 +149,18 @@ def _counted(
         for kind in kinds:
             for number, asked in enumerate(kind.requests(WARM + COUNTED)):
                 if number == WARM:
-                    reader.read()
+                    _read(reader)
                 client.ask(kind, asked)
-            time.sleep(PUBLISHED)  # for its line in the log
-            seen = [each for each in reader.read() if each.kind == "pool"]
+            seen = [each for each in _read(reader) if each.kind == "pool"]
             counted[kind.name] = Counter(each.role for each in seen)
             for each in seen[-(len(seen) // COUNTED) :]:
                 say(f"{kind.name}: {each.text[:SHOWN] or '(health check)'}")
     return counted
+
+
+def _read(reader: Log) -> list[Executed]:
+    time.sleep(PUBLISHED)  # for the last lines of the log
+    return reader.read()
 
 
 def _figures(name: str, spent: list[float], counted: dict[str, Counter[str]]) -> Iterator[Figure]:

@@ -183,7 +183,7 @@ def _is_busy(session_id: uuid.UUID) -> bool:
 def _recipient() -> QuerySet[Any]:
     """Return the session of the parameter `session`, with all that a message depends on.
 
-    With an `owner` only if it is that user's. `earlier` is the turn that was stored with `key`, even if unified mode
+    With an `owner`, only if it is that user's. `earlier` is the turn that was stored with `key`, even if unified mode
     was toggled since.
     """
     owned = addressed().filter(owner_id=Coalesce(Parameter("owner"), F("owner_id")))
