@@ -1,7 +1,7 @@
 """The SQL of firing that reads and writes job clocks: claim due jobs, read what decides about them, advance clocks.
 
-Beat fires many jobs at once, so a claimed job is no model instance. All claimed jobs are read as one JSON value, which
-takes a tenth of the time.
+Beat fires many jobs at once, so a claimed job is no model instance: all of them are read as one JSON value, in a
+fraction of the time.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ _COLUMNS: dict[str, Any] = {
 def _given() -> Any:
     """The parameter `rows`, each with the id of its turn. The turns of a session are numbered in slot order."""
     data = recordset("rows", _COLUMNS).subquery("data")
-    sequence = f"pg_get_serial_sequence('{_turn.name}', 'id')::regclass"
+    # a subquery, so that the sequence is looked up once and not for each row
+    sequence = f"(SELECT pg_get_serial_sequence('{_turn.name}', 'id')::regclass)"
     turn_id = sa.literal_column(f"nextval({sequence})", sa.BigInteger()).label("turn_id")
     return sa.select(*data.c, turn_id).cte("given")
 
@@ -75,6 +76,7 @@ def _filled(given: Any) -> Any:
             *(given.c[name] for name in names),
             session_id.label("session_id"),
             _session.c.key.label("session_key"),
+            _session.c.agent_id,
             sa.case((of_job, _snapshot(given)), else_=given.c.snapshot).label("snapshot"),
             sa.func.coalesce(given.c.content, _job.c.message).label("content"),
             sa.case((of_job, _metadata(given)), else_=given.c.metadata).label("metadata"),
@@ -112,14 +114,11 @@ def _queue() -> Any:
     new_runs = runs.returning(_run.c.run_id).cte("new_runs")
     named = {"id": filled.c.turn_id, "origin_run": filled.c.run_id, "due_at": filled.c.scheduled_for}
     given = [named[name].label(name) if name in named else filled.c[name] for name in GIVEN]
-    new = sa.select(*given).join(new_runs, new_runs.c.run_id == filled.c.run_id).subquery("new")
+    is_new = new_runs.c.run_id == filled.c.run_id
+    new = sa.select(*given, filled.c.agent_id).join(new_runs, is_new).cte("new")
     turns, queued = insert_turns(new)
-    return (
-        sa.select(turns.c.session_id, turns.c.origin_run, _session.c.agent_id)
-        .join(_session, _session.c.id == turns.c.session_id)
-        .order_by(turns.c.id)
-        .add_cte(queued)
-    )
+    told = sa.select(new.c.session_id, new.c.origin_run, new.c.agent_id).order_by(new.c.id)
+    return told.add_cte(turns, queued)
 
 
 def _wait() -> Statement:

@@ -7,12 +7,24 @@ from typing import Any
 import psycopg
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base
+from django.db.backends.postgresql.operations import DatabaseOperations as DjangoOperations
 
 from sessions_app.postgres.connection import Pool
 
 
+class DatabaseOperations(DjangoOperations):
+    """Django's operations, which also name the statements of prepared cursors in the log of queries."""
+
+    def last_executed_query(self, cursor: Any, sql: str, params: Any) -> str:
+        """Return the statement as it was sent, or as it was prepared."""
+        sent: str | None = super().last_executed_query(cursor, sql, params)
+        return sent or sql
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Django's wrapper with a pool whose connections have a time limit for each call."""
+    """Django's wrapper with a pool whose connections have a time limit for each call, and with prepared cursors."""
+
+    ops_class = DatabaseOperations
 
     @property
     def pool(self) -> Any:

@@ -77,7 +77,6 @@ class Ledger:
     turns: dict[str, list[Any]]
     clocks: dict[str, Any]
     faults: dict[str, str]
-    order: list[str]
 
 
 @pytest.fixture
@@ -135,8 +134,7 @@ def ledger_after(made: list[CronJob], fire: Any) -> Ledger:
 
 def read_ledger(made: list[CronJob]) -> Ledger:
     ids = [job.pk for job in made]
-    turns = Turn.objects.filter(origin_run__startswith="job").order_by("session_id", "due_at", "origin_run")
-    by_run = {turn.origin_run: turn for turn in turns}
+    by_run = {turn.origin_run: turn for turn in Turn.objects.filter(origin_run__startswith="job")}
     return Ledger(
         runs={pk: [run_row(run) for run in new_runs(pk)] for pk in ids},
         turns={pk: [turn_row(by_run[r.pk]) for r in new_runs(pk) if r.pk in by_run] for pk in ids},
@@ -145,7 +143,6 @@ def read_ledger(made: list[CronJob]) -> Ledger:
             for pk in ids
         },
         faults=dict(CronJob.objects.filter(enabled=False).values_list("pk", "fault")),
-        order=[turn.origin_run for turn in turns],
     )
 
 
