@@ -17,6 +17,8 @@ from kombu import Exchange, Queue
 from config.env import all_queues
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+# Celery would run Django's system checks in each worker, ignore what they find, and load the whole web side for them
+os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 REDIS_SCHEMES = ("redis://", "rediss://", "valkey://", "valkeys://", "unix://")
 BROKER_SECONDS = 1.0  # longest wait for a broker that does not answer (with Celery's defaults over 12 s)

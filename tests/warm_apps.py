@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from importlib import import_module
 
@@ -15,4 +16,6 @@ def load() -> None:
     django.setup()
     for name in NEEDED["celery"]:
         import_module(name)
+    gc.collect()
+    gc.freeze()  # so that a collection in a child does not touch, and so copy, the pages of all that was loaded
     assert threading.active_count() == 1, threading.enumerate()
