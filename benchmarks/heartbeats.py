@@ -233,8 +233,8 @@ def _measure_turns(
             beats = log.read()
     plain, beat = _milliseconds("message", count), _milliseconds("heartbeat", count)
     return [
-        *turn_figures("heartbeat's turn", beats, min(count, len(ids)), None),
-        *turn_figures("chat turn beside it", chats, count, None),
+        *turn_figures("heartbeat's turn", beats, min(count, len(ids))),
+        *turn_figures("chat turn beside it", chats, count),
         Figure(name="heartbeat's turn", value=beat, unit="ms", note=f"median; a chat turn {plain:.1f} ms"),
         Figure(name="heartbeat's turn to chat turn", value=beat / plain, note="both from claim to commit"),
     ]

@@ -20,7 +20,7 @@ from benchmarks.report import Figure
 from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
 
-TARGET = 1 / 5
+TARGET = 0.33
 
 
 def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:

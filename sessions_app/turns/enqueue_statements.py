@@ -59,7 +59,8 @@ def _insert_one() -> Statement:
     for name in TIMES_OF_ONE:
         given[name] = sa.func.coalesce(given[name], sa.func.now())
     turns, events = _insert(given)
-    return Statement(sa.select(turns.c.id, *(turns.c[name] for name in TIMES_OF_ONE)).add_cte(events))
+    row = sa.select(turns.c.id, *(turns.c[name] for name in TIMES_OF_ONE))
+    return Statement(row.add_cte(events), prepared=True)
 
 
 OF_ONE = (

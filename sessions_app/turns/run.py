@@ -61,9 +61,9 @@ class Runner(Protocol):
 
 def run_next_turns(runner: Runner, session_id: uuid.UUID, lane: str) -> None:
     """Run the session's next turn, if there is one and no other worker holds the session, and a few that follow it."""
-    handle = runner.locks.try_hold(session_id)
+    handle = runner.locks.try_hold(session_id, for_work=True)
     if handle is None:
-        return  # the holder looks for the next turn after its release
+        return  # there is nothing to do, or the holder looks for the next turn after its release
     since = time.monotonic()
     try:
         for _ in range(MOST_IN_A_ROW):

@@ -139,6 +139,15 @@ def test_a_lock_that_was_lost_ends_the_stay(worker: WorkerProcess, person: Perso
     assert worker.locks.held() == []
 
 
+def test_a_late_hint_neither_locks_nor_claims(worker: WorkerProcess, person: Person) -> None:
+    session = person.session()
+    assert worker.locks.try_hold(session.pk, for_work=True) is None
+    assert worker.locks.held() == []
+    with CaptureQueriesContext(connection) as asked:
+        run_next_turns(worker, session.pk, Lane.PEOPLE)
+    assert len(asked) == 0
+
+
 def test_a_long_queue_lets_other_sessions_of_a_single_slot_in(fleet: Fleet, person: Person) -> None:
     """The other person's message is answered while most of the queue still waits."""
     fleet.environ["RONDO_TURNS_PER_USER"] = "0"
