@@ -97,13 +97,19 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     kind = kind_of(turn)
     most = 0 if kind.trigger_only else history.WINDOW
     read = read_context(turn.session_id, kind.remembers(turn), most=most)
-    session = read.session
+    session = turn.session = read.session
     steps = journal.steps()
     policy = TurnPolicy().merged(kind.policy, session.agent.policy, turn.metadata.get("policy", {}))
     answer = kind.answer_without_model(turn)
     offer = NOTHING if kind.trigger_only else _offer(session.agent, policy)
     system_prompt, shown = _render(turn, read, journal, steps, offer, used_before, answer)
-    tool_context = ToolContext(turn=turn, session=session, agent=session.agent, interactive=kind.interactive)
+    tool_context = ToolContext(
+        turn=turn,
+        session=session,
+        agent=session.agent,
+        interactive=kind.interactive,
+        documents=read.documents,
+    )
     offered = () if kind.trigger_only else _tool_specs(tool_context, offer)
     room = budget.room(sum(map(tokens.of_text, (system_prompt, shown.message))) + budget.of_tools(offered))
     seen = history.fitting_entries(read.messages, room)
@@ -146,7 +152,7 @@ def prepare_failure(
     shown = PromptStep.from_json(steps[0].data) if steps else None
     usage += shown.used_before if shown else NO_USAGE
     kind = kind_of(turn)
-    session = Session.objects.select_related("agent").get(pk=turn.session_id)
+    session = turn.session = Session.objects.select_related("agent").get(pk=turn.session_id)
     trigger = shown.trigger if shown else _trigger_of_a_broken_turn(kind, turn, session)
     if plain:
         trigger = replace(trigger, content="", model_content="", metadata={})

@@ -53,8 +53,8 @@ BACKGROUND = (
         rule="6.1",
         how="what is unread of a key stays beside the newer one",
         file="sessions_app/mailbox/updates.py",
-        old="    if _is_there(target_id):\n        same",
-        new="    if not _is_there(target_id):\n        same",
+        old="    if _there(target_id) is not None:\n        same",
+        new="    if _there(target_id) is None:\n        same",
         tests=(DEPOSIT + "test_an_unread_event_of_the_same_key_gives_way",),
     ),
     Break(
@@ -101,8 +101,8 @@ BACKGROUND = (
         rule="5.4",
         how="the home that a task was given is not told",
         file="automations/runs/report.py",
-        old="    return deposit(home or primary, mail, or_else=primary)",
-        new="    return deposit(primary, mail)",
+        old="    return deposit(home, mail, or_primary_of=agent_id)",
+        new="    return deposit(None, mail, or_primary_of=agent_id)",
         tests=(HEARTBEAT + "test_a_result_goes_only_to_the_routines_home",),
     ),
     Break(

@@ -122,8 +122,8 @@ BOUNDS = (
         rule="10.0",
         how="what nobody reads piles up",
         file="sessions_app/mailbox/updates.py",
-        old="        MAKE_ROOM.run(target=target_id)\n",
-        new="        pass\n",
+        old="            MAKE_ROOM.run(target=row.target_id)\n",
+        new="            pass\n",
         tests=(DEPOSIT + "test_an_unread_source_keeps_its_newest_events_and_reports_drops",),
     ),
     Break(
