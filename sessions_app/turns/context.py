@@ -103,13 +103,7 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     answer = kind.answer_without_model(turn)
     offer = NOTHING if kind.trigger_only else _offer(session.agent, policy)
     system_prompt, shown = _render(turn, read, journal, steps, offer, used_before, answer)
-    tool_context = ToolContext(
-        turn=turn,
-        session=session,
-        agent=session.agent,
-        interactive=kind.interactive,
-        documents=read.documents,
-    )
+    tool_context = _tool_context(turn, session, interactive=kind.interactive, documents=read.documents)
     offered = () if kind.trigger_only else _tool_specs(tool_context, offer)
     room = budget.room(sum(map(tokens.of_text, (system_prompt, shown.message))) + budget.of_tools(offered))
     seen = history.fitting_entries(read.messages, room)
@@ -164,7 +158,7 @@ def prepare_failure(
         trigger=trigger,
         event_ids=(),
         request=TurnRequest(system_prompt="", history=(), message=trigger.model_content, model=""),
-        tool_context=ToolContext(turn=turn, session=session, agent=session.agent, interactive=False),
+        tool_context=_tool_context(turn, session, interactive=False),
     )
     result = TurnResult(
         ending=Ending.FAILED,
@@ -175,6 +169,10 @@ def prepare_failure(
         error_detail=error_detail_for(error),
     )
     return prepared, result
+
+
+def _tool_context(turn: Turn, session: Session, **more: Any) -> ToolContext:
+    return ToolContext(turn=turn, session=session, agent=session.agent, **more)
 
 
 def _trigger_of_a_broken_turn(kind: Kind, turn: Turn, session: Session) -> Trigger:
