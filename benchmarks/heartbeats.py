@@ -25,6 +25,7 @@ from benchmarks.statements import (
     Log,
     chat,
     fire,
+    print_statements,
     publish_once,
     statements_logged,
     turn_figures,
@@ -231,6 +232,7 @@ def _measure_turns(
                 fire([heartbeat])
                 wait_for_turns(watch)
             beats = log.read()
+    print_statements("heartbeat's", beats, min(count, len(ids)), say)
     plain, beat = _milliseconds("message", count), _milliseconds("heartbeat", count)
     return [
         *turn_figures("heartbeat's turn", beats, min(count, len(ids))),

@@ -33,7 +33,7 @@ LINE = re.compile(r"^\S+ \S+ \S+ \[(\d+)\] LOG:  (?:statement|execute [^:]*): ?"
 ADVISORY = re.compile(r"pg_(try_)?advisory|NOTIFY|pg_notify", re.IGNORECASE)
 SLOTS = 100  # threads, as with `make up`: in a small fleet the claims of a user are serialized
 BATCH = 100  # jobs fired together
-SHOWN = 100  # characters of a printed statement
+SHOWN = 240  # characters of a printed statement
 PUBLISHED = 0.3  # seconds until the publishers have sent everything
 
 
@@ -80,8 +80,8 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
         log.read()
         fire(batch)
         fired = _count_own(log.read())
-    _print_statements("chat", chats, count, say)
-    _print_statements("automation's", automations, count, say)
+    print_statements("chat", chats, count, say)
+    print_statements("automation's", automations, count, say)
     return [
         *turn_figures("chat turn", chats, count),
         *turn_figures("automation's turn", automations, count),
@@ -143,7 +143,8 @@ def _count_own(seen: list[Executed]) -> int:
     return sum(each.kind == "own" and each.role != "check" for each in seen)
 
 
-def _print_statements(kind: str, seen: list[Executed], count: int, say: Callable[[str], None]) -> None:
+def print_statements(kind: str, seen: list[Executed], count: int, say: Callable[[str], None]) -> None:
+    """Say the statements of the last of `count` turns."""
     worker = [each for each in seen if each.kind != "own"]
     say(f"the statements of one {kind} turn, as the server saw them:")
     for number, each in enumerate(worker[-(len(worker) // count) :], 1):

@@ -71,7 +71,7 @@ def _following(turn: Turn) -> Turn | None:
 
 
 def _end(turn: Turn, result: TurnResult, closure: str) -> None:
-    session = Session.objects.only("key", "agent_id").get(pk=turn.session_id)
+    session = turn.session
     archive(turn.session_id)
     if result.ending is Ending.CANCELLED and result.error_code != OwnerInactive.code:
         return  # the person who cancelled it knows

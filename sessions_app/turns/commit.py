@@ -183,6 +183,7 @@ def _execute(end: _End, *, alone: bool) -> Any | None:
         alone=alone,
         **ended | {"usage": json.dumps(ended["usage"])},
         count=len(messages),
+        **_kept(messages, prepared.kind.keeps),
         title=one_line(turn.content, TITLE_LENGTH) if by_person else "",
         route=json.dumps(end.route) if by_person and end.route is not None else None,
         messages=json.dumps([_row(message) for message in messages]),
@@ -201,6 +202,13 @@ def _execute(end: _End, *, alone: bool) -> Any | None:
         message.pk = row.message_ids[number - 1]
     commit_events.announce_commit(prepared.session, [turn], row.shown_in)
     return row
+
+
+def _kept(messages: list[Message], keep: int | None) -> dict[str, int | None]:
+    """Return how many messages stay in the window, and which of these is the first user message among them."""
+    beyond = 0 if keep is None else len(messages) - keep
+    users = (n for n, each in enumerate(messages, 1) if each.role == Role.USER and n > beyond)
+    return {"keep": keep, "first_user": next(users, None) if keep is not None else None}
 
 
 def _row(message: Message) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from agent_core.types import StepKind
+from agent_core.types import Role, StepKind
 from sessions_app.models import (
     PRIMARY_KEY,
     Agent,
@@ -117,6 +117,23 @@ def _of_primary_behind(column: str) -> Any:
     )
 
 
+def _window() -> Any:
+    """The new start of the window: the first user message among the newest `keep`, so no result is without its call.
+
+    `first_user` counts it among the messages of this commit, if it is one of them. Without `keep` the window stays.
+    """
+    first = sa.select(sa.func.min(_message.c.seq)).where(
+        _message.c.session_id == _session.c.id,
+        _message.c.role == sa.literal_column(f"'{Role.USER}'"),
+        _message.c.seq > _session.c.last_seq + _COUNT - sa.bindparam("keep", type_=sa.BigInteger()),
+    )
+    stored = first.correlate(_session).scalar_subquery()
+    new = _session.c.last_seq + sa.bindparam("first_user", type_=sa.BigInteger())
+    return sa.func.greatest(
+        _session.c.window_from_seq, sa.func.coalesce(stored, new)
+    )  # null counts for nothing
+
+
 def _advance_session(ended: Any) -> Any:
     """Return a CTE that increases the session's revision by one and its last seq by `count`."""
     last_route = sa.func.coalesce(_json("route"), _session.c.last_route)
@@ -127,6 +144,7 @@ def _advance_session(ended: Any) -> Any:
         .values(
             revision=_session.c.revision + 1,
             last_seq=_session.c.last_seq + _COUNT,
+            window_from_seq=_window(),
             updated_at=sa.func.statement_timestamp(),
             title=title,
             last_route=last_route,

@@ -97,13 +97,13 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     kind = kind_of(turn)
     most = 0 if kind.trigger_only else history.WINDOW
     read = read_context(turn.session_id, kind.remembers(turn), most=most)
-    session = read.session
+    session = turn.session = read.session
     steps = journal.steps()
     policy = TurnPolicy().merged(kind.policy, session.agent.policy, turn.metadata.get("policy", {}))
     answer = kind.answer_without_model(turn)
     offer = NOTHING if kind.trigger_only else _offer(session.agent, policy)
     system_prompt, shown = _render(turn, read, journal, steps, offer, used_before, answer)
-    tool_context = ToolContext(turn=turn, session=session, agent=session.agent, interactive=kind.interactive)
+    tool_context = _tool_context(turn, session, interactive=kind.interactive, documents=read.documents)
     offered = () if kind.trigger_only else _tool_specs(tool_context, offer)
     room = budget.room(sum(map(tokens.of_text, (system_prompt, shown.message))) + budget.of_tools(offered))
     seen = history.fitting_entries(read.messages, room)
@@ -146,7 +146,7 @@ def prepare_failure(
     shown = PromptStep.from_json(steps[0].data) if steps else None
     usage += shown.used_before if shown else NO_USAGE
     kind = kind_of(turn)
-    session = Session.objects.select_related("agent").get(pk=turn.session_id)
+    session = turn.session = Session.objects.select_related("agent").get(pk=turn.session_id)
     trigger = shown.trigger if shown else _trigger_of_a_broken_turn(kind, turn, session)
     if plain:
         trigger = replace(trigger, content="", model_content="", metadata={})
@@ -158,7 +158,7 @@ def prepare_failure(
         trigger=trigger,
         event_ids=(),
         request=TurnRequest(system_prompt="", history=(), message=trigger.model_content, model=""),
-        tool_context=ToolContext(turn=turn, session=session, agent=session.agent, interactive=False),
+        tool_context=_tool_context(turn, session, interactive=False),
     )
     result = TurnResult(
         ending=Ending.FAILED,
@@ -169,6 +169,10 @@ def prepare_failure(
         error_detail=error_detail_for(error),
     )
     return prepared, result
+
+
+def _tool_context(turn: Turn, session: Session, **more: Any) -> ToolContext:
+    return ToolContext(turn=turn, session=session, agent=session.agent, **more)
 
 
 def _trigger_of_a_broken_turn(kind: Kind, turn: Turn, session: Session) -> Trigger:

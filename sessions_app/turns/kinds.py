@@ -60,6 +60,9 @@ class Kind:
     strategy = ""  # the name of the context strategy; empty: that of the session's type
     may_plan = True  # an agent with the planner engine makes a plan for it
     delivers_answer = True  # the commit enqueues its answer for delivery; else the kind does that itself
+    keeps: int | None = (
+        None  # of the newest messages, those that stay in the window after the turn; None: all
+    )
     uses_standing_route = False  # without a route of its own its answer goes to the session's standing route
 
     def started(self, turn: Turn) -> None:

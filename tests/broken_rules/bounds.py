@@ -120,10 +120,18 @@ BOUNDS = (
     ),
     Break(
         rule="10.0",
+        how="a crowded mailbox is taken for one with room",
+        file="sessions_app/mailbox/deposit_statements.py",
+        old="min(MOST_OF_A_SOURCE, MOST_UNREAD) - 1",
+        new="min(MOST_OF_A_SOURCE, MOST_UNREAD)",
+        tests=(DEPOSIT + "test_an_unread_source_keeps_its_newest_events_and_reports_drops",),
+    ),
+    Break(
+        rule="10.0",
         how="what nobody reads piles up",
         file="sessions_app/mailbox/updates.py",
-        old="        MAKE_ROOM.run(target=target_id)\n",
-        new="        pass\n",
+        old="            MAKE_ROOM.run(target=row.target_id)\n",
+        new="            pass\n",
         tests=(DEPOSIT + "test_an_unread_source_keeps_its_newest_events_and_reports_drops",),
     ),
     Break(
