@@ -33,7 +33,7 @@ LINE = re.compile(r"^\S+ \S+ \S+ \[(\d+)\] LOG:  (?:statement|execute [^:]*): ?"
 ADVISORY = re.compile(r"pg_(try_)?advisory|NOTIFY|pg_notify", re.IGNORECASE)
 SLOTS = 100  # threads, as with `make up`: in a small fleet the claims of a user are serialized
 BATCH = 100  # jobs fired together
-SHOWN = 240  # characters of a printed statement
+SHOWN = 100  # characters of a printed statement
 PUBLISHED = 0.3  # seconds until the publishers have sent everything
 
 

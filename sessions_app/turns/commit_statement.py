@@ -129,9 +129,8 @@ def _window() -> Any:
     )
     stored = first.correlate(_session).scalar_subquery()
     new = _session.c.last_seq + sa.bindparam("first_user", type_=sa.BigInteger())
-    return sa.func.greatest(
-        _session.c.window_from_seq, sa.func.coalesce(stored, new)
-    )  # null counts for nothing
+    # null is never the greatest
+    return sa.func.greatest(_session.c.window_from_seq, sa.func.coalesce(stored, new))
 
 
 def _advance_session(ended: Any) -> Any:

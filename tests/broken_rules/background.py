@@ -66,7 +66,7 @@ BACKGROUND = (
         tests=(DEPOSIT_RACES + "test_deposits_during_a_target_delete_are_dropped_with_a_reason",),
     ),
     Break(
-        rule="4.11",
+        rule="6.1",
         how="a late result of a deleted session goes nowhere",
         file="sessions_app/mailbox/deposit_statements.py",
         old="_locked(*is_primary, gone)",
@@ -74,7 +74,7 @@ BACKGROUND = (
         tests=(DEPOSIT_RACES + "test_a_late_result_goes_to_the_primary_mailbox",),
     ),
     Break(
-        rule="4.11",
+        rule="6.1",
         how="a result goes to the primary session beside its home",
         file="sessions_app/mailbox/deposit_statements.py",
         old="_locked(*is_primary, gone)",
