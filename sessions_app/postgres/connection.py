@@ -39,7 +39,6 @@ SERVER = {  # the same on the server, so that locks of a client that is gone are
 }
 ANSWER_SECONDS = 15  # the default limit of a call
 CHECK_SECONDS = 2.0  # an idle connection that does not respond for so long is dead
-REST_SECONDS = 2.0  # a connection that was used more recently is not checked
 DIRECT_SECONDS = 8.0  # limit for locks and LISTEN: shorter than the time after which a worker counts as lost
 # errors by which the server says that this connection is unusable; psycopg does not class them as OperationalError
 USELESS = psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.ReadOnlySqlTransaction
@@ -63,6 +62,7 @@ class Bound:
 
 _bound: ContextVar[Bound | None] = ContextVar("database_bound", default=None)
 _lifted = threading.Event()
+_trusted_for = 0.0
 
 
 @contextmanager
@@ -107,6 +107,15 @@ def lift_bounds(**_: Any) -> None:
 def restore_bounds(**_: Any) -> None:
     """Undo `lift_bounds`."""
     _lifted.clear()
+
+
+def trust_connections(seconds: float) -> None:
+    """Do not check a pooled connection of this process that was used within so many seconds.
+
+    For workers, whose work is repeated when a connection fails. A request is not, so web processes check each time.
+    """
+    global _trusted_for  # noqa: PLW0603 - one for the process, set when it starts
+    _trusted_for = seconds
 
 
 def server_options(given: str = "", **more: str) -> str:
@@ -220,7 +229,7 @@ class Pool(ConnectionPool[Connection]):
         self.drain()
 
     def _check(self, connection: Connection) -> None:
-        if monotonic() - connection.rests_since < REST_SECONDS:
+        if monotonic() - connection.rests_since < _trusted_for:
             return
         try:
             with at_most(CHECK_SECONDS):

@@ -23,6 +23,7 @@ from sessions_app.deliveries.dispatcher import DeliveryDispatcher
 from sessions_app.deliveries.sweep import sweep_deliveries
 from sessions_app.hints import Hint, flush_hints, send
 from sessions_app.models import Lane, Worker
+from sessions_app.postgres.connection import trust_connections
 from sessions_app.postgres.listen import Listener
 from sessions_app.postgres.notify import CONTROL, publisher
 from sessions_app.retention import maintenance_round
@@ -34,6 +35,7 @@ from sessions_app.worker.sweep import fail_hung_tools, sweep_turns
 
 log = structlog.get_logger(__name__)
 
+REST_SECONDS = 2.0  # a pooled connection that was used more recently is not checked
 TICK = 0.5  # seconds between two checks of the heartbeat thread
 MOST_FORWARDED = 20  # parked hints that are forwarded with one tick
 STAY, STAY_WHEN_FULL = (
@@ -83,6 +85,7 @@ class WorkerProcess:
 
     def start(self) -> None:
         """Start the threads. They connect and register the worker as soon as the database is available."""
+        trust_connections(REST_SECONDS)
         hints.register_dispatcher(self.dispatcher.take)
         self._listener.start()
         for thread in self._threads:

@@ -22,7 +22,6 @@ from config.database import database_settings
 from sessions_app.models import Turn
 from sessions_app.postgres.connection import (
     CHECK_SECONDS,
-    REST_SECONDS,
     Pool,
     at_most,
     lift_bounds,
@@ -59,12 +58,11 @@ def pool_at(url: str, size: int = 4) -> Pool:
 
 
 def pooled(pool: Pool) -> list[Any]:
-    """Every connection of a full pool, taken and given back. They have rested long enough to be checked."""
+    """Every connection of a full pool, taken and given back."""
     pool.wait(10)
     taken = [pool.getconn() for _ in range(pool.max_size)]
     for each in taken:
         pool.putconn(each)
-        each.rests_since -= REST_SECONDS
     return taken
 
 
