@@ -16,6 +16,7 @@ from celery.beat import Scheduler as CeleryScheduler
 from django.conf import settings
 from django.db import Error, InterfaceError, OperationalError, connection
 
+from automations.firing.batch_size import BatchSize
 from automations.firing.fire_jobs import BATCH, fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
 from automations.firing.inline_routines import InlineRoutineStarter
@@ -56,6 +57,7 @@ class Scheduler(CeleryScheduler):
         self._changed = threading.Event()
         self._closed = threading.Event()
         self._retry = SHORTEST_RETRY
+        self._batch = BatchSize(BATCH)
         self._zones = ZoneWatch()
         self._routines = InlineRoutineStarter()
         self._flag_is_applied = False
@@ -104,7 +106,9 @@ class Scheduler(CeleryScheduler):
             waits.append(self._routines.step())
         if work.due:
             messages = work.messages and self._fire_messages()
-            slots = (work.slots or work.attempts) and self._fire_slots()
+            if work.attempts:
+                self._queue_retries()
+            slots = work.slots and self._fire_slots()
             if messages or slots:
                 return 0.0
             work = next_work()
@@ -112,15 +116,19 @@ class Scheduler(CeleryScheduler):
                 waits.append(self._wait_for_other_beat())
         return max(0.0, min(work.wait, *waits))
 
-    def _fire_slots(self) -> bool:
-        """Queue due retries and slots. Returns whether there may be more."""
+    def _queue_retries(self) -> None:
         with _logged("retries_failed"):
             send(queue_due_retries(BATCH))
-        fired = fire_due_jobs(BATCH)
+
+    def _fire_slots(self) -> bool:
+        """Queue the turns of due slots. Returns whether there may be more."""
+        began = time.monotonic()
+        fired = fire_due_jobs(self._batch.size)
+        self._batch.fired(fired.claimed, time.monotonic() - began)
         if fired.claimed:
             log.info("fired", claimed=fired.claimed, queued=fired.queued)
             self._retry = SHORTEST_RETRY
-        return fired.claimed == BATCH
+        return fired.claimed >= BATCH
 
     def _fire_messages(self) -> bool:
         """Queue the turns of due messages. Returns whether there may be more.

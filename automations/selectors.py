@@ -28,7 +28,7 @@ from automations.schedules.schedule import ScheduleError
 from sessions_app.exceptions import NotFound
 from sessions_app.postgres.merged_rows import Merged
 from sessions_app.postgres.notify import JOBS
-from sessions_app.selectors import key_subquery, merged, session, with_deliveries
+from sessions_app.selectors import key_subquery, merged, shown_id, with_deliveries
 
 STATES = ("scheduled", "running", "done", "failed")
 _SAME_NAMES = (  # fields of Automation that a row has by the same name
@@ -90,7 +90,7 @@ def automations(user: AbstractBaseUser) -> QuerySet[CronJob]:
 
 def automations_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[CronJob]:
     """The jobs bound to a session, or to the primary session that it shows. NotFound."""
-    return automations(user).filter(session_id__in={session_id, session(user, session_id).target_id})
+    return automations(user).filter(session_id__in={session_id, shown_id(user, session_id)})
 
 
 def automation(user: AbstractBaseUser, job_id: str) -> Automation:
@@ -179,7 +179,7 @@ def scheduled_messages(user: AbstractBaseUser) -> QuerySet[ScheduledMessage]:
 
 def scheduled_messages_of(user: AbstractBaseUser, session_id: uuid.UUID) -> Merged[ScheduledMessage]:
     """The scheduled messages of a session and of the primary session that it shows. NotFound."""
-    behind = session(user, session_id).target_id
+    behind = shown_id(user, session_id)
     return merged(scheduled_messages(user), "session", user, {session_id, behind})
 
 

@@ -16,7 +16,7 @@ from benchmarks.servers import Servers, servers
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes
 
 NAMES = (
-    *("throughput", "statements", "firing", "ticks", "scale"),
+    *("throughput", "statements", "requests", "firing", "ticks", "scale"),
     *("waiting", "mailbox", "streams", "held", "heartbeats"),
 )
 

@@ -25,6 +25,7 @@ from benchmarks.statements import (
     Log,
     chat,
     fire,
+    print_statements,
     publish_once,
     statements_logged,
     turn_figures,
@@ -191,7 +192,7 @@ def _turns_of(job: Any) -> str:
     from automations.models.category import heartbeat_key
     from sessions_app.models import Turn
 
-    rows = Turn.objects.filter(session__agent_id=job.agent_id, session__key=heartbeat_key(job.agent))
+    rows = Turn.objects.filter(session__agent_id=job.agent_id, session__key=heartbeat_key(job.agent.name))
     names = ("id", "kind", "state", "due_at", "queued_at", "started_at", "finished_at")
     return str([[str(value) for value in row] for row in rows.order_by("-id").values_list(*names)[:4]])
 
@@ -231,10 +232,11 @@ def _measure_turns(
                 fire([heartbeat])
                 wait_for_turns(watch)
             beats = log.read()
+    print_statements("heartbeat's", beats, min(count, len(ids)), say)
     plain, beat = _milliseconds("message", count), _milliseconds("heartbeat", count)
     return [
-        *turn_figures("heartbeat's turn", beats, min(count, len(ids)), None),
-        *turn_figures("chat turn beside it", chats, count, None),
+        *turn_figures("heartbeat's turn", beats, min(count, len(ids))),
+        *turn_figures("chat turn beside it", chats, count),
         Figure(name="heartbeat's turn", value=beat, unit="ms", note=f"median; a chat turn {plain:.1f} ms"),
         Figure(name="heartbeat's turn to chat turn", value=beat / plain, note="both from claim to commit"),
     ]

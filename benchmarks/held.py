@@ -43,7 +43,7 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
     rooms = [(agent, room) for agent in agents for room in data.sessions(agent, sizes.held // len(agents))]
     token = data.token(data.person(MODEL))
     with fleet.web(servers.folder, **UNLIMITED) as port:
-        pid = _pid_of(port)
+        pid = pid_of(port)
         _measure_requests(port, pid, token, sizes.asked)  # warm-up
         before = _measure_requests(port, pid, token, sizes.asked)
         began = time.monotonic()
@@ -119,7 +119,8 @@ def _measure_requests(port: int, pid: int, token: str, count: int) -> Sample:
     )
 
 
-def _pid_of(port: int) -> int:
+def pid_of(port: int) -> int:
+    """The process id of the web process that listens on the port. RuntimeError."""
     command = f"config.web\0--port\0{port}\0"
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         if command in each.read_text(errors="replace"):

@@ -51,7 +51,8 @@ def _measure_claims(agent: Any, sizes: Sizes, say: Callable[[str], None]) -> lis
 
 def _time_claims(sessions: list[Any]) -> list[float]:
     """Milliseconds of each claim with the following search for more work."""
-    from sessions_app.turns.claim import claim_next, next_lane
+    from sessions_app.turns.claim import claim_next
+    from sessions_app.turns.next_lane import next_lane
 
     worker, times = uuid.uuid4(), []
     for session in sessions:

@@ -27,12 +27,13 @@ START_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Servers:
-    """`postgres_log`: log of the embedded PostgreSQL, None for another server. `folder`: for logs."""
+    """`postgres_log` and `postgres_pid`: of the embedded PostgreSQL, None for another server. `folder`: for logs."""
 
     database_url: str
     broker_url: str
     folder: Path
     postgres_log: Path | None
+    postgres_pid: int | None
 
 
 @contextmanager
@@ -43,14 +44,16 @@ def servers() -> Iterator[Servers]:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         given = os.environ.get("DATABASE_URL")
         log = None if given else folder / "postgres.log"
-        admin_url = given or stack.enter_context(_postgres(folder))
+        admin_url, pid = (given, None) if given else stack.enter_context(_postgres(folder))
         broker_url = os.environ.get("CELERY_BROKER_URL") or stack.enter_context(_valkey(folder))
         url = stack.enter_context(database(admin_url))
-        yield Servers(database_url=url, broker_url=broker_url, folder=folder, postgres_log=log)
+        yield Servers(
+            database_url=url, broker_url=broker_url, folder=folder, postgres_log=log, postgres_pid=pid
+        )
 
 
 @contextmanager
-def _running(server: postgres.Postgres | valkey.Valkey, stop_signal: signal.Signals) -> Iterator[None]:
+def _running(server: postgres.Postgres | valkey.Valkey, stop_signal: signal.Signals) -> Iterator[int]:
     process = server.spawn()
     try:
         deadline = time.monotonic() + START_SECONDS
@@ -58,7 +61,7 @@ def _running(server: postgres.Postgres | valkey.Valkey, stop_signal: signal.Sign
             if process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"a server did not start:\n{server.log.read_text()[-2000:]}")
             time.sleep(0.02)
-        yield
+        yield process.pid
     finally:
         process.send_signal(stop_signal)
         try:
@@ -69,13 +72,13 @@ def _running(server: postgres.Postgres | valkey.Valkey, stop_signal: signal.Sign
 
 
 @contextmanager
-def _postgres(folder: Path) -> Iterator[str]:
+def _postgres(folder: Path) -> Iterator[tuple[str, int]]:
     server = postgres.prepare(
         data=folder / "postgres", log=folder / "postgres.log", password=secrets.token_hex(8)
     )
-    with _running(server, signal.SIGINT):
+    with _running(server, signal.SIGINT) as pid:
         server.make_database()
-        yield server.url
+        yield server.url, pid
 
 
 @contextmanager

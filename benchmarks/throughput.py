@@ -15,24 +15,28 @@ from typing import Any
 from benchmarks import data, fleet
 from benchmarks.fleet import Worker
 from benchmarks.plugin import MODEL, NOOP
+from benchmarks.processor import processor_seconds
 from benchmarks.report import Figure
 from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
 
-TARGET = 1 / 5
+TARGET = 0.33
 
 
 def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
     """Alternate both for `rounds` rounds, after a warm-up."""
     agent = data.person(MODEL)
     count = sizes.sessions * sizes.messages
-    noops, turns = [], []
+    noops, turns, costs = [], [], []
     with fleet.workers(servers.folder, sizes.workers, sizes.concurrency) as processes:
         _run_noops(processes, min(count, 200))
         _run_turns(processes, data.sessions(agent, min(sizes.sessions, 20)), 2)
         for number in range(1, sizes.rounds + 1):
             noops.append(_run_noops(processes, count))
+            before = _processor_seconds(servers, processes)
             turns.append(_run_turns(processes, data.sessions(agent, sizes.sessions), sizes.messages))
+            after = _processor_seconds(servers, processes)
+            costs.append([(end - start) * 1000 / count for start, end in zip(before, after, strict=True)])
             say(f"round {number}: {noops[-1]:.0f} no-ops/s, {turns[-1]:.0f} turns/s")
     setting = f"-P threads -c {sizes.concurrency}, {sizes.workers} worker(s)"
     load = f"{sizes.sessions} sessions, {sizes.messages} messages each"
@@ -41,7 +45,17 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
         Figure(name="no-op tasks", value=statistics.median(noops), unit="/s", note=setting),
         Figure(name="turns, instant model", value=statistics.median(turns), unit="/s", note=load),
         Figure(name="turns to no-op tasks", value=ratio, at_least=TARGET),
+        *(
+            Figure(name=f"processor time per turn, {name}", value=statistics.median(values), unit="ms")
+            for name, values in zip(("workers", "PostgreSQL"), zip(*costs, strict=True), strict=False)
+        ),
     ]
+
+
+def _processor_seconds(servers: Servers, processes: list[Worker]) -> list[float]:
+    """Of the workers and, if it is the embedded one, of PostgreSQL."""
+    workers = sum(processor_seconds(process.child.pid) for process in processes)
+    return [workers] + ([processor_seconds(servers.postgres_pid)] if servers.postgres_pid else [])
 
 
 def _run_noops(processes: list[Worker], count: int) -> float:

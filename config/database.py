@@ -10,15 +10,17 @@ POOL_WAIT_SECONDS = 10.0
 RECONNECT_SECONDS = 10.0  # the pool retries with growing delays; after this the next request starts over
 
 
-def database_settings(url: str, pool_size: int) -> dict[str, Any]:
+def database_settings(url: str, pool_size: int, *, direct: bool = True) -> dict[str, Any]:
     """Settings of a PostgreSQL database with at most `pool_size` pooled connections per process.
 
-    Parameters in the URL override the defaults.
+    Parameters in the URL override the defaults. `direct`: no transaction pooler is in between, so that a statement that
+    was prepared on a connection is still there when it is executed.
     """
     parts = urlsplit(url)
     options: dict[str, Any] = CLIENT | dict(parse_qsl(parts.query))
     limit = f"{IDLE_IN_TRANSACTION_SECONDS}s"
     options["options"] = server_options(options.get("options", ""), idle_in_transaction_session_timeout=limit)
+    options["prepare_threshold"] = 0 if direct else None  # at the first use, or never
     options["pool"] = {
         "min_size": 1,
         "max_size": pool_size,

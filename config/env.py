@@ -34,7 +34,7 @@ class Env:
         str,
         "",
         "Direct address of the same database for locks and LISTEN, if `DATABASE_URL` goes through a "
-        "pooler. Empty: `DATABASE_URL`.",
+        "pooler. Empty: `DATABASE_URL`. If they differ, no statement is prepared on the server.",
     )
     db_pool_size: int = _variable(
         read.positive_int, "10", "Maximum number of pooled database connections per process."

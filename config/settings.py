@@ -113,7 +113,9 @@ MIDDLEWARE = [
 
 ROOT_URLCONF = "config.urls"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-DATABASES = {"default": database.database_settings(ENV.database_url, ENV.db_pool_size)}
+# another address for locks means that this one goes through a pooler
+_IS_DIRECT = ENV.database_url == DATABASE_LOCK_URL
+DATABASES = {"default": database.database_settings(ENV.database_url, ENV.db_pool_size, direct=_IS_DIRECT)}
 
 TEMPLATES: list[dict[str, Any]] = [
     {
@@ -169,6 +171,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_THROTTLE_CLASSES": ["sessions_app.api.throttle.Throttle"],
     "NUM_PROXIES": 0,  # uvicorn already replaces the address of a trusted proxy by the client's
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "sessions_app.api.negotiation.Negotiation",
     "DEFAULT_PARSER_CLASSES": ["sessions_app.api.parser.StrictJSONParser"],
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS is not part of the API
     "EXCEPTION_HANDLER": "config.http.problems.problem_of",

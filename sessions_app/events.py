@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +25,12 @@ def event(turn: Turn, agent_id: int, event_type: EventType, content: dict[str, A
         source_type=turn.kind,
         run_id=turn.origin_run,
         type=event_type,
-        content=content | _shared_runs(turn),
+        content=content | shared_runs(turn),
     )
 
 
-def _shared_runs(turn: Turn) -> dict[str, Any]:
-    """List the runs that share the turn. A turn of a single run names it in the envelope instead."""
+def shared_runs(turn: Turn) -> dict[str, Any]:
+    """Return the runs that share the turn, as a part of an event's content. The envelope names a single run."""
     return {"runs": turn.metadata[RUNS_KEY]} if RUNS_KEY in turn.metadata else {}
 
 
@@ -50,6 +50,12 @@ def announce(session_id: uuid.UUID, agent_id: int | None = None, ended: Sequence
     if ended:
         payload["ended"] = [turn.pk for turn in ended]
     transaction.on_commit(lambda: publisher().notify(EVENTS, payload), robust=True)
+
+
+def announce_each(session_ids: Iterable[uuid.UUID]) -> None:
+    """After the commit, notify the windows of these sessions that there are new events."""
+    payloads = [{"s": str(session_id)} for session_id in session_ids]
+    transaction.on_commit(lambda: publisher().notify(EVENTS, *payloads), robust=True)
 
 
 def announce_change() -> None:

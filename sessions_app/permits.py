@@ -10,15 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db.models import Exists
-
 from agent_core import tools
 from agent_core.text import fence
 from agent_core.tool_spec import Effect, ToolSpec
 from agent_core.tools import SEPARATOR
 from agent_core.types import Entry, Step, StepKind
 from sessions_app.exceptions import BadInput
-from sessions_app.models import Agent, Hook, Message, Turn, TurnStep
+from sessions_app.models import Agent, Hook, Turn
 from sessions_app.models.turn import JOB_KEY
 
 MOST_ALLOWED = 50  # names
@@ -102,17 +100,6 @@ def is_marked(turn: Turn) -> bool:
 def posted(text: str) -> str:
     """Return the post of another system as a model is shown it: as a data block, with a note on who sent it."""
     return f"{POSTED}\n\n{fence.fenced('post', text)}"
-
-
-def has_read_in(turn: Turn) -> bool:
-    """Whether the turn so far, or an earlier turn of its session, has read text from outside."""
-    if is_marked(turn):
-        return True
-    # what a running turn has read is in its journal only
-    now = TurnStep.objects.filter(turn=turn.pk, kind=StepKind.RESULT, data__foreign=True)
-    read = Message.objects.filter(session_id=turn.session_id, role="tool")
-    before = read.filter(parts__contains={"results": [{"foreign": True}]})
-    return Turn.objects.filter(Exists(now) | Exists(before), pk=turn.pk).exists()
 
 
 def marks(stranger: str, *, has_read: bool) -> dict[str, Any]:

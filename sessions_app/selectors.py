@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -11,7 +12,6 @@ from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import (
     Case,
     CharField,
-    Exists,
     F,
     Model,
     OuterRef,
@@ -21,7 +21,7 @@ from django.db.models import (
     Value,
     When,
 )
-from django.db.models.functions import Coalesce, JSONObject, Left, NullIf
+from django.db.models.functions import Coalesce, JSONObject, NullIf
 
 from sessions_app.agents.documents import view_of
 from sessions_app.exceptions import NotFound
@@ -35,26 +35,27 @@ from sessions_app.models import (
     MailboxEvent,
     Message,
     Session,
-    SessionState,
     TaskState,
     Turn,
-    TurnState,
 )
 from sessions_app.models.agent import DOCUMENTS
-from sessions_app.models.message import BY_AUTOMATION
+from sessions_app.postgres.compiled import CompiledQuery, Keyed, Parameter, is_any_of
 from sessions_app.postgres.merged_rows import Merged
-from sessions_app.turns.question_reads import waiting_chats, waiting_plans, with_consents
-from sessions_app.turns.threads import with_target
+from sessions_app.turns.question_reads import with_consents
+from sessions_app.turns.session_reads import LISTED_SESSIONS, LOCKED_SESSION, ONE_SESSION, TARGET
 
 M = TypeVar("M", bound=Model)
+NO_SESSION = "there is no such session"
+LARGEST_ID = 2**63 - 1  # of the rows of a table
 MOST_NAMESAKES = 5  # agents of one name that a refusal lists
-LOOKED_BACK = 100  # newest messages of a history that are searched for its last visible words
-LONGEST_LOOK = 1_000  # characters of a message that are read for them
 
 
 def _first(rows: QuerySet[M], missing: str) -> M:
     """Return the first row. NotFound with the text `missing` if there is none."""
-    row = rows.first()
+    return _found(rows.first(), missing)
+
+
+def _found(row: M | None, missing: str) -> M:
     if row is None:
         raise NotFound(missing)
     return row
@@ -100,53 +101,22 @@ def _with_view(document: Document) -> Document:
     return document
 
 
-def sessions(user: AbstractBaseUser) -> QuerySet[Any]:
-    """Return the user's sessions, each with `agent_name`, `target_id`, `last_words` and `shown_state`.
-
-    `target_id` is the session that it shows (see `with_target`). `shown_state` of an open one is active or idle.
-    """
-    # two probes, because each partial index covers one state only
-    running = Exists(Turn.objects.filter(session=OuterRef("pk"), state=TurnState.RUNNING))
-    queued = Exists(Turn.objects.filter(session=OuterRef("pk"), state=TurnState.QUEUED))
-    shown = Case(
-        When(~Q(state=SessionState.OPEN), then=F("state")),
-        When(running | queued, then=Value("active")),
-        default=Value("idle"),
-        output_field=CharField(),
-    )
-    rows: QuerySet[Session] = with_target(Session.objects.filter(owner_id=user.pk))
-    last_seq = Subquery(Session.objects.filter(pk=OuterRef("target_id")).values("last_seq"))
-    return rows.annotate(
-        waiting_plans=waiting_plans(),
-        waiting_chats=waiting_chats(),
-        shown_state=shown,
-        agent_name=F("agent__name"),
-        shown_seq=last_seq,
-        last_words=_last_words(),
-    )
-
-
-def _last_words() -> Subquery:
-    """Expression: the beginning of the last message by a person or the assistant; null if it is too far back.
-
-    It is searched in the history that the session shows. An automation's trigger does not count. The range of seqs
-    bounds the search in a long history.
-    """
-    said = Message.objects.filter(
-        session=OuterRef("target_id"),
-        seq__gt=OuterRef("shown_seq") - LOOKED_BACK,
-        role__in=["user", "assistant"],
-    ).exclude(metadata__has_key=BY_AUTOMATION)
-    text = said.annotate(text=Left("content", LONGEST_LOOK)).filter(text__regex=r"[^[:space:]]")
-    return Subquery(text.order_by("-seq").values("text")[:1])
+def sessions(user: AbstractBaseUser, **wanted: str) -> Keyed[Any]:
+    """Return the user's sessions with these values of fields, each as it is shown."""
+    keys = Session.objects.filter(owner_id=user.pk, **wanted)
+    return Keyed(keys=Merged(keys), load=partial(LISTED_SESSIONS.all, owner=user.pk))
 
 
 def session(user: AbstractBaseUser, session_id: uuid.UUID, *, lock: bool = False) -> Any:
     """Return one session of the user; `lock` locks its row until the transaction ends. NotFound."""
-    rows = sessions(user).filter(pk=session_id)
-    if lock:
-        rows = rows.select_for_update(no_key=True, of=("self",))
-    return _first(rows, "there is no such session")
+    found = (LOCKED_SESSION if lock else ONE_SESSION).first(owner=user.pk, session=session_id)
+    return _found(found, NO_SESSION)
+
+
+def shown_id(user: AbstractBaseUser, session_id: uuid.UUID) -> uuid.UUID:
+    """Return the id of the session that this session of the user shows, which is often itself. NotFound."""
+    shown: uuid.UUID = _found(TARGET.first(owner=user.pk, session=session_id), NO_SESSION).target_id
+    return shown
 
 
 def key_subquery(rows: QuerySet[Any]) -> Subquery:
@@ -160,7 +130,7 @@ def key_subquery(rows: QuerySet[Any]) -> Subquery:
 
 def _shown_by(user: AbstractBaseUser, session_id: uuid.UUID) -> Subquery:
     """Return the session that this session shows. NotFound."""
-    return owned(user, session(user, session_id).target_id)
+    return owned(user, shown_id(user, session_id))
 
 
 def owned(user: AbstractBaseUser, session_id: uuid.UUID) -> Subquery:
@@ -168,20 +138,43 @@ def owned(user: AbstractBaseUser, session_id: uuid.UUID) -> Subquery:
     return key_subquery(Session.objects.filter(pk=session_id, owner_id=user.pk))
 
 
-def turns(user: AbstractBaseUser) -> QuerySet[Turn]:
-    """Return the user's turns, each with `reply`, the last answer of the turn (of its host, if it joined one)."""
+def turns(user: AbstractBaseUser, *keys: QuerySet[Turn]) -> Keyed[Turn]:
+    """Return those of the turns in `keys` that are the user's, each as it is shown."""
+    return Keyed(keys=Merged(*keys), load=partial(_LISTED_TURNS.all, owner=user.pk))
+
+
+def _turns() -> QuerySet[Turn]:
+    """Return the turns of the parameter `owner`, each with `reply`, the last answer of the turn (of its host, if it
+    joined one), and `shown_deliveries`.
+    """
     speaker = Coalesce(OuterRef("host_id"), OuterRef("pk"))
     said = Message.objects.filter(turn_id=speaker, role="assistant")
     reply = said.exclude(content="").order_by("-seq").values("content")[:1]
     sent = with_deliveries("message__turn_id", speaker)
-    return Turn.objects.filter(session__owner_id=user.pk).annotate(
-        reply=Subquery(reply), shown_deliveries=sent
+    return (
+        Turn.objects.filter(session__owner_id=Parameter("owner"))
+        .order_by()
+        .annotate(reply=Subquery(reply), shown_deliveries=sent)
     )
 
 
 def turn(user: AbstractBaseUser, turn_id: int) -> Turn:
     """Return one turn of the user. NotFound."""
-    return _first(turns(user).filter(pk=turn_id), "there is no such turn")
+    found = _TURN.first(owner=user.pk, turn=turn_id) if turn_id <= LARGEST_ID else None
+    return _found(found, "there is no such turn")
+
+
+def as_shown(user: AbstractBaseUser, queued: Turn) -> Turn:
+    """Return a turn of the user as `turn` does. One that was just queued is not read again. NotFound."""
+    if not queued.is_new:
+        return turn(user, queued.pk)
+    shown: Any = queued
+    shown.reply, shown.shown_deliveries = None, []
+    return queued
+
+
+_TURN = CompiledQuery(lambda: _turns().filter(pk=Parameter("turn")))
+_LISTED_TURNS = CompiledQuery(lambda: _turns().filter(is_any_of("pk", "ids")))
 
 
 def _deliveries(user: AbstractBaseUser) -> QuerySet[Any]:
@@ -227,7 +220,7 @@ def execution(user: AbstractBaseUser, execution_id: str) -> ExecutionState:
 
 def memory(user: AbstractBaseUser, session_id: uuid.UUID) -> TaskState:
     """Return the task state of the session that is shown. One never written is empty, with revision 0. NotFound."""
-    behind = session(user, session_id).target_id
+    behind = shown_id(user, session_id)
     found = TaskState.objects.filter(session_id=behind, session__owner_id=user.pk).first()
     if found is None:
         found = TaskState(session_id=behind, revision=0)
@@ -237,7 +230,7 @@ def memory(user: AbstractBaseUser, session_id: uuid.UUID) -> TaskState:
 
 def mailbox(user: AbstractBaseUser, session_id: uuid.UUID) -> Merged[MailboxEvent]:
     """Return the mailbox events of this session and of the one it shows, each with its `state`. NotFound."""
-    behind = session(user, session_id).target_id
+    behind = shown_id(user, session_id)
     state = Case(
         When(acknowledged_at__isnull=False, then=Value("acknowledged")),
         When(dropped_at__isnull=False, then=Value("dropped")),

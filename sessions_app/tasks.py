@@ -16,7 +16,7 @@ from django.db import InterfaceError, OperationalError, connection
 from agent_core.per_process import PerProcess
 from sessions_app import hints
 from sessions_app.models import Lane
-from sessions_app.turns.run import run_next_turn
+from sessions_app.turns.run import run_next_turns
 from sessions_app.worker.process import WorkerProcess
 
 log = structlog.get_logger(__name__)
@@ -89,7 +89,7 @@ def run_session(session_id: str, lane: str) -> None:
         if lane == Lane.AUTO:
             _run_automation(process, session)
         else:
-            run_next_turn(process, session, lane)
+            run_next_turns(process, session, lane)
     except (OperationalError, InterfaceError) as error:
         log.warning("hint_left", session=session_id, error=type(error).__name__)  # the sweep hints again
     finally:
@@ -117,7 +117,7 @@ def _run_automation(process: WorkerProcess, session: uuid.UUID) -> None:
         process.park(session)
         return
     try:
-        run_next_turn(process, session, Lane.AUTO)
+        run_next_turns(process, session, Lane.AUTO)
     finally:
         process.auto_slots.release()
         parked = process.unpark()

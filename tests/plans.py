@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import psycopg
 from django.db import connection
 
 PAGE = 1_000  # rows that a statement may sort
@@ -42,15 +43,17 @@ class Watch:
         key = (self._scene, text)
         if not many and text.lstrip("( ").startswith(_PLANNED) and self._looked.get(key, 0) < TIMES:
             self._looked[key] = self._looked.get(key, 0) + 1
-            self._look(text, params)
+            self._look(text, params, isinstance(context["cursor"].cursor, psycopg.RawCursor))
         return execute(sql, params, many, context)
 
-    def _look(self, text: str, params: Any) -> None:
-        with connection.connection.cursor() as cursor:
+    def _look(self, text: str, params: Any, is_numbered: bool) -> None:
+        link = connection.connection
+        with psycopg.RawCursor(link) if is_numbered else link.cursor() as cursor:
             cursor.execute("SAVEPOINT watched")
             try:
                 cursor.execute(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {text}", params)
-                plan = cursor.fetchone()[0][0]["Plan"]
+                [(plans,)] = cursor.fetchall()
+                plan = plans[0]["Plan"]
             finally:
                 cursor.execute("ROLLBACK TO SAVEPOINT watched")
                 cursor.execute("RELEASE SAVEPOINT watched")

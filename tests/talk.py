@@ -30,6 +30,6 @@ def say(session: Session, text: str, **more: Any) -> Turn:
 def queue_turn(turn: Turn) -> Turn:
     """Queue a turn of any kind, and send its hint."""
     with transaction.atomic():
-        enqueue.enqueue(turn, turn.session.agent_id)
+        enqueue.enqueue(turn)
         wake(turn.session_id, turn.lane)
     return turn

@@ -8,7 +8,6 @@ APPS = ("config", "automations", "sessions_app", "agent_core")
 MOST_FILE_LINES = 300
 MOST_FUNCTION_LINES = 40
 ONE_STATEMENT = {
-    "automations/firing/insert_runs.py:_queue",
     "sessions_app/turns/claim.py:_claim_statement",
 }  # SQL that is one thought
 

@@ -28,7 +28,7 @@ from automations.schedules.describe import preview
 from sessions_app.api.base import KEY, ApiView, tagged_response
 from sessions_app.api.headers import revision_expected
 from sessions_app.idempotency import StoredAnswer
-from sessions_app.selectors import agent, session
+from sessions_app.selectors import agent, shown_id
 
 
 class AutomationList(ApiView):
@@ -44,7 +44,7 @@ class AutomationList(ApiView):
     @extend_schema(parameters=[KEY], request=NewAutomation, responses={201: AutomationOut})
     def post(self, _request: Request, session_id: uuid.UUID) -> Response:
         """Create an automation in the session; in a thread of a unified agent, in the primary session."""
-        session(self.user, session_id)
+        shown_id(self.user, session_id)
         given = self.read(NewAutomation)
         return self.create(lambda: self._made(bind_job(NewJob(session_id=session_id, **given))))
 

@@ -14,7 +14,7 @@ from automations.scheduled_messages import Scheduled, cancel_message, schedule_i
 from sessions_app.api import headers
 from sessions_app.api.base import KEY, ApiView, tagged_response
 from sessions_app.idempotency import StoredAnswer
-from sessions_app.selectors import session
+from sessions_app.selectors import shown_id
 
 
 class ScheduledMessageList(ApiView):
@@ -29,7 +29,7 @@ class ScheduledMessageList(ApiView):
     @extend_schema(parameters=[KEY], request=NewScheduledMessage, responses={201: ScheduledMessageOut})
     def post(self, _request: Request, session_id: uuid.UUID) -> Response:
         """Schedule a message in a private chat; in a thread of a unified agent, in the primary session."""
-        session(self.user, session_id)
+        shown_id(self.user, session_id)
         given = self.read(NewScheduledMessage)
         return self.create(lambda: self._made(schedule_in_thread(session_id, **given)), headers.etag_of)
 

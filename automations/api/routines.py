@@ -39,7 +39,7 @@ class RoutineList(ApiView):
         agent = selectors.agent(self.user, name)
         given = self.read(NewRoutineIn)
         if (session_id := given.pop("session", None)) is not None:
-            selectors.session(self.user, session_id)
+            selectors.shown_id(self.user, session_id)
             given["session_id"] = session_id
         return self.create(lambda: self._made(add_routine(NewRoutine(agent_id=agent.pk, **given))))
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from automations.firing import due_jobs
 from automations.heartbeats.reminders import MODEL_FREE_TASKS
 from automations.models import CronJob, JobClock, RunRecord
 from sessions_app import owners
@@ -35,7 +34,7 @@ _attempt = sa.exists(
 )
 _is_slot = sa.func.coalesce(_clock.c.next_run_at <= sa.func.now(), sa.false())
 CLAIM = Statement(  # what is due is read again after the lock
-    due_jobs.CLOCKS.add_columns(_is_slot.label("is_slot"))
+    sa.select(_clock.c.job_id, _is_slot.label("is_slot"))
     .where(
         _clock.c.inline,
         _clock.c.job_id.in_(
@@ -74,6 +73,6 @@ def agents_with_due_routines(paused: Iterable[int]) -> list[int]:
 def claim_due_routines(agent_id: int, *, model_free: bool) -> list[Any]:
     """Lock the clocks of the agent's due inline routines; with `model_free` of those that need no model.
 
-    Rows of `due_jobs.CLOCKS` with `is_slot`: a slot is due; otherwise another attempt of a run is.
+    Rows with `job_id` and `is_slot`: a slot is due; otherwise another attempt of a run is.
     """
     return CLAIM.all(agent_id=agent_id, model_free=model_free)

@@ -6,20 +6,16 @@ job either before or after an edit, never in between.
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
 from django.db import transaction
 from django.db.models.functions import Greatest
 
-from automations.firing.due_jobs import DueJob, claim_due_jobs, due_job_ids, lock_due_clock
-from automations.firing.insert_runs import announce_turns, insert_runs, lag_ms
-from automations.firing.job_batch import Batch, decide_job, record_fault
+from automations.firing.due_jobs import claim_due_jobs, due_job_ids, lock_due_clock, read_due_jobs
+from automations.firing.insert_runs import announce_turns, insert_runs
+from automations.firing.job_batch import Batch, record_fault
 from automations.firing.one_by_one import Fired, fire_batch
 from automations.firing.placement import attach_sessions, turn_columns
 from automations.models import CronJob, JobClock
-from automations.runs.skips import run_id
-from automations.schedules.plan import jitter_of, job_snapshot
+from automations.schedules.plan import jitter_of
 
 BATCH = 100  # jobs of one transaction
 
@@ -32,33 +28,15 @@ def fire_due_jobs(limit: int = BATCH) -> Fired:
 def _fire(limit: int, only: str | None = None) -> Fired:
     """Claim due jobs, decide about their slots, insert runs and turns; after the commit, announce the turns."""
     with transaction.atomic():
-        rows = attach_sessions(claim_due_jobs(limit, only))
-        if not rows:
+        claimed = claim_due_jobs(limit, only)
+        if not claimed:
             return Fired()
-        batch: Batch[dict[str, Any]] = Batch()
-        for row in rows:
-            with batch.faults_of(row):
-                decision = decide_job(row)
-                batch.add(row, decision, [_run_and_turn(row, slot) for slot in decision.run])
+        rows, now = read_due_jobs(claimed)
+        batch = Batch(now)
+        batch.decide(attach_sessions(rows), turn_columns)
         batch.write()
-        queued = insert_runs(batch.runs)
-    return Fired(claimed=len(rows), queued=len(queued), hints=announce_turns(queued))
-
-
-def _run_and_turn(row: DueJob, slot: datetime) -> dict[str, Any]:
-    """One run and its turn, as a row for `insert_runs`."""
-    snapshot, identity, turn = job_snapshot(row.job), run_id(row.job.pk, slot), turn_columns(row, slot)
-    return {
-        "session_key": row.session_key,
-        **turn,
-        "run_id": identity,
-        "job_id": row.job.pk,
-        "scheduled_for": slot.isoformat(),
-        "snapshot": snapshot,
-        "lag_ms": lag_ms(row.now - jitter_of(row.job) - slot),
-        "metadata": {**turn["metadata"], "policy": snapshot["policy"]},
-        "idempotency_key": f"run:{identity}:1",
-    }
+        queued = insert_runs(batch.runs, batch.clocks)
+    return Fired(claimed=len(claimed), queued=len(queued), hints=announce_turns(queued))
 
 
 def set_aside_job(job_id: str, reason: str) -> None:

@@ -71,7 +71,6 @@ def _run_and_turn(row: DueMessage) -> dict[str, Any]:
     identity = run_id(row.id, row.send_at)
     return {
         "session_id": str(row.session_id),
-        "session_key": row.session_key,
         "run_id": identity,
         "scheduled_message_id": row.id,
         "scheduled_for": row.send_at.isoformat(),
@@ -80,7 +79,6 @@ def _run_and_turn(row: DueMessage) -> dict[str, Any]:
         "kind": TurnKind.SCHEDULED_MESSAGE,
         "content": row.message_text,
         "metadata": {"scheduled_message_id": row.id, "timezone": row.timezone},
-        "idempotency_key": f"run:{identity}:1",
     }
 
 

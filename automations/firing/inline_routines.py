@@ -17,10 +17,10 @@ from django.db.models import Min, Q
 from django.db.models.functions import Now
 
 from agent_core.policy import TurnPolicy
-from automations.firing.due_jobs import DueJob, read_due_jobs
+from automations.firing.due_jobs import advance_clocks, read_due_jobs
 from automations.firing.due_routines import agents_with_due_routines, claim_due_routines
-from automations.firing.insert_runs import lag_ms
-from automations.firing.job_batch import Batch, decide_job
+from automations.firing.insert_runs import insert_inline_runs
+from automations.firing.job_batch import Batch
 from automations.firing.placement import attach_sessions, heartbeat_session
 from automations.heartbeats.readiness import Wait, WaitReason, why_routines_wait
 from automations.heartbeats.reminders import MODEL_FREE_TASKS
@@ -30,8 +30,6 @@ from automations.models import ExecutionMode, JobClock, RunRecord, RunState
 from automations.models.run import HOME_KEY, TASKS_KEY
 from automations.runs.cancel import due_line
 from automations.runs.record import end_run, has_own_session
-from automations.runs.skips import run_id
-from automations.schedules.plan import jitter_of, job_snapshot
 from sessions_app.hints import Hint, send
 from sessions_app.models import Agent, Lane, Session, Turn, TurnKind
 from sessions_app.models.turn import RUNS_KEY
@@ -144,23 +142,12 @@ def _queue(agent: Agent, session: Session, clocks: list[Any]) -> Hint | None:
 
 def _insert_runs(clocks: list[Any]) -> None:
     """Decide about the due slots of these clocks, and write the runs, gaps and clocks."""
-    batch: Batch[RunRecord] = Batch()
-    for row in attach_sessions(read_due_jobs([clock for clock in clocks if clock.is_slot])):
-        with batch.faults_of(row):
-            decision = decide_job(row)
-            batch.add(row, decision, [_new_run(row, slot) for slot in decision.run])
+    rows, now = read_due_jobs([clock.job_id for clock in clocks if clock.is_slot])
+    batch = Batch(now)
+    batch.decide(attach_sessions(rows), lambda _row, _slot: {})
     batch.write()
-    RunRecord.objects.bulk_create(batch.runs, ignore_conflicts=True)
-
-
-def _new_run(row: DueJob, slot: datetime) -> RunRecord:
-    return RunRecord(
-        run_id=run_id(row.job.pk, slot),
-        job=row.job,
-        scheduled_for=slot,
-        snapshot=job_snapshot(row.job),
-        lag_ms=lag_ms(row.now - jitter_of(row.job) - slot),
-    )
+    advance_clocks(batch.clocks)
+    insert_inline_runs(batch.runs)
 
 
 def _ended_by_mode_change(run: RunRecord) -> bool:
@@ -200,7 +187,7 @@ def _queue_turn(agent: Agent, session: Session, attempts: list[RunRecord], *, de
     )
     limits = TurnPolicy().merged(kind_of(turn).policy, agent.policy)
     turn.metadata["policy"] = limits.strictest(*(run.snapshot["policy"] for run in attempts))
-    enqueue.enqueue(turn, agent.pk)
+    enqueue.enqueue(turn)
     runs = RunRecord.objects.filter(pk__in=[run.pk for run in attempts])
     runs.queue_in(turn, session=session, session_key=session.key)
 

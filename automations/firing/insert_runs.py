@@ -1,8 +1,7 @@
-"""Insert runs with their turns and events in one statement, then notify windows and workers."""
+"""Insert runs with their turns and events and move the clocks in one statement, then notify windows and workers."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
@@ -11,94 +10,166 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
-from automations.models import RunRecord, RunState
+from automations.firing.due_jobs import MOVE, advance_clocks
+from automations.models import CronJob, RunRecord, RunState
 from sessions_app import events
 from sessions_app.hints import Hint, send
 from sessions_app.models import Lane, Session, Turn
-from sessions_app.postgres.statements import Statement, table
+from sessions_app.models.turn import JOB_KEY
+from sessions_app.postgres.event_statements import object_of
+from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 from sessions_app.turns.enqueue_statements import EMPTY, GIVEN, insert_turns
 
-_run, _turn, _session = table(RunRecord), table(Turn), table(Session)
-HINTS_PER_AGENT = 20  # in one batch; the sweep and finishing turns hint at the other sessions
+_run, _turn, _session, _job = table(RunRecord), table(Turn), table(Session), table(CronJob)
+HINTS_PER_AGENT = 20  # for each 100 turns; the sweep and finishing turns hint at the other sessions
+_COLUMNS: dict[str, Any] = {
+    "run_id": sa.Text(),
+    "job_id": sa.Text(),
+    "scheduled_message_id": sa.Text(),
+    "scheduled_for": sa.DateTime(timezone=True),
+    "lag_ms": sa.BigInteger(),
+    "schedule": JSONB(),
+    "session_id": sa.Uuid(),
+    "snapshot": JSONB(),
+    "kind": sa.Text(),
+    "content": sa.Text(),
+    "metadata": JSONB(),
+}
 
 
-def _queue() -> Statement:
-    types: dict[str, Any] = {
-        "run_id": sa.Text(),
-        "job_id": sa.Text(),
-        "scheduled_message_id": sa.Text(),
-        "session_id": sa.Uuid(),
-        "session_key": sa.Text(),
-        "scheduled_for": sa.DateTime(timezone=True),
-        "snapshot": JSONB(),
-        "lag_ms": sa.BigInteger(),
-        "kind": sa.Text(),
-        "content": sa.Text(),
-        "metadata": JSONB(),
-        "idempotency_key": sa.Text(),
-    }
-    columns: list[Any] = [sa.column(name, type_) for name, type_ in types.items()]
-    rows = sa.func.jsonb_to_recordset(sa.cast(sa.bindparam("rows", type_=sa.Text()), JSONB))
-    data = rows.table_valued(*columns, name="data").render_derived(with_types=True)
-    sequence = f"pg_get_serial_sequence('{_turn.name}', 'id')::regclass"
+def _given() -> Any:
+    """The parameter `rows`, each with the id of its turn. The turns of a session are numbered in slot order."""
+    data = recordset("rows", _COLUMNS).subquery("data")
+    # a subquery, so that the sequence is looked up once and not for each row
+    sequence = f"(SELECT pg_get_serial_sequence('{_turn.name}', 'id')::regclass)"
     turn_id = sa.literal_column(f"nextval({sequence})", sa.BigInteger()).label("turn_id")
-    numbered = sa.select(*data.c, turn_id).cte("numbered")
-    run_values = {
-        **{_run.c[name].name: numbered.c[name] for name in types if name in _run.c},
+    return sa.select(*data.c, turn_id).cte("given")
+
+
+def _snapshot(given: Any) -> Any:
+    """What a run stores of its job, so that a later edit does not change the run."""
+    names = ("name", "message", "timezone", "revision", "max_retry")
+    fields = {name: _job.c[name] for name in names} | {"schedule": given.c.schedule, "policy": _policy()}
+    return object_of(fields)
+
+
+def _policy() -> Any:
+    timeout = object_of({"timeout_seconds": _job.c.timeout_seconds})
+    return _job.c.policy.op("||")(sa.case((_job.c.timeout_seconds.is_(None), EMPTY), else_=timeout))
+
+
+def _metadata(given: Any) -> Any:
+    """The metadata of a job's turn: the job, what the row adds, and the limits of the turn."""
+    about = {JOB_KEY: _job.c.id, "automation_name": _job.c.name, "timezone": _job.c.timezone}
+    more = sa.func.coalesce(given.c.metadata, EMPTY)
+    return object_of(about).op("||")(more).op("||")(object_of({"policy": _policy()}))
+
+
+def _filled(given: Any) -> Any:
+    """The rows with what the job's row holds. A bound job's turn goes to the job's session and says its message."""
+    of_job = _job.c.id.is_not(None)
+    session_id = sa.func.coalesce(given.c.session_id, _job.c.session_id)
+    names = ("run_id", "job_id", "scheduled_message_id", "scheduled_for", "lag_ms", "kind", "turn_id")
+    # LEFT JOIN: without its job or session a row must fail, since its clock moves
+    return (
+        sa.select(
+            *(given.c[name] for name in names),
+            session_id.label("session_id"),
+            _session.c.key.label("session_key"),
+            _session.c.agent_id,
+            sa.case((of_job, _snapshot(given)), else_=given.c.snapshot).label("snapshot"),
+            sa.func.coalesce(given.c.content, _job.c.message).label("content"),
+            sa.case((of_job, _metadata(given)), else_=given.c.metadata).label("metadata"),
+            sa.func.concat("run:", given.c.run_id, ":1").label("idempotency_key"),
+        )
+        .select_from(given)
+        .outerjoin(_job, _job.c.id == given.c.job_id)
+        .outerjoin(_session, _session.c.id == session_id)
+        .cte("filled")
+    )
+
+
+def _insert(rows: Any, **more: Any) -> Any:
+    """Insert queued runs; a slot that already has a run is ignored."""
+    own = ("run_id", "job_id", "scheduled_message_id", "scheduled_for", "lag_ms", "snapshot", "session_key")
+    texts = ("reason", "rendered_prompt", "error", "error_detail", "response_summary")
+    values = {
+        **{name: rows.c[name] for name in own if name in rows.c},
         "state": sa.literal(RunState.QUEUED.value),
-        "turn_id": numbered.c.turn_id,
         "attempt": sa.literal(1),
         "usage": EMPTY,
-        **{
-            name: sa.literal("")
-            for name in ("reason", "rendered_prompt", "error", "error_detail", "response_summary")
-        },
+        **{name: sa.literal("") for name in texts},
+        **more,
     }
-    runs = (
+    return (
         insert(_run)
-        .from_select(list(run_values), sa.select(*run_values.values()), include_defaults=False)
+        .from_select(list(values), sa.select(*values.values()), include_defaults=False)
         .on_conflict_do_nothing()
-        .returning(_run.c.run_id)
-        .cte("new_runs")
     )
-    named = {"id": numbered.c.turn_id, "origin_run": numbered.c.run_id, "due_at": numbered.c.scheduled_for}
-    given = [named[name].label(name) if name in named else numbered.c[name] for name in GIVEN]
-    new = sa.select(*given).join(runs, runs.c.run_id == numbered.c.run_id).subquery("new")
+
+
+def _queue() -> Any:
+    filled = _filled(_given())
+    runs = _insert(filled, session_id=filled.c.session_id, turn_id=filled.c.turn_id)
+    new_runs = runs.returning(_run.c.run_id).cte("new_runs")
+    named = {"id": filled.c.turn_id, "origin_run": filled.c.run_id, "due_at": filled.c.scheduled_for}
+    given = [named[name].label(name) if name in named else filled.c[name] for name in GIVEN]
+    is_new = new_runs.c.run_id == filled.c.run_id
+    new = sa.select(*given, filled.c.agent_id).join(new_runs, is_new).cte("new")
     turns, queued = insert_turns(new)
-    return Statement(
-        sa.select(turns.c.id, turns.c.session_id, turns.c.origin_run, _session.c.agent_id)
-        .join(_session, _session.c.id == turns.c.session_id)
-        .order_by(turns.c.id)
-        .add_cte(queued)
+    told = sa.select(new.c.session_id, new.c.origin_run, new.c.agent_id).order_by(new.c.id)
+    return told.add_cte(turns, queued)
+
+
+def _wait() -> Statement:
+    """Insert runs without turns: those of inline routines, which share a turn."""
+    data = recordset("rows", _COLUMNS).subquery("data")
+    rows = (
+        sa.select(*(data.c[name] for name in ("run_id", "job_id", "scheduled_for", "lag_ms")))
+        .add_columns(_snapshot(data).label("snapshot"), sa.literal("").label("session_key"))
+        .join(_job, _job.c.id == data.c.job_id)
+        .subquery("filled")
     )
+    return Statement(_insert(rows))
 
 
-QUEUE = _queue()
+QUEUE = Statement(_queue())
+FIRE = Statement(_queue().add_cte(MOVE.cte("moved")))
+WAIT = _wait()
 
 
-def insert_runs(rows: list[dict[str, Any]]) -> list[Any]:
-    """Insert runs in slot order, each with its turn and event. Returns the new turns.
+def insert_runs(rows: Sequence[dict[str, Any]], clocks: Sequence[dict[str, Any]] = ()) -> list[Any]:
+    """Insert runs in slot order, each with its turn and event, and move clocks. Returns the new turns.
 
-    A row names a `job_id` or a `scheduled_message_id`. A slot that already has a run is ignored, so a second beat
-    does no harm.
+    A row names a `job_id`, with its `schedule`, or a `scheduled_message_id`, with its `snapshot`. A slot that already
+    has a run is ignored, so a second beat does no harm. `clocks`: as for `advance_clocks`.
     """
     if not rows:
+        advance_clocks(clocks)
         return []
-    return QUEUE.all(rows=json.dumps(sorted(rows, key=lambda row: str(row["scheduled_for"]))))
+    given = recordset_of("rows", sorted(rows, key=lambda row: str(row["scheduled_for"])))
+    return FIRE.all(**given, **recordset_of("clocks", clocks)) if clocks else QUEUE.all(**given)
+
+
+def insert_inline_runs(rows: Sequence[dict[str, Any]]) -> None:
+    """Insert the runs of inline routines, as `insert_runs` does. They have no turn yet."""
+    if rows:
+        WAIT.run(**recordset_of("rows", rows))
 
 
 def announce_turns(queued: Sequence[Any]) -> list[Hint]:
-    """After the commit, notify windows and send hints: one for each session, at most 20 for each agent.
+    """After the commit, notify windows and send hints: one for each session, a limited number for each agent.
 
     Returns the hints.
     """
+    most = HINTS_PER_AGENT * max(1, len(queued) // 100)
     per_agent: Counter[int] = Counter()
     hints: dict[Hint, None] = {}
     for turn in queued:
-        events.announce(turn.session_id)
         per_agent[turn.agent_id] += 1
-        if per_agent[turn.agent_id] <= HINTS_PER_AGENT:
+        if per_agent[turn.agent_id] <= most:
             hints[Hint(session_id=turn.session_id, lane=Lane.AUTO)] = None
+    events.announce_each(turn.session_id for turn in queued)
     send(hints)
     return list(hints)
 

@@ -1,106 +1,159 @@
 """A batch of claimed jobs. Every job is decided about before anything is written.
 
-Lock order: the clocks are locked already, then the inserted rows.
+Jobs with equal facts share one decision, since it is a pure function of them. Lock order: the clocks are locked
+already, then the inserted rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, NamedTuple
 
 import structlog
 
-from automations.firing import due_jobs, retries
+from automations.firing import retries
 from automations.firing.decide import Decision, decide, nothing_due, skip_due
-from automations.firing.due_jobs import ClockMove, DueJob
+from automations.firing.due_jobs import DueJob, Facts
+from automations.firing.insert_runs import lag_ms
 from automations.firing.placement import skip_reason
 from automations.models import CronJob
-from automations.runs.skips import Gap, GapReason, record_gap
-from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of
+from automations.models.category import Category, category
+from automations.runs.skips import Gap, GapReason, record_gap, run_id
+from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of, schedule_of
 from sessions_app.models import SessionState
 
 log = structlog.get_logger(__name__)
 
-Run = TypeVar("Run")
+
+class Outcome(NamedTuple):
+    """What firing does with equal facts. `clock`: a row for `advance_clocks`, without its job.
+
+    `runs`: for each slot that runs, the columns of its row for `insert_runs` that depend on the facts.
+    """
+
+    slots: tuple[datetime, ...]
+    runs: tuple[dict[str, Any], ...]
+    skipped: tuple[Gap, ...]
+    clock: dict[str, Any]
 
 
-@dataclass(kw_only=True)
-class Batch(Generic[Run]):
-    """Rows to write for the claimed jobs."""
+class Batch:
+    """The rows to write for claimed jobs. `now`: the transaction's time."""
 
-    runs: list[Run] = field(default_factory=list)
-    gaps: list[tuple[DueJob, Gap]] = field(default_factory=list)
-    clocks: list[ClockMove] = field(default_factory=list)
-    superseded: list[str] = field(default_factory=list)
-    faults: list[tuple[DueJob, datetime, str]] = field(default_factory=list)
+    def __init__(self, now: datetime) -> None:
+        self.runs: list[dict[str, Any]] = []
+        self.clocks: list[dict[str, Any]] = []
+        self._now = now
+        self._gaps: list[tuple[DueJob, Gap]] = []
+        self._superseded: list[str] = []
+        self._faults: list[tuple[DueJob, datetime, str]] = []
+        self._outcomes: dict[tuple[Facts, str], Outcome] = {}
 
-    @contextmanager
-    def faults_of(self, row: DueJob) -> Iterator[None]:
-        """Set the job aside if anything fails for its row, so that one bad row does not stop the batch."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - bad data can raise anything
-            log.warning("job_set_aside", job=row.job.pk, error=str(error))
-            slot = row.next_run_at - jitter_of(row.job)
-            self.faults.append((row, slot, str(error)))
-            self.clocks.append(ClockMove(job_id=row.job.pk, next_run_at=None, last_slot=slot))
+    def decide(self, rows: Iterable[DueJob], more: Callable[[DueJob, datetime], dict[str, Any]]) -> None:
+        """Decide about the due slots of these jobs. `more`: further columns of the run of a slot.
 
-    def add(self, row: DueJob, decision: Decision, runs: list[Run]) -> None:
-        """Add the decision about a job, with the runs of its slots."""
-        self.runs += runs
-        self.gaps += [(row, gap) for gap in decision.skipped]
-        self.clocks.append(
-            ClockMove(
-                job_id=row.job.pk,
-                next_run_at=decision.next_run_at,
-                last_slot=decision.accounted_to,
-                runs=len(runs),
-            )
-        )
-        if runs and row.retrying:
-            self.superseded.append(row.job.pk)
+        If anything fails for a job, it is set aside, so that one bad row does not stop the batch.
+        """
+        for row in rows:
+            try:
+                outcome = self._outcome_of(row)
+                runs = [
+                    {**run, **more(row, slot), "job_id": row.pk, "run_id": run_id(row.pk, slot)}
+                    for slot, run in zip(outcome.slots, outcome.runs, strict=True)
+                ]
+            except Exception as error:  # noqa: BLE001 - bad data can raise anything
+                log.warning("job_set_aside", job=row.pk, error=str(error))
+                slot = row.facts.next_run_at - jitter_of(row.facts)
+                self._faults.append((row, slot, str(error)))
+                self.clocks.append(_clock(None, slot) | {"job_id": row.pk})
+                continue
+            self.runs += runs
+            self.clocks.append({**outcome.clock, "job_id": row.pk})
+            self._gaps += [(row, gap) for gap in outcome.skipped]
+            if runs and row.retrying:
+                self._superseded.append(row.pk)
+
+    def _outcome_of(self, row: DueJob) -> Outcome:
+        if category(row) is not Category.BOUND:
+            return _outcome(row.facts, row.session_state, partial(skip_reason, row), self._now)
+        key = row.facts, row.session_state
+        outcome = self._outcomes.get(key)
+        if outcome is None:
+            outcome = self._outcomes[key] = _outcome(*key, _no_reason, self._now)
+        return outcome
 
     def write(self) -> None:
-        """Write everything but the runs: gaps (their slots come before), faults, superseded retries, clocks."""
-        for row, gap in self.gaps:
-            record_gap(row.job, gap)
-        for row, slot, reason in self.faults:
-            record_fault(row.job, slot, reason)
-        retries.supersede(self.superseded)
-        due_jobs.advance_clocks(self.clocks)
+        """Write gaps (their slots come before the runs), faults and superseded retries. Runs and clocks follow."""
+        ids = {row.pk for row, *_ in self._gaps} | {row.pk for row, *_ in self._faults}
+        jobs: dict[str, CronJob] = {}
+        if ids:
+            jobs = CronJob.objects.select_related("session", "agent").in_bulk(ids)
+        for row, gap in self._gaps:
+            record_gap(jobs[row.pk], gap)
+        for row, slot, reason in self._faults:
+            record_fault(jobs[row.pk], slot, reason)
+        retries.supersede(self._superseded)
 
 
-def decide_job(row: DueJob) -> Decision:
-    """Decide about a job's due slots. The decision's `next_run_at` is the time of firing, so it includes jitter."""
-    plan = plan_of(row.job, row.runs_started)
-    decision = _decision(row, plan)
-    return replace(decision, next_run_at=plan.firing_of(decision.next_run_at, runs=len(decision.run)))
+def _no_reason() -> None:
+    """A bound job's slot is never skipped for a reason of its own."""
 
 
-def _decision(row: DueJob, plan: JobPlan) -> Decision:
-    now = row.now - plan.jitter
-    slot = plan.first_slot(row.next_run_at, accounted_to(row.last_slot, row.now))
+def _outcome(
+    facts: Facts, session_state: str, skip: Callable[[], GapReason | None], now: datetime
+) -> Outcome:
+    plan = plan_of(facts, facts.runs_started)
+    decision = _decision(facts, plan, session_state, skip, now)
+    # the clock shows the time of firing, which includes jitter
+    firing = plan.firing_of(decision.next_run_at, runs=len(decision.run))
+    return Outcome(
+        slots=decision.run,
+        runs=tuple(
+            {
+                "scheduled_for": slot.isoformat(),
+                "lag_ms": lag_ms(now - plan.jitter - slot),
+                "schedule": schedule_of(facts).to_json(zone=facts.timezone),
+            }
+            for slot in decision.run
+        ),
+        skipped=decision.skipped,
+        clock=_clock(firing, decision.accounted_to, len(decision.run)),
+    )
+
+
+def _clock(next_run_at: datetime | None, last_slot: datetime | None, runs: int = 0) -> dict[str, Any]:
+    return {
+        "next_run_at": None if next_run_at is None else next_run_at.isoformat(),
+        "last_slot": None if last_slot is None else last_slot.isoformat(),
+        "runs": runs,
+    }
+
+
+def _decision(
+    facts: Facts, plan: JobPlan, session_state: str, skip: Callable[[], GapReason | None], now: datetime
+) -> Decision:
+    slot = plan.first_slot(facts.next_run_at, accounted_to(facts.last_slot, now))
+    now -= plan.jitter
     if slot is None or slot > now:
         return nothing_due(slot)
-    if not row.owner_is_active:
+    if not facts.owner_is_active:
         return skip_due(plan.slots, slot, now, GapReason.OWNER_INACTIVE)
-    if row.session_state != SessionState.OPEN:
+    if session_state != SessionState.OPEN:
         # the job stays enabled: a delete may fail and open the session again
         return skip_due(plan.slots, slot, now, GapReason.SESSION_CLOSED)
-    reason = skip_reason(row)
+    reason = skip()
     if reason is not None:
         return skip_due(plan.slots, slot, now, reason)
     return decide(
         schedule=plan.slots,
         next_run_at=slot,
         now=now,
-        catch_up=row.job.catch_up,
-        overlap=row.job.overlap,
-        previous_open=row.open > 0,
-        waiting=row.waiting,
+        catch_up=facts.catch_up,
+        overlap=facts.overlap,
+        previous_open=facts.open > 0,
+        waiting=facts.waiting,
         catch_up_queues=True,  # otherwise the first slot caught up would make all later ones overlap
     )
 

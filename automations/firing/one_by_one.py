@@ -10,6 +10,8 @@ from django.db import InterfaceError, OperationalError
 
 from sessions_app.hints import Hint
 
+MOST_ALONE = 100  # rows fired one by one in one call
+
 log = structlog.get_logger(__name__)
 
 
@@ -41,7 +43,7 @@ def fire_batch(
     set_aside: Callable[[str, str], None],
     row_errors: tuple[type[Exception], ...] = (),
 ) -> Fired:
-    """Fire up to `limit` due rows in one transaction, or one by one when that fails. NothingFires.
+    """Fire up to `limit` due rows in one transaction, or the first of them one by one when that fails. NothingFires.
 
     `fire` claims and fires so many rows, or only the row with this id. `set_aside` takes a row out of firing, with
     the reason. `row_errors`: errors that are always the fault of the row that raises them.
@@ -52,7 +54,7 @@ def fire_batch(
         raise  # the database is away: nothing was written, the next tick tries again
     except Exception:
         log.exception("batch_failed", of=name)
-    return _fire_one_by_one(name, due_ids(limit), fire, set_aside, row_errors)
+    return _fire_one_by_one(name, due_ids(min(limit, MOST_ALONE)), fire, set_aside, row_errors)
 
 
 def _fire_one_by_one(

@@ -101,7 +101,7 @@ def _queue(run: RunRecord) -> Hint | None:
         idempotency_key=f"run:{run.pk}:{run.attempt}",
         due_at=run.scheduled_for,
     )
-    enqueue.enqueue(turn, run.session.agent_id)
+    enqueue.enqueue(turn)
     RunRecord.objects.filter(pk=run.pk).queue_in(turn)
     return Hint(session_id=turn.session_id, lane=Lane.AUTO)
 

@@ -2,59 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import OuterRef
+from django.db.models.functions import JSONObject
+
 from agent_core.text import fence
 from automations.models import CronJob
 from automations.schedules.zone_files import zone_or_utc
 from sessions_app.models import Agent, Session, SessionState, SessionType, TaskState
+from sessions_app.postgres.compiled import CompiledQuery, Parameter
 from sessions_app.single_line import one_line
 
 MOST_SESSIONS = 10
 MOST_JOBS = 20
 LONGEST_LINE = 200
+_STATE = ("current_goal", "open_loops", "important_facts", "last_decision")
+_CONVERSATION = ("key", "title", "title_given", "updated_at")
 
 
-def briefing(agent: Agent, *, whole: bool = False) -> str:
+def briefing(agent: Agent) -> str:
     """A data block of task states, conversations with their last activity, and active jobs, one line each.
 
-    It has no text of any message. `whole`: task states with facts and decisions, for a reflection.
+    It has no text of any message.
     """
-    lines = [*_states(agent, whole), *_conversations(agent), *_jobs(agent)]
+    row = _BRIEFING.first(agent=agent.pk)
+    return briefing_of(row, agent)
+
+
+def briefing_of(row: Any, agent: Agent, *, whole: bool = False) -> str:
+    """The briefing from a row with `briefing_rows`. `whole`: with facts and decisions, for a reflection."""
+    if row is None:  # the agent is gone
+        return fence.fenced("briefing", "(nothing)")
+    told = [pair for state in row.states for pair in _parts(state, whole)]
+    lines = [f"- {label}: {_line(text)}" for label, text in told if text.strip()]
+    lines += [_conversation(each, agent) for each in row.conversations]
+    lines += [f"- appointment: {_line(name)}" for name in row.appointments]
     return fence.fenced("briefing", "\n".join(lines) or "(nothing)")
 
 
-def _states(agent: Agent, whole: bool) -> list[str]:
-    rows = TaskState.objects.filter(session__agent=agent).order_by("-updated_at")[:MOST_SESSIONS]
-    told = [(label, text) for row in rows for label, text in _parts(row, whole)]
-    return [f"- {label}: {_line(text)}" for label, text in told if text.strip()]
+def briefing_rows() -> dict[str, ArraySubquery]:
+    """What a briefing reads, as annotations of a row of the agent."""
+    states = TaskState.objects.filter(session__agent=OuterRef("pk")).order_by("-updated_at")
+    conversations = Session.objects.filter(
+        agent=OuterRef("pk"), type__in=[SessionType.PRIMARY, SessionType.SUB], state=SessionState.OPEN
+    ).order_by("-updated_at")
+    jobs = CronJob.objects.filter(agent=OuterRef("pk"), enabled=True, system_event="")
+    return {
+        "states": json_rows(states[:MOST_SESSIONS], *_STATE),
+        "conversations": json_rows(conversations[:MOST_SESSIONS], *_CONVERSATION),
+        "appointments": ArraySubquery(jobs.order_by("created_at", "pk").values("name")[:MOST_JOBS]),
+    }
 
 
-def _parts(row: TaskState, whole: bool) -> list[tuple[str, str]]:
-    parts = [("goal", row.current_goal), *(("open", loop) for loop in row.open_loops)]
+def json_rows(rows: Any, *names: str) -> ArraySubquery:
+    """The rows as a list of JSON objects with these fields; instants are ISO texts."""
+    return ArraySubquery(rows.values(shown=JSONObject(**{name: name for name in names})))
+
+
+_BRIEFING = CompiledQuery(
+    lambda: Agent.objects.filter(pk=Parameter("agent")).only("pk").annotate(**briefing_rows())
+)
+
+
+def _parts(state: Mapping[str, Any], whole: bool) -> list[tuple[str, str]]:
+    parts = [("goal", state["current_goal"]), *(("open", loop) for loop in state["open_loops"])]
     if whole:
-        parts += [("fact", fact) for fact in row.important_facts] + [("decided", row.last_decision)]
+        parts += [("fact", fact) for fact in state["important_facts"]]
+        parts += [("decided", state["last_decision"])]
     return parts
 
 
-def _conversations(agent: Agent) -> list[str]:
-    rows = Session.objects.filter(
-        agent=agent, type__in=[SessionType.PRIMARY, SessionType.SUB], state=SessionState.OPEN
-    ).order_by("-updated_at")[:MOST_SESSIONS]
-    zone = zone_or_utc(agent.timezone)
-    return [
-        f"- conversation: {_line(_title(row))}, last active"
-        f" {row.updated_at.astimezone(zone).isoformat(' ', 'minutes')}"
-        for row in rows
-    ]
-
-
-def _title(row: Session) -> str:
-    """A title that a person gave, else the key: an automatic title has words of the first message."""
-    return row.title if row.title and row.title_given else row.key
-
-
-def _jobs(agent: Agent) -> list[str]:
-    rows = CronJob.objects.filter(agent=agent, enabled=True, system_event="").order_by("created_at", "pk")
-    return [f"- appointment: {_line(row.name)}" for row in rows[:MOST_JOBS]]
+def _conversation(row: Mapping[str, Any], agent: Agent) -> str:
+    # a title that a person gave, else the key: an automatic title has words of the first message
+    title = row["title"] if row["title"] and row["title_given"] else row["key"]
+    at = datetime.fromisoformat(row["updated_at"]).astimezone(zone_or_utc(agent.timezone))
+    return f"- conversation: {_line(title)}, last active {at.isoformat(' ', 'minutes')}"
 
 
 def _line(text: str) -> str:

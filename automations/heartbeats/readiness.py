@@ -3,41 +3,115 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any, NamedTuple
 
+import sqlalchemy as sa
 import structlog
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from agent_core.exceptions import PASSING_CODES
 from automations.models.category import heartbeat_key
 from automations.runs.skips import GapReason
 from sessions_app import metrics
 from sessions_app.metrics import Counted
-from sessions_app.models import Agent, Session, SessionState, Turn, TurnKind, TurnState
+from sessions_app.models import Agent, Session, SessionState, SessionType, Turn, TurnKind, TurnState
 from sessions_app.models.turn import OPEN_STATES
-from sessions_app.postgres.rows import sole
+from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 
 log = structlog.get_logger(__name__)
 
 FIRST_BACKOFF, LONGEST_BACKOFF = timedelta(minutes=1), timedelta(hours=6)
 _LOOKED_AT = 10  # turns
 
+_turn, _session, _last = table(Turn), table(Session), table(Turn).alias("last")
+
+
+def _read() -> Statement:
+    is_open = sa.exists().where(
+        _turn.c.session_id == _session.c.id,
+        _turn.c.state.in_([sa.literal_column(f"'{state}'") for state in OPEN_STATES]),
+    )
+    deterministic = _last.c.metadata.contains(sa.literal_column("""'{"deterministic": true}'::jsonb"""))
+    last = (
+        sa.select(_last.c.id, _last.c.error_code, _last.c.due_at)
+        .where(
+            _session.c.type == SessionType.HEARTBEAT.value,
+            _last.c.session_id == _session.c.id,
+            _last.c.kind == TurnKind.HEARTBEAT.value,
+            _last.c.finished_at.is_not(None),
+            _last.c.state != TurnState.CANCELLED.value,
+            ~deterministic,  # these did not call the model
+        )
+        .order_by(_last.c.id.desc())
+        .limit(_LOOKED_AT)
+        .correlate(_session)
+        .subquery("ended")
+    )
+    pair = sa.func.json_build_array(last.c.error_code, last.c.due_at)
+    newest_first: Any = aggregate_order_by(pair, last.c.id.desc())
+    ended = sa.select(sa.func.coalesce(sa.func.json_agg(newest_first), sa.literal_column("'[]'::json")))
+    wanted = recordset("wanted", {"agent_id": sa.BigInteger(), "key": sa.Text()}).subquery("wanted")
+    return Statement(
+        sa.select(_session.c.id, _session.c.agent_id, _session.c.key, _session.c.state)
+        .add_columns(is_open.label("has_open_turn"), ended.select_from(last).scalar_subquery().label("ended"))
+        .join(wanted, sa.and_(wanted.c.agent_id == _session.c.agent_id, wanted.c.key == _session.c.key))
+    )
+
+
+READ = _read()
+
+
+class InternalSession(NamedTuple):
+    """The session of a system or legacy job, with what decides whether a heartbeat can start in it.
+
+    `ended`: the last turns of a heartbeat's session that have called the model, newest first, each with its error code
+    and its slot.
+    """
+
+    id: uuid.UUID
+    agent_id: int
+    key: str
+    state: str
+    has_open_turn: bool
+    ended: list[tuple[str, str]]
+
+    def retry_at(self, first: timedelta) -> datetime | None:
+        """When to try again after the last heartbeats found the model down; `first` doubles with each of them.
+
+        None: the last heartbeat reached the model.
+        """
+        down = next(
+            (n for n, (code, _) in enumerate(self.ended) if code not in PASSING_CODES), len(self.ended)
+        )
+        if not down:
+            return None
+        wait: timedelta = min(first * 2 ** (down - 1), max(first, LONGEST_BACKOFF))
+        return datetime.fromisoformat(self.ended[0][1]) + wait
+
+
+def read_sessions(wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], InternalSession]:
+    """The internal sessions with these agents and keys that exist, in one statement."""
+    keys = [{"agent_id": agent_id, "key": key} for agent_id, key in wanted]
+    rows = READ.all(**recordset_of("wanted", keys)) if keys else []
+    return {(row.agent_id, row.key): InternalSession(*row) for row in rows}
+
 
 def heartbeat_skip_reason(
-    session_id: uuid.UUID | None, slot: datetime, interval_seconds: int
+    session: InternalSession, slot: datetime, interval_seconds: int
 ) -> GapReason | None:
     """Why a heartbeat's slot is skipped: an open turn in its own session, or the model is down; None: it is run."""
-    if session_id is None:
-        return None
-    if has_open_turn(session_id):
-        log.info("HEARTBEAT_SKIPPED", session=str(session_id), reason="session_busy")
+    if session.has_open_turn:
+        log.info("HEARTBEAT_SKIPPED", session=str(session.id), reason="session_busy")
         metrics.count(Counted.HEARTBEAT_SKIPPED)
         return GapReason.SESSION_BUSY
-    retry_at = model_retry_at(session_id, timedelta(seconds=interval_seconds))
+    retry_at = session.retry_at(timedelta(seconds=interval_seconds))
     # after a single failure the next slot is the first retry
     if retry_at is not None and slot + timedelta(seconds=1) < retry_at:
-        log.info("HEARTBEAT_SKIPPED", session=str(session_id), reason="model_down")
+        log.info("HEARTBEAT_SKIPPED", session=str(session.id), reason="model_down")
         return GapReason.MODEL_DOWN
     return None
 
@@ -66,41 +140,15 @@ def why_routines_wait(agent: Agent, now: datetime) -> Wait | None:
     """
     if not agent.owner.is_active:
         return Wait(reason=WaitReason.OWNER_INACTIVE)
-    session = sole(Session.objects.filter(agent=agent, key=heartbeat_key(agent)))
+    key = agent.pk, heartbeat_key(agent.name)
+    session = read_sessions([key]).get(key)
     if session is None:
         return None
     if session.state != SessionState.OPEN:
         return Wait(reason=WaitReason.SESSION_CLOSED)
-    if has_open_turn(session.pk):
+    if session.has_open_turn:
         return Wait(reason=WaitReason.SESSION_BUSY)
-    retry_at = model_retry_at(session.pk, FIRST_BACKOFF)
+    retry_at = session.retry_at(FIRST_BACKOFF)
     if retry_at is None or retry_at <= now:
         return None
     return Wait(reason=WaitReason.MODEL_DOWN, until=retry_at)
-
-
-def has_open_turn(session_id: uuid.UUID) -> bool:
-    """Whether the session has a queued or running turn."""
-    return Turn.objects.filter(session_id=session_id, state__in=OPEN_STATES).exists()
-
-
-def model_retry_at(session_id: uuid.UUID, first: timedelta) -> datetime | None:
-    """When to try again after the last heartbeats found the model down; `first` doubles with each of them.
-
-    None: the last heartbeat reached the model.
-    """
-    ended = (
-        Turn.objects.filter(session_id=session_id, kind=TurnKind.HEARTBEAT, finished_at__isnull=False)
-        .exclude(state=TurnState.CANCELLED)
-        .exclude(metadata__contains={"deterministic": True})  # these did not call the model
-        .order_by("-id")
-        .values_list("error_code", "due_at")[:_LOOKED_AT]
-    )
-    down = 0
-    for code, _ in ended:
-        if code not in PASSING_CODES:
-            break
-        down += 1
-    if not down:
-        return None
-    return ended[0][1] + min(first * 2 ** (down - 1), max(first, LONGEST_BACKOFF))  # type: ignore[no-any-return]

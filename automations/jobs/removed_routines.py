@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from typing import Any
+
+from django.db.models import QuerySet
 
 from automations.models import CronJob, ExecutionMode, RemovedRoutine
 
@@ -31,14 +34,13 @@ def remember_removed_titles(jobs: Iterable[CronJob]) -> None:
         update_fields=["removed_at"],
     )
     for agent_id in {job.agent_id for job in gone}:
-        kept = RemovedRoutine.objects.filter(agent_id=agent_id).order_by("-removed_at", "-pk")
+        kept = latest_removed(agent_id)
         RemovedRoutine.objects.filter(pk__in=list(kept.values_list("pk", flat=True)[MOST_KEPT:])).delete()
 
 
-def removed_titles(agent_id: int, most: int) -> list[str]:
-    """Titles of deleted routines, the latest first."""
-    rows = RemovedRoutine.objects.filter(agent_id=agent_id).order_by("-removed_at", "-pk")
-    return list(rows.values_list("title", flat=True)[:most])
+def latest_removed(agent: Any) -> QuerySet[RemovedRoutine]:
+    """Deleted routines of the agent (an id or an `OuterRef`), the latest first."""
+    return RemovedRoutine.objects.filter(agent_id=agent).order_by("-removed_at", "-pk")
 
 
 def was_removed(agent_id: int, title: str) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any, Protocol
 
-from automations.models import CronJob, ExecutionMode, JobKind
-from sessions_app.models import Agent
+from automations.models import ExecutionMode, JobKind
 
 RESERVED_IDS = frozenset({"dream", "heartbeat"})
 
@@ -19,7 +19,28 @@ class Category(StrEnum):
     LEGACY = "legacy"
 
 
-def category(job: CronJob) -> Category:
+class HasCategory(Protocol):
+    """The columns of a job that decide its category."""
+
+    @property
+    def pk(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def execution_mode(self) -> str: ...
+    @property
+    def session_id(self) -> Any: ...
+    @property
+    def channel(self) -> str: ...
+    @property
+    def to(self) -> str: ...
+    @property
+    def deliver(self) -> bool | None: ...
+    @property
+    def channel_meta(self) -> Any: ...
+
+
+def category(job: HasCategory) -> Category:
     """System by kind or reserved id, never by name; routine by its mode; bound with a session; else legacy."""
     if job.kind == JobKind.SYSTEM_EVENT or job.pk in RESERVED_IDS:
         return Category.SYSTEM
@@ -31,11 +52,11 @@ def category(job: CronJob) -> Category:
     return Category.LEGACY
 
 
-def internal_key(job: CronJob) -> str:
+def internal_key(job_id: str, system_event: str, agent_name: str) -> str:
     """The key of the session of a legacy or system job."""
-    return heartbeat_key(job.agent) if job.system_event == "heartbeat" else f"cron:{job.pk}"
+    return heartbeat_key(agent_name) if system_event == "heartbeat" else f"cron:{job_id}"
 
 
-def heartbeat_key(agent: Agent) -> str:
+def heartbeat_key(agent_name: str) -> str:
     """The key of an agent's heartbeat session."""
-    return f"heartbeat:{agent.name}"
+    return f"heartbeat:{agent_name}"

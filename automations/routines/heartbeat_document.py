@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -24,7 +24,6 @@ from automations.routines.heartbeat_md import (
     Parse,
     Task,
     parse_heartbeat_md,
-    prose,
     render_heartbeat_md,
     task_blocks_text,
     text_around_blocks,
@@ -101,22 +100,19 @@ class HeartbeatDocument:
         return DocumentWrite(content=content, parse=parsed.parse, problem=parsed.problem)
 
 
-def read_heartbeat_md(agent_id: int) -> tuple[Corruption | None, str]:
-    """The corruption of the agent's HEARTBEAT.md, if any, and its prose."""
-    document = Document.objects.filter(agent_id=agent_id, name=NAME).select_related("agent").first()
-    if document is None:
-        return None, ""
-    parsed = parse_heartbeat_md(document.content, zone=document.agent.timezone, now=database_now())
-    broken = None
-    if parsed.parse is Parse.CORRUPTED:
-        blocks = task_blocks_text(document.content)
-        broken = Corruption(revision=document.revision, problem=parsed.problem, blocks=blocks)
-    return broken, prose(document.content)
-
-
 def corruption(agent_id: int) -> Corruption | None:
     """The corruption of the agent's HEARTBEAT.md; None when it can be read."""
-    return read_heartbeat_md(agent_id)[0]
+    document = Document.objects.filter(agent_id=agent_id, name=NAME).select_related("agent").first()
+    return corruption_of(document.content, document.agent, document.revision) if document else None
+
+
+def corruption_of(content: str, agent: Agent, revision: int) -> Corruption | None:
+    """The corruption of this text of the agent's HEARTBEAT.md, which has this revision; None when it can be read."""
+    # only whether it can be read is asked, so it need not be the database's time
+    parsed = parse_heartbeat_md(content, zone=agent.timezone, now=datetime.now(UTC))
+    if parsed.parse is not Parse.CORRUPTED:
+        return None
+    return Corruption(revision=revision, problem=parsed.problem, blocks=task_blocks_text(content))
 
 
 def _tasks_json(rows: Iterable[Routine], named: dict[str, Task]) -> list[dict[str, Any]]:

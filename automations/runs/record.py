@@ -75,10 +75,19 @@ def record_outcome(turn: Turn, result: TurnResult, closure: str) -> None:
 
 
 def record_shared_outcome(turn: Turn, result: TurnResult, closure: str) -> list[Ended]:
-    """Store the outcome for each run that shares the turn, in the order of their slots."""
+    """Store the outcome for each run that shares the turn, in the order of their slots.
+
+    Returns those of routines if the turn failed.
+    """
+    attempt = RunRecord.objects.of_attempt(turn)
+    in_order = attempt.open().order_by("scheduled_for", "pk")
+    if result.ending is not Ending.FAILED:
+        if not turn.origin_run:  # several rows: locked in their order, against deadlocks
+            attempt = RunRecord.objects.filter(pk__in=in_order.select_for_update())
+        _store_outcome(attempt, result, closure, None)
+        return []
     ended = []
-    runs = RunRecord.objects.of_attempt(turn).open().select_related("job")
-    for run in runs.order_by("scheduled_for", "pk"):
+    for run in in_order.select_related("job"):
         delay = _retry_delay(run) if run.of_job.enabled and _may_be_retried(result) else None
         _store_outcome(RunRecord.objects.filter(pk=run.pk), result, closure, delay)
         if run.of_job.system_event == "":

@@ -15,9 +15,9 @@ from automations.models import CronJob
 from automations.models.run import HOME_KEY
 from automations.runs.artifacts import artifacts_of
 from sessions_app.mailbox.updates import LONGEST_SUMMARY, Mail, deposit
-from sessions_app.models import BACKGROUND, PRIMARY_KEY, Priority, Session, Turn
+from sessions_app.models import BACKGROUND, Priority, Turn
 from sessions_app.models.turn import JOB_KEY
-from sessions_app.permits import has_read_in
+from sessions_app.permits import is_marked
 
 AFTER_REGISTERED = (
     "It can be changed, disabled or removed like any routine; a removed one is not registered again."
@@ -38,8 +38,7 @@ def home_of(about: Mapping[str, Any]) -> uuid.UUID | None:
 
 def report_to_home(home: uuid.UUID | None, agent_id: int, mail: Mail) -> bool:
     """Deposit in the home's mailbox; in the primary session's when no home was given or it was deleted."""
-    primary = Session.objects.values_list("pk", flat=True).get(agent_id=agent_id, key=PRIMARY_KEY)
-    return deposit(home or primary, mail, or_else=primary)
+    return deposit(home, mail, or_primary_of=agent_id)
 
 
 def mail_about(
@@ -65,7 +64,8 @@ def mail_about(
         priority=Priority.HIGH if urgent else Priority.NORMAL,
         artifacts=artifacts_of(text),
         dedupe_key=key,
-        foreign=has_read_in(turn),
+        foreign=is_marked(turn),
+        of_turn=turn,
     )
 
 
@@ -82,9 +82,11 @@ def failure_dedupe_key(routine_id: str) -> str:
 
 def ask_for_consent(turn: Turn, call: ToolCall) -> None:
     """Report a tool call that a scheduled turn may not make without a person's consent."""
-    session = Session.objects.only("agent_id", "key", "type").get(pk=turn.session_id)
+    session = turn.session
     asked = describe_call(call.name, call.arguments, f"/api/sessions/{turn.session_id}/messages/")
     text = f"A scheduled turn wanted to use {asked}, which needs your consent: ask for it in a message of your own."
+    from sessions_app.memory.outside import has_read_in  # late: SQLAlchemy is slow to load
+
     if has_read_in(turn):
         text = f"{text} {OUTSIDE_TEXT}"
     own = None if session.type in BACKGROUND else turn.session_id
@@ -104,7 +106,8 @@ def report_registered(turn: Turn, job: CronJob, source_key: str) -> None:
         summary=text[:LONGEST_SUMMARY],
         detail=f"{text} {AFTER_REGISTERED}",
         source_key=source_key,
-        foreign=has_read_in(turn),
+        foreign=is_marked(turn),
+        of_turn=turn,
     )
     report_to_home(job.home_id, job.agent_id, mail)
 

@@ -80,7 +80,7 @@ def record_gap(job: CronJob, gap: Gap, error_detail: str = "") -> None:
         run_id=run_id(job.pk, gap.slots_from),
         job_id=job.pk,
         session_id=job.session_id,
-        session_key=job.session.key if job.session else internal_key(job),
+        session_key=_session_key(job),
         scheduled_for=gap.slots_from,
         reason=gap.reason,
         slots_from=gap.slots_from,
@@ -88,6 +88,10 @@ def record_gap(job: CronJob, gap: Gap, error_detail: str = "") -> None:
         slots_count=gap.count,
         error_detail=error_detail[:2000],
     )
+
+
+def _session_key(job: CronJob) -> str:
+    return job.session.key if job.session else internal_key(job.pk, job.system_event, job.agent.name)
 
 
 def _continues(job: CronJob, last: RunRecord, gap: Gap) -> bool:

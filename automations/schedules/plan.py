@@ -9,9 +9,9 @@ import hashlib
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
-from automations.models import CronJob, ScheduleKind
+from automations.models import ScheduleKind
 from automations.schedules.active_days import DAY, ActiveDays, active_length
 from automations.schedules.active_hours import ActiveHours, ActiveSchedule
 from automations.schedules.schedule import AtSchedule, CronSchedule, EverySchedule, Schedule, ScheduleError
@@ -19,6 +19,37 @@ from automations.schedules.slots import EndingSchedule, Slots
 from automations.schedules.zone_files import load_zone
 
 FAR_AHEAD = timedelta(days=1)
+
+
+class HasPlan(Protocol):
+    """The columns of a job that its plan is made of: a `CronJob`, or what firing has read of it."""
+
+    @property
+    def pk(self) -> str: ...
+    @property
+    def agent_id(self) -> int: ...
+    @property
+    def schedule_kind(self) -> str: ...
+    @property
+    def expr(self) -> str: ...
+    @property
+    def every_seconds(self) -> int | None: ...
+    @property
+    def anchor(self) -> datetime | None: ...
+    @property
+    def at(self) -> datetime | None: ...
+    @property
+    def timezone(self) -> str: ...
+    @property
+    def active_from(self) -> int | None: ...
+    @property
+    def active_to(self) -> int | None: ...
+    @property
+    def ends_at(self) -> datetime | None: ...
+    @property
+    def max_runs(self) -> int | None: ...
+    @property
+    def jitter_seconds(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +84,7 @@ class JobPlan:
         return slot + self.jitter
 
 
-def plan_of(job: CronJob, runs_started: int) -> JobPlan:
+def plan_of(job: HasPlan, runs_started: int) -> JobPlan:
     """The plan of a job that has started so many runs. ScheduleError when its schedule cannot be read."""
     slots: Slots = schedule_of(job)
     if job.active_from is not None and job.active_to is not None:
@@ -90,7 +121,7 @@ def accounted_to(last_slot: datetime | None, now: datetime) -> datetime | None:
     return None if last_slot is None or last_slot > now + FAR_AHEAD else last_slot
 
 
-def jitter_of(job: CronJob) -> timedelta:
+def jitter_of(job: HasPlan) -> timedelta:
     """The delay of the job's firings: 0 to `jitter_seconds`, in whole milliseconds, derived from its id."""
     if not job.jitter_seconds:
         return timedelta(0)
@@ -98,7 +129,7 @@ def jitter_of(job: CronJob) -> timedelta:
     return timedelta(milliseconds=number % (job.jitter_seconds * 1000 + 1))
 
 
-def schedule_of(job: CronJob) -> Schedule:
+def schedule_of(job: HasPlan) -> Schedule:
     """The job's schedule. ScheduleError when it cannot be read."""
     if job.schedule_kind == ScheduleKind.CRON:
         return CronSchedule(expr=job.expr, timezone=job.timezone)
@@ -113,17 +144,3 @@ def schedule_columns(schedule: Schedule, timezone: str) -> dict[str, Any]:
     """The columns of a job that hold this schedule. `timezone`: for a schedule without its own zone."""
     empty = {"expr": "", "every_seconds": None, "anchor": None, "at": None, "timezone": timezone}
     return {"schedule_kind": schedule.kind} | empty | schedule.columns
-
-
-def job_snapshot(job: CronJob) -> dict[str, Any]:
-    """What a run stores of its job, so that a later edit does not change the run."""
-    return {
-        "name": job.name,
-        "message": job.message,
-        "timezone": job.timezone,
-        "schedule": schedule_of(job).to_json(zone=job.timezone),
-        "revision": job.revision,
-        "max_retry": job.max_retry,
-        "policy": job.policy
-        | ({} if job.timeout_seconds is None else {"timeout_seconds": job.timeout_seconds}),
-    }

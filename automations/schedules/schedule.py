@@ -287,7 +287,8 @@ def read_time(text: object, default_timezone: str, now: datetime, *, name: str) 
 def whole_milliseconds(instant: datetime) -> datetime:
     """The instant in UTC, cut to whole milliseconds, as in slots and run ids."""
     utc = as_utc(instant)
-    return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
+    beyond = utc.microsecond % 1000
+    return utc.replace(microsecond=utc.microsecond - beyond) if beyond else utc
 
 
 @lru_cache(maxsize=4096)

@@ -36,6 +36,8 @@ class Change:
 
 def as_utc(instant: datetime) -> datetime:
     """The instant in UTC. Raises ValueError for a naive one, OverflowError beyond the year 9999."""
+    if instant.tzinfo is UTC:
+        return instant
     if instant.utcoffset() is None:
         raise ValueError("an aware datetime is needed")
     return instant.astimezone(UTC)

@@ -29,7 +29,7 @@ def request_next_turn(context: ToolContext, arguments: dict[str, Any]) -> str:
         raise ToolFailed("the next turn is already queued; end this one with a short answer")
     if count_turns(turn) >= MOST_TURNS:
         raise ToolFailed(f"a job has at most {MOST_TURNS} turns; give the result now")
-    queue_next_turn(turn, context.agent.pk, task, has_read=context.has_read)
+    queue_next_turn(turn, task, has_read=context.has_read)
     return "The next turn follows this one. End this turn with a short note of what was done."
 
 

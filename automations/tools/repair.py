@@ -10,7 +10,7 @@ from agent_core.tools import Effect, Tool
 from automations.jobs.hold import hold_back
 from automations.models.run import TASKS_KEY
 from automations.routines.edit import agent_routines
-from automations.routines.heartbeat_document import corruption
+from automations.routines.heartbeat_document import NAME, corruption_of
 from automations.routines.repair import Repair, repair
 from automations.runs import report
 from sessions_app.exceptions import RevisionConflict, SessionsError
@@ -66,7 +66,8 @@ def _words(context: ToolContext, done: Repair) -> str:
 
 def _is_offered(context: ToolContext) -> bool:
     """Whether the document is corrupted and this is a heartbeat that is shown so."""
-    return _repairs(context) and corruption(context.agent.pk) is not None
+    text = context.documents.get(NAME, "")
+    return _repairs(context) and corruption_of(text, context.agent, 0) is not None
 
 
 def _repairs(context: ToolContext) -> bool:

@@ -22,7 +22,7 @@ from automations.turn_kinds.slot import SlotKind
 from sessions_app.agents.documents import put_document
 from sessions_app.exceptions import RevisionConflict
 from sessions_app.memory import task_state
-from sessions_app.models import Agent, Document, TaskState, Turn, TurnKind, TurnStep
+from sessions_app.models import Document, Session, TaskState, Turn, TurnKind, TurnStep
 from sessions_app.turns.kinds import CommitRefused, Trigger
 
 PROMPT = "dream.consolidate"
@@ -54,9 +54,9 @@ class DreamKind(SlotKind):
     strategy = strategies.DREAM
     may_plan = False
 
-    def trigger(self, turn: Turn) -> Trigger:
+    def trigger(self, turn: Turn, session: Session) -> Trigger:
         """MEMORY.md and the task states that are not merged yet, as many as fit."""
-        agent = Agent.objects.get(sessions=turn.session_id)
+        agent = session.agent
         document = Document.objects.filter(agent=agent, name=MEMORY).first()
         before = document.content.strip() if document else ""
         waiting = task_state.unconsolidated(agent.pk).select_related("session")[:MOST_STATES]

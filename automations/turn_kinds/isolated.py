@@ -13,7 +13,7 @@ from automations.models import RunRecord
 from automations.runs import report
 from automations.turn_kinds.slot import SlotKind, variables_of
 from sessions_app.exceptions import OwnerInactive
-from sessions_app.models import Agent, Lane, OnBusy, Session, Turn, TurnKind, TurnState
+from sessions_app.models import Lane, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.models.turn import JOB_KEY
 from sessions_app.permits import READ_BEFORE
 from sessions_app.sessions.archive import archive
@@ -30,7 +30,7 @@ class IsolatedRoutineKind(SlotKind):
 
     name = TurnKind.JOB
 
-    def trigger(self, turn: Turn) -> Trigger:
+    def trigger(self, turn: Turn, session: Session) -> Trigger:
         """The task with a briefing, or in a later turn the task that the agent set."""
         about = turn.metadata
         source = {
@@ -41,8 +41,7 @@ class IsolatedRoutineKind(SlotKind):
         }
         if about.get(NEXT_TURN):
             return Trigger(content=turn.content, model_content=turn.content, source=source)
-        agent = Agent.objects.get(sessions=turn.session_id)
-        prompt = prompts.render_prompt(PROMPT, variables_of(turn) | {"briefing": briefing(agent)})
+        prompt = prompts.render_prompt(PROMPT, variables_of(turn) | {"briefing": briefing(session.agent)})
         return Trigger(
             content=turn.content,
             model_content=prompt.text,
@@ -72,7 +71,7 @@ def _following(turn: Turn) -> Turn | None:
 
 
 def _end(turn: Turn, result: TurnResult, closure: str) -> None:
-    session = Session.objects.only("key", "agent_id").get(pk=turn.session_id)
+    session = turn.session
     archive(turn.session_id)
     if result.ending is Ending.CANCELLED and result.error_code != OwnerInactive.code:
         return  # the person who cancelled it knows
@@ -99,7 +98,7 @@ def _key(turn: Turn, good: bool, said: str) -> str:
     return report.routine_dedupe_key([routine_id], "result" if said else "no_output")
 
 
-def queue_next_turn(turn: Turn, agent_id: int, task: str, *, has_read: bool) -> Turn:
+def queue_next_turn(turn: Turn, task: str, *, has_read: bool) -> Turn:
     """Queue the next turn of a job's session, in this turn's own transaction.
 
     If this turn has read text from outside, the next one is restricted in the same way, whatever its history shows.
@@ -116,7 +115,7 @@ def queue_next_turn(turn: Turn, agent_id: int, task: str, *, has_read: bool) -> 
         idempotency_key=f"after:{turn.pk}",
         due_at=turn.due_at,
     )
-    enqueue.enqueue(following, agent_id)
+    enqueue.enqueue(following)
     return following
 
 

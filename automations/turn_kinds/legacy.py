@@ -8,7 +8,7 @@ from __future__ import annotations
 from agent_core.types import Ending, TurnResult
 from automations.turn_kinds.slot import SlotKind, trigger_of
 from sessions_app.deliveries.outbox import enqueue_judged_delivery
-from sessions_app.models import Turn, TurnKind
+from sessions_app.models import Session, Turn, TurnKind
 from sessions_app.turns.kinds import Trigger
 
 PROMPT = "cron.legacy.reminder"
@@ -20,7 +20,7 @@ class LegacyKind(SlotKind):
     name = TurnKind.LEGACY
     delivers_answer = False  # the answer is judged first, and may be withheld
 
-    def trigger(self, turn: Turn) -> Trigger:
+    def trigger(self, turn: Turn, session: Session) -> Trigger:  # noqa: ARG002 - every kind is asked alike
         """The job's message. The answer goes to the job's address, if it has one."""
         return trigger_of(turn, PROMPT, turn.metadata["deliver_to"])
 

@@ -13,10 +13,9 @@ from automations.models import MessageStatus, ScheduledMessage
 from automations.runs.describe import NOT_SENT
 from automations.runs.skips import LATE_AFTER, GapReason
 from automations.schedules.zone_files import zone_or_utc
-from automations.turn_kinds.bound import route_of
 from automations.turn_kinds.slot import SlotKind
 from sessions_app.deliveries import outbox
-from sessions_app.models import Delivery, DeliveryState, Message, SessionState, Turn, TurnKind
+from sessions_app.models import Delivery, DeliveryState, Message, Session, SessionState, Turn, TurnKind
 from sessions_app.models.session import WEB, ChatType
 from sessions_app.turns.kinds import CommitRefused, Trigger
 
@@ -36,14 +35,14 @@ class ScheduledMessageKind(SlotKind):
     may_plan = False
     delivers_answer = False
 
-    def trigger(self, turn: Turn) -> Trigger:
+    def trigger(self, turn: Turn, session: Session) -> Trigger:
         """An empty trigger; the text takes the session's standing route."""
         return Trigger(
             content="",
             model_content=turn.content,
             metadata=_marks(turn),
             source={"kind": "scheduled_message", "id": _id_of(turn), "run_id": turn.origin_run},
-            route=route_of(turn.session_id),
+            route=session.standing_route,
         )
 
     def answer_without_model(self, turn: Turn) -> str | None:

@@ -7,9 +7,13 @@ from typing import Any, cast
 from django.contrib.auth.models import User
 from rest_framework import authentication
 from rest_framework.authtoken.models import Token
+from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
+from sessions_app.postgres.compiled import CompiledQuery, Parameter
 from sessions_app.streams.rights import Right
+
+_TOKEN = CompiledQuery(lambda: Token.objects.select_related("user").filter(key=Parameter("key")))
 
 
 class TokenAuthentication(authentication.TokenAuthentication):
@@ -20,6 +24,15 @@ class TokenAuthentication(authentication.TokenAuthentication):
         scheme = authentication.get_authorization_header(request)[:7].lower()
         self.keyword = "Bearer" if scheme == b"bearer " else "Token"
         return super().authenticate(request)
+
+    def authenticate_credentials(self, key: str) -> tuple[User, Token]:
+        """The active user of the token. AuthenticationFailed."""
+        token = _TOKEN.first(key=key)
+        if token is None:
+            raise AuthenticationFailed("Invalid token.")
+        if not token.user.is_active:
+            raise AuthenticationFailed("User inactive or deleted.")
+        return token.user, token
 
     def authenticate_header(self, request: Any) -> str:  # noqa: ARG002 - the signature is DRF's
         """The `WWW-Authenticate` of a 401."""

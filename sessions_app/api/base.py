@@ -17,6 +17,7 @@ from sessions_app import idempotency
 from sessions_app.api import headers
 from sessions_app.api.pagination import CursorPage
 from sessions_app.api.query import ChecksQuery, Parameter
+from sessions_app.postgres.compiled import Keyed
 from sessions_app.postgres.merged_rows import Merged
 from sessions_app.sessions.delete import Deletion
 from sessions_app.sessions.thread_history import Beside
@@ -86,7 +87,10 @@ class ApiView(ChecksQuery):
         return cast("dict[str, Any]", given.validated_data)
 
     def page(
-        self, rows: QuerySet[Any] | Merged[Any] | Beside, shape: Shape, of: Callable[[Any], Any] | None = None
+        self,
+        rows: QuerySet[Any] | Merged[Any] | Beside | Keyed[Any],
+        shape: Shape,
+        of: Callable[[Any], Any] | None = None,
     ) -> Response:
         """One page of rows."""
         paginator = self.pagination_class()

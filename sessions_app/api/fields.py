@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from rest_framework import serializers
 
@@ -18,11 +18,32 @@ MOST_KEYS = 100  # of an object whose keys are checked later
 LONGEST_SHOWN = 60  # characters of a key in an error
 
 
-class Output(serializers.Serializer[Any]):
+class _SharedFields(serializers.Serializer[Any]):
+    """Serializers of a class share their fields, since copying them costs more than using them.
+
+    So a field must not depend on the instance or its context. The fields belong to an instance without data.
+    """
+
+    _shared: ClassVar[dict[tuple[type, bool], Any]] = {}
+
+    @property
+    def fields(self) -> Any:
+        """The bound fields of the class, by name."""
+        key = (type(self), bool(getattr(self.root, "partial", False)))
+        if key not in self._shared:
+            bare = type(self)(partial=key[1])
+            self._shared[key] = _bound_fields(bare)
+        return self._shared[key]
+
+
+_bound_fields: Any = serializers.Serializer.fields.func  # type: ignore[attr-defined]  # a cached property of DRF
+
+
+class Output(_SharedFields):
     """Output only."""
 
 
-class Input(serializers.Serializer[Any]):
+class Input(_SharedFields):
     """Unknown fields are rejected."""
 
     example: Mapping[str, Any] = {}  # a valid input; the OpenAPI schema shows it

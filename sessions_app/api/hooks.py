@@ -68,7 +68,8 @@ class HookList(ApiView):
         agent = selectors.agent(self.user, name)
         given = self.read(NewHookIn)
         if (session_id := given.pop("session", None)) is not None:
-            given["session_id"] = selectors.session(self.user, session_id).pk
+            selectors.shown_id(self.user, session_id)
+            given["session_id"] = session_id
         response = self.create(lambda: self._made(add_hook(NewHook(agent_id=agent.pk, **given))), _tag)
         hook = selectors.hook(self.user, response.data["id"])
         response.data = {**response.data, "token": token_of(hook)}

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import operator
 from base64 import b64decode
 from collections.abc import Iterable
-from functools import reduce
 from typing import Any
 from urllib.parse import parse_qs
 
 from django.core.exceptions import ValidationError
 from django.db import DataError
-from django.db.models import JSONField, QuerySet, TextField, Value
-from django.db.models.functions import Cast, Coalesce, Length, Replace
+from django.db.models import Expression, IntegerField, JSONField, QuerySet, TextField
 from rest_framework.exceptions import NotFound
 from rest_framework.pagination import CursorPagination
 
 from sessions_app.api.query import Parameter
 from sessions_app.exceptions import BadInput
+from sessions_app.postgres.compiled import Keyed
 from sessions_app.postgres.merged_rows import Merged
 
 LONGEST_PAGE = 200
@@ -88,6 +86,8 @@ class CursorPage(CursorPagination):
     def paginate_queryset(self, queryset: Any, request: Any, view: Any = None) -> Any:
         """One page of rows. BadInput."""
         try:
+            if isinstance(queryset, Keyed):
+                return self._keyed(queryset, request, view)
             rows = Merged(queryset) if isinstance(queryset, QuerySet) else queryset
             size = _size_of_rows(rows.first)
             if size is not None:  # measure before fetching: a row may have megabytes
@@ -102,6 +102,16 @@ class CursorPage(CursorPagination):
                 raise
             raise _bad_cursor() from None  # its position does not fit the ordering's column
 
+    def _keyed(self, queryset: Keyed[Any], request: Any, view: Any) -> list[Any]:
+        names = [name.lstrip("-") for name in self.get_ordering(request, queryset, view)]
+        keys: Any = queryset.keys.sizes("pk", *names, size=_size_of_rows(queryset.keys.first))
+        page: list[Any] = super().paginate_queryset(keys, request, view) or []
+        is_reversed = self.cursor and self.cursor.reverse
+        self._fitting = _how_many_fit(reversed(page) if is_reversed else page)
+        if self._fitting < len(page):
+            page = super().paginate_queryset(keys, request, view) or []
+        return queryset.rows([row["pk"] for row in page])
+
 
 def _how_many_fit(rows: Iterable[dict[str, Any]]) -> int:
     """How many rows fit in LARGEST_PAGE, at least one."""
@@ -113,23 +123,39 @@ def _how_many_fit(rows: Iterable[dict[str, Any]]) -> int:
     return LONGEST_PAGE
 
 
-def _size_of_rows(queryset: QuerySet[Any]) -> Any:
+class _RowSize(Expression):
+    """The characters in the text and JSON columns of a row.
+
+    It makes its SQL itself: an expression of Django's functions takes longer to compose than the page takes to read.
+    """
+
+    def __init__(self, texts: tuple[str, ...], jsons: tuple[str, ...]) -> None:
+        super().__init__(output_field=IntegerField())
+        self.texts, self.jsons = texts, jsons
+
+    def as_sql(self, compiler: Any, connection: Any) -> Any:
+        """The sum over the columns of the query's own table."""
+        table = compiler.quote_name_unless_alias(compiler.query.get_initial_alias())
+        quote = connection.ops.quote_name
+        texts = [f"coalesce(length({table}.{quote(name)}), 0)" for name in self.texts]
+        return " + ".join([*texts, *(_json_size(f"{table}.{quote(name)}::text") for name in self.jsons)]), []
+
+
+def _json_size(text: str) -> str:
+    return f"coalesce(length({text}) + {VALUE} * (length({text}) - length(replace({text}, ',', ''))), 0)"
+
+
+def _size_of_rows(queryset: QuerySet[Any]) -> _RowSize | None:
     """An expression for the characters in the fetched text and JSON columns of a row; None without such columns."""
     names, is_left_out = queryset.query.deferred_loading
     fields = [
-        field
-        for field in queryset.model._meta.concrete_fields
-        if isinstance(field, TextField | JSONField) and (field.attname in names) != is_left_out
+        field for field in queryset.model._meta.concrete_fields if (field.attname in names) != is_left_out
     ]
-    return reduce(operator.add, (Coalesce(_size(field), 0) for field in fields)) if fields else None
-
-
-def _size(field: Any) -> Any:
-    if isinstance(field, TextField):
-        return Length(field.attname)
-    text = Cast(field.attname, TextField())
-    commas = Length(text) - Length(Replace(text, Value(",")))
-    return Length(text) + VALUE * commas
+    texts, jsons = (
+        tuple(str(field.column) for field in fields if isinstance(field, kind))
+        for kind in (TextField, JSONField)
+    )
+    return _RowSize(texts, jsons) if texts or jsons else None
 
 
 def _bad_cursor() -> BadInput:

@@ -47,7 +47,7 @@ class SessionList(ApiView):
         """Your sessions, the newest first."""
         given = {name: self.parameter(name) for name in FILTERS}
         wanted = {FILTERS[name]: value for name, value in given.items() if value is not None}
-        return self.page(selectors.sessions(self.user).filter(**wanted), SessionOut)
+        return self.page(selectors.sessions(self.user, **wanted), SessionOut)
 
     @extend_schema(parameters=[KEY], request=NewSession, responses={201: SessionOut})
     def post(self, _request: Request) -> Response:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from django.contrib.auth.models import User
 from django.db import InterfaceError, OperationalError
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import status
+from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -18,7 +20,7 @@ from sessions_app.api.auth import right_of
 from sessions_app.api.base import KEY, ApiView, tagged_response
 from sessions_app.api.history_serializers import MessageIn, MessageOut
 from sessions_app.api.serializers import TurnOut
-from sessions_app.exceptions import TooManyStreams
+from sessions_app.exceptions import NotFound, SessionsError, TooManyStreams
 from sessions_app.models import OnBusy, Turn
 from sessions_app.sessions import history
 from sessions_app.streams.rights import Right
@@ -50,14 +52,25 @@ class SessionMessages(ApiView):
     @extend_schema(parameters=[PREFER, KEY], request=MessageIn, responses=ANSWERED)
     def post(self, _request: Request, session_id: uuid.UUID) -> Response:
         """Send a message. It becomes a turn: in a thread of a unified agent, a turn of the primary session."""
-        selectors.session(self.user, session_id)
-        given = self.read(MessageIn)
-        message = MessageInput(
-            content=given["content"],
-            on_busy=OnBusy(given.get("on_busy", OnBusy.INJECT)),
-            idempotency_key=headers.turn_key(self.request),
-        )
-        return turn_response(self, receive(session_id, message))
+        with _missing_first(self.user, session_id):
+            given = self.read(MessageIn)
+            message = MessageInput(
+                content=given["content"],
+                on_busy=OnBusy(given.get("on_busy", OnBusy.INJECT)),
+                idempotency_key=headers.turn_key(self.request),
+            )
+            turn = receive(session_id, message, self.user.pk)
+        return turn_response(self, turn)
+
+
+@contextmanager
+def _missing_first(user: User, session_id: uuid.UUID) -> Iterator[None]:
+    """Replace a refusal in the block by NotFound if the session is not the user's, whatever was checked first."""
+    try:
+        yield
+    except (SessionsError, APIException):
+        selectors.shown_id(user, session_id)
+        raise
 
 
 class TurnList(ApiView):
@@ -86,23 +99,23 @@ class TurnCancel(ApiView):
         """Cancel a turn. One that waits ends at once; one that runs is asked to end."""
         turn = selectors.turn(self.user, turn_id)
         cancel_turn(turn.pk)
-        return AcceptedTurn(self.user, turn.pk)
+        return AcceptedTurn(self.user, turn)
 
 
 def turn_response(view: ApiView, turn: Turn) -> Response:
     """202 with the turn; with `Prefer: wait`, 200 if it ends in time."""
     if seconds := headers.seconds_to_wait(view.request):
         return AwaitedTurn(view.user, right_of(view.request), turn, seconds)
-    return AcceptedTurn(view.user, turn.pk)
+    return AcceptedTurn(view.user, turn)
 
 
 class AcceptedTurn(Response):
     """202 with the turn and its Location."""
 
-    def __init__(self, user: User, turn_id: int) -> None:
-        body = TurnOut(selectors.turn(user, turn_id)).data
+    def __init__(self, user: User, turn: Turn) -> None:
+        body = TurnOut(selectors.as_shown(user, turn)).data
         super().__init__(
-            body, status=status.HTTP_202_ACCEPTED, headers={"Location": f"/api/turns/{turn_id}/"}
+            body, status=status.HTTP_202_ACCEPTED, headers={"Location": f"/api/turns/{turn.pk}/"}
         )
 
 
@@ -110,7 +123,7 @@ class AwaitedTurn(AcceptedTurn):
     """A 202 that becomes 200 with the finished turn, if that ends in time. No thread waits for it."""
 
     def __init__(self, user: User, right: Right, turn: Turn, seconds: int) -> None:
-        super().__init__(user, turn.pk)
+        super().__init__(user, turn)
         self._user, self._right, self._turn, self._seconds = user, right, turn, seconds
 
     async def later(self, run: Run) -> None:
@@ -120,9 +133,9 @@ class AwaitedTurn(AcceptedTurn):
                 await run(self._finish)
 
     def _finish(self) -> None:
-        turn = selectors.turns(self._user).filter(pk=self._turn.pk).first()
-        if turn is not None:  # else the session was deleted meanwhile
-            self.data, self.status_code = TurnOut(turn).data, status.HTTP_200_OK
+        with suppress(NotFound):  # the session was deleted meanwhile
+            self.data = TurnOut(selectors.turn(self._user, self._turn.pk)).data
+            self.status_code = status.HTTP_200_OK
             self.content = self.rendered_content
             self["Content-Length"] = str(len(self.content))
         self["Preference-Applied"] = f"wait={self._seconds}"

@@ -1,4 +1,4 @@
-"""Addresses under /api/."""
+"""Addresses under /api/. Django tries them in this order, so those that are asked for most come first."""
 
 from django.urls import path
 
@@ -14,6 +14,17 @@ from sessions_app.api import (
 )
 
 urlpatterns = [
+    path("sessions/", sessions.SessionList.as_view()),
+    path("sessions/<uuid:session_id>/", sessions.SessionDetail.as_view()),
+    path("sessions/<uuid:session_id>/messages/", turns.SessionMessages.as_view()),
+    path("sessions/<uuid:session_id>/turns/", turns.TurnList.as_view()),
+    path("sessions/<uuid:session_id>/events/", streams.SessionEvents.as_view()),
+    path("sessions/<uuid:session_id>/deliveries/", deliveries.DeliveryList.as_view()),
+    path("sessions/<uuid:session_id>/mailbox/", sessions.Mailbox.as_view()),
+    path("sessions/<uuid:session_id>/executions/", executions.ExecutionList.as_view()),
+    path("sessions/<uuid:session_id>/memory/", executions.Memory.as_view()),
+    path("turns/<int:turn_id>/", turns.TurnDetail.as_view()),
+    path("turns/<int:turn_id>/cancel/", turns.TurnCancel.as_view()),
     path("agents/", agents.AgentList.as_view()),
     path("agents/<str:name>/", agents.AgentDetail.as_view()),
     path("agents/<str:name>/events/", streams.AgentEvents.as_view()),
@@ -33,15 +44,6 @@ urlpatterns = [
     path("hooks/<slug:hook_id>/token/", hooks.HookToken.as_view()),
     path("hooks/<slug:hook_id>/messages/", hooks.HookMessages.as_view()),
     path("agents/<str:name>/signing-secret/", deliveries.SigningSecret.as_view()),
-    path("sessions/", sessions.SessionList.as_view()),
-    path("sessions/<uuid:session_id>/", sessions.SessionDetail.as_view()),
-    path("sessions/<uuid:session_id>/messages/", turns.SessionMessages.as_view()),
-    path("sessions/<uuid:session_id>/turns/", turns.TurnList.as_view()),
-    path("sessions/<uuid:session_id>/events/", streams.SessionEvents.as_view()),
-    path("sessions/<uuid:session_id>/deliveries/", deliveries.DeliveryList.as_view()),
-    path("sessions/<uuid:session_id>/mailbox/", sessions.Mailbox.as_view()),
-    path("sessions/<uuid:session_id>/executions/", executions.ExecutionList.as_view()),
-    path("sessions/<uuid:session_id>/memory/", executions.Memory.as_view()),
     path("executions/<str:execution_id>/", executions.ExecutionDetail.as_view()),
     path("executions/<str:execution_id>/cancel/", executions.ExecutionCancel.as_view()),
     path("executions/<str:execution_id>/answer/", executions.ExecutionAnswer.as_view()),
@@ -49,6 +51,4 @@ urlpatterns = [
     path("questions/<str:question_id>/answer/", executions.QuestionAnswer.as_view()),
     path("deliveries/<int:delivery_id>/", deliveries.DeliveryDetail.as_view()),
     path("deliveries/<int:delivery_id>/redeliver/", deliveries.Redelivery.as_view()),
-    path("turns/<int:turn_id>/", turns.TurnDetail.as_view()),
-    path("turns/<int:turn_id>/cancel/", turns.TurnCancel.as_view()),
 ]

@@ -33,6 +33,8 @@ def waiting_of(session: Any) -> list[dict[str, Any]]:
     """The open questions of plans and chats, the newest first."""
     of_a_chat = {"execution": None, "status": str(Status.WAITING_CONFIRMATION)}
     asked = [*session.waiting_plans, *(of_a_chat | each for each in session.waiting_chats)]
+    if not asked:
+        return []  # as for nearly every session of a list
     asked.sort(key=lambda each: datetime.fromisoformat(each["asked_at"]), reverse=True)
     shown = [
         each | {"question_id": each["question_id"] or None, "calls": each["calls"] or []} for each in asked

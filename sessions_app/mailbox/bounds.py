@@ -14,7 +14,7 @@ MOST_OF_A_SOURCE = 20  # unread updates of one type and source, so that one rout
 MOST_UNREAD = 200  # unread updates in one mailbox
 
 _mail = table(MailboxEvent)
-_UNREAD = (_mail.c.acknowledged_at.is_(None), _mail.c.dropped_at.is_(None))
+UNREAD = (_mail.c.acknowledged_at.is_(None), _mail.c.dropped_at.is_(None))
 
 
 def _ranked() -> Any:
@@ -29,7 +29,7 @@ def _ranked() -> Any:
             sa.func.row_number().over(partition_by=source, order_by=_mail.c.id.desc()).label("place"),
             sa.func.row_number().over(order_by=worth).label("overall"),
         )
-        .where(_mail.c.target_id == sa.bindparam("target", type_=sa.Uuid()), *_UNREAD)
+        .where(_mail.c.target_id == sa.bindparam("target", type_=sa.Uuid()), *UNREAD)
         .cte("ranked")
     )
 
@@ -39,7 +39,7 @@ def _dropped(ranked: Any, stays: Any) -> Any:
     going = (
         sa.select(_mail.c.id, ranked.c.source)
         .join(ranked, ranked.c.id == _mail.c.id)
-        .where(sa.not_(stays), *_UNREAD)
+        .where(sa.not_(stays), *UNREAD)
         .order_by(_mail.c.id)
         .with_for_update(of=_mail, skip_locked=True)
         .cte("going")

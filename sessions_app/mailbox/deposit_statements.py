@@ -7,7 +7,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
-from sessions_app.models import Event, EventType, MailboxEvent, Session
+from sessions_app.mailbox.bounds import MOST_OF_A_SOURCE, MOST_UNREAD, UNREAD
+from sessions_app.memory.outside import has_read
+from sessions_app.models import PRIMARY_KEY, Event, EventType, MailboxEvent, Session
 from sessions_app.models.mailbox import TARGET_GONE
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.statements import Statement, table
@@ -15,9 +17,36 @@ from sessions_app.postgres.statements import Statement, table
 _mail, _session, _event = table(MailboxEvent), table(Session), table(Event)
 _TEXT, _NOW = sa.Text(), sa.func.now()
 _TARGET = sa.bindparam("target", type_=sa.Uuid())
-# KEY SHARE does not block a commit of the target session. A delete of it waits, or has come first
-_TARGETS = sa.select(_session.c.id, _session.c.agent_id).where(_session.c.id == _TARGET)
-_THERE = _TARGETS.with_for_update(read=True, key_share=True)
+_AGENT = sa.bindparam("or_primary_of", type_=sa.BigInteger())
+
+
+def _locked(*which: Any) -> Any:
+    # KEY SHARE does not block a commit of the target session. A delete of it waits, or has come first
+    found = sa.select(_session.c.id, _session.c.agent_id).where(*which)
+    return found.with_for_update(read=True, key_share=True)
+
+
+def _there() -> Any:
+    """Select the target; if it is gone, the primary session of the agent `or_primary_of`."""
+    target = _locked(_session.c.id == _TARGET).cte("target")
+    gone = ~sa.exists().where(target.c.id.is_not(None))
+    is_primary = (_session.c.agent_id == _AGENT, _session.c.key == sa.literal_column(f"'{PRIMARY_KEY}'"))
+    primary = _locked(*is_primary, gone).cte("primary_session")
+    return sa.union_all(*(sa.select(each.c.id, each.c.agent_id) for each in (target, primary)))
+
+
+def _is_foreign() -> Any:
+    turn_id = sa.bindparam("of_turn", type_=sa.BigInteger())
+    session_id = sa.bindparam("in_session", type_=sa.Uuid())
+    return sa.or_(sa.bindparam("foreign", type_=sa.Boolean()), has_read(turn_id, session_id))
+
+
+def _is_crowded(there: Any) -> Any:
+    """Condition: so many unread updates waited before that, with this one, there may be too many."""
+    rows: Any = sa.select(sa.literal_column("1")).where(
+        _mail.c.target_id == sa.select(there.c.id).scalar_subquery(), *UNREAD
+    )
+    return sa.exists(rows.offset(min(MOST_OF_A_SOURCE, MOST_UNREAD) - 1))
 
 
 def _stored(there: Any) -> Any:
@@ -36,7 +65,8 @@ def _stored(there: Any) -> Any:
         **{name: text(name) for name in ("event_type", "dedupe_key")},
         "artifacts": sa.cast(sa.case((gone, "[]"), else_=text("artifacts")), JSONB),
         "priority": sa.bindparam("priority", type_=sa.SmallInteger()),
-        **{name: sa.bindparam(name, type_=sa.Boolean()) for name in ("suppress_if_stale", "foreign")},
+        "suppress_if_stale": sa.bindparam("suppress_if_stale", type_=sa.Boolean()),
+        "foreign": _is_foreign(),
         "created_at": _NOW,
         "dropped_at": sa.case((gone, _NOW)),
         "reason": sa.case((gone, TARGET_GONE), else_=""),
@@ -75,10 +105,11 @@ def _hinted(there: Any, stored: Any) -> Any:
 
 
 def _deposit() -> Statement:
-    there = _THERE.cte("there")
+    there = _there().cte("there")
     stored = _stored(there)
     agent = sa.select(there.c.agent_id).scalar_subquery().label("agent_id")
-    return Statement(sa.select(stored.c.target_id, agent).add_cte(_hinted(there, stored)))
+    row = sa.select(stored.c.target_id, agent, _is_crowded(there).label("is_crowded"))
+    return Statement(row.add_cte(_hinted(there, stored)), prepared=True)
 
 
-IS_THERE, DEPOSIT = Statement(_THERE), _deposit()
+IS_THERE, DEPOSIT = Statement(_there()), _deposit()

@@ -37,7 +37,8 @@ class Mail:
     """An update to deposit. `summary` is one sentence; `detail` is the full text. A repeated `event_id` is ignored.
 
     `dedupe_key`: it replaces an unread update with the same key. `suppress_if_stale`: it is dropped after a day.
-    `foreign`: its author had read text from outside (rule 3.5).
+    `foreign`: its author had read text from outside (rule 3.5). `of_turn`: the turn that reports; the update is foreign
+    if the turn had read such text, or an earlier one of its session.
     """
 
     event_type: str
@@ -49,6 +50,7 @@ class Mail:
     suppress_if_stale: bool = False
     dedupe_key: str = ""
     foreign: bool = False
+    of_turn: Turn | None = None
     event_id: uuid.UUID = field(default_factory=uuid.uuid4)
 
 
@@ -61,30 +63,37 @@ class Drained:
     foreign: bool = False
 
 
-def deposit(target_id: uuid.UUID, mail: Mail, *, hint: bool = True, or_else: uuid.UUID | None = None) -> bool:
+def deposit(
+    target_id: uuid.UUID | None, mail: Mail, *, hint: bool = True, or_primary_of: int | None = None
+) -> bool:
     """Put an update into the session's mailbox. False if it was deposited before, or the session is gone.
 
-    `or_else`: the session to use if the target is gone (rule 4.11). `hint`: tell the agent's windows that an update
-    waits, without its text; two feature flags limit this to the session's windows, or switch it off.
+    `or_primary_of`: the agent whose primary session gets it if there is no target (rule 4.11). `hint`: tell the agent's
+    windows that an update waits, without its text; two feature flags limit this to the session's windows, or switch it
+    off.
     """
     from sessions_app.mailbox.bounds import MAKE_ROOM  # late, both: SQLAlchemy is slow to load
     from sessions_app.mailbox.deposit_statements import DEPOSIT
 
     hint, everywhere = hint and flags.hints_at_mail(), flags.tells_every_window()
     scope = Scope.AGENT if everywhere else Scope.SESSION
-    with transaction.atomic():
-        if or_else is not None and not _is_there(target_id):
-            target_id = or_else
-        if mail.dedupe_key and not _supersede_unread(target_id, mail):
-            return False
-        row = DEPOSIT.first(target=target_id, hint=hint, scope=scope.value, **_columns(mail))
+    with transaction.atomic(savepoint=bool(mail.dedupe_key)):
+        if mail.dedupe_key:
+            target_id = _there(target_id, or_primary_of) if or_primary_of is not None else target_id
+            if not _supersede_unread(target_id, mail):
+                return False
+        row = DEPOSIT.first(
+            target=target_id, or_primary_of=or_primary_of, hint=hint, scope=scope.value, **_columns(mail)
+        )
         if row is None:
-            transaction.set_rollback(True)  # restore the update that this one had replaced
+            if mail.dedupe_key:
+                transaction.set_rollback(True)  # restore the update that this one had replaced
             return False
         if row.target_id is None:
             return False
-        MAKE_ROOM.run(target=target_id)
-        events.announce(target_id, row.agent_id if hint and everywhere else None)
+        if row.is_crowded:
+            MAKE_ROOM.run(target=row.target_id)
+        events.announce(row.target_id, row.agent_id if hint and everywhere else None)
         metrics.count(metrics.Counted.MAILBOX_DEPOSIT)
     return True
 
@@ -103,17 +112,20 @@ def _columns(mail: Mail) -> dict[str, Any]:
         "priority": int(mail.priority),
         "suppress_if_stale": mail.suppress_if_stale,
         "foreign": mail.foreign,
+        "of_turn": mail.of_turn.pk if mail.of_turn else None,
+        "in_session": mail.of_turn.session_id if mail.of_turn else None,
     }
 
 
-def _is_there(session_id: uuid.UUID) -> bool:
-    """Whether the session exists; then it stays until the transaction ends."""
+def _there(target_id: uuid.UUID | None, or_primary_of: int | None = None) -> uuid.UUID | None:
+    """The session that gets the update, which stays until the transaction ends. None: there is none."""
     from sessions_app.mailbox.deposit_statements import IS_THERE  # late, as above
 
-    return IS_THERE.first(target=session_id) is not None
+    row = IS_THERE.first(target=target_id, or_primary_of=or_primary_of)
+    return row.id if row is not None else None
 
 
-def _supersede_unread(target_id: uuid.UUID, mail: Mail) -> bool:
+def _supersede_unread(target_id: uuid.UUID | None, mail: Mail) -> bool:
     """Drop the unread update with the same key, one caller at a time. False if this update was deposited before."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -122,7 +134,7 @@ def _supersede_unread(target_id: uuid.UUID, mail: Mail) -> bool:
         )
     if MailboxEvent.objects.filter(event_id=mail.event_id).exists():
         return False
-    if _is_there(target_id):
+    if _there(target_id) is not None:
         same = unread().filter(target_id=target_id, dedupe_key=mail.dedupe_key)
         same.update(dropped_at=Now(), reason=SUPERSEDED)
     return True

@@ -2,40 +2,57 @@
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
-
-from django.conf import settings
-from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import F, OuterRef, Q, QuerySet
-from django.db.models.functions import JSONObject
 
 from agent_core.llm import tokens
 from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult
-from sessions_app.models import Delivery, DeliveryState, Message
+from sessions_app.models import DeliveryState, Message
 from sessions_app.permits import posted
 
 WINDOW = 100  # messages that the model is shown at most; the token budget may allow fewer
 CLOSED = "No result was recorded."
-ALL: Mapping[str, Any] = MappingProxyType({})
 
 
-def read_history(
-    session_id: uuid.UUID, from_seq: int, which: Mapping[str, Any] = ALL, *, room: int | None = None
-) -> tuple[Entry, ...]:
-    """Return the newest messages from `from_seq` on that fit in `room` tokens, oldest first.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredMessage:
+    """A message as it was read for the model. `unsent`: `{channel, state}` of deliveries that failed (rule 9.3)."""
 
-    `which`: conditions on the messages. Every tool call has a result.
-    """
-    rows = (
-        with_unsent(Message.objects.filter(session_id=session_id, seq__gte=from_seq, **which))
-        .order_by("-seq")
-        .only("role", "content", "model_content", "parts", "metadata")[:WINDOW]
-    )
-    most = settings.RONDO_CONTEXT_TOKENS if room is None else room
-    return tuple(_with_all_results(_within(map(to_entry, rows), most)))
+    role: str
+    content: str
+    model_content: str | None
+    parts: dict[str, Any]
+    metadata: dict[str, Any]
+    unsent: Sequence[Mapping[str, str]] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacedMessage(StoredMessage):
+    """A message with its place in the history."""
+
+    seq: int
+    created_at: datetime
+
+
+def read_messages(session_id: uuid.UUID, first: int, last: int, *, most: int) -> list[PlacedMessage]:
+    """Return at most so many messages with these seqs, oldest first."""
+    from sessions_app.memory.history_statements import MESSAGES_BETWEEN  # late: SQLAlchemy is slow to load
+
+    rows = MESSAGES_BETWEEN.all(session_id=session_id, first=first, last=last, most=most)
+    as_json = ("parts", "metadata")
+    return [
+        PlacedMessage(**row._asdict() | {name: json.loads(getattr(row, name)) for name in as_json})
+        for row in rows
+    ]
+
+
+def fitting_entries(newest_first: Iterable[StoredMessage], room: int) -> tuple[Entry, ...]:
+    """Return the newest messages that fit in `room` tokens, oldest first. Every tool call has a result."""
+    return tuple(_with_all_results(_within(map(to_entry, newest_first), room)))
 
 
 def _within(newest_first: Iterable[Entry], budget: int) -> list[Entry]:
@@ -49,17 +66,8 @@ def _within(newest_first: Iterable[Entry], budget: int) -> list[Entry]:
     return kept[::-1]
 
 
-def with_unsent(rows: QuerySet[Message]) -> QuerySet[Any]:
-    """Annotate the rows with `unsent`: `{channel, state}` of the deliveries that failed or were sent again."""
-    sent_again = Q(handed_over_at__gt=F("created_at"))
-    of_message = Delivery.objects.filter(message=OuterRef("pk"))
-    failed = of_message.filter(sent_again | Q(state__in=[DeliveryState.FAILED, DeliveryState.CLOSED]))
-    shown = JSONObject(channel="channel", state="state")
-    return rows.annotate(unsent=ArraySubquery(failed.order_by("id").values(shown=shown)))
-
-
-def to_entry(message: Any) -> Entry:
-    """Convert a stored message to what the model sees. With `with_unsent` it says which deliveries failed."""
+def to_entry(message: StoredMessage | Message) -> Entry:
+    """Convert a stored message to what the model sees. A StoredMessage also says which deliveries failed."""
     stranger = not (message.metadata.get("via") or {"as_person": True}).get("as_person", False)
     said = message.model_content
     if (

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from django.db import IntegrityError, transaction
-from django.db.models import OuterRef, Subquery
 
 from sessions_app.exceptions import BadInput, NotFound, RevisionConflict
 from sessions_app.models import Agent, Preference
 
 LONGEST = 4_000  # characters
-
-
-def preferences_of_session() -> Subquery:
-    """Subquery: the preferences of the owner of a session (the outer row) for its agent; null if there are none."""
-    rows = Preference.objects.filter(agent=OuterRef("agent_id"), user=OuterRef("owner_id"))
-    return Subquery(rows.values("content")[:1])
 
 
 def preference(agent: Agent, user_id: int) -> Preference:

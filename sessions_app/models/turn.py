@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from agent_core.types import StepKind, TurnResult
+from agent_core.types import StepKind
 from sessions_app.models.session import Session
 
 
@@ -69,24 +69,10 @@ class OnBusy(models.TextChoices):
 class TurnTransitions(models.QuerySet["Turn"]):
     """The transitions, each a conditional UPDATE. False or 0: the state had already changed.
 
-    QUEUED → RUNNING is in `turns/claim.py`, which selects and claims a turn in one statement. A request to cancel the
+    QUEUED → RUNNING is in `turns/claim.py`, which selects and claims a turn in one statement, and RUNNING → ended in
+    `turns/commit_statement.py`, which writes the turn's messages and events, too. A request to cancel the
     turns of inactive owners is in `worker/sweep.py`, which returns the turns that it chose.
     """
-
-    def finish(self, turn: Turn, state: TurnState, result: TurnResult) -> bool:
-        """RUNNING, own claim → ended. The claim stays in the row, to look up a COMMIT of unknown outcome."""
-        ended = {
-            "state": state,
-            "finished_at": Now(),
-            "usage": result.usage.to_json(),
-            "error_code": result.error_code or "",
-            "error": (result.error_text or "")[:300],
-            "error_detail": (result.error_detail or "").replace("\x00", ""),
-        }
-        done = self._mine(turn).update(**ended)
-        for name in ("state", "error_code", "error", "error_detail", "usage"):
-            setattr(turn, name, ended[name])
-        return bool(done)
 
     def cancel_queued(self, turn_id: int, reason: str) -> bool:
         """QUEUED and not a guest → CANCELLED."""
@@ -159,6 +145,10 @@ class Turn(models.Model):
     `claim` is the id of the one run that may write; a RUNNING row without a claim was handed back and waits for a
     worker. `due_at` orders the lane: the arrival of a message, or the slot of an automation.
     """
+
+    is_new = (
+        False  # not a column: whether this object was just queued, so nothing has happened to the turn yet
+    )
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="turns", db_index=False)
     kind = models.CharField(max_length=20, choices=TurnKind)

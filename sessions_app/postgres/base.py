@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base
+from django.db.backends.postgresql.operations import DatabaseOperations as DjangoOperations
 
 from sessions_app.postgres.connection import Pool
 
 
+class DatabaseOperations(DjangoOperations):
+    """Django's operations, which also name the statements of prepared cursors in the log of queries."""
+
+    def last_executed_query(self, cursor: Any, sql: str, params: Any) -> str:
+        """Return the statement as it was sent, or as it was prepared."""
+        sent: str | None = super().last_executed_query(cursor, sql, params)
+        return sent or sql
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Django's wrapper with a pool whose connections have a time limit for each call."""
+    """Django's wrapper with a pool whose connections have a time limit for each call, and with prepared cursors."""
+
+    ops_class = DatabaseOperations
 
     @property
     def pool(self) -> Any:
@@ -27,3 +40,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
             )
             django._connection_pools.setdefault(self.alias, made)  # noqa: SLF001
         return super().pool
+
+    def prepared_cursor(self) -> Any:
+        """Return a cursor whose statements the server prepares, once for each connection, where settings allow it.
+
+        Their parameters are `$1`, `$2` …, because psycopg would parse a long statement with names at each execution.
+        """
+        django: Any = self
+        django.ensure_connection()
+        return django._prepare_cursor(psycopg.RawCursor(django.connection))  # noqa: SLF001

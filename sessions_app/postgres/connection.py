@@ -62,6 +62,7 @@ class Bound:
 
 _bound: ContextVar[Bound | None] = ContextVar("database_bound", default=None)
 _lifted = threading.Event()
+_trusted_for = 0.0
 
 
 @contextmanager
@@ -108,6 +109,15 @@ def restore_bounds(**_: Any) -> None:
     _lifted.clear()
 
 
+def trust_connections(seconds: float) -> None:
+    """Do not check a pooled connection of this process that was used within so many seconds.
+
+    For workers, whose work is repeated when a connection fails. A request is not, so web processes check each time.
+    """
+    global _trusted_for  # noqa: PLW0603 - one for the process, set when it starts
+    _trusted_for = seconds
+
+
 def server_options(given: str = "", **more: str) -> str:
     """Return the parameter `options` of a connection. Options of its URL come last and win."""
     ours = " ".join(f"-c {name}={value}" for name, value in (SERVER | more).items())
@@ -122,6 +132,7 @@ class Connection(psycopg.Connection[Any]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.opened_at = monotonic()
+        self.rests_since = 0.0
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait as psycopg does, but with a limit. A caller with its own time limit (`notifies`) keeps it."""
@@ -203,6 +214,11 @@ class Pool(ConnectionPool[Connection]):
             bound.left = left  # the check of the connection is part of this wait
             bound.spend(monotonic() - began)
 
+    def putconn(self, conn: Connection) -> None:
+        """Take a connection back."""
+        conn.rests_since = monotonic()
+        super().putconn(conn)
+
     def drop_idle(self, failed: Connection) -> None:
         """Replace every idle connection, and every connection in use when it is returned."""
         with self._dropping:
@@ -213,6 +229,8 @@ class Pool(ConnectionPool[Connection]):
         self.drain()
 
     def _check(self, connection: Connection) -> None:
+        if monotonic() - connection.rests_since < _trusted_for:
+            return
         try:
             with at_most(CHECK_SECONDS):
                 self.check_connection(connection)

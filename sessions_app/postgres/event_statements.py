@@ -64,7 +64,7 @@ def _insert(source: Any, event_type: EventType, scope: Scope, content: Any, whic
 
 
 def _shared_runs(source: Any) -> Any:
-    """Do in SQL what `_shared_runs` of `sessions_app.events` does."""
+    """Do in SQL what `shared_runs` of `sessions_app.events` does."""
     key: Any = sa.literal_column(f"'{RUNS_KEY}'")
     runs = object_of({"runs": source.c.metadata.op("->")(key)})
     return sa.case(

@@ -21,6 +21,7 @@ from sessions_app.postgres.direct import connect_directly
 EVENTS = "rondo_events"
 CONTROL = "rondo_control"
 JOBS = "rondo_jobs"
+_encode = json.JSONEncoder(sort_keys=True).encode  # `dumps` makes an encoder for each call
 INTERVAL = 0.1  # seconds between two sends
 PAYLOAD_LIMIT = 7000  # bytes; PostgreSQL rejects 8000
 
@@ -46,10 +47,11 @@ class Publisher:
         self._connection: psycopg.Connection[Any] | None = None
         self._busy = False
 
-    def notify(self, channel: str, payload: dict[str, Any]) -> None:
-        """Send a payload soon; equal waiting payloads are sent once."""
+    def notify(self, channel: str, *payloads: dict[str, Any]) -> None:
+        """Send payloads soon; equal waiting payloads are sent once."""
+        texts = [_encode(payload) for payload in payloads]
         with self._changed:
-            self._plain[channel, json.dumps(payload, sort_keys=True)] = None
+            self._plain |= dict.fromkeys((channel, text) for text in texts)
             self._wake()
 
     def delta(self, session_id: str, turn_id: int, of: Try, text: str) -> None:

@@ -1,10 +1,13 @@
-"""Read a single row of a queryset."""
+"""Read single rows: of a queryset, or as a model's instance from the columns of a statement."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+import json
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, TypeVar
 
-from django.db import models
+from django.db import DEFAULT_DB_ALIAS, models
 
 M = TypeVar("M", bound=models.Model)
 
@@ -16,3 +19,21 @@ def sole(rows: models.QuerySet[M]) -> M | None:
     key until it finds the row.
     """
     return next(iter(rows.order_by()), None)
+
+
+def instance_of(model: type[M], values: Sequence[Any]) -> M:
+    """Return an instance from the values of all its columns, in the order of its fields. JSON columns are texts."""
+    names, json_at = _fields(model)
+    given = list(values)
+    for n in json_at:
+        if given[n] is not None:
+            given[n] = json.loads(given[n])
+    return model.from_db(DEFAULT_DB_ALIAS, names, given)
+
+
+@cache
+def _fields(model: type[models.Model]) -> tuple[list[str], list[int]]:
+    fields = model._meta.concrete_fields
+    return [field.attname for field in fields], [
+        n for n, field in enumerate(fields) if isinstance(field, models.JSONField)
+    ]

@@ -5,9 +5,10 @@ The ORM has no data-modifying CTEs, and in a plain string a misspelt column is o
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
@@ -18,7 +19,8 @@ from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
 
 _METADATA = sa.MetaData()
 _guard = threading.Lock()
-_DIALECT: Any = psycopg_dialect.PGDialect_psycopg(paramstyle="pyformat")  # type: ignore[no-untyped-call]
+_NAMED: Any = psycopg_dialect.PGDialect_psycopg(paramstyle="pyformat")  # type: ignore[no-untyped-call]
+_NUMBERED: Any = psycopg_dialect.PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 _TYPES: dict[str, Any] = {
     "UUIDField": sa.Uuid(),
     "JSONField": postgresql.JSONB(),
@@ -78,29 +80,41 @@ def heads(
 
 
 class Statement:
-    """A statement that is compiled at first use, and executed with named parameters."""
+    """A statement that is compiled at first use, and executed with named parameters.
 
-    def __init__(self, clause: Any) -> None:
-        self._clause = clause
+    `prepared`: PostgreSQL parses and plans it once for each connection. Not for statements whose best plan depends on
+    their parameters.
+    """
+
+    def __init__(self, clause: Any, *, prepared: bool = False) -> None:
+        self._clause, self._prepared = clause, prepared
         self._row: Any = None
 
     @cached_property
     def text(self) -> str:
-        """The SQL text, with placeholders for parameters."""
-        return str(self._compiled)
+        """The SQL text, with named placeholders for parameters."""
+        return str(self._clause.compile(dialect=_NAMED))
 
     @cached_property
-    def _compiled(self) -> Any:
-        return self._clause.compile(dialect=_DIALECT)
+    def _numbered(self) -> Any:
+        return self._clause.compile(dialect=_NUMBERED)
 
     @cached_property
     def _constants(self) -> dict[str, Any]:
-        return {key: value for key, value in self._compiled.params.items() if value is not None}
+        compiled = self._clause.compile(dialect=_NAMED)
+        return {key: value for key, value in compiled.params.items() if value is not None}
+
+    def _execute(self, cursor: Any, params: dict[str, Any]) -> None:
+        given = self._constants | params
+        if self._prepared:
+            cursor.execute(str(self._numbered), [given[name] for name in self._numbered.positiontup])
+        else:
+            cursor.execute(self.text, given)
 
     def all(self, **params: Any) -> list[Any]:
         """Return all rows as named tuples. JSON columns are texts, as Django's connection returns them."""
-        with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
-            cursor.execute(self.text, self._constants | params)
+        with self._cursor() as cursor:
+            self._execute(cursor, params)
             if self._row is None:
                 self._row = namedtuple("Row", [column.name for column in cursor.description])  # type: ignore[misc]  # noqa: PYI024 - its fields are known at run time
             return [self._row._make(row) for row in cursor.fetchall()]
@@ -112,9 +126,30 @@ class Statement:
 
     def run(self, **params: Any) -> int:
         """Execute the statement; returns the number of affected rows."""
-        with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
-            cursor.execute(self.text, self._constants | params)
+        with self._cursor() as cursor:
+            self._execute(cursor, params)
             return int(cursor.rowcount)
+
+    def _cursor(self) -> Any:
+        database: Any = connections[DEFAULT_DB_ALIAS]
+        return database.prepared_cursor() if self._prepared else database.cursor()
+
+
+def recordset(name: str, types: Mapping[str, Any]) -> Any:
+    """Select rows with columns of these types from parameters, which `recordset_of` makes.
+
+    A single JSON text is cheaper to send than arrays. The LIMIT tells PostgreSQL how many rows there are; without it
+    it would expect 100, and read whole tables of thousands of rows to find one.
+    """
+    columns: list[Any] = [sa.column(column, type_) for column, type_ in types.items()]
+    rows = sa.func.jsonb_to_recordset(sa.cast(sa.bindparam(name, type_=sa.Text()), postgresql.JSONB))
+    given = rows.table_valued(*columns, name=name).render_derived(with_types=True)
+    return sa.select(*given.c).limit(sa.bindparam(f"{name}_count", type_=sa.Integer()))
+
+
+def recordset_of(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The parameters of a `recordset`. A missing column is NULL."""
+    return {name: json.dumps(rows), f"{name}_count": len(rows)}
 
 
 def seconds_parameter(name: str) -> Any:

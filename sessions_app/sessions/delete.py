@@ -177,7 +177,7 @@ def _delete(session_ids: list[uuid.UUID], with_dependents: bool, agent_id: int |
         deleted = deletion.deleted
     finally:
         if not deleted:
-            from sessions_app.turns.claim import next_lane  # late: SQLAlchemy is slow to load
+            from sessions_app.turns.next_lane import next_lane  # late: SQLAlchemy is slow to load
 
             # if another delete took over, reopening is its task
             Session.objects.filter(pk__in=session_ids, deleting_since=since).reopen()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -10,27 +11,42 @@ from django.db.models import F, OuterRef, QuerySet, UUIDField, Value
 
 from sessions_app.models import Message, Turn
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.postgres.compiled import CompiledQuery, Keyed, Parameter, is_any_of
 from sessions_app.postgres.merged_rows import Merged
-from sessions_app.selectors import owned, session, turns, with_deliveries
+from sessions_app.selectors import owned, shown_id, turns, with_deliveries
 from sessions_app.sessions.thread_history import Beside
 
 
-def session_messages(user: AbstractBaseUser, session_id: uuid.UUID) -> Beside | QuerySet[Any]:
+def session_messages(user: AbstractBaseUser, session_id: uuid.UUID) -> Beside | Keyed[Any]:
     """Return the messages that a session shows, each with its `place`, and `thread` for a thread's own. NotFound."""
-    behind = session(user, session_id).target_id
-    rows = Message.objects.annotate(shown_deliveries=with_deliveries("message_id", OuterRef("pk")))
-    history = rows.filter(session=owned(user, behind))
+    behind = shown_id(user, session_id)
     if behind == session_id:
-        return history.annotate(place=F("seq"), thread=Value(None, output_field=UUIDField()))
-    return Beside.of(history, rows.filter(session=owned(user, session_id)))
+        keys = Message.objects.filter(session=owned(user, behind)).annotate(place=F("seq"))
+        return Keyed(keys=Merged(keys), load=partial(_LISTED.all, owner=user.pk))
+    rows = _with_deliveries()
+    return Beside.of(rows.filter(session=owned(user, behind)), rows.filter(session=owned(user, session_id)))
 
 
-def turns_of(user: AbstractBaseUser, session_id: uuid.UUID) -> Merged[Turn] | QuerySet[Turn]:
+def _with_deliveries() -> QuerySet[Any]:
+    return Message.objects.annotate(shown_deliveries=with_deliveries("message_id", OuterRef("pk")))
+
+
+_LISTED: CompiledQuery[Any] = CompiledQuery(
+    lambda: (
+        _with_deliveries()
+        .filter(is_any_of("pk", "ids"), session__owner_id=Parameter("owner"))
+        .annotate(place=F("seq"), thread=Value(None, output_field=UUIDField()))
+        .order_by()
+    )
+)
+
+
+def turns_of(user: AbstractBaseUser, session_id: uuid.UUID) -> Keyed[Turn]:
     """Return the turns that a session shows; a thread of a unified agent also shows those of its own. NotFound."""
-    behind = session(user, session_id).target_id
-    rows = turns(user).filter(session=owned(user, behind))
+    behind = shown_id(user, session_id)
+    shown = Turn.objects.filter(session=owned(user, behind))
     if behind == session_id:
-        return rows
-    own = turns(user).filter(session=owned(user, session_id))
+        return turns(user, shown)
+    own = Turn.objects.filter(session=owned(user, session_id))
     beside = Message.objects.filter(session=owned(user, session_id), shown_after_seq__isnull=False)
-    return Merged(rows, own.filter(pk__in=beside.values("turn_id")), own.filter(state__in=OPEN_STATES))
+    return turns(user, shown, own.filter(pk__in=beside.values("turn_id")), own.filter(state__in=OPEN_STATES))

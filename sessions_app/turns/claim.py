@@ -6,8 +6,8 @@ that maximum, the claims of a user are made one at a time, so that the count is 
 
 from __future__ import annotations
 
-import json
 import uuid
+from contextlib import nullcontext
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,6 +17,7 @@ from django.db import transaction
 from sessions_app import events, flags, metrics, owners
 from sessions_app.models import EventType, Lane, Session, SessionState, Turn, TurnState, TurnStep
 from sessions_app.postgres import event_statements
+from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
 from sessions_app.turns.kinds import kind_of
 from sessions_app.turns.lost_workers import ASKER as _ME
@@ -26,16 +27,16 @@ MAX_RESCUES = 3
 MOST_ATTEMPTS = 100  # claims of one turn, including those that were not rescues
 
 _turn, _step, _session = table(Turn), table(TurnStep), table(Session)
-_SESSION_ID = sa.bindparam("session_id", type_=sa.Uuid())
+SESSION_ID = sa.bindparam("session_id", type_=sa.Uuid())
 
 
-def _head(lane: str) -> Any:
+def head_of_lane(lane: str) -> Any:
     """An index probe: the lane's first queued turn that is not a guest."""
     turn = _turn.alias()
     return (
         sa.select(turn.c.id, turn.c.lane, turn.c.queued_at)
         .where(
-            turn.c.session_id == _SESSION_ID,
+            turn.c.session_id == SESSION_ID,
             turn.c.lane == sa.literal_column(f"'{lane}'"),
             turn.c.state == sa.literal_column("'queued'"),
             turn.c.host_id.is_(None),
@@ -49,12 +50,12 @@ def _next_id() -> Any:
     """The order: a RUNNING turn, an automation that waited too long, people's messages, automations by slot."""
     running = _turn.alias()
     started = sa.select(running.c.id).where(
-        running.c.session_id == _SESSION_ID, running.c.state == sa.literal_column("'running'")
+        running.c.session_id == SESSION_ID, running.c.state == sa.literal_column("'running'")
     )
-    auto = _head(Lane.AUTO).subquery()
+    auto = head_of_lane(Lane.AUTO).subquery()
     aged = sa.select(auto.c.id).where(auto.c.queued_at < sa.func.now() - seconds_parameter("max_wait"))
-    people = _head(Lane.PEOPLE).with_for_update().subquery()
-    by_slot = _head(Lane.AUTO).with_for_update().subquery()
+    people = head_of_lane(Lane.PEOPLE).with_for_update().subquery()
+    by_slot = head_of_lane(Lane.AUTO).with_for_update().subquery()
     return sa.func.coalesce(
         started.scalar_subquery(),
         aged.scalar_subquery(),
@@ -65,7 +66,7 @@ def _next_id() -> Any:
 
 def _owner() -> Any:
     session = _session.alias()
-    return sa.select(session.c.owner_id).where(session.c.id == _SESSION_ID).scalar_subquery()
+    return sa.select(session.c.owner_id).where(session.c.id == SESSION_ID).scalar_subquery()
 
 
 def _may_begin(lane: Any) -> Any:
@@ -87,7 +88,7 @@ def _claim_statement() -> Statement:
         sa.and_(_turn.c.state == TurnState.QUEUED, _may_begin(_turn.c.lane)),
         sa.and_(_turn.c.state == TurnState.RUNNING, unowned, may_go_on(_turn, _owner())),
     )
-    open_session = sa.exists().where(_session.c.id == _SESSION_ID, _session.c.state != SessionState.DELETING)
+    open_session = sa.exists().where(_session.c.id == SESSION_ID, _session.c.state != SessionState.DELETING)
     rescued = sa.and_(
         _turn.c.state == TurnState.RUNNING, _turn.c.claim.is_not(None), _turn.c.worker.is_distinct_from(_ME)
     )
@@ -135,7 +136,7 @@ def _claim_statement() -> Statement:
     attempt = {"kind": claimed.c.kind, "attempt": claimed.c.attempt}
     everywhere = event_statements.tell_of_background(claimed, EventType.TURN_START, attempt)
     told = sa.select(everywhere.c.agent_id).scalar_subquery().label("told")
-    return Statement(sa.select(claimed, told).add_cte(start))
+    return Statement(sa.select(claimed, told).add_cte(start), prepared=True)
 
 
 CLAIM = _claim_statement()
@@ -147,13 +148,14 @@ LOCK_OWNER = Statement(
             sa.func.hashtextextended(sa.literal(SHARE_LOCK) + sa.cast(_session.c.owner_id, sa.Text()), 0)
         )
     ).where(
-        _session.c.id == _SESSION_ID,
+        _session.c.id == SESSION_ID,
         owners.is_active(_session.c.owner_id),
         owners.count_running_turns(_session.c.owner_id) >= sa.bindparam("most_of_auto", type_=sa.Integer()),
-        sa.exists().where(_turn.c.session_id == _SESSION_ID, _turn.c.state == sa.literal_column("'queued'")),
-    )
+        sa.exists().where(_turn.c.session_id == SESSION_ID, _turn.c.state == sa.literal_column("'queued'")),
+    ),
+    prepared=True,
 )
-# a refused turn is marked, so that the next turn of its owner that ends wakes it; see NEXT_LANE
+# a refused turn is marked, so that the next turn of its owner that ends wakes it; see `next_lane.py`
 MARK_REFUSED = Statement(
     sa.update(_turn)
     .where(
@@ -164,7 +166,6 @@ MARK_REFUSED = Statement(
     )
     .values(share_of=_owner())
 )
-_JSON = {"metadata", "usage"}
 
 
 def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) -> Turn | None:
@@ -181,115 +182,41 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
         "max_wait": settings.AUTOMATION_MAX_WAIT,
         "everywhere": flags.tells_every_window(),
     }
-    with transaction.atomic():
-        row = CLAIM.first(**given, **owners.bounds_without_lock()) or _claim_with_owner_lock(given)
+    with transaction.atomic() if auto_allowed else nullcontext():  # an automation's run starts in it
+        row = _claim_without_lock(given)
         if row is None:
-            return None
-        fields = row._asdict()
-        told = fields.pop("told")
-        turn = _from_row(fields)
-        if told is not None:
-            events.announce(session_id, told)
+            with transaction.atomic(savepoint=False):
+                row = _claim_with_owner_lock(given)
+        return _begin(row)
+
+
+def _claim_without_lock(given: dict[str, Any]) -> Any | None:
+    few = owners.bounds_without_lock()
+    return CLAIM.first(**given, **few) if few["most_of_people"] else None
+
+
+def _begin(row: Any | None) -> Turn | None:
+    if row is None:
+        return None
+    turn = instance_of(Turn, row[:-1])
+    if row.told is not None:
+        events.announce(turn.session_id, row.told)
+    if turn.lane == Lane.AUTO:
         kind_of(turn).started(turn)
-        if turn.attempt == 1:
-            metrics.count_lock_wait(turn.lock_wait_ms or 0)
+    if turn.attempt == 1:
+        metrics.count_lock_wait(turn.lock_wait_ms or 0)
     return turn
 
 
 def _claim_with_owner_lock(given: dict[str, Any]) -> Any | None:
-    """Try again with the lock of an owner who has many turns running. A turn that is refused then is marked."""
-    session_id, whole = given["session_id"], owners.bounds()
-    if LOCK_OWNER.first(session_id=session_id, **owners.bounds_without_lock()) is None:
-        return None
+    """Try with the lock of an owner who has many turns running. A turn that is refused then is marked.
+
+    Without a queued turn there is nothing to lock for; a turn that is resumed needs no room.
+    """
+    session_id, whole, few = given["session_id"], owners.bounds(), owners.bounds_without_lock()
+    if LOCK_OWNER.first(session_id=session_id, **few) is None:
+        return None if few["most_of_people"] else CLAIM.first(**given, **few)
     row = CLAIM.first(**given, **whole)
     if row is None:
         MARK_REFUSED.run(session_id=session_id, max_wait=given["max_wait"], **whole)
     return row
-
-
-def _from_row(row: dict[str, Any]) -> Turn:
-    values = {name: json.loads(value) if name in _JSON else value for name, value in row.items()}
-    turn = Turn(**values)
-    turn._state.adding = False
-    turn._state.db = "default"
-    return turn
-
-
-def _woken(here: Any) -> Any:
-    """Select one refused turn of the same owner in another session, and clear its mark."""
-    refused = _turn.alias("refused")
-    # a session with a running turn is checked when that turn ends; concurrent callers skip each other's row
-    other = (
-        sa.select(refused.c.id)
-        .join(here, refused.c.share_of == here.c.owner_id)
-        .join(_session, _session.c.id == refused.c.session_id)
-        .where(
-            refused.c.state == sa.literal_column("'queued'"),
-            here.c.active,
-            here.c.running < owners.most(refused.c.lane),
-            _session.c.state != SessionState.DELETING,
-            ~sa.exists().where(
-                _turn.c.session_id == refused.c.session_id, _turn.c.state == sa.literal_column("'running'")
-            ),
-        )
-        .order_by(refused.c.id)
-        .limit(1)
-        .with_for_update(of=refused, skip_locked=True)
-    )
-    return (
-        sa.update(_turn)
-        .where(_turn.c.id == other.scalar_subquery(), _turn.c.state == sa.literal_column("'queued'"))
-        .values(share_of=sa.null())
-        .returning(_turn.c.session_id, _turn.c.lane)
-        .cte("woken")
-    )
-
-
-def _next_lane_statement() -> Statement:
-    """Select the lane that the session could run now, and a session of the same owner that was refused before."""
-    auto, people = _head(Lane.AUTO).subquery(), _head(Lane.PEOPLE).subquery()
-    begun = _turn.alias("begun")
-    is_begun = sa.and_(begun.c.session_id == _SESSION_ID, begun.c.state == sa.literal_column("'running'"))
-    handed_back = sa.select(begun.c.lane).where(
-        is_begun, begun.c.claim.is_(None), may_go_on(begun, _session.c.owner_id)
-    )
-    aged = sa.select(auto.c.lane).where(auto.c.queued_at < sa.func.now() - seconds_parameter("max_wait"))
-    here = (
-        sa.select(
-            _session.c.owner_id,
-            owners.is_active(_session.c.owner_id).label("active"),
-            owners.count_running_turns(_session.c.owner_id).label("running"),
-            sa.exists().where(is_begun).label("busy"),
-            handed_back.scalar_subquery().label("handed_back"),
-            sa.func.coalesce(
-                aged.scalar_subquery(),
-                sa.select(people.c.lane).scalar_subquery(),
-                sa.select(auto.c.lane).scalar_subquery(),
-            ).label("waiting"),
-        )
-        # no more turns run in a session that is being deleted
-        .where(_session.c.id == _SESSION_ID, _session.c.state != SessionState.DELETING)
-        .cte("here")
-    )
-    woken = _woken(here)
-    # while a turn runs, nothing else can: its worker asks again afterwards
-    room = sa.and_(~here.c.busy, here.c.active, here.c.running < owners.most(here.c.waiting))
-    own = sa.func.coalesce(here.c.handed_back, sa.case((room, here.c.waiting)))
-    return Statement(
-        sa.union_all(
-            sa.select(woken.c.session_id, woken.c.lane),
-            sa.select(_SESSION_ID.label("session_id"), own.label("lane")).where(own.is_not(None)),
-        )
-    )
-
-
-NEXT_LANE = _next_lane_statement()
-
-
-def next_lane(session_id: uuid.UUID) -> list[Any]:
-    """Return the sessions to wake, with `session_id` and `lane`.
-
-    That is this session, if it could run a turn now, and before it one of the same owner that was refused for want of
-    room, if there is room now.
-    """
-    return NEXT_LANE.all(session_id=session_id, max_wait=settings.AUTOMATION_MAX_WAIT, **owners.bounds())

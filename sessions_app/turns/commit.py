@@ -1,13 +1,14 @@
 """The commit of a turn: history, acknowledgements, run outcome and events in one transaction.
 
-The first statement increases the session's revision and assigns the seqs. The second ends the turn, on the condition
-that the claim is still its own. If it finds no row, this worker is stale and the transaction is rolled back.
+One statement locks the session, ends the turn on the condition that the claim is still its own, and writes its messages
+and events. If it finds no such turn, this worker is stale and nothing is written. Most turns of people need nothing
+else; what the others add follows in the same transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+import json
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import transaction
@@ -15,14 +16,13 @@ from django.db.models import F
 from django.db.models.functions import Greatest
 
 from agent_core.exceptions import Stale
-from agent_core.types import Ending, Entry, Role, StepKind, TurnResult
-from sessions_app import metrics
+from agent_core.types import Ending, Role, TurnResult
+from sessions_app import events, metrics
 from sessions_app.deliveries import outbox
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import wake
 from sessions_app.mailbox import updates
 from sessions_app.memory import task_state
-from sessions_app.memory.history import parts_of
 from sessions_app.models import (
     Engine,
     Event,
@@ -33,14 +33,16 @@ from sessions_app.models import (
 )
 from sessions_app.models.session import WEB, rerouted
 from sessions_app.postgres.retry import retry_while_down
+from sessions_app.single_line import one_line
 from sessions_app.turns import commit_events, consent, executions
-from sessions_app.turns.advance import advance_session
+from sessions_app.turns.commit_messages import new_messages
+from sessions_app.turns.commit_statement import COMMIT
 from sessions_app.turns.compression import CompressedHistory
 from sessions_app.turns.context import Prepared
-from sessions_app.turns.journal import Journal
-from sessions_app.turns.kinds import closure_text
+from sessions_app.turns.kinds import closure_text, is_persons
 
 CANCEL_REASONS = {OwnerInactive.code: "The account is inactive."}  # what people see
+TITLE_LENGTH = 80
 STATES = {
     Ending.SUCCEEDED: TurnState.SUCCEEDED,
     Ending.FAILED: TurnState.FAILED,
@@ -48,26 +50,71 @@ STATES = {
 }
 
 
-def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | None = None) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _End:
+    """What the commit of a turn writes. `route`: where its answer goes."""
+
+    prepared: Prepared
+    result: TurnResult
+    closure: str
+    messages: list[Message]
+    route: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, prepared: Prepared, result: TurnResult) -> _End:
+        result = _with_cancel_reason(prepared.turn, result)
+        closure = closure_text(result)
+        messages = new_messages(prepared, result, closure)
+        return cls(
+            prepared=prepared, result=result, closure=closure, messages=messages, route=_route(prepared)
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the statement is the whole commit, as far as this worker knows. It refuses a turn with guests."""
+        kind, turn = self.prepared.kind, self.prepared.turn
+        return not (
+            kind.closes(turn)
+            or self.acknowledges
+            or self.result.asks is not None
+            or self.result.answered is not None
+            or _may_have_planned(self.prepared, self.result)
+            or (kind.delivers_answer and self.route is not None and self.route["channel"] != WEB)
+        )
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether the mailbox updates shown with the turn are acknowledged."""
+        is_shown = self.result.ending is Ending.SUCCEEDED and self.result.was_shown
+        return is_shown and bool(self.prepared.event_ids)
+
+
+def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | None = None) -> frozenset[str]:
     """End the turn with its result; `short` is the result of its compression. Stale if the claim is not its own.
+
+    Returns the lanes in which more turns of the session wait.
 
     If the connection is lost during COMMIT the outcome is unknown, so every retry first reads the turn's state.
     """
     tries = 0
 
-    def once() -> None:
+    def once() -> frozenset[str]:
         nonlocal tries
         tries += 1
         if tries > 1 and _was_committed(prepared.turn):
             # it was committed; only what follows the commit is missing
             commit_events.announce_commit(prepared.session, [prepared.turn])
-            return
-        with transaction.atomic():
-            _write(prepared, result)
-            if short is not None:
-                _store_compression(prepared.session, short)
+            return frozenset()
+        end = _End.of(prepared, result)
+        row = _write_plain(end) if short is None and end.is_plain else None
+        if row is None:
+            with transaction.atomic():
+                row = _write(end)
+                if short is not None:
+                    _store_compression(prepared.session, short)
+        return frozenset(row.waiting or ())
 
-    retry_while_down(once)
+    return retry_while_down(once)
 
 
 def _store_compression(session: Session, short: CompressedHistory) -> None:
@@ -86,32 +133,95 @@ def _was_committed(turn: Turn) -> bool:
     return state != TurnState.RUNNING
 
 
-def _write(prepared: Prepared, result: TurnResult) -> None:
-    turn, session = prepared.turn, prepared.session
-    result = _with_cancel_reason(turn, result)
-    closure = closure_text(result)
-    messages = _new_messages(prepared, result, closure)
-    route = _route(prepared)
-    moved = advance_session(turn, len(messages), route)
-    _journal_answer(prepared.journal, result)
-    if not Turn.objects.finish(turn, STATES[result.ending], result):
+def _write_plain(end: _End) -> Any | None:
+    """Write a commit that is one statement. None, and nothing is written: the turn has guests, or is not its own."""
+    row = _execute(end, alone=True)
+    if row is not None:
+        metrics.count_turn_limit(end.prepared.turn.error_code)
+    return row
+
+
+def _write(end: _End) -> Any:
+    """Write a commit with everything that it needs, in the caller's transaction. Stale."""
+    prepared, turn, result = end.prepared, end.prepared.turn, end.result
+    row = _execute(end, alone=False)
+    if row is None:
         raise Stale
-    for seq, message in enumerate(messages, moved.first_seq):
-        message.session, message.turn, message.seq = session, turn, seq
-        message.shown_after_seq = moved.shown_after_seq
-    Message.objects.bulk_create(messages)
-    if result.ending is Ending.SUCCEEDED and prepared.event_ids and result.was_shown:
+    if end.acknowledges:
         updates.acknowledge(turn, prepared.event_ids)
-    _settle_questions(prepared, result, messages)
+    _settle_questions(prepared, result, end.messages)
     metrics.count_turn_limit(turn.error_code)
-    ended = [turn, *(_settle_guests(turn, result) if moved.has_guests else ())]
-    _enqueue_answer(prepared, messages, [route, *(guest.metadata.get("route") for guest in ended[1:])])
-    prepared.kind.closed(turn, result, closure or result.reply)
-    events = commit_events.events_of_commit(session, messages, ended, result)
-    if moved.shown_in is not None:
-        events.append(commit_events.thread_event(turn, session, moved.shown_in))
-    Event.objects.bulk_create(events)
-    commit_events.announce_commit(session, ended)
+    guests = _settle_guests(turn, result) if row.has_guests else []
+    _enqueue_answer(prepared, end.messages, [end.route, *(guest.metadata.get("route") for guest in guests)])
+    if prepared.kind.closes(turn):
+        prepared.kind.closed(turn, result, end.closure or result.reply)
+    if guests:
+        ends = [each for guest in guests for each in commit_events.turn_end_events(guest, prepared.session)]
+        Event.objects.bulk_create(ends)
+        commit_events.announce_commit(prepared.session, guests)
+    return row
+
+
+def _execute(end: _End, *, alone: bool) -> Any | None:
+    """Execute the statement. None if the turn is not its own, or if it is `alone` and the turn has guests."""
+    prepared, turn, result, messages = end.prepared, end.prepared.turn, end.result, end.messages
+    ended = {
+        "state": STATES[result.ending],
+        "error_code": result.error_code or "",
+        "error": (result.error_text or "")[:300],
+        "error_detail": (result.error_detail or "").replace("\x00", ""),
+        "usage": result.usage.to_json(),
+    }
+    before = {name: getattr(turn, name) for name in ended}
+    for name, value in ended.items():
+        setattr(turn, name, value)
+    by_person = is_persons(turn)
+    row = COMMIT.first(
+        session_id=turn.session_id,
+        turn_id=turn.pk,
+        claim=turn.claim,
+        alone=alone,
+        **ended | {"usage": json.dumps(ended["usage"])},
+        count=len(messages),
+        **_kept(messages, prepared.kind.keeps),
+        title=one_line(turn.content, TITLE_LENGTH) if by_person else "",
+        route=json.dumps(end.route) if by_person and end.route is not None else None,
+        messages=json.dumps([_row(message) for message in messages]),
+        answer=_last_response(result),
+        events=json.dumps(commit_events.events_of_commit(prepared.session, messages, turn, result)),
+        kind=turn.kind,
+        run_id=turn.origin_run,
+        shared_runs=json.dumps(events.shared_runs(turn)),
+    )
+    if row is None:
+        for name, value in before.items():
+            setattr(turn, name, value)
+        return None
+    for number, message in enumerate(messages, 1):
+        message.session, message.turn, message.seq = prepared.session, turn, row.seq_before + number
+        message.pk = row.message_ids[number - 1]
+    commit_events.announce_commit(prepared.session, [turn], row.shown_in)
+    return row
+
+
+def _kept(messages: list[Message], keep: int | None) -> dict[str, int | None]:
+    """Return how many messages stay in the window, and which of these is the first user message among them."""
+    beyond = 0 if keep is None else len(messages) - keep
+    users = (n for n, each in enumerate(messages, 1) if each.role == Role.USER and n > beyond)
+    return {"keep": keep, "first_user": next(users, None) if keep is not None else None}
+
+
+def _row(message: Message) -> dict[str, Any]:
+    return {
+        name: getattr(message, name) for name in ("role", "content", "model_content", "parts", "metadata")
+    }
+
+
+def _last_response(result: TurnResult) -> str | None:
+    """Return the last response for the journal, if the turn has one."""
+    if result.ending is not Ending.SUCCEEDED or not result.entries:
+        return None
+    return json.dumps({"entry": result.entries[-1].to_json(), "usage": result.usage.to_json()})
 
 
 def _settle_questions(prepared: Prepared, result: TurnResult, messages: list[Message]) -> None:
@@ -131,68 +241,6 @@ def _with_cancel_reason(turn: Turn, result: TurnResult) -> TurnResult:
         return result
     reason = Turn.objects.filter(pk=turn.pk).values_list("cancel_reason", flat=True).first()
     return replace(result, error_code=reason, error_text=CANCEL_REASONS.get(reason)) if reason else result
-
-
-def _new_messages(prepared: Prepared, result: TurnResult, closure: str) -> list[Message]:
-    """Make the messages that the turn adds to the history: its input, the entries of the result, and the closure."""
-    messages: list[Message] = []
-
-    def add(role: Role, content: str, **more: Any) -> None:
-        messages.append(Message(role=str(role), content=content.replace("\x00", ""), **more))
-
-    trigger = prepared.trigger
-    replays = prepared.kind.replays_model_content and result.was_shown
-    shown = prepared.request.message if replays else trigger.content
-    if trigger.content:
-        add(
-            Role.USER,
-            trigger.content,
-            model_content=shown.replace("\x00", "") if shown != trigger.content else None,
-            metadata=trigger.metadata,
-        )
-    for entry in _kept(result):
-        add(entry.role, entry.content, parts=parts_of(entry), metadata=_metadata_of(prepared, entry))
-    if closure:
-        metadata = _metadata_of(prepared, None) | {"closure": str(result.ending)}
-        add(Role.ASSISTANT, closure, metadata=metadata)
-    consent.mark_question(messages[-1:], result)
-    return messages
-
-
-def _kept(result: TurnResult) -> Iterable[Entry]:
-    """Yield the entries to store: not empty ones and, unless the turn succeeded, not the injected ones.
-
-    Guests of a failed turn run by themselves later, so their text must not be stored twice.
-    """
-    for entry in result.entries:
-        if entry.role is Role.USER and result.ending is not Ending.SUCCEEDED:
-            continue
-        if entry.content.strip() or entry.calls or entry.results:
-            yield entry
-
-
-def _metadata_of(prepared: Prepared, entry: Entry | None) -> dict[str, Any]:
-    """Return the metadata of a message; `entry` is None for the closure."""
-    if entry is not None and entry.role is Role.USER:
-        return {"injected": True}
-    trigger = prepared.trigger
-    # without a stored input its metadata go to the answer
-    metadata: dict[str, Any] = {} if trigger.content else dict(trigger.metadata)
-    if entry is None or entry.role is Role.ASSISTANT:
-        if trigger.source:
-            metadata["source"] = trigger.source
-        if trigger.route:
-            metadata["route"] = trigger.route
-    if entry is not None and entry.partial:
-        metadata["partial"] = True
-    return metadata
-
-
-def _journal_answer(journal: Journal, result: TurnResult) -> None:
-    """Journal the last response in the commit's own transaction, so that nothing can come between."""
-    if result.ending is Ending.SUCCEEDED and result.entries:
-        answer = {"entry": result.entries[-1].to_json(), "usage": result.usage.to_json()}
-        journal.record(StepKind.RESPONSE, answer)
 
 
 def _enqueue_answer(prepared: Prepared, messages: list[Message], routes: list[dict[str, Any] | None]) -> None:

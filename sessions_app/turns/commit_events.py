@@ -32,32 +32,33 @@ def _of_execution(session: Session, turn: Turn, result: TurnResult) -> list[Even
 
 
 def events_of_commit(
-    session: Session, messages: list[Message], ended: list[Turn], result: TurnResult
-) -> list[Event]:
-    """Return every event of a commit: messages, the state of a plan, the end of each turn."""
+    session: Session, messages: list[Message], turn: Turn, result: TurnResult
+) -> list[dict[str, Any]]:
+    """Return every event of a commit as a row: its messages, the state of a plan, the end of the turn.
+
+    `message`: the number of the message in the commit, from 1. Its seq is known only to the statement.
+    """
     said = [
-        events.event(
-            ended[0],
-            session.agent_id,
-            EventType.MESSAGE,
-            {"seq": message.seq, "role": message.role, "text": message.content, "metadata": message.metadata},
+        _row(
+            events.event(
+                turn,
+                session.agent_id,
+                EventType.MESSAGE,
+                {"role": message.role, "text": message.content, "metadata": message.metadata},
+            ),
+            number,
         )
-        for message in messages
+        for number, message in enumerate(messages, 1)
         if message.content
     ]
-    planned = _of_execution(session, ended[0], result)
-    return said + planned + [each for turn in ended for each in turn_end_events(turn, session)]
+    return said + [
+        _row(each) for each in (*_of_execution(session, turn, result), *turn_end_events(turn, session))
+    ]
 
 
-def thread_event(turn: Turn, session: Session, shown_in: uuid.UUID) -> Event:
-    """Make the event that tells windows of the shown session, without text, that the thread has new messages.
-
-    It names no turn, because the thread's turn may be deleted while the shown session is kept.
-    """
-    event = events.event(turn, session.agent_id, EventType.STATUS, {"thread": str(session.pk)})
-    event.session_id, event.turn_id = shown_in, None
-    events.announce(shown_in)
-    return event
+def _row(event: Event, message: int | None = None) -> dict[str, Any]:
+    names = ("scope", "source_type", "run_id", "type", "content")
+    return {"message": message} | {name: getattr(event, name) for name in names}
 
 
 def turn_end_events(turn: Turn, session: Session) -> list[Event]:
@@ -69,9 +70,14 @@ def turn_end_events(turn: Turn, session: Session) -> list[Event]:
     return [turn_end(turn, session.agent_id), everywhere]
 
 
-def announce_commit(session: Session, ended: list[Turn]) -> None:
-    """After the commit, notify the windows that there are new events, and that these turns have ended."""
+def announce_commit(session: Session, ended: list[Turn], shown_in: uuid.UUID | None = None) -> None:
+    """After the commit, notify the windows that there are new events, and that these turns have ended.
+
+    `shown_in`: the session that shows these messages, too.
+    """
     events.announce(session.pk, session.agent_id if _is_broadcast(session) else None, ended)
+    if shown_in is not None:
+        events.announce(shown_in)
 
 
 def _is_broadcast(session: Session) -> bool:

@@ -1,7 +1,7 @@
 """Compression: the older messages of a conversation over its budget become task state (rule 7.6).
 
 The model is asked after the turn's answer. The result is a journal step of its own and is stored with the turn's
-commit. If it fails nothing changes; the context stays within its budget anyway (`history.read_history`).
+commit. If it fails nothing changes; the context stays within its budget anyway (`history.fitting_entries`).
 """
 
 from __future__ import annotations
@@ -126,11 +126,7 @@ def _older_messages(prepared: Prepared) -> tuple[int, Sequence[SaidMessage]]:
     """
     session = prepared.session
     latest = session.last_seq - settings.RONDO_WINDOW_MESSAGES // 2 + 1
-    rows = list(
-        history.with_unsent(
-            Message.objects.filter(session_id=session.pk, seq__gte=session.window_from_seq, seq__lte=latest)
-        ).order_by("seq")[: MOST_AT_ONCE + 1]
-    )
+    rows = history.read_messages(session.pk, session.window_from_seq, latest, most=MOST_AT_ONCE + 1)
     older = spoken_messages(rows, prepared.agent.zone)
     fits = fitting([said for _, said in older])
     beyond = older[fits][0] if fits < len(older) else session.last_seq + 1  # the first that does not fit
@@ -140,7 +136,9 @@ def _older_messages(prepared: Prepared) -> tuple[int, Sequence[SaidMessage]]:
     return session.window_from_seq, ()
 
 
-def spoken_messages(rows: Iterable[Message], zone: tzinfo) -> list[tuple[int, SaidMessage]]:
+def spoken_messages(
+    rows: Iterable[history.PlacedMessage | Message], zone: tzinfo
+) -> list[tuple[int, SaidMessage]]:
     """Return what people, automations and the agent said, with the seqs. Tool output and hooks' posts are left out.
 
     The agent's answer in a turn that had read text from outside counts as from outside.
@@ -160,7 +158,7 @@ def spoken_messages(rows: Iterable[Message], zone: tzinfo) -> list[tuple[int, Sa
     return said
 
 
-def _speaker(row: Message) -> Speaker:
+def _speaker(row: history.PlacedMessage | Message) -> Speaker:
     if row.role != str(Role.USER):
         return Speaker.AGENT
     return Speaker.AUTOMATION if row.metadata.get(BY_AUTOMATION) else Speaker.PERSON

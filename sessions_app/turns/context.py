@@ -5,7 +5,6 @@ A resumed turn replays step 0 word for word, so that it acknowledges exactly wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,13 +21,14 @@ from agent_core.tool_spec import ToolSpec
 from agent_core.turn import budget
 from agent_core.turn.endings import error_detail_for
 from agent_core.turn.transcript import said_so_far
-from agent_core.types import Ending, Entry, Step, StepKind, TurnRequest, TurnResult, Usage
+from agent_core.types import Ending, Step, StepKind, TurnRequest, TurnResult, Usage
 from sessions_app.agents import mcp_servers
 from sessions_app.mailbox import updates as mailbox
-from sessions_app.memory import history, preferences
-from sessions_app.models import Agent, Document, Session, SessionType, Turn
+from sessions_app.memory import history
+from sessions_app.models import Agent, Session, SessionType, Turn
 from sessions_app.models.session import INSTRUCTIONS_KEY
 from sessions_app.permits import UNBOUND, Permit, permit_of, permitted, stranger_of
+from sessions_app.turns.context_statement import Context, read_context
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.kinds import Kind, Trigger, kind_of
 from sessions_app.turns.tool_calls import ToolContext
@@ -95,18 +95,18 @@ class PromptStep:
 def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) -> Prepared:
     """Read what the turn needs and record step 0. `used_before` is the usage of `Kind.before`. Stale."""
     kind = kind_of(turn)
-    rows = Session.objects.select_related("agent", "task_state")
-    session = rows.annotate(preferences=preferences.preferences_of_session()).get(pk=turn.session_id)
-    documents = dict(Document.objects.filter(agent=session.agent).values_list("name", "content"))
+    most = 0 if kind.trigger_only else history.WINDOW
+    read = read_context(turn.session_id, kind.remembers(turn), most=most)
+    session = turn.session = read.session
     steps = journal.steps()
     policy = TurnPolicy().merged(kind.policy, session.agent.policy, turn.metadata.get("policy", {}))
     answer = kind.answer_without_model(turn)
     offer = NOTHING if kind.trigger_only else _offer(session.agent, policy)
-    system_prompt, shown = _render(turn, session, documents, journal, steps, offer, used_before, answer)
-    tool_context = ToolContext(turn=turn, session=session, agent=session.agent, interactive=kind.interactive)
+    system_prompt, shown = _render(turn, read, journal, steps, offer, used_before, answer)
+    tool_context = _tool_context(turn, session, interactive=kind.interactive, documents=read.documents)
     offered = () if kind.trigger_only else _tool_specs(tool_context, offer)
     room = budget.room(sum(map(tokens.of_text, (system_prompt, shown.message))) + budget.of_tools(offered))
-    seen = () if kind.trigger_only else _history(session, kind.remembers(turn), room)
+    seen = history.fitting_entries(read.messages, room)
     permit = permit_of(turn, steps, seen, person_waits=kind.interactive, shown_foreign=shown.foreign)
     return Prepared(
         turn=turn,
@@ -146,10 +146,10 @@ def prepare_failure(
     shown = PromptStep.from_json(steps[0].data) if steps else None
     usage += shown.used_before if shown else NO_USAGE
     kind = kind_of(turn)
-    trigger = shown.trigger if shown else _trigger_of_a_broken_turn(kind, turn)
+    session = turn.session = Session.objects.select_related("agent").get(pk=turn.session_id)
+    trigger = shown.trigger if shown else _trigger_of_a_broken_turn(kind, turn, session)
     if plain:
         trigger = replace(trigger, content="", model_content="", metadata={})
-    session = Session.objects.select_related("agent").get(pk=turn.session_id)
     prepared = Prepared(
         turn=turn,
         journal=journal,
@@ -158,7 +158,7 @@ def prepare_failure(
         trigger=trigger,
         event_ids=(),
         request=TurnRequest(system_prompt="", history=(), message=trigger.model_content, model=""),
-        tool_context=ToolContext(turn=turn, session=session, agent=session.agent, interactive=False),
+        tool_context=_tool_context(turn, session, interactive=False),
     )
     result = TurnResult(
         ending=Ending.FAILED,
@@ -171,9 +171,13 @@ def prepare_failure(
     return prepared, result
 
 
-def _trigger_of_a_broken_turn(kind: Kind, turn: Turn) -> Trigger:
+def _tool_context(turn: Turn, session: Session, **more: Any) -> ToolContext:
+    return ToolContext(turn=turn, session=session, agent=session.agent, **more)
+
+
+def _trigger_of_a_broken_turn(kind: Kind, turn: Turn, session: Session) -> Trigger:
     try:
-        return kind.trigger(turn)
+        return kind.trigger(turn, session)
     except Exception:  # the trigger itself may be broken; the commit still needs one
         log.exception("trigger_broke")
         return Trigger(content=turn.content, model_content=turn.content, source={"kind": turn.kind})
@@ -181,8 +185,7 @@ def _trigger_of_a_broken_turn(kind: Kind, turn: Turn) -> Trigger:
 
 def _render(
     turn: Turn,
-    session: Session,
-    documents: dict[str, str],
+    read: Context,
     journal: Journal,
     steps: tuple[Step, ...],
     offer: Offer,
@@ -190,26 +193,27 @@ def _render(
     answer: str | None,
 ) -> tuple[str, PromptStep]:
     """Render the system prompt and the message. Step 0 is recorded, unless an earlier attempt has done it."""
-    kind = kind_of(turn)
+    kind, session = kind_of(turn), read.session
     before = PromptStep.from_json(steps[0].data) if steps else None
     # updates wait for a turn that has a model, and are not shown to strangers
-    shows = kind.drains_mailbox and before is None and answer is None and stranger_of(turn) is None
+    shows = read.has_mail and kind.drains_mailbox and before is None and answer is None
+    shows = shows and stranger_of(turn) is None
     drained = mailbox.prepare_drain(session.pk) if shows else mailbox.Drained(ids=(), updates=())
-    trigger = before.trigger if before else kind.trigger(turn)
+    trigger = before.trigger if before else kind.trigger(turn, session)
     built = STRATEGIES[kind.strategy or session.type](
         ContextInput(
             agent_name=session.agent.name,
             timezone=session.agent.timezone,
             trigger=trigger.model_content,
-            documents=documents,
+            documents=read.documents,
             updates=drained.updates,
             due_tasks=kind.due_tasks(turn),
             missing_tools=offer.missing,
-            instructions=_instructions(session),
+            instructions=_instructions(read),
         )
     )
     if before:
-        return built.system_prompt, _with_current_trigger(kind, turn, before, answer)
+        return built.system_prompt, _with_current_trigger(kind, turn, session, before, answer)
     shown = PromptStep(
         trigger=trigger,
         message=built.message,
@@ -231,19 +235,19 @@ def _record_prompt(turn: Turn, journal: Journal, kind: Kind, shown: PromptStep) 
         kind.shown(turn, shown.trigger)
 
 
-def _with_current_trigger(kind: Kind, turn: Turn, before: PromptStep, answer: str | None) -> PromptStep:
+def _with_current_trigger(
+    kind: Kind, turn: Turn, session: Session, before: PromptStep, answer: str | None
+) -> PromptStep:
     """If no model was shown the message, use the trigger of this attempt: its route may have changed."""
-    return replace(before, trigger=kind.trigger(turn)) if kind.trigger_only and answer is not None else before
+    if not kind.trigger_only or answer is None:
+        return before
+    return replace(before, trigger=kind.trigger(turn, session))
 
 
-def _instructions(session: Any) -> str:
+def _instructions(read: Context) -> str:
     """Return the standing instructions: those of a job, else the owner's preferences."""
-    own: str = session.variables.get(INSTRUCTIONS_KEY, "")
-    return own if session.type == SessionType.JOB else session.preferences or ""
-
-
-def _history(session: Session, which: Mapping[str, Any], room: int) -> tuple[Entry, ...]:
-    return history.read_history(session.pk, session.window_from_seq, which, room=room)
+    own: str = read.session.variables.get(INSTRUCTIONS_KEY, "")
+    return own if read.session.type == SessionType.JOB else read.preferences
 
 
 def _offer(agent: Agent, policy: TurnPolicy) -> Offer:

@@ -1,4 +1,4 @@
-"""Queue many automations' turns by the statement that makes them due.
+"""Queue turns: those of many automations by the statement that makes them due, and one of any kind.
 
 A module of its own, so that `enqueue` does not load SQLAlchemy, which is slow to import.
 """
@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from sessions_app.models import EventType, Lane, OnBusy, Turn, TurnState
 from sessions_app.postgres import event_statements
-from sessions_app.postgres.statements import table
+from sessions_app.postgres.statements import Statement, table
 
 _turn = table(Turn)
 GIVEN = ("id", "session_id", "kind", "content", "metadata", "origin_run", "due_at", "idempotency_key")
@@ -24,12 +24,20 @@ def insert_turns(rows: Any) -> tuple[Any, Any]:
 
     The first yields the new rows. Both must be part of one statement.
     """
+    return _insert(
+        {name: rows.c[name] for name in GIVEN}
+        | {
+            "lane": sa.literal(Lane.AUTO.value),
+            "on_busy": sa.literal(OnBusy.ENQUEUE.value),
+            "origin_attempt": sa.literal(1),
+        }
+    )
+
+
+def _insert(given: dict[str, Any]) -> tuple[Any, Any]:
     values = {
-        **{name: rows.c[name] for name in GIVEN},
-        "lane": sa.literal(Lane.AUTO.value),
-        "on_busy": sa.literal(OnBusy.ENQUEUE.value),
+        **given,
         "state": sa.literal(TurnState.QUEUED.value),
-        "origin_attempt": sa.literal(1),
         "usage": EMPTY,
         **{name: sa.literal(0) for name in ("attempt", "rescues", "steps_at_claim")},
         **{name: sa.literal("") for name in ("error_code", "error", "error_detail")},
@@ -42,3 +50,22 @@ def insert_turns(rows: Any) -> tuple[Any, Any]:
     )
     queued = event_statements.object_of({"text": turns.c.content, "kind": turns.c.kind})
     return turns, event_statements.insert_from(turns, EventType.TURN_QUEUED, queued)
+
+
+def _insert_one() -> Statement:
+    given: dict[str, Any] = {
+        name: sa.bindparam(name, type_=_turn.c[name].type) for name in (*OF_ONE, *TIMES_OF_ONE)
+    }
+    for name in TIMES_OF_ONE:
+        given[name] = sa.func.coalesce(given[name], sa.func.now())
+    turns, events = _insert(given)
+    row = sa.select(turns.c.id, *(turns.c[name] for name in TIMES_OF_ONE))
+    return Statement(row.add_cte(events), prepared=True)
+
+
+OF_ONE = (
+    *("session_id", "kind", "lane", "content", "metadata", "origin_run", "origin_attempt"),
+    *("on_busy", "idempotency_key"),
+)
+TIMES_OF_ONE = ("due_at", "queued_at")  # now unless they are given
+INSERT_ONE = _insert_one()  # one turn and its event; yields its id and times

@@ -30,8 +30,8 @@ def fence_select(*columns: Any) -> Any:
 FENCE = Statement(fence_select(_turn.c.cancel_requested_at))
 
 
-def _next_step(turn_id: Any) -> Any:
-    """The number of the turn's next step. It is read each time, since earlier steps may have been rolled back."""
+def next_step(turn_id: Any) -> Any:
+    """Select the number of the turn's next step. It is not counted, since earlier steps may have been rolled back."""
     last = sa.select(sa.func.max(_step.c.n)).where(_step.c.turn_id == turn_id).correlate_except(_step)
     return sa.func.coalesce(last.scalar_subquery() + 1, 0)
 
@@ -45,7 +45,7 @@ def _record(event_type: EventType | None) -> Statement:
             ["turn_id", "n", "kind", "data"],
             sa.select(
                 fenced.c.id,
-                _next_step(fenced.c.id),
+                next_step(fenced.c.id),
                 sa.bindparam("kind", type_=sa.Text()),
                 sa.cast(data, JSONB),
             ),
@@ -57,7 +57,7 @@ def _record(event_type: EventType | None) -> Statement:
     if event_type is not None:
         shown = sa.cast(sa.bindparam("event", type_=sa.Text()), JSONB)
         query = query.add_cte(event_statements.insert_from(fenced, event_type, shown))
-    return Statement(query)
+    return Statement(query, prepared=True)
 
 
 RECORD = {None: _record(None)} | {

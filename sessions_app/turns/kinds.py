@@ -15,7 +15,7 @@ from agent_core.strategies import DueTask
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, ToolCall, TurnResult, Usage
 from sessions_app.memory import task_state
-from sessions_app.models import Turn, TurnKind
+from sessions_app.models import Session, Turn, TurnKind
 from sessions_app.permits import posted, stranger_of
 
 NO_LIMITS: Mapping[str, Any] = MappingProxyType({})  # of its own
@@ -60,21 +60,24 @@ class Kind:
     strategy = ""  # the name of the context strategy; empty: that of the session's type
     may_plan = True  # an agent with the planner engine makes a plan for it
     delivers_answer = True  # the commit enqueues its answer for delivery; else the kind does that itself
+    keeps: int | None = (
+        None  # of the newest messages, those that stay in the window after the turn; None: all
+    )
     uses_standing_route = False  # without a route of its own its answer goes to the session's standing route
 
     def started(self, turn: Turn) -> None:
-        """The turn was claimed; called in the claim's transaction."""
+        """An automation's turn was claimed; called in the claim's transaction."""
 
     def before(self, turn: Turn, journal: Any, control: TurnControl) -> Usage:  # noqa: ARG002 - every kind is asked alike
         """Do work before the turn is prepared; returns its usage. No transaction is open. May raise Stale."""
         return Usage()
 
     def remembers(self, turn: Turn) -> Mapping[str, Any]:  # noqa: ARG002 - every kind is asked alike
-        """Return conditions on the messages of the history that the turn is shown; empty: all of them."""
+        """Return what the metadata of a turn must contain for its messages to be shown; empty: all are."""
         return NO_LIMITS
 
-    def trigger(self, turn: Turn) -> Trigger:
-        """Return the turn's input. It only reads."""
+    def trigger(self, turn: Turn, session: Session) -> Trigger:
+        """Return the turn's input. It only reads. `session`: as the turn was prepared, with its agent."""
         raise NotImplementedError
 
     def due_tasks(self, turn: Turn) -> tuple[DueTask, ...]:  # noqa: ARG002 - every kind is asked alike
@@ -92,6 +95,10 @@ class Kind:
 
     def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
         """Return the task against which the reply is judged before the commit; None: it is not judged."""
+
+    def closes(self, turn: Turn) -> bool:  # noqa: ARG002 - every kind is asked alike
+        """Whether `closed` is called. If not, most commits are one statement."""
+        return True
 
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
         """The turn ended; called in the transaction of its commit. `closure` is the last text people see.
@@ -144,7 +151,7 @@ class MessageKind(Kind):
     interactive = True
     replays_model_content = True
 
-    def trigger(self, turn: Turn) -> Trigger:
+    def trigger(self, turn: Turn, session: Session) -> Trigger:  # noqa: ARG002 - every kind is asked alike
         """Return the message; another system's post becomes a data block for the model."""
         return Trigger(
             content=turn.content,
@@ -157,9 +164,13 @@ class MessageKind(Kind):
         """Answer the command `/clear`, which needs no model."""
         return CLEARED if _clears(turn) else None
 
+    def closes(self, turn: Turn) -> bool:
+        """Only after `/clear`."""
+        return _clears(turn)
+
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:  # noqa: ARG002 - every kind is asked alike
         """After `/clear`, clear the conversation."""
-        if result.ending is Ending.SUCCEEDED and _clears(turn):
+        if result.ending is Ending.SUCCEEDED:
             task_state.clear_conversation(turn.session_id)
 
 

@@ -26,6 +26,12 @@ _SERVER = {
     "synchronous_commit": "off",  # heartbeats need not be on disk
     "lock_timeout": "5s",
 }
+_TRY = "SELECT pg_try_advisory_lock(%s)"
+# a session without work is not locked, so that a late hint costs one statement
+_TRY_FOR_WORK = """
+SELECT CASE WHEN EXISTS (SELECT 1 FROM sessions_app_turn WHERE session_id = %s AND state = 'queued')
+  OR EXISTS (SELECT 1 FROM sessions_app_turn WHERE session_id = %s AND state = 'running')
+THEN pg_try_advisory_lock(%s) END"""
 _END_OLD = (
     "SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s"
 )
@@ -60,14 +66,17 @@ class SessionLocks:
         self._backend: tuple[Any, ...] | None = None
         self.epoch = 0
 
-    def try_hold(self, session_id: uuid.UUID) -> Handle | None:
-        """Take the session. None if it is held, here or elsewhere, or if there is no connection."""
+    def try_hold(self, session_id: uuid.UUID, *, for_work: bool = False) -> Handle | None:
+        """Take the session. None if it is held, here or elsewhere, or if there is no connection.
+
+        `for_work`: also None if the session has no queued or running turn.
+        """
         handle = Handle(session_id=session_id)
         with self._guard:
             if session_id in self._held:
                 return None
             self._held[session_id] = handle
-        if not self._lock(handle):
+        if not self._lock(handle, for_work=for_work):
             with self._guard:
                 del self._held[session_id]
             return None
@@ -87,6 +96,19 @@ class SessionLocks:
         with self._guard:
             if self._held.get(handle.session_id) is handle:
                 del self._held[handle.session_id]
+
+    def renew(self, handle: Handle) -> Handle | None:
+        """Give the session, still locked, a new handle for its next turn. None if the lock was lost.
+
+        What was meant for the turn that ended, such as a request to cancel it, does not reach the next one.
+        """
+        with self._guard:
+            if handle.connection is None or handle.connection is not self._connection:
+                return None
+            new = Handle(session_id=handle.session_id, connection=handle.connection)
+            handle.released, handle.connection = True, None
+            self._held[handle.session_id] = new
+            return new
 
     def held(self) -> list[Handle]:
         """Return the sessions that this process holds."""
@@ -135,14 +157,14 @@ class SessionLocks:
         if self._connection is not None:
             self._connection.close()
 
-    def _lock(self, handle: Handle) -> bool:
+    def _lock(self, handle: Handle, *, for_work: bool = False) -> bool:
         connection = self._connection
         if connection is None:
             return False
         try:
-            row = connection.execute(
-                "SELECT pg_try_advisory_lock(%s)", [lock_key(handle.session_id)]
-            ).fetchone()
+            key, session_id = lock_key(handle.session_id), handle.session_id
+            given = [session_id, session_id, key] if for_work else [key]
+            row = connection.execute(_TRY_FOR_WORK if for_work else _TRY, given).fetchone()
         except psycopg.Error:
             return False
         if row is None or not row[0]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Exists, OuterRef, Q, Subquery
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from agent_core.execution import WAITING
 from agent_core.planner.decide import is_clear
@@ -28,15 +29,17 @@ from sessions_app.models import (
     TurnState,
 )
 from sessions_app.models.turn import OPEN_STATES
+from sessions_app.postgres.compiled import CompiledQuery, Parameter
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.turns import cancel, enqueue
-from sessions_app.turns.threads import Entered, enter, must_be_open
+from sessions_app.turns.threads import Entered, addressed, admit, must_be_open
 
 LONGEST_MESSAGE = 100_000  # characters
 MOST_WAITING = 100  # queued messages of one session
 MOST_OF_STRANGERS = (
     20  # queued messages above which no more posts are accepted, so that people do not wait for them
 )
+EXCLUSIVE = frozenset({OnBusy.REJECT, OnBusy.INTERRUPT})  # these lock the session
 INTERNAL = frozenset({SessionType.HEARTBEAT, SessionType.JOB})
 
 
@@ -51,10 +54,11 @@ class MessageInput:
     route: dict[str, Any] | None = None
 
 
-def receive(session_id: uuid.UUID, given: MessageInput) -> Turn:
+def receive(session_id: uuid.UUID, given: MessageInput, owner_id: int | None = None) -> Turn:
     """Queue a message. The same idempotency key and content return the same turn.
 
-    A message to a thread of a unified agent becomes a turn of the primary session.
+    A message to a thread of a unified agent becomes a turn of the primary session. With `owner_id`, a session of
+    another user is not found.
     BadInput, NotFound, SessionClosed, OwnerInactive, SessionBusy (`on_busy` reject), TooManyWaiting,
     IdempotencyMismatch.
     """
@@ -62,18 +66,30 @@ def receive(session_id: uuid.UUID, given: MessageInput) -> Turn:
     if given.on_busy == OnBusy.INJECT and is_clear(given.content):
         given = replace(given, on_busy=OnBusy.ENQUEUE)  # a command must not be injected into a running turn
     try:
-        return retry_deadlocks(lambda: _queue(session_id, given))
+        return retry_deadlocks(lambda: _transact(session_id, given, owner_id))
     except IntegrityError:
         if not Session.objects.filter(pk=session_id).exists():  # it was deleted meanwhile
             raise NotFound("there is no such session") from None
         raise
 
 
-@transaction.atomic
-def _queue(session_id: uuid.UUID, given: MessageInput) -> Turn:
-    if given.idempotency_key and (earlier := _earlier(session_id, given.idempotency_key, given)):
+def _transact(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> Turn:
+    """Queue the message in a transaction. Where nothing is locked, the statement that stores the turn is enough."""
+    if given.idempotency_key is None and given.on_busy not in EXCLUSIVE:
+        return _queue(session_id, given, owner_id)
+    with transaction.atomic():
+        if given.idempotency_key is not None:
+            _lock_key(session_id, given.idempotency_key)
+        return _queue(session_id, given, owner_id)
+
+
+def _queue(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> Turn:
+    key = given.idempotency_key
+    behind = None if key is None else _key_from(session_id, key)
+    found = _RECIPIENT.first(session=session_id, owner=owner_id, key=key, key_behind=behind)
+    if found is not None and (earlier := _earlier(found.earlier, given)):
         return earlier
-    entered = enter(session_id, **_queue_limits())
+    entered = admit(found)
     _check_not_internal(entered.session)
     _check_room(entered.session, given)
     session = _target_session(entered, given)
@@ -90,7 +106,7 @@ def _queue(session_id: uuid.UUID, given: MessageInput) -> Turn:
         on_busy=given.on_busy,
         idempotency_key=_key_in(session.pk, session_id, given.idempotency_key),
     )
-    enqueue.enqueue(turn, session.agent_id)
+    enqueue.enqueue(turn)
     if given.on_busy == OnBusy.INTERRUPT:
         cancel.interrupt(session.pk)
     wake(session.pk, turn.lane)
@@ -153,7 +169,7 @@ def _target_session(entered: Entered, given: MessageInput) -> Session:
 
     A concurrent delete needs no lock here: it makes the foreign key fail at COMMIT.
     """
-    exclusive = given.on_busy in {OnBusy.REJECT, OnBusy.INTERRUPT}
+    exclusive = given.on_busy in EXCLUSIVE
     if entered.target_id == entered.session.pk and not exclusive:
         return entered.session
     rows = Session.objects.filter(pk=entered.target_id)
@@ -164,18 +180,34 @@ def _is_busy(session_id: uuid.UUID) -> bool:
     return Turn.objects.filter(session_id=session_id, state__in=OPEN_STATES).exists()
 
 
-def _earlier(session_id: uuid.UUID, key: str, given: MessageInput) -> Turn | None:
-    """Return the turn that was stored with this key, even if unified mode was toggled since. IdempotencyMismatch.
+def _recipient() -> QuerySet[Any]:
+    """Return the session of the parameter `session`, with all that a message depends on.
 
-    The lock lasts until COMMIT, so the second of two concurrent requests with one key sees the turn of the first.
+    With an `owner`, only if it is that user's. `earlier` is the turn that was stored with `key`, even if unified mode
+    was toggled since.
     """
+    owned = addressed().filter(owner_id=Coalesce(Parameter("owner"), F("owner_id")))
+    primary = Session.objects.filter(key=PRIMARY_KEY, agent__sessions=Parameter("session")).values("pk")
+    said_here = Q(session_id=Parameter("session"), idempotency_key=Parameter("key"))
+    said_behind = Q(session_id=Subquery(primary), idempotency_key=Parameter("key_behind"))
+    earlier = Turn.objects.filter(said_here | said_behind).order_by().values("pk")[:1]
+    found: QuerySet[Any] = owned.annotate(earlier=Subquery(earlier), **_queue_limits())
+    return found
+
+
+_RECIPIENT = CompiledQuery(_recipient)
+
+
+def _lock_key(session_id: uuid.UUID, key: str) -> None:
+    """The lock lasts until COMMIT, so the second of two concurrent requests with one key sees the turn of the first."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"{session_id} {key}"])
-    primary = Session.objects.filter(key=PRIMARY_KEY, agent__sessions=session_id).values("pk")
-    said_here = Q(session_id=session_id, idempotency_key=key)
-    said_behind = Q(session_id=Subquery(primary), idempotency_key=_key_from(session_id, key))
-    turn = Turn.objects.filter(said_here | said_behind).first()
-    if turn is None:
+
+
+def _earlier(turn_id: int | None, given: MessageInput) -> Turn | None:
+    """Return the turn that was stored with the same key. IdempotencyMismatch."""
+    turn = turn_id and Turn.objects.filter(pk=turn_id).first()
+    if not turn:
         return None
     if (turn.content, turn.kind, turn.on_busy) != (given.content, TurnKind.MESSAGE, given.on_busy):
         raise IdempotencyMismatch

@@ -1,11 +1,13 @@
-"""Run the next turn of a session: lock, claim, prepare, engine (or an answer without one), judge, compress, commit.
+"""Run the next turns of a session: lock, claim, prepare, engine (or an answer without one), judge, compress, commit.
 
-After the lock is released it looks for the next turn. If the worker dies on the way, the turn is RUNNING and has a
-journal, from which the next worker continues.
+While more turns wait, it goes on with the next one under the same lock, for a short time. After the lock is released it
+looks for the next turn. If the worker dies on the way, the turn is RUNNING and has a journal, from which the next
+worker continues.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import replace
 from typing import Protocol
@@ -21,7 +23,7 @@ from agent_core.types import Ending, Entry, Role, TurnEvent, TurnEventType, Turn
 from sessions_app.hints import wake
 from sessions_app.models import Lane, Turn
 from sessions_app.postgres.notify import Try, publisher
-from sessions_app.turns.claim import MAX_RESCUES, MOST_ATTEMPTS, claim_next, next_lane
+from sessions_app.turns.claim import MAX_RESCUES, MOST_ATTEMPTS, claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.compression import compress_history
 from sessions_app.turns.context import Prepared, prepare_failure, prepare_turn
@@ -29,9 +31,12 @@ from sessions_app.turns.engine import run_engine
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.kinds import CommitRefused, kind_of
 from sessions_app.turns.lock import Handle, SessionLocks
+from sessions_app.turns.next_lane import next_lane
 
 log = structlog.get_logger(__name__)
 
+MOST_IN_A_ROW = 20  # turns of one session that a slot runs before it serves others
+NONE: frozenset[str] = frozenset()
 LONGEST_REASON = 300  # characters of the reason why the model is asked again
 UNSTORED, UNSTORED_TEXT = "commit_failed", "It could not be stored."
 
@@ -50,16 +55,25 @@ class Runner(Protocol):
     def follow(self, handle: Handle) -> None:
         """A turn begins under this handle. If the worker is already stopping, the turn is stopped too."""
 
+    def may_stay(self, since: float) -> bool:
+        """Whether the next turn of a session may run at once. `since`: when its first turn began (monotonic)."""
 
-def run_next_turn(runner: Runner, session_id: uuid.UUID, lane: str) -> None:
-    """Run the session's next turn, if there is one and no other worker holds the session."""
-    handle = runner.locks.try_hold(session_id)
+
+def run_next_turns(runner: Runner, session_id: uuid.UUID, lane: str) -> None:
+    """Run the session's next turn, if there is one and no other worker holds the session, and a few that follow it."""
+    handle = runner.locks.try_hold(session_id, for_work=True)
     if handle is None:
-        return  # the holder looks for the next turn after its release
+        return  # there is nothing to do, or the holder looks for the next turn after its release
+    since = time.monotonic()
     try:
-        turn = claim_next(session_id, runner.id, auto_allowed=lane == Lane.AUTO)
-        if turn is not None:
-            _run(runner, handle, turn)
+        for _ in range(MOST_IN_A_ROW):
+            turn = claim_next(session_id, runner.id, auto_allowed=lane == Lane.AUTO)
+            if turn is None or lane not in _run(runner, handle, turn) or not runner.may_stay(since):
+                break
+            renewed = runner.locks.renew(handle)
+            if renewed is None:
+                break
+            handle = renewed
     finally:
         runner.locks.release(handle)
     # after the release, because the hint of a message that came before found the lock taken
@@ -67,7 +81,8 @@ def run_next_turn(runner: Runner, session_id: uuid.UUID, lane: str) -> None:
         wake(waiting.session_id, waiting.lane)
 
 
-def _run(runner: Runner, handle: Handle, turn: Turn) -> None:
+def _run(runner: Runner, handle: Handle, turn: Turn) -> frozenset[str]:
+    """Run a claimed turn. Returns the lanes in which more turns of its session waited when it was committed."""
     handle.turn_id, handle.claim = turn.pk, turn.claim
     with structlog.contextvars.bound_contextvars(
         session=str(turn.session_id), turn=turn.pk, run=turn.origin_run or None, worker=str(runner.id)
@@ -75,19 +90,20 @@ def _run(runner: Runner, handle: Handle, turn: Turn) -> None:
         log.info("turn_start", kind=turn.kind, attempt=turn.attempt)
         runner.follow(handle)
         try:
-            _finish(handle, turn)
+            return _finish(handle, turn)
         except Stale:
             log.warning("turn_stale")
         except (OperationalError, InterfaceError):
             log.exception("turn_left")  # it stays RUNNING and claimed by this worker: the sweep hints again
             connection.close()  # the search for the next turn gets another one
+    return NONE
 
 
-def _finish(handle: Handle, turn: Turn) -> None:
-    journal = Journal(turn)
+def _finish(handle: Handle, turn: Turn) -> frozenset[str]:
+    journal, waiting = Journal(turn), NONE
     if turn.error_code == UNSTORED:  # an earlier attempt could not store its end
         _fail(turn, journal, CommitRefused(UNSTORED, UNSTORED_TEXT))
-        return
+        return NONE
     try:
         used_before = kind_of(turn).before(turn, journal, handle.control)
         prepared = prepare_turn(turn, journal, used_before)
@@ -100,10 +116,10 @@ def _finish(handle: Handle, turn: Turn) -> None:
         if result.ending is Ending.HANDED_BACK:
             if Turn.objects.hand_back(turn):
                 log.info("turn_handed_back")
-            return
+            return NONE
         result = replace(result, usage=result.usage + prepared.used_before)
         result, short = compress_history(prepared, result, handle.control)
-        commit(prepared, result, short)
+        waiting = commit(prepared, result, short)
     except (Stale, OperationalError, InterfaceError):
         raise
     except CommitRefused as refusal:
@@ -113,6 +129,7 @@ def _finish(handle: Handle, turn: Turn) -> None:
         log.exception("turn_broke")
         _fail(turn, journal, error)
     log.info("turn_end", state=turn.state, code=turn.error_code)
+    return waiting
 
 
 def _fail(turn: Turn, journal: Journal, error: Exception) -> None:

@@ -18,6 +18,7 @@ from django.db.models.functions import Coalesce
 from sessions_app.exceptions import NotFound, OwnerInactive, SessionClosed
 from sessions_app.models import PRIMARY_KEY, Session, SessionState, SessionType
 from sessions_app.models.session import WEB
+from sessions_app.postgres.compiled import CompiledQuery, Parameter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +41,22 @@ def with_target(rows: QuerySet[Session]) -> QuerySet[Any]:
     return rows.annotate(target_id=Case(unified, default=F("pk")))
 
 
-def enter(session_id: uuid.UUID, **more: Any) -> Entered:
-    """Read a session that input is for; `more` are annotations. NotFound; SessionClosed; OwnerInactive."""
-    rows = with_target(Session.objects.filter(pk=session_id))
-    session: Any = rows.annotate(owner_is_active=F("owner__is_active"), **more).first()
+def addressed() -> QuerySet[Any]:
+    """Return the session of the parameter `session`, with what `admit` checks."""
+    rows: QuerySet[Session] = with_target(Session.objects.filter(pk=Parameter("session")))
+    return rows.annotate(owner_is_active=F("owner__is_active"))
+
+
+_ADDRESSED = CompiledQuery(addressed)
+
+
+def enter(session_id: uuid.UUID) -> Entered:
+    """Read a session that input is for. NotFound; SessionClosed; OwnerInactive."""
+    return admit(_ADDRESSED.first(session=session_id))
+
+
+def admit(session: Any) -> Entered:
+    """Check that a session of `addressed` accepts input; None is no session. What `enter` raises."""
     if session is not None and not session.owner_is_active:
         raise OwnerInactive
     return Entered(session=must_be_open(session), target_id=session.target_id)

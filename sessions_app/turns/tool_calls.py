@@ -44,15 +44,17 @@ MOST_GUEST_CHARACTERS = 20_000  # characters of all of them
 class ToolContext:
     """What a tool may know of the turn that calls it.
 
-    `interactive`: a person waits for the answer. `has_read`: the turn has read text from outside. `stranger`: the hook
-    whose post it answers, None for a person's and the server's own words. `control`: cancels the running turn, and has
-    the deadline of the call. `call_id`: the id of the call, which is the same when it is repeated.
+    `interactive`: a person waits for the answer. `documents`: the agent's, as the turn was prepared. `has_read`: the
+    turn has read text from outside. `stranger`: the hook whose post it answers, None for a person's and the server's
+    own words. `control`: cancels the running turn, and has the deadline of the call. `call_id`: the id of the call,
+    which is the same when it is repeated.
     """
 
     turn: Turn
     session: Session
     agent: Agent
     interactive: bool
+    documents: Mapping[str, str] = field(default_factory=dict)
     has_read: bool = False
     stranger: str | None = None
     control: TurnControl | None = None

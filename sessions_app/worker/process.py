@@ -23,6 +23,7 @@ from sessions_app.deliveries.dispatcher import DeliveryDispatcher
 from sessions_app.deliveries.sweep import sweep_deliveries
 from sessions_app.hints import Hint, flush_hints, send
 from sessions_app.models import Lane, Worker
+from sessions_app.postgres.connection import trust_connections
 from sessions_app.postgres.listen import Listener
 from sessions_app.postgres.notify import CONTROL, publisher
 from sessions_app.retention import maintenance_round
@@ -34,8 +35,13 @@ from sessions_app.worker.sweep import fail_hung_tools, sweep_turns
 
 log = structlog.get_logger(__name__)
 
+REST_SECONDS = 2.0  # a pooled connection that was used more recently is not checked
 TICK = 0.5  # seconds between two checks of the heartbeat thread
 MOST_FORWARDED = 20  # parked hints that are forwarded with one tick
+STAY, STAY_WHEN_FULL = (
+    2.0,
+    0.25,
+)  # seconds that a slot goes on with one session's turns, if others are free or not
 AUTO_SHARE = 0.8  # the part of the slots that automations may use
 # After a break or with a new connection `steady_since` is set: this worker counts no other as lost for a while (see
 # `worker_is_gone`). Returns the slots of the other workers.
@@ -79,6 +85,7 @@ class WorkerProcess:
 
     def start(self) -> None:
         """Start the threads. They connect and register the worker as soon as the database is available."""
+        trust_connections(REST_SECONDS)
         hints.register_dispatcher(self.dispatcher.take)
         self._listener.start()
         for thread in self._threads:
@@ -137,6 +144,12 @@ class WorkerProcess:
         """Stop a turn that begins under this handle while the worker is already stopping."""
         if self.stopping.is_set():
             handle.control.stop()
+
+    def may_stay(self, since: float) -> bool:
+        """Whether a slot goes on with a session whose first turn began at `since`, though other sessions may wait."""
+        is_full = bool(self._parked) or len(self.locks.held()) >= self._slots
+        stay = STAY_WHEN_FULL if is_full else STAY
+        return not self.stopping.is_set() and time.monotonic() - since < stay
 
     def _on_control(self, _channel: str, message: dict[str, object]) -> None:
         if question := message.get(self_check.QUESTION):

@@ -15,6 +15,7 @@ from sessions_app.events import Cursor, event
 from sessions_app.models import Agent, Event, EventType, Lane, Turn, TurnKind
 from sessions_app.sessions.open import primary_session
 from sessions_app.streams import hub as stream
+from sessions_app.streams import running_answers
 from sessions_app.streams import subscription as stream_parts
 from sessions_app.streams.event_log import PAGE, Origin, Position, now, read_events
 from sessions_app.streams.hub import Hub
@@ -255,9 +256,12 @@ def test_threads_of_one_agent_share_reads_and_get_every_delta(hub: Hub, person: 
 @pytest.mark.rule("9.1")
 @pytest.mark.parametrize("newcomer", [False, True])
 def test_an_end_that_was_read_before_its_announcement_waits_for_the_last_pieces(
-    hub: Hub, person: Person, newcomer: bool
+    hub: Hub, person: Person, newcomer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A notification about something else makes the hub read, while the last pieces are still on their way."""
+    monkeypatch.setattr(
+        running_answers, "UNANNOUNCED", 60.0
+    )  # the announcement is not lost, whatever the load
     session = person.session()
     turn = Turn.objects.create(session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x")
     about = {"s": str(session.pk), "turn": turn.pk, "attempt": 1}

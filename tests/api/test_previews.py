@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from sessions_app.models import Message, Session, Turn, TurnKind, TurnState
-from sessions_app.selectors import LOOKED_BACK
+from sessions_app.turns.session_reads import LOOKED_BACK
 from tests.api.conftest import Caller, Window
 from tests.fleet import until
 

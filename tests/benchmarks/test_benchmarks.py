@@ -50,6 +50,8 @@ def test_every_benchmark_gives_its_figures(figures: dict[str, dict[str, Any]]) -
         "SQL per automation's turn",
         "SQL per message received",
         "SQL per fired job",
+        "POST a message, processor",
+        "GET sessions, 20 of 30, processor",
         "fire 10: 40 jobs to 20",
         "django-celery-beat to Rondo, 20, nothing due",
         "django-celery-beat to Rondo, 20, an edit",
@@ -72,10 +74,17 @@ def test_every_benchmark_gives_its_figures(figures: dict[str, dict[str, Any]]) -
 
 @pytest.mark.processes
 def test_a_chat_turn_keeps_to_its_statements(figures: dict[str, dict[str, Any]]) -> None:
-    assert 10 <= figures["SQL per chat turn"]["value"] <= 15
+    assert 6 <= figures["SQL per chat turn"]["value"] <= 8
     assert "lock 2" in figures["SQL per chat turn, round trips"]["note"]
     assert figures["SQL per automation's turn"]["value"] > figures["SQL per chat turn"]["value"]
     assert figures["SQL per fired job"]["value"] < 0.2  # a batch, not a loop
+
+
+@pytest.mark.processes
+def test_a_request_keeps_to_its_statements(figures: dict[str, dict[str, Any]]) -> None:
+    assert 4 <= figures["POST a message, SQL"]["value"] <= 5
+    assert figures["POST with a key, SQL"]["value"] >= 5
+    assert figures["GET a turn, SQL"]["value"] >= 3
 
 
 @pytest.mark.processes
@@ -84,7 +93,7 @@ def test_a_heartbeat_is_counted_beside_a_chat_turn(figures: dict[str, dict[str, 
         figures["SQL per chat turn beside it"]["value"],
         figures["SQL per heartbeat's turn"]["value"],
     )
-    assert 10 <= beside < beat
+    assert 6 <= beside < beat
     assert "for 1 s" in figures["heartbeat's turn late, among 6"]["note"]
 
 

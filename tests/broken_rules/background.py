@@ -17,6 +17,8 @@ ROUTINES = "tests/automations/routines/test_edit.py::"
 TOOLS = "tests/automations/tools/test_routines.py::"
 DOCUMENT = "tests/automations/routines/test_heartbeat_document.py::"
 BAD_INPUT = "tests/api/test_bad_input.py::"
+FIRING = "tests/automations/firing/test_fire_jobs.py::"
+TOGETHER = "tests/properties/test_fired_together.py::test_a_batch_gives_the_ledger_of_its_jobs_one_by_one"
 ZONES = "tests/automations/firing/test_replan_zones.py::"
 SILENCE = "tests/chaos/test_silent_connections.py::"
 OUTAGE = "tests/api/test_outage.py::"
@@ -27,8 +29,8 @@ BACKGROUND = (
         rule="6.2",
         how="a failed turn acknowledges what it was shown",
         file="sessions_app/turns/commit.py",
-        old="    if result.ending is Ending.SUCCEEDED and prepared.event_ids and result.was_shown:",
-        new="    if prepared.event_ids:",
+        old="        return is_shown and bool(self.prepared.event_ids)",
+        new="        return bool(self.prepared.event_ids)",
         tests=(MAILBOX + "test_a_failed_turn_acknowledges_nothing",),
     ),
     Break(
@@ -51,9 +53,41 @@ BACKGROUND = (
         rule="6.1",
         how="what is unread of a key stays beside the newer one",
         file="sessions_app/mailbox/updates.py",
-        old="    if _is_there(target_id):\n        same",
-        new="    if not _is_there(target_id):\n        same",
+        old="    if _there(target_id) is not None:\n        same",
+        new="    if _there(target_id) is None:\n        same",
         tests=(DEPOSIT + "test_an_unread_event_of_the_same_key_gives_way",),
+    ),
+    Break(
+        rule="6.1",
+        how="a deposit holds no target: a delete comes between",
+        file="sessions_app/mailbox/deposit_statements.py",
+        old="    return found.with_for_update(read=True, key_share=True)",
+        new="    return found",
+        tests=(DEPOSIT_RACES + "test_deposits_during_a_target_delete_are_dropped_with_a_reason",),
+    ),
+    Break(
+        rule="6.1",
+        how="a late result of a deleted session goes nowhere",
+        file="sessions_app/mailbox/deposit_statements.py",
+        old="_locked(*is_primary, gone)",
+        new="_locked(*is_primary, sa.false())",
+        tests=(DEPOSIT_RACES + "test_a_late_result_goes_to_the_primary_mailbox",),
+    ),
+    Break(
+        rule="6.1",
+        how="a result goes to the primary session beside its home",
+        file="sessions_app/mailbox/deposit_statements.py",
+        old="_locked(*is_primary, gone)",
+        new="_locked(*is_primary)",
+        tests=(DEPOSIT_RACES + "test_a_late_result_goes_to_the_primary_mailbox",),
+    ),
+    Break(
+        rule="5.4",
+        how="a heartbeat of many calls leaves the whole history in the window",
+        file="sessions_app/turns/commit_statement.py",
+        old="sa.func.coalesce(stored, new))",
+        new="stored)",
+        tests=(HEARTBEAT + "test_a_heartbeat_with_many_calls_leaves_only_itself_in_the_window",),
     ),
     Break(
         rule="6.1",
@@ -99,8 +133,8 @@ BACKGROUND = (
         rule="5.4",
         how="the home that a task was given is not told",
         file="automations/runs/report.py",
-        old="    return deposit(home or primary, mail, or_else=primary)",
-        new="    return deposit(primary, mail)",
+        old="    return deposit(home, mail, or_primary_of=agent_id)",
+        new="    return deposit(None, mail, or_primary_of=agent_id)",
         tests=(HEARTBEAT + "test_a_result_goes_only_to_the_routines_home",),
     ),
     Break(
@@ -133,7 +167,7 @@ BACKGROUND = (
         rule="5.3",
         how="a turn is shown what was done for other homes",
         file="automations/turn_kinds/heartbeat.py",
-        old='        return {f"turn__metadata__{HOME_KEY}": turn.metadata.get(HOME_KEY, "")}',
+        old='        return {HOME_KEY: turn.metadata.get(HOME_KEY, "")}',
         new="        return {}",
         tests=(HEARTBEAT + "test_each_home_gets_its_own_turn_and_only_its_results",),
     ),
@@ -157,8 +191,8 @@ BACKGROUND = (
         rule="5.1",
         how="a heartbeat is queued behind its own session's turn",
         file="automations/heartbeats/readiness.py",
-        old="    if has_open_turn(session_id):\n        log",
-        new="    if not session_id:\n        log",
+        old="    if session.has_open_turn:\n        log",
+        new="    if False:\n        log",
         tests=(HEARTBEAT + "test_only_its_own_sessions_work_skips_a_heartbeat",),
     ),
     Break(
@@ -392,5 +426,63 @@ BACKGROUND = (
         old="(_turn.c.steps_at_claim != steps_now, 0), ",
         new="",
         tests=(KILLED + "test_only_consecutive_fruitless_rescues_by_other_workers_count",),
+    ),
+    Break(
+        rule="4.4",
+        how="a batch fires jobs as they were before it locked their clocks",
+        file="automations/firing/fire_jobs.py",
+        old="        claimed = claim_due_jobs(limit, only)\n        if not claimed:\n            return Fired()\n"
+        "        rows, now = read_due_jobs(claimed)\n",
+        new="        rows, now = read_due_jobs(due_job_ids(limit))\n        claimed = claim_due_jobs(limit, only)\n"
+        "        if not claimed:\n            return Fired()\n",
+        tests=(FIRING + "test_an_edit_just_before_the_claim_is_fired",),
+    ),
+    Break(
+        rule="4.4",
+        how="a clock moves although its run was left out",
+        file="automations/firing/insert_runs.py",
+        old="        .outerjoin(_session, _session.c.id == session_id)",
+        new="        .join(_session, _session.c.id == session_id)",
+        tests=(FIRING + "test_an_internal_session_deleted_meanwhile_loses_no_slot",),
+    ),
+    Break(
+        rule="4.4",
+        how="a claim waits for clocks that others hold",
+        file="automations/firing/due_jobs.py",
+        old="CLAIM = Statement(_DUE.with_for_update(skip_locked=True))",
+        new="CLAIM = Statement(_DUE.with_for_update())",
+        tests=("tests/chaos/test_beats.py::test_a_batch_skips_a_locked_clock_and_a_deleted_job",),
+    ),
+    Break(
+        rule="4.5",
+        how="jobs share a decision although their queues differ",
+        file="automations/firing/job_batch.py",
+        old="        key = row.facts, row.session_state\n",
+        new="        key = row.facts._replace(waiting=0), row.session_state\n",
+        tests=(TOGETHER,),
+    ),
+    Break(
+        rule="4.5",
+        how="all jobs are delayed alike",
+        file="automations/firing/due_jobs.py",
+        old="sa.case((_job.c.jitter_seconds == 0, sa.literal_column(\"''\")), else_=_job.c.id)",
+        new="sa.literal_column(\"''\")",
+        tests=(TOGETHER,),
+    ),
+    Break(
+        rule="4.5",
+        how="runs that were started do not count towards the limit",
+        file="automations/firing/due_jobs.py",
+        old="sa.case((_job.c.max_runs.is_(None), 0), else_=_clock.c.runs_started)",
+        new="sa.literal_column('0')",
+        tests=(TOGETHER,),
+    ),
+    Break(
+        rule="4.12",
+        how="a run keeps the limits that its job had without its timeout",
+        file="automations/firing/insert_runs.py",
+        old="sa.case((_job.c.timeout_seconds.is_(None), EMPTY), else_=timeout)",
+        new="EMPTY",
+        tests=(TOGETHER,),
     ),
 )

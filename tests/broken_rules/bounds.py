@@ -10,9 +10,34 @@ OUTAGE = "tests/api/test_outage.py::"
 QUERY = "tests/api/test_query.py::"
 DEPOSIT = "tests/sessions_app/mailbox/test_deposit.py::"
 BUSY = "tests/sessions_app/turns/test_receive.py::"
+STATEMENTS = "tests/api/test_statements.py::"
 HINTS = "tests/sessions_app/test_hints.py::"
 
 BOUNDS = (
+    Break(
+        rule="7.1",
+        how="a message finds the session of somebody else",
+        file="sessions_app/turns/receive.py",
+        old='owner_id=Coalesce(Parameter("owner"), F("owner_id"))',
+        new="",
+        tests=(STATEMENTS + "test_a_session_of_somebody_else_is_missing_whatever_is_sent",),
+    ),
+    Break(
+        rule="7.1",
+        how="a refused message tells whether there is such a session",
+        file="sessions_app/api/turns.py",
+        old="        selectors.shown_id(user, session_id)\n        raise",
+        new="        raise",
+        tests=(STATEMENTS + "test_a_session_of_somebody_else_is_missing_whatever_is_sent",),
+    ),
+    Break(
+        rule="10.0",
+        how="a page of sessions reads the turns of all users",
+        file="sessions_app/turns/session_reads.py",
+        old='.order_by("lane", "due_at", "id")',
+        new=".order_by()",
+        tests=(STATEMENTS + "test_a_page_of_sessions_does_not_read_what_waits_elsewhere",),
+    ),
     Break(
         rule="10.0",
         how="a database that is away is a bug",
@@ -95,10 +120,18 @@ BOUNDS = (
     ),
     Break(
         rule="10.0",
+        how="a crowded mailbox is taken for one with room",
+        file="sessions_app/mailbox/deposit_statements.py",
+        old="min(MOST_OF_A_SOURCE, MOST_UNREAD) - 1",
+        new="min(MOST_OF_A_SOURCE, MOST_UNREAD)",
+        tests=(DEPOSIT + "test_an_unread_source_keeps_its_newest_events_and_reports_drops",),
+    ),
+    Break(
+        rule="10.0",
         how="what nobody reads piles up",
         file="sessions_app/mailbox/updates.py",
-        old="        MAKE_ROOM.run(target=target_id)\n",
-        new="        pass\n",
+        old="            MAKE_ROOM.run(target=row.target_id)\n",
+        new="            pass\n",
         tests=(DEPOSIT + "test_an_unread_source_keeps_its_newest_events_and_reports_drops",),
     ),
     Break(

@@ -51,8 +51,8 @@ DELIVERIES = (
         rule="9.3",
         how="who was taken along is not answered where they wrote",
         file="sessions_app/turns/commit.py",
-        old='[route, *(guest.metadata.get("route") for guest in ended[1:])]',
-        new="[route, *(None for guest in ended[1:])]",
+        old='[end.route, *(guest.metadata.get("route") for guest in guests)]',
+        new="[end.route]",
         tests=(SENDING + "test_an_injected_message_is_answered_at_its_origin_too",),
     ),
     Break(

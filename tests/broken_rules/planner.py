@@ -261,7 +261,7 @@ PLANNER = (
         rule="3.5",
         how="a page steers by what a job reports of it",
         file="automations/runs/report.py",
-        old="        dedupe_key=key,\n        foreign=has_read_in(turn),\n",
+        old="        dedupe_key=key,\n        foreign=is_marked(turn),\n        of_turn=turn,\n",
         new="        dedupe_key=key,\n",
         tests=(STRANGERS + "test_a_jobs_page_report_restricts_only_the_turn_shown_it",),
     ),
@@ -547,9 +547,9 @@ PLANNER = (
     Break(
         rule="3.5",
         how="what a turn at work has read is not known when it asks for a yes",
-        file="sessions_app/permits.py",
-        old="filter(Exists(now) | Exists(before), pk=turn.pk)",
-        new="filter(Exists(before), pk=turn.pk)",
+        file="sessions_app/memory/outside.py",
+        old="    return sa.or_(now, before)",
+        new="    return before",
         tests=(MARKED + "test_a_consent_request_names_the_possible_source_of_its_words",),
     ),
     Break(
@@ -564,7 +564,7 @@ PLANNER = (
         rule="3.5",
         how="a repair is offered where nothing is to be repaired",
         file="automations/tools/repair.py",
-        old="    return _repairs(context) and corruption(context.agent.pk) is not None",
+        old="    return _repairs(context) and corruption_of(text, context.agent, 0) is not None",
         new="    return _repairs(context)",
         tests=(
             "tests/automations/routines/test_heartbeat_document.py::test_a_repair_is_offered_only_where_it_is_possible",

@@ -11,6 +11,9 @@ LEFT = "tests/automations/test_message_deliveries.py::"
 HOMES = "tests/automations/routines/test_deletion.py::"
 RESOURCES = "tests/api/test_resources.py::"
 IMPORT = "tests/automations/nanobot_import/test_import_store.py::"
+GOING_ON = "tests/sessions_app/turns/test_run.py::"
+MAILBOX = "tests/sessions_app/mailbox/test_updates.py::"
+BUSY = "tests/sessions_app/turns/test_receive.py::"
 UNWATCHED = "tests/stories/test_unwatched.py::"
 PLANNED = "tests/agent_core/planner/test_run.py::"
 
@@ -18,8 +21,8 @@ PROMISES = (
     Break(
         rule="4.10",
         how="what a thread says itself while the mode is on is seen nowhere",
-        file="sessions_app/turns/commit.py",
-        old="        message.shown_after_seq = moved.shown_after_seq\n",
+        file="sessions_app/turns/commit_statement.py",
+        old='        "shown_after_seq": moved.c.shown_after_seq,\n',
         new="",
         tests=(UNIFIED + "test_a_threads_own_messages_appear_marked_in_order_while_unified",),
     ),
@@ -115,8 +118,8 @@ PROMISES = (
         rule="4.5",
         how="an account of slots goes back with its clock",
         file="automations/firing/due_jobs.py",
-        old="sa.func.greatest(_clock.c.last_slot, _values.c.last_slot)",
-        new="_values.c.last_slot",
+        old="sa.func.greatest(_clock.c.last_slot, given.c.last_slot)",
+        new="given.c.last_slot",
         tests=(UNWATCHED + "test_resetting_a_clock_does_not_reopen_a_recorded_slot",),
     ),
     Break(
@@ -155,17 +158,17 @@ PROMISES = (
         rule="3.3",
         how="a heartbeat reads what was said in the primary session",
         file="sessions_app/turns/context.py",
-        old="    return history.read_history(session.pk, session.window_from_seq, which, room=room)\n",
+        old="    seen = history.fitting_entries(read.messages, room)\n",
         new='    chat = Session.objects.get(agent=session.agent, key="unified:default")\n'
-        "    return history.read(chat.pk, 1)\n",
+        "    seen = history.fitting_entries(read_context(chat.pk, {}).messages, room)\n",
         tests=(UNWATCHED + "test_what_is_said_in_a_chat_stays_out_of_heartbeats",),
     ),
     Break(
         rule="3.3",
         how="a person's wishes reach no prompt",
         file="sessions_app/turns/context.py",
-        old='    return own if session.type == SessionType.JOB else session.preferences or ""',
-        new='    return own if session.type == SessionType.JOB else ""',
+        old="    return own if read.session.type == SessionType.JOB else read.preferences",
+        new='    return own if read.session.type == SessionType.JOB else ""',
         tests=(UNWATCHED + "test_preferences_and_history_reach_the_model",),
     ),
     Break(
@@ -183,5 +186,45 @@ PROMISES = (
         old="        for _ in range(ATTEMPTS):",
         new="        for _ in range(9 * ATTEMPTS):",
         tests=(PLANNED + "test_two_garbled_revisions_fail_visibly_and_keep_finished_work",),
+    ),
+    Break(
+        rule="1.2",
+        how="a commit locks its turn before its session",
+        file="sessions_app/turns/commit_statement.py",
+        old=".where(_session.c.id == _SESSION_ID).with_for_update(key_share=True)",
+        new=".where(_session.c.id == _SESSION_ID)",
+        tests=(GOING_ON + "test_a_commit_locks_its_session_before_its_turn",),
+    ),
+    Break(
+        rule="2.1",
+        how="a commit of one statement forgets the guests",
+        file="sessions_app/turns/commit_statement.py",
+        old="            sa.or_(~alone, ~_has_guests()),\n",
+        new="",
+        tests=(BUSY + "test_a_message_is_injected_before_the_next_model_call",),
+    ),
+    Break(
+        rule="6.2",
+        how="a commit of one statement acknowledges nothing",
+        file="sessions_app/turns/commit.py",
+        old="            or self.acknowledges\n",
+        new="",
+        tests=(MAILBOX + "test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit",),
+    ),
+    Break(
+        rule="1.2",
+        how="what was meant for an ended turn reaches the next one",
+        file="sessions_app/turns/lock.py",
+        old="            new = Handle(session_id=handle.session_id, connection=handle.connection)\n",
+        new="            return handle\n",
+        tests=(GOING_ON + "test_a_signal_for_an_ended_turn_does_not_reach_the_next",),
+    ),
+    Break(
+        rule="1.2",
+        how="a slot goes on with one session for ever",
+        file="sessions_app/turns/run.py",
+        old="        for _ in range(MOST_IN_A_ROW):\n",
+        new="        while True:\n",
+        tests=(GOING_ON + "test_after_so_many_turns_in_a_row_it_is_the_turn_of_other_sessions",),
     ),
 )

@@ -17,8 +17,9 @@ WRITERS = {"update", "values", "aupdate"}  # of a queryset, or of an SQLAlchemy 
 LISTS = {"save", "asave", "bulk_update", "abulk_update"}  # they name the columns that they write
 IN_SQL = re.compile(r"\bset\b[^;]*\b(?:state|status)\s*=", re.IGNORECASE)
 EXCEPTIONS = {
-    # they choose a row and claim it in one statement of SQLAlchemy
+    # a part of a larger statement: they choose a row and claim it, or end a turn with what its commit writes
     "sessions_app/turns/claim.py:_claim_statement",
+    "sessions_app/turns/commit_statement.py:_end_turn",
     "sessions_app/deliveries/send.py:CLAIM",
     # a new row, before it is stored
     "sessions_app/deliveries/outbox.py:enqueue_judged_delivery",

@@ -45,7 +45,10 @@ def offered(person: Person, where: tuple[TurnKind, SessionType, bool]) -> dict[s
     via = {"message": {"via": {"hook": "gone"}}} if is_post else {}
     turn = Turn(session=session, kind=kind, metadata=via)
     interactive = kind_of(turn).interactive
-    context = ToolContext(turn=turn, session=session, agent=person.agent, interactive=interactive)
+    documents = dict(person.agent.documents.values_list("name", "content"))
+    context = ToolContext(
+        turn=turn, session=session, agent=person.agent, interactive=interactive, documents=documents
+    )
     ours = [tool for tool in tools.all() if not tool.run.__module__.startswith("tests")]
     specs = [tool.spec_for(context) for tool in ours if tool.offered(context)]
     permit = permit_of(turn, (), (), person_waits=interactive)

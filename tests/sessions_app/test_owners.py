@@ -26,7 +26,8 @@ from config.operations.status import status_lines
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.models import MailboxEvent, Message, Turn, TurnState, Worker
 from sessions_app.operations.doctor import waiting_turns
-from sessions_app.turns.claim import claim_next, next_lane
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.next_lane import next_lane
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker import sweep as recover
 from tests.automations.messages import a_worker, due, later, run_turn

@@ -18,7 +18,7 @@ from automations.models import CronJob, JobClock
 from automations.routines.edit import NewRoutine, add_routine
 from automations.routines.intents import find_intents
 from automations.runs.report import OUTSIDE_TEXT
-from automations.turn_kinds import heartbeat
+from automations.turn_kinds.heartbeat_state import state_variables
 from automations.turn_kinds.slot import NO_PERSONS
 from sessions_app.agents.documents import put_document
 from sessions_app.agents.edit import update_agent
@@ -192,7 +192,7 @@ def test_heartbeat_and_job_content_stays_inside_its_block(inside: Inside, text: 
     remember(inside.person.session().pk, {"current_goal": text})
     put_document(agent.pk, "HEARTBEAT.md", f"Be kind. {text}")
     put_document(agent.pk, "MEMORY.md", f"- {' '.join(text.split())} [to be registered]\n")
-    given = heartbeat._around(agent) | {"intents": heartbeat._intents(agent), "now": "", "timezone": ""}
+    given = state_variables(agent) | {"now": "", "timezone": ""}
     shown = prompts.render_prompt("heartbeat.check", given).text
     assert [block.name for block in fence.blocks(shown)] == [
         "intents",
@@ -202,8 +202,7 @@ def test_heartbeat_and_job_content_stays_inside_its_block(inside: Inside, text: 
         "HEARTBEAT.md",
     ]
     put_document(agent.pk, "HEARTBEAT.md", f"```json\n{{{text}\n```")
-    around = heartbeat._around(agent)
-    assert [block.name for block in fence.blocks(around["warning"])] == ["HEARTBEAT.md"]
+    assert [block.name for block in fence.blocks(state_variables(agent)["warning"])] == ["HEARTBEAT.md"]
     job = isolated(inside.person, text, home=inside.person.session())
     fire_due_jobs()
     inside.run(Turn.objects.get(origin_run__startswith=job.pk).session)

@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 from agent_core.testing import ModelServer
 from agent_core.types import Ending, TurnResult
 from automations.beat import Scheduler
+from automations.firing.batch_size import BatchSize
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.retries import queue_due_retries
 from automations.jobs.edit import NewJob, create_job, delete_job, update_job
@@ -195,7 +196,8 @@ def test_a_retry_that_cannot_be_queued_blocks_nothing_else(person: Person) -> No
     )
     JobClock.objects.filter(job=due).update(next_run_at=Now())
     beat = Scheduler.__new__(Scheduler)
-    beat._retry = 0.1
+    beat._retry, beat._batch = 0.1, BatchSize(100)
+    beat._queue_retries()
     beat._fire_slots()
     runs = {run.job_id: run for run in RunRecord.objects.filter(job__in=jobs).select_related("turn")}
     assert (runs[bad.pk].state, runs[bad.pk].reason) == (RunState.CANCELLED, "retry_error")

@@ -15,7 +15,8 @@ from automations.exceptions import BadJob, TooManyRoutines
 from automations.models import CronJob, JobClock, RunRecord
 from automations.models.run import TASKS_KEY
 from automations.routines.edit import NewRoutine, add_routine, agent_routines, remove_routine, update_routine
-from automations.routines.heartbeat_document import NAME, corruption, read_heartbeat_md
+from automations.routines.heartbeat_document import NAME, corruption
+from automations.routines.heartbeat_md import prose
 from automations.routines.schedule_text import routine_schedule_text
 from sessions_app.agents.documents import LONGEST_DOCUMENT, Written, view_of, write_document
 from sessions_app.exceptions import BadInput, RevisionConflict
@@ -38,6 +39,10 @@ def text(person: Person) -> str:
     found = view_of(stored or Document(agent=person.agent, name=NAME, revision=0))
     assert found is not None
     return found.content
+
+
+def prose_of(person: Person) -> str:
+    return prose(Document.objects.get(agent=person.agent, name=NAME).content)
 
 
 def tasks(person: Person) -> list[dict[str, Any]]:
@@ -113,7 +118,7 @@ def test_an_unknown_id_is_new_with_its_defaults(person: Person) -> None:
     assert due(job).hour == 1
     assert text(person).startswith("Be brief.\n\n```json\n")
     assert text(person).endswith("```\n\nThe end.\n")
-    assert read_heartbeat_md(person.agent.pk)[1] == "Be brief.\n\nThe end."
+    assert prose_of(person) == "Be brief.\n\nThe end."
 
 
 def test_writing_what_was_read_changes_nothing(person: Person) -> None:
@@ -270,7 +275,7 @@ def test_an_empty_text_changes_no_routine_and_keeps_its_prose(person: Person) ->
     put(person, document(HN))
     assert outcome(put(person, "Only prose.\n")) == ("empty", "")
     assert agent_routines(person.agent.pk).get().enabled
-    assert read_heartbeat_md(person.agent.pk)[1] == "Only prose."
+    assert prose_of(person) == "Only prose."
     assert [task["id"] for task in tasks(person)] == ["daily_hn"]
     assert text(person).startswith("Only prose.\n\n## Tasks\n")
     assert outcome(put(person, "")) == ("empty", "")
@@ -389,7 +394,7 @@ def test_a_repair_applies_the_broken_text_and_notifies_people(person: Person) ->
         kept.pk: "3h",
     }
     assert [task["title"] for task in tasks(person)] == ["HN", "Tea", "Kept"]
-    assert read_heartbeat_md(person.agent.pk)[1] == "Be brief.\n\nThe end."
+    assert prose_of(person) == "Be brief.\n\nThe end."
     mail = MailboxEvent.objects.get()
     assert mail.event_type == "heartbeat_repaired"
     assert mail.summary == (

@@ -48,6 +48,7 @@ def heartbeat(person: Person) -> ToolContext:
         session=session,
         agent=person.agent,
         interactive=False,
+        documents=dict(Document.objects.filter(agent=person.agent).values_list("name", "content")),
     )
 
 

@@ -7,8 +7,11 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.db import connection
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 
+from agent_core import models
 from agent_core.llm.protocol import ModelReply
 from agent_core.policy import TurnPolicy
 from agent_core.testing import ModelServer
@@ -16,7 +19,7 @@ from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.placement import heartbeat_session
-from automations.heartbeats.readiness import FIRST_BACKOFF, model_retry_at
+from automations.heartbeats.readiness import FIRST_BACKOFF, read_sessions
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import update_routine
 from automations.routines.reads import routine_of, shown_routines
@@ -26,9 +29,14 @@ from sessions_app.agents.edit import update_agent
 from sessions_app.mailbox.updates import prepare_drain
 from sessions_app.models import Agent, Event, MailboxEvent, Message, Session, Turn, TurnKind, TurnState
 from sessions_app.sessions.open import primary_session
+from sessions_app.turns.claim import claim_next
 from sessions_app.turns.kinds import kind_of
+from sessions_app.turns.lock import Handle
+from sessions_app.turns.run import _finish
+from tests.automations.messages import a_worker, run_turn
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
+from tests.inside import MODEL, Script
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("5.1", "5.2", "5.3", "5.4", "5.5")]
 DAY = [0, 24]
@@ -496,10 +504,15 @@ def model_is_down(person: Person, beats: int = 4) -> Session:
     return session
 
 
+def retry_at(session: Session) -> datetime | None:
+    key = session.agent_id, session.key
+    return read_sessions([key])[key].retry_at(FIRST_BACKOFF)
+
+
 def test_a_reminder_runs_during_model_backoff_without_changing_it(fleet: Fleet, awake: Person) -> None:
     session = model_is_down(awake)
     task = routine(awake, "tea", "make tea")
-    rest = model_retry_at(session.pk, FIRST_BACKOFF)
+    rest = retry_at(session)
     later = routine(awake, "sleep", task_type="time_reminder", timezone="UTC")
     JobClock.objects.filter(job=later).update(next_run_at=Now() + timedelta(seconds=30))
     assert InlineRoutineStarter().step() <= 30, "the next reminder is not slept through"
@@ -509,7 +522,7 @@ def test_a_reminder_runs_during_model_backoff_without_changing_it(fleet: Fleet, 
     InlineRoutineStarter().step()
     until(lambda: RunRecord.objects.filter(job=reminder, state=RunState.SUCCEEDED).exists())
     assert not RunRecord.objects.filter(job=task).exists()
-    assert model_retry_at(session.pk, FIRST_BACKOFF) == rest
+    assert retry_at(session) == rest
 
 
 def waits_for(job: CronJob) -> tuple[str, bool] | None:
@@ -529,3 +542,40 @@ def test_a_routine_that_is_late_says_what_it_waits_for(awake: Person) -> None:
     assert routine_of(shown_routines(pk=task.pk).get()).to_json()["waits_for"]["reason"] == "session_busy"
     JobClock.objects.filter(job=task).update(next_run_at=Now() + timedelta(hours=1))
     assert waits_for(task) is None
+
+
+@pytest.fixture
+def model(awake: Person) -> Script:
+    """The model of turns in this process."""
+    script = Script()
+    models.register(MODEL, lambda: script)
+    Agent.objects.update(model=MODEL)
+    return script
+
+
+def test_a_heartbeat_with_many_calls_leaves_only_itself_in_the_window(model: Script, awake: Person) -> None:
+    worker = a_worker()
+    Agent.objects.update(policy={"max_same_tool_intent": 10})
+    look = ModelReply(text="", calls=(ToolCall(id="", name="list_routines", arguments={}),))
+    for calls, window in ((0, 1), (5, 3), (6, 3)):
+        model.answer_with(*[look] * calls, ModelReply(text="HEARTBEAT_OK"))
+        assert beat_now(awake) == 1
+        turn = run_turn(heartbeat_turn(awake).session, worker)
+        assert turn.session.window_from_seq == window, "the first input among the newest 12, if there is one"
+        assert turn.session.last_seq == turn.messages.latest("seq").seq
+
+
+def test_a_heartbeat_that_reflects_and_reports_is_at_most_ten_statements(
+    model: Script, awake: Person
+) -> None:
+    """A worker adds those of the lock, of its owner's share and of the search for the next turn."""
+    model.answer_with(ModelReply(text="The report is late."))
+    assert beat_now(awake) == 1
+    session, worker = heartbeat_turn(awake).session, a_worker()
+    with CaptureQueriesContext(connection) as asked:
+        turn = claim_next(session.pk, worker, auto_allowed=True)
+        assert turn is not None
+        _finish(Handle(session_id=session.pk), turn)
+    assert mail(primary_session(awake.agent)) == [("heartbeat_result", "The report is late.")]
+    told = [each["sql"] for each in asked if each["sql"].split()[0] in {"SELECT", "INSERT", "UPDATE", "WITH"}]
+    assert len(told) <= 10, "\n".join(told)

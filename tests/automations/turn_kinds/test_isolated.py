@@ -138,7 +138,7 @@ def test_a_job_that_never_ends_is_told_to(person: Person) -> None:
     assert turn is not None
     for _ in range(MOST_TURNS - 1):
         Turn.objects.filter(pk=turn.pk).update(state="succeeded", finished_at=Now())
-        turn = queue_next_turn(turn, person.agent.pk, "more", has_read=False)
+        turn = queue_next_turn(turn, "more", has_read=False)
     Turn.objects.filter(pk=turn.pk).update(state="running")
     context = ToolContext(turn=turn, session=turn.session, agent=person.agent, interactive=False)
     with pytest.raises(ToolFailed, match="at most"):

@@ -18,6 +18,7 @@ from sessions_app.mailbox.updates import (
     Mail,
     deposit,
     prepare_drain,
+    unread,
 )
 from sessions_app.models import Event, MailboxEvent, Priority, Session
 from tests.conftest import Person
@@ -140,6 +141,7 @@ def test_an_unread_source_keeps_its_newest_events_and_reports_drops(
     session = person.session()
     for slot in range(MOST_OF_A_SOURCE + 30):  # each slot of an isolated routine has a session of its own
         assert deposit(session.pk, news(f"result {slot}", source_key=f"job:weather:{slot}"))
+        assert unread().filter(target=session).count() <= MOST_OF_A_SOURCE
     assert deposit(session.pk, news("another", source_key="job:backup:1"))
     waiting = shown(session)
     assert waiting == [

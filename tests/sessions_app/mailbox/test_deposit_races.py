@@ -178,20 +178,20 @@ def test_a_deleted_sessions_unread_mail_keeps_its_reason_without_content(
 def test_a_late_result_goes_to_the_primary_mailbox(person: Person) -> None:
     session, home = person.session(), primary_session(person.agent)
     here, late, key = news("in time"), news("too late"), news("keyed", dedupe_key="weather")
-    assert deposit(session.pk, here, or_else=home.pk)
+    assert deposit(session.pk, here, or_primary_of=home.agent_id)
     assert delete_session(session.pk).deleted
-    assert deposit(session.pk, late, or_else=home.pk)
-    assert deposit(session.pk, key, or_else=home.pk)
-    assert not deposit(session.pk, key, or_else=home.pk)
+    assert deposit(session.pk, late, or_primary_of=home.agent_id)
+    assert deposit(session.pk, key, or_primary_of=home.agent_id)
+    assert not deposit(session.pk, key, or_primary_of=home.agent_id)
     assert shown(home) == ["too late", "keyed"]
-    assert not deposit(uuid.uuid4(), news(), or_else=uuid.uuid4())
+    assert not deposit(uuid.uuid4(), news(), or_primary_of=0)
 
 
 def test_a_late_result_waits_for_the_running_delete(person: Person) -> None:
     session, home = person.session(), primary_session(person.agent)
     with gate(session, KEY_SHARE) as at:
         at.start(lambda: delete_session(session.pk).deleted)
-        at.start(lambda: deposit(session.pk, news("late"), or_else=home.pk), waits=False)
+        at.start(lambda: deposit(session.pk, news("late"), or_primary_of=home.agent_id), waits=False)
         came = at.open()
     assert came == [True, True]
     # who came before the delete's last step goes along with it, who came behind it goes home

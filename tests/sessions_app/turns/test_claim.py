@@ -16,10 +16,11 @@ from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, StepKind, ToolCall, TurnResult, Usage
 from sessions_app.models import Document, Message, OnBusy, Session, Turn, TurnState, TurnStep, Worker
 from sessions_app.turns import commit as commit_module
-from sessions_app.turns.claim import claim_next, next_lane
+from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
 from sessions_app.turns.journal import Journal
+from sessions_app.turns.next_lane import next_lane
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import TurnTools
 from sessions_app.worker import sweep as recover

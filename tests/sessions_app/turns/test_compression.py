@@ -18,6 +18,7 @@ from sessions_app.agents.documents import put_document
 from sessions_app.memory import history
 from sessions_app.memory.task_state import remember
 from sessions_app.models import Message, Session, TaskState, TurnStep
+from sessions_app.turns.context_statement import read_context
 from sessions_app.turns.receive import MessageInput, receive
 from tests.agent_core.planner.plans import says
 from tests.conftest import Person
@@ -192,15 +193,16 @@ def test_a_live_state_request_does_not_see_held_task_state(
 
 def test_a_thousand_messages_stay_within_the_budget(person: Person) -> None:
     session = long_session(person, 1000, size=2000)
-    read = history.read_history(session.pk, 1)
+    messages = read_context(session.pk, {}).messages
+    read = history.fitting_entries(messages, settings.RONDO_CONTEXT_TOKENS)
     assert sum(map(tokens.of_entry, read)) <= settings.RONDO_CONTEXT_TOKENS
     assert read[-1].content.startswith("message 1000 ")
     assert Message.objects.filter(session=session).count() == 1000
 
 
 def test_the_number_of_messages_read_does_not_grow_with_history(person: Person) -> None:
-    reads = [history.read_history(long_session(person, number, size=20).pk, 1) for number in (100, 1000)]
-    assert [len(read) for read in reads] == [100, 100]
+    reads = [read_context(long_session(person, number, size=20).pk, {}) for number in (100, 1000)]
+    assert [len(read.messages) for read in reads] == [100, 100]
 
 
 def test_a_short_conversation_is_left_alone(

@@ -16,8 +16,10 @@ from agent_core.testing import ModelServer
 from sessions_app import owners
 from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
 from sessions_app.turns import claim
-from sessions_app.turns.claim import claim_next, next_lane
+from sessions_app.turns import next_lane as look
+from sessions_app.turns.claim import claim_next
 from sessions_app.turns.lost_workers import limits_of_silence
+from sessions_app.turns.next_lane import next_lane
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker import sweep as recover
 from tests.automations.messages import a_worker
@@ -223,8 +225,11 @@ def test_a_users_running_turns_are_counted_by_their_index() -> None:
             finished_at="CASE WHEN n % 50 > 0 THEN now() END",
         )
         cursor.execute("ANALYZE sessions_app_turn, sessions_app_session, sessions_app_worker, auth_user")
-        for name in ("CLAIM", "LOCK_OWNER", "NEXT_LANE"):
-            statement = getattr(claim, name)
+        for name, statement in (
+            ("CLAIM", claim.CLAIM),
+            ("LOCK_OWNER", claim.LOCK_OWNER),
+            ("NEXT_LANE", look.NEXT_LANE),
+        ):
             cursor.execute(f"EXPLAIN {statement.text}", statement._constants | given | owners.bounds())
             plans[name] = "\n".join(str(row[0]) for row in cursor.fetchall())
         transaction.set_rollback(True)
@@ -247,6 +252,6 @@ def test_one_user_never_has_all_of_a_small_fleet(
     until(lambda: refused() == 60 - 7, 60)
     asked = receive(other.session().pk, MessageInput(content="hello"))
     until(lambda: ended(asked), 20, "another user's turn begins although 53 wait")
-    assert model_server.held == {"flood": 7}
+    until(lambda: model_server.held == {"flood": 7})
     model_server.release("flood")
     until(lambda: all(ended(turn) for turn in turns), 100)

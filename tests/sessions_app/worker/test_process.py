@@ -50,7 +50,7 @@ def test_a_turns_end_starts_the_sessions_next_turn(
     first = receive(session.pk, MessageInput(content="[[hold:h]] one"))
     until(lambda: model_server.held.get("h") == 1)
     second = Turn(session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="two")
-    enqueue(second, session.agent_id)
+    enqueue(second)
     model_server.release("h")
     until(lambda: ended(first) and ended(second), 20)
 

@@ -1,0 +1,67 @@
+"""The messages of a turn's commit, which are added to the history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from agent_core.types import Ending, Entry, Role, TurnResult
+from sessions_app.memory.history import parts_of
+from sessions_app.models import Message
+from sessions_app.turns import consent
+from sessions_app.turns.context import Prepared
+
+
+def new_messages(prepared: Prepared, result: TurnResult, closure: str) -> list[Message]:
+    """Make the messages that the turn adds to the history: its input, the entries of the result, and the closure."""
+    messages: list[Message] = []
+
+    def add(role: Role, content: str, **more: Any) -> None:
+        messages.append(Message(role=str(role), content=content.replace("\x00", ""), **more))
+
+    trigger = prepared.trigger
+    replays = prepared.kind.replays_model_content and result.was_shown
+    shown = prepared.request.message if replays else trigger.content
+    if trigger.content:
+        add(
+            Role.USER,
+            trigger.content,
+            model_content=shown.replace("\x00", "") if shown != trigger.content else None,
+            metadata=trigger.metadata,
+        )
+    for entry in _kept(result):
+        add(entry.role, entry.content, parts=parts_of(entry), metadata=_metadata_of(prepared, entry))
+    if closure:
+        metadata = _metadata_of(prepared, None) | {"closure": str(result.ending)}
+        add(Role.ASSISTANT, closure, metadata=metadata)
+    consent.mark_question(messages[-1:], result)
+    return messages
+
+
+def _kept(result: TurnResult) -> Iterable[Entry]:
+    """Yield the entries to store: not empty ones and, unless the turn succeeded, not the injected ones.
+
+    Guests of a failed turn run by themselves later, so their text must not be stored twice.
+    """
+    for entry in result.entries:
+        if entry.role is Role.USER and result.ending is not Ending.SUCCEEDED:
+            continue
+        if entry.content.strip() or entry.calls or entry.results:
+            yield entry
+
+
+def _metadata_of(prepared: Prepared, entry: Entry | None) -> dict[str, Any]:
+    """Return the metadata of a message; `entry` is None for the closure."""
+    if entry is not None and entry.role is Role.USER:
+        return {"injected": True}
+    trigger = prepared.trigger
+    # without a stored input its metadata go to the answer
+    metadata: dict[str, Any] = {} if trigger.content else dict(trigger.metadata)
+    if entry is None or entry.role is Role.ASSISTANT:
+        if trigger.source:
+            metadata["source"] = trigger.source
+        if trigger.route:
+            metadata["route"] = trigger.route
+    if entry is not None and entry.partial:
+        metadata["partial"] = True
+    return metadata

@@ -1,0 +1,253 @@
+"""The statement that commits a turn: its end, the session's revision and seqs, messages, last step and events.
+
+It locks the session first and then ends the turn, on the condition that the claim is still its own. If it finds no
+such turn, it writes nothing at all. It also returns what the commit would otherwise read: whether the turn has guests,
+and which session a thread shows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+
+from agent_core.types import Role, StepKind
+from sessions_app.models import (
+    PRIMARY_KEY,
+    Agent,
+    Event,
+    EventType,
+    Lane,
+    Message,
+    Scope,
+    Session,
+    SessionType,
+    Turn,
+    TurnState,
+    TurnStep,
+)
+from sessions_app.models.session import WEB
+from sessions_app.postgres.statements import Statement, table
+from sessions_app.turns.journal_statements import next_step
+
+_session, _turn, _agent = table(Session), table(Turn), table(Agent)
+_message, _event, _step = table(Message), table(Event), table(TurnStep)
+_SESSION_ID = sa.bindparam("session_id", type_=sa.Uuid())
+_TURN_ID = sa.bindparam("turn_id", type_=sa.BigInteger())
+_COUNT = sa.bindparam("count", type_=sa.BigInteger())
+
+
+def _text(name: str) -> Any:
+    return sa.bindparam(name, type_=sa.Text())
+
+
+def _json(name: str) -> Any:
+    return sa.cast(_text(name), JSONB)
+
+
+def _has_guests() -> Any:
+    # only the turn's own worker adds guests, so the answer stays true
+    guest = _turn.alias("guest")
+    return sa.exists().where(
+        guest.c.session_id == _SESSION_ID,
+        guest.c.host_id == _TURN_ID,
+        guest.c.state == sa.literal_column(f"'{TurnState.QUEUED}'"),
+    )
+
+
+def _waiting_lanes() -> Any:
+    """Select the lanes in which turns of the session wait. One that comes later is seen after the lock's release."""
+    lanes = sa.values(sa.column("lane", sa.Text()), name="lanes").data([(str(lane),) for lane in Lane])
+    waits = sa.exists().where(
+        _turn.c.session_id == _SESSION_ID,
+        _turn.c.lane == lanes.c.lane,
+        _turn.c.state == sa.literal_column(f"'{TurnState.QUEUED}'"),
+        _turn.c.host_id.is_(None),
+    )
+    return sa.select(sa.func.array_agg(lanes.c.lane)).where(waits).scalar_subquery()
+
+
+def _end_turn() -> Any:
+    """Return a CTE: RUNNING, own claim → ended, after the session is locked.
+
+    The claim stays in the row, to look up a COMMIT of unknown outcome. `alone` is true if the statement is a
+    transaction of its own; then a turn with guests is not ended.
+    """
+    held = sa.select(_session.c.id).where(_session.c.id == _SESSION_ID).with_for_update(key_share=True)
+    locked = held.cte("locked")
+    alone = sa.bindparam("alone", type_=sa.Boolean())
+    return (
+        sa.update(_turn)
+        .where(
+            _turn.c.id == _TURN_ID,
+            _turn.c.session_id == locked.c.id,
+            _turn.c.claim == sa.bindparam("claim", type_=sa.Uuid()),
+            _turn.c.state == sa.literal_column(f"'{TurnState.RUNNING}'"),
+            sa.or_(~alone, ~_has_guests()),
+        )
+        .values(
+            state=_text("state"),
+            finished_at=sa.func.statement_timestamp(),
+            usage=_json("usage"),
+            error_code=_text("error_code"),
+            error=_text("error"),
+            error_detail=_text("error_detail"),
+        )
+        .returning(_turn.c.id, _turn.c.session_id)
+        .cte("ended")
+    )
+
+
+def _of_primary_behind(column: str) -> Any:
+    """Select a column of the primary session that a thread of a unified agent shows; null for other sessions."""
+    primary = _session.alias("primary_session")
+    return (
+        sa.select(primary.c[column])
+        .join(_agent, _agent.c.id == primary.c.agent_id)
+        .where(
+            _session.c.type == sa.literal_column(f"'{SessionType.SUB}'"),
+            _session.c.channel == sa.literal_column(f"'{WEB}'"),
+            _agent.c.id == _session.c.agent_id,
+            _agent.c.unified_session,
+            primary.c.key == sa.literal_column(f"'{PRIMARY_KEY}'"),
+        )
+        .correlate(_session)
+        .scalar_subquery()
+    )
+
+
+def _window() -> Any:
+    """The new start of the window: the first user message among the newest `keep`, so no result is without its call.
+
+    `first_user` counts it among the messages of this commit, if it is one of them. Without `keep` the window stays.
+    """
+    first = sa.select(sa.func.min(_message.c.seq)).where(
+        _message.c.session_id == _session.c.id,
+        _message.c.role == sa.literal_column(f"'{Role.USER}'"),
+        _message.c.seq > _session.c.last_seq + _COUNT - sa.bindparam("keep", type_=sa.BigInteger()),
+    )
+    stored = first.correlate(_session).scalar_subquery()
+    new = _session.c.last_seq + sa.bindparam("first_user", type_=sa.BigInteger())
+    # null is never the greatest
+    return sa.func.greatest(_session.c.window_from_seq, sa.func.coalesce(stored, new))
+
+
+def _advance_session(ended: Any) -> Any:
+    """Return a CTE that increases the session's revision by one and its last seq by `count`."""
+    last_route = sa.func.coalesce(_json("route"), _session.c.last_route)
+    title = sa.case((_session.c.title == "", _text("title")), else_=_session.c.title)
+    return (
+        sa.update(_session)
+        .where(_session.c.id == ended.c.session_id)
+        .values(
+            revision=_session.c.revision + 1,
+            last_seq=_session.c.last_seq + _COUNT,
+            window_from_seq=_window(),
+            updated_at=sa.func.statement_timestamp(),
+            title=title,
+            last_route=last_route,
+        )
+        .returning(
+            _session.c.id,
+            _session.c.agent_id,
+            (_session.c.last_seq - _COUNT).label("seq_before"),
+            _of_primary_behind("id").label("shown_in"),
+            _of_primary_behind("last_seq").label("shown_after_seq"),
+        )
+        .cte("moved")
+    )
+
+
+def _each(name: str) -> Any:
+    """Return the elements of a JSON array: columns `value` and `n`, which counts from 1."""
+    elements = sa.func.jsonb_array_elements(_json(name))
+    return elements.table_valued("value", with_ordinality="n", name=name).render_derived()
+
+
+def _insert(into: Any, names: list[str], values: list[Any], source: Any, where: Any = None) -> Any:
+    rows = sa.select(*values).select_from(source)
+    rows = rows if where is None else rows.where(where)
+    return sa.insert(into).from_select(names, rows, include_defaults=False)
+
+
+def _insert_messages(moved: Any) -> Any:
+    said = _each("messages")
+    value = said.c.value
+    columns = {
+        "session_id": moved.c.id,
+        "turn_id": _TURN_ID,
+        "seq": moved.c.seq_before + said.c.n,
+        "shown_after_seq": moved.c.shown_after_seq,
+        **{name: value.op("->>")(sa.literal_column(f"'{name}'")) for name in ("role", "content")},
+        "model_content": value.op("->>")(sa.literal_column("'model_content'")),
+        **{name: value.op("->")(sa.literal_column(f"'{name}'")) for name in ("parts", "metadata")},
+    }
+    inserted = _insert(_message, list(columns), list(columns.values()), moved.join(said, sa.true()))
+    return inserted.returning(_message.c.id, _message.c.seq).cte("said")
+
+
+def _insert_events(moved: Any) -> Any:
+    """The events in their order. An event with `message` gets the seq of the message with this number."""
+    told = _each("events")
+    number = sa.cast(told.c.value.op("->>")(sa.literal_column("'message'")), sa.BigInteger())
+    seq = sa.func.jsonb_build_object(sa.literal_column("'seq'"), moved.c.seq_before + number)
+    content = told.c.value.op("->")(sa.literal_column("'content'"))
+    with_seq = sa.case((number.is_not(None), content.op("||")(seq)), else_=content)
+    columns = {
+        "agent_id": moved.c.agent_id,
+        "session_id": moved.c.id,
+        "turn_id": _TURN_ID,
+        **{
+            name: told.c.value.op("->>")(sa.literal_column(f"'{name}'"))
+            for name in ("scope", "source_type", "run_id", "type")
+        },
+        "content": with_seq,
+    }
+    return _insert(_event, list(columns), list(columns.values()), moved.join(told, sa.true())).cte("told")
+
+
+def _tell_of_thread(moved: Any) -> Any:
+    """Windows of the session that a thread shows learn, without text, that the thread has new messages.
+
+    The event names no turn, because the thread's turn may be deleted while the shown session is kept.
+    """
+    thread = sa.func.jsonb_build_object(sa.literal_column("'thread'"), sa.cast(moved.c.id, sa.Text()))
+    columns = {
+        "agent_id": moved.c.agent_id,
+        "session_id": moved.c.shown_in,
+        "scope": sa.literal_column(f"'{Scope.SESSION}'"),
+        "source_type": _text("kind"),
+        "run_id": _text("run_id"),
+        "type": sa.literal_column(f"'{EventType.STATUS}'"),
+        "content": thread.op("||")(_json("shared_runs")),
+    }
+    is_thread = moved.c.shown_in.is_not(None)
+    return _insert(_event, list(columns), list(columns.values()), moved, is_thread).cte("thread")
+
+
+def _insert_answer(ended: Any) -> Any:
+    """The last response, journaled in the commit itself, so that nothing can come between."""
+    answer = _json("answer")
+    kind: Any = sa.literal_column(f"'{StepKind.RESPONSE}'")
+    values = [ended.c.id, next_step(ended.c.id), kind, answer]
+    return _insert(_step, ["turn_id", "n", "kind", "data"], values, ended, answer.is_not(None)).cte("answer")
+
+
+def _commit_statement() -> Statement:
+    ended = _end_turn()
+    moved = _advance_session(ended)
+    said = _insert_messages(moved)
+    ids = sa.select(sa.func.array_agg(said.c.id)).scalar_subquery().label("message_ids")
+    written = (_insert_answer(ended), _insert_events(moved), _tell_of_thread(moved))
+    row = sa.select(
+        moved.c.seq_before,
+        moved.c.shown_in,
+        _has_guests().label("has_guests"),
+        ids,
+        _waiting_lanes().label("waiting"),
+    )
+    return Statement(row.add_cte(*written), prepared=True)
+
+
+COMMIT = _commit_statement()

@@ -1,0 +1,76 @@
+"""Reads of sessions for the API, each of a user: how a session is shown, and which session it shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Case, CharField, F, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models.functions import Coalesce, Left
+
+from sessions_app.models import Message, Session, SessionState, Turn, TurnState
+from sessions_app.models.message import BY_AUTOMATION
+from sessions_app.postgres.compiled import CompiledQuery, Parameter, is_any_of
+from sessions_app.turns.question_reads import waiting_chats, waiting_plans
+from sessions_app.turns.threads import with_target
+
+LOOKED_BACK = 100  # newest messages of a history that are searched for its last visible words
+LONGEST_LOOK = 1_000  # characters of a message that are read for them
+
+
+def _sessions() -> QuerySet[Any]:
+    """Return sessions of the parameter `owner`, each with `agent_name`, `target_id`, `last_words` and `shown_state`.
+
+    `target_id` is the session that it shows (see `with_target`). `shown_state` of an open one is active or idle.
+    """
+    shown = Case(
+        When(~Q(state=SessionState.OPEN), then=F("state")),
+        # two probes, because each partial index covers one state only
+        default=Coalesce(_active_if(TurnState.RUNNING), _active_if(TurnState.QUEUED), Value("idle")),
+        output_field=CharField(),
+    )
+    rows: QuerySet[Session] = with_target(Session.objects.filter(owner_id=Parameter("owner")))
+    last_seq = Subquery(Session.objects.filter(pk=OuterRef("target_id")).values("last_seq"))
+    return rows.annotate(
+        waiting_plans=waiting_plans(),
+        waiting_chats=waiting_chats(),
+        shown_state=shown,
+        agent_name=F("agent__name"),
+        shown_seq=last_seq,
+        last_words=_last_words(),
+    )
+
+
+def _active_if(state: TurnState) -> Subquery:
+    """Expression: `active` if the session has a turn in this state, else null.
+
+    With EXISTS, or without the order of the queue's index, PostgreSQL may read the turns of all sessions at once.
+    """
+    turns = Turn.objects.filter(session=OuterRef("pk"), state=state).order_by("lane", "due_at", "id")
+    return Subquery(turns.annotate(active=Value("active")).values("active")[:1])
+
+
+def _last_words() -> Subquery:
+    """Expression: the beginning of the last message by a person or the assistant; null if it is too far back.
+
+    It is searched in the history that the session shows. An automation's trigger does not count. The range of seqs
+    bounds the search in a long history.
+    """
+    said = Message.objects.filter(
+        session=OuterRef("target_id"),
+        seq__gt=OuterRef("shown_seq") - LOOKED_BACK,
+        role__in=["user", "assistant"],
+    ).exclude(metadata__has_key=BY_AUTOMATION)
+    text = said.annotate(text=Left("content", LONGEST_LOOK)).filter(text__regex=r"[^[:space:]]")
+    return Subquery(text.order_by("-seq").values("text")[:1])
+
+
+ONE_SESSION = CompiledQuery(lambda: _sessions().filter(pk=Parameter("session")))
+LISTED_SESSIONS = CompiledQuery(lambda: _sessions().filter(is_any_of("pk", "ids")))
+LOCKED_SESSION = CompiledQuery(
+    lambda: _sessions().filter(pk=Parameter("session")).select_for_update(no_key=True, of=("self",))
+)
+TARGET: CompiledQuery[Any] = CompiledQuery(
+    lambda: with_target(
+        Session.objects.filter(owner_id=Parameter("owner"), pk=Parameter("session")).only("pk")
+    )
+)

@@ -1,0 +1,102 @@
+"""How many statements a request sends, and that a page reads the rows that it shows (rule 10.0)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from sessions_app.models import Agent, Lane, Session, Turn, TurnKind
+from tests.api.conftest import Caller, problem
+from tests.plans import Watch
+
+pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]
+
+MANY = 3_000
+ALWAYS = 2  # the token with its user, and the allowance
+
+
+def statements(caller: Caller, method: str, path: str, data: Any = None, **headers: str) -> list[str]:
+    """The statements of a request; not those that delimit a transaction."""
+    caller.get("/api/agents/")  # the first request of a user makes the row of its allowance
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        response = caller(method, path, data, **headers)
+    assert response.status_code in {200, 202}, response.content
+    sent = [query["sql"] for query in captured.captured_queries]
+    return [
+        text for text in sent if not text.startswith(("SAVEPOINT", "RELEASE SAVEPOINT", "BEGIN", "COMMIT"))
+    ]
+
+
+def test_a_message_is_received_by_two_statements(ada: Caller) -> None:
+    path = f"/api/sessions/{ada.session()}/messages/"
+    sent = statements(ada, "POST", path, {"content": "hello"})
+    assert len(sent) == ALWAYS + 2, sent  # what it depends on, and the turn with its event
+    sent = statements(ada, "POST", path, {"content": "hello"}, Idempotency_Key="one")
+    assert len(sent) == ALWAYS + 3, sent  # also the lock of the key
+    sent = statements(ada, "POST", path, {"content": "hello"}, Idempotency_Key="one")
+    assert len(sent) == ALWAYS + 4, sent  # the turn of before, as it was and as it is shown
+
+
+def test_reads_send_few_statements(ada: Caller) -> None:
+    session = ada.session()
+    turn = ada.post(f"/api/sessions/{session}/messages/", {"content": "hello"}).json()["id"]
+    assert len(statements(ada, "GET", f"/api/turns/{turn}/")) == ALWAYS + 1
+    assert len(statements(ada, "GET", f"/api/sessions/{session}/")) == ALWAYS + 1
+    assert len(statements(ada, "GET", "/api/sessions/")) == ALWAYS + 2  # which rows, and the rows
+    assert (
+        len(statements(ada, "GET", f"/api/sessions/{session}/turns/")) == ALWAYS + 3
+    )  # which session it shows
+    assert len(statements(ada, "GET", f"/api/sessions/{session}/messages/")) == ALWAYS + 2  # there are none
+
+
+def test_a_page_of_sessions_does_not_read_what_waits_elsewhere(ada: Caller, bob: Caller) -> None:
+    """Planned for all sessions of the user, the page would read every queued turn of the server."""
+    agent = Agent.objects.get(owner=ada.user)
+    Session.objects.bulk_create(
+        Session(id=uuid.uuid4(), agent=agent, owner=ada.user, key=f"web:{number}") for number in range(MANY)
+    )
+    busy = bob.session()
+    Turn.objects.bulk_create(
+        Turn(session_id=busy, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x") for _ in range(MANY)
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE sessions_app_session, sessions_app_turn")
+    watch = Watch(growing=frozenset({"sessions_app_session", "sessions_app_turn"}))
+    with watch.scene("page", most_read=100):
+        assert len(ada.get("/api/sessions/?page_size=20").json()["results"]) == 20
+    assert watch.seen
+    assert not watch.faults, watch.report()
+
+
+@pytest.mark.rule("7.1")
+@pytest.mark.parametrize("body", [{"content": "x"}, {"content": ""}, {"contents": "x"}, b"{", [1]], ids=str)
+def test_a_session_of_somebody_else_is_missing_whatever_is_sent(ada: Caller, bob: Caller, body: Any) -> None:
+    path = f"/api/sessions/{ada.session()}/messages/"
+    problem(bob.post(path, body), 404, "not_found")
+    problem(bob.post(path, body, Idempotency_Key=""), 404, "not_found")
+    assert not Turn.objects.exists()
+
+
+@pytest.mark.rule("7.1")
+def test_the_key_of_somebody_else_finds_nothing(ada: Caller, bob: Caller) -> None:
+    path = f"/api/sessions/{ada.session()}/messages/"
+    turn = ada.post(path, {"content": "secret"}, Idempotency_Key="one").json()["id"]
+    problem(bob.post(path, {"content": "secret"}, Idempotency_Key="one"), 404, "not_found")
+    assert ada.post(path, {"content": "secret"}, Idempotency_Key="one").json()["id"] == turn
+
+
+def test_an_id_beyond_every_row_is_missing(ada: Caller) -> None:
+    problem(ada.get(f"/api/turns/{2**63}/"), 404, "not_found")
+    problem(ada.get(f"/api/turns/{2**63 - 1}/"), 404, "not_found")
+
+
+def test_the_answer_to_a_message_shows_the_turn_as_it_is_read_later(ada: Caller) -> None:
+    path = f"/api/sessions/{ada.session()}/messages/"
+    answer = ada.post(path, {"content": "hello"})
+    assert answer.json() == ada.get(answer.headers["Location"]).json()

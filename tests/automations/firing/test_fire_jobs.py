@@ -1,0 +1,123 @@
+"""What happens between the statements of a batch, and how large a batch is (rule 4.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+
+from automations.firing.batch_size import LARGEST, LONGEST, BatchSize
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.firing.insert_runs import HINTS_PER_AGENT
+from automations.jobs.edit import NewJob, create_job, update_job
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from sessions_app.models import Session, Turn
+from tests.conftest import Person
+from tests.races import in_thread
+
+pytestmark = pytest.mark.rule("4.4")
+
+
+@contextmanager
+def before(words: str, action: Callable[[], Any]) -> Iterator[list[Any]]:
+    """Do something on another connection, and commit it, once before the first statement with these words."""
+    came: list[Any] = []
+
+    def wrap(execute: Any, statement: str, *more: Any) -> Any:
+        if words in statement and not came:
+            thread, results = in_thread(action)
+            thread.join(20)
+            came.extend(results)
+        return execute(statement, *more)
+
+    with connection.execute_wrapper(wrap):
+        yield came
+
+
+def due_job(session: Session, **fields: Any) -> CronJob:
+    schedule = {"kind": "every", "seconds": 3600}
+    job = create_job(NewJob(session_id=session.pk, message="before", schedule=schedule, **fields))
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    return job
+
+
+def test_an_edit_just_before_the_claim_is_fired(person: Person) -> None:
+    job = due_job(person.session())
+
+    def edit() -> None:
+        update_job(job.pk, {"message": "after", "timeout_seconds": 7})
+        CronJob.objects.filter(pk=job.pk).update(has_read=True)  # as `record_provenance` does
+
+    with before("SKIP LOCKED", edit) as came:
+        assert fire_due_jobs().queued == 1
+    assert came == [None]
+    [turn] = Turn.objects.all()
+    [run] = RunRecord.objects.filter(job=job)
+    assert (turn.content, run.snapshot["message"], run.snapshot["revision"]) == ("after", "after", 2)
+    assert turn.metadata["policy"] == {"timeout_seconds": 7}
+    assert turn.metadata["read_before"] is True
+
+
+def test_a_pause_just_before_the_claim_fires_nothing(person: Person) -> None:
+    job = due_job(person.session())
+    with before("SKIP LOCKED", lambda: update_job(job.pk, {"enabled": False})) as came:
+        assert fire_due_jobs().claimed == 0
+    assert came
+    assert not Turn.objects.exists()
+
+
+def test_an_archived_session_is_seen_after_the_claim(person: Person) -> None:
+    session = person.session()
+    due_job(session)
+    with before("json_agg", lambda: Session.objects.filter(pk=session.pk).update(state="archived")) as came:
+        assert fire_due_jobs().queued == 0
+    assert came == [1]
+    assert RunRecord.objects.get().reason == "session_closed"
+
+
+def test_an_internal_session_deleted_meanwhile_loses_no_slot(person: Person) -> None:
+    job = due_job(person.session())
+    CronJob.objects.filter(pk=job.pk).update(session=None)  # as imported: a legacy job
+    assert fire_due_jobs().queued == 1
+    first = Session.objects.get(key=f"cron:{job.pk}").pk
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    RunRecord.objects.update(state="succeeded", finished_at=Now())
+
+    def delete() -> None:
+        RunRecord.objects.filter(session=first).update(session=None, turn=None)
+        Session.objects.get(pk=first).delete()
+
+    with before("INSERT INTO", delete) as came:
+        assert fire_due_jobs().queued == 1
+    assert came == [None]
+    run = RunRecord.objects.get(state=RunState.QUEUED)
+    assert run.session_id not in (None, first)
+    assert Turn.objects.get().origin_run == run.pk
+
+
+def test_a_batch_hints_at_so_many_sessions_of_an_agent_for_each_hundred(person: Person) -> None:
+    for _ in range(HINTS_PER_AGENT + 5):
+        due_job(person.session())
+    fired = fire_due_jobs()
+    assert (fired.queued, len(fired.hints)) == (HINTS_PER_AGENT + 5, HINTS_PER_AGENT)
+
+
+def test_a_batch_grows_while_it_is_full_and_shrinks_when_slow() -> None:
+    batch = BatchSize(100)
+    sizes = []
+    for _ in range(5):
+        batch.fired(batch.size, LONGEST / 2)
+        sizes.append(batch.size)
+    assert sizes == [300, 900, LARGEST, LARGEST, LARGEST]
+    batch.fired(LARGEST, LONGEST * 2)
+    assert batch.size == LARGEST // 3
+    for _ in range(5):
+        batch.fired(batch.size, LONGEST * 2)
+    assert batch.size == 100
+    batch.fired(100, 0.0)
+    batch.fired(99, 0.0)
+    assert batch.size == 100, "nothing more is due"

@@ -1,0 +1,210 @@
+"""Going on: a worker runs the turns that wait in a session one after the other, under one lock (rule 1.2)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from sessions_app.models import Lane, Message, Session, Turn, TurnState
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.commit import commit
+from sessions_app.turns.context import prepare_turn
+from sessions_app.turns.journal import Journal
+from sessions_app.turns.lock import Handle, SessionLocks
+from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.turns.run import MOST_IN_A_ROW, run_next_turns
+from sessions_app.worker.process import STAY_WHEN_FULL, WorkerProcess
+from tests.conftest import Person, new_person
+from tests.fleet import Fleet, until
+from tests.races import SHARE, gate, in_thread, waiting
+from tests.sessions_app.turns.test_claim import ANSWER
+from tests.sessions_app.turns.test_receive import automation
+
+pytestmark = pytest.mark.rule("1.2")
+
+
+@dataclass
+class Observed:
+    """A worker process that tells between two turns of a session."""
+
+    process: WorkerProcess
+    between: Callable[[WorkerProcess], Any] = lambda _process: None
+    followed: list[Handle] = field(default_factory=list)
+
+    @property
+    def id(self) -> uuid.UUID:
+        return self.process.id
+
+    @property
+    def locks(self) -> SessionLocks:
+        return self.process.locks
+
+    def follow(self, handle: Handle) -> None:
+        self.followed.append(handle)
+        self.process.follow(handle)
+
+    def may_stay(self, since: float) -> bool:
+        self.between(self.process)
+        return True
+
+
+def filled(session: Session, count: int) -> list[Turn]:
+    return [receive(session.pk, MessageInput(content=f"message {n}")) for n in range(count)]
+
+
+def ended(session: Session) -> list[int]:
+    rows = Turn.objects.filter(session=session, state=TurnState.SUCCEEDED).order_by("finished_at")
+    return list(rows.values_list("pk", flat=True))
+
+
+def test_one_hint_runs_all_that_waits_each_turn_with_its_own_claim(
+    worker: WorkerProcess, person: Person
+) -> None:
+    session = person.session()
+    turns = filled(session, 3)
+    runner = Observed(worker)
+    run_next_turns(runner, session.pk, Lane.PEOPLE)
+    assert ended(session) == [turn.pk for turn in turns]
+    assert len({handle.claim for handle in runner.followed}) == 3
+    assert len({id(handle.control) for handle in runner.followed}) == 3
+    assert worker.locks.held() == []
+
+
+def test_a_signal_for_an_ended_turn_does_not_reach_the_next(worker: WorkerProcess, person: Person) -> None:
+    session = person.session()
+    turns = filled(session, 3)
+
+    def signal(process: WorkerProcess) -> None:
+        for handle in process.locks.held():
+            handle.control.cancel()
+
+    run_next_turns(Observed(worker, signal), session.pk, Lane.PEOPLE)
+    assert ended(session) == [turn.pk for turn in turns]
+
+
+def test_after_so_many_turns_in_a_row_it_is_the_turn_of_other_sessions(
+    worker: WorkerProcess, person: Person
+) -> None:
+    session = person.session()
+    turns = filled(session, MOST_IN_A_ROW + 2)
+    runner = Observed(worker)
+    run_next_turns(runner, session.pk, Lane.PEOPLE)
+    assert ended(session) == [turn.pk for turn in turns[:MOST_IN_A_ROW]]
+    assert worker.locks.held() == []
+    run_next_turns(runner, session.pk, Lane.PEOPLE)
+    assert ended(session) == [turn.pk for turn in turns]
+
+
+def test_a_full_worker_stays_for_a_shorter_time(worker: WorkerProcess, person: Person) -> None:
+    since = time.monotonic() - STAY_WHEN_FULL
+    assert worker.may_stay(since)
+    held = [worker.locks.try_hold(person.session().pk) for _ in range(2)]
+    assert None not in held
+    assert not worker.may_stay(since), "both of its slots are taken"
+    assert worker.may_stay(time.monotonic())
+    worker.stopping.set()
+    assert not worker.may_stay(time.monotonic())
+
+
+def test_a_persons_hint_never_goes_on_with_an_automation(worker: WorkerProcess, person: Person) -> None:
+    session = person.session()
+    first, slot, second = (
+        receive(session.pk, MessageInput(content="one")),
+        automation(session, "water", datetime.now(UTC)),
+        receive(session.pk, MessageInput(content="two")),
+    )
+    run_next_turns(Observed(worker), session.pk, Lane.PEOPLE)
+    assert ended(session) == [first.pk, second.pk]
+    run_next_turns(Observed(worker), session.pk, Lane.AUTO)
+    assert ended(session) == [first.pk, second.pk, slot.pk]
+
+
+def test_a_lock_that_was_lost_ends_the_stay(worker: WorkerProcess, person: Person) -> None:
+    session = person.session()
+    turns = filled(session, 2)
+    run_next_turns(Observed(worker, lambda process: process.locks.reconnect()), session.pk, Lane.PEOPLE)
+    # the lock was taken again by then, so the stay may go on; what matters is that each turn ran under a lock
+    run_next_turns(worker, session.pk, Lane.PEOPLE)
+    assert ended(session) == [turn.pk for turn in turns]
+    assert worker.locks.held() == []
+
+
+def test_a_late_hint_neither_locks_nor_claims(worker: WorkerProcess, person: Person) -> None:
+    session = person.session()
+    assert worker.locks.try_hold(session.pk, for_work=True) is None
+    assert worker.locks.held() == []
+    with CaptureQueriesContext(connection) as asked:
+        run_next_turns(worker, session.pk, Lane.PEOPLE)
+    assert len(asked) == 0
+
+
+def test_a_long_queue_lets_other_sessions_of_a_single_slot_in(fleet: Fleet, person: Person) -> None:
+    """The other person's message is answered while most of the queue still waits."""
+    fleet.environ["RONDO_TURNS_PER_USER"] = "0"
+    long, other = person.session(), new_person("bob").session()
+    turns = filled(long, 100)
+    asked = receive(other.pk, MessageInput(content="hello"))
+    fleet.worker(1)
+    until(lambda: Turn.objects.filter(pk=asked.pk, state=TurnState.SUCCEEDED).exists(), 60)
+    asked.refresh_from_db()
+    before = Turn.objects.filter(session=long, finished_at__lt=asked.finished_at).count()
+    assert before <= 2 * MOST_IN_A_ROW
+    until(lambda: len(ended(long)) == len(turns), 60)
+
+
+def test_a_commit_waits_for_a_change_of_its_session_and_keeps_it(
+    worker: WorkerProcess, person: Person
+) -> None:
+    session = person.session()
+    [turn] = filled(session, 1)
+    claimed = claim_next(session.pk, worker.id, auto_allowed=False)
+    assert claimed is not None
+    prepared = prepare_turn(claimed, Journal(claimed))
+    with gate(session, SHARE) as held:
+        held.start(lambda: Session.objects.filter(pk=session.pk).update(title="mine", last_seq=5))
+        held.start(lambda: commit(prepared, ANSWER))
+        held.open()
+    session.refresh_from_db()
+    assert (session.title, session.last_seq, session.revision) == ("mine", 7, 1)
+    assert list(Message.objects.filter(session=session).values_list("seq", flat=True)) == [6, 7]
+    turn.refresh_from_db()
+    assert turn.state == TurnState.SUCCEEDED
+
+
+def test_a_plain_commit_is_one_statement_and_no_transaction(worker: WorkerProcess, person: Person) -> None:
+    session = person.session()
+    filled(session, 1)
+    claimed = claim_next(session.pk, worker.id, auto_allowed=False)
+    assert claimed is not None
+    with CaptureQueriesContext(connection) as read:
+        prepared = prepare_turn(claimed, Journal(claimed))
+    assert len(read) == 2, "the context and step 0"
+    with CaptureQueriesContext(connection) as written:
+        commit(prepared, ANSWER)
+    assert len(written) == 1
+
+
+def test_a_commit_locks_its_session_before_its_turn(worker: WorkerProcess, person: Person) -> None:
+    """As everybody does: who holds the session may still take the turn."""
+    session = person.session()
+    filled(session, 1)
+    claimed = claim_next(session.pk, worker.id, auto_allowed=False)
+    assert claimed is not None
+    prepared = prepare_turn(claimed, Journal(claimed))
+    with psycopg.connect(settings.DATABASE_LOCK_URL) as holder:
+        holder.execute("SELECT 1 FROM sessions_app_session WHERE id = %s FOR UPDATE", [session.pk])
+        thread, came = in_thread(lambda: commit(prepared, ANSWER))
+        until(waiting)
+        holder.execute("SELECT 1 FROM sessions_app_turn WHERE id = %s FOR UPDATE NOWAIT", [claimed.pk])
+    thread.join(10)
+    assert came == [frozenset()]
