@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sessions_app.models import Delivery, DeliveryState, Message, Turn
+from sessions_app.postgres.event_statements import object_of
 from sessions_app.postgres.statements import Statement, table
 
 _message, _delivery, _turn = table(Message), table(Delivery), table(Turn)
@@ -15,10 +16,7 @@ _UNSENT = (DeliveryState.FAILED, DeliveryState.CLOSED)
 
 
 def _object(fields: dict[str, Any]) -> Any:
-    pairs: list[Any] = []
-    for name, value in fields.items():
-        pairs += [sa.literal_column(f"'{name}'"), value]
-    return sa.func.json_build_object(*pairs)
+    return object_of(fields, sa.func.json_build_object)
 
 
 def _array(objects: Any, *order: Any) -> Any:
@@ -40,6 +38,9 @@ def _unsent(message: Any) -> Any:
     )
 
 
+_COLUMNS = (_message.c.seq, *(_message.c[name] for name in _READ), _unsent(_message).label("unsent"))
+
+
 def newest_messages(session: Any) -> Any:
     """Select the newest `most` messages in the window of a session (a row of the query) as a JSON array, newest first.
 
@@ -48,7 +49,7 @@ def newest_messages(session: Any) -> Any:
     of_turns = sa.cast(sa.bindparam("of_turns", type_=sa.Text()), sa.dialects.postgresql.JSONB)
     its_turn = sa.exists().where(_turn.c.id == _message.c.turn_id, _turn.c.metadata.op("@>")(of_turns))
     rows = (
-        sa.select(_message.c.seq, *(_message.c[name] for name in _READ), _unsent(_message).label("unsent"))
+        sa.select(*_COLUMNS)
         .where(
             _message.c.session_id == session.c.id,
             _message.c.seq >= session.c.window_from_seq,
@@ -64,12 +65,7 @@ def newest_messages(session: Any) -> Any:
 
 
 MESSAGES_BETWEEN = Statement(
-    sa.select(
-        _message.c.seq,
-        _message.c.created_at,
-        *(_message.c[name] for name in _READ),
-        _unsent(_message).label("unsent"),
-    )
+    sa.select(*_COLUMNS, _message.c.created_at)
     .where(
         _message.c.session_id == sa.bindparam("session_id", type_=sa.Uuid()),
         _message.c.seq.between(

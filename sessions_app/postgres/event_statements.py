@@ -18,12 +18,12 @@ from sessions_app.postgres.statements import table
 _event, _session = table(Event), table(Session)
 
 
-def object_of(fields: Mapping[str, Any]) -> Any:
+def object_of(fields: Mapping[str, Any], build: Any = sa.func.jsonb_build_object) -> Any:
     """Build a JSON object from names and columns."""
     pairs: list[Any] = []
     for name, value in fields.items():
         pairs += [sa.literal_column(f"'{name}'"), value]
-    return sa.func.jsonb_build_object(*pairs)
+    return build(*pairs)
 
 
 def insert_from(source: Any, event_type: EventType, content: Any) -> Any:

@@ -33,10 +33,11 @@ from sessions_app.models import (
 )
 from sessions_app.models.session import WEB, rerouted
 from sessions_app.postgres.retry import retry_while_down
+from sessions_app.postgres.statements import recordset_of
 from sessions_app.single_line import one_line
 from sessions_app.turns import commit_events, consent, executions
 from sessions_app.turns.commit_messages import new_messages
-from sessions_app.turns.commit_statement import COMMIT
+from sessions_app.turns.commit_statement import COMMIT, MESSAGE
 from sessions_app.turns.compression import CompressedHistory
 from sessions_app.turns.context import Prepared
 from sessions_app.turns.kinds import closure_text, is_persons
@@ -106,7 +107,7 @@ def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | No
             commit_events.announce_commit(prepared.session, [prepared.turn])
             return frozenset()
         end = _End.of(prepared, result)
-        row = _write_plain(end) if short is None and end.is_plain else None
+        row = _execute(end, alone=True) if short is None and end.is_plain else None
         if row is None:
             with transaction.atomic():
                 row = _write(end)
@@ -133,14 +134,6 @@ def _was_committed(turn: Turn) -> bool:
     return state != TurnState.RUNNING
 
 
-def _write_plain(end: _End) -> Any | None:
-    """Write a commit that is one statement. None, and nothing is written: the turn has guests, or is not its own."""
-    row = _execute(end, alone=True)
-    if row is not None:
-        metrics.count_turn_limit(end.prepared.turn.error_code)
-    return row
-
-
 def _write(end: _End) -> Any:
     """Write a commit with everything that it needs, in the caller's transaction. Stale."""
     prepared, turn, result = end.prepared, end.prepared.turn, end.result
@@ -150,7 +143,6 @@ def _write(end: _End) -> Any:
     if end.acknowledges:
         updates.acknowledge(turn, prepared.event_ids)
     _settle_questions(prepared, result, end.messages)
-    metrics.count_turn_limit(turn.error_code)
     guests = _settle_guests(turn, result) if row.has_guests else []
     _enqueue_answer(prepared, end.messages, [end.route, *(guest.metadata.get("route") for guest in guests)])
     if prepared.kind.closes(turn):
@@ -163,7 +155,7 @@ def _write(end: _End) -> Any:
 
 
 def _execute(end: _End, *, alone: bool) -> Any | None:
-    """Execute the statement. None if the turn is not its own, or if it is `alone` and the turn has guests."""
+    """Execute the statement. None, and nothing is written: the turn is not its own, or it is `alone` and has guests."""
     prepared, turn, result, messages = end.prepared, end.prepared.turn, end.result, end.messages
     ended = {
         "state": STATES[result.ending],
@@ -172,7 +164,6 @@ def _execute(end: _End, *, alone: bool) -> Any | None:
         "error_detail": (result.error_detail or "").replace("\x00", ""),
         "usage": result.usage.to_json(),
     }
-    before = {name: getattr(turn, name) for name in ended}
     for name, value in ended.items():
         setattr(turn, name, value)
     by_person = is_persons(turn)
@@ -186,17 +177,16 @@ def _execute(end: _End, *, alone: bool) -> Any | None:
         **_kept(messages, prepared.kind.keeps),
         title=one_line(turn.content, TITLE_LENGTH) if by_person else "",
         route=json.dumps(end.route) if by_person and end.route is not None else None,
-        messages=json.dumps([_row(message) for message in messages]),
+        **recordset_of("messages", [_row(message, n) for n, message in enumerate(messages, 1)]),
         answer=_last_response(result),
-        events=json.dumps(commit_events.events_of_commit(prepared.session, messages, turn, result)),
+        **recordset_of("events", commit_events.events_of_commit(prepared.session, messages, turn, result)),
         kind=turn.kind,
         run_id=turn.origin_run,
         shared_runs=json.dumps(events.shared_runs(turn)),
     )
     if row is None:
-        for name, value in before.items():
-            setattr(turn, name, value)
         return None
+    metrics.count_turn_limit(turn.error_code)
     for number, message in enumerate(messages, 1):
         message.session, message.turn, message.seq = prepared.session, turn, row.seq_before + number
         message.pk = row.message_ids[number - 1]
@@ -211,10 +201,8 @@ def _kept(messages: list[Message], keep: int | None) -> dict[str, int | None]:
     return {"keep": keep, "first_user": next(users, None) if keep is not None else None}
 
 
-def _row(message: Message) -> dict[str, Any]:
-    return {
-        name: getattr(message, name) for name in ("role", "content", "model_content", "parts", "metadata")
-    }
+def _row(message: Message, n: int) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in MESSAGE} | {"n": n}
 
 
 def _last_response(result: TurnResult) -> str | None:

@@ -28,7 +28,8 @@ from sessions_app.models import (
     TurnStep,
 )
 from sessions_app.models.session import WEB
-from sessions_app.postgres.statements import Statement, table
+from sessions_app.postgres.event_statements import object_of
+from sessions_app.postgres.statements import Statement, recordset, table
 from sessions_app.turns.journal_statements import next_step
 
 _session, _turn, _agent = table(Session), table(Turn), table(Agent)
@@ -36,6 +37,10 @@ _message, _event, _step = table(Message), table(Event), table(TurnStep)
 _SESSION_ID = sa.bindparam("session_id", type_=sa.Uuid())
 _TURN_ID = sa.bindparam("turn_id", type_=sa.BigInteger())
 _COUNT = sa.bindparam("count", type_=sa.BigInteger())
+_TEXT = sa.Text()
+# the columns of the rows in the parameters `messages` and `events`
+MESSAGE = {"role": _TEXT, "content": _TEXT, "model_content": _TEXT, "parts": JSONB(), "metadata": JSONB()}
+EVENT = {"scope": _TEXT, "source_type": _TEXT, "run_id": _TEXT, "type": _TEXT, "content": JSONB()}
 
 
 def _text(name: str) -> Any:
@@ -159,52 +164,37 @@ def _advance_session(ended: Any) -> Any:
     )
 
 
-def _each(name: str) -> Any:
-    """Return the elements of a JSON array: columns `value` and `n`, which counts from 1."""
-    elements = sa.func.jsonb_array_elements(_json(name))
-    return elements.table_valued("value", with_ordinality="n", name=name).render_derived()
-
-
-def _insert(into: Any, names: list[str], values: list[Any], source: Any, where: Any = None) -> Any:
-    rows = sa.select(*values).select_from(source)
-    rows = rows if where is None else rows.where(where)
-    return sa.insert(into).from_select(names, rows, include_defaults=False)
+def _insert(into: Any, columns: dict[str, Any], source: Any, *where: Any) -> Any:
+    rows = sa.select(*columns.values()).select_from(source).where(*where)
+    return sa.insert(into).from_select(list(columns), rows, include_defaults=False)
 
 
 def _insert_messages(moved: Any) -> Any:
-    said = _each("messages")
-    value = said.c.value
+    said = recordset("messages", MESSAGE | {"n": sa.BigInteger()}).subquery("messages")
     columns = {
         "session_id": moved.c.id,
         "turn_id": _TURN_ID,
         "seq": moved.c.seq_before + said.c.n,
         "shown_after_seq": moved.c.shown_after_seq,
-        **{name: value.op("->>")(sa.literal_column(f"'{name}'")) for name in ("role", "content")},
-        "model_content": value.op("->>")(sa.literal_column("'model_content'")),
-        **{name: value.op("->")(sa.literal_column(f"'{name}'")) for name in ("parts", "metadata")},
+        **{name: said.c[name] for name in MESSAGE},
     }
-    inserted = _insert(_message, list(columns), list(columns.values()), moved.join(said, sa.true()))
+    inserted = _insert(_message, columns, moved.join(said, sa.true()))
     return inserted.returning(_message.c.id, _message.c.seq).cte("said")
 
 
 def _insert_events(moved: Any) -> Any:
     """The events in their order. An event with `message` gets the seq of the message with this number."""
-    told = _each("events")
-    number = sa.cast(told.c.value.op("->>")(sa.literal_column("'message'")), sa.BigInteger())
-    seq = sa.func.jsonb_build_object(sa.literal_column("'seq'"), moved.c.seq_before + number)
-    content = told.c.value.op("->")(sa.literal_column("'content'"))
-    with_seq = sa.case((number.is_not(None), content.op("||")(seq)), else_=content)
+    told = recordset("events", EVENT | {"message": sa.BigInteger()}).subquery("events")
+    seq = object_of({"seq": moved.c.seq_before + told.c.message})
+    with_seq = sa.case((told.c.message.is_not(None), told.c.content.op("||")(seq)), else_=told.c.content)
     columns = {
         "agent_id": moved.c.agent_id,
         "session_id": moved.c.id,
         "turn_id": _TURN_ID,
-        **{
-            name: told.c.value.op("->>")(sa.literal_column(f"'{name}'"))
-            for name in ("scope", "source_type", "run_id", "type")
-        },
+        **{name: told.c[name] for name in EVENT},
         "content": with_seq,
     }
-    return _insert(_event, list(columns), list(columns.values()), moved.join(told, sa.true())).cte("told")
+    return _insert(_event, columns, moved.join(told, sa.true())).cte("told")
 
 
 def _tell_of_thread(moved: Any) -> Any:
@@ -212,7 +202,7 @@ def _tell_of_thread(moved: Any) -> Any:
 
     The event names no turn, because the thread's turn may be deleted while the shown session is kept.
     """
-    thread = sa.func.jsonb_build_object(sa.literal_column("'thread'"), sa.cast(moved.c.id, sa.Text()))
+    thread = object_of({"thread": sa.cast(moved.c.id, sa.Text())})
     columns = {
         "agent_id": moved.c.agent_id,
         "session_id": moved.c.shown_in,
@@ -222,16 +212,15 @@ def _tell_of_thread(moved: Any) -> Any:
         "type": sa.literal_column(f"'{EventType.STATUS}'"),
         "content": thread.op("||")(_json("shared_runs")),
     }
-    is_thread = moved.c.shown_in.is_not(None)
-    return _insert(_event, list(columns), list(columns.values()), moved, is_thread).cte("thread")
+    return _insert(_event, columns, moved, moved.c.shown_in.is_not(None)).cte("thread")
 
 
 def _insert_answer(ended: Any) -> Any:
     """The last response, journaled in the commit itself, so that nothing can come between."""
     answer = _json("answer")
     kind: Any = sa.literal_column(f"'{StepKind.RESPONSE}'")
-    values = [ended.c.id, next_step(ended.c.id), kind, answer]
-    return _insert(_step, ["turn_id", "n", "kind", "data"], values, ended, answer.is_not(None)).cte("answer")
+    columns = {"turn_id": ended.c.id, "n": next_step(ended.c.id), "kind": kind, "data": answer}
+    return _insert(_step, columns, ended, answer.is_not(None)).cte("answer")
 
 
 def _commit_statement() -> Statement:

@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sessions_app.exceptions import NotFound
+from sessions_app.mailbox.bounds import UNREAD
 from sessions_app.memory import history
 from sessions_app.memory.history_statements import newest_messages
 from sessions_app.models import Agent, Document, MailboxEvent, Preference, Session, TaskState
@@ -45,9 +46,7 @@ def _context_statement() -> Statement:
     preferences = sa.select(preference.c.content).where(
         preference.c.agent_id == _session.c.agent_id, preference.c.user_id == _session.c.owner_id
     )
-    has_mail = sa.exists().where(
-        mail.c.target_id == session_id, mail.c.acknowledged_at.is_(None), mail.c.dropped_at.is_(None)
-    )
+    has_mail = sa.exists().where(mail.c.target_id == session_id, *UNREAD)
     columns = [
         column.label(f"{part.name}_{column.name}")
         for part in (_session, _agent, _task_state)
