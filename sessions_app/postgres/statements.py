@@ -96,20 +96,18 @@ class Statement:
         return str(self._clause.compile(dialect=_NAMED))
 
     @cached_property
-    def _numbered(self) -> Any:
-        return self._clause.compile(dialect=_NUMBERED)
+    def _compiled(self) -> Any:
+        return self._clause.compile(dialect=_NUMBERED if self._prepared else _NAMED)
 
     @cached_property
     def _constants(self) -> dict[str, Any]:
-        compiled = self._clause.compile(dialect=_NAMED)
-        return {key: value for key, value in compiled.params.items() if value is not None}
+        return {key: value for key, value in self._compiled.params.items() if value is not None}
 
     def _execute(self, cursor: Any, params: dict[str, Any]) -> None:
-        given = self._constants | params
+        given: Any = self._constants | params
         if self._prepared:
-            cursor.execute(str(self._numbered), [given[name] for name in self._numbered.positiontup])
-        else:
-            cursor.execute(self.text, given)
+            given = [given[name] for name in self._compiled.positiontup]
+        cursor.execute(str(self._compiled), given)
 
     def all(self, **params: Any) -> list[Any]:
         """Return all rows as named tuples. JSON columns are texts, as Django's connection returns them."""
