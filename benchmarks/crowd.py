@@ -36,9 +36,8 @@ class Crowd:
         self._say = say
         self._random = random.Random(1)  # the same jobs in every run
         self._agents = [data.person(MODEL) for _ in range(AGENTS)]
-        JobClock.objects.update(
-            next_run_at=None
-        )  # a slot of a system job would be fired beside those that are due
+        # a slot of a system job would be fired beside those that are due
+        JobClock.objects.update(next_run_at=None)
         (self._first,) = data.sessions(self._agents[0], 1)
         self._sessions: list[tuple[uuid.UUID, int]] = [(self._first.pk, self._first.agent_id)]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import statistics
 import time
 import uuid
@@ -23,6 +22,7 @@ import psycopg
 from benchmarks import data, fleet
 from benchmarks.held import pid_of
 from benchmarks.plugin import MODEL
+from benchmarks.processor import processor_seconds
 from benchmarks.report import Figure
 from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
@@ -36,7 +36,6 @@ WARM = 5  # requests before them, so that the pool has its connections
 GENEROUS = {"RONDO_THROTTLE": "1000000/h"}  # each request is counted, as in production
 TARGETS = {"POST a message": (6.0, 4.0)}  # at most: milliseconds of processor, statements
 MILLISECONDS = 1000.0
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,21 +82,15 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
         client, pid = Client(port), pid_of(port)
         for number in range(sizes.rounds + 1):
             for kind in kinds:
-                before = processor(pid)
+                before = processor_seconds(pid)
                 for asked in kind.requests(sizes.asked):
                     client.ask(kind, asked)
                 time.sleep(PUBLISHED)  # for its publisher and its hints
                 if number:  # the first round warms up
-                    spent[kind.name].append((processor(pid) - before) * MILLISECONDS / sizes.asked)
+                    spent[kind.name].append((processor_seconds(pid) - before) * MILLISECONDS / sizes.asked)
             say(f"round {number} of {sizes.rounds}")
     counted = {} if servers.postgres_log is None else _counted(servers, servers.postgres_log, kinds, say)
     return [figure for kind in kinds for figure in _figures(kind.name, spent[kind.name], counted)]
-
-
-def processor(pid: int) -> float:
-    """Seconds of processor time (user and system) that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def _kinds(sizes: Sizes) -> list[Kind]:
