@@ -146,9 +146,8 @@ class Turn(models.Model):
     worker. `due_at` orders the lane: the arrival of a message, or the slot of an automation.
     """
 
-    is_new = (
-        False  # not a column: whether this object was just queued, so nothing has happened to the turn yet
-    )
+    # not a column: whether this object was just queued, so nothing has happened to the turn yet
+    is_new = False
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="turns", db_index=False)
     kind = models.CharField(max_length=20, choices=TurnKind)
