@@ -91,11 +91,7 @@ class CursorPage(CursorPagination):
             rows = Merged(queryset) if isinstance(queryset, QuerySet) else queryset
             size = _size_of_rows(rows.first)
             if size is not None:  # measure before fetching: a row may have megabytes
-                names = [name.lstrip("-") for name in self.get_ordering(request, queryset, view)]
-                sizes: Any = rows.sizes(*names, size=size)  # can be sliced like a queryset
-                page: list[Any] = super().paginate_queryset(sizes, request, view) or []
-                is_reversed = self.cursor and self.cursor.reverse
-                self._fitting = _how_many_fit(reversed(page) if is_reversed else page)
+                self._measure(rows.sizes(*self._names(request, view), size=size), request, view)
             return super().paginate_queryset(queryset, request, view)
         except (ValueError, ValidationError, OverflowError, DataError):
             if request.query_params.get(self.cursor_query_param) is None:
@@ -103,14 +99,22 @@ class CursorPage(CursorPagination):
             raise _bad_cursor() from None  # its position does not fit the ordering's column
 
     def _keyed(self, queryset: Keyed[Any], request: Any, view: Any) -> list[Any]:
-        names = [name.lstrip("-") for name in self.get_ordering(request, queryset, view)]
-        keys: Any = queryset.keys.sizes("pk", *names, size=_size_of_rows(queryset.keys.first))
-        page: list[Any] = super().paginate_queryset(keys, request, view) or []
-        is_reversed = self.cursor and self.cursor.reverse
-        self._fitting = _how_many_fit(reversed(page) if is_reversed else page)
+        size = _size_of_rows(queryset.keys.first)
+        keys: Any = queryset.keys.sizes("pk", *self._names(request, view), size=size)
+        page = self._measure(keys, request, view)
         if self._fitting < len(page):
             page = super().paginate_queryset(keys, request, view) or []
         return queryset.rows([row["pk"] for row in page])
+
+    def _names(self, request: Any, view: Any) -> list[str]:
+        return [name.lstrip("-") for name in self.get_ordering(request, None, view)]
+
+    def _measure(self, sizes: Any, request: Any, view: Any) -> list[Any]:
+        """Find out how many rows of the page fit. `sizes`: its rows with their `size`, sliced like a queryset."""
+        page: list[Any] = super().paginate_queryset(sizes, request, view) or []
+        is_reversed = self.cursor and self.cursor.reverse
+        self._fitting = _how_many_fit(reversed(page) if is_reversed else page)
+        return page
 
 
 def _how_many_fit(rows: Iterable[dict[str, Any]]) -> int:
