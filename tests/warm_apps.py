@@ -10,11 +10,14 @@ import django
 
 from config.preload import NEEDED
 
+# what a worker loads late, with its first turn of that kind
+LATE = ("agent_core.llm.pydantic_ai", "agent_core.mcp.client", "agent_core.planner.run", "tests.plugins")
+
 
 def load() -> None:
     """Leave no thread and no connection behind: what is forked from here makes its own."""
     django.setup()
-    for name in NEEDED["celery"]:
+    for name in (*NEEDED["celery"], *LATE):
         import_module(name)
     gc.collect()
     gc.freeze()  # so that a collection in a child does not touch, and so copy, the pages of all that was loaded
