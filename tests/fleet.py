@@ -36,8 +36,11 @@ def until(condition: Callable[[], Any], seconds: float = 30.0, what: str = "") -
 
 
 @cache
-def _usual_environ() -> dict[str, str]:
-    return os.environ | QUICK
+def usual_environ() -> dict[str, str]:
+    """What processes inherit from this one, the same with each call."""
+    import config.celery  # noqa: F401 - it sets a variable: set from the first process on, so that all are alike
+
+    return dict(os.environ)
 
 
 @dataclass(kw_only=True)
@@ -112,8 +115,9 @@ class Fleet:
         name = f"{kind}{len(self.processes)}"
         log = self.folder / f"{name}.log"
         log.touch()
+        usual = usual_environ() | QUICK
         environ = os.environ | QUICK | {"TEST_TOOLS_FOLDER": str(self.folder)} | self.environ | environ
-        child = warm.start(["celery", "-A", "config", *command], environ, _usual_environ(), log)
+        child = warm.start(["celery", "-A", "config", *command], environ, usual, log)
         process = Process(name=name, log=log, child=child)
         self.processes.append(process)
         return process

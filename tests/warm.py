@@ -2,8 +2,9 @@
 
 A worker spends a second and more on imports. One process has loaded the libraries and nothing of ours: what is forked
 from it makes settings, apps and connections from its own environment, as ever. Most processes of a run have the very
-same settings; these are forked from a second one, which has loaded the apps with them, too, and has no thread and no
-connection. The tests of `manage.py up` start everything the long way.
+same settings; workers and beats with these are forked from a second process, web processes from a third, which have
+loaded the apps with them, too, and have no thread and no connection. The tests of `manage.py up` start everything the
+long way.
 """
 
 from __future__ import annotations
@@ -52,9 +53,12 @@ class Child(ABC):
 
 
 def start(arguments: Sequence[str], environ: Mapping[str, str], usual: Mapping[str, str], log: Path) -> Child:
-    """`python -m <arguments>`; faster when its settings are the `usual` ones, the same with each call."""
-    if _settings_of(environ) == _settings_of(usual):
-        return _LoadedChild(_apps_loaded(usual), arguments, environ, log)
+    """`python -m <arguments>`; faster when its settings are the `usual` ones, the same with each call.
+
+    Arguments that begin with -c and a program run that instead.
+    """
+    if arguments[0] != "-c" and _settings_of(environ) == _settings_of(usual):
+        return _LoadedChild(_apps_loaded(arguments[0], usual), arguments, environ, log)
     return _Child(arguments, environ, log)
 
 
@@ -107,32 +111,31 @@ class _LoadedChild(Child):
         return code
 
 
-_loaded: list[Connection] = []
+_loaded: dict[str, Connection] = {}
 
 
-def _apps_loaded(environ: Mapping[str, str]) -> Connection:
-    """The way to the process that has loaded the apps, started now unless it is there."""
-    if not _loaded:
-        ours, theirs = multiprocessing.Pipe()
-        _libraries.Process(target=_load_and_serve, args=(theirs, dict(environ))).start()
+def _apps_loaded(module: str, environ: Mapping[str, str]) -> Connection:
+    """The way to the process that has loaded the apps for this module, started now unless it is there."""
+    if module not in _loaded:
+        _loaded[module], theirs = multiprocessing.Pipe()
+        _libraries.Process(target=_load_and_serve, args=(theirs, module, dict(environ))).start()
         theirs.close()
-        _loaded.append(ours)
-    return _loaded[0]
+    return _loaded[module]
 
 
 @atexit.register  # before multiprocessing waits for the process, which ends when nobody can ask it any more
 def _close() -> None:
     while _loaded:
-        _loaded.pop().close()
+        _loaded.popitem()[1].close()
 
 
-def _load_and_serve(requests: Connection, environ: dict[str, str]) -> None:
+def _load_and_serve(requests: Connection, module: str, environ: dict[str, str]) -> None:
     """In the second process: load the apps, then fork whenever asked to."""
     os.environ.clear()
     os.environ.update(environ)
     from tests import warm_apps
 
-    warm_apps.load()
+    warm_apps.load(module)
     forks = multiprocessing.get_context("fork")
     children: dict[int, Any] = {}
     while True:
@@ -150,7 +153,7 @@ def _load_and_serve(requests: Connection, environ: dict[str, str]) -> None:
 
 
 def _run(arguments: list[str], environ: dict[str, str], log: str) -> None:
-    """In the child: `python -m <arguments>`, in a session of its own."""
+    """In the child: what `start` was asked for, in a session of its own."""
     os.setsid()
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
@@ -160,5 +163,9 @@ def _run(arguments: list[str], environ: dict[str, str], log: str) -> None:
     time.tzset()
     zoneinfo.reset_tzpath()  # as at the start of an interpreter, from the environment
     sys.path[:0] = environ.get("PYTHONPATH", "").split(os.pathsep) if environ.get("PYTHONPATH") else []
+    if arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+        return
     sys.argv = arguments
     runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)

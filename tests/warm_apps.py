@@ -1,4 +1,4 @@
-"""Loads the apps with the settings of this process's environment, for the workers and beats that are forked from it."""
+"""Loads the apps with the settings of this process's environment, for the processes that are forked from it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,25 @@ import django
 
 from config.preload import NEEDED
 
+# what is loaded late: by a worker with its first turn of that kind, by a web process with its first request
+LATE = {
+    "celery": (
+        "agent_core.llm.pydantic_ai",
+        "agent_core.mcp.client",
+        "agent_core.planner.run",
+        "tests.plugins",
+    ),
+    "config.web": ("uvicorn", "config.http.connection"),
+}
 
-def load() -> None:
-    """Leave no thread and no connection behind: what is forked from here makes its own."""
+
+def load(module: str) -> None:
+    """Load what `python -m <module>` needs.
+
+    No thread and no connection is left behind: what is forked from here makes its own.
+    """
     django.setup()
-    for name in NEEDED["celery"]:
+    for name in (*NEEDED[module], *LATE[module]):
         import_module(name)
     gc.collect()
     gc.freeze()  # so that a collection in a child does not touch, and so copy, the pages of all that was loaded

@@ -11,8 +11,15 @@ import django.contrib.postgres.fields
 import django.core.management
 import django.db.backends.postgresql.base  # noqa: F401
 import drf_spectacular.utils  # noqa: F401
+import genai_prices.data  # noqa: F401
+import httpx2  # noqa: F401
 import kombu.transport.redis  # noqa: F401
+import mcp.client.streamable_http  # noqa: F401
+import openai.resources.chat.completions  # noqa: F401
 import psycopg_pool  # noqa: F401
-import pydantic_ai  # noqa: F401
+import pydantic_ai.direct
+import pydantic_ai.models.openai
+import pydantic_ai.providers.openai
+import pydantic_ai.providers.openai_compatible  # noqa: F401
 import sqlalchemy.dialects.postgresql  # noqa: F401
 import structlog  # noqa: F401

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -26,8 +24,9 @@ from agent_core.testing import ModelServer
 from sessions_app.models import Turn
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.streams.hub import Hub
+from tests import warm
 from tests.conftest import Person
-from tests.fleet import Fleet, Process, until
+from tests.fleet import Fleet, Process, until, usual_environ
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -269,20 +268,18 @@ def _answers(url: str) -> bool:
     return False
 
 
+FEW_CONNECTIONS = {"DB_POOL_SIZE": "4"}
+
+
 def start_web(folder: Path, first: str = "", **environ: str) -> tuple[str, Process]:
     """A web process; `first` is Python that it runs before it serves, to have shorter bounds."""
     port = free_port()
     log = folder / "web.log"
-    program = ["-c", f"{first}\nfrom config.web import main; main()"] if first else ["-m", "config.web"]
-    command = [sys.executable, *program, "--port", str(port)]
-    with log.open("wb") as file:
-        child = subprocess.Popen(
-            [*command, "--timeout-graceful-shutdown", "1"],
-            env=os.environ | {"DB_POOL_SIZE": "4"} | environ,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    log.touch()
+    program = ["-c", f"{first}\nfrom config.web import main; main()"] if first else ["config.web"]
+    command = [*program, "--port", str(port), "--timeout-graceful-shutdown", "1"]
+    usual = usual_environ() | FEW_CONNECTIONS
+    child = warm.start(command, os.environ | FEW_CONNECTIONS | environ, usual, log)
     web = Process(name="web", log=log, child=child)
     url = f"http://127.0.0.1:{port}"
     try:
