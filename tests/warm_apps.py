@@ -14,7 +14,7 @@ from config.preload import NEEDED
 def load() -> None:
     """Leave no thread and no connection behind: what is forked from here makes its own."""
     django.setup()
-    for name in NEEDED["celery"]:
+    for name in (*NEEDED["celery"], *NEEDED["config.beat"]):
         import_module(name)
     gc.collect()
     gc.freeze()  # so that a collection in a child does not touch, and so copy, the pages of all that was loaded
