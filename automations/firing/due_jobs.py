@@ -113,7 +113,7 @@ CLAIM_ONE = Statement(
 DUE_IDS = Statement(_DUE)
 
 
-def _read() -> Statement:
+def _read() -> Any:
     opened = (
         sa.select(
             sa.func.count(_turn.c.id).label("open"),
@@ -143,7 +143,7 @@ def _read() -> Statement:
         "facts": sa.func.json_build_array(*(facts[name] for name in Facts._fields)),
     }
     row = sa.func.json_build_array(*(columns[name] for name in DueJob._fields if name in columns))
-    return Statement(
+    return (
         sa.select(sa.func.json_agg(row).label("jobs"), sa.func.now().label("now"))
         .select_from(_clock)
         .join(_job, _job.c.id == _clock.c.job_id)
@@ -151,12 +151,11 @@ def _read() -> Statement:
         .join(_owner, _owner.c.id == _agent.c.owner_id)
         .outerjoin(_session, _session.c.id == _job.c.session_id)
         .join(opened, sa.true())
-        .where(_clock.c.job_id == sa.any_(_JOB_IDS)),
-        prepared=True,
+        .where(_clock.c.job_id == sa.any_(_JOB_IDS))
     )
 
 
-READ = _read()
+READ = Statement(_read(), prepared=True)
 
 
 def due_job_ids(limit: int) -> list[str]:
