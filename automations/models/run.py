@@ -128,10 +128,7 @@ class RunRecord(models.Model):
     slots_count = models.PositiveIntegerField(null=True, blank=True, help_text="Null: more than 1,000.")
     attempt = models.PositiveSmallIntegerField(default=1)
     not_before = models.DateTimeField(null=True, blank=True)
-    # no database constraint: a run gets its turn with the statement or transaction that inserts the turn
-    turn = models.ForeignKey(
-        Turn, null=True, blank=True, on_delete=models.SET_NULL, db_constraint=False, related_name="runs"
-    )
+    turn = models.ForeignKey(Turn, null=True, blank=True, on_delete=models.SET_NULL, related_name="runs")
     snapshot = models.JSONField(
         default=dict, help_text="The job when it ran: name, message, schedule, revision."
     )

@@ -61,14 +61,11 @@ class Event(models.Model):
     """One stored event. Its cursor is (xid, id), because ids alone are assigned before their transaction commits."""
 
     xid = TransactionIdField(db_default=CurrentTransactionId(), editable=False)
-    # no database constraints, whose checks take a sixth of firing: an event is stored with a change to a row that holds
-    # the session (a turn, a delivery, an update), and one that outlives its session is shown nowhere and pruned by age
+    # no constraint in the database, whose check would be a tenth of firing: the agent is the session's
     agent = models.ForeignKey(
         Agent, on_delete=models.CASCADE, db_constraint=False, db_index=False, related_name="+"
     )
-    session = models.ForeignKey(
-        Session, on_delete=models.CASCADE, db_constraint=False, db_index=False, related_name="events"
-    )
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, db_index=False, related_name="events")
     turn_id = models.BigIntegerField(null=True, blank=True)
     scope = models.CharField(max_length=16, choices=Scope, default=Scope.SESSION)
     source_type = models.CharField(max_length=20, blank=True)
