@@ -27,6 +27,7 @@ from automations.firing.retries import queue_due_retries
 from automations.routines.mode import apply_jobs_flag
 from sessions_app import hints
 from sessions_app.hints import send
+from sessions_app.postgres.connection import trust_connections
 from sessions_app.postgres.listen import Listener
 from sessions_app.postgres.notify import JOBS
 
@@ -51,7 +52,7 @@ def _logged(event: str) -> Iterator[None]:
 
 
 class Scheduler(CeleryScheduler):
-    """The scheduler of `celery -A config beat`. It waits inside `tick`."""
+    """The scheduler of `python -m config.beat`. It waits inside `tick`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._changed = threading.Event()
@@ -66,6 +67,7 @@ class Scheduler(CeleryScheduler):
 
     def setup_schedule(self) -> None:
         """Listen for edits. Celery does not call this on the instance that only prints the banner."""
+        trust_connections()
         self._listener = Listener([JOBS], lambda _channel, _message: self._changed.set(), self._changed.set)
         self._listener.start()
         log.info("beat_ready")

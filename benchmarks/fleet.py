@@ -62,9 +62,8 @@ def web(folder: Path, **environ: str) -> Iterator[int]:
 @contextmanager
 def beat(folder: Path) -> Iterator[Worker]:
     """A beat process."""
-    command = ["celery", "-A", "config", "beat", "--pidfile="]
     with _process(
-        folder, "beat", command, lambda process: "beat_ready" in process.log.read_text(), {}
+        folder, "beat", ["config.beat"], lambda process: "beat_ready" in process.log.read_text(), {}
     ) as process:
         yield process
 

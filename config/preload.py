@@ -13,9 +13,9 @@ NEEDED = {
         "config.celery",
         "celery.bin.celery",
         "celery.apps.worker",
-        "automations.beat",
         "sessions_app.tasks",
     ),
+    "config.beat": ("config.celery", "automations.beat"),
     "config.web": ("config.asgi", "config.urls"),
 }
 
@@ -27,7 +27,7 @@ def main() -> None:
     import django
 
     django.setup(set_prefix=False)
-    for word in sys.argv[1:]:  # a module, or a command of Celery
+    for word in sys.argv[1:]:  # a module
         for name in NEEDED.get(word, ()):
             import_module(name)
     os.read(0, 1)

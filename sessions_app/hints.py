@@ -5,10 +5,11 @@ A separate thread sends them after the commit, so a hung broker blocks nobody.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -26,6 +27,7 @@ DELIVER = "rondo.deliver"
 ANY_QUEUE = "turns.any"
 DELIVERY_QUEUE = "deliveries"
 STALE_AFTER = 10.0  # seconds
+BATCH = 25  # hints that are published together; a person's hint waits for these at most
 
 log = structlog.get_logger(__name__)
 
@@ -142,7 +144,7 @@ def flush_hints(timeout: float) -> None:
 
 
 class _Sender:
-    """One thread that publishes hints one by one. Hints for people's turns go before all others.
+    """One thread that publishes hints, `BATCH` at a time. Hints for people's turns go before all others.
 
     A hint that has waited for `STALE_AFTER` is dropped, since the sweep hints at its session again. So with a slow
     broker people wait for the hints of other people at most, and the queue stays bounded.
@@ -152,6 +154,7 @@ class _Sender:
         self._changed = threading.Condition()
         self._people: dict[AnyHint, float] = {}  # each with the time it was added, oldest first
         self._others: dict[AnyHint, float] = {}
+        self._declared: set[str] = set()
         self._busy = False
         self._thread: threading.Thread | None = None
 
@@ -176,41 +179,68 @@ class _Sender:
                 self._busy = False
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._people or self._others)
-                hint = self._next()
-                self._busy = hint is not None
-            if hint is not None:
-                self._publish(hint)
+                hints = self._take()
+                self._busy = bool(hints)
+            if hints:
+                self._publish(hints)
 
-    def _next(self) -> AnyHint | None:
-        """Take the next hint. None when all of them were stale and have been dropped."""
+    def _take(self) -> list[AnyHint]:
+        """Take the next hints. None of them when all were stale and have been dropped."""
         stale = time.monotonic() - STALE_AFTER
+        taken: list[AnyHint] = []
         dropped = 0
-        try:
-            for waiting in (self._people, self._others):
-                while waiting:
-                    hint = next(iter(waiting))
-                    if waiting.pop(hint) > stale:
-                        return hint
+        for waiting in (self._people, self._others):
+            while waiting and len(taken) < BATCH:
+                hint = next(iter(waiting))
+                if waiting.pop(hint) > stale:
+                    taken.append(hint)
+                else:
                     dropped += 1
-            return None
-        finally:
-            if dropped:
-                log.warning("hints_dropped", dropped=dropped, error="the broker is slow")
+        if dropped:
+            log.warning("hints_dropped", dropped=dropped, error="the broker is slow")
+        return taken
 
-    def _publish(self, hint: AnyHint) -> None:
+    def _publish(self, hints: Sequence[AnyHint]) -> None:
+        """Publish one message for each hint; with Redis all of them in one round trip."""
+        app = celery_app()
         try:
-            celery_app().send_task(
-                hint.task,
-                args=hint.args,
-                queue=hint.queue,
-                retry=False,
-                ignore_result=True,
-            )
+            with app.producer_or_acquire() as producer, producer.batch(BATCH):
+                for hint in hints:
+                    # looking up whether the queue was declared costs as much as the rest
+                    declare = [] if hint.queue in self._declared else [app.amqp.queues[hint.queue]]
+                    producer.publish(**_message(hint), declare=declare)
+                    self._declared.add(hint.queue)
         except Exception as error:  # noqa: BLE001 - the broker's client may raise anything; the sweep hints again
             with self._changed:
-                dropped = 1 + len(self._people) + len(self._others)
+                dropped = len(hints) + len(self._people) + len(self._others)
                 self._people, self._others = {}, {}
+            self._declared.clear()  # the broker may have lost its queues
             log.warning("hints_dropped", dropped=dropped, error=type(error).__name__)
+
+
+def _message(hint: AnyHint) -> dict[str, Any]:
+    """A task by Celery's message protocol, version 2, without what it leaves open and hints do not use.
+
+    `send_task` makes the same message, at several times the cost.
+    """
+    task_id = str(uuid.uuid4())
+    more = dict.fromkeys(("callbacks", "errbacks", "chain", "chord"))
+    return {
+        "exchange": "",  # a broker's default exchange: the routing key names the queue
+        "routing_key": hint.queue,
+        "headers": {
+            "lang": "py",
+            "task": hint.task,
+            "id": task_id,
+            "root_id": task_id,
+            "parent_id": None,
+            "group": None,
+        },
+        "correlation_id": task_id,
+        "content_type": "application/json",
+        "content_encoding": "utf-8",
+        "body": json.dumps([hint.args, {}, more]),
+    }
 
 
 def _is_persons(hint: AnyHint) -> bool:

@@ -89,13 +89,15 @@ class Fleet:
 
     def worker(self, concurrency: int = 16, *, ready: bool = True, **environ: str) -> Process:
         command = "worker", "-P", "threads", "-c", str(concurrency), "--without-gossip", "--without-mingle"
-        process = self._start("worker", *command, "-n", f"w{len(self.processes)}@%h", **environ)
+        process = self._start(
+            "worker", "celery", "-A", "config", *command, "-n", f"w{len(self.processes)}@%h", **environ
+        )
         if ready:
             process.wait_for("worker_ready")
         return process
 
     def beat(self, *, ready: bool = True, **environ: str) -> Process:
-        process = self._start("beat", "beat", "--pidfile=", **environ)
+        process = self._start("beat", "config.beat", **environ)
         if ready:
             process.wait_for("beat_ready")
         return process
@@ -117,7 +119,7 @@ class Fleet:
         log.touch()
         usual = usual_environ() | QUICK
         environ = os.environ | QUICK | {"TEST_TOOLS_FOLDER": str(self.folder)} | self.environ | environ
-        child = warm.start(["celery", "-A", "config", *command], environ, usual, log)
+        child = warm.start(command, environ, usual, log)
         process = Process(name=name, log=log, child=child)
         self.processes.append(process)
         return process

@@ -28,6 +28,7 @@ class Link:
     silent: bool = False
     last_words: bytes = b""
     delay: float = 0.0  # seconds before each piece of an answer
+    answers: int = 0  # pieces of answers that came
 
     def start(self) -> None:
         for source, target in ((self.near, self.far), (self.far, self.near)):
@@ -50,7 +51,8 @@ class Link:
             while data := source.recv(65536):
                 if not self.silent:
                     self.silent = bool(self.last_words) and source is self.near and self.last_words in data
-                    if source is self.far and self.delay:
+                    if source is self.far:
+                        self.answers += 1
                         time.sleep(self.delay)
                     target.sendall(data)
         if not self.silent:  # a silent link tells nobody for long that the other end has gone

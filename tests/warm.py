@@ -2,8 +2,8 @@
 
 A worker spends a second and more on imports. One process has loaded the libraries and nothing of ours: what is forked
 from it makes settings, apps and connections from its own environment, as ever. Most processes of a run have the very
-same settings; workers and beats with these are forked from a second process, web processes from a third, which have
-loaded the apps with them, too, and have no thread and no connection. The tests of `manage.py up` start everything the
+same settings; with these a worker, a beat or a web process is forked from a process for its kind, which has loaded the
+apps with them, too, and has no thread and no connection. The tests of `manage.py up` start everything the
 long way.
 """
 

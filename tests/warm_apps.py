@@ -28,7 +28,7 @@ def load(module: str) -> None:
     No thread and no connection is left behind: what is forked from here makes its own.
     """
     django.setup()
-    for name in (*NEEDED[module], *LATE[module]):
+    for name in (*NEEDED[module], *LATE.get(module, ())):
         import_module(name)
     gc.collect()
     gc.freeze()  # so that a collection in a child does not touch, and so copy, the pages of all that was loaded

@@ -11,16 +11,16 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+from django.contrib.auth import get_user_model
 
 from automations.heartbeats.readiness import InternalSession
 from automations.models import CronJob, JobClock, RunRecord
-from sessions_app import owners
 from sessions_app.models import Agent, Session, Turn, TurnState
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 
 _clock, _job, _run = table(JobClock), table(CronJob), table(RunRecord)
-_turn, _session, _agent = table(Turn), table(Session), table(Agent)
+_turn, _session, _agent, _owner = table(Turn), table(Session), table(Agent), table(get_user_model())
 _JOB_IDS = sa.bindparam("job_ids", type_=sa.ARRAY(sa.Text()))
 
 
@@ -62,7 +62,7 @@ _FACTS: dict[str, Any] = {name: _job.c[name] for name in Facts._fields if name i
     "agent_id": sa.case((_job.c.active_from.is_(None), 0), else_=_job.c.agent_id),
     "runs_started": sa.case((_job.c.max_runs.is_(None), 0), else_=_clock.c.runs_started),
     "pk": sa.case((_job.c.jitter_seconds == 0, sa.literal_column("''")), else_=_job.c.id),
-    "owner_is_active": owners.is_active(_agent.c.owner_id),
+    "owner_is_active": _owner.c.is_active,
 }
 
 
@@ -113,7 +113,7 @@ CLAIM_ONE = Statement(
 DUE_IDS = Statement(_DUE)
 
 
-def _read() -> Statement:
+def _read() -> Any:
     opened = (
         sa.select(
             sa.func.count(_turn.c.id).label("open"),
@@ -143,18 +143,19 @@ def _read() -> Statement:
         "facts": sa.func.json_build_array(*(facts[name] for name in Facts._fields)),
     }
     row = sa.func.json_build_array(*(columns[name] for name in DueJob._fields if name in columns))
-    return Statement(
+    return (
         sa.select(sa.func.json_agg(row).label("jobs"), sa.func.now().label("now"))
         .select_from(_clock)
         .join(_job, _job.c.id == _clock.c.job_id)
         .join(_agent, _agent.c.id == _job.c.agent_id)
+        .join(_owner, _owner.c.id == _agent.c.owner_id)
         .outerjoin(_session, _session.c.id == _job.c.session_id)
         .join(opened, sa.true())
         .where(_clock.c.job_id == sa.any_(_JOB_IDS))
     )
 
 
-READ = _read()
+READ = Statement(_read(), prepared=True)
 
 
 def due_job_ids(limit: int) -> list[str]:
@@ -211,7 +212,7 @@ def _move() -> Any:
 
 
 MOVE = _move()  # also part of the statement that inserts runs
-ADVANCE = Statement(MOVE)
+ADVANCE = Statement(MOVE, prepared=True)
 
 
 def advance_clocks(clocks: Sequence[dict[str, Any]]) -> None:

@@ -133,8 +133,8 @@ def _wait() -> Statement:
     return Statement(_insert(rows))
 
 
-QUEUE = Statement(_queue())
-FIRE = Statement(_queue().add_cte(MOVE.cte("moved")))
+QUEUE = Statement(_queue(), prepared=True)
+FIRE = Statement(_queue().add_cte(MOVE.cte("moved")), prepared=True)
 WAIT = _wait()
 
 

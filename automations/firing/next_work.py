@@ -74,7 +74,8 @@ LOOK = Statement(
             sa.cast(sa.func.extract("epoch", _next - sa.func.now()), sa.Double()),
             sa.cast(sa.literal_column(str(FAR)), sa.Double()),
         ).label("wait"),
-    )
+    ),
+    prepared=True,
 )
 
 

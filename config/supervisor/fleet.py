@@ -129,7 +129,5 @@ def _plan(options: UpOptions) -> list[tuple[list[str], str, StopOrder, float]]:
         worker = [*_CELERY, "worker", "-P", "threads", "-c", str(options.concurrency)]
         worker += ["-n", f"worker{n}@%h", "--without-gossip", "--without-mingle"]
         plan.append((worker, f"worker{n}", StopOrder.WORKER, WORKER_PATIENCE))
-    for n in range(1, options.beats + 1):
-        beat = [*_CELERY, "beat", "--pidfile="]
-        plan.append((beat, f"beat{n}", StopOrder.SOURCE, 5.0))
-    return plan
+    beats = range(1, options.beats + 1)
+    return [*plan, *((["config.beat"], f"beat{n}", StopOrder.SOURCE, 5.0) for n in beats)]

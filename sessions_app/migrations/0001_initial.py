@@ -237,7 +237,7 @@ class Migration(migrations.Migration):
                 ('type', models.CharField(choices=[('turn_queued', 'Turn Queued'), ('turn_start', 'Turn Start'), ('tool_call', 'Tool Call'), ('tool_output', 'Tool Output'), ('status', 'Status'), ('planning', 'Planning'), ('plan', 'Plan'), ('step_start', 'Step Start'), ('step_complete', 'Step Complete'), ('replan', 'Replan'), ('waiting', 'Waiting'), ('done', 'Done'), ('message', 'Message'), ('delivery', 'Delivery'), ('turn_end', 'Turn End')], max_length=20)),
                 ('content', models.JSONField(default=dict)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
-                ('agent', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='sessions_app.agent')),
+                ('agent', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='sessions_app.agent')),
                 ('session', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='events', to='sessions_app.session')),
             ],
         ),

@@ -38,6 +38,7 @@ SERVER = {  # the same on the server, so that locks of a client that is gone are
     "client_connection_check_interval": "1s",  # a statement whose client closed the connection ends
 }
 ANSWER_SECONDS = 15  # the default limit of a call
+REST_SECONDS = 2.0  # a pooled connection that was used more recently is not checked, in some processes
 CHECK_SECONDS = 2.0  # an idle connection that does not respond for so long is dead
 DIRECT_SECONDS = 8.0  # limit for locks and LISTEN: shorter than the time after which a worker counts as lost
 # errors by which the server says that this connection is unusable; psycopg does not class them as OperationalError
@@ -109,10 +110,11 @@ def restore_bounds(**_: Any) -> None:
     _lifted.clear()
 
 
-def trust_connections(seconds: float) -> None:
+def trust_connections(seconds: float = REST_SECONDS) -> None:
     """Do not check a pooled connection of this process that was used within so many seconds.
 
-    For workers, whose work is repeated when a connection fails. A request is not, so web processes check each time.
+    For workers and beats, whose work is repeated when a connection fails. A request is not, so web processes check each
+    time.
     """
     global _trusted_for  # noqa: PLW0603 - one for the process, set when it starts
     _trusted_for = seconds

@@ -27,7 +27,10 @@ def object_of(fields: Mapping[str, Any], build: Any = sa.func.jsonb_build_object
 
 
 def insert_from(source: Any, event_type: EventType, content: Any) -> Any:
-    """Return a CTE that stores one event for each turn row of `source`. `content` is a JSON expression."""
+    """Return a CTE that stores one event for each turn row of `source`, which may have the session's `agent_id`, too.
+
+    `content` is a JSON expression.
+    """
     return _insert(source, event_type, Scope.SESSION, content, sa.true()).cte(f"event_{event_type.value}")
 
 
@@ -44,9 +47,10 @@ def tell_of_background(source: Any, what: EventType, fields: Mapping[str, Any]) 
 
 
 def _insert(source: Any, event_type: EventType, scope: Scope, content: Any, which: Any) -> Any:
+    is_known = "agent_id" in source.c
     rows = (
         sa.select(
-            _session.c.agent_id,
+            (source if is_known else _session).c.agent_id,
             source.c.session_id,
             source.c.id,
             sa.literal(scope.value, sa.Text()),
@@ -55,8 +59,7 @@ def _insert(source: Any, event_type: EventType, scope: Scope, content: Any, whic
             sa.literal(event_type.value, sa.Text()),
             sa.cast(content, JSONB).op("||")(_shared_runs(source)),
         )
-        .select_from(source)
-        .join(_session, _session.c.id == source.c.session_id)
+        .select_from(source if is_known else source.join(_session, _session.c.id == source.c.session_id))
         .where(which)
     )
     names = ["agent_id", "session_id", "turn_id", "scope", "source_type", "run_id", "type", "content"]

@@ -20,21 +20,19 @@ EMPTY = sa.cast(sa.literal_column("'{}'"), JSONB)
 
 
 def insert_turns(rows: Any) -> tuple[Any, Any]:
-    """Return two CTEs: one inserts a turn for each of the rows, which have the columns GIVEN, the other their events.
+    """Return two CTEs: one inserts a turn for each of the rows, the other their events. Both must be in one statement.
 
-    The first yields the new rows. Both must be part of one statement.
+    The rows have the columns GIVEN, and the `agent_id` of their sessions.
     """
-    return _insert(
-        {name: rows.c[name] for name in GIVEN}
-        | {
-            "lane": sa.literal(Lane.AUTO.value),
-            "on_busy": sa.literal(OnBusy.ENQUEUE.value),
-            "origin_attempt": sa.literal(1),
-        }
-    )
+    given = {name: rows.c[name] for name in GIVEN} | {
+        "lane": sa.literal(Lane.AUTO.value),
+        "on_busy": sa.literal(OnBusy.ENQUEUE.value),
+        "origin_attempt": sa.literal(1),
+    }
+    return _insert(given).cte("new_turns"), _queued(rows)
 
 
-def _insert(given: dict[str, Any]) -> tuple[Any, Any]:
+def _insert(given: dict[str, Any]) -> Any:
     values = {
         **given,
         "state": sa.literal(TurnState.QUEUED.value),
@@ -42,14 +40,12 @@ def _insert(given: dict[str, Any]) -> tuple[Any, Any]:
         **{name: sa.literal(0) for name in ("attempt", "rescues", "steps_at_claim")},
         **{name: sa.literal("") for name in ("error_code", "error", "error_detail")},
     }
-    turns = (
-        sa.insert(_turn)
-        .from_select(list(values), sa.select(*values.values()), include_defaults=False)
-        .returning(*_turn.c)
-        .cte("new_turns")
-    )
-    queued = event_statements.object_of({"text": turns.c.content, "kind": turns.c.kind})
-    return turns, event_statements.insert_from(turns, EventType.TURN_QUEUED, queued)
+    return sa.insert(_turn).from_select(list(values), sa.select(*values.values()), include_defaults=False)
+
+
+def _queued(turns: Any) -> Any:
+    content = event_statements.object_of({"text": turns.c.content, "kind": turns.c.kind})
+    return event_statements.insert_from(turns, EventType.TURN_QUEUED, content)
 
 
 def _insert_one() -> Statement:
@@ -58,9 +54,9 @@ def _insert_one() -> Statement:
     }
     for name in TIMES_OF_ONE:
         given[name] = sa.func.coalesce(given[name], sa.func.now())
-    turns, events = _insert(given)
+    turns = _insert(given).returning(*_turn.c).cte("new_turns")
     row = sa.select(turns.c.id, *(turns.c[name] for name in TIMES_OF_ONE))
-    return Statement(row.add_cte(events), prepared=True)
+    return Statement(row.add_cte(_queued(turns)), prepared=True)
 
 
 OF_ONE = (

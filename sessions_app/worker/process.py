@@ -35,7 +35,6 @@ from sessions_app.worker.sweep import fail_hung_tools, sweep_turns
 
 log = structlog.get_logger(__name__)
 
-REST_SECONDS = 2.0  # a pooled connection that was used more recently is not checked
 TICK = 0.5  # seconds between two checks of the heartbeat thread
 MOST_FORWARDED = 20  # parked hints that are forwarded with one tick
 STAY, STAY_WHEN_FULL = (
@@ -85,7 +84,7 @@ class WorkerProcess:
 
     def start(self) -> None:
         """Start the threads. They connect and register the worker as soon as the database is available."""
-        trust_connections(REST_SECONDS)
+        trust_connections()
         hints.register_dispatcher(self.dispatcher.take)
         self._listener.start()
         for thread in self._threads:

@@ -157,8 +157,8 @@ BOUNDS = (
         rule="10.0",
         how="a hint is sent however long it has waited",
         file="sessions_app/hints.py",
-        old="                    if waiting.pop(hint) > stale:",
-        new="                    if waiting.pop(hint):",
+        old="                if waiting.pop(hint) > stale:",
+        new="                if waiting.pop(hint):",
         tests=(HINTS + "test_hints_that_waited_too_long_are_dropped",),
     ),
 )

@@ -333,7 +333,8 @@ PROGRAMS = {
     "manage": [str(ROOT / "manage.py"), "check"],
     "web": ["-m", "config.web"],
     "worker": ["-m", "celery", "-A", "config", "worker", "-P", "threads", "-c", "1"],
-    "beat": ["-m", "celery", "-A", "config", "beat", "--pidfile="],
+    "beat": ["-m", "config.beat"],
+    "celery beat": ["-m", "celery", "-A", "config", "beat", "--pidfile="],
 }
 
 
