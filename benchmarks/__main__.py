@@ -16,7 +16,7 @@ from benchmarks.servers import Servers, servers
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes
 
 NAMES = (
-    *("throughput", "statements", "requests", "firing", "ticks", "scale"),
+    *("throughput", "latency", "statements", "requests", "firing", "ticks", "scale"),
     *("waiting", "mailbox", "streams", "held", "heartbeats"),
 )
 
@@ -45,12 +45,21 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="smaller sizes, one round: under a minute")
     parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)  # for the tests
     parser.add_argument("--concurrency", type=int, metavar="N", help="threads of a worker process")
-    parser.add_argument("--workers", type=int, metavar="N", help="worker processes of `throughput`")
+    parser.add_argument(
+        "--workers",
+        type=_numbers,
+        metavar="N[,N…]",
+        help="worker processes of `throughput`; `1,2,4` compares these numbers of processes",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     given = parser.parse_args()
     if unknown := sorted(set(given.names) - set(NAMES)):
         parser.error(f"unknown benchmark {', '.join(unknown)}; choose from {', '.join(NAMES)}")
     return given
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(","))
 
 
 def _sizes(given: argparse.Namespace) -> Sizes:
@@ -70,7 +79,7 @@ def _configure(running: Servers) -> None:
         "PGAPPNAME": "bench",
         "DJANGO_SETTINGS_MODULE": "config.settings",
     }
-    os.environ.setdefault("LOG_LEVEL", "INFO")
+    os.environ.setdefault("LOG_LEVEL", "WARNING")
 
 
 def _prepare() -> str:

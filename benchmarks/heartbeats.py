@@ -130,7 +130,7 @@ def _measure_lateness(
     """Lateness in real time: from the slot until the turn starts, and until it ends."""
     rate = len(ids) / HOUR
     chosen = ids[: max(2, int(rate * sizes.heartbeat_seconds))]
-    with fleet.workers(servers.folder, sizes.workers, sizes.concurrency), fleet.beat(servers.folder):
+    with fleet.workers(servers.folder, sizes.workers[0], sizes.concurrency), fleet.beat(servers.folder):
         _spread(chosen, sizes.heartbeat_seconds)
         time.sleep(sizes.heartbeat_seconds)
         try:
