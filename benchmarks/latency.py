@@ -179,5 +179,5 @@ def _time_probes(count: int, each: int, probes: int) -> float:
     waiting.update(state=TurnState.CANCELLED, finished_at=Now())
     running = Turn.objects.filter(session__in=busy, state=TurnState.RUNNING)
     fleet.until(lambda: not running.exists(), "the last turns have ended")
-    times = ended.filter(session__in=idle).values_list("queued_at", "finished_at")
+    times: Any = ended.filter(session__in=idle).values_list("queued_at", "finished_at")
     return statistics.median((end - begin).total_seconds() * MILLISECONDS for begin, end in times)

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 class Sizes:
     """Counts. Compared cases alternate for `rounds` rounds, and figures are their medians."""
 
+    name: str = "full"
     rounds: int = 5
+    noops: int = 1_000
+    floor_seconds: float = 1.0
     sessions: int = 200
     messages: int = 10
     workers: tuple[int, ...] = (1,)  # processes; more than one number: compare them
@@ -46,6 +49,7 @@ class Sizes:
 
 FULL = Sizes()
 QUICK = Sizes(
+    name="quick",
     rounds=3,
     sessions=100,
     messages=5,
@@ -70,6 +74,9 @@ QUICK = Sizes(
     heartbeat_seconds=20.0,
 )
 TINY = Sizes(
+    name="tiny",
+    noops=50,
+    floor_seconds=0.05,
     rounds=1,
     sessions=5,
     messages=2,
