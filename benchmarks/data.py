@@ -10,6 +10,7 @@ from typing import Any
 from django.db import connection
 
 ROWS_AT_ONCE = 5_000
+USERS = 20
 SOON, NOT_SOON = timedelta(hours=1), timedelta(days=30)
 
 
@@ -40,6 +41,13 @@ def sessions(agent: Any, count: int) -> list[Any]:
     ]
     Session.objects.bulk_create(rows, ROWS_AT_ONCE)
     return rows
+
+
+def sessions_of_users(model: str, count: int) -> list[Any]:
+    """Create open sessions of up to 20 new users with an agent each, the users in turn."""
+    people = [person(model) for _ in range(min(USERS, count))]
+    own = [sessions(agent, -(-count // len(people))) for agent in people]
+    return [session for row in zip(*own, strict=True) for session in row][:count]
 
 
 def queue_messages(targets: list[Any], each: int, text: str = "Hello there") -> None:

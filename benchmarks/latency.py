@@ -24,7 +24,6 @@ from benchmarks.report import Figure
 from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
 
-USERS = 20
 SENDERS = 4  # threads that receive messages
 TARGET_MEDIAN, TARGET_P99 = 15.0, 50.0  # milliseconds from a message to the first model request
 TARGET_BESIDE_ONE = 1.2
@@ -44,22 +43,15 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
     """Measure both in the same worker."""
     asked = servers.folder / "asked"
     with fleet.worker(servers.folder, "latency", sizes.concurrency, **{ASKED: str(asked)}) as worker:
-        drain.chats([worker], _sessions(20), 2)  # warm-up
+        drain.chats([worker], data.sessions_of_users(MODEL, 20), 2)  # warm-up
         return [*_at_half_load(worker, asked, sizes, say), *_beside_queues(sizes, say)]
-
-
-def _sessions(count: int) -> list[Any]:
-    """Sessions of several users, in turns."""
-    people = [data.person(MODEL) for _ in range(min(USERS, count))]
-    own = [data.sessions(agent, -(-count // len(people))) for agent in people]
-    return [session for row in zip(*own, strict=True) for session in row][:count]
 
 
 def _at_half_load(worker: Worker, asked: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
     rates, from_commit, from_call = [], [], []
     for number in range(1, sizes.rounds + 1):
-        rates.append(drain.chats([worker], _sessions(sizes.sessions), 1))
-        sessions = _sessions(sizes.sessions)
+        rates.append(drain.chats([worker], data.sessions_of_users(MODEL, sizes.sessions), 1))
+        sessions = data.sessions_of_users(MODEL, sizes.sessions)
         offsets = _arrivals(rates[-1] / 2, sizes.arrival_seconds, seed=number)
         sent = _send(sessions, offsets, f"round {number}")
         _wait_for(sessions, len(sent))
@@ -165,7 +157,7 @@ def _time_probes(count: int, each: int, probes: int) -> float:
     from sessions_app.hints import Hint, send
     from sessions_app.models import Lane, Turn, TurnState
 
-    busy, idle = _sessions(count) if count else [], _sessions(probes)
+    busy, idle = data.sessions_of_users(MODEL, count) if count else [], data.sessions_of_users(MODEL, probes)
     for session in busy:
         data.queue_rows(session, each)
     send(Hint(session_id=session.pk, lane=Lane.PEOPLE) for session in busy)
@@ -180,4 +172,4 @@ def _time_probes(count: int, each: int, probes: int) -> float:
     running = Turn.objects.filter(session__in=busy, state=TurnState.RUNNING)
     fleet.until(lambda: not running.exists(), "the last turns have ended")
     times: Any = ended.filter(session__in=idle).values_list("queued_at", "finished_at")
-    return statistics.median((end - begin).total_seconds() * MILLISECONDS for begin, end in times)
+    return float(statistics.median((end - begin).total_seconds() * MILLISECONDS for begin, end in times))

@@ -13,7 +13,7 @@ class Sizes:
     rounds: int = 5
     noops: int = 1_000
     floor_seconds: float = 1.0
-    sessions: int = 200
+    sessions: int = 100
     messages: int = 10
     workers: tuple[int, ...] = (1,)  # processes; more than one number: compare them
     concurrency: int = 16
@@ -33,7 +33,7 @@ class Sizes:
     history: int = 100_000
     contexts: int = 100
     waiting: int = 500
-    deposits: int = 5_000
+    deposits: int = 2_000
     depositors: int = 20
     mailboxes: int = 50
     subscribers: int = 200

@@ -70,13 +70,13 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
         with fleet.worker(servers.folder, "counted", SLOTS, **QUIET):
             wait_for_turns(watch)
             log.read()
-            for _ in range(count):
-                chat(session, watch)
-            chats = log.read()
+            chats, automations = list[Executed](), list[Executed]()
             for job in jobs:
+                chat(session, watch)
+                chats += log.read()
                 fire([job])
                 wait_for_turns(watch)
-            automations = log.read()
+                automations += log.read()
         log.read()
         fire(batch)
         fired = _count_own(log.read())
@@ -86,9 +86,14 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
         *turn_figures("chat turn", chats, count),
         *turn_figures("automation's turn", automations, count),
         Figure(
-            name="SQL per message received", value=_count_own(chats) / count, note="with BEGIN and COMMIT"
+            name="SQL per message received",
+            value=_count_own(chats) / count,
+            count=True,
+            note="with BEGIN and COMMIT",
         ),
-        Figure(name="SQL per fired job", value=fired / BATCH, note=f"{fired} for a batch of {BATCH}"),
+        Figure(
+            name="SQL per fired job", value=fired / BATCH, count=True, note=f"{fired} for a batch of {BATCH}"
+        ),
     ]
 
 
@@ -105,8 +110,20 @@ def turn_figures(name: str, seen: list[Executed], count: int) -> list[Figure]:
     plain = roles["statement"] + kinds["lock"]
     most, most_trips = TARGETS.get(name, (None, None))
     return [
-        Figure(name=f"SQL per {name}", value=plain / count, at_most=most, note="pool and lock connection"),
-        Figure(name=f"SQL per {name}, round trips", value=len(worker) / count, at_most=most_trips, note=note),
+        Figure(
+            name=f"SQL per {name}",
+            value=plain / count,
+            at_most=most,
+            count=True,
+            note="pool and lock connection",
+        ),
+        Figure(
+            name=f"SQL per {name}, round trips",
+            value=len(worker) / count,
+            at_most=most_trips,
+            count=True,
+            note=note,
+        ),
     ]
 
 

@@ -1,7 +1,8 @@
 """Turns per second with an instant model, compared to no-op Celery tasks on the same broker and workers.
 
-The turns are those of messages, and those of automations with as many due in each session. With several numbers of
-worker processes (`--workers 1,2,4`) only messages are compared, and the workers start anew for each round.
+The turns are those of messages, and those of automations with as many due in each session; of one user with one agent,
+and of 20 users with an agent each. With several numbers of worker processes (`--workers 1,2,4`) only messages of one
+user are compared, and the workers start anew for each round.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ TARGET_AUTOMATIONS = 0.9
 TARGET_TWO_WORKERS = 1.6
 LEAST_CORES = 4  # for that target: PostgreSQL and the broker need some, too
 NOOP, CHAT, AUTOMATION = "no-op tasks", "turns, instant model", "automations' turns"
+MANY = " of 20 users"
 
 
 def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
     """Alternate all for `rounds` rounds, after a warm-up."""
     if len(sizes.workers) > 1:
         return _compare_workers(servers, sizes, say)
-    agent, (workers,) = data.person(MODEL), sizes.workers
+    agent, [workers] = data.person(MODEL), sizes.workers
     rates: dict[str, list[float]] = defaultdict(list)
     costs: dict[str, list[list[float]]] = defaultdict(list)
     with fleet.workers(servers.folder, workers, sizes.concurrency) as processes:
@@ -56,31 +58,42 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
     return [*_rates(rates, sizes), *_costs(costs)]
 
 
-def _kinds(processes: list[Worker], agent: Any, sessions: int, each: int) -> dict[str, Callable[[], float]]:
+def _kinds(processes: list[Worker], agent: Any, count: int, each: int) -> dict[str, Callable[[], float]]:
+    def alone() -> list[Any]:
+        return data.sessions(agent, count)
+
+    def many() -> list[Any]:
+        return data.sessions_of_users(MODEL, count)
+
     return {
-        NOOP: lambda: drain.noops(processes, sessions * each),
-        CHAT: lambda: drain.chats(processes, data.sessions(agent, sessions), each),
-        AUTOMATION: lambda: drain.automations(processes, data.sessions(agent, sessions), each),
+        NOOP: lambda: drain.noops(processes, count * each),
+        CHAT: lambda: drain.chats(processes, alone(), each),
+        AUTOMATION: lambda: drain.automations(processes, alone(), each),
+        CHAT + MANY: lambda: drain.chats(processes, many(), each),
+        AUTOMATION + MANY: lambda: drain.automations(processes, many(), each),
     }
 
 
 def _rates(rates: dict[str, list[float]], sizes: Sizes) -> list[Figure]:
-    setting = f"-P threads -c {sizes.concurrency}, {sizes.workers[0]} worker(s)"
     notes = {
-        NOOP: setting,
+        NOOP: f"-P threads -c {sizes.concurrency}, {sizes.workers[0]} worker(s)",
         CHAT: f"{sizes.sessions} sessions, {sizes.messages} messages each",
-        AUTOMATION: f"{sizes.sessions} sessions, {sizes.messages} automations due in each, all of one agent",
+        AUTOMATION: f"{sizes.sessions} sessions, {sizes.messages} automations due in each",
+    }
+    pairs = {
+        "turns to no-op tasks": (CHAT, NOOP, TARGET),
+        "automations' turns to chat turns": (AUTOMATION, CHAT, TARGET_AUTOMATIONS),
+        f"turns{MANY} to no-op tasks": (CHAT + MANY, NOOP, TARGET),
+        f"automations' turns{MANY} to chat turns": (AUTOMATION + MANY, CHAT + MANY, TARGET_AUTOMATIONS),
     }
     return [
         *(
-            Figure(name=kind, value=statistics.median(found), unit="/s", note=notes[kind])
+            Figure(name=kind, value=statistics.median(found), unit="/s", note=notes.get(kind, ""))
             for kind, found in rates.items()
         ),
-        Figure(name="turns to no-op tasks", value=_ratio(rates[CHAT], rates[NOOP]), at_least=TARGET),
-        Figure(
-            name="automations' turns to chat turns",
-            value=_ratio(rates[AUTOMATION], rates[CHAT]),
-            at_least=TARGET_AUTOMATIONS,
+        *(
+            Figure(name=name, value=_ratio(rates[one], rates[other]), at_least=target)
+            for name, (one, other, target) in pairs.items()
         ),
     ]
 
@@ -93,7 +106,12 @@ def _ratio(one: list[float], other: list[float]) -> float:
 def _costs(costs: dict[str, list[list[float]]]) -> list[Figure]:
     return [
         Figure(name=f"processor time per {what}, {name}", value=statistics.median(values), unit="ms")
-        for kind, what in ((CHAT, "turn"), (AUTOMATION, "automation's turn"))
+        for kind, what in (
+            (CHAT, "turn"),
+            (AUTOMATION, "automation's turn"),
+            (CHAT + MANY, f"turn{MANY}"),
+            (AUTOMATION + MANY, f"automation's turn{MANY}"),
+        )
         for name, values in zip(("workers", "PostgreSQL"), zip(*costs[kind], strict=True), strict=False)
     ]
 
