@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.check import compare, missing
+from benchmarks.plots import write_plots
 from benchmarks.report import Figure, Run, floor_line, machine, one_line, read_run, table
 from benchmarks.servers import Servers, servers
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes
@@ -44,6 +45,8 @@ def main() -> int:
     print(f"\n{now.machine}\n{floor_line(floor)}\n\n{table(figures, floor)}")
     if given.json:
         now.write(given.json)
+    if given.plots:
+        write_plots(given.plots, figures)
     worse = _compare(now, given.check) if given.check else []
     for failure in failures:
         print(f"FAILED {failure}")
@@ -99,6 +102,9 @@ def _arguments() -> argparse.Namespace:
         help="worker processes of `throughput`; `1,2,4` compares these numbers of processes",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    parser.add_argument(
+        "--plots", type=Path, metavar="FOLDER", help="also draw the main figures there, as SVG"
+    )
     parser.add_argument(
         "--check",
         type=Path,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import data, drain, fleet
-from benchmarks.cost import MILLISECONDS, p99
+from benchmarks.cost import MILLISECONDS, p99, percentiles
 from benchmarks.fleet import Worker
 from benchmarks.plugin import ASKED, MODEL
 from benchmarks.report import Figure
@@ -39,6 +39,15 @@ class Sent:
     committed: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """Milliseconds of a message: to receive and commit it, and from then to its claim and to the model's request."""
+
+    received: float
+    claimed: float
+    asked: float
+
+
 def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
     """Measure both in the same worker."""
     asked = servers.folder / "asked"
@@ -48,33 +57,56 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
 
 
 def _at_half_load(worker: Worker, asked: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
-    rates, from_commit, from_call = [], [], []
+    """Alternate full queues, for their rate, and messages at half of it."""
+    rates, waits = [], list[Wait]()
     for number in range(1, sizes.rounds + 1):
         rates.append(drain.chats([worker], data.sessions_of_users(MODEL, sizes.sessions), 1))
         sessions = data.sessions_of_users(MODEL, sizes.sessions)
         offsets = _arrivals(rates[-1] / 2, sizes.arrival_seconds, seed=number)
         sent = _send(sessions, offsets, f"round {number}")
         _wait_for(sessions, len(sent))
-        at = _first_requests(asked)
-        from_commit += [(at[each.text] - each.committed) * MILLISECONDS for each in sent]
-        from_call += [(at[each.text] - each.began) * MILLISECONDS for each in sent]
-        say(f"round {number}: {len(sent)} messages, median so far {statistics.median(from_commit):.1f} ms")
-    note = (
-        f"{len(from_commit)} messages at {statistics.median(rates) / 2:.0f}/s, half of the full queue's rate"
+        waits += _waits(sent, sessions, asked)
+        median = statistics.median(wait.asked for wait in waits)
+        say(f"round {number}: {len(sent)} messages at {rates[-1] / 2:.0f}/s, median so far {median:.1f} ms")
+    name, half = "message to first model request", statistics.median(rates) / 2
+    received, claimed, until = zip(
+        *((wait.received, wait.claimed, wait.asked) for wait in waits), strict=True
     )
-    received = (
-        f"from the call of `receive` {statistics.median(from_call):.1f} ms, p99 {p99(from_call):.1f} ms"
-    )
-    name = "message to first model request"
+    before = f"{statistics.median(received):.1f} ms before it to receive"
+    parts = f"{before}, {statistics.median(claimed):.1f} ms of it to the claim"
     return [
         Figure(
             name=name,
-            value=statistics.median(from_commit),
+            value=statistics.median(until),
             unit="ms",
             at_most=TARGET_MEDIAN,
-            note=f"median; {note}",
+            note=f"median of {len(waits)} messages at {half:.0f}/s, half of a full queue's rate; {parts}",
+            shape=tuple(percentiles(until)),
         ),
-        Figure(name=f"{name}, p99", value=p99(from_commit), unit="ms", at_most=TARGET_P99, note=received),
+        Figure(
+            name=f"{name}, p99",
+            value=p99(until),
+            unit="ms",
+            at_most=TARGET_P99,
+            note=f"to the claim {p99(claimed):.1f} ms",
+        ),
+    ]
+
+
+def _waits(sent: list[Sent], sessions: list[Any], asked: Path) -> list[Wait]:
+    from sessions_app.models import Turn
+
+    to_wall = time.time() - time.monotonic()
+    rows: Any = Turn.objects.filter(session__in=sessions).values_list("content", "claimed_at")
+    claimed = {content: at.timestamp() - to_wall for content, at in rows}
+    at = _first_requests(asked)
+    return [
+        Wait(
+            received=(each.committed - each.began) * MILLISECONDS,
+            claimed=(claimed[each.text] - each.committed) * MILLISECONDS,
+            asked=(at[each.text] - each.committed) * MILLISECONDS,
+        )
+        for each in sent
     ]
 
 
