@@ -69,7 +69,6 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
         Figure(
             name="all connections of that process",
             value=sum(connections.values()),
-            count=True,
             note=_describe(connections),
         ),
         Figure(name="seconds until all ended after the release", value=drained, unit="s"),
