@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 
 from benchmarks.report import Figure, number
 
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 640, 190, 80, 34, 34
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 640, 210, 80, 34, 34
 INK, SHADES = "#808080", ("#3b82c4", "#d97706", "#2e9e6b")
 FIRED = re.compile(r"fire ([\d,]+) due of ([\d,]+) jobs, database")
 RATE = re.compile(r"no-op tasks|(turns, instant model|automations' turns)( of 20 users)?")
