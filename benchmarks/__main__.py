@@ -75,14 +75,10 @@ def attempt(name: str, work: Callable[[], None]) -> list[str]:
     return []
 
 
-def _compare(now: Run, baseline: Path) -> list[str]:
+def _compare(now: Run, then: Run) -> list[str]:
     """Print what got worse than in the baseline, and return it."""
-    then = read_run(baseline)
-    if then.sizes != now.sizes:
-        print(f"\nNOT COMPARED: {baseline} has {then.sizes} sizes, this run {now.sizes}")
-        return [baseline.name]
     worse = compare(now, then)
-    print(f"\nCompared with {baseline}: {then.machine}; {floor_line(then.floor)}")
+    print(f"\nCompared with the baseline of {then.machine}; {floor_line(then.floor)}")
     print("\n".join(f"WORSE {line}" for line in worse) or "Nothing got worse by more than a tenth.")
     if absent := missing(now, then):
         print(f"Not in this run: {', '.join(absent)}")
@@ -107,14 +103,23 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--check",
-        type=Path,
+        type=_baseline,
         metavar="FILE",
         help="name the figures that got worse than in this file of --json",
     )
     given = parser.parse_args()
     if unknown := sorted(set(given.names) - set(NAMES)):
         parser.error(f"unknown benchmark {', '.join(unknown)}; choose from {', '.join(NAMES)}")
+    if given.check and given.check.sizes != _sizes(given).name:
+        parser.error(f"the baseline has {given.check.sizes} sizes, this run would have {_sizes(given).name}")
     return given
+
+
+def _baseline(text: str) -> Run:
+    try:
+        return read_run(Path(text))
+    except (OSError, ValueError, TypeError) as error:
+        raise argparse.ArgumentTypeError(f"not a file of --json: {one_line(error)}") from None
 
 
 def _numbers(text: str) -> tuple[int, ...]:
