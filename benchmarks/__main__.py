@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.check import compare, missing
+from benchmarks.floor import between, drift, measure
 from benchmarks.plots import write_plots
 from benchmarks.report import Figure, Run, floor_line, machine, one_line, read_run, table
 from benchmarks.servers import Servers, servers
@@ -36,13 +37,16 @@ def main() -> int:
     with servers() as running:
         _configure(running)
         version = _prepare()
-        floor: dict[str, float] = {}
-        failures = attempt("floor", lambda: floor.update(_measure_floor(running, sizes)))
+        before: dict[str, float] = {}
+        after: dict[str, float] = {}
+        failures = attempt("floor", lambda: before.update(_measure_floor(running, sizes)))
         figures, more = run_each(given.names or NAMES, lambda name: _run(name, running, sizes), _clean)
-        failures += more
+        failures += more + attempt("floor", lambda: after.update(_measure_floor(running, sizes)))
+        floor = between(before, after)
         now = Run(machine=machine(version), sizes=sizes.name, floor=floor, figures=figures)
         _close()
-    print(f"\n{now.machine}\n{floor_line(floor)}\n\n{table(figures, floor)}")
+    changed = f"the floor changed by up to {drift(before, after):.0%} during the run"
+    print(f"\n{now.machine}\n{floor_line(floor)}; {changed}\n\n{table(figures, floor)}")
     if given.json:
         now.write(given.json)
     if given.plots:
@@ -160,9 +164,7 @@ def _prepare() -> str:
 
 
 def _measure_floor(running: Servers, sizes: Sizes) -> dict[str, float]:
-    from benchmarks import floor
-
-    found = floor.measure(running, sizes)
+    found = measure(running, sizes)
     _progress("floor")(floor_line(found).partition(" ")[2])
     return found
 

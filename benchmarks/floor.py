@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -21,7 +22,7 @@ from benchmarks.sizes import Sizes
 NOOP, COMMIT, COMMIT_OF_16 = "no-op", "commit", "commit of 16"
 CONNECTIONS = 16
 ROUNDS = 3
-_TABLE = "CREATE TABLE bench_floor AS SELECT id, 0 AS n FROM generate_series(1, %s) AS id"
+_TABLE = "CREATE TABLE IF NOT EXISTS bench_floor AS SELECT id, 0 AS n FROM generate_series(1, %s) AS id"
 _UPDATE = "UPDATE bench_floor SET n = n + 1 WHERE id = %s"
 
 
@@ -41,6 +42,17 @@ def measure(servers: Servers, sizes: Sizes) -> dict[str, float]:
             for name, rate in kinds.items():
                 found[name].append(rate())
     return {name: statistics.median(rates) for name, rates in found.items()}
+
+
+def between(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """The geometric mean of the floors before and after the benchmarks; of one alone, that one."""
+    return {name: math.sqrt(rate * after.get(name, rate)) for name, rate in before.items()}
+
+
+def drift(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """By how much, as a part, the floor changed most: over a tenth, the machine had other work."""
+    rates = [(rate, after[name]) for name, rate in before.items() if name in after]
+    return max((max(pair) / min(pair) - 1 for pair in rates), default=0.0)
 
 
 def _commits(url: str, connections: int, seconds: float) -> float:
