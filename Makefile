@@ -11,7 +11,7 @@ LOCK_HEAD := \# Every dependency with the hashes of all its files. Made by "make
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test evals check format-check lint types imports migrations broken-rules rules tour soak bench fmt lock
+.PHONY: help up test evals check format-check lint types imports migrations broken-rules rules tour soak bench bench-check fmt lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ soak: $(READY) ## test a separate server under load, faults and abusive clients 
 
 bench: $(READY) ## run the benchmarks
 	@$(PY) -m benchmarks $(ARGS)
+
+bench-check: $(READY) ## run the benchmarks with small sizes and name what got worse than the stored baseline
+	@$(PY) -m benchmarks --quick --check benchmarks/baseline.json $(ARGS)
 
 fmt: $(READY) ## format the code and apply the linter's automatic fixes
 	@$(PY) -m ruff format .

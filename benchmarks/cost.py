@@ -55,10 +55,15 @@ def measured() -> Iterator[Cost]:
     cost.cpu = (time.process_time() - cpu) * MILLISECONDS
 
 
+def percentiles(values: Sequence[float]) -> list[float]:
+    """The 1st to 99th percentile."""
+    ordered = sorted(values)
+    return [ordered[min(len(ordered) - 1, len(ordered) * part // 100)] for part in range(1, 100)]
+
+
 def p99(values: Sequence[float]) -> float:
     """The 99th percentile."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
+    return percentiles(values)[-1]
 
 
 def median(costs: Sequence[Cost]) -> Cost:

@@ -10,6 +10,8 @@ from typing import Any
 from django.db import connection
 
 ROWS_AT_ONCE = 5_000
+USERS = 20
+SOON, NOT_SOON = timedelta(hours=1), timedelta(days=30)
 
 
 def person(model: str, **fields: Any) -> Any:
@@ -39,6 +41,13 @@ def sessions(agent: Any, count: int) -> list[Any]:
     ]
     Session.objects.bulk_create(rows, ROWS_AT_ONCE)
     return rows
+
+
+def sessions_of_users(model: str, count: int) -> list[Any]:
+    """Create open sessions of up to 20 new users with an agent each, the users in turn."""
+    people = [person(model) for _ in range(min(USERS, count))]
+    own = [sessions(agent, -(-count // len(people))) for agent in people]
+    return [session for row in zip(*own, strict=True) for session in row][:count]
 
 
 def queue_messages(targets: list[Any], each: int, text: str = "Hello there") -> None:
@@ -99,15 +108,17 @@ def jobs(targets: list[Any], count: int) -> list[str]:
     ]
     CronJob.objects.bulk_create(rows, ROWS_AT_ONCE)
     JobClock.objects.bulk_create(
-        [JobClock(job=row, next_run_at=now + timedelta(days=30)) for row in rows], ROWS_AT_ONCE
+        [JobClock(job=row, next_run_at=now + NOT_SOON) for row in rows], ROWS_AT_ONCE
     )
     return [row.pk for row in rows]
 
 
 def make_due(ids: list[str]) -> None:
-    """Make these jobs due now."""
+    """Make these jobs due now, and no others: jobs with a slot of their own within the hour run in a month."""
     from automations.models import JobClock
 
+    soon = JobClock.objects.exclude(job_id__in=ids).filter(next_run_at__lt=datetime.now(UTC) + SOON)
+    soon.update(next_run_at=datetime.now(UTC) + NOT_SOON)
     JobClock.objects.filter(job_id__in=ids).update(
         next_run_at=datetime.now(UTC) - timedelta(seconds=1), last_slot=None
     )

@@ -77,7 +77,7 @@ def _process(
         [sys.executable, "-m", *command],
         log=log,
         cwd=ROOT,
-        environ=os.environ | {"PGAPPNAME": f"bench {name}"} | environ,
+        environ=os.environ | {"PGAPPNAME": f"bench {name}", "LOG_LEVEL": "INFO"} | environ,
     )
     process = Worker(child=child, log=log)
     try:

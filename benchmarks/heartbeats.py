@@ -22,6 +22,7 @@ from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
 from benchmarks.statements import (
     QUIET,
+    Executed,
     Log,
     chat,
     fire,
@@ -130,7 +131,7 @@ def _measure_lateness(
     """Lateness in real time: from the slot until the turn starts, and until it ends."""
     rate = len(ids) / HOUR
     chosen = ids[: max(2, int(rate * sizes.heartbeat_seconds))]
-    with fleet.workers(servers.folder, sizes.workers, sizes.concurrency), fleet.beat(servers.folder):
+    with fleet.workers(servers.folder, sizes.workers[0], sizes.concurrency), fleet.beat(servers.folder):
         _spread(chosen, sizes.heartbeat_seconds)
         time.sleep(sizes.heartbeat_seconds)
         try:
@@ -215,7 +216,7 @@ def _measure_turns(
         say("statements are not counted: this needs the embedded PostgreSQL, whose log is read")
         return []
     (session,) = data.sessions(data.person(MODEL), 1)
-    count = sizes.counted_turns
+    count = min(sizes.counted_turns, len(ids))
     with (
         psycopg.connect(servers.database_url, autocommit=True, application_name="watch") as watch,
         statements_logged(),
@@ -225,17 +226,17 @@ def _measure_turns(
         with fleet.worker(servers.folder, "counted", 4, **QUIET):
             wait_for_turns(watch)
             log.read()
-            for _ in range(count):
-                chat(session, watch)
-            chats = log.read()
+            chats, beats = list[Executed](), list[Executed]()
             for heartbeat in ids[-count:]:
+                chat(session, watch)
+                chats += log.read()
                 fire([heartbeat])
                 wait_for_turns(watch)
-            beats = log.read()
-    print_statements("heartbeat's", beats, min(count, len(ids)), say)
+                beats += log.read()
+    print_statements("heartbeat's", beats, count, say)
     plain, beat = _milliseconds("message", count), _milliseconds("heartbeat", count)
     return [
-        *turn_figures("heartbeat's turn", beats, min(count, len(ids))),
+        *turn_figures("heartbeat's turn", beats, count),
         *turn_figures("chat turn beside it", chats, count),
         Figure(name="heartbeat's turn", value=beat, unit="ms", note=f"median; a chat turn {plain:.1f} ms"),
         Figure(name="heartbeat's turn to chat turn", value=beat / plain, note="both from claim to commit"),

@@ -71,6 +71,7 @@ def _figures(count: int, alone: list[float], before: Sample, meanwhile: Sample) 
             name=f"threads for {count:,} open streams",
             value=max(meanwhile.threads - before.threads, 0),
             at_most=16,
+            count=True,
             note=about,
         ),
         Figure(name="memory per open stream", value=memory, unit="KiB"),

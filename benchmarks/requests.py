@@ -164,4 +164,6 @@ def _figures(name: str, spent: list[float], counted: dict[str, Counter[str]]) ->
         note = (
             f"BEGIN and COMMIT {roles.get('transaction', 0):.3g}, health checks {roles.get('check', 0):.3g}"
         )
-        yield Figure(name=f"{name}, SQL", value=roles.get("statement", 0), at_most=most[1], note=note)
+        yield Figure(
+            name=f"{name}, SQL", value=roles.get("statement", 0), at_most=most[1], count=True, note=note
+        )

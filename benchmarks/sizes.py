@@ -9,11 +9,18 @@ from dataclasses import dataclass
 class Sizes:
     """Counts. Compared cases alternate for `rounds` rounds, and figures are their medians."""
 
-    rounds: int = 3
-    sessions: int = 200
+    name: str = "full"
+    rounds: int = 5
+    noops: int = 1_000
+    floor_seconds: float = 1.0
+    sessions: int = 100
     messages: int = 10
-    workers: int = 1
+    workers: tuple[int, ...] = (1,)  # processes; more than one number: compare them
     concurrency: int = 16
+    arrival_seconds: float = 20.0  # of messages at half load
+    queued: int = 1_000  # turns of one session
+    queued_each: int = 100  # turns of each session, where there are many
+    probes: int = 40
     counted_turns: int = 10
     jobs: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     due: tuple[int, ...] = (1, 100, 1_000)
@@ -26,7 +33,7 @@ class Sizes:
     history: int = 100_000
     contexts: int = 100
     waiting: int = 500
-    deposits: int = 5_000
+    deposits: int = 2_000
     depositors: int = 20
     mailboxes: int = 50
     subscribers: int = 200
@@ -42,9 +49,12 @@ class Sizes:
 
 FULL = Sizes()
 QUICK = Sizes(
-    rounds=1,
+    name="quick",
+    rounds=3,
     sessions=100,
     messages=5,
+    arrival_seconds=5.0,
+    probes=20,
     jobs=(1_000, 100_000),
     fire_rounds=3,
     schedules=(1_000, 10_000),
@@ -64,9 +74,16 @@ QUICK = Sizes(
     heartbeat_seconds=20.0,
 )
 TINY = Sizes(
+    name="tiny",
+    noops=50,
+    floor_seconds=0.05,
     rounds=1,
     sessions=5,
     messages=2,
+    arrival_seconds=0.2,
+    queued=150,
+    queued_each=50,
+    probes=2,
     counted_turns=2,
     jobs=(20, 40),
     due=(1, 5, 10),

@@ -58,6 +58,8 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
     if servers.postgres_log is None:
         say("not counted: this needs the embedded PostgreSQL, whose log is read")
         return []
+    from automations.firing.fire_jobs import fire_due_jobs
+
     agent, count = data.person(MODEL), sizes.counted_turns
     (session,) = data.sessions(agent, 1)
     jobs, batch = data.jobs([session], count), data.jobs(data.sessions(agent, BATCH), BATCH)
@@ -70,15 +72,16 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
         with fleet.worker(servers.folder, "counted", SLOTS, **QUIET):
             wait_for_turns(watch)
             log.read()
-            for _ in range(count):
-                chat(session, watch)
-            chats = log.read()
+            chats, automations = list[Executed](), list[Executed]()
             for job in jobs:
+                chat(session, watch)
+                chats += log.read()
                 fire([job])
                 wait_for_turns(watch)
-            automations = log.read()
+                automations += log.read()
+        data.make_due(batch)
         log.read()
-        fire(batch)
+        fire_due_jobs(len(batch))
         fired = _count_own(log.read())
     print_statements("chat", chats, count, say)
     print_statements("automation's", automations, count, say)
@@ -86,9 +89,14 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
         *turn_figures("chat turn", chats, count),
         *turn_figures("automation's turn", automations, count),
         Figure(
-            name="SQL per message received", value=_count_own(chats) / count, note="with BEGIN and COMMIT"
+            name="SQL per message received",
+            value=_count_own(chats) / count,
+            count=True,
+            note="with BEGIN and COMMIT",
         ),
-        Figure(name="SQL per fired job", value=fired / BATCH, note=f"{fired} for a batch of {BATCH}"),
+        Figure(
+            name="SQL per fired job", value=fired / BATCH, count=True, note=f"{fired} for a batch of {BATCH}"
+        ),
     ]
 
 
@@ -105,8 +113,21 @@ def turn_figures(name: str, seen: list[Executed], count: int) -> list[Figure]:
     plain = roles["statement"] + kinds["lock"]
     most, most_trips = TARGETS.get(name, (None, None))
     return [
-        Figure(name=f"SQL per {name}", value=plain / count, at_most=most, note="pool and lock connection"),
-        Figure(name=f"SQL per {name}, round trips", value=len(worker) / count, at_most=most_trips, note=note),
+        Figure(
+            name=f"SQL per {name}",
+            value=plain / count,
+            at_most=most,
+            count=True,
+            note="pool and lock connection",
+        ),
+        Figure(
+            name=f"SQL per {name}, round trips",
+            # notifications are sent at most ten times a second, so their number varies
+            value=round(len(worker) / count),
+            at_most=most_trips,
+            count=True,
+            note=note,
+        ),
     ]
 
 

@@ -1,54 +1,118 @@
 """Turns per second with an instant model, compared to no-op Celery tasks on the same broker and workers.
 
-The workers are stopped (SIGSTOP) while the queue is filled, so that both start with a full queue.
+The turns are those of messages, and those of automations with as many due in each session; of one user with one agent,
+and of 20 users with an agent each. With several numbers of worker processes (`--workers 1,2,4`) only messages of one
+user are compared, and the workers start anew for each round.
 """
 
 from __future__ import annotations
 
-import signal
+import os
 import statistics
-import time
+from collections import defaultdict
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
-from benchmarks import data, fleet
+from benchmarks import data, drain, fleet
 from benchmarks.fleet import Worker
-from benchmarks.plugin import MODEL, NOOP
+from benchmarks.plugin import MODEL
 from benchmarks.processor import processor_seconds
 from benchmarks.report import Figure
 from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
 
 TARGET = 0.33
+TARGET_AUTOMATIONS = 0.9
+TARGET_TWO_WORKERS = 1.6
+LEAST_CORES = 4  # for that target: PostgreSQL and the broker need some, too
+NOOP, CHAT, AUTOMATION = "no-op tasks", "turns, instant model", "automations' turns"
+MANY = " of 20 users"
 
 
 def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
-    """Alternate both for `rounds` rounds, after a warm-up."""
-    agent = data.person(MODEL)
-    count = sizes.sessions * sizes.messages
-    noops, turns, costs = [], [], []
-    with fleet.workers(servers.folder, sizes.workers, sizes.concurrency) as processes:
-        _run_noops(processes, min(count, 200))
-        _run_turns(processes, data.sessions(agent, min(sizes.sessions, 20)), 2)
-        for number in range(1, sizes.rounds + 1):
-            noops.append(_run_noops(processes, count))
-            before = _processor_seconds(servers, processes)
-            turns.append(_run_turns(processes, data.sessions(agent, sizes.sessions), sizes.messages))
-            after = _processor_seconds(servers, processes)
-            costs.append([(end - start) * 1000 / count for start, end in zip(before, after, strict=True)])
-            say(f"round {number}: {noops[-1]:.0f} no-ops/s, {turns[-1]:.0f} turns/s")
-    setting = f"-P threads -c {sizes.concurrency}, {sizes.workers} worker(s)"
-    load = f"{sizes.sessions} sessions, {sizes.messages} messages each"
-    ratio = statistics.median(turn / noop for turn, noop in zip(turns, noops, strict=True))
+    """Alternate all for `rounds` rounds, after a warm-up."""
+    if len(sizes.workers) > 1:
+        return _compare_workers(servers, sizes, say)
+    agent, [workers] = data.person(MODEL), sizes.workers
+    rates: dict[str, list[float]] = defaultdict(list)
+    costs: dict[str, list[list[float]]] = defaultdict(list)
+    with fleet.workers(servers.folder, workers, sizes.concurrency) as processes:
+        for number in range(sizes.rounds + 1):
+            # the first round warms up
+            each, count = (sizes.messages, sizes.sessions) if number else (2, min(sizes.sessions, 20))
+            for kind, measure in _kinds(processes, agent, count, each).items():
+                before = _processor_seconds(servers, processes)
+                rate = measure()
+                after = _processor_seconds(servers, processes)
+                spent = [
+                    (end - start) * 1000 / count / each for start, end in zip(before, after, strict=True)
+                ]
+                if number:
+                    rates[kind].append(rate)
+                    costs[kind].append(spent)
+            if number:
+                say(
+                    f"round {number}: "
+                    + ", ".join(f"{found[-1]:.0f} {kind}/s" for kind, found in rates.items())
+                )
+    return [*_rates(rates, sizes), *_costs(costs)]
+
+
+def _kinds(processes: list[Worker], agent: Any, count: int, each: int) -> dict[str, Callable[[], float]]:
+    def alone() -> list[Any]:
+        return data.sessions(agent, count)
+
+    def many() -> list[Any]:
+        return data.sessions_of_users(MODEL, count)
+
+    return {
+        NOOP: lambda: drain.noops(processes, count * each),
+        CHAT: lambda: drain.chats(processes, alone(), each),
+        AUTOMATION: lambda: drain.automations(processes, alone(), each),
+        CHAT + MANY: lambda: drain.chats(processes, many(), each),
+        AUTOMATION + MANY: lambda: drain.automations(processes, many(), each),
+    }
+
+
+def _rates(rates: dict[str, list[float]], sizes: Sizes) -> list[Figure]:
+    notes = {
+        NOOP: f"-P threads -c {sizes.concurrency}, {sizes.workers[0]} worker(s)",
+        CHAT: f"{sizes.sessions} sessions, {sizes.messages} messages each",
+        AUTOMATION: f"{sizes.sessions} sessions, {sizes.messages} automations due in each",
+    }
+    pairs = {
+        "turns to no-op tasks": (CHAT, NOOP, TARGET),
+        "automations' turns to chat turns": (AUTOMATION, CHAT, TARGET_AUTOMATIONS),
+        f"turns{MANY} to no-op tasks": (CHAT + MANY, NOOP, TARGET),
+        f"automations' turns{MANY} to chat turns": (AUTOMATION + MANY, CHAT + MANY, TARGET_AUTOMATIONS),
+    }
     return [
-        Figure(name="no-op tasks", value=statistics.median(noops), unit="/s", note=setting),
-        Figure(name="turns, instant model", value=statistics.median(turns), unit="/s", note=load),
-        Figure(name="turns to no-op tasks", value=ratio, at_least=TARGET),
         *(
-            Figure(name=f"processor time per turn, {name}", value=statistics.median(values), unit="ms")
-            for name, values in zip(("workers", "PostgreSQL"), zip(*costs, strict=True), strict=False)
+            Figure(name=kind, value=statistics.median(found), unit="/s", note=notes.get(kind, ""))
+            for kind, found in rates.items()
         ),
+        *(
+            Figure(name=name, value=_ratio(rates[one], rates[other]), at_least=target)
+            for name, (one, other, target) in pairs.items()
+        ),
+    ]
+
+
+def _ratio(one: list[float], other: list[float]) -> float:
+    """The median of the rounds' ratios."""
+    return statistics.median(a / b for a, b in zip(one, other, strict=True))
+
+
+def _costs(costs: dict[str, list[list[float]]]) -> list[Figure]:
+    return [
+        Figure(name=f"processor time per {what}, {name}", value=statistics.median(values), unit="ms")
+        for kind, what in (
+            (CHAT, "turn"),
+            (AUTOMATION, "automation's turn"),
+            (CHAT + MANY, f"turn{MANY}"),
+            (AUTOMATION + MANY, f"automation's turn{MANY}"),
+        )
+        for name, values in zip(("workers", "PostgreSQL"), zip(*costs[kind], strict=True), strict=False)
     ]
 
 
@@ -58,52 +122,30 @@ def _processor_seconds(servers: Servers, processes: list[Worker]) -> list[float]
     return [workers] + ([processor_seconds(servers.postgres_pid)] if servers.postgres_pid else [])
 
 
-def _run_noops(processes: list[Worker], count: int) -> float:
-    from config.celery import app as current_app
-    from sessions_app.hints import shard_queues
-
-    people = [name for name in shard_queues() if name.startswith("turns.")]
-    _signal(processes, signal.SIGSTOP)
-    with current_app.producer_or_acquire() as producer:
-        for number in range(count):
-            current_app.send_task(
-                NOOP,
-                args=["00000000-0000-0000-0000-000000000000", "turns"],
-                queue=people[number % len(people)],
-                ignore_result=True,
-                producer=producer,
+def _compare_workers(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
+    agent = data.person(MODEL)
+    rates: dict[int, list[float]] = defaultdict(list)
+    for number in range(1, sizes.rounds + 1):
+        for workers in sizes.workers:
+            with fleet.workers(servers.folder, workers, sizes.concurrency) as processes:
+                drain.chats(processes, data.sessions(agent, min(sizes.sessions, 20)), 2)  # warm-up
+                rates[workers].append(
+                    drain.chats(processes, data.sessions(agent, sizes.sessions), sizes.messages)
+                )
+            say(f"round {number}, {workers} worker(s): {rates[workers][-1]:.0f} turns/s")
+    first, *more = sizes.workers
+    target = TARGET_TWO_WORKERS if (os.cpu_count() or 1) >= LEAST_CORES else None
+    return [
+        *(
+            Figure(name=f"turns, {workers} worker(s)", value=statistics.median(rates[workers]), unit="/s")
+            for workers in sizes.workers
+        ),
+        *(
+            Figure(
+                name=f"turns, {workers} workers to {first}",
+                value=_ratio(rates[workers], rates[first]),
+                at_least=target if (first, workers) == (1, 2) else None,
             )
-    start = time.monotonic()
-    _signal(processes, signal.SIGCONT)
-    fleet.until(lambda: fleet.waiting_hints() == 0, "the no-ops have run")
-    return count / (time.monotonic() - start)
-
-
-def _run_turns(processes: list[Worker], sessions: list[Any], each: int) -> float:
-    from sessions_app import hints
-
-    _signal(processes, signal.SIGSTOP)
-    data.queue_messages(sessions, each)
-    hints.flush_hints(60.0)
-    start = datetime.now(UTC)
-    _signal(processes, signal.SIGCONT)
-    fleet.until(
-        lambda: data.count_succeeded(sessions) == len(sessions) * each, "the turns have run", every=0.1
-    )
-    seconds = (_last_finished(sessions) - start).total_seconds()
-    fleet.until(lambda: fleet.waiting_hints() == 0, "the remaining hints are consumed")
-    return len(sessions) * each / seconds
-
-
-def _last_finished(sessions: list[Any]) -> datetime:
-    from django.db.models import Max
-
-    from sessions_app.models import Turn
-
-    last: datetime = Turn.objects.filter(session__in=sessions).aggregate(last=Max("finished_at"))["last"]
-    return last
-
-
-def _signal(processes: list[Worker], number: int) -> None:
-    for process in processes:
-        process.signal(number)
+            for workers in more
+        ),
+    ]

@@ -1,6 +1,7 @@
 """The cost of a tick of beat: Rondo compared to django-celery-beat with the same number of schedules.
 
-Both use the same PostgreSQL (in separate databases), broker and pool size, and the same number is due.
+Both use the same PostgreSQL (in separate databases), broker and pool size, and the same number is due. Their rounds
+alternate.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,15 +42,35 @@ class _Ticks:
 def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
     """Measure both at each number of schedules."""
     crowd, figures = Crowd(say), list[Figure]()
-    with database(servers.database_url) as their_database:
+    with (
+        database(servers.database_url) as database_url,
+        _celery_beat(database_url, servers.broker_url) as ask,
+    ):
         for count in sizes.schedules:
             crowd.grow_to(count)
-            ours = _measure_rondo(crowd, sizes)
-            say(f"{count:,} jobs: {ours.idle.wall:.2f} ms an idle tick")
-            theirs = _measure_celery_beat(their_database, servers.broker_url, count, sizes)
-            say(f"{count:,} schedules of django-celery-beat: {theirs.idle.wall:.2f} ms an idle tick")
-            figures += _figures(count, ours, theirs, TARGET if count == max(sizes.schedules) else None)
+            beat = _warm_beat(crowd, sizes)
+            ours, theirs = list[_Ticks](), list[_Ticks]()
+            for number in range(1, sizes.rounds + 1):
+                ours.append(_measure_rondo(beat, crowd, sizes))
+                theirs.append(_measure_celery_beat(ask, count, sizes))
+                idle = f"{ours[-1].idle.wall:.2f} and {theirs[-1].idle.wall:.2f} ms an idle tick"
+                say(f"{count:,} schedules, round {number}: {idle}, Rondo and django-celery-beat")
+            target = TARGET if count == max(sizes.schedules) else None
+            figures += _figures(count, _median(ours), _median(theirs), target)
     return figures
+
+
+def _median(rounds: list[_Ticks]) -> _Ticks:
+    def by_due(name: str) -> dict[int, Cost]:
+        found = [getattr(each, name) for each in rounds]
+        return {due: median([each[due] for each in found]) for due in found[0]}
+
+    return _Ticks(
+        idle=median([each.idle for each in rounds]),
+        edited=median([each.edited for each in rounds]),
+        due=by_due("due"),
+        written=by_due("written"),
+    )
 
 
 def _figures(count: int, ours: _Ticks, theirs: _Ticks, target: float | None) -> list[Figure]:
@@ -60,6 +82,7 @@ def _figures(count: int, ours: _Ticks, theirs: _Ticks, target: float | None) -> 
             name=f"django-celery-beat to Rondo, {count:,}, {name}",
             value=their.wall / our.wall,
             at_least=target,
+            more_is_better=True,
             note=f"wall {their.wall:.1f} to {our.wall:.1f} ms, processor {their.cpu:.1f} to {our.cpu:.1f} ms,"
             f" PostgreSQL {their.database:.1f} to {our.database:.1f} ms"
             + (f"; then {written[name].wall:.1f} ms to store that they ran" if name in written else ""),
@@ -68,16 +91,20 @@ def _figures(count: int, ours: _Ticks, theirs: _Ticks, target: float | None) -> 
     ]
 
 
-def _measure_rondo(crowd: Crowd, sizes: Sizes) -> _Ticks:
+def _warm_beat(crowd: Crowd, sizes: Sizes) -> Beat:
     from benchmarks.beat import Beat
 
-    beat, rounds = Beat(), range(sizes.fire_rounds)
+    beat = Beat()
     for due in (1, *sizes.ticks_due):
-        _fire(beat, crowd.pick(due))  # warm-up
+        _fire(beat, crowd.pick(due))
+    return beat
+
+
+def _measure_rondo(beat: Beat, crowd: Crowd, sizes: Sizes) -> _Ticks:
     return _Ticks(
-        idle=median([_tick_idle(beat, sizes.idle_ticks) for _ in rounds]),
-        edited=median([_tick_after_edit(beat, crowd) for _ in rounds]),
-        due={due: median([_fire(beat, crowd.pick(due)) for _ in rounds]) for due in sizes.ticks_due},
+        idle=_tick_idle(beat, sizes.idle_ticks),
+        edited=_tick_after_edit(beat, crowd),
+        due={due: _fire(beat, crowd.pick(due)) for due in sizes.ticks_due},
         written={},
     )
 
@@ -110,26 +137,38 @@ def _fire(beat: Beat, ids: list[str]) -> Cost:
     return cost
 
 
-def _measure_celery_beat(database_url: str, broker_url: str, count: int, sizes: Sizes) -> _Ticks:
-    request = {
-        "schedules": count,
-        "due": sizes.ticks_due,
-        "rounds": sizes.rounds,
-        "idle_ticks": sizes.idle_ticks,
+@contextmanager
+def _celery_beat(database_url: str, broker_url: str) -> Iterator[subprocess.Popen[str]]:
+    """A process with django-celery-beat alone."""
+    environ = {
+        "DATABASE_URL": database_url,
+        "CELERY_BROKER_URL": broker_url,
+        "DJANGO_SETTINGS_MODULE": "benchmarks.celery_beat.settings",
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.celery_beat", json.dumps(request)],
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.celery_beat"],
         cwd=ROOT,
-        env=os.environ
-        | {
-            "DATABASE_URL": database_url,
-            "CELERY_BROKER_URL": broker_url,
-            "DJANGO_SETTINGS_MODULE": "benchmarks.celery_beat.settings",
-        },
+        env=os.environ | environ,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        check=True,
-    )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _measure_celery_beat(process: subprocess.Popen[str], count: int, sizes: Sizes) -> _Ticks:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    request = {"schedules": count, "due": sizes.ticks_due, "idle_ticks": sizes.idle_ticks}
+    process.stdin.write(json.dumps(request) + "\n")
+    process.stdin.flush()
+    answer = process.stdout.readline()
+    if not answer:
+        raise RuntimeError("the process of django-celery-beat ended; its error is above")
+    found: dict[str, Any] = json.loads(answer)
     by_due = {
         name: {int(due): Cost(**cost) for due, cost in found[name].items()} for name in ("due", "written")
     }

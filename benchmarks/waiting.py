@@ -51,7 +51,13 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
             drained = time.monotonic() - began
     target = TARGET_MEBIBYTES if count >= TARGET_TURNS else None
     return [
-        Figure(name="turns that wait in one process", value=count, at_least=TARGET_TURNS if target else None),
+        Figure(
+            name="turns that wait in one process",
+            value=count,
+            at_least=TARGET_TURNS if target else None,
+            count=True,
+            more_is_better=True,
+        ),
         Figure(
             name="memory per waiting turn",
             value=(held - before) / count,
@@ -59,7 +65,7 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
             at_most=target,
             note=f"{before:.0f} MiB before, {held:.0f} MiB with {count}",
         ),
-        Figure(name="lock connections meanwhile", value=connections["lock"], at_most=1),
+        Figure(name="lock connections meanwhile", value=connections["lock"], at_most=1, count=True),
         Figure(
             name="all connections of that process",
             value=sum(connections.values()),

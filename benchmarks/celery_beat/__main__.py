@@ -1,6 +1,7 @@
-"""`python -m benchmarks.celery_beat '{"schedules": 1000, "due": [1, 100], "rounds": 3, "idle_ticks": 20}'`.
+"""`python -m benchmarks.celery_beat`: measures the DatabaseScheduler of django-celery-beat, one round for each request.
 
-Measures its DatabaseScheduler. Prints the costs (`benchmarks.cost.Cost`) as the last line of stdout:
+A line on stdin is a request, `{"schedules": 1000, "due": [1, 100], "idle_ticks": 20}`, with at least as many schedules
+as the one before. A line on stdout is its answer, of costs (`benchmarks.cost.Cost`):
 
     {"idle": cost, "edited": cost, "due": {"1": cost, "100": cost}, "written": {"1": cost, "100": cost}}
 
@@ -20,7 +21,7 @@ from typing import Any
 
 from celery import Celery
 
-from benchmarks.cost import MILLISECONDS, Cost, measured, median
+from benchmarks.cost import MILLISECONDS, Cost, measured
 
 QUEUE = "celery-beat-benchmark"
 INTERVAL_DAYS = 30
@@ -28,25 +29,21 @@ ROWS_AT_ONCE = 5_000
 SLACK = 2.0  # a reload may take this many times as long as the first one
 
 
-def main(given: dict[str, Any]) -> dict[str, Any]:
-    """Create the schedules, then measure each cost `rounds` times."""
+def main() -> None:
+    """Answer until stdin ends. Another number of schedules gets a scheduler of its own, with a warm-up."""
     import django
     from django.core.management import call_command
 
     django.setup()
     call_command("migrate", interactive=False, verbosity=0)
-    _make(given["schedules"])
-    beat, rounds = _Beat(), range(given["rounds"])
-    answer: dict[str, Any] = {
-        "idle": asdict(median([beat.idle(given["idle_ticks"]) for _ in rounds])),
-        "edited": asdict(median([beat.edited() for _ in rounds])),
-        "due": {},
-        "written": {},
-    }
-    for due in given["due"]:
-        sent, written = zip(*(beat.fire(due) for _ in rounds), strict=True)
-        answer["due"][due], answer["written"][due] = asdict(median(sent)), asdict(median(written))
-    return answer
+    beat, schedules = None, 0
+    for line in sys.stdin:
+        given = json.loads(line)
+        if beat is None or schedules != given["schedules"]:
+            schedules = given["schedules"]
+            _make(schedules)
+            beat = _Beat()
+        print(json.dumps(beat.measure(given["due"], given["idle_ticks"])), flush=True)
 
 
 def _make(count: int) -> None:
@@ -86,6 +83,14 @@ class _Beat:
         self._scheduler.tick()
         self._reload = timedelta(seconds=self.edited().wall / MILLISECONDS)
         self.fire(1)  # warm-up
+
+    def measure(self, dues: list[int], idle_ticks: int) -> dict[str, Any]:
+        """One round of each cost."""
+        answer: dict[str, Any] = {"idle": asdict(self.idle(idle_ticks)), "edited": asdict(self.edited())}
+        fired = {due: self.fire(due) for due in dues}
+        answer["due"] = {due: asdict(sent) for due, (sent, _) in fired.items()}
+        answer["written"] = {due: asdict(written) for due, (_, written) in fired.items()}
+        return answer
 
     def idle(self, ticks: int) -> Cost:
         """The mean cost of a tick with nothing due."""
@@ -152,4 +157,4 @@ def _run_counts() -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))
+    main()

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.report import Figure, table
 from benchmarks.statements import Executed, parse_log
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 240  # seconds, on a busy machine
+PATIENCE = 480  # seconds, on a busy machine
 
 pytestmark = pytest.mark.timeout(PATIENCE + 20)
 
@@ -46,6 +45,9 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
 def test_every_benchmark_gives_its_figures(figures: dict[str, dict[str, Any]]) -> None:
     assert {
         "turns to no-op tasks",
+        "automations' turns to chat turns",
+        "message to first model request, p99",
+        "message beside a session with 150 queued turns to none",
         "SQL per chat turn",
         "SQL per automation's turn",
         "SQL per message received",
@@ -122,11 +124,3 @@ def test_statements_are_read_from_the_log() -> None:
         Executed(kind="pool", text=""),
     ]
     assert [each.role for each in found] == ["transaction", "statement", "statement", "check"]
-
-
-def test_a_missed_target_says_by_how_much() -> None:
-    assert Figure(name="cost", value=3.0, at_most=2.0).verdict == "MISSED by 50%"
-    assert Figure(name="rate", value=0.1, at_least=0.2).verdict == "MISSED by 50%"
-    assert Figure(name="rate", value=0.2, at_least=0.2).verdict == "met"
-    lines = table([Figure(name="cost", value=3.0, unit="ms", at_most=2.0)]).splitlines()
-    assert lines[-1].split() == ["cost", "3", "ms", "≤", "2", "MISSED", "by", "50%"]
