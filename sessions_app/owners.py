@@ -1,7 +1,8 @@
 """Conditions on a turn's owner: the account must be active, and only so many turns of one user run at a time.
 
 Each statement reads both from the database; nothing is cached (rule 10.0). A running turn counts by its `share_of`. A
-queued turn that was refused has it too, so that the next turn of its owner that ends can wake it.
+queued turn that was refused, or whose session got no hint, has it too, so that the next turn of its owner that ends
+can wake it.
 """
 
 from __future__ import annotations

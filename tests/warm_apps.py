@@ -28,8 +28,13 @@ def load(module: str) -> None:
     No thread and no connection is left behind: what is forked from here makes its own.
     """
     django.setup()
+    from sessions_app.postgres.statements import Statement
+
     for name in (*NEEDED[module], *LATE.get(module, ())):
         import_module(name)
+    for each in gc.get_objects():
+        if isinstance(each, Statement):
+            _ = each._constants  # else each process composes the SQL of its first turn
     gc.collect()
     gc.freeze()  # so that a collection in a child does not touch, and so copy, the pages of all that was loaded
     assert threading.active_count() == 1, threading.enumerate()

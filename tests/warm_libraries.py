@@ -1,5 +1,6 @@
 """What every process of ours imports of others' code; loaded once, in the process that the others are forked from."""
 
+import anyio._backends._asyncio  # noqa: F401
 import celery.apps.beat
 import celery.apps.worker
 import celery.bin.celery
@@ -15,7 +16,7 @@ import genai_prices.data  # noqa: F401
 import httpx2  # noqa: F401
 import kombu.transport.redis  # noqa: F401
 import mcp.client.streamable_http  # noqa: F401
-import openai.resources.chat.completions  # noqa: F401
+import openai.resources.chat.chat  # noqa: F401
 import psycopg_pool  # noqa: F401
 import pydantic_ai.direct
 import pydantic_ai.models.openai

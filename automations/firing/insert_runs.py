@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -21,7 +20,7 @@ from sessions_app.postgres.statements import Statement, recordset, recordset_of,
 from sessions_app.turns.enqueue_statements import EMPTY, GIVEN, insert_turns
 
 _run, _turn, _session, _job = table(RunRecord), table(Turn), table(Session), table(CronJob)
-HINTS_PER_AGENT = 20  # for each 100 turns; the sweep and finishing turns hint at the other sessions
+HINTS_PER_AGENT = 20  # sessions for each 100 turns; each turn that ends wakes one of the other sessions
 _COLUMNS: dict[str, Any] = {
     "run_id": sa.Text(),
     "job_id": sa.Text(),
@@ -77,6 +76,7 @@ def _filled(given: Any) -> Any:
             session_id.label("session_id"),
             _session.c.key.label("session_key"),
             _session.c.agent_id,
+            _session.c.owner_id,
             sa.case((of_job, _snapshot(given)), else_=given.c.snapshot).label("snapshot"),
             sa.func.coalesce(given.c.content, _job.c.message).label("content"),
             sa.case((of_job, _metadata(given)), else_=given.c.metadata).label("metadata"),
@@ -115,10 +115,23 @@ def _queue() -> Any:
     named = {"id": filled.c.turn_id, "origin_run": filled.c.run_id, "due_at": filled.c.scheduled_for}
     given = [named[name].label(name) if name in named else filled.c[name] for name in GIVEN]
     is_new = new_runs.c.run_id == filled.c.run_id
-    new = sa.select(*given, filled.c.agent_id).join(new_runs, is_new).cte("new")
+    new = _marked(sa.select(*given, filled.c.agent_id, filled.c.owner_id).join(new_runs, is_new).subquery())
     turns, queued = insert_turns(new)
-    told = sa.select(new.c.session_id, new.c.origin_run, new.c.agent_id).order_by(new.c.id)
-    return told.add_cte(turns, queued)
+    told = sa.select(new.c.session_id, new.c.origin_run, new.c.share_of.is_(None).label("hinted"))
+    return told.order_by(new.c.id).add_cte(turns, queued)
+
+
+def _marked(new: Any) -> Any:
+    """The new turns with `share_of`: null in the first few sessions of each agent, which get hints.
+
+    In the other sessions it is the owner, as if the turn had been refused for want of room: see `next_lane.py`.
+    """
+    first = sa.func.min(new.c.id).over(partition_by=new.c.session_id)
+    ordered = sa.select(*new.c, first.label("first")).subquery()
+    place = sa.func.dense_rank().over(partition_by=ordered.c.agent_id, order_by=ordered.c.first)
+    placed = sa.select(*ordered.c, place.label("place")).subquery()
+    share_of = sa.case((placed.c.place > sa.bindparam("hinted", type_=sa.Integer()), placed.c.owner_id))
+    return sa.select(*placed.c, share_of.label("share_of")).cte("new")
 
 
 def _wait() -> Statement:
@@ -139,7 +152,7 @@ WAIT = _wait()
 
 
 def insert_runs(rows: Sequence[dict[str, Any]], clocks: Sequence[dict[str, Any]] = ()) -> list[Any]:
-    """Insert runs in slot order, each with its turn and event, and move clocks. Returns the new turns.
+    """Insert runs in slot order, each with its turn and event, and move clocks. Returns what `announce_turns` takes.
 
     A row names a `job_id`, with its `schedule`, or a `scheduled_message_id`, with its `snapshot`. A slot that already
     has a run is ignored, so a second beat does no harm. `clocks`: as for `advance_clocks`.
@@ -148,6 +161,7 @@ def insert_runs(rows: Sequence[dict[str, Any]], clocks: Sequence[dict[str, Any]]
         advance_clocks(clocks)
         return []
     given = recordset_of("rows", sorted(rows, key=lambda row: str(row["scheduled_for"])))
+    given["hinted"] = HINTS_PER_AGENT * max(1, len(rows) // 100)
     return FIRE.all(**given, **recordset_of("clocks", clocks)) if clocks else QUEUE.all(**given)
 
 
@@ -158,20 +172,15 @@ def insert_inline_runs(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def announce_turns(queued: Sequence[Any]) -> list[Hint]:
-    """After the commit, notify windows and send hints: one for each session, a limited number for each agent.
+    """After the commit, notify windows and send hints: one for each session, for a limited number of each agent's.
 
     Returns the hints.
     """
-    most = HINTS_PER_AGENT * max(1, len(queued) // 100)
-    per_agent: Counter[int] = Counter()
-    hints: dict[Hint, None] = {}
-    for turn in queued:
-        per_agent[turn.agent_id] += 1
-        if per_agent[turn.agent_id] <= most:
-            hints[Hint(session_id=turn.session_id, lane=Lane.AUTO)] = None
     events.announce_each(turn.session_id for turn in queued)
+    sessions = dict.fromkeys(turn.session_id for turn in queued if turn.hinted)
+    hints = [Hint(session_id=session_id, lane=Lane.AUTO) for session_id in sessions]
     send(hints)
-    return list(hints)
+    return hints
 
 
 def lag_ms(late: timedelta) -> int:

@@ -288,7 +288,7 @@ class Migration(migrations.Migration):
                 ('steps_at_claim', models.PositiveIntegerField(default=0)),
                 ('cancel_requested_at', models.DateTimeField(blank=True, null=True)),
                 ('cancel_reason', models.CharField(blank=True, db_default='', default='', help_text='Why it was cancelled; empty if a person cancelled it.', max_length=64)),
-                ('share_of', models.BigIntegerField(blank=True, editable=False, help_text="The user whose turn limit this turn counts toward. On a queued turn: that limit refused it.", null=True)),
+                ('share_of', models.BigIntegerField(blank=True, editable=False, help_text="The user whose turn limit this turn counts toward. On a queued turn: the next turn of this user that ends wakes it.", null=True)),
                 ('due_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('queued_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
                 ('hinted_at', models.DateTimeField(blank=True, null=True)),

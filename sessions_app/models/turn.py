@@ -180,7 +180,10 @@ class Turn(models.Model):
         null=True,
         blank=True,
         editable=False,
-        help_text="The user whose turn limit this turn counts toward. On a queued turn: that limit refused it.",
+        help_text=(
+            "The user whose turn limit this turn counts toward. "
+            "On a queued turn: the next turn of this user that ends wakes it."
+        ),
     )
 
     due_at = models.DateTimeField(db_default=Now())

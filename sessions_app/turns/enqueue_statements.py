@@ -22,9 +22,10 @@ EMPTY = sa.cast(sa.literal_column("'{}'"), JSONB)
 def insert_turns(rows: Any) -> tuple[Any, Any]:
     """Return two CTEs: one inserts a turn for each of the rows, the other their events. Both must be in one statement.
 
-    The rows have the columns GIVEN, and the `agent_id` of their sessions.
+    The rows have the columns GIVEN, the `agent_id` of their sessions, and `share_of`, not null in sessions that get no
+    hint.
     """
-    given = {name: rows.c[name] for name in GIVEN} | {
+    given = {name: rows.c[name] for name in (*GIVEN, "share_of")} | {
         "lane": sa.literal(Lane.AUTO.value),
         "on_busy": sa.literal(OnBusy.ENQUEUE.value),
         "origin_attempt": sa.literal(1),

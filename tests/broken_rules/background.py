@@ -478,6 +478,25 @@ BACKGROUND = (
         tests=(TOGETHER,),
     ),
     Break(
+        rule="4.4",
+        how="no turn that ends wakes a session that got no hint",
+        file="automations/firing/insert_runs.py",
+        old='> sa.bindparam("hinted", type_=sa.Integer()), placed.c.owner_id))',
+        new='> sa.bindparam("hinted", type_=sa.Integer()), sa.null()))',
+        tests=(
+            FIRING + "test_a_batch_hints_at_so_many_sessions_of_an_agent_for_each_hundred",
+            FIRING + "test_sessions_without_a_hint_are_woken_by_turns_that_end",
+        ),
+    ),
+    Break(
+        rule="4.4",
+        how="a session counts once for each of its due jobs when hints are limited",
+        file="automations/firing/insert_runs.py",
+        old="first = sa.func.min(new.c.id).over(partition_by=new.c.session_id)",
+        new="first = new.c.id",
+        tests=(FIRING + "test_a_session_with_many_due_jobs_counts_once",),
+    ),
+    Break(
         rule="4.12",
         how="a run keeps the limits that its job had without its timeout",
         file="automations/firing/insert_runs.py",
