@@ -43,6 +43,8 @@ CHECK_SECONDS = 2.0  # an idle connection that does not respond for so long is d
 DIRECT_SECONDS = 8.0  # limit for locks and LISTEN: shorter than the time after which a worker counts as lost
 # errors by which the server says that this connection is unusable; psycopg does not class them as OperationalError
 USELESS = psycopg.errors.IdleInTransactionSessionTimeout, psycopg.errors.ReadOnlySqlTransaction
+# where the server refuses a prepared statement whose columns a migration has changed; its message may be translated
+_STALE_PLAN = "RevalidateCachedQuery"
 _WORD = re.compile(r"[a-zA-Z]+")
 
 log = structlog.get_logger(__name__)
@@ -150,16 +152,20 @@ class Connection(psycopg.Connection[Any]):
             raise self._end_call(gen, monotonic() - began) from None
         except USELESS as error:
             raise self._discard(error) from error
+        except psycopg.errors.FeatureNotSupported as error:
+            if error.diag.source_function != _STALE_PLAN:
+                raise
+            raise self._discard(error) from error
         finally:
             if bound is not None:
                 bound.spend(monotonic() - began)
 
     def _discard(self, error: psycopg.Error) -> psycopg.OperationalError:
-        """Close the connection: the server ended the transaction, or has become a standby."""
+        """Close the connection: the server ended the transaction, has become a standby, or knows an old table."""
         self.close()
         log.warning("database_connection_useless", error=type(error).__name__)
         pool = getattr(self, "_pool", None)
-        if isinstance(pool, Pool) and isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        if isinstance(pool, Pool) and not isinstance(error, psycopg.errors.IdleInTransactionSessionTimeout):
             pool.drop_idle(self)
         return psycopg.OperationalError(str(error))
 
