@@ -566,7 +566,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='turn',
-            index=models.Index(condition=models.Q(('share_of__isnull', False), ('state__in', ('queued', 'running'))), fields=['share_of', 'state', 'id'], name='turn_share'),
+            index=models.Index(condition=models.Q(('share_of__isnull', False), ('state__in', ('queued', 'running'))), fields=['share_of', 'state', '-lane', 'id'], name='turn_share'),
         ),
         migrations.AddIndex(
             model_name='turn',

@@ -236,7 +236,7 @@ class Turn(models.Model):
             models.Index(fields=["session", "id"], name="turn_of_session"),
             # a user's running turns, and the queued ones that wait until one of them ends
             models.Index(
-                fields=["share_of", "state", "id"],
+                fields=["share_of", "state", "-lane", "id"],
                 condition=Q(share_of__isnull=False, state__in=OPEN_STATES),
                 name="turn_share",
             ),

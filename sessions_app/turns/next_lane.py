@@ -36,7 +36,7 @@ def _woken(here: Any) -> Any:
                 _turn.c.session_id == refused.c.session_id, _turn.c.state == sa.literal_column("'running'")
             ),
         )
-        .order_by(refused.c.id)
+        .order_by(refused.c.lane.desc(), refused.c.id)  # "turns", of people, before "auto"
         .limit(1)
         .with_for_update(of=refused, skip_locked=True)
     )

@@ -66,8 +66,8 @@ def run_next_turns(runner: Runner, session_id: uuid.UUID, lane: str) -> None:
         return  # there is nothing to do, or the holder looks for the next turn after its release
     since = time.monotonic()
     try:
-        for _ in range(MOST_IN_A_ROW):
-            turn = claim_next(session_id, runner.id, auto_allowed=lane == Lane.AUTO)
+        for number in range(MOST_IN_A_ROW):
+            turn = _claim(runner, session_id, lane, is_first=number == 0)
             if turn is None or lane not in _run(runner, handle, turn) or not runner.may_stay(since):
                 break
             renewed = runner.locks.renew(handle)
@@ -79,6 +79,18 @@ def run_next_turns(runner: Runner, session_id: uuid.UUID, lane: str) -> None:
     # after the release, because the hint of a message that came before found the lock taken
     for waiting in next_lane(session_id):
         wake(waiting.session_id, waiting.lane)
+
+
+def _claim(runner: Runner, session_id: uuid.UUID, lane: str, *, is_first: bool) -> Turn | None:
+    """Claim the next turn. Without the database the first claim raises, and a later one ends the stay."""
+    try:
+        return claim_next(session_id, runner.id, auto_allowed=lane == Lane.AUTO)
+    except (OperationalError, InterfaceError):
+        if is_first:
+            raise
+        log.exception("claim_failed")
+        connection.close()  # the search for the next turn gets another one
+        return None
 
 
 def _run(runner: Runner, handle: Handle, turn: Turn) -> frozenset[str]:

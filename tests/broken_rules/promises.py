@@ -223,8 +223,26 @@ PROMISES = (
         rule="1.2",
         how="a slot goes on with one session for ever",
         file="sessions_app/turns/run.py",
-        old="        for _ in range(MOST_IN_A_ROW):\n",
-        new="        while True:\n",
+        old="        for number in range(MOST_IN_A_ROW):\n",
+        new="        for number in iter(int, 1):\n",
         tests=(GOING_ON + "test_after_so_many_turns_in_a_row_it_is_the_turn_of_other_sessions",),
+    ),
+    Break(
+        rule="1.2",
+        how="a later claim that fails leaves the session without a hint",
+        file="sessions_app/turns/run.py",
+        old="        if is_first:\n            raise\n",
+        new="        raise\n",
+        tests=(GOING_ON + "test_a_failing_later_claim_ends_the_stay_and_wakes_the_session",),
+    ),
+    Break(
+        rule="10.0",
+        how="a person's message waits behind the automations that were refused before it",
+        file="sessions_app/turns/next_lane.py",
+        old="        .order_by(refused.c.lane.desc(), refused.c.id)",
+        new="        .order_by(refused.c.id)",
+        tests=(
+            "tests/sessions_app/turns/test_claim.py::test_a_turn_that_ends_wakes_a_persons_message_first",
+        ),
     ),
 )

@@ -427,6 +427,14 @@ BREAKS = (
         tests=("tests/sessions_app/turns/test_claim.py::test_a_stale_worker_writes_nothing",),
     ),
     Break(
+        rule="1.4",
+        how="a turn that has ended is ended again by its own claim",
+        file="sessions_app/turns/commit_statement.py",
+        old="            _turn.c.state == sa.literal_column(f\"'{TurnState.RUNNING}'\"),\n            sa.or_(~alone",
+        new="            sa.or_(~alone",
+        tests=("tests/sessions_app/turns/test_claim.py::test_a_turn_ends_once_though_its_claim_stays",),
+    ),
+    Break(
         rule="4.7",
         how="a run that waits for a retry does not give way",
         file="automations/firing/job_batch.py",

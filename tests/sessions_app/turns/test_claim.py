@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, StepKind, ToolCall, TurnResult, Usage
-from sessions_app.models import Document, Message, OnBusy, Session, Turn, TurnState, TurnStep, Worker
+from sessions_app.models import Document, Lane, Message, OnBusy, Session, Turn, TurnState, TurnStep, Worker
 from sessions_app.turns import commit as commit_module
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
@@ -90,6 +90,18 @@ def test_a_stale_worker_writes_nothing(session: Session, write: str) -> None:
     before = everything()
     with pytest.raises(Stale):
         WRITES[write](prepared)
+    assert everything() == before
+
+
+@pytest.mark.rule("1.4")
+def test_a_turn_ends_once_though_its_claim_stays(session: Session) -> None:
+    turn = claimed(session)
+    prepared = prepare_turn(turn, Journal(turn))
+    WRITES["success"](prepared)
+    before = everything()
+    for write in ("success", "failure", "cancellation"):
+        with pytest.raises(Stale):
+            WRITES[write](prepared)
     assert everything() == before
 
 
@@ -175,6 +187,16 @@ def test_the_database_refuses_a_second_running_turn(session: Session) -> None:
     claimed(session)
     with pytest.raises(IntegrityError):
         Turn.objects.create(session=session, kind="message", lane="turns", content="x", state="running")
+
+
+@pytest.mark.rule("10.0")
+def test_a_turn_that_ends_wakes_a_persons_message_first(session: Session) -> None:
+    automation(session, "water", datetime.now(UTC))
+    other = Session.objects.create(agent=session.agent, owner=session.owner, key="thread:2")
+    receive(other.pk, MessageInput(content="hello"))
+    Turn.objects.update(share_of=session.owner_id)
+    third = Session.objects.create(agent=session.agent, owner=session.owner, key="thread:3")
+    assert [(each.session_id, each.lane) for each in next_lane(third.pk)] == [(other.pk, Lane.PEOPLE)]
 
 
 def test_only_a_dead_workers_turn_is_taken_over(session: Session) -> None:

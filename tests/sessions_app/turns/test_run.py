@@ -11,10 +11,12 @@ from typing import Any
 
 import psycopg
 import pytest
+import redis
 from django.conf import settings
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from sessions_app import hints
 from sessions_app.models import Lane, Message, Session, Turn, TurnState
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
@@ -208,3 +210,25 @@ def test_a_commit_locks_its_session_before_its_turn(worker: WorkerProcess, perso
         holder.execute("SELECT 1 FROM sessions_app_turn WHERE id = %s FOR UPDATE NOWAIT", [claimed.pk])
     thread.join(10)
     assert came == [frozenset()]
+
+
+def test_a_failing_later_claim_ends_the_stay_and_wakes_the_session(
+    worker: WorkerProcess, person: Person, broker: str
+) -> None:
+    session = person.session()
+    turns = filled(session, 3)
+
+    def cut(process: WorkerProcess) -> None:
+        hints.flush_hints(5.0)
+        with redis.Redis.from_url(broker) as client:
+            client.flushdb()  # the hints of the messages
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            process.locks.execute("SELECT pg_terminate_backend(%s, 5000)", cursor.fetchone())
+
+    run_next_turns(Observed(worker, cut), session.pk, Lane.PEOPLE)
+    assert ended(session) == [turns[0].pk]
+    assert worker.locks.held() == []
+    hints.flush_hints(5.0)
+    with redis.Redis.from_url(broker) as client:
+        assert client.llen(hints.Hint(session_id=session.pk, lane=Lane.PEOPLE).queue) == 1
