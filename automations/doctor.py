@@ -40,7 +40,7 @@ class Mended:
 def beat() -> Finding:
     """A beat is running and nothing is overdue."""
     late = seconds_overdue()
-    start = "start `celery -A config beat`"
+    start = "start `python -m config.beat`"
     if late > LATE:
         return Finding(ok=False, detail=f"a job or message is {late:.0f} s overdue", cure=start)
     seen = beats_seen()

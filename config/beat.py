@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from typing import Any
 
 
 def main() -> None:
     """Fire what is due until SIGTERM or SIGINT."""
+    if len(sys.argv) > 1:
+        sys.exit("python -m config.beat takes no arguments: its settings are environment variables")
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     import django
 

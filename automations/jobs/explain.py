@@ -123,7 +123,9 @@ def _waiting(job: Any) -> Waiting:
     people = queue.exclude(lane=first.lane).count()
     earlier = Q(due_at__lt=first.due_at) | Q(due_at=first.due_at, id__lt=first.pk)
     before = queue.filter(earlier, lane=first.lane).count()
-    return Waiting(ahead=people + before, queued_at=first.queued_at, no_room=first.share_of is not None)
+    at_work = Turn.objects.filter(share_of=first.share_of, state=TurnState.RUNNING)
+    behind = first.share_of is not None and at_work.exists()
+    return Waiting(ahead=people + before, queued_at=first.queued_at, behind_others=behind)
 
 
 def _owner_is_active(job: Any) -> bool:

@@ -74,12 +74,12 @@ _UNKNOWN_FAILURE = "an error occurred"
 class Waiting:
     """What a queued run waits for.
 
-    `owner_inactive`: the owner's account. `no_room`: the limit of the owner's running turns. `busy_with`: the turn that
-    its session runs. `ahead`: number of turns before it in the session's queue.
+    `owner_inactive`: the owner's account. `behind_others`: other turns of the owner, which run now. `busy_with`: the
+    turn that its session runs. `ahead`: number of turns before it in the session's queue.
     """
 
     owner_inactive: bool = False
-    no_room: bool = False
+    behind_others: bool = False
     busy_with: str = ""
     busy_since: datetime | None = None
     ahead: int = 0
@@ -161,8 +161,8 @@ def _waits(run: RunRecord, zone: tzinfo, waiting: Waiting) -> str:
     if waiting.ahead:
         return f"Waits{_attempt(run)}: {waiting.ahead} turns before it in the conversation's queue."
     since = f" since {when(waiting.queued_at, zone)}" if waiting.queued_at else ""
-    if waiting.no_room:
-        return f"Waits{since}{_attempt(run)}: the owner's limit of running turns is reached."
+    if waiting.behind_others:
+        return f"Waits{since}{_attempt(run)}: other turns of the owner run first."
     return f"Waits for a worker{since}{_attempt(run)}."
 
 

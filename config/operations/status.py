@@ -229,7 +229,7 @@ def _beat_words(beats: list[BeatNow]) -> str:
 def _lane_words(lane: LaneNow) -> str:
     oldest = f", the oldest for {_span(lane.oldest_seconds)}" if lane.waiting else ""
     why = f", {lane.inactive:,} of inactive accounts" if lane.inactive else ""
-    why += f", {lane.refused:,} of users at their limit" if lane.refused else ""
+    why += f", {lane.refused:,} behind other turns of their users" if lane.refused else ""
     return f"{lane.waiting:,} waiting{oldest}{why}; {lane.running:,} running"
 
 

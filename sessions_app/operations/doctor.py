@@ -180,6 +180,7 @@ def _longest(turn: Turn) -> float:
 def waiting_turns() -> Finding:
     """No turn waits long in an idle session."""
     running = Turn.objects.filter(session=OuterRef("session"), state=TurnState.RUNNING)
+    of_owner = Turn.objects.filter(share_of=OuterRef("share_of"), state=TurnState.RUNNING)
     queued = Turn.objects.filter(state=TurnState.QUEUED, host__isnull=True)
     since = Now() - timedelta(seconds=WAITING)
     return _turns(
@@ -187,7 +188,7 @@ def waiting_turns() -> Finding:
         .filter(~Exists(running), since__lt=since)
         .exclude(session__state=SessionState.DELETING)
         # other turns wait for their owner's account, or for the owner's other turns
-        .filter(session__owner__is_active=True, share_of__isnull=True),
+        .filter(~Exists(of_owner), session__owner__is_active=True),
         f"waiting for over {WAITING:.0f} s in idle sessions",
         "start more workers, or give them more threads (-c)",
     )

@@ -292,6 +292,12 @@ def test_turns_that_wait_in_idle_sessions(person: Person) -> None:
     Turn.objects.update(queued_at=Now() - timedelta(minutes=5), due_at=Now() - timedelta(minutes=5))
     Turn.objects.filter(pk=running.pk).update(state="running", claim=uuid.uuid4())
     assert f": {waiting.pk};" in wrong(turns.waiting_turns())
+    owner = person.user.pk
+    Turn.objects.filter(pk=waiting.pk).update(share_of=owner)
+    assert f": {waiting.pk};" in wrong(turns.waiting_turns()), "no turn of the owner runs that could wake it"
+    Turn.objects.filter(pk=running.pk).update(share_of=owner)
+    assert turns.waiting_turns().ok
+    Turn.objects.update(share_of=None)
     Turn.objects.filter(pk=waiting.pk).update(due_at=Now() + timedelta(hours=1))
     assert turns.waiting_turns().ok
 
