@@ -66,6 +66,11 @@ def p99(values: Sequence[float]) -> float:
     return percentiles(values)[-1]
 
 
+def median_ratio(one: Sequence[float], other: Sequence[float]) -> float:
+    """The median of the ratios of one to the other, round by round."""
+    return statistics.median(a / b for a, b in zip(one, other, strict=True))
+
+
 def median(costs: Sequence[Cost]) -> Cost:
     """The median of each field."""
     return Cost(

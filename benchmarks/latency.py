@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import data, drain, fleet
-from benchmarks.cost import MILLISECONDS, p99, percentiles
+from benchmarks.cost import MILLISECONDS, median_ratio, p99, percentiles
 from benchmarks.fleet import Worker
 from benchmarks.plugin import ASKED, MODEL
 from benchmarks.report import Figure
@@ -174,7 +174,7 @@ def _beside_queues(sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
     return [
         Figure(
             name=f"message beside {case} to none",
-            value=statistics.median(a / b for a, b in zip(found[case], found[""], strict=True)),
+            value=median_ratio(found[case], found[""]),
             at_most=TARGET_BESIDE_ONE if case == one else None,
             note=f"{statistics.median(found[case]):.1f} ms to {alone:.1f} ms from receipt to commit",
         )

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks import data, drain, fleet
+from benchmarks.cost import median_ratio
 from benchmarks.fleet import Worker
 from benchmarks.plugin import MODEL
 from benchmarks.processor import processor_seconds
@@ -92,15 +93,10 @@ def _rates(rates: dict[str, list[float]], sizes: Sizes) -> list[Figure]:
             for kind, found in rates.items()
         ),
         *(
-            Figure(name=name, value=_ratio(rates[one], rates[other]), at_least=target)
+            Figure(name=name, value=median_ratio(rates[one], rates[other]), at_least=target)
             for name, (one, other, target) in pairs.items()
         ),
     ]
-
-
-def _ratio(one: list[float], other: list[float]) -> float:
-    """The median of the rounds' ratios."""
-    return statistics.median(a / b for a, b in zip(one, other, strict=True))
 
 
 def _costs(costs: dict[str, list[list[float]]]) -> list[Figure]:
@@ -143,7 +139,7 @@ def _compare_workers(servers: Servers, sizes: Sizes, say: Callable[[str], None])
         *(
             Figure(
                 name=f"turns, {workers} workers to {first}",
-                value=_ratio(rates[workers], rates[first]),
+                value=median_ratio(rates[workers], rates[first]),
                 at_least=target if (first, workers) == (1, 2) else None,
             )
             for workers in more
