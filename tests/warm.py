@@ -3,8 +3,7 @@
 A worker spends a second and more on imports. One process has loaded the libraries and nothing of ours: what is forked
 from it makes settings, apps and connections from its own environment, as ever. Most processes of a run have the very
 same settings; with these a worker, a beat or a web process is forked from a process for its kind, which has loaded the
-apps with them, too, and has no thread and no connection. The tests of `manage.py up` start everything the
-long way.
+apps with them, too, and has no thread and no connection. The tests of `manage.py up` start everything the long way.
 """
 
 from __future__ import annotations
@@ -130,7 +129,7 @@ def _close() -> None:
 
 
 def _load_and_serve(requests: Connection, module: str, environ: dict[str, str]) -> None:
-    """In the second process: load the apps, then fork whenever asked to."""
+    """In a process for one kind: load the apps, then fork whenever asked to."""
     os.environ.clear()
     os.environ.update(environ)
     from tests import warm_apps
