@@ -2,7 +2,6 @@ from typing import Any
 
 from django.contrib import admin
 from django.urls import include, path
-from django.views.generic import TemplateView
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
@@ -44,7 +43,7 @@ handler404 = "config.http.problems.not_found"
 handler500 = "config.http.problems.server_error"
 
 urlpatterns = [
-    path("", TemplateView.as_view(template_name="home.html", http_method_names=["get", "head"]), name="home"),
+    path("", include("sessions_app.web.urls")),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", metrics.metrics, name="metrics"),

@@ -21,10 +21,10 @@ API = "/api/"
 LONGEST_BODY = 1024 * 1024  # bytes, under /api/
 ADMIN = "/admin/"
 BODILESS = {"GET", "HEAD", "OPTIONS"}
-LONGEST = {API: LONGEST_BODY, ADMIN: 2 * LONGEST_BODY}  # by path prefix; other paths accept no body
-FORM = (
-    b"application/x-www-form-urlencoded"  # the admin sends nothing else, and parsing other types is expensive
-)
+PAGES = ("/sessions/", "/turns/", "/questions/", "/executions/", "/agents/", "/automations/")
+# by path prefix; other paths accept no body
+LONGEST = {API: LONGEST_BODY} | dict.fromkeys((ADMIN, *PAGES), 2 * LONGEST_BODY)
+FORM = b"application/x-www-form-urlencoded"  # pages send nothing else, and parsing other types is expensive
 BODY_SECONDS = 30.0  # until the whole body has arrived
 MOST_HELD = 64 * LONGEST_BODY  # bytes of all bodies in the memory of a process
 MOST_HELD_BY_ONE = MOST_HELD // 4  # of the requests of one address
@@ -103,7 +103,7 @@ class LimitBody:
         if len(body) > longest or declared > longest:
             await _drain(receive, len(body), more=more)
             raise _too_large(longest)
-        if body and _path(scope).startswith(ADMIN) and _content_type(scope) != FORM:
+        if body and not _path(scope).startswith(API) and _content_type(scope) != FORM:
             raise _Refused(415, "unsupported_media_type", f"Send forms as {FORM.decode()}.")
 
     def _append(self, body: bytearray, piece: bytes, site: str) -> None:

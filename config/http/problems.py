@@ -22,6 +22,7 @@ from rest_framework import exceptions as drf
 from automations.schedules.errors import ScheduleError
 from config.http.body_limit import API, LONGEST_BODY, TOO_LARGE
 from config.http.codes import code_of, status_of
+from config.http.pages import error_page, wants_page
 from sessions_app.api.fields import MOST_ERRORS
 from sessions_app.exceptions import SessionsError, TooManyStreams, TooManyWaiting
 from sessions_app.postgres.connection import at_most
@@ -224,5 +225,7 @@ def server_busy(request: HttpRequest, seconds: int) -> HttpResponse:
 def _plain(request: HttpRequest, status: int) -> HttpResponse:
     if request.path.startswith(API):
         return plain_problem(status)
+    if wants_page(request):
+        return error_page(request, status)
     text = f"{status} {HTTPStatus(status).phrase}\n"
     return HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")

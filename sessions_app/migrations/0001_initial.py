@@ -57,6 +57,13 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name='ReadMark',
+            fields=[
+                ('session', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='read_mark', serialize=False, to='sessions_app.session')),
+                ('seq', models.PositiveBigIntegerField()),
+            ],
+        ),
+        migrations.CreateModel(
             name='Worker',
             fields=[
                 ('id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),

@@ -13,6 +13,7 @@ from sessions_app.models.mailbox import MailboxEvent, Priority
 from sessions_app.models.memory import Preference, TaskState
 from sessions_app.models.message import Message
 from sessions_app.models.pruning import Pruning
+from sessions_app.models.read_mark import ReadMark
 from sessions_app.models.session import BACKGROUND, PRIMARY_KEY, ChatType, Session, SessionState, SessionType
 from sessions_app.models.turn import Lane, OnBusy, Turn, TurnKind, TurnState, TurnStep
 from sessions_app.models.worker import Worker
@@ -46,6 +47,7 @@ __all__ = [
     "Preference",
     "Priority",
     "Pruning",
+    "ReadMark",
     "Scope",
     "Session",
     "SessionState",

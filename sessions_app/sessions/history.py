@@ -16,6 +16,8 @@ from sessions_app.postgres.merged_rows import Merged
 from sessions_app.selectors import owned, shown_id, turns, with_deliveries
 from sessions_app.sessions.thread_history import Beside
 
+LONGEST_PLACE = 40  # characters
+
 
 def session_messages(user: AbstractBaseUser, session_id: uuid.UUID) -> Beside | Keyed[Any]:
     """Return the messages that a session shows, each with its `place`, and `thread` for a thread's own. NotFound."""
@@ -25,6 +27,24 @@ def session_messages(user: AbstractBaseUser, session_id: uuid.UUID) -> Beside | 
         return Keyed(keys=Merged(keys), load=partial(_LISTED.all, owner=user.pk))
     rows = _with_deliveries()
     return Beside.of(rows.filter(session=owned(user, behind)), rows.filter(session=owned(user, session_id)))
+
+
+def some_messages(
+    user: AbstractBaseUser, session_id: uuid.UUID, most: int, *, before: str = "", after: str = ""
+) -> list[Any]:
+    """Return at most `most` of these messages: the newest first, or those after a place in order.
+
+    NotFound; ValueError for a malformed place.
+    """
+    if len(before + after) > LONGEST_PLACE:
+        raise ValueError("not a place in a history")
+    rows = session_messages(user, session_id)
+    order = "place" if after else "-place"
+    bound = {"place__gt": after} if after else {"place__lt": before} if before else {}
+    if isinstance(rows, Beside):
+        return (rows.filter(**bound) if bound else rows).order_by(order)[:most]
+    keys: Any = rows.keys.filter(**bound).order_by(order).sizes("pk", "place", size=Value(0))
+    return rows.rows([row["pk"] for row in keys[:most]])
 
 
 def _with_deliveries() -> QuerySet[Any]:

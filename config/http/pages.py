@@ -1,0 +1,67 @@
+"""Errors on the pages for people: a page, or one line of text for the script that asked for a part of a page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+
+from automations.schedules.errors import ScheduleError
+from config.http.body_limit import API
+from config.http.codes import status_of
+from sessions_app.exceptions import SessionsError
+from sessions_app.web.pages import is_fragment
+
+TITLES = {
+    400: "That did not work",
+    403: "You may not see this",
+    404: "There is nothing here",
+    409: "Not possible right now",
+    413: "That is too large",
+    429: "Too many requests",
+    500: "Something went wrong",
+    503: "The server is busy",
+}
+TEXTS = {
+    400: "The browser sent something that the server does not understand.",
+    403: "Reload the page you came from and try again. If that does not help, sign in again.",
+    404: "The page does not exist, or it is not yours.",
+    413: "The form has more text than the server takes.",
+    500: "It was a mistake of the server, and it was logged. Try again.",
+    503: "Try again in a few seconds.",
+}
+
+
+def error_page(request: HttpRequest, status: int, text: str = "") -> HttpResponse:
+    """The error for a browser. It reads nothing from the database, which may be away."""
+    title, text = TITLES.get(status, TITLES[400]), text or TEXTS.get(status, TEXTS[400])
+    if is_fragment(request):
+        return HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")
+    shown = render_to_string("web/error.html", {"title": title, "text": text})
+    return HttpResponse(shown, status=status, headers={"Cache-Control": "no-store"})
+
+
+def wants_page(request: HttpRequest) -> bool:
+    """Whether the client is a browser that asks for a page, or for a part of one."""
+    return is_fragment(request) or "text/html" in request.headers.get("Accept", "")
+
+
+class PageErrors:
+    """Middleware: answers what a page refused with the text of the refusal."""
+
+    def __init__(self, get_response: Any) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> Any:
+        """Pass the request on."""
+        return self._get_response(request)
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """The page of a refusal; None for all else, and for the API, whose errors DRF answers."""
+        if request.path.startswith(API):
+            return None
+        if isinstance(error, SessionsError | ScheduleError):
+            text = str(error)
+            return error_page(request, status_of(error.code), text[:1].upper() + text[1:])
+        return error_page(request, 404) if isinstance(error, Http404) else None

@@ -1,0 +1,103 @@
+// The box to write in: Enter sends, drafts survive a reload, / shows commands.
+
+import { alertPerson } from "./page.js";
+
+const form = document.getElementById("composer");
+const box = form?.querySelector("textarea");
+const list = document.getElementById("commands");
+const draft = `draft:${location.pathname}`;
+const COMMANDS = [
+  { name: "/clear", text: "Forget the conversation so far; messages stay readable", run: () => { box.value = "/clear"; send(); } },
+  { name: "/schedule", text: "Make an automation in this conversation", run: () => openForm("automation") },
+  { name: "/later", text: "Send a fixed text at a set time", run: () => openForm("message") },
+];
+let chosen = 0;
+
+function openForm(kind) {
+  box.value = "";
+  keepDraft();
+  closeCommands();
+  const part = document.querySelector(`[data-new=${kind}]`) ?? document.querySelector(".part");
+  part?.click();
+}
+
+function send() {
+  if (!box.value.trim()) return;
+  form.querySelector("[name=key]").value ||= crypto.randomUUID?.() ?? String(Math.random()).slice(2);
+  form.requestSubmit();
+}
+
+function keepDraft() {
+  try { box.value ? localStorage.setItem(draft, box.value) : localStorage.removeItem(draft); } catch { /* storage is off */ }
+}
+
+function matching() {
+  const word = box.value;
+  return /^\/\w*$/.test(word) ? COMMANDS.filter((each) => each.name.startsWith(word)) : [];
+}
+
+function showCommands() {
+  const found = matching();
+  chosen = Math.min(chosen, Math.max(found.length - 1, 0));
+  list.hidden = !found.length;
+  list.replaceChildren(...found.map((each, number) => {
+    const line = document.createElement("li");
+    line.role = "option";
+    line.id = `command-${number}`;
+    line.ariaSelected = String(number === chosen);
+    const name = document.createElement("b");
+    name.textContent = each.name;
+    line.append(name, each.text);
+    line.addEventListener("mousedown", (event) => { event.preventDefault(); each.run(); });
+    return line;
+  }));
+  box.setAttribute("aria-expanded", String(!list.hidden));
+  list.hidden ? box.removeAttribute("aria-activedescendant") : box.setAttribute("aria-activedescendant", `command-${chosen}`);
+}
+
+function closeCommands() {
+  list.hidden = true;
+  box.setAttribute("aria-expanded", "false");
+}
+
+function onKey(event) {
+  const found = list.hidden ? [] : matching();
+  if (found.length && ["ArrowDown", "ArrowUp"].includes(event.key)) {
+    event.preventDefault();
+    chosen = (chosen + (event.key === "ArrowDown" ? 1 : found.length - 1)) % found.length;
+    showCommands();
+  } else if (event.key === "Escape") {
+    closeCommands();
+  } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    found.length ? found[chosen].run() : send();
+  }
+}
+
+if (form) {
+  try { box.value ||= localStorage.getItem(draft) ?? ""; } catch { /* storage is off */ }
+  box.setAttribute("aria-controls", "commands");
+  box.setAttribute("aria-expanded", "false");
+  box.addEventListener("input", () => { keepDraft(); showCommands(); });
+  box.addEventListener("keydown", onKey);
+  box.addEventListener("blur", closeCommands);
+  form.addEventListener("htmx:afterRequest", (event) => {
+    if (!event.detail.successful) return;
+    box.value = "";
+    form.querySelector("[name=key]").value = "";
+    keepDraft();
+    closeCommands();
+    box.focus();
+    const place = document.getElementById("scroll");
+    place.scrollTop = place.scrollHeight;
+  });
+  form.addEventListener("submit", () => { form.querySelector("[name=key]").value ||= crypto.randomUUID?.() ?? String(Math.random()).slice(2); });
+  document.addEventListener("click", (event) => {
+    const example = event.target.closest("[data-example]");
+    if (!example) return;
+    box.value = example.textContent;
+    box.focus();
+    keepDraft();
+    alertPerson("");
+  });
+}

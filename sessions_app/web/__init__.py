@@ -1,0 +1,1 @@
+"""Pages for people: the conversations, their sessions, agents and accounts."""

@@ -1,0 +1,92 @@
+"""What people do in a conversation: send, stop, answer, rename, archive, delete."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+
+from sessions_app import selectors
+from sessions_app.models import OnBusy
+from sessions_app.models.session import LONGEST_ADDRESS
+from sessions_app.sessions.archive import archive
+from sessions_app.sessions.delete import delete_session
+from sessions_app.sessions.open import open_session, rename_session
+from sessions_app.single_line import check_line
+from sessions_app.turns import question_reads, questions
+from sessions_app.turns.cancel import cancel_turn
+from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.web.chat import deletion_page
+from sessions_app.web.pages import done, leave_to, person, person_page
+
+LONGEST_TITLE = 200  # characters
+LONGEST_KEY = 100  # characters
+
+
+@person_page("POST")
+def begin(request: HttpRequest) -> HttpResponse:
+    """Open a conversation with an agent."""
+    agent = selectors.agent(person(request), request.POST.get("agent", "")[:LONGEST_ADDRESS])
+    return leave_to(request, reverse("conversation", args=[open_session(agent).pk]))
+
+
+@person_page("POST")
+def send(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """Send a message. `key` is made by the page, so that a repeated request does not send it twice."""
+    content = request.POST.get("content", "").replace("\r\n", "\n").strip()
+    on_busy = OnBusy.INTERRUPT if request.POST.get("on_busy") == OnBusy.INTERRUPT else OnBusy.INJECT
+    key = request.POST.get("key", "")[:LONGEST_KEY]
+    given = MessageInput(content=content, on_busy=on_busy, idempotency_key=f"web:{key}" if key else None)
+    receive(session_id, given, person(request).pk)
+    return done(request, reverse("conversation", args=[session_id]))
+
+
+@person_page("POST")
+def stop(request: HttpRequest, turn_id: int) -> HttpResponse:
+    """Stop a turn that runs, or withdraw one that waits."""
+    turn = selectors.turn(person(request), turn_id)
+    cancel_turn(turn.pk)
+    return done(request, reverse("conversation", args=[turn.session_id]))
+
+
+@person_page("POST")
+def answer_consent(request: HttpRequest, question_id: str) -> HttpResponse:
+    """Allow or refuse the calls that a question names."""
+    question = question_reads.question(person(request), question_id)
+    questions.answer_consent(question, "yes" if request.POST.get("answer") == "yes" else "no")
+    return done(request, reverse("conversation", args=[question.session_id]))
+
+
+@person_page("POST")
+def answer_plan(request: HttpRequest, execution_id: str) -> HttpResponse:
+    """Answer the question of a plan."""
+    execution = selectors.execution(person(request), execution_id)
+    content = request.POST.get("content", "").strip()
+    questions.answer_question(execution, content, question=request.POST.get("question", "")[:LONGEST_KEY])
+    return done(request, reverse("conversation", args=[execution.session_id]))
+
+
+@person_page("POST")
+def rename(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """Change the title. An empty one is made from the first message again."""
+    session = selectors.session(person(request), session_id)
+    rename_session(session.pk, check_line("title", request.POST.get("title", "").strip()[:LONGEST_TITLE]))
+    return leave_to(request, reverse("conversation", args=[session_id]))
+
+
+@person_page("POST")
+def put_away(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """Archive the conversation: it can be read, and takes no more messages."""
+    archive(selectors.session(person(request), session_id).pk)
+    return leave_to(request, reverse("conversation", args=[session_id]))
+
+
+@person_page("POST")
+def delete(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """Delete the conversation. The page that asks is shown again while automations prevent it."""
+    session = selectors.session(person(request), session_id)
+    deletion = delete_session(session.pk, with_dependents=request.POST.get("delete_automations") == "yes")
+    if not deletion.deleted:
+        return deletion_page(request, session, status=409)
+    return leave_to(request, reverse("home"))

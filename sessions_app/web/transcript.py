@@ -1,0 +1,201 @@
+"""What a conversation shows: its messages, with tools and origin, and what waits or runs.
+
+Everything here is data for the templates. Only `content` is shown: what the model saw may hold internal prompts.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils.safestring import SafeString
+
+from agent_core.types import Role
+from sessions_app.models import Turn, TurnKind, TurnState
+from sessions_app.models.message import BY_AUTOMATION
+from sessions_app.models.turn import OPEN_STATES
+from sessions_app.selectors import owned, shown_id
+from sessions_app.sessions.history import some_messages
+from sessions_app.web.rendering import render
+
+PAGE = 50  # messages that are shown at a time
+LONGEST_OUTPUT = 4_000  # characters of a tool's arguments or result
+MOST_OPEN = 101  # turns of a session that wait or run
+RENDERED = 60_000  # characters of a page that are rendered; the oldest beyond that are shown as they are
+TRIGGER = "Scheduled automation triggered: "
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call of a tool. `outcome` is empty while there is no result."""
+
+    name: str
+    arguments: str
+    outcome: str = ""
+    output: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One message. `who`: person, agent, automation (an automation's input) or tool (results without their call).
+
+    `html` is rendered markdown; None: `text` is shown as it was written. `chips` say where it comes from or what became
+    of it. `run` is the run of an automation.
+    """
+
+    id: int
+    place: str
+    who: str
+    text: str
+    at: datetime
+    turn: int | None = None
+    html: SafeString | None = None
+    chips: tuple[str, ...] = ()
+    calls: tuple[Call, ...] = ()
+    deliveries: tuple[Mapping[str, Any], ...] = ()
+    name: str = ""
+    run: str = ""
+    is_failure: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Messages, oldest first. `before`: where the page before begins; None: there is none. `last`: of the newest."""
+
+    entries: tuple[Entry, ...] = ()
+    before: str | None = None
+    last: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A turn that waits or runs. `note` says what will happen to its message."""
+
+    id: int
+    text: str
+    state: str
+    note: str
+    at: datetime
+    by_person: bool = True
+    stopping: bool = field(default=False)
+
+
+def newest(user: User, session_id: uuid.UUID, before: str = "") -> Page:
+    """The newest messages of a session, or those before a place. NotFound; ValueError for a malformed place."""
+    found = some_messages(user, session_id, PAGE + 1, before=before)
+    more, found = len(found) > PAGE, found[:PAGE]
+    while more and len(found) > 1 and found[-1].role == Role.TOOL:
+        found.pop()  # it is shown with its call, on the page before
+    return _page(found[::-1], str(found[-1].place) if more else None)
+
+
+def after(user: User, session_id: uuid.UUID, place: str) -> Page | None:
+    """The messages after a place; None if there are more than a page. NotFound; ValueError."""
+    found = some_messages(user, session_id, PAGE + 1, after=place or "0")
+    return _page(found) if len(found) <= PAGE else None
+
+
+def open_turns(user: User, session_id: uuid.UUID) -> list[Waiting]:
+    """The session's turns that run or wait, the running one first. NotFound."""
+    rows = Turn.objects.filter(session=owned(user, shown_id(user, session_id)), state__in=OPEN_STATES)
+    found = sorted(rows[:MOST_OPEN], key=lambda turn: (turn.state != TurnState.RUNNING, turn.pk))
+    return [_waiting(turn) for turn in found]
+
+
+def _page(rows: Sequence[Any], before: str | None = None) -> Page:
+    results = {each["id"]: each for row in rows for each in row.parts.get("results", ())}
+    with_call = {each["id"] for row in rows for each in row.parts.get("calls", ())}
+    left, entries = RENDERED, []
+    for row in reversed(rows):
+        entry = _entry(row, results, with_call, is_rendered=left > 0)
+        left -= len(row.content)
+        if entry.text or entry.calls:
+            entries.append(entry)
+    return Page(entries=tuple(reversed(entries)), before=before, last=str(rows[-1].place) if rows else "")
+
+
+def _entry(row: Any, results: Mapping[str, Any], with_call: Iterable[str], *, is_rendered: bool) -> Entry:
+    about = row.metadata
+    who, text = _who(row), row.content
+    if who == "automation" and text.startswith(TRIGGER):
+        text = text.partition("\n\n")[2]
+    calls = [_call(each, results.get(each["id"])) for each in row.parts.get("calls", ())]
+    if row.role == Role.TOOL:
+        text = ""
+        calls = [_call(each, each) for each in row.parts.get("results", ()) if each["id"] not in with_call]
+    return Entry(
+        id=row.pk,
+        place=str(row.place),
+        who=who,
+        text=text,
+        html=render(text) if is_rendered and text and who == "agent" else None,
+        at=row.created_at,
+        turn=row.turn_id,
+        chips=tuple(_chips(about)),
+        calls=tuple(calls),
+        deliveries=tuple(row.shown_deliveries),
+        name=about.get("automation_name") or about.get("source", {}).get("name", ""),
+        run=about.get("automation_run_id") or about.get("source", {}).get("run_id", ""),
+        is_failure=about.get("closure") == "failed",
+    )
+
+
+def _who(row: Any) -> str:
+    if row.role == Role.USER:
+        return "automation" if row.metadata.get(BY_AUTOMATION) or "run_id" in row.metadata else "person"
+    return "tool" if row.role == Role.TOOL else "agent"
+
+
+def _chips(about: Mapping[str, Any]) -> Iterable[str]:
+    source = about.get("source") or {}
+    if source.get("kind") == "automation":
+        yield f"Automation: {source.get('name', '')}"
+    if "scheduled_message_id" in about:
+        yield "Scheduled message"
+    if about.get("injected"):
+        yield "Taken along"
+    if about.get("closure") == "cancelled":
+        yield "Stopped"
+    elif about.get("closure") == "failed":
+        yield "Failed"
+    elif about.get("partial"):
+        yield "Cut off"
+    if via := about.get("via"):
+        yield f"From {via.get('name') or via.get('hook') or 'another system'}"
+
+
+def _call(asked: Mapping[str, Any], result: Mapping[str, Any] | None) -> Call:
+    arguments = asked.get("arguments")
+    return Call(
+        name=str(asked["name"]),
+        arguments=""
+        if not arguments
+        else json.dumps(arguments, indent=2, ensure_ascii=False)[:LONGEST_OUTPUT],
+        outcome=str(result["outcome"]) if result else "",
+        output=str(result["output"])[:LONGEST_OUTPUT] if result else "",
+    )
+
+
+def _waiting(turn: Turn) -> Waiting:
+    by_person = turn.kind == TurnKind.MESSAGE
+    if turn.state == TurnState.RUNNING:
+        note = "Stopping…" if turn.cancel_requested_at else ""
+    elif turn.host_id:
+        note = "Taken along by the running turn"
+    else:
+        note = "Queued"
+    name = turn.metadata.get("automation_name") or turn.get_kind_display()
+    return Waiting(
+        id=turn.pk,
+        text=turn.content if by_person else str(name),
+        state=turn.state,
+        note=note,
+        at=turn.queued_at,
+        by_person=by_person,
+        stopping=turn.cancel_requested_at is not None,
+    )
