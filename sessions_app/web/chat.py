@@ -70,7 +70,15 @@ def listing(request: HttpRequest) -> HttpResponse:
     """The list of conversations, or those that a search finds."""
     query = request.GET.get("q", "")
     found = search(person(request), query)
-    return fragment(request, "parts/conversations.html", conversations=found, query=query.strip())
+    at = _session_id(request.GET.get("at", ""))
+    return fragment(request, "parts/conversations.html", conversations=found, query=query.strip(), at=at)
+
+
+def _session_id(text: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return None
 
 
 @person_page("POST")
