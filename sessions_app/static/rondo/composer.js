@@ -51,13 +51,12 @@ function showCommands() {
     line.addEventListener("mousedown", (event) => { event.preventDefault(); each.run(); });
     return line;
   }));
-  box.setAttribute("aria-expanded", String(!list.hidden));
   list.hidden ? box.removeAttribute("aria-activedescendant") : box.setAttribute("aria-activedescendant", `command-${chosen}`);
 }
 
 function closeCommands() {
   list.hidden = true;
-  box.setAttribute("aria-expanded", "false");
+  box.removeAttribute("aria-activedescendant");
 }
 
 function onKey(event) {
@@ -77,7 +76,6 @@ function onKey(event) {
 if (form) {
   try { box.value ||= localStorage.getItem(draft) ?? ""; } catch { /* storage is off */ }
   box.setAttribute("aria-controls", "commands");
-  box.setAttribute("aria-expanded", "false");
   box.addEventListener("input", () => { keepDraft(); showCommands(); });
   box.addEventListener("keydown", onKey);
   box.addEventListener("blur", closeCommands);

@@ -1,0 +1,109 @@
+"""Pages in a real browser, on a web process and a worker of their own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from agent_core.testing import ModelServer
+from sessions_app.models import Agent, Session
+from sessions_app.models.turn import OPEN_STATES
+from tests.api.conftest import Site, start_web
+from tests.conftest import Person, new_person
+from tests.fleet import Fleet, until
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+NEEDS_CHROMIUM = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt install chromium)")
+expect.set_options(timeout=10_000)
+
+
+def launch(playwright: Any) -> Browser:
+    """A browser without a window."""
+    options = ["--no-sandbox", "--disable-dev-shm-usage"]
+    found: Browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+    return found
+
+
+def serve(folder: Path) -> Iterator[Site]:
+    """A web process and a worker with a model over HTTP; browsers keep cookies of HTTPS to HTTPS."""
+    url, web = start_web(folder, HTTPS="0")
+    fleet = Fleet(folder=folder, processes=[web])
+    try:
+        with ModelServer() as model:
+            fleet.environ |= {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "test-key"}
+            fleet.worker()
+            yield Site(url=url, web=web, fleet=fleet, model=model)
+    finally:
+        fleet.end()
+
+
+@dataclass(kw_only=True)
+class Visitor:
+    """A signed-in person with an agent on the model server. `complaints`: what their browser reported."""
+
+    site: Site
+    browser: Browser
+    person: Person
+    complaints: list[str] = field(default_factory=list)
+    contexts: list[BrowserContext] = field(default_factory=list)
+
+    @property
+    def model(self) -> ModelServer:
+        return self.site.model
+
+    def window(self, **options: Any) -> Page:
+        """A new window of the person's; several do not share drafts."""
+        context = self.browser.new_context(base_url=self.site.url, reduced_motion="reduce", **options)
+        self.contexts.append(context)
+        client = Client()
+        client.force_login(self.person.user)
+        cookie = client.cookies["sessionid"].value
+        context.add_cookies([{"name": "sessionid", "value": cookie, "url": self.site.url}])
+        page = context.new_page()
+        page.on("pageerror", lambda error: self.complaints.append(f"{page.url}: {error}"))
+        page.on("console", lambda message: self._hear(message))
+        return page
+
+    def conversation(self, session: Session | None = None, **options: Any) -> Page:
+        """A window that shows a session, by default a new one."""
+        page = self.window(**options)
+        page.goto(f"/sessions/{(session or self.person.session()).pk}/")
+        return page
+
+    def _hear(self, message: Any) -> None:
+        # requests that are refused on purpose, or while the server is away, are reported as errors, too
+        if message.type == "error" and not message.text.startswith("Failed to load resource"):
+            self.complaints.append(message.text)
+
+
+def visit(site: Site, browser: Browser, **agent: Any) -> Iterator[Visitor]:
+    """A visitor with an agent; at the end every turn has ended and the browser has no complaints."""
+    from sessions_app.models import Turn
+
+    site.model.reset()
+    visitor = Visitor(site=site, browser=browser, person=new_person("ada", model="openai-chat:test", **agent))
+    yield visitor
+    for context in visitor.contexts:
+        context.close()
+    site.model.release_all()
+    until(lambda: not Turn.objects.filter(state__in=OPEN_STATES).exists(), 20, "every turn has ended")
+    assert not visitor.complaints, visitor.complaints
+
+
+def say(page: Page, text: str) -> None:
+    """Write a message and send it."""
+    page.get_by_label("Message", exact=True).fill(text)
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("")
+
+
+def use_engine(person: Person, engine: str) -> None:
+    """Switch the agent's engine."""
+    Agent.objects.filter(pk=person.agent.pk).update(engine=engine)

@@ -1,0 +1,183 @@
+"""A conversation in a real browser: answers as they are made, waiting, stopping, questions, several windows."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from agent_core.llm.protocol import ModelReply
+from agent_core.types import ToolCall
+from sessions_app.models import Engine, ReadMark, Turn
+from tests.browser import NEEDS_CHROMIUM, Visitor, say, use_engine
+from tests.fleet import until
+from tests.plugins import calls
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
+
+
+def test_a_message_is_answered_and_marked_as_read(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    page = visitor.conversation(session)
+    expect(page.get_by_role("heading", name="What would you like to do?")).to_be_visible()
+    say(page, "My cat is called **Tom** [[reply:A *fine* name, `Tom`]]")
+    answer = page.locator(".entry.agent:not(.live) .text")
+    expect(answer).to_have_text("A fine name, Tom")
+    assert answer.locator("em").inner_text() == "fine"
+    assert "**Tom**" in page.locator(".entry.person .said").inner_text()  # as it was written
+    expect(page.locator(".conversation[aria-current]")).to_contain_text("My cat")
+    expect(page.locator(".dot.new")).to_have_count(0)
+    until(lambda: ReadMark.objects.filter(pk=session.pk, seq=2).exists(), what="the mark")
+
+
+def test_pieces_of_an_answer_appear_before_its_end(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    say(page, "[[pause:half]] [[reply:One and two and three and four and five]]")
+    live = page.locator("#live .text")
+    expect(live).to_contain_text("One")
+    assert "five" not in live.inner_text()
+    page.reload()  # a window that opens later is shown what was said so far
+    expect(live).to_contain_text("One")
+    visitor.model.release("half")
+    expect(page.locator(".entry.agent:not(.live) .text")).to_contain_text("five")
+    expect(page.locator("#live")).to_have_count(0)
+
+
+def test_messages_wait_while_an_answer_is_made(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    say(page, "[[hold:a]] first")
+    expect(page.locator("#live")).to_be_visible()
+    say(page, "second, which waits")
+    pending = page.locator(".entry.pending", has_text="second")
+    expect(pending.locator(".chip")).to_have_text(re.compile("Queued|Taken along"))
+    visitor.model.release("a")
+    expect(page.locator(".entry.pending")).to_have_count(0)
+    expect(page.locator(".entry.person .said")).to_have_count(2)
+
+
+def test_a_waiting_message_is_withdrawn(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    say(page, "[[hold:b]] first")
+    expect(page.locator("#live")).to_be_visible()
+    say(page, "/clear")  # it waits for the end, and is not taken along
+    page.get_by_role("button", name="Withdraw").click()
+    expect(page.locator(".entry.pending", has_text="/clear")).to_have_count(0)
+    assert Turn.objects.get(content="/clear").state == "cancelled"
+    visitor.model.release("b")
+    expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
+
+
+def test_the_stop_button_ends_the_running_answer(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    say(page, "[[pause:c]] [[reply:One and two and three and four]]")
+    expect(page.locator("#live .text")).to_contain_text("One")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(".chip", has_text="Stopped")).to_be_visible()
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+
+
+def test_a_failure_names_the_reason_of_the_provider(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    visitor.model.fail_with(401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}})
+    try:
+        say(page, "hello")
+        failure = page.locator(".entry.failure")
+        expect(failure).to_contain_text("401")
+    finally:
+        visitor.model.fail_with(0, {})
+    assert "test-key" not in page.content()
+
+
+def test_tool_calls_unfold_with_arguments_and_result(visitor: Visitor) -> None:
+    visitor.model.answer_with(
+        ModelReply(text="", calls=(ToolCall(id="c1", name="count", arguments={"name": "sheep"}),)),
+        ModelReply(text="There is one."),
+    )
+    page = visitor.conversation()
+    say(page, "count the sheep")
+    call = page.locator(".entry:not(.live) details.call")
+    expect(call).to_contain_text("done")
+    call.locator("summary").click()
+    expect(call).to_contain_text('"name": "sheep"')
+    expect(call).to_contain_text("counted sheep")
+
+
+@pytest.mark.parametrize(("button", "runs"), [("Allow erase", 1), ("Refuse", 0)])
+def test_consent_is_given_by_a_button_that_names_the_call(visitor: Visitor, button: str, runs: int) -> None:
+    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": f"disk{runs}"}),))
+    visitor.model.answer_with(asked)
+    page = visitor.conversation()
+    say(page, "erase the disk")
+    question = page.get_by_role("region", name="A question for you")
+    expect(question).to_contain_text("erase")
+    expect(question).to_contain_text(f"disk{runs}")
+    expect(page.locator(".dot.ask")).to_be_visible()
+    visitor.model.answer_with(asked if runs else ModelReply(text="As you like."), ModelReply(text="It is gone."))
+    question.get_by_role("button", name=button).click()
+    expect(question).to_have_count(0)
+    expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text(re.compile("gone|like"))
+    visitor.model.forget_script()
+    assert calls(visitor.site.fleet.folder, f"disk{runs}") == runs
+
+
+def test_a_question_of_a_plan_is_answered_where_it_stands(visitor: Visitor) -> None:
+    use_engine(visitor.person, Engine.PLANNER)
+    page = visitor.conversation()
+    say(page, "think about paint, then ask me which colour, then paint the door")
+    question = page.get_by_role("region", name="A question for you")
+    expect(question).to_contain_text("Which colour?")
+    plan = page.get_by_role("region", name="Plan")
+    expect(plan.locator("li.done")).to_have_count(1)
+    question.get_by_label("Your answer").fill("blue")
+    question.get_by_role("button", name="Answer").click()
+    expect(question).to_have_count(0)
+    expect(plan).to_have_count(0)
+    expect(page.locator(".entry.person .said").last).to_have_text("blue")
+
+
+def test_a_plan_that_asks_whether_takes_yes_or_no(visitor: Visitor) -> None:
+    use_engine(visitor.person, Engine.PLANNER)
+    page = visitor.conversation()
+    say(page, "ask me whether to paint the door, then paint it")
+    page.get_by_role("region", name="A question for you").get_by_role("button", name="Yes").click()
+    expect(page.locator(".entry.agent:not(.live) .text").last).to_contain_text("Done")
+    assert Turn.objects.filter(content="yes", metadata__has_key="execution").exists()
+
+
+def test_two_windows_show_the_same(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    one, other = visitor.conversation(session), visitor.conversation(session)
+    say(one, "[[hold:d]] hello")
+    expect(other.locator(".entry.pending")).to_contain_text("hello")
+    other.get_by_role("button", name="Stop").click()
+    for page in (one, other):
+        expect(page.locator(".chip", has_text="Stopped")).to_be_visible()
+
+
+def test_another_conversation_is_marked_until_it_is_read(visitor: Visitor) -> None:
+    first, second = visitor.person.session(title="First"), visitor.person.session(title="Second")
+    page = visitor.conversation(first)
+    say(page, "hello")
+    expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
+    page.goto(f"/sessions/{second.pk}/")
+    expect(page.locator(".conversation", has_text="First").locator(".dot")).to_have_count(0)
+    ReadMark.objects.all().delete()
+    page.reload()
+    expect(page.locator(".conversation.unread", has_text="First")).to_be_visible()
+    page.locator(".conversation", has_text="First").click()
+    expect(page.locator(".conversation.unread")).to_have_count(0)
+
+
+def test_search_finds_titles_and_words_of_messages(visitor: Visitor) -> None:
+    session = visitor.person.session(title="Boats")
+    page = visitor.conversation(session)
+    say(page, "the word is xylophone")
+    expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
+    visitor.person.session(title="Trains")
+    for query, found in (("TRAIN", "Trains"), ("xylo", "Boats")):
+        page.get_by_role("searchbox").fill(query)
+        expect(page.locator(".conversation")).to_have_count(1)
+        expect(page.locator(".conversation")).to_contain_text(found)
+    page.get_by_role("searchbox").fill("50%_nothing")
+    expect(page.locator(".found")).to_have_text("No found")
