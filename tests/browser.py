@@ -20,7 +20,9 @@ from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-NEEDS_CHROMIUM = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt install chromium)")
+NEEDS_CHROMIUM = pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not installed (apt install chromium)"
+)
 expect.set_options(timeout=10_000)
 
 
@@ -68,7 +70,7 @@ class Visitor:
         context.add_cookies([{"name": "sessionid", "value": cookie, "url": self.site.url}])
         page = context.new_page()
         page.on("pageerror", lambda error: self.complaints.append(f"{page.url}: {error}"))
-        page.on("console", lambda message: self._hear(message))
+        page.on("console", self._hear)
         return page
 
     def conversation(self, session: Session | None = None, **options: Any) -> Page:
@@ -79,7 +81,8 @@ class Visitor:
 
     def _hear(self, message: Any) -> None:
         # requests that are refused on purpose, or while the server is away, are reported as errors, too
-        if message.type == "error" and not message.text.startswith("Failed to load resource"):
+        requests = ("Failed to load resource", "htmx:")
+        if message.type == "error" and not message.text.startswith(requests):
             self.complaints.append(message.text)
 
 

@@ -1,12 +1,11 @@
 """Headers of every response: Content-Security-Policy, and `Cache-Control: no-store` for the API.
 
 Each area has the strictest policy that it works with. The admin (Alpine) needs inline scripts and `eval`, the pages of
-the API docs need inline styles. Other pages mark their inline scripts and styles with `request.csp_nonce`.
+the API docs need inline styles. Other pages have their scripts and styles in files.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,6 +20,7 @@ _OF_SITE = (
 )
 ADMIN = f"{_OF_SITE}; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; {_SHARED}"
 DOCS = f"{_OF_SITE}; script-src 'self'; style-src 'self' 'unsafe-inline'; {_SHARED}"
+PAGES = f"{_OF_SITE}; script-src 'self'; style-src 'self'; {_SHARED}"
 DATA = f"default-src 'none'; {_SHARED}"
 AREAS = {"/admin/": ADMIN, "/api/docs/": DOCS, API: DATA}
 
@@ -29,7 +29,6 @@ def add_headers(get_response: Any) -> Any:
     """Django middleware: adds the headers that the view did not set."""
 
     def answer(request: Any) -> HttpResponseBase:
-        request.csp_nonce = secrets.token_urlsafe(16)
         response: HttpResponseBase = get_response(request)
         response.headers.setdefault(POLICY, _policy(request))
         if request.path.startswith(API):
@@ -40,9 +39,7 @@ def add_headers(get_response: Any) -> Any:
 
 
 def _policy(request: Any) -> str:
-    found = next((policy for area, policy in AREAS.items() if request.path.startswith(area)), "")
-    nonce = f"'nonce-{request.csp_nonce}'"
-    return found or f"{_OF_SITE}; script-src 'self' {nonce}; style-src 'self' {nonce}; {_SHARED}"
+    return next((policy for area, policy in AREAS.items() if request.path.startswith(area)), PAGES)
 
 
 class AddHeaders:

@@ -11,7 +11,7 @@ from automations.schedules.errors import ScheduleError
 from config.http.body_limit import API
 from config.http.codes import status_of
 from sessions_app.exceptions import SessionsError
-from sessions_app.web.pages import is_fragment
+from sessions_app.web.fragments import is_fragment
 
 TITLES = {
     400: "That did not work",

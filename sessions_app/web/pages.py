@@ -17,6 +17,7 @@ from django.views.decorators.http import require_http_methods
 
 from sessions_app import selectors
 from sessions_app.web.conversations import conversations
+from sessions_app.web.fragments import is_fragment
 
 View = Callable[..., HttpResponseBase]
 _parts: dict[str, str] = {}
@@ -57,11 +58,6 @@ def person_page(*methods: str) -> Callable[[View], View]:
 def person(request: HttpRequest) -> User:
     """The signed-in user."""
     return cast("User", request.user)
-
-
-def is_fragment(request: HttpRequest) -> bool:
-    """Whether a part of a page is asked for, by a script on that page."""
-    return request.headers.get("HX-Request") == "true"
 
 
 def page(request: HttpRequest, template: str, status: int = 200, **context: Any) -> HttpResponse:

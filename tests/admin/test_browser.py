@@ -77,8 +77,6 @@ def test_pages_work_under_their_policies(pages: list[str], web: str, browser: Br
     page.fill("input[name=password]", PASSWORD)
     page.click("button[type=submit]")
     page.wait_for_url(f"{web}/admin/")
-    page.goto(f"{web}/")
-    assert page.evaluate("getComputedStyle(document.body).maxWidth") != "none"  # its own style counts
     for address in pages:
         answer = page.goto(web + address)
         assert answer is not None
@@ -92,7 +90,7 @@ def test_pages_work_under_their_policies(pages: list[str], web: str, browser: Br
 def test_a_script_from_elsewhere_or_of_nobody_does_not_run(web: str, browser: Browser) -> None:
     """What an attacker got into a page of ours, or into the answer of an address, is not run."""
     page = browser.new_page()
-    page.goto(f"{web}/")
+    page.goto(f"{web}/nothing/")
     page.evaluate(
         "() => { const s = document.createElement('script'); s.textContent = 'window.ran = 1';"
         " document.body.append(s); }"

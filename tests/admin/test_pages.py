@@ -15,7 +15,7 @@ from rest_framework.authtoken.models import Token
 
 from automations.models import CronJob, JobClock, RemovedRoutine, RunRecord, ScheduledMessage, ZoneData
 from sessions_app.hooks.tokens import token_of
-from sessions_app.models import Counter, Hook, Pruning, Session
+from sessions_app.models import Counter, Hook, Pruning, ReadMark, Session
 from tests.admin.conftest import fill, make_turn, url
 from tests.conftest import Person, new_person
 
@@ -47,8 +47,9 @@ def test_every_model_of_ours_has_its_page() -> None:
         ZoneData,
         Pruning,
         Counter,
+        ReadMark,
         RemovedRoutine,
-    }  # on a job's page; what only the upkeep reads; /metrics; what only heartbeats ask
+    }  # on a job's page; what only the upkeep reads; /metrics; the pages for people; what only heartbeats ask
     assert not {model for model in ours if not admin.site.is_registered(model)} - shown_elsewhere
 
 

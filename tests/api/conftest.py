@@ -271,9 +271,9 @@ def _answers(url: str) -> bool:
 FEW_CONNECTIONS = {"DB_POOL_SIZE": "4"}
 
 
-def start_web(folder: Path, first: str = "", port: int = 0, **environ: str) -> tuple[str, Process]:
-    """A web process; `first` is Python that it runs before it serves, to have shorter bounds; `port`: by default a free one."""
-    port = port or free_port()
+def start_web(folder: Path, first: str = "", **environ: str) -> tuple[str, Process]:
+    """A web process; `first` is Python that it runs before it serves, to have shorter bounds. PORT: by default a free one."""
+    port = int(environ.pop("PORT", free_port()))
     log = folder / "web.log"
     log.touch()
     program = ["-c", f"{first}\nfrom config.web import main; main()"] if first else ["config.web"]

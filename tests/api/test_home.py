@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from django.test import Client
 
@@ -12,21 +10,19 @@ from tests.api.conftest import Caller
 pytestmark = pytest.mark.django_db
 
 
-def test_the_front_page_leads_to_admin_docs_and_health(
-    nobody: Client, ada: Caller, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_front_page_asks_strangers_to_sign_in(nobody: Client, caplog: pytest.LogCaptureFixture) -> None:
     response = nobody.get("/")
-    assert response.status_code == 200
-    page = response.content.decode()
-    links = re.findall(r'<a href="([^"]+)"', page)
-    assert {"/admin/", "/api/docs/", "/readyz"} <= set(links)
-    assert "//" not in page  # nothing from elsewhere
+    assert (response.status_code, response.headers["Location"]) == (302, "/admin/login/?next=/")
+    assert nobody.get(response.headers["Location"]).status_code == 200
     assert not caplog.records
+
+
+def test_the_front_page_leads_to_the_latest_conversation(ada: Caller) -> None:
     ada.client.force_login(ada.user)
-    for link in links:
-        answer = ada.client.get(link, follow=True)
-        assert answer.status_code == (503 if link == "/readyz" else 200), link  # no worker runs here
+    session = ada.session()
+    assert ada.client.get("/").headers["Location"] == f"/sessions/{session}/"
 
 
-def test_the_front_page_takes_nothing(nobody: Client) -> None:
-    assert nobody.post("/").status_code == 405
+def test_the_front_page_takes_nothing(ada: Caller) -> None:
+    ada.client.force_login(ada.user)
+    assert ada.client.post("/").status_code == 405

@@ -79,7 +79,9 @@ def test_the_stop_button_ends_the_running_answer(visitor: Visitor) -> None:
 
 def test_a_failure_names_the_reason_of_the_provider(visitor: Visitor) -> None:
     page = visitor.conversation()
-    visitor.model.fail_with(401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}})
+    visitor.model.fail_with(
+        401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}
+    )
     try:
         say(page, "hello")
         failure = page.locator(".entry.failure")
@@ -113,7 +115,9 @@ def test_consent_is_given_by_a_button_that_names_the_call(visitor: Visitor, butt
     expect(question).to_contain_text("erase")
     expect(question).to_contain_text(f"disk{runs}")
     expect(page.locator(".dot.ask")).to_be_visible()
-    visitor.model.answer_with(asked if runs else ModelReply(text="As you like."), ModelReply(text="It is gone."))
+    visitor.model.answer_with(
+        asked if runs else ModelReply(text="As you like."), ModelReply(text="It is gone.")
+    )
     question.get_by_role("button", name=button).click()
     expect(question).to_have_count(0)
     expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text(re.compile("gone|like"))

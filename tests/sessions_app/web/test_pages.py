@@ -11,7 +11,6 @@ from django.test import Client
 from playwright.sync_api import Page, expect
 
 from sessions_app.models import Message, Session, SessionState
-from sessions_app.sessions.archive import archive
 from tests.api.conftest import start_web
 from tests.browser import NEEDS_CHROMIUM, Visitor, say
 from tests.conftest import new_person
@@ -63,7 +62,9 @@ def serious(page: Page) -> list[str]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(visitor: Visitor, scheme: str) -> None:
     session = visitor.person.session(title="A talk")
-    add_messages(session, "# Title\n\n`code`, [a link](https://example.com)\n\n```python\nx = 'text'  # why\n```")
+    add_messages(
+        session, "# Title\n\n`code`, [a link](https://example.com)\n\n```python\nx = 'text'  # why\n```"
+    )
     page = visitor.conversation(session, color_scheme=scheme)
     say(page, "[[hold:a]] hello")
     expect(page.locator("#live")).to_be_visible()
@@ -80,7 +81,12 @@ def test_no_text_runs_as_a_script(visitor: Visitor) -> None:
     title = SCRIPTS[0]
     session = visitor.person.session(title=title)
     add_messages(session, *SCRIPTS)
-    add_messages(session, "x", source={"kind": "automation", "name": SCRIPTS[1], "run_id": SCRIPTS[7]}, closure="failed")
+    add_messages(
+        session,
+        "x",
+        source={"kind": "automation", "name": SCRIPTS[1], "run_id": SCRIPTS[7]},
+        closure="failed",
+    )
     page = visitor.conversation(session)
     say(page, f"{SCRIPTS[1]} [[reply:{SCRIPTS[2]}]]")
     expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text(SCRIPTS[2])
@@ -103,8 +109,13 @@ def test_the_page_allows_scripts_of_this_server_only(visitor: Visitor) -> None:
 
 def test_a_phone_shows_one_column_and_opens_the_list(visitor: Visitor) -> None:
     session = visitor.person.session(title="On the road")
-    add_messages(session, "word " * 50 + "x" * 300, "```\n" + "wide " * 60 + "\n```", "|a|b|\n|-|-|\n|" + "c" * 90 + "|d|")
-    page = visitor.conversation(session, viewport={"width": 390, "height": 780}, has_touch=True)
+    add_messages(
+        session,
+        "word " * 50 + "x" * 300,
+        "```\n" + "wide " * 60 + "\n```",
+        "|a|b|\n|-|-|\n|" + "c" * 90 + "|d|",
+    )
+    page = visitor.conversation(session, viewPORT=str(){"width": 390, "height": 780}, has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     expect(page.locator("#sidebar")).to_be_hidden()
     page.get_by_role("button", name="Conversations").click()
@@ -155,7 +166,7 @@ def test_a_window_goes_on_after_a_restart_of_the_server(visitor: Visitor) -> Non
     visitor.site.web.kill()
     expect(page.locator("#connection")).to_have_text("Reconnecting…")
     visitor.model.release("r")
-    _, visitor.site.web = start_web(visitor.site.fleet.folder, port=int(port), HTTPS="0")
+    _, visitor.site.web = start_web(visitor.site.fleet.folder, PORT=str(int)(port), HTTPS="0")
     visitor.site.fleet.processes.append(visitor.site.web)
     expect(page.locator(".entry.agent:not(.live)")).to_have_count(1, timeout=20_000)
     expect(page.locator("#connection")).to_have_text("")
