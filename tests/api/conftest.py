@@ -272,7 +272,7 @@ FEW_CONNECTIONS = {"DB_POOL_SIZE": "4"}
 
 
 def start_web(folder: Path, first: str = "", **environ: str) -> tuple[str, Process]:
-    """A web process; `first` is Python that it runs before it serves, to have shorter bounds. PORT: by default a free one."""
+    """A web process. `first`: Python that it runs before it serves. PORT: by default a free one."""
     port = int(environ.pop("PORT", free_port()))
     log = folder / "web.log"
     log.touch()

@@ -115,7 +115,7 @@ def test_a_phone_shows_one_column_and_opens_the_list(visitor: Visitor) -> None:
         "```\n" + "wide " * 60 + "\n```",
         "|a|b|\n|-|-|\n|" + "c" * 90 + "|d|",
     )
-    page = visitor.conversation(session, viewPORT=str(){"width": 390, "height": 780}, has_touch=True)
+    page = visitor.conversation(session, viewport={"width": 390, "height": 780}, has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     expect(page.locator("#sidebar")).to_be_hidden()
     page.get_by_role("button", name="Conversations").click()
@@ -166,7 +166,7 @@ def test_a_window_goes_on_after_a_restart_of_the_server(visitor: Visitor) -> Non
     visitor.site.web.kill()
     expect(page.locator("#connection")).to_have_text("Reconnecting…")
     visitor.model.release("r")
-    _, visitor.site.web = start_web(visitor.site.fleet.folder, PORT=str(int)(port), HTTPS="0")
+    _, visitor.site.web = start_web(visitor.site.fleet.folder, PORT=port, HTTPS="0")
     visitor.site.fleet.processes.append(visitor.site.web)
     expect(page.locator(".entry.agent:not(.live)")).to_have_count(1, timeout=20_000)
     expect(page.locator("#connection")).to_have_text("")
