@@ -40,8 +40,13 @@ def contents(session: Session, role: str) -> list[str]:
 
 def automation(session: Session, name: str, slot: datetime, *, waited: float = 0.0) -> Turn:
     """A queued automation's turn, as firing leaves it, without its run."""
+    return queue_turn(automation_turn(session, name, slot, waited=waited))
+
+
+def automation_turn(session: Session, name: str, slot: datetime, *, waited: float = 0.0) -> Turn:
+    """The same before it is stored."""
     about = {"automation_name": name, "automation_id": name, "timezone": "UTC", "seen": session.last_seq}
-    turn = Turn(
+    return Turn(
         session=session,
         kind=TurnKind.AUTOMATION,
         lane=Lane.AUTO,
@@ -52,7 +57,6 @@ def automation(session: Session, name: str, slot: datetime, *, waited: float = 0
         origin_run=f"{name}:1",
         metadata=about | {"route": session.own_route},
     )
-    return queue_turn(turn)
 
 
 def test_a_message_is_injected_before_the_next_model_call(

@@ -19,7 +19,7 @@ from agent_core.testing import ModelServer
 from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
 from sessions_app.hints import shard_of
-from sessions_app.models import Agent, Lane, Message, OnBusy, Turn, TurnKind, TurnState, Worker
+from sessions_app.models import Agent, Message, OnBusy, Turn, TurnState, Worker
 from sessions_app.postgres.direct import connect_directly
 from sessions_app.postgres.notify import EVENTS, Publisher, Try
 from sessions_app.turns.claim import claim_next
@@ -33,7 +33,7 @@ from tests.automations.turn_kinds.test_bound import bound, fire
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.services import with_database
-from tests.sessions_app.turns.test_receive import automation
+from tests.sessions_app.turns.test_receive import automation, automation_turn
 from tests.stories.test_main_job import ended
 
 pytestmark = pytest.mark.rule("1.7")
@@ -43,13 +43,13 @@ pytestmark = pytest.mark.rule("1.7")
 def test_a_turns_end_starts_the_sessions_next_turn(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
-    """The second has no hint of its own, and no sweep comes."""
+    """The second is in the other lane and has no hint of its own, and no sweep comes."""
     fleet.environ["RONDO_SWEEP_SECONDS"] = "600"
     fleet.worker()
     session = person_with_server.session()
     first = receive(session.pk, MessageInput(content="[[hold:h]] one"))
     until(lambda: model_server.held.get("h") == 1)
-    second = Turn(session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="two")
+    second = automation_turn(session, "two", datetime.now(UTC))
     enqueue(second)
     model_server.release("h")
     until(lambda: ended(first) and ended(second), 20)
