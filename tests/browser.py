@@ -81,7 +81,7 @@ class Visitor:
 
     def _hear(self, message: Any) -> None:
         # requests that are refused on purpose, or while the server is away, are reported as errors, too
-        requests = ("Failed to load resource", "htmx:")
+        requests = ("Failed to load resource", "Response Status Error Code", "htmx:")
         if message.type == "error" and not message.text.startswith(requests):
             self.complaints.append(message.text)
 

@@ -50,9 +50,20 @@ def person_page(*methods: str) -> Callable[[View], View]:
     """Decorator: only for signed-in people and these methods; nothing of it is cached."""
 
     def decorate(view: View) -> View:
-        return wraps(view)(require_http_methods([*methods])(never_cache(login_required(view))))
+        return wraps(view)(require_http_methods([*methods])(never_cache(_signed_in(view))))
 
     return decorate
+
+
+def _signed_in(view: View) -> View:
+    asking = login_required(view)
+
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if is_fragment(request) and not request.user.is_authenticated:
+            return HttpResponse(status=401)  # the page reloads; a redirect would put the sign-in form into it
+        return asking(request, *args, **kwargs)
+
+    return answer
 
 
 def person(request: HttpRequest) -> User:

@@ -12,6 +12,7 @@ import nh3
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
@@ -59,6 +60,16 @@ _MARKDOWN = (
     .enable(["table", "strikethrough"])
     .disable("image")
 )
+
+
+def _lower_headings(state: StateCore) -> None:
+    """Headings below those of the page: h1 and h2 are its own."""
+    for token in state.tokens:
+        if token.type in {"heading_open", "heading_close"}:
+            token.tag = f"h{min(int(token.tag[1:]) + 2, 6)}"
+
+
+_MARKDOWN.core.ruler.push("lower_headings", _lower_headings)
 
 
 @lru_cache(maxsize=1_000)

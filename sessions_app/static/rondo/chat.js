@@ -55,6 +55,7 @@ function connect() {
   source.onerror = () => {
     connection(navigator.onLine ? "Reconnecting…" : "You are offline");
     if (source.readyState !== EventSource.CLOSED) return; // the browser connects again by itself
+    refresh(); // says why, if the person is not signed in any more
     setTimeout(connect, retryIn);
     retryIn = Math.min(retryIn * 2, 15000);
   };
@@ -126,7 +127,25 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => button.classList.remove("copied"), 1500);
 });
 
+// the place of a run: `?run=…` loads earlier messages until it is there
+const MOST_PAGES = 20;
+function showRun(run, pages = 0) {
+  const entry = scroll.querySelector(`[data-run="${CSS.escape(run)}"]`);
+  if (entry) {
+    atEnd = false;
+    entry.scrollIntoView({ block: "center" });
+    entry.classList.add("shown");
+    return;
+  }
+  const link = scroll.querySelector(".older a");
+  if (!link || pages === MOST_PAGES) return;
+  document.addEventListener("htmx:afterSettle", () => showRun(run, pages + 1), { once: true });
+  link.click();
+}
+
 addCodeButtons();
 scroll.scrollTop = scroll.scrollHeight;
+const run = new URLSearchParams(location.search).get("run");
+if (run) addEventListener("load", () => showRun(run));
 connect();
 markRead();

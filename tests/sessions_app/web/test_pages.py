@@ -243,6 +243,15 @@ def test_who_is_not_signed_in_comes_to_the_sign_in_page(visitor: Visitor) -> Non
     page.context.close()
 
 
+def test_a_window_whose_sign_in_ended_asks_for_it_again(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    expect(page.locator("#connection")).to_have_text("")
+    page.context.clear_cookies()
+    page.get_by_label("Search in titles and messages").fill("hello")
+    expect(page.get_by_label("Password")).to_be_visible()
+    expect(page.locator("#conversations")).to_have_count(0)
+
+
 def test_opening_the_first_page_takes_few_bytes(visitor: Visitor) -> None:
     """What a browser fetches for the first page, without compression."""
     page = visitor.conversation(visitor.person.session())
