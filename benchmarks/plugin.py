@@ -1,11 +1,13 @@
-"""A plugin for the measured workers: a model that answers at once, and a Celery task that does nothing.
+"""A plugin for the measured workers: a model that answers at once, one that streams, and a task that does nothing.
 
-With a file in BENCH_ASKED the model appends a line to it for each request: the time (`time.monotonic`, which all
-processes of a machine share) and the first line of the message.
+With a file in BENCH_ASKED the model that answers at once appends a line to it for each request: the time
+(`time.monotonic`, which all processes of a machine share) and the first line of the message. The one that streams
+has the time of its first piece (`time.time`, as browsers count) in that piece.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
@@ -16,6 +18,8 @@ from agent_core import models
 from agent_core.llm.protocol import ModelCall, ModelReply
 
 MODEL = "instant"
+STREAMING = "streaming"
+STREAM_SECONDS = 0.4  # between its first piece and its last
 NOOP = "benchmarks.noop"
 ASKED = "BENCH_ASKED"
 
@@ -35,9 +39,21 @@ class InstantModel:
         yield ModelReply(text="Done.")
 
 
+class StreamingModel:
+    """Answers with the time in milliseconds, then with one more word."""
+
+    async def stream(self, _call: ModelCall) -> AsyncIterator[str | ModelReply]:
+        first = f"At {time.time() * 1000:.1f} ms "
+        yield first
+        await asyncio.sleep(STREAM_SECONDS)
+        yield "done."
+        yield ModelReply(text=f"{first}done.")
+
+
 @shared_task(name=NOOP, ignore_result=True)
 def noop(_session_id: str, _lane: str) -> None:
     """Do nothing; the arguments are those of a hint."""
 
 
 models.register(MODEL, InstantModel)
+models.register(STREAMING, StreamingModel)

@@ -41,6 +41,8 @@ class Sizes:
     asked: int = 300
     owned: int = 10_000  # sessions of one user
     marks: int = 50
+    answers: int = 40  # that are watched in a browser
+    messages_shown: int = 3_000  # of the conversation that is opened there
     heartbeats: int = 10_000
     heartbeat_ticks: int = 3_600  # parts of an hour that are fired one by one
     heartbeat_seconds: float = 120.0
@@ -104,6 +106,8 @@ TINY = Sizes(
     asked=5,
     owned=30,
     marks=3,
+    answers=2,
+    messages_shown=60,
     heartbeats=6,
     heartbeat_ticks=3,
     heartbeat_seconds=1.0,

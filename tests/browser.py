@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from django.test import Client
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from agent_core.testing import ModelServer
 from sessions_app.models import Agent, Session
@@ -107,6 +108,37 @@ def say(page: Page, text: str) -> None:
     expect(page.get_by_label("Message", exact=True)).to_have_value("")
 
 
+def serious(page: Page) -> list[str]:
+    """What axe calls serious or critical on the page."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{page.url} {each['id']}: {node['html'][:200]}"
+        for each in found
+        if each["impact"] in {"serious", "critical"}
+        for node in each["nodes"]
+    ]
+
+
 def use_engine(person: Person, engine: str) -> None:
     """Switch the agent's engine."""
     Agent.objects.filter(pk=person.agent.pk).update(engine=engine)
+
+
+@pytest.fixture(scope="module")
+def served(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    yield from serve(tmp_path_factory.mktemp("web"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+        # Playwright's loop runs in this thread; the tests themselves are not asynchronous
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        found = launch(playwright)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def visitor(transactional_db: None, served: Site, browser: Browser) -> Iterator[Visitor]:
+    yield from visit(served, browser)
