@@ -12,7 +12,7 @@ pytestmark = pytest.mark.django_db
 
 def test_the_front_page_asks_strangers_to_sign_in(nobody: Client, caplog: pytest.LogCaptureFixture) -> None:
     response = nobody.get("/")
-    assert (response.status_code, response.headers["Location"]) == (302, "/admin/login/?next=/")
+    assert (response.status_code, response.headers["Location"]) == (302, "/sign-in/?next=/")
     assert nobody.get(response.headers["Location"]).status_code == 200
     assert not caplog.records
 
