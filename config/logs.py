@@ -1,6 +1,8 @@
 """Logging with structlog: one line per event, with session, turn, run and worker where they are known."""
 
+import logging
 import os
+import re
 from typing import Any
 
 import structlog
@@ -8,6 +10,8 @@ from structlog.types import EventDict, Processor
 
 from agent_core.text.redact import redact, secrets_of
 
+# an address such as /enter/<token>/, in the access log and wherever else a path is logged
+_SIGN_IN_LINK = re.compile(r"(/enter/+)[^/\s\"'?#\\]+")
 CONTEXT = ("worker", "session", "turn", "run")  # bound with structlog.contextvars.bind_contextvars
 
 
@@ -54,13 +58,26 @@ def _render_text(_logger: Any, _name: str, event: EventDict) -> str:
 
 
 def _redactor() -> Any:
-    """A processor that removes the secrets of this process's environment from the finished line."""
+    """A processor that removes secrets of this process's environment and sign-in links from the finished line."""
     secrets = secrets_of(os.environ)
 
     def redacted(_logger: Any, _name: str, line: Any) -> str:
-        return redact(line, secrets)
+        return _SIGN_IN_LINK.sub(r"\1***", redact(line, secrets))
 
     return redacted
+
+
+class HideSignInLinks(logging.Filter):
+    """Removes sign-in links from the arguments of a record: for the access log, which uvicorn may format itself."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Change the record; it is always logged."""
+        if isinstance(record.args, tuple):
+            hidden = (
+                _SIGN_IN_LINK.sub(r"\1***", each) if isinstance(each, str) else each for each in record.args
+            )
+            record.args = tuple(hidden)
+        return True
 
 
 def _final_processors(log_format: str) -> list[Any]:
@@ -85,6 +102,7 @@ def logging_config(level: str, log_format: str) -> dict[str, Any]:
                 "processors": _final_processors(log_format),
             }
         },
+        "filters": {"sign_in_links": {"()": HideSignInLinks}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
@@ -94,7 +112,7 @@ def logging_config(level: str, log_format: str) -> dict[str, Any]:
             "django.request": {"level": "ERROR"},
             "uvicorn": through_root,
             "uvicorn.error": through_root,
-            "uvicorn.access": through_root,
+            "uvicorn.access": through_root | {"filters": ["sign_in_links"]},
             "celery": through_root,
             # A line per hint and per model call would be too many; turns log their own lines.
             "celery.worker.strategy": {"level": "WARNING"},

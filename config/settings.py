@@ -139,8 +139,8 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
-LOGIN_URL = "admin:login"
-LOGIN_REDIRECT_URL = "admin:index"  # after the sign-in page was opened directly
+LOGIN_URL = LOGOUT_REDIRECT_URL = "sign-in"
+LOGIN_REDIRECT_URL = "home"  # after the sign-in page was opened directly
 
 # django-axes counts failures per account and address; config.http.sign_in limits attempts per address.
 AUTHENTICATION_BACKENDS = ["config.http.sign_in.Backend"]

@@ -1,10 +1,13 @@
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
+from config.accounts import pages
+from config.accounts.enter import enter
 from config.http import sign_in
 from config.operations import health, metrics
 from sessions_app.api.query import ChecksQuery, Parameter
@@ -44,6 +47,13 @@ handler500 = "config.http.problems.server_error"
 
 urlpatterns = [
     path("", include("sessions_app.web.urls")),
+    path("enter/<str:token>/", enter, name="enter"),
+    path("sign-in/", pages.SignIn.as_view(), name="sign-in"),
+    path("sign-out/", LogoutView.as_view(), name="sign-out"),
+    path("account/", pages.account, name="account"),
+    path("account/password/", pages.change_password, name="account-password"),
+    path("account/token/", pages.make_token, name="account-token"),
+    path("account/token/revoke/", pages.revoke_token, name="account-token-revoke"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", metrics.metrics, name="metrics"),

@@ -21,7 +21,10 @@ API = "/api/"
 LONGEST_BODY = 1024 * 1024  # bytes, under /api/
 ADMIN = "/admin/"
 BODILESS = {"GET", "HEAD", "OPTIONS"}
-PAGES = ("/sessions/", "/turns/", "/questions/", "/executions/", "/agents/", "/automations/")
+PAGES = (
+    *("/sessions/", "/turns/", "/questions/", "/executions/", "/agents/", "/automations/"),
+    *("/enter/", "/sign-in/", "/sign-out/", "/account/"),
+)
 # by path prefix; other paths accept no body
 LONGEST = {API: LONGEST_BODY} | dict.fromkeys((ADMIN, *PAGES), 2 * LONGEST_BODY)
 FORM = b"application/x-www-form-urlencoded"  # pages send nothing else, and parsing other types is expensive

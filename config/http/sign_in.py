@@ -8,6 +8,8 @@ attempts beyond the number that may be hashed at a time.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
+from functools import wraps
 from math import ceil
 from threading import BoundedSemaphore
 from typing import Any
@@ -20,6 +22,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
 
+from config.http.pages import error_page, wants_page
 from sessions_app.api.allowance import Rate, take_allowance
 from sessions_app.api.client_address import site_of
 
@@ -57,18 +60,28 @@ class Backend(AxesStandaloneBackend, ModelBackend):  # type: ignore[misc]  # com
             _hashing.release()
 
 
+def limit_password_changes(view: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+    """Decorator: a page to change one's password checks the old one, so it has the same limits as signing in."""
+
+    def limited(request: HttpRequest) -> Any:
+        if request.method != "POST":
+            return view(request)
+        if wait := take_allowance(f"password:{request.user.pk}", BY_ADDRESS):
+            return _too_many_attempts(request, wait)
+        if not _acquire_hashing():
+            return _too_many_attempts(request, WAIT_SECONDS)
+        try:
+            return view(request)
+        finally:
+            _hashing.release()
+
+    return wraps(view)(limited)
+
+
+@limit_password_changes
 def change_password(request: HttpRequest) -> Any:
-    """The admin's page to change one's password, which checks the old one: it has the same limits as signing in."""
-    if request.method != "POST":
-        return admin.site.password_change(request)
-    if wait := take_allowance(f"password:{request.user.pk}", BY_ADDRESS):
-        return _too_many_attempts(wait)
-    if not _acquire_hashing():
-        return _too_many_attempts(WAIT_SECONDS)
-    try:
-        return admin.site.password_change(request)
-    finally:
-        _hashing.release()
+    """The admin's page to change one's password."""
+    return admin.site.password_change(request)
 
 
 def _acquire_hashing() -> bool:
@@ -96,13 +109,17 @@ def _deny(request: Any, wait: float) -> None:
 
 def sign_in_refusal(request: Any, *_: Any) -> HttpResponse:
     """The response to a sign-in that `Backend` or django-axes denied."""
-    return _too_many_attempts(getattr(request, "sign_in_after", settings.AXES_COOLOFF_TIME.total_seconds()))
+    wait = getattr(request, "sign_in_after", settings.AXES_COOLOFF_TIME.total_seconds())
+    return _too_many_attempts(request, wait)
 
 
-def _too_many_attempts(wait: float) -> HttpResponse:
+def _too_many_attempts(request: HttpRequest, wait: float) -> HttpResponse:
     seconds = ceil(wait)
-    text = f"Too many attempts with a password. Try again in {seconds} seconds.\n"
-    response = HttpResponse(text, status=429, content_type="text/plain; charset=utf-8")
+    text = f"Too many attempts with a password. Try again in {seconds} seconds."
+    if wants_page(request):
+        response = error_page(request, 429, text)
+    else:
+        response = HttpResponse(f"{text}\n", status=429, content_type="text/plain; charset=utf-8")
     response["Retry-After"] = str(seconds)
     response["Cache-Control"] = "no-store"
     return response

@@ -9,10 +9,12 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest
+from django.http.request import split_domain_port
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import BasePermission
 
-_FORWARDED = ("X-Forwarded-For", "X-Real-Ip", "Forwarded", "Via")
+_FORWARDED = ("X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "Forwarded", "Via")
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 def is_watcher(request: HttpRequest) -> bool:
@@ -28,14 +30,27 @@ def _has_token(request: HttpRequest) -> bool:
 
 
 def _has_watcher_address(request: HttpRequest) -> bool:
+    address = _client(request)
+    return address is not None and any(address in network for network in settings.RONDO_WATCHERS)
+
+
+def is_on_this_machine(request: HttpRequest) -> bool:
+    """Whether the client is a program on this machine that asks for it by a loopback name, without a proxy."""
+    address = _client(request)
+    is_local = address is not None and address.is_loopback
+    return is_local and split_domain_port(request.get_host())[0] in _LOOPBACK_NAMES
+
+
+def _client(request: HttpRequest) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The client's address. None if it is unknown: without one, or behind a proxy on this machine."""
     try:
         address = ipaddress.ip_address(request.META.get("REMOTE_ADDR") or "")
     except ValueError:
-        return False
+        return None
     address = getattr(address, "ipv4_mapped", None) or address
-    if address.is_loopback and any(name in request.headers for name in _FORWARDED):
-        return False  # a local proxy that uvicorn does not trust: all its clients have this address
-    return any(address in network for network in settings.RONDO_WATCHERS)
+    is_forwarded = any(name.startswith("X-Forwarded-") or name in _FORWARDED for name in request.headers)
+    # a local proxy that uvicorn does not trust: all its clients have this address
+    return None if address.is_loopback and is_forwarded else address
 
 
 class WatcherAuthentication(BaseAuthentication):

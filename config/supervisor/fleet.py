@@ -51,7 +51,8 @@ def _allowed_hosts(host: str) -> str:
 def run_bootstrap(folder: Path, environ: Mapping[str, str], keys: Keys) -> dict[str, Any]:
     """Migrate the database and create the demo data with `manage.py bootstrap`.
 
-    Returns `{"token": str, "admin_password_valid": bool}`. Raises SetupError, StopRequested.
+    Returns `{"token": str, "admin_password_valid": bool, "admin_is_new": bool, "sign_in_path": str | None}`. Raises
+    SetupError, StopRequested.
     """
     secrets = {
         "RONDO_ADMIN_USER": ADMIN_USER,

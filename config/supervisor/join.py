@@ -23,3 +23,11 @@ def join_running(environ: MutableMapping[str, str], folder: Path = FOLDER) -> No
         return
     environ.update(zip(REQUIRED, found, strict=True))
     environ.setdefault("HTTPS", "0")
+
+
+def running_url(folder: Path = FOLDER) -> str:
+    """The address of the web process of a running `up`; empty if none runs there."""
+    try:
+        return str(json.loads((folder / "connection.json").read_text())["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

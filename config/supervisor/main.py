@@ -58,7 +58,7 @@ def _run(options: UpOptions, folder: Path, keys: Keys) -> None:
             say(
                 f"Warning: --host {options.host} accepts any host name; set ALLOWED_HOSTS to the names of this server"
             )
-        _announce(connection)
+        _announce(connection, created, has_link=options.serves_loopback)
         while not signals.stop_requested(CHECK_SECONDS):
             children.check()
     except StopRequested:
@@ -112,9 +112,13 @@ def _readiness(url: str) -> str:
         return str(error)
 
 
-def _announce(connection: dict[str, Any]) -> None:
-    password = connection["admin_password"] or "(the one you chose)"
-    say(
-        f"Ready: {connection['url']}  admin: {connection['url']}/admin/ "
-        f"as {connection['admin_user']} / {password}  stop: Ctrl-C"
-    )
+def _announce(connection: dict[str, Any], created: dict[str, Any], *, has_link: bool) -> None:
+    """Print the link that signs in. The password is shown only at the first start; connection.json keeps it."""
+    path = created["sign_in_path"] if has_link else None
+    say(f"Ready: {connection['url']}{path or '/'}")
+    if path:
+        say("  The link signs you in once, within 10 minutes. For another one: manage.py sign_in_link")
+    if created["admin_is_new"]:
+        user, password = connection["admin_user"], connection["admin_password"]
+        say(f"  Your account is {user}, password {password} (shown only now).")
+    say("  Ctrl-C stops the server.")

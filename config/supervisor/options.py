@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from config.supervisor.errors import SetupError
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - the address for a browser on this machine
 
 
@@ -19,6 +20,11 @@ class UpOptions:
     workers: int
     concurrency: int
     beats: int
+
+    @property
+    def serves_loopback(self) -> bool:
+        """Whether the web process can be reached by a loopback address."""
+        return self.host in LOOPBACK or self.host in WILDCARDS
 
     @property
     def url(self) -> str:

@@ -111,6 +111,25 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='SignInLink',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('token_sha256', models.CharField(editable=False, max_length=64)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('expires_at', models.DateTimeField()),
+                ('used_at', models.DateTimeField(blank=True, null=True)),
+                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('token_sha256__regex', '^[0-9a-f]{64}$')), name='sign_in_link_token_is_a_hash'),
+                    models.UniqueConstraint(fields=('token_sha256',), name='sign_in_link_token_once'),
+                    models.CheckConstraint(condition=models.Q(('expires_at__gt', models.F('created_at'))), name='sign_in_link_expires_later'),
+                    models.CheckConstraint(condition=models.Q(('used_at__isnull', True), ('used_at__lt', models.F('expires_at')), _connector='OR'), name='sign_in_link_used_in_time'),
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name='Counter',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),

@@ -15,6 +15,7 @@ from sessions_app.models.message import Message
 from sessions_app.models.pruning import Pruning
 from sessions_app.models.read_mark import ReadMark
 from sessions_app.models.session import BACKGROUND, PRIMARY_KEY, ChatType, Session, SessionState, SessionType
+from sessions_app.models.sign_in_link import SignInLink
 from sessions_app.models.turn import Lane, OnBusy, Turn, TurnKind, TurnState, TurnStep
 from sessions_app.models.worker import Worker
 
@@ -52,6 +53,7 @@ __all__ = [
     "Session",
     "SessionState",
     "SessionType",
+    "SignInLink",
     "TaskState",
     "Turn",
     "TurnKind",

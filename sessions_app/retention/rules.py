@@ -1,4 +1,4 @@
-"""How long events, journals, turns, executions, mailbox events, deliveries and idempotency keys are kept.
+"""How long events, journals, turns, executions, mailbox events, deliveries, sign-in links and keys are kept.
 
 Messages are kept for ever.
 """
@@ -20,6 +20,7 @@ from sessions_app.models import (
     MailboxEvent,
     Pruning,
     Session,
+    SignInLink,
     Turn,
     TurnStep,
 )
@@ -43,6 +44,7 @@ from sessions_app.retention.walk import (
 
 _event, _step, _turn = table(Event), table(TurnStep), table(Turn)
 _mail, _delivery, _key = table(MailboxEvent), table(Delivery), table(IdempotencyKey)
+_link = table(SignInLink)
 
 _execution = table(ExecutionState)
 _has_ended: Any = _execution.c.status.in_([sa.literal_column(f"'{status}'") for status in ENDED])
@@ -151,6 +153,12 @@ _WALKS: tuple[Walk, ...] = (
         days=lambda: KEPT.days,
         page=age_page(_key, "created_at", lambda page: old(page.c.created_at)),
         remove=_remover(_key),
+    ),
+    AgeWalk(  # a day after it was made a link has long expired
+        name="sign-in links",
+        days=lambda: 1,
+        page=age_page(_link, "created_at", lambda page: old(page.c.expires_at)),
+        remove=_remover(_link),
     ),
     JobSessionsWalk(),
 )

@@ -15,7 +15,7 @@ from rest_framework.authtoken.models import Token
 
 from automations.models import CronJob, JobClock, RemovedRoutine, RunRecord, ScheduledMessage, ZoneData
 from sessions_app.hooks.tokens import token_of
-from sessions_app.models import Counter, Hook, Pruning, ReadMark, Session
+from sessions_app.models import Counter, Hook, Pruning, ReadMark, Session, SignInLink
 from tests.admin.conftest import fill, make_turn, url
 from tests.conftest import Person, new_person
 
@@ -49,7 +49,8 @@ def test_every_model_of_ours_has_its_page() -> None:
         Counter,
         ReadMark,
         RemovedRoutine,
-    }  # on a job's page; what only the upkeep reads; /metrics; the pages for people; what only heartbeats ask
+        SignInLink,
+    }  # on a job's page; what only the upkeep reads; /metrics; the pages for people; what only heartbeats ask; secrets
     assert not {model for model in ours if not admin.site.is_registered(model)} - shown_elsewhere
 
 

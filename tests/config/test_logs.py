@@ -50,6 +50,15 @@ def test_json_lines_are_one_object_each_and_hold_the_traceback(stream: io.String
     assert "ValueError: no" in read["exception"]
 
 
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_no_line_has_the_token_of_a_sign_in_link(stream: io.StringIO, log_format: str) -> None:
+    logger = _handler(stream, log_format)
+    logger.info('1.2.3.4 - "%s %s HTTP/1.1" %d', "GET", "/enter/very-secret/?x=1", 200)
+    logger.error("Internal Server Error: %s", "/enter/very-secret", extra={"path": "/enter/very-secret"})
+    assert "secret" not in stream.getvalue()
+    assert "GET /enter/***/?x=1 HTTP/1.1" in stream.getvalue()
+
+
 def test_nothing_is_left_of_the_colours_that_uvicorn_adds(stream: io.StringIO) -> None:
     _handler(stream, "text").info("started", extra={"color_message": "\x1b[1mstarted"})
     assert "color" not in stream.getvalue()

@@ -24,7 +24,11 @@ from tests.up import ROOT, Up, clean_environ
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]  # the start counts, on a busy machine
 
 START = "make up\n"
-READY = re.compile(r"^Ready: http://\S+  admin: http://\S+ as admin / \w+  stop: Ctrl-C$", re.MULTILINE)
+READY = re.compile(
+    r"^Ready: http://\S+/enter/[\w-]{43}/\n  The link signs you in once, .*\n"
+    r"  Your account is admin, password \w+ \(shown only now\)\.\n  Ctrl-C stops the server\.$",
+    re.MULTILINE,
+)
 BETWEEN = "@@@ next block"
 ENDING = """curl() {  # a stream ends after a moment
   case " $* " in

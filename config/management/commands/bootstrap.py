@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 from rest_framework.authtoken.models import Token
 
+from config.accounts.sign_in_links import issue
 from sessions_app.agents.edit import create_agent
 from sessions_app.models import Agent, Session, SessionType
 from sessions_app.sessions.open import open_session
@@ -36,12 +37,20 @@ class Command(BaseCommand):
         first = user is None
         if user is None:
             user = User.objects.create_superuser(name, password=password)
-        key = Token.objects.get_or_create(user=user, defaults={"key": token})[0].key
+        # a token that its user revoked is not made again
+        new = token if first else Token.generate_key()
+        key = Token.objects.get_or_create(user=user, defaults={"key": new})[0].key
         _create_demo(user)
         if first:  # without statistics PostgreSQL plans for empty tables
             with connection.cursor() as cursor:
                 cursor.execute("ANALYZE")
-        output.write_text(json.dumps({"token": key, "admin_password_valid": user.check_password(password)}))
+        made = {
+            "token": key,
+            "admin_password_valid": user.check_password(password),
+            "admin_is_new": first,
+            "sign_in_path": issue(user) if user.is_active else None,
+        }
+        output.write_text(json.dumps(made))
 
 
 def _create_demo(user: User) -> None:

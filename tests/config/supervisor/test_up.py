@@ -1,6 +1,7 @@
 """`manage.py up`: started, refused, wounded and stopped as real processes."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import psycopg
 import pytest
 
@@ -46,12 +48,38 @@ def up(shared_up: Up) -> Up:
     return shared_up
 
 
-def test_one_ready_line_names_url_login_and_how_to_stop(up: Up) -> None:
-    [line] = [line for line in up.output.splitlines() if line.startswith("Ready: ")]
+def test_the_first_start_prints_a_link_that_signs_in_and_the_password(up: Up) -> None:
     connection = up.connection()
-    assert connection["url"] in line
-    assert f"{connection['admin_user']} / {connection['admin_password']}" in line
-    assert "Ctrl-C" in line
+    ready, about, account, stop = up.output.partition("Ready: ")[2].splitlines()
+    assert ready.startswith(f"{connection['url']}/enter/")
+    assert "manage.py sign_in_link" in about
+    assert f"{connection['admin_user']}, password {connection['admin_password']} " in account
+    assert "Ctrl-C" in stop
+    assert _press_button(ready) == 303
+    assert _press_button(ready) == 410
+    for log in (up.data / "logs").iterdir():
+        assert ready.split("/")[-2] not in log.read_text(), log
+
+
+def _press_button(link: str) -> int:
+    """Follow the link as a browser does; the status of the last answer."""
+    with httpx2.Client(timeout=10) as http:
+        page = http.get(link)
+        found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
+        if not found:
+            return page.status_code
+        answer = http.post(link, data={"csrfmiddlewaretoken": found[1]})
+        assert "Your account" in http.get(page.url.join("/account/")).text
+        return answer.status_code
+
+
+def test_the_command_prints_another_link_of_a_running_up(up: Up, tmp_path: Path) -> None:
+    (tmp_path / ".rondo").symlink_to(up.data)
+    command = [sys.executable, str(ROOT / "manage.py"), "sign_in_link"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=clean_environ(), capture_output=True, text=True, check=True
+    )
+    assert _press_button(done.stdout.strip()) == 303
 
 
 def test_connection_json_is_private_and_has_its_documented_shape(up: Up) -> None:
@@ -142,6 +170,8 @@ def test_a_sigkill_leaves_no_process_and_keeps_the_data(up: Up) -> None:
     up.wait_ready()
     after = up.connection()
     assert (after["token"], after["admin_password"]) == (before["token"], before["admin_password"])
+    assert "/enter/" in up.output
+    assert before["admin_password"] not in up.output  # it was shown at the first start
     with psycopg.connect(after["database_url"]) as connection:
         assert connection.execute("SELECT n FROM kept").fetchall()[-1] == (42,)
         assert connection.execute("SELECT count(*) FROM auth_user").fetchall() == [(1,)]

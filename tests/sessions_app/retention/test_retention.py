@@ -21,6 +21,7 @@ from sessions_app.models import (
     Message,
     Pruning,
     Session,
+    SignInLink,
     Turn,
     TurnState,
     TurnStep,
@@ -280,6 +281,20 @@ def test_used_keys_go_after_a_day(person: Person) -> None:
         )
     assert prune_all(1) == {"idempotency keys": 2}
     assert IdempotencyKey.objects.get().key == "0"
+
+
+def test_sign_in_links_go_a_day_after_they_were_made(person: Person) -> None:
+    for number in (2, 1, 0):
+        made = ago(number + 0.5)
+        SignInLink.objects.create(
+            user=User.objects.get(),
+            token_sha256=f"{number}" * 64,
+            created_at=made,
+            expires_at=made + timedelta(minutes=10),
+            used_at=made if number == 2 else None,
+        )
+    assert prune_all(1) == {"sign-in links": 2}
+    assert SignInLink.objects.get().token_sha256 == "0" * 64
 
 
 def test_zero_keeps_everything_for_ever(session: Session, settings: Any) -> None:

@@ -1,0 +1,115 @@
+"""The sign-in page, and the page of one's own account."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
+from django.contrib.auth.models import User
+from django.contrib.auth.views import LoginView
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.debug import sensitive_post_parameters
+from rest_framework.authtoken.models import Token
+
+from config.http.sign_in import limit_password_changes
+from sessions_app.web.pages import page, person, person_page
+
+DONE = {"profile": "Saved.", "password": "Your password was changed.", "revoked": "The token was revoked."}
+
+
+class SignInForm(AuthenticationForm):
+    """Django's form, with a label in our words."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["username"].label = "User name"
+
+
+class SignIn(LoginView):
+    """Sign in with a password, with the limits of config.http.sign_in. Then goes to `next`, if it is on this host."""
+
+    template_name = "web/sign_in.html"
+    authentication_form = SignInForm
+
+
+class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Name and mail address."""
+
+    class Meta:
+        model = User
+        fields = ("first_name", "last_name", "email")
+        labels = {"email": "Mail address"}
+        widgets = {
+            "first_name": forms.TextInput({"autocomplete": "given-name"}),
+            "last_name": forms.TextInput({"autocomplete": "family-name"}),
+            "email": forms.EmailInput({"autocomplete": "email"}),
+        }
+
+
+class PasswordForm(PasswordChangeForm):
+    """Django's form with its validators, on a page with other forms."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["old_password"].widget.attrs.pop("autofocus", None)
+
+
+@person_page("GET", "HEAD", "POST")
+def account(request: HttpRequest) -> HttpResponse:
+    """The account; POST changes name and mail address."""
+    if request.method != "POST":
+        return _show(request, done=DONE.get(request.GET.get("done", ""), ""))
+    # another instance: the page shows what is stored, also when the form is refused
+    form = ProfileForm(request.POST, instance=User.objects.get(pk=person(request).pk))
+    if not form.is_valid():
+        return _show(request, status=400, profile=form)
+    User.objects.filter(pk=person(request).pk).update(**form.cleaned_data)
+    return _done("profile")
+
+
+@sensitive_post_parameters()
+@person_page("POST")
+@limit_password_changes
+def change_password(request: HttpRequest) -> HttpResponse:
+    """Change the password. This browser stays signed in, all others are signed out."""
+    form = PasswordForm(person(request), request.POST)
+    if not form.is_valid():
+        return _show(request, status=400, password=form)
+    form.save()
+    update_session_auth_hash(request, form.user)
+    return _done("password")
+
+
+@person_page("POST")
+def make_token(request: HttpRequest) -> HttpResponse:
+    """Replace the API token by a new one, and show it this once."""
+    with transaction.atomic():
+        user = User.objects.select_for_update(no_key=True).get(pk=person(request).pk)
+        Token.objects.filter(user=user).delete()
+        token = Token.objects.create(user=user)
+    return _show(request, key=token.key)
+
+
+@person_page("POST")
+def revoke_token(request: HttpRequest) -> HttpResponse:
+    """Delete the API token."""
+    Token.objects.filter(user=person(request)).delete()
+    return _done("revoked")
+
+
+def _done(what: str) -> HttpResponse:
+    return HttpResponseRedirect(f"{reverse('account')}?done={what}", status=303)
+
+
+def _show(request: HttpRequest, status: int = 200, **context: Any) -> HttpResponse:
+    user = person(request)
+    shown = {
+        "profile": ProfileForm(instance=user),
+        "password": PasswordForm(user),
+        "token": Token.objects.filter(user=user).first(),
+    }
+    return page(request, "account.html", status=status, **(shown | context))

@@ -1,0 +1,213 @@
+"""Links that sign in once. Ways to trick them, each with a test here:
+
+1. A preview, a prefetch or a scanner opens the link first: only the button of the page uses it up.
+2. A used link is opened again, or an expired one; or two open it at once: one conditional UPDATE decides.
+3. Somebody elsewhere has the link, or a proxy brings them to this machine, or a name that was pointed at it (DNS
+   rebinding): only loopback addresses and names without a proxy's headers count.
+4. The token leaks by the Referer of the page's own requests, or by the access log.
+5. A page elsewhere posts the form for a visitor (login CSRF), or shows it in a frame.
+6. A session id that was planted before signs in, too (session fixation); or the session of another user goes on.
+7. The link leads elsewhere (`?next=`), signs in somebody who may no longer sign in, or is guessed.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import httpx2
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session as BrowserSession
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, transaction
+from django.db.models import F
+from django.test import Client
+
+from config.accounts.sign_in_links import issue
+from sessions_app.models import SignInLink
+from tests.api.conftest import start_web
+from tests.fleet import Fleet
+
+pytestmark = pytest.mark.django_db
+
+NEAR: dict[str, Any] = {"REMOTE_ADDR": "127.0.0.1", "HTTP_HOST": "127.0.0.1:8000"}
+FIELD = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
+
+
+@pytest.fixture
+def boss(db: None) -> User:
+    return User.objects.create_superuser("boss", password="right")
+
+
+def is_signed_in(client: Client) -> bool:
+    return "_auth_user_id" in client.session
+
+
+def age(minutes: float) -> None:
+    """As if the links had been made so long ago."""
+    delta = timedelta(minutes=minutes)
+    SignInLink.objects.update(created_at=F("created_at") - delta, expires_at=F("expires_at") - delta)
+
+
+def test_the_button_signs_in_and_leads_to_the_front_page(boss: User) -> None:
+    client, path = Client(**NEAR), issue(boss)
+    page = client.get(path)
+    assert page.status_code == 200
+    assert path.split("/")[2] not in page.content.decode()
+    answer = client.post(f"{path}?next=https://elsewhere.example/", {"next": "//elsewhere.example"})
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/")
+    assert client.session["_auth_user_id"] == str(boss.pk)
+    assert client.get("/account/").status_code == 200
+
+
+def test_reading_the_page_does_not_use_the_link_up(boss: User) -> None:
+    path = issue(boss)
+    for _ in range(3):
+        assert Client(**NEAR).get(path, headers={"Sec-Purpose": "prefetch"}).status_code == 200
+        assert Client(**NEAR).head(path).status_code == 200
+    assert SignInLink.objects.filter(used_at=None).exists()
+    assert Client(**NEAR).post(path).status_code == 303
+
+
+def test_a_used_link_says_what_to_do(boss: User) -> None:
+    path = issue(boss)
+    assert Client(**NEAR).post(path).status_code == 303
+    for method in ("get", "post"):
+        client = Client(**NEAR)
+        answer = getattr(client, method)(path)
+        assert answer.status_code == 410
+        assert b"manage.py sign_in_link" in answer.content
+        assert b'href="/sign-in/"' in answer.content
+        assert not is_signed_in(client)
+
+
+def test_a_link_expires_after_ten_minutes(boss: User) -> None:
+    path = issue(boss)
+    age(9.9)
+    assert Client(**NEAR).get(path).status_code == 200
+    age(0.2)
+    client = Client(**NEAR)
+    assert (client.get(path).status_code, client.post(path).status_code) == (410, 410)
+    assert not is_signed_in(client)
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        {"REMOTE_ADDR": "192.0.2.7"},
+        {"REMOTE_ADDR": ""},
+        {"HTTP_HOST": "rondo.example"},
+        {"HTTP_HOST": "127.0.0.1.rondo.example"},
+        *(
+            {f"HTTP_{name}": "127.0.0.1"}
+            for name in ("X_FORWARDED_FOR", "X_FORWARDED_HOST", "X_REAL_IP", "VIA")
+        ),
+        *({f"HTTP_{name}": "127.0.0.1"} for name in ("FORWARDED", "CF_CONNECTING_IP", "TRUE_CLIENT_IP")),
+    ],
+    ids=str,
+)
+def test_only_this_machine_without_a_proxy_redeems(
+    boss: User, settings: Any, elsewhere: dict[str, str]
+) -> None:
+    settings.ALLOWED_HOSTS = ["*"]
+    path, client = issue(boss), Client(**(NEAR | elsewhere))
+    assert (client.get(path).status_code, client.post(path).status_code) == (403, 403)
+    assert not is_signed_in(client)
+    for name in ("127.0.0.1", "localhost:8000", "[::1]:8000"):
+        assert Client(**(NEAR | {"HTTP_HOST": name})).get(path).status_code == 200
+    assert Client(**(NEAR | {"REMOTE_ADDR": "::1"})).post(path).status_code == 303
+
+
+def test_another_page_can_neither_post_nor_frame_the_form(boss: User) -> None:
+    path, client = issue(boss), Client(**NEAR, enforce_csrf_checks=True)
+    page = client.get(path)
+    assert "frame-ancestors 'none'" in page.headers["Content-Security-Policy"]
+    assert page.headers["Referrer-Policy"] == "strict-origin"
+    assert "no-store" in page.headers["Cache-Control"]
+    found = FIELD.search(page.content.decode())
+    assert found
+    form = {"csrfmiddlewaretoken": found[1]}
+    assert client.post(path).status_code == 403
+    assert client.post(path, form, headers={"Origin": "https://elsewhere.example"}).status_code == 403
+    assert client.post(path, form, headers={"Origin": "http://127.0.0.1:8000"}).status_code == 303
+
+
+def test_no_session_from_before_signs_in_or_stays(boss: User) -> None:
+    planted = Client(**NEAR)
+    planted.force_login(User.objects.create_user("eve"))
+    planted.session["drafts"] = "eve's"
+    before = planted.session.session_key
+    assert planted.post(issue(boss)).status_code == 303
+    assert planted.session["_auth_user_id"] == str(boss.pk)
+    assert planted.session.session_key != before
+    assert not BrowserSession.objects.filter(session_key=before).exists()
+
+
+def test_an_inactive_user_is_not_signed_in(boss: User) -> None:
+    path = issue(boss)
+    User.objects.update(is_active=False)
+    client = Client(**NEAR)
+    assert (client.get(path).status_code, client.post(path).status_code) == (410, 410)
+    assert SignInLink.objects.get().used_at is None
+
+
+@pytest.mark.parametrize("token", ["x", "A" * 43, "A" * 5000, "%00", "..%2f..", "é" * 43])
+def test_a_wrong_link_is_a_dead_one(boss: User, token: str) -> None:
+    issue(boss)
+    answer = Client(**NEAR).post(f"/enter/{token}/")
+    assert answer.status_code in {404, 410}
+    assert SignInLink.objects.filter(used_at=None).count() == 1
+
+
+def test_the_database_has_only_the_hash(boss: User) -> None:
+    token = issue(boss).split("/")[2]
+    assert len(token) == 43
+    assert token not in str(list(SignInLink.objects.values()))
+    link = SignInLink.objects.get()
+    for wrong in ({"token_sha256": token}, {"expires_at": link.created_at}, {"used_at": link.expires_at}):
+        with pytest.raises(IntegrityError), transaction.atomic():
+            SignInLink.objects.update(**wrong)
+
+
+def test_the_command_prints_a_link_of_the_only_administrator(boss: User) -> None:
+    out = io.StringIO()
+    call_command("sign_in_link", "--url", "http://127.0.0.1:9000/", stdout=out)
+    link = out.getvalue().strip()
+    assert link.startswith("http://127.0.0.1:9000/enter/")
+    assert Client(**NEAR).post(link.removeprefix("http://127.0.0.1:9000")).status_code == 303
+    User.objects.create_superuser("chief")
+    with pytest.raises(CommandError, match="several active superusers; name a user with --user"):
+        call_command("sign_in_link")
+    with pytest.raises(CommandError, match="no active user 'nobody'"):
+        call_command("sign_in_link", "--user", "nobody")
+    call_command("sign_in_link", "--user", "chief", stdout=out)
+    assert SignInLink.objects.filter(user__username="chief").count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.processes
+def test_two_at_once_give_one_session_and_no_log_has_the_token(tmp_path: Any) -> None:
+    path = issue(User.objects.create_superuser("boss"))
+    fleet = Fleet(folder=tmp_path)
+    url, web = start_web(tmp_path, HTTPS="0")
+    fleet.processes.append(web)
+
+    def press(_: int) -> int:
+        with httpx2.Client(base_url=url) as http:
+            found = FIELD.search(http.get(path).text)
+            return http.post(path, data={"csrfmiddlewaretoken": found[1] if found else ""}).status_code
+
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(press, range(8)))
+        assert answers.count(303) == 1
+        assert set(answers) <= {303, 410, 403}  # 403: the page had no button any more
+        assert BrowserSession.objects.count() == 1
+        web.wait_for('"POST /enter/***/ ')
+        assert path.split("/")[2] not in web.text()
+    finally:
+        fleet.end()

@@ -1,0 +1,72 @@
+"""Links, signing in and the account page in a real browser: by keyboard, light and dark, without scripts."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+from playwright.sync_api import expect
+
+from config.accounts.sign_in_links import issue
+from tests.browser import NEEDS_CHROMIUM, Visitor
+from tests.sessions_app.web.conftest import browser, served, visitor  # noqa: F401 - fixtures
+from tests.sessions_app.web.test_pages import serious
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_on_these_pages(visitor: Visitor, scheme: str) -> None:  # noqa: F811
+    page = visitor.window(color_scheme=scheme)
+    for address in ("/account/", "/sign-in/", "/enter/wrong/", issue(visitor.person.user)):
+        page.goto(address)
+        assert serious(page) == []
+    page.goto("/account/")
+    page.get_by_label("Old password").fill("wrong")
+    page.get_by_label("New password", exact=True).fill("short")
+    page.get_by_label("New password confirmation").fill("other")
+    page.get_by_role("button", name="Change password").click()
+    expect(page.get_by_label("Old password")).to_have_accessible_description(
+        "Your old password was entered incorrectly. Please enter it again."
+    )
+    assert serious(page) == []
+
+
+def test_a_link_signs_in_and_its_token_leaves_no_trace(visitor: Visitor) -> None:  # noqa: F811
+    page = visitor.browser.new_context(base_url=visitor.site.url, java_script_enabled=False).new_page()
+    referers: list[str] = []
+    page.on("request", lambda request: referers.append(request.all_headers().get("referer", "")))
+    visitor.person.session(title="First talk")
+    path = issue(visitor.person.user)
+    page.goto(path)
+    page.keyboard.press("Enter")  # the button has the focus
+    expect(page.locator("#title")).to_have_text("First talk")
+    assert any(referers)
+    assert not [each for each in referers if "/enter/" in each]
+    visitor.site.web.wait_for('"POST /enter/***/ ')
+    assert path.split("/")[2] not in visitor.site.web.text()
+    page.context.close()
+
+
+def test_somebody_signs_in_gets_a_token_and_signs_out(visitor: Visitor) -> None:  # noqa: F811
+    page = visitor.browser.new_context(base_url=visitor.site.url).new_page()
+    page.goto("/account/")
+    page.get_by_label("User name").fill("ada")
+    page.keyboard.press("Tab")
+    page.keyboard.type("wrong")
+    page.keyboard.press("Enter")
+    expect(page.locator(".errorlist.nonfield")).to_contain_text("correct username and password")
+    page.get_by_label("Password").fill("pw")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Your account")).to_be_visible()  # where they wanted to go
+    page.get_by_role("button", name="Make a token").click()
+    key = page.locator(".secret").inner_text()
+    authorization = {"Authorization": f"Token {key}"}
+    assert httpx2.get(f"{visitor.site.url}/api/agents/", headers=authorization).status_code == 200
+    page.goto("/")
+    page.get_by_role("link", name="Your account: ada").click()
+    expect(page.get_by_text("You have a token, made")).to_be_visible()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Password")).to_be_visible()
+    page.goto("/")
+    expect(page.get_by_label("Password")).to_be_visible()
+    page.context.close()

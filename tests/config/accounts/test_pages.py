@@ -1,0 +1,185 @@
+"""Signing in at /sign-in/, signing out, and the page of one's own account."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from rest_framework.authtoken.models import Token
+
+pytestmark = pytest.mark.django_db
+
+PASSWORDS = {"old_password": "right", "new_password1": "Zaphod-4711", "new_password2": "Zaphod-4711"}
+HTML = {"Accept": "text/html"}
+
+
+@pytest.fixture
+def ada(db: None) -> User:
+    """Somebody without rights in the admin."""
+    return User.objects.create_user("ada", password="right")
+
+
+@pytest.fixture
+def client(ada: User) -> Client:
+    client = Client()
+    client.force_login(ada)
+    return client
+
+
+def sign_in(password: str = "right", **fields: str) -> Any:
+    return Client().post("/sign-in/", {"username": "ada", "password": password} | fields, headers=HTML)
+
+
+def test_people_who_are_no_staff_sign_in_and_out(ada: User) -> None:
+    client = Client()
+    assert client.get("/sign-in/").status_code == 200
+    answer = client.post("/sign-in/", {"username": "ada", "password": "right"})
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/")
+    assert client.get("/account/").status_code == 200
+    assert client.get("/sign-out/").status_code == 405
+    assert client.get("/account/").status_code == 200
+    assert client.post("/sign-out/").headers["Location"] == "/sign-in/"
+    assert client.get("/account/").headers["Location"] == "/sign-in/?next=/account/"
+
+
+@pytest.mark.parametrize(
+    ("given", "leads_to"),
+    [
+        ("/account/", "/account/"),
+        ("https://elsewhere.example/", "/"),
+        ("//elsewhere.example/", "/"),
+        ("/\\elsewhere.example", "/"),
+        ("javascript:alert(1)", "/"),
+        ("https:///elsewhere.example", "/"),
+    ],
+)
+def test_signing_in_leads_nowhere_else(ada: User, given: str, leads_to: str) -> None:
+    assert sign_in(next=given).headers["Location"] == leads_to
+    assert (
+        Client()
+        .post(f"/sign-in/?next={given}", {"username": "ada", "password": "right"})
+        .headers["Location"]
+        .startswith(leads_to)
+    )
+
+
+def test_a_wrong_password_is_said_and_locks_after_ten(ada: User) -> None:
+    answers = [sign_in("wrong") for _ in range(10)]
+    assert [answer.status_code for answer in answers] == [200] * 9 + [429]
+    assert 'class="errorlist nonfield"' in answers[0].content.decode()
+    assert "Too many attempts with a password. Try again in 900 seconds." in answers[-1].content.decode()
+    assert "<main" in answers[-1].content.decode()
+    assert sign_in().status_code == 429  # the right one does not help
+    assert Client().post("/admin/login/", {"username": "ada", "password": "right"}).status_code == 429
+
+
+def test_an_inactive_person_cannot_sign_in(ada: User) -> None:
+    User.objects.update(is_active=False)
+    assert sign_in().status_code == 200
+
+
+def test_the_account_page_saves_name_and_address_of_oneself(client: Client, ada: User) -> None:
+    other = User.objects.create_user("bob")
+    form = {"first_name": "Ada", "last_name": "Lovelace", "email": "ada@example.org"}
+    rights = {"username": "root", "is_staff": "on", "is_superuser": "on", "id": str(other.pk)}
+    answer = client.post("/account/", form | rights)
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/account/?done=profile")
+    assert b"Saved." in client.get(answer.headers["Location"]).content
+    ada.refresh_from_db()
+    assert (ada.first_name, ada.email, ada.username, ada.is_staff) == ("Ada", "ada@example.org", "ada", False)
+    other.refresh_from_db()
+    assert other.first_name == ""
+
+
+def test_an_error_stands_beside_its_field(client: Client, ada: User) -> None:
+    form = {"first_name": "x" * 151, "last_name": "", "email": "nonsense"}
+    answer = client.post("/account/", form)
+    assert answer.status_code == 400
+    page = answer.content.decode()
+    for name in ("first_name", "email"):
+        assert f'aria-describedby="id_{name}_error"' in page
+        assert f'<ul class="errorlist" id="id_{name}_error">' in page
+    ada.refresh_from_db()
+    assert ada.email == ""
+
+
+def test_a_new_password_signs_out_other_browsers_only(client: Client, ada: User) -> None:
+    elsewhere = Client()
+    elsewhere.force_login(ada)
+    answer = client.post("/account/password/", PASSWORDS)
+    assert answer.headers["Location"] == "/account/?done=password"
+    ada.refresh_from_db()
+    assert ada.check_password("Zaphod-4711")
+    assert client.get("/account/").status_code == 200
+    assert elsewhere.get("/account/").status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"old_password": "wrong"}, "Your old password was entered incorrectly"),
+        ({"new_password2": "Zaphod-4712"}, "The two password fields"),
+        ({"new_password1": "short", "new_password2": "short"}, "at least 8 characters"),
+        ({"new_password1": "password", "new_password2": "password"}, "too common"),
+        ({"new_password1": "", "new_password2": ""}, "required"),
+    ],
+    ids=str,
+)
+def test_a_bad_change_of_password_changes_nothing(
+    client: Client, ada: User, change: dict[str, str], text: str
+) -> None:
+    answer = client.post("/account/password/", PASSWORDS | change)
+    assert answer.status_code == 400
+    assert text in answer.content.decode()
+    assert "Zaphod" not in answer.content.decode()
+    ada.refresh_from_db()
+    assert ada.check_password("right")
+
+
+def test_the_old_password_cannot_be_guessed_here_either(client: Client) -> None:
+    guess = PASSWORDS | {"old_password": "wrong"}
+    answers = [client.post("/account/password/", guess).status_code for _ in range(21)]
+    assert answers == [400] * 20 + [429]
+    assert client.post("/account/password/", PASSWORDS).status_code == 429
+
+
+def test_a_token_is_shown_once_replaced_and_revoked(client: Client, ada: User) -> None:
+    def api(key: str) -> int:
+        return Client().get("/api/agents/", headers={"Authorization": f"Token {key}"}).status_code
+
+    assert b"You have no token" in client.get("/account/").content
+    shown = client.post("/account/token/")
+    first = Token.objects.get(user=ada).key
+    assert first in shown.content.decode()
+    assert "no-store" in shown.headers["Cache-Control"]
+    assert first not in client.get("/account/").content.decode()
+    assert api(first) == 200
+    client.post("/account/token/")
+    second = Token.objects.get(user=ada).key
+    assert (first != second, api(first), api(second)) == (True, 401, 200)
+    assert client.post("/account/token/revoke/").headers["Location"] == "/account/?done=revoked"
+    assert api(second) == 401
+    assert not Token.objects.exists()
+    assert client.post("/account/token/revoke/").status_code == 303
+
+
+def test_nothing_of_an_account_is_changed_from_elsewhere(ada: User) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(ada)
+    addresses = ("/account/", "/account/password/", "/account/token/", "/account/token/revoke/", "/sign-out/")
+    for address in addresses:
+        assert client.post(address, PASSWORDS).status_code == 403, address
+        assert Client().post(address).headers["Location"].startswith("/sign-in/"), address
+
+
+def test_fields_say_what_a_password_manager_fills_in(client: Client) -> None:
+    page = client.get("/account/").content.decode() + Client().get("/sign-in/").content.decode()
+    found = dict(re.findall(r'<input[^>]* name="(\w+)"[^>]* autocomplete="([^"]+)"', page))
+    found |= {name: kind for kind, name in re.findall(r'autocomplete="([^"]+)"[^>]* name="(\w+)"', page)}
+    assert found["username"] == "username"
+    assert found["password"] == found["old_password"] == "current-password"
+    assert found["new_password1"] == found["new_password2"] == "new-password"
+    assert found["email"] == "email"
