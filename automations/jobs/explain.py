@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
 from django.contrib.auth.models import AbstractBaseUser
 
@@ -41,6 +41,21 @@ class ExplainedRun:
     attempt: int
     text: str
 
+    @classmethod
+    def of(cls, run: RunRecord, text: str, zone: tzinfo) -> Self:
+        """This run, with its sentence and its instants in the zone."""
+        return cls(
+            run_id=run.run_id,
+            scheduled_for=run.scheduled_for.astimezone(zone),
+            state=run.state,
+            reason=run.reason,
+            slots_from=run.slots_from and run.slots_from.astimezone(zone),
+            slots_to=run.slots_to and run.slots_to.astimezone(zone),
+            count=run.slots_count,
+            attempt=run.attempt,
+            text=text,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
@@ -72,23 +87,12 @@ def explain_facts(facts: JobFacts) -> Explanation:
         words=describe_job(job, zone.key),
         timezone=job.timezone,
         state=state_of(job),
-        now=_now(facts, zone),
+        now=now_of(facts, zone),
         next=tuple(firing.astimezone(zone) for firing in coming),
         last=tuple(
-            ExplainedRun(
-                run_id=run.run_id,
-                scheduled_for=run.scheduled_for.astimezone(zone),
-                state=run.state,
-                reason=run.reason,
-                slots_from=run.slots_from and run.slots_from.astimezone(zone),
-                slots_to=run.slots_to and run.slots_to.astimezone(zone),
-                count=run.slots_count,
-                attempt=run.attempt,
-                text=text,
-            )
-            for run, text in described_runs(facts.runs, zone, facts.waiting)
+            ExplainedRun.of(run, text, zone) for run, text in described_runs(facts.runs, zone, facts.waiting)
         ),
-        warnings=tuple(_warnings(job, facts.runs, coming, facts.now)),
+        warnings=tuple(warnings_of(job, facts.runs, coming, facts.now)),
     )
 
 
@@ -122,7 +126,7 @@ def coming_firings(job: Any, now: datetime) -> list[datetime]:
     return found
 
 
-def _now(facts: JobFacts, zone: tzinfo) -> str:
+def now_of(facts: JobFacts, zone: tzinfo) -> str:
     """The current state in one sentence."""
     job, now = facts.job, facts.now
     if job.fault:
@@ -173,7 +177,8 @@ def _done(job: Any, zone: tzinfo) -> str:
     return "its schedule has no more runs"
 
 
-def _warnings(job: Any, runs: Sequence[RunRecord], coming: list[datetime], now: datetime) -> list[str]:
+def warnings_of(job: Any, runs: Sequence[RunRecord], coming: list[datetime], now: datetime) -> list[str]:
+    """Sentences about what will go wrong. `coming`: the next firings."""
     if job.fault or not job.enabled:
         return []
     zone = zone_or_utc(job.timezone)
