@@ -10,7 +10,7 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import connection
-from django.db.models import Exists, Min, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, F, Min, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Now
 
 from automations.exceptions import JobNotFound, MessageNotFound, ProtectedJob
@@ -75,16 +75,18 @@ class Automation:
 
 def automations(user: AbstractBaseUser) -> QuerySet[CronJob]:
     """The user's bound jobs with everything that `automation_of` reads, in one statement."""
+    return with_runs(CronJob.objects.filter(session__owner_id=user.pk))
+
+
+def with_runs(jobs: QuerySet[CronJob]) -> QuerySet[Any]:
+    """The jobs with clock, session and agent, and what `state_of` and explanations read of their runs and owner."""
     runs = RunRecord.objects.filter(job=OuterRef("pk"))
     last = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for").values("state")[:1]
-    return (
-        CronJob.objects.filter(session__owner_id=user.pk)
-        .select_related("clock", "session", "agent")
-        .annotate(
-            last_status=Subquery(last),
-            runs_now=Exists(runs.filter(state=RunState.RUNNING)),
-            pending=Exists(runs.filter(state=RunState.QUEUED)),
-        )
+    return jobs.select_related("clock", "session", "agent").annotate(
+        last_status=Subquery(last),
+        runs_now=Exists(runs.filter(state=RunState.RUNNING)),
+        pending=Exists(runs.filter(state=RunState.QUEUED)),
+        owner_is_active=F("agent__owner__is_active"),
     )
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import Q
 
 from automations.exceptions import JobNotFound
-from automations.jobs.clock import database_now
-from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
+from automations.jobs.facts import JobFacts, read_facts
+from automations.models import CronJob, Overlap, RunRecord, ScheduleKind
 from automations.runs.describe import Waiting, describe_run, span, when
 from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
@@ -23,21 +22,9 @@ from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import automations, state_at_end, state_of
 from sessions_app.channels.base import why_unserved
-from sessions_app.models import Agent, Session, SessionState, Turn, TurnKind, TurnState
+from sessions_app.models import Session, SessionState
 
-NEXT, LAST = 5, 20
-_COLUMNS = (
-    *("run_id", "scheduled_for", "state", "reason", "slots_from", "slots_to", "slots_count", "attempt"),
-    *("not_before", "started_at", "lag_ms", "duration_ms", "turn_id"),
-)
-_BUSY_WITH = {
-    TurnKind.MESSAGE: "a person's message",
-    TurnKind.HEARTBEAT: "a heartbeat",
-    TurnKind.JOB: "a background job",
-    TurnKind.SCHEDULED_MESSAGE: "a scheduled message",
-    TurnKind.LEGACY: "a legacy job",
-    TurnKind.SYSTEM: "a system job",
-}
+NEXT = 5  # runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +40,21 @@ class ExplainedRun:
     count: int | None
     attempt: int
     text: str
+
+    @classmethod
+    def of(cls, run: RunRecord, text: str, zone: tzinfo) -> Self:
+        """This run, with its sentence and its instants in the zone."""
+        return cls(
+            run_id=run.run_id,
+            scheduled_for=run.scheduled_for.astimezone(zone),
+            state=run.state,
+            reason=run.reason,
+            slots_from=run.slots_from and run.slots_from.astimezone(zone),
+            slots_to=run.slots_to and run.slots_to.astimezone(zone),
+            count=run.slots_count,
+            attempt=run.attempt,
+            text=text,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,72 +75,37 @@ def explain(user: AbstractBaseUser, job_id: str) -> Explanation:
     job = automations(user).filter(pk=job_id).first()
     if job is None:
         raise JobNotFound
-    now, zone = database_now(), zone_or_utc(job.timezone)
-    runs = list(RunRecord.objects.filter(job=job).order_by("-scheduled_for").only(*_COLUMNS)[:LAST])
-    waiting = _waiting(job)
-    coming = _coming(job, now)
+    [facts] = read_facts([job])
+    return explain_facts(facts)
+
+
+def explain_facts(facts: JobFacts) -> Explanation:
+    """Explain a job from what was read of it."""
+    job, zone = facts.job, zone_or_utc(facts.job.timezone)
+    coming = coming_firings(job, facts.now)
     return Explanation(
-        words=describe_job(job, zone_or_utc(job.timezone).key),
+        words=describe_job(job, zone.key),
         timezone=job.timezone,
         state=state_of(job),
-        now=_now(job, now, zone, waiting),
+        now=now_of(facts, zone),
         next=tuple(firing.astimezone(zone) for firing in coming),
-        last=_last(runs, zone, waiting),
-        warnings=tuple(_warnings(job, runs, coming, now)),
+        last=tuple(
+            ExplainedRun.of(run, text, zone) for run, text in described_runs(facts.runs, zone, facts.waiting)
+        ),
+        warnings=tuple(warnings_of(job, facts.runs, coming, facts.now)),
     )
 
 
-def _last(runs: Sequence[RunRecord], zone: tzinfo, waiting: Waiting) -> tuple[ExplainedRun, ...]:
+def described_runs(
+    runs: Sequence[RunRecord], zone: tzinfo, waiting: Waiting
+) -> Iterator[tuple[RunRecord, str]]:
+    """Each of a job's runs with its sentence. `runs`: newest first, so that a gap can name the slot run instead."""
     following: list[RunRecord | None] = [None, *runs]
-    return tuple(
-        ExplainedRun(
-            run_id=run.run_id,
-            scheduled_for=run.scheduled_for.astimezone(zone),
-            state=run.state,
-            reason=run.reason,
-            slots_from=run.slots_from and run.slots_from.astimezone(zone),
-            slots_to=run.slots_to and run.slots_to.astimezone(zone),
-            count=run.slots_count,
-            attempt=run.attempt,
-            text=describe_run(run, zone, waiting=waiting, instead=instead),
-        )
-        for run, instead in zip(runs, following, strict=False)
-    )
+    for run, instead in zip(runs, following, strict=False):
+        yield run, describe_run(run, zone, waiting=waiting, instead=instead)
 
 
-def _waiting(job: Any) -> Waiting:
-    """What the job's queued runs wait for in their session."""
-    if not job.pending:
-        return Waiting()
-    if not _owner_is_active(job):
-        return Waiting(owner_inactive=True)
-    own = Turn.objects.filter(runs__job=job, runs__state=RunState.QUEUED, state=TurnState.QUEUED)
-    first = own.order_by("due_at", "id").first()
-    running = Turn.objects.filter(session=job.session, state=TurnState.RUNNING).first()
-    if first is None:
-        return Waiting()
-    if running is not None:
-        return Waiting(busy_with=_busy_with(running), busy_since=running.started_at)
-    queue = Turn.objects.filter(session=job.session, state=TurnState.QUEUED, host__isnull=True)
-    people = queue.exclude(lane=first.lane).count()
-    earlier = Q(due_at__lt=first.due_at) | Q(due_at=first.due_at, id__lt=first.pk)
-    before = queue.filter(earlier, lane=first.lane).count()
-    at_work = Turn.objects.filter(share_of=first.share_of, state=TurnState.RUNNING)
-    behind = first.share_of is not None and at_work.exists()
-    return Waiting(ahead=people + before, queued_at=first.queued_at, behind_others=behind)
-
-
-def _owner_is_active(job: Any) -> bool:
-    return Agent.objects.filter(pk=job.agent_id, owner__is_active=True).exists()
-
-
-def _busy_with(turn: Turn) -> str:
-    if turn.kind == TurnKind.AUTOMATION:
-        return f"the automation {turn.metadata.get('automation_name', '')!r}"
-    return _BUSY_WITH[TurnKind(turn.kind)]
-
-
-def _coming(job: Any, now: datetime) -> list[datetime]:
+def coming_firings(job: Any, now: datetime) -> list[datetime]:
     """The next firings after now, with jitter, within the end date and the number of runs."""
     firing = job.clock.next_run_at
     if firing is None or not job.enabled or _why_not_run(job):
@@ -159,14 +126,13 @@ def _coming(job: Any, now: datetime) -> list[datetime]:
     return found
 
 
-def _now(job: Any, now: datetime, zone: tzinfo, waiting: Waiting) -> str:
+def now_of(facts: JobFacts, zone: tzinfo) -> str:
     """The current state in one sentence."""
+    job, now = facts.job, facts.now
     if job.fault:
         return f"Disabled after an error: {_fault(job, now)}"
-    for state in (RunState.RUNNING, RunState.QUEUED):
-        run = RunRecord.objects.filter(job=job, state=state).order_by("scheduled_for").first()
-        if run is not None:
-            return describe_run(run, zone, waiting=waiting)
+    if facts.open_run is not None:
+        return describe_run(facts.open_run, zone, waiting=facts.waiting)
     if not job.enabled:
         return f"Paused since {when(job.clock.planned_from, zone)}."
     if closed := _why_not_run(job):
@@ -175,15 +141,21 @@ def _now(job: Any, now: datetime, zone: tzinfo, waiting: Waiting) -> str:
     if firing is None:
         return f"{state_at_end(job, job.last_status).capitalize()}: {_done(job, zone)}."
     if firing <= now:
-        return f"Due since {when(firing, zone)}: beat has not fired it yet ({span(now - firing)} late)."
+        why = facts.held_by or f"beat has not fired it yet ({span(now - firing)} late)"
+        return f"Due since {when(firing, zone)}: {why}."
     return f"Next run: {when(firing, zone)}."
 
 
 def _why_not_run(job: Any) -> str:
     """Why none of its slots are run, whatever its schedule is; empty: they are."""
-    if job.session.state != SessionState.OPEN:
+    if not _is_open(job):
         return f"Not run: the conversation is {job.session.state}."
-    return "" if _owner_is_active(job) else "Not run: the owner's account is inactive."
+    return "" if job.owner_is_active else "Not run: the owner's account is inactive."
+
+
+def _is_open(job: Any) -> bool:
+    """Whether its session takes runs; a job that is not bound has none."""
+    return job.session is None or job.session.state == SessionState.OPEN
 
 
 def _fault(job: CronJob, now: datetime) -> str:
@@ -205,27 +177,30 @@ def _done(job: Any, zone: tzinfo) -> str:
     return "its schedule has no more runs"
 
 
-def _warnings(job: Any, runs: Sequence[RunRecord], coming: list[datetime], now: datetime) -> list[str]:
+def warnings_of(job: Any, runs: Sequence[RunRecord], coming: list[datetime], now: datetime) -> list[str]:
+    """Sentences about what will go wrong. `coming`: the next firings."""
     if job.fault or not job.enabled:
         return []
     zone = zone_or_utc(job.timezone)
     return [
-        *_undeliverable(job.session),
+        *undeliverable(job.session),
         *_ending(job, coming, zone),
         *_changes(job, coming, now),
         *_dense(job, runs, coming),
     ]
 
 
-def _undeliverable(session: Session) -> list[str]:
+def undeliverable(session: Session | None) -> list[str]:
     """Answers that are stored but not sent, because nothing serves their channel or address."""
+    if session is None:
+        return []
     route = session.standing_route
     reason = why_unserved(route)
     return [f"Answers cannot be delivered by {route['channel']!r}: {reason}."] if reason else []
 
 
 def _ending(job: Any, coming: list[datetime], zone: tzinfo) -> list[str]:
-    if job.schedule_kind == ScheduleKind.AT or job.session.state != SessionState.OPEN:
+    if job.schedule_kind == ScheduleKind.AT or not _is_open(job):
         return []
     if not coming:
         return ["This schedule has no more runs."] if job.clock.next_run_at is None else []

@@ -1,0 +1,140 @@
+"""Automations, routines and heartbeats as appointments: which jobs there are, and their facts."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models.functions import Coalesce
+
+from automations.heartbeats.readiness import WaitReason, why_routines_wait
+from automations.heartbeats.reminders import MODEL_FREE_TASKS
+from automations.jobs.facts import JobFacts, read_facts
+from automations.jobs.system import HEARTBEAT
+from automations.models import CronJob, ExecutionMode, RunRecord, RunState
+from automations.models.category import Category, category
+from automations.selectors import state_of, with_runs
+from sessions_app.models import PRIMARY_KEY, Agent, Session
+
+MOST_JOBS = 100
+_HOLDS = {
+    WaitReason.SESSION_CLOSED: "the heartbeat's session is closed",
+    WaitReason.SESSION_BUSY: "the previous heartbeat has not ended",
+    WaitReason.MODEL_DOWN: "the model did not answer the last heartbeats",
+    WaitReason.OWNER_INACTIVE: "the owner's account is inactive",
+}
+
+
+class Kind(StrEnum):
+    """The kinds of appointments."""
+
+    AUTOMATION = "automation"
+    ROUTINE = "routine"
+    HEARTBEAT = "heartbeat"
+    MESSAGE = "message"
+
+
+_ROUTINE = ~Q(execution_mode=ExecutionMode.SESSION)
+_OF_KIND = {
+    Kind.AUTOMATION: Q(session__isnull=False),
+    Kind.ROUTINE: _ROUTINE,
+    Kind.HEARTBEAT: Q(system_event=HEARTBEAT),
+}
+
+
+def job_rows(user: AbstractBaseUser, kinds: Iterable[Kind] = tuple(_OF_KIND)) -> QuerySet[Any]:
+    """The user's automations, routines and heartbeats, with everything that an appointment is made of.
+
+    `lives_in`, `lives_title`: the session that gets the results. `ended_as`, `ended_run`: state and id of the last run
+    that was tried to its end. What needs attention comes first, then what is next.
+    """
+    which = Q(pk__in=[])
+    for kind in kinds:
+        which |= _OF_KIND[kind]
+    ended = RunRecord.objects.filter(job=OuterRef("pk"), state__in=[RunState.SUCCEEDED, RunState.FAILED])
+    last = ended.order_by("-scheduled_for")
+    primary = Session.objects.filter(agent=OuterRef("agent"), key=PRIMARY_KEY)
+    rows: QuerySet[Any] = (
+        with_runs(CronJob.objects.filter(which, agent__owner_id=user.pk))
+        .select_related("home", "agent__owner")
+        .annotate(
+            ended_as=Subquery(last.values("state")[:1]),
+            ended_run=Subquery(last.values("run_id")[:1]),
+            lives_in=Coalesce("session_id", "home_id", Subquery(primary.values("pk")[:1])),
+            lives_title=Coalesce("session__title", "home__title", Subquery(primary.values("title")[:1])),
+        )
+        .order_by(
+            Case(When(fault="", then=Value(1)), default=Value(0)),
+            "-enabled",
+            F("clock__next_run_at").asc(nulls_last=True),
+            "pk",
+        )
+    )
+    return rows
+
+
+def jobs_of_sessions(user: AbstractBaseUser, session_ids: Iterable[uuid.UUID]) -> list[Any]:
+    """The jobs that live in these sessions of the user: `session_ids` are known to be theirs."""
+    ids = list(session_ids)
+    agents = list(Session.objects.filter(pk__in=ids, key=PRIMARY_KEY).values_list("agent_id", flat=True))
+    of_primary = Q(system_event=HEARTBEAT) | _ROUTINE & Q(home=None)
+    here = Q(session_id__in=ids) | Q(home_id__in=ids) | Q(agent_id__in=agents) & of_primary
+    return list(job_rows(user).filter(here)[:MOST_JOBS])
+
+
+def kind_of(job: Any) -> Kind:
+    """The kind of a row of `job_rows`."""
+    match category(job):
+        case Category.SYSTEM:
+            return Kind.HEARTBEAT
+        case Category.ROUTINE:
+            return Kind.ROUTINE
+    return Kind.AUTOMATION
+
+
+def is_failing(job: Any) -> bool:
+    """Whether an error has disabled the job, or its last run failed."""
+    return bool(job.fault) or (job.enabled and job.ended_as == RunState.FAILED)
+
+
+def shown_state(job: Any) -> str:
+    """`paused`, or one of selectors.STATES."""
+    state = state_of(job)
+    return "paused" if state == "scheduled" and not job.enabled else state
+
+
+def facts_of(jobs: Sequence[Any]) -> list[JobFacts]:
+    """The facts of these rows, with what holds back due inline routines."""
+    facts = read_facts(jobs)
+    if not facts:
+        return []
+    now = facts[0].now
+    agents = {each.job.agent_id: each.job.agent for each in facts if _is_due_inline(each.job, now)}
+    held = {agent_id: _why_held(agent, now) for agent_id, agent in agents.items()}
+    return [
+        replace(each, held_by=_held(each.job, held)) if _is_due_inline(each.job, now) else each
+        for each in facts
+    ]
+
+
+def _is_due_inline(job: Any, now: datetime) -> bool:
+    due = job.clock.next_run_at
+    return job.clock.inline and due is not None and due <= now
+
+
+def _why_held(agent: Agent, now: datetime) -> WaitReason | None:
+    wait = why_routines_wait(agent, now)
+    return None if wait is None else wait.reason
+
+
+def _held(job: Any, held: dict[int, WaitReason | None]) -> str:
+    reason = held.get(job.agent_id)
+    if reason is None or (reason is WaitReason.MODEL_DOWN and job.task_type in MODEL_FREE_TASKS):
+        return ""
+    return _HOLDS[reason]

@@ -1,0 +1,88 @@
+"""Scheduled messages as appointments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Prefetch, Q, QuerySet
+
+from automations.appointments.slots import Slot, SlotState, slot_of
+from automations.models import MessageStatus, RunRecord, ScheduledMessage
+from automations.runs.describe import describe_run, when
+from automations.schedules.zone_files import zone_or_utc
+
+RECENT = timedelta(hours=24)  # how long a message that was sent or has failed is still shown
+MOST_MESSAGES = 100
+LONGEST_NAME = 60  # characters of the text
+_UNREAD = ("snapshot", "prompt_variables", "rendered_prompt", "error_detail", "usage")
+
+
+def with_run(rows: QuerySet[ScheduledMessage]) -> QuerySet[ScheduledMessage]:
+    """The messages with session and agent, and with their run, in two statements."""
+    runs = Prefetch("runs", queryset=RunRecord.objects.defer(*_UNREAD))
+    return rows.select_related("session__agent").prefetch_related(runs)
+
+
+def shown_messages(rows: QuerySet[ScheduledMessage], now: datetime) -> list[ScheduledMessage]:
+    """Those of the messages that wait, and those that were sent or have failed a short time ago."""
+    ended = Q(status__in=[MessageStatus.SENT, MessageStatus.FAILED], updated_at__gt=now - RECENT)
+    shown = rows.filter(Q(status=MessageStatus.PENDING) | ended)
+    return list(with_run(shown).order_by("send_at", "pk")[:MOST_MESSAGES])
+
+
+def zone_name(message: ScheduledMessage) -> str:
+    """The zone that a message's time is shown in: its agent's."""
+    return zone_or_utc(message.session.agent.timezone).key
+
+
+def name_of(message: ScheduledMessage) -> str:
+    """The beginning of the text, on one line."""
+    words = " ".join(message.message_text[: 4 * LONGEST_NAME].split())
+    return words if len(words) <= LONGEST_NAME else f"{words[: LONGEST_NAME - 1]}…"
+
+
+def run_of(message: ScheduledMessage) -> RunRecord | None:
+    """The run that sends the message, if it was due already."""
+    runs: Iterable[Any] = message.runs.all()
+    return next(iter(runs), None)
+
+
+def is_to_come(message: ScheduledMessage) -> bool:
+    """Whether the message waits for its time."""
+    return message.status == MessageStatus.PENDING and message.taken_at is None
+
+
+def now_of(message: ScheduledMessage, now: datetime) -> str:
+    """The current state in one sentence."""
+    zone = zone_or_utc(zone_name(message))
+    at = when(message.send_at, zone)
+    match message.status:
+        case MessageStatus.SENT:
+            return f"Sent: {when(message.sent_at or message.send_at, zone)}."
+        case MessageStatus.FAILED:
+            return f"Not sent: {message.last_error.rstrip('.')}."
+        case MessageStatus.CANCELLED:
+            return "Cancelled."
+    run = run_of(message)
+    if run is not None and run.finished_at is None:
+        return describe_run(run, zone)
+    if run is not None:
+        return "It is in the conversation, and is being delivered."
+    return f"Will be sent: {at}." if message.send_at > now else f"Due since {at}: beat has not queued it yet."
+
+
+def slots_of(message: ScheduledMessage, now: datetime) -> tuple[Slot, ...]:
+    """Its one slot when it was due already, else nothing."""
+    run = run_of(message)
+    if run is None:
+        return ()
+    zone = zone_or_utc(zone_name(message))
+    slot = slot_of(run, describe_run(run, zone), zone)
+    if (
+        message.status == MessageStatus.FAILED
+    ):  # the turn may have succeeded, but the channel refused the text
+        return (replace(slot, state=SlotState.FAILED.value, text=now_of(message, now)),)
+    return (slot,)

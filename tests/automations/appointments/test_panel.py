@@ -1,0 +1,260 @@
+"""The appointments of a conversation: each slot with what became of it, in a constant number of statements."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from automations.appointments.panel import Appointment, appointments_of, why
+from automations.appointments.slots import SlotState, slot_state
+from automations.exceptions import JobNotFound, MessageNotFound, RoutineNotFound
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.firing.fire_messages import fire_due_messages
+from automations.jobs.edit import NewJob, bind_job, create_job, update_job
+from automations.jobs.explain import explain
+from automations.models import CronJob, JobClock, MessageStatus, RunRecord, RunState, ScheduledMessage
+from automations.routines.edit import NewRoutine, add_routine
+from automations.runs.describe import CANCELLED
+from automations.runs.skips import GapReason
+from automations.scheduled_messages import MessageToSchedule, schedule_message
+from sessions_app.exceptions import NotFound
+from sessions_app.models import Agent
+from sessions_app.sessions.open import primary_session
+from tests.conftest import Person, new_person
+
+pytestmark = pytest.mark.rule("4.5")
+
+DAY = datetime(2026, 11, 20, 8, tzinfo=UTC)
+BERLIN = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}
+LATER = "2099-01-01T09:00:00Z"
+
+
+def new(session: Any, **fields: Any) -> CronJob:
+    return create_job(NewJob(session_id=session.pk, **({"message": "go", "schedule": BERLIN} | fields)))
+
+
+def add_runs(job: CronJob, days: int = 1, **fields: Any) -> None:
+    given = {"state": RunState.SUCCEEDED, "finished_at": DAY, "lag_ms": 100, "duration_ms": 2_000} | fields
+    slots = [DAY + timedelta(days=day) for day in range(days)]
+    RunRecord.objects.bulk_create(
+        RunRecord(job=job, run_id=f"{job.pk}:{slot.timestamp()}", scheduled_for=slot, **given)
+        for slot in slots
+    )
+
+
+def named(found: list[Appointment]) -> dict[str, Appointment]:
+    return {each.name: each for each in found}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"state": RunState.SUCCEEDED, "lag_ms": 60_000}, SlotState.RAN),
+        ({"state": RunState.SUCCEEDED, "lag_ms": 60_001}, SlotState.LATE),
+        ({"state": RunState.FAILED, "lag_ms": 90_000}, SlotState.FAILED),
+        ({"state": RunState.QUEUED}, SlotState.WAITING),
+        ({"state": RunState.RUNNING}, SlotState.WAITING),
+        ({"state": RunState.SKIPPED, "reason": GapReason.MISSED}, SlotState.MISSED),
+        ({"state": RunState.SKIPPED, "reason": GapReason.OVERLAP}, SlotState.SKIPPED),
+        ({"state": RunState.SKIPPED, "reason": GapReason.SCHEDULE_ERROR}, SlotState.FAILED),
+        *(
+            (
+                {"state": RunState.CANCELLED, "reason": reason},
+                SlotState.FAILED if reason in {"retry_error", "superseded"} else SlotState.SKIPPED,
+            )
+            for reason in CANCELLED
+        ),
+    ],
+)
+def test_a_slot_has_one_word_for_its_outcome(fields: dict[str, Any], expected: SlotState) -> None:
+    assert slot_state(RunRecord(scheduled_for=DAY, **fields)) is expected
+
+
+def test_the_last_slots_come_oldest_first_in_the_zone(person: Person) -> None:
+    session = person.session()
+    job = new(session)
+    add_runs(job, 25)
+    [shown] = appointments_of(person.user, session.pk)
+    assert (shown.kind, shown.id, shown.words) == ("automation", job.pk, "every day at 09:00 (Europe/Berlin)")
+    assert [slot.at for slot in shown.last] == [DAY + timedelta(days=day) for day in range(5, 25)]
+    assert shown.last[0].at.isoformat() == "2026-11-25T09:00:00+01:00"
+    assert {(slot.state, slot.text, slot.until) for slot in shown.last} == {
+        ("ran", "Ran. It took 2 s.", None)
+    }
+    assert len(shown.next) == 3
+    assert shown.next == explain(person.user, job.pk).next[:3]
+    assert shown.now.startswith("Next run: ")
+    assert (shown.state, shown.enabled, shown.editable, shown.is_failing) == ("scheduled", True, True, False)
+
+
+def test_a_gap_is_one_slot_from_start_to_end(person: Person) -> None:
+    session = person.session()
+    job = new(session)
+    gap: dict[str, Any] = {"slots_from": DAY, "slots_to": DAY + timedelta(days=2), "slots_count": 3}
+    add_runs(job, state=RunState.SKIPPED, reason="missed", lag_ms=None, duration_ms=None, **gap)
+    [slot] = appointments_of(person.user, session.pk)[0].last
+    assert (slot.at, slot.until, slot.count) == (DAY, DAY + timedelta(days=2), 3)
+    assert (slot.state, slot.run_id) == ("missed", f"{job.pk}:{DAY.timestamp()}")
+    assert slot.text.startswith("3 slots from 2026-11-20 09:00")
+
+
+def test_failing_appointments_come_first_then_by_time(person: Person) -> None:
+    session = person.session()
+    soon, far = new(session, name="soon"), new(session, name="far", schedule={"kind": "at", "at": LATER})
+    failed, faulty = new(session, name="failed"), new(session, name="faulty")
+    paused = new(session, name="paused", enabled=False)
+    add_runs(failed, state=RunState.FAILED, reason="timeout")
+    add_runs(far, state=RunState.SUCCEEDED)
+    add_runs(paused, state=RunState.FAILED, reason="timeout")
+    CronJob.objects.filter(pk=faulty.pk).update(enabled=False, fault="boom")
+    JobClock.objects.filter(pk=faulty.pk).update(next_run_at=None)
+    found = appointments_of(person.user, session.pk)
+    assert [each.name for each in found] == ["failed", "faulty", "soon", "far", "paused"]
+    states = ["scheduled", "failed", "scheduled", "scheduled", "paused"]
+    assert [each.state for each in found] == states
+    assert [each.is_failing for each in found] == [True, True, False, False, False]
+    add_runs(soon, state=RunState.QUEUED, finished_at=None)
+    assert named(appointments_of(person.user, session.pk))["soon"].last[0].state == "waiting"
+
+
+def test_a_later_success_ends_the_failing(person: Person) -> None:
+    session = person.session()
+    job = new(session)
+    add_runs(job, state=RunState.FAILED, reason="timeout")
+    slot = DAY + timedelta(days=1)
+    for state, expected in ((RunState.SKIPPED, True), (RunState.SUCCEEDED, False)):
+        slot += timedelta(days=1)
+        reason = "overlap" if state == RunState.SKIPPED else ""
+        fields = {"scheduled_for": slot, "finished_at": slot, "reason": reason}
+        RunRecord.objects.create(job=job, run_id=f"r{slot}", state=state, **fields)
+        assert appointments_of(person.user, session.pk)[0].is_failing is expected
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_conversation_shows_what_lives_in_it() -> None:
+    person = new_person("ada", dreams=True)
+    thread, primary = person.session(), primary_session(person.agent)
+    add_routine(NewRoutine(agent_id=person.agent.pk, title="all", schedule="1h"))
+    add_routine(NewRoutine(agent_id=person.agent.pk, title="mine", schedule="1h", session_id=thread.pk))
+    new(thread, name="job")
+    assert set(named(appointments_of(person.user, thread.pk))) == {"mine", "job"}
+    shown = named(appointments_of(person.user, primary.pk))
+    assert {name: (each.kind, each.editable) for name, each in shown.items()} == {
+        "all": ("routine", True),
+        "Heartbeat": ("heartbeat", False),
+    }
+    assert {each.session_id for each in shown.values()} == {primary.pk}
+    assert named(appointments_of(person.user, thread.pk))["mine"].session_id == thread.pk
+
+
+def test_a_unified_thread_also_shows_the_primary_sessions(person: Person) -> None:
+    thread = person.session()
+    new(thread, name="old")
+    Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
+    bind_job(NewJob(session_id=thread.pk, message="go", name="new", schedule=BERLIN))
+    add_routine(NewRoutine(agent_id=person.agent.pk, title="all", schedule="1h"))
+    assert set(named(appointments_of(person.user, thread.pk))) == {"old", "new", "all"}
+
+
+def test_scheduled_messages_wait_are_sent_and_fail(person: Person) -> None:
+    session = person.session()
+    message = schedule_message(
+        MessageToSchedule(session_id=session.pk, send_at=LATER, message_text="Happy\nnew year!")
+    ).message
+    [shown] = appointments_of(person.user, session.pk)
+    assert (shown.kind, shown.name, shown.state) == ("message", "Happy new year!", "scheduled")
+    assert (shown.now, shown.words) == (
+        "Will be sent: 2099-01-01 09:00.",
+        "once at 2099-01-01 09:00 (UTC)",
+    )
+    assert (shown.last, shown.editable, len(shown.next)) == ((), False, 1)
+    rows = ScheduledMessage.objects.filter(pk=message.pk)
+    rows.update(send_at=datetime.now(UTC) - timedelta(seconds=1))
+    assert appointments_of(person.user, session.pk)[0].now.endswith("beat has not queued it yet.")
+    fire_due_messages()
+    [shown] = appointments_of(person.user, session.pk)
+    assert (shown.last[0].state, shown.next) == ("waiting", ())
+    RunRecord.objects.update(state=RunState.SUCCEEDED, finished_at=DAY)
+    rows.update(
+        status=MessageStatus.FAILED, last_error="the channel refused it", updated_at=datetime.now(UTC)
+    )
+    [shown] = appointments_of(person.user, session.pk)
+    assert (shown.is_failing, shown.now) == (True, "Not sent: the channel refused it.")
+    assert (shown.last[0].state, shown.last[0].text) == ("failed", shown.now)
+    said = why(person.user, "message", message.pk)
+    assert (said.now, said.last[0].text) == (shown.now, shown.now)
+    rows.update(updated_at=DAY - timedelta(days=3))
+    assert appointments_of(person.user, session.pk) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_why_explains_jobs_routines_and_heartbeats() -> None:
+    person = new_person("ada", dreams=True)
+    job = new(person.session())
+    routine = add_routine(NewRoutine(agent_id=person.agent.pk, title="all", schedule="1h"))
+    heartbeat = CronJob.objects.get(system_event="heartbeat")
+    assert why(person.user, "automation", job.pk) == explain(person.user, job.pk)
+    assert why(person.user, "routine", routine.pk).words == "every hour"
+    assert why(person.user, "heartbeat", heartbeat.pk).now.startswith("Next run: ")
+    JobClock.objects.filter(pk=routine.pk).update(next_run_at=DAY)
+    person.user.is_active = False
+    person.user.save()
+    assert why(person.user, "routine", routine.pk).now == "Not run: the owner's account is inactive."
+
+
+def test_nobody_sees_the_appointments_of_others(person: Person) -> None:
+    session, bob = person.session(), new_person("bob").user
+    job = new(session)
+    routine = add_routine(NewRoutine(agent_id=person.agent.pk, title="all", schedule="1h"))
+    message = schedule_message(MessageToSchedule(session_id=session.pk, send_at=LATER, message_text="hi"))
+    with pytest.raises(NotFound):
+        appointments_of(bob, session.pk)
+    for kind, pk, error in (
+        ("automation", job.pk, JobNotFound),
+        ("routine", routine.pk, RoutineNotFound),
+        ("message", message.message.pk, MessageNotFound),
+        ("unknown", job.pk, JobNotFound),
+    ):
+        with pytest.raises(error):
+            why(bob, kind, pk)
+    with pytest.raises(RoutineNotFound):
+        why(person.user, "routine", job.pk)
+
+
+def statements(person: Person, session: Any) -> int:
+    with CaptureQueriesContext(
+        connection,
+    ) as captured:
+        appointments_of(person.user, session.pk)
+    return len(captured)
+
+
+def test_the_number_of_statements_is_constant(person: Person) -> None:
+    session = person.session()
+
+    def add(number: int) -> None:
+        for _ in range(number):
+            job = new(session)
+            add_runs(job, 3)
+            JobClock.objects.filter(pk=job.pk).update(next_run_at=datetime.now(UTC).replace(microsecond=0))
+            schedule_message(MessageToSchedule(session_id=session.pk, send_at=LATER, message_text="hi"))
+        fire_due_jobs()
+
+    add(1)
+    few = statements(person, session)
+    add(12)
+    assert len(appointments_of(person.user, session.pk)) == 26
+    assert statements(person, session) == few <= 11
+
+
+def test_paused_jobs_say_so(person: Person) -> None:
+    session = person.session()
+    job = new(session)
+    update_job(job.pk, {"enabled": False})
+    [shown] = appointments_of(person.user, session.pk)
+    assert (shown.state, shown.enabled, shown.next) == ("paused", False, ())
+    assert shown.now.startswith("Paused since ")
