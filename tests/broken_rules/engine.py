@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.broken_rules.table import Break
+from tests.broken_rules.table import SHARES, Break
 
 LOCKS = "tests/chaos/test_locks.py::"
 POOL = "tests/sessions_app/postgres/test_connection.py::"
@@ -79,5 +79,21 @@ ENGINE = (
         old="_IS_DIRECT = ENV.database_url == DATABASE_LOCK_URL",
         new="_IS_DIRECT = bool(ENV.database_url)",
         tests=("tests/config/test_database.py::test_nothing_is_prepared_where_locks_have_another_address",),
+    ),
+    Break(
+        rule="1.9",
+        how="a planner keeps its connection after it has read live state",
+        file="sessions_app/turns/engine.py",
+        old="            return self._live(names)\n        finally:\n            connection.close()\n",
+        new="            return self._live(names)\n        finally:\n            pass\n",
+        tests=(POOL + "test_connections_that_break_in_a_model_call_do_not_repeat_it",),
+    ),
+    Break(
+        rule="10.0",
+        how="a worker goes on in one session while the user's other sessions were refused",
+        file="sessions_app/turns/commit_statement.py",
+        old=".where(waits, ~others)",
+        new=".where(waits)",
+        tests=(SHARES + "test_a_stay_ends_when_another_session_of_the_user_was_refused",),
     ),
 )
