@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.broken_rules.table import SHARES, Break
 
 LOCKS = "tests/chaos/test_locks.py::"
+CLAIM = "tests/sessions_app/turns/test_claim.py::"
 POOL = "tests/sessions_app/postgres/test_connection.py::"
 
 ENGINE = (
@@ -95,5 +96,21 @@ ENGINE = (
         old=".where(waits, ~others)",
         new=".where(waits)",
         tests=(SHARES + "test_a_stay_ends_when_another_session_of_the_user_was_refused",),
+    ),
+    Break(
+        rule="2.2",
+        how="a message whose host ended as it joined is stuck",
+        file="sessions_app/worker/sweep.py",
+        old="            RELEASE_GUESTS.run()\n",
+        new="",
+        tests=(CLAIM + "test_a_message_that_joins_as_its_host_is_ended_goes_next",),
+    ),
+    Break(
+        rule="2.2",
+        how="the sweep frees messages that have joined a running turn",
+        file="sessions_app/worker/sweep.py",
+        old="            host.c.state != sa.literal_column(f\"'{TurnState.RUNNING}'\"),\n",
+        new="",
+        tests=(CLAIM + "test_the_sweep_leaves_guests_of_a_running_host",),
     ),
 )
