@@ -598,6 +598,10 @@ class Migration(migrations.Migration):
             model_name='turn',
             index=models.Index(condition=models.Q(('host__isnull', False)), fields=['host'], name='turn_of_host'),
         ),
+        migrations.AddIndex(
+            model_name='turn',
+            index=models.Index(condition=models.Q(('host__isnull', False), ('state', 'queued')), fields=['host'], name='turn_waiting_guest'),
+        ),
         migrations.AddConstraint(
             model_name='turn',
             constraint=models.UniqueConstraint(condition=models.Q(('state', 'running')), fields=('session',), name='turn_one_running_per_session'),
