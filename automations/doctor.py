@@ -13,6 +13,7 @@ from django.db.models.functions import Coalesce, Now
 from automations.firing.replan_zones import used_zones
 from automations.jobs.clock import database_now, notify_beats
 from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, ScheduleKind
+from automations.runs import figures
 from automations.schedules.plan import FAR_AHEAD, accounted_to, plan_of, schedule_of
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import fingerprint
@@ -52,7 +53,7 @@ def beat() -> Finding:
 def jobs_set_aside() -> Finding:
     """No job was disabled because of a fault."""
     return _finding_of_jobs(
-        CronJob.objects.exclude(fault=""),
+        figures.jobs_set_aside(),
         problem="disabled after an error, see their fault in the admin",
         cure="give each a valid schedule, enable it again, or delete it",
     )

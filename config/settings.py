@@ -210,7 +210,17 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     },
 }
 
-UNFOLD = {"SITE_TITLE": "Rondo", "SITE_HEADER": "Rondo", "SITE_SUBHEADER": "All times are in UTC"}
+_NAVIGATION = "config.operations.navigation"
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "Rondo",
+    "SITE_HEADER": "Rondo",
+    "SITE_SUBHEADER": "All times are in UTC",
+    "SITE_ICON": f"{_NAVIGATION}.icon",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": f"{_NAVIGATION}.icon"}],
+    "STYLES": [f"{_NAVIGATION}.stylesheet"],
+    "DASHBOARD_CALLBACK": "config.operations.dashboard.dashboard",
+    "SIDEBAR": {"navigation": f"{_NAVIGATION}.sidebar"},
+}
 
 LOGGING = logs.logging_config(ENV.log_level, ENV.log_format)
 logs.configure()

@@ -8,20 +8,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 
+from automations.admin.explanation import explanation_of, sentences, state_panel
 from automations.admin.forms import JobForm
 from automations.jobs.edit import NewJob, bind_job, delete_job, update_job
-from automations.models import CronJob, RunRecord
+from automations.models import CronJob, RunRecord, RunState
 from automations.models.category import Category, category
 from automations.routines.edit import update_routine
 from automations.schedules.describe import describe_job
+from automations.selectors import state_of
 from sessions_app.admin.base import VerbAdmin, instant
 from sessions_app.admin.big_table import Uncounted
 from sessions_app.admin.deletion import TwoStepDelete
-from sessions_app.admin.panels import Panel, link, list_url, table_panel
-from sessions_app.admin.unfold import AutocompleteSelectFilter
+from sessions_app.admin.panels import LABELS, Panel, cell, label, link, list_url, table_panel
+from sessions_app.admin.unfold import AutocompleteSelectFilter, display
 from sessions_app.exceptions import SessionsError
 from sessions_app.sessions.delete import Deletion
 
@@ -32,11 +34,12 @@ LAST = 20  # runs shown on a job's page
 class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob]):
     form = JobForm
     list_display = [
-        "name", "id", "category", "agent", "session_link", "words", "enabled", "next_run", "last_status", "fault",
+        "name", "id", "category", "agent", "session_link", "words", "state", "next_run", "last_run", "fault",
     ]  # fmt: skip
     list_select_related = ["agent", "session", "home", "clock"]
     list_filter = [
-        "enabled", "kind", "schedule_kind", "execution_mode", "source", ("agent", AutocompleteSelectFilter),
+        "enabled", ("fault", admin.EmptyFieldListFilter), "kind", "schedule_kind", "execution_mode", "source",
+        ("agent", AutocompleteSelectFilter),
     ]  # fmt: skip
     search_fields = ["=id", "=session__id", "=session__key", "name"]
     search_help_text = "Id, the session's id or key, or a part of the name"
@@ -62,8 +65,18 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
     ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[CronJob]:
-        latest = RunRecord.objects.filter(job=OuterRef("pk")).order_by("-scheduled_for").values("state")[:1]
-        return super().get_queryset(request).annotate(_last_status=Subquery(latest))
+        runs = RunRecord.objects.filter(job=OuterRef("pk"))
+        ended = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for").values("state")[:1]
+        return (
+            super()
+            .get_queryset(request)
+            .annotate(
+                last_status=Subquery(ended),
+                _last_run=Subquery(runs.order_by("-scheduled_for").values("state")[:1]),
+                runs_now=Exists(runs.filter(state=RunState.RUNNING)),
+                pending=Exists(runs.filter(state=RunState.QUEUED)),
+            )
+        )
 
     def get_fieldsets(self, request: HttpRequest, obj: CronJob | None = None) -> Any:
         if obj is None:
@@ -111,9 +124,16 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
     def started_by(self, obj: CronJob) -> str:
         return "heartbeat" if obj.clock.inline else "beat"
 
-    @admin.display(description="last run")
-    def last_status(self, obj: CronJob) -> str:
-        return getattr(obj, "_last_status", None) or "-"
+    @display(description="state", label=LABELS)
+    def state(self, obj: CronJob) -> str:
+        if obj.fault:
+            return "set aside"
+        now = state_of(obj)
+        return "paused" if now == "scheduled" and not obj.enabled else now
+
+    @display(description="last run", label=LABELS)
+    def last_run(self, obj: CronJob) -> str:
+        return getattr(obj, "_last_run", None) or ""
 
     def create(self, request: HttpRequest, form: Any) -> CronJob:
         given = form.cleaned_data
@@ -160,18 +180,22 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
 
     def panels(self, obj: CronJob) -> Iterable[Panel]:
         runs = RunRecord.objects.filter(job=obj).order_by("-scheduled_for").select_related("turn")[:LAST]
+        found = explanation_of(obj)
+        if found is not None:
+            yield state_panel(obj, found)
+        said = sentences(obj, runs, found)
         yield table_panel(
             f"Last {LAST} runs",
-            ["slot (UTC)", "state", "reason", "turn", "lag ms", "duration ms", "answer or error"],
+            ["slot (UTC)", "state", "what happened", "turn", "lag ms", "duration ms", "answer or error"],
             [
                 [
                     link(run, instant(run.scheduled_for)),
-                    run.state,
-                    run.reason,
+                    label(run.state),
+                    said[run.pk],
                     link(run.turn) if run.turn else "",
                     run.lag_ms,
                     run.duration_ms,
-                    run.error or run.response_summary,
+                    cell(run.error_detail or run.error or run.response_summary),
                 ]
                 for run in runs
             ],

@@ -176,6 +176,10 @@ class Migration(migrations.Migration):
             model_name='cronjob',
             index=models.Index(condition=models.Q(('enabled', True), ('schedule_kind', 'cron')), fields=['timezone', 'id'], name='job_zones'),
         ),
+        migrations.AddIndex(
+            model_name='cronjob',
+            index=models.Index(condition=models.Q(('fault', ''), _negated=True), fields=['id'], name='job_set_aside'),
+        ),
         migrations.AddConstraint(
             model_name='cronjob',
             constraint=models.CheckConstraint(condition=models.Q(models.Q(('at__isnull', True), ('every_seconds__isnull', True), ('schedule_kind', 'cron'), models.Q(('expr', ''), _negated=True)), models.Q(('anchor__isnull', False), ('at__isnull', True), ('every_seconds__gte', 1), ('every_seconds__isnull', False), ('expr', ''), ('schedule_kind', 'every')), models.Q(('at__isnull', False), ('every_seconds__isnull', True), ('expr', ''), ('schedule_kind', 'at')), _connector='OR'), name='cronjob_exactly_one_schedule'),
@@ -311,6 +315,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='runrecord',
             index=models.Index(condition=models.Q(('not_before__isnull', False)), fields=['not_before'], name='run_retry_due'),
+        ),
+        migrations.AddIndex(
+            model_name='runrecord',
+            index=models.Index(condition=models.Q(('state', 'failed')), fields=['created_at', 'run_id'], name='run_failed'),
         ),
         migrations.AddConstraint(
             model_name='runrecord',

@@ -246,6 +246,7 @@ class CronJob(models.Model):
             models.Index(
                 fields=["timezone", "id"], condition=Q(enabled=True, schedule_kind="cron"), name="job_zones"
             ),
+            models.Index(fields=["id"], condition=~Q(fault=""), name="job_set_aside"),
         ]
 
     def __str__(self) -> str:

@@ -246,6 +246,8 @@ class Turn(models.Model):
             models.Index(
                 fields=["host"], condition=Q(host__isnull=False, state="queued"), name="turn_waiting_guest"
             ),
+            # for operators: the newest failures; other turns do not write it
+            models.Index(fields=["id"], condition=Q(state="failed"), name="turn_failed"),
         ]
 
     def __str__(self) -> str:
