@@ -115,6 +115,12 @@ class TooManyHooks(SessionsError):
     code = "too_many_hooks"
 
 
+class TooSoon(SessionsError):
+    """The same was done a moment ago; wait a little."""
+
+    code = "throttled"
+
+
 class TooManyStreams(SessionsError):
     """The user has too many open streams; close one and try again."""
 

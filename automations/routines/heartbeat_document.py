@@ -30,7 +30,7 @@ from automations.routines.heartbeat_md import (
 )
 from automations.routines.reads import Routine, routine_of, shown_routines, task_json
 from automations.routines.schedule_text import EPOCH, read_first_run, routine_schedule_text
-from sessions_app.agents.documents import DocumentView, DocumentWrite
+from sessions_app.agents.documents import DocumentChange, DocumentView, DocumentWrite
 from sessions_app.exceptions import TooLarge
 from sessions_app.models import Agent, Document
 
@@ -89,15 +89,18 @@ class HeartbeatDocument:
         parsed = parse_heartbeat_md(content, zone=agent.timezone, now=now)
         if parsed.parse is Parse.CORRUPTED:
             log.warning("heartbeat_md_corrupted", agent=agent.pk, problem=parsed.problem)
+        applying = _Applying(agent=agent, now=now)
         if parsed.parse is Parse.OK:
             listed = [row.id for row in listed_routines(agent, before.tasks)]
-            kept = _Applying(agent=agent, now=now).apply(parsed.tasks, listed)
+            kept = applying.apply(parsed.tasks, listed)
             if not all(task.id for task in parsed.tasks):  # if all have ids, the text is stored unchanged
                 rows = listed_routines(agent, (), mentioned=kept)
                 content = render_heartbeat_md(
                     content, _tasks_json(rows, dict(zip(kept, parsed.tasks, strict=True)))
                 )
-        return DocumentWrite(content=content, parse=parsed.parse, problem=parsed.problem)
+        return DocumentWrite(
+            content=content, parse=parsed.parse, problem=parsed.problem, changes=tuple(applying.done)
+        )
 
 
 def corruption(agent_id: int) -> Corruption | None:
@@ -146,6 +149,12 @@ def listed_routines(
     return sorted(listed, key=lambda row: order.get(row.id, len(order)))
 
 
+def _as_told(job: CronJob) -> dict[str, Any]:
+    """What a task of the text tells of this routine."""
+    plain = {name: getattr(job, _COLUMNS.get(name, name)) for name in _PLAIN}
+    return plain | {"timezone": job.timezone, "policy": job.policy, "schedule": routine_schedule_text(job)}
+
+
 @dataclass(kw_only=True)
 class _Applying:
     """Applies a text to the agent's routines, all of which are locked."""
@@ -153,6 +162,7 @@ class _Applying:
     agent: Agent
     now: datetime
     rows: dict[str, CronJob] = field(default_factory=dict)
+    done: list[DocumentChange] = field(default_factory=list)
 
     def apply(self, tasks: tuple[Task, ...], listed: list[str]) -> list[str]:
         """Disable routines that are not listed any more, change existing ones, add new ones. Returns the tasks' ids."""
@@ -165,13 +175,14 @@ class _Applying:
         if (count := len(gone) + len(changes) + len(tasks) - len(known)) > MOST_CHANGED:
             raise TooLarge(f"the text changes {count:,} routines; one text may change {MOST_CHANGED}")
         for routine_id in gone:
+            self._note("disabled", self.rows[routine_id].name)
             update_routine(routine_id, {"enabled": False})
         ids: dict[int, str] = {}
         # disabled tasks first: they make room below the limit for enabled ones
         for number, task in sorted(enumerate(tasks), key=lambda each: each[1].enabled):
             ids[number] = known.get(number) or self._added(task)
             if number in changes:
-                update_routine(known[number], changes[number])
+                self._change(known[number], changes[number])
         return [ids[number] for number in range(len(tasks))]
 
     def _known(self, tasks: tuple[Task, ...]) -> dict[int, str]:
@@ -222,8 +233,7 @@ class _Applying:
             changes["schedule"] = task.schedule
         elif task.next_run_at is not None and self._is_moved(job, task):
             return changes | {"schedule": None, "next_run_at": task.next_run_at}
-        now = {name: getattr(job, _COLUMNS.get(name, name)) for name in _PLAIN}
-        now |= {"timezone": job.timezone, "policy": job.policy, "schedule": routine_schedule_text(job)}
+        now = _as_told(job)
         said = changes | {"title": task.title.strip(), "timezone": task.timezone or self.agent.timezone}
         said["policy"] = {name: limit for name, limit in task.policy.items() if limit is not None}
         return changes if any(now[name] != value for name, value in said.items()) else {}
@@ -232,6 +242,15 @@ class _Applying:
         """Whether the time of a one-time routine changes. One that is done keeps its time."""
         over = job.clock.next_run_at is None and task.is_done and self._has_passed(task)
         return not over and self._instant(task.next_run_at or "", task) != job.at
+
+    def _change(self, routine_id: str, changes: dict[str, Any]) -> None:
+        before, job = self.rows[routine_id], update_routine(routine_id, changes)
+        was, told = _as_told(before) | {"time": before.at}, _as_told(job) | {"time": job.at}
+        if differing := [name.replace("_", " ") for name, value in told.items() if value != was[name]]:
+            self._note("changed", job.name, ", ".join(differing))
+
+    def _note(self, what: str, title: str, detail: str = "") -> None:
+        self.done.append(DocumentChange(what=what, title=title, detail=detail))
 
     def _added(self, task: Task) -> str:
         """Add a routine, with the task's id if it is well-formed and free; else the id is stored as `imported_id`."""
@@ -249,6 +268,7 @@ class _Applying:
                 },
             )
         )
+        self._note("added", job.name, routine_schedule_text(job) or "once")
         taken = CronJob.objects.filter(agent=self.agent, imported_id=task.id).exists()
         if task.id and job.pk != task.id and not taken:
             CronJob.objects.filter(pk=job.pk).update(imported_id=task.id)

@@ -204,6 +204,11 @@ def _tasks(content: str, blocks: list[_Fence], zone: str, now: datetime) -> tupl
         raise _Corrupted(f"the JSON block cannot be read: it holds more than {MOST_VALUES:,} values")
     try:
         data = json.loads(block)
+    except json.JSONDecodeError as error:
+        line = content.count("\n", 0, blocks[0].body[0]) + error.lineno
+        raise _Corrupted(
+            f"the JSON block cannot be read: {error.msg}: line {line}, column {error.colno}"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise _Corrupted(f"the JSON block cannot be read: {error}") from None
     given = _listed(data)

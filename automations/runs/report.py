@@ -41,6 +41,11 @@ def report_to_home(home: uuid.UUID | None, agent_id: int, mail: Mail) -> bool:
     return deposit(home, mail, or_primary_of=agent_id)
 
 
+def event_id(turn_id: int, about: str) -> uuid.UUID:
+    """The id of the event that reports `about` of this turn. `about` of a reflection is the text `None`: no home."""
+    return uuid.uuid5(NAMESPACE, f"{turn_id}:{about}")
+
+
 def mail_about(
     turn: Turn,
     event_type: str,
@@ -56,7 +61,7 @@ def mail_about(
     `key`: this mail replaces unread ones with the same key.
     """
     return Mail(
-        event_id=uuid.uuid5(NAMESPACE, f"{turn.pk}:{about}"),
+        event_id=event_id(turn.pk, about),
         event_type=event_type,
         summary=first_sentence(text),
         detail=text,

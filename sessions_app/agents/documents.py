@@ -32,12 +32,25 @@ class DocumentView:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DocumentChange:
+    """One change of a backing. `what`: added, changed or disabled. `detail`: when it runs, or which fields change."""
+
+    what: str
+    title: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DocumentWrite:
-    """The result of writing a document with a backing: the text to store, how it parsed, and what is wrong with it."""
+    """The result of writing a document with a backing: the text to store, how it parsed, and what is wrong with it.
+
+    `changes`: what changed in the backing.
+    """
 
     content: str
     parse: str
     problem: str = ""
+    changes: tuple[DocumentChange, ...] = ()
 
 
 class DocumentBacking(Protocol):
@@ -92,16 +105,33 @@ def write_document(
     agent_id: int, name: str, content: str, *, revision: int | None = None, basis: str | None = None
 ) -> Written:
     """Do what `put_document` does, and return the backing's result too. `basis`: the one the writer has read."""
-    if _too_long(name, content):
-        raise BadInput(f"the document is longer than {LONGEST_DOCUMENT} characters", code="document_too_long")
-    if "\x00" in content:
-        raise BadInput("the document contains a NUL character", code="bad_document")
+    _check_text(name, content)
     try:
         return retry_deadlocks(lambda: _write(agent_id, name, content, revision, basis))
     except IntegrityError:
         if not Agent.objects.filter(pk=agent_id).exists():
             raise NotFound("there is no such agent") from None
         raise RevisionConflict from None  # somebody else wrote the first one just now
+
+
+def check_document(agent_id: int, name: str, content: str, *, basis: str) -> DocumentWrite | None:
+    """Do what `write_document` does and undo it. Returns the backing's result; the same errors."""
+    _check_text(name, content)
+    return retry_deadlocks(lambda: _try(agent_id, name, content, basis))
+
+
+@transaction.atomic
+def _try(agent_id: int, name: str, content: str, basis: str) -> DocumentWrite | None:
+    taken = _write(agent_id, name, content, None, basis).taken
+    transaction.set_rollback(True)
+    return taken
+
+
+def _check_text(name: str, content: str) -> None:
+    if _too_long(name, content):
+        raise BadInput(f"the document is longer than {LONGEST_DOCUMENT} characters", code="document_too_long")
+    if "\x00" in content:
+        raise BadInput("the document contains a NUL character", code="bad_document")
 
 
 def _too_long(name: str, content: str) -> bool:

@@ -148,7 +148,8 @@ def _model(value: Any) -> str:
 
 
 @lru_cache(maxsize=1)
-def _zones() -> frozenset[str]:
+def known_zones() -> frozenset[str]:
+    """The names of the time zones that an agent may have."""
     return frozenset(available_timezones() - _NO_ZONES)
 
 
@@ -162,7 +163,7 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "model": _model,
     "timezone": lambda value: (
         ""
-        if value in _zones()
+        if value in known_zones()
         else f"unknown time zone {str(value)[:64]!r}; use an IANA name such as 'Europe/Berlin'"
     ),
     "engine": lambda value: (

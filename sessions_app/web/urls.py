@@ -2,7 +2,12 @@
 
 from django.urls import path
 
-from sessions_app.web import actions, chat
+from sessions_app.web import actions, agent_documents, agent_settings, agent_tools, agents, chat
+from sessions_app.web.pages import register_place
+
+agent_settings.register_sections()
+agent_tools.register_tools_section()
+register_place("Agents", "agents")
 
 urlpatterns = [
     path("", chat.home, name="home"),
@@ -20,4 +25,11 @@ urlpatterns = [
     path("turns/<int:turn_id>/stop/", actions.stop, name="stop"),
     path("questions/<str:question_id>/answer/", actions.answer_consent, name="answer-consent"),
     path("executions/<str:execution_id>/answer/", actions.answer_plan, name="answer-plan"),
+    path("agents/", agents.agents, name="agents"),
+    path("agents/<str:name>/", agents.agent, name="agent"),
+    path("agents/<str:name>/model/", agent_settings.change_model, name="agent-model"),
+    path("agents/<str:name>/tools/", agent_tools.change_allowed, name="agent-tools"),
+    path("agents/<str:name>/mcp/<str:server>/test/", agent_tools.test_server, name="test-mcp-server"),
+    path("agents/<str:name>/preferences/", agent_settings.change_preferences, name="agent-preferences"),
+    path("agents/<str:name>/documents/<str:document>/", agent_documents.document, name="document"),
 ]
