@@ -8,7 +8,10 @@ LONGEST = 0.5  # seconds; a longer transaction keeps its rows from other beats, 
 
 
 class BatchSize:
-    """`size` begins at `least`, grows while batches are full and quick, shrinks with a slow one and is `least` after a failure."""
+    """`size` begins at `least`, grows while batches are full and quick, and shrinks with a slow one.
+
+    After a failure it is `least` again.
+    """
 
     def __init__(self, least: int) -> None:
         self._least = least

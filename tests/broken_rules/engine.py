@@ -7,6 +7,10 @@ from tests.broken_rules.table import SHARES, Break
 LOCKS = "tests/chaos/test_locks.py::"
 CLAIM = "tests/sessions_app/turns/test_claim.py::"
 POOL = "tests/sessions_app/postgres/test_connection.py::"
+BEATS = "tests/chaos/test_beats.py::"
+FIRE = "tests/automations/firing/test_fire_jobs.py::"
+MAILBOX = "tests/sessions_app/mailbox/test_updates.py::"
+STREAMS = "tests/api/test_streams.py::"
 
 ENGINE = (
     Break(
@@ -112,5 +116,69 @@ ENGINE = (
         old="            host.c.state != sa.literal_column(f\"'{TurnState.RUNNING}'\"),\n",
         new="",
         tests=(CLAIM + "test_the_sweep_leaves_guests_of_a_running_host",),
+    ),
+    Break(
+        rule="4.4",
+        how="after a failed batch as many jobs are tried again",
+        file="automations/firing/batch_size.py",
+        old='among the next ones again."""\n        self.size = self._least',
+        new='among the next ones again."""\n        self.size = LARGEST',
+        tests=(BEATS + "test_a_failed_batch_is_followed_by_a_small_one",),
+    ),
+    Break(
+        rule="4.4",
+        how="batches grow without end",
+        file="automations/firing/batch_size.py",
+        old="            self.size = min(LARGEST, self.size * GROWTH)",
+        new="            self.size = self.size * GROWTH",
+        tests=(FIRE + "test_a_batch_grows_while_it_is_full_and_shrinks_when_slow",),
+    ),
+    Break(
+        rule="4.4",
+        how="a batch that fails as a whole is not fired one by one",
+        file="automations/firing/one_by_one.py",
+        old='        log.exception("batch_failed", of=name)\n',
+        new='        log.exception("batch_failed", of=name)\n        raise\n',
+        tests=(BEATS + "test_a_failed_batch_is_followed_by_a_small_one",),
+    ),
+    Break(
+        rule="4.4",
+        how="a fault that all jobs share switches every job off",
+        file="automations/firing/one_by_one.py",
+        old="if total.queued or isinstance(cause, row_errors)",
+        new="if total is not None",
+        tests=(BEATS + "test_a_fault_shared_by_all_jobs_sets_none_aside",),
+    ),
+    Break(
+        rule="10.0",
+        how="a beat does not end by itself when it is told to",
+        file="config/beat.py",
+        old="(signal.SIGTERM, signal.SIGINT)",
+        new="(signal.SIGINT,)",
+        tests=("tests/config/test_beat.py::test_a_beat_fires_and_ends_cleanly_when_told",),
+    ),
+    Break(
+        rule="6.2",
+        how="a turn does not see that updates wait in its mailbox",
+        file="sessions_app/turns/context_statement.py",
+        old="sa.exists().where(mail.c.target_id == session_id, *UNREAD)",
+        new="sa.exists().where(mail.c.target_id == session_id, sa.false())",
+        tests=(MAILBOX + "test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit",),
+    ),
+    Break(
+        rule="1.4",
+        how="the journal takes steps of a worker that has lost its claim",
+        file="sessions_app/turns/journal_statements.py",
+        old='_turn.c.claim == sa.bindparam("claim", type_=sa.Uuid()),',
+        new='sa.bindparam("claim", type_=sa.Uuid()).is_not(None),',
+        tests=(CLAIM + "test_a_stale_worker_writes_nothing",),
+    ),
+    Break(
+        rule="9.1",
+        how="windows are not told that a turn was queued",
+        file="sessions_app/turns/enqueue_statements.py",
+        old="Statement(row.add_cte(_queued(turns)), prepared=True)",
+        new="Statement(row, prepared=True)",
+        tests=(STREAMS + "test_a_window_sees_a_turn_from_queue_to_end",),
     ),
 )
