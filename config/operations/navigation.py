@@ -74,6 +74,11 @@ def icon(_request: HttpRequest) -> str:
     return static("rondo/icon.svg")
 
 
+def script(_request: HttpRequest) -> str:
+    """The address of the admin's own script."""
+    return static("rondo/admin.js")
+
+
 def stylesheet(_request: HttpRequest) -> str:
     """The address of the admin's own styles."""
     return static("rondo/admin.css")
