@@ -100,11 +100,11 @@ class Talk:
             _until_ended(turn, answer, subscription, wake, seconds)
         finally:
             hub().unsubscribe(subscription)
-        ended: Any = selectors.turn(self.agent.owner, turn.pk)
-        answer.settle(ended.reply or ended.error or "")
+        ended = selectors.turn(self.agent.owner, turn.pk)
+        answer.settle(getattr(ended, "reply", None) or ended.error or "")
         self.screen.end_line()
         self._seen = max(self._seen, self._target().last_seq)
-        return turn if ended is None else ended
+        return ended
 
 
 def _until_ended(
@@ -114,20 +114,20 @@ def _until_ended(
     began, is_stopping, is_remarked = time.monotonic(), False, False
     while True:
         try:
-            wake.wait(CHECK_SECONDS)
+            is_quiet = not wake.wait(CHECK_SECONDS)
             wake.clear()
             if True in [answer.hear(item) for item in subscription.take()]:
                 return
-            row = Turn.objects.only("state").filter(pk=turn.pk).first()
-            if row is None or row.state not in OPEN_STATES:
-                return
             waited = time.monotonic() - began
-            if row.state == TurnState.QUEUED and waited > UNBEGUN_SECONDS and not is_remarked:
-                answer.screen.note("No worker has begun yet; `manage.py doctor` may say why.")
-                is_remarked = True
             if seconds is not None and waited > seconds:
                 _cancel(turn)
                 raise TimeoutError
+            row = Turn.objects.only("state").filter(pk=turn.pk).first() if is_quiet else turn
+            if row is None or row.state not in OPEN_STATES:
+                return
+            if is_quiet and row.state == TurnState.QUEUED and waited > UNBEGUN_SECONDS and not is_remarked:
+                answer.screen.note("No worker has begun yet; `manage.py doctor` may say why.")
+                is_remarked = True
         except KeyboardInterrupt:
             if is_stopping:
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.broken_rules.accounts import ACCOUNTS
 from tests.broken_rules.background import BACKGROUND
 from tests.broken_rules.bounds import BOUNDS
 from tests.broken_rules.deliveries import DELIVERIES
@@ -15,7 +16,7 @@ from tests.broken_rules.table import BREAKS, Break
 from tests.rules import RULES, proofs
 from tests.up import ROOT
 
-ALL = BREAKS + BACKGROUND + PLANNER + MESSAGES + DELIVERIES + PROMISES + BOUNDS + ENGINE
+ALL = BREAKS + BACKGROUND + PLANNER + MESSAGES + DELIVERIES + PROMISES + BOUNDS + ENGINE + ACCOUNTS
 # no break of these is here yet
 NOT_BROKEN = {
     *("1.1", "1.5", "1.7", "1.10", "1.11", "1.12", "3.2", "4.3", "5.2"),

@@ -62,7 +62,7 @@ class Command(BaseCommand):
 
 def _of_session(parser: ArgumentParser) -> None:
     parser.add_argument("--agent", metavar="NAME", help="NAME, or USER/NAME; default: the only one")
-    parser.add_argument("--session", metavar="ID", help="id or key of a session; see docs/automations.md")
+    parser.add_argument("--session", metavar="ID", help="id or key of a session of the agent")
 
 
 def _list(options: dict[str, Any]) -> Iterator[str]:

@@ -29,7 +29,7 @@ def refused(*arguments: str) -> str:
 
 def test_adding_shows_the_next_five_runs(person: Person) -> None:
     shown = automations("add", "Sum up the news", "--cron", "0 9 * * *", "--timezone", "Europe/Berlin")
-    job = CronJob.objects.get()
+    job: Any = CronJob.objects.get()
     lines = shown.splitlines()
     assert lines[0] == f"Added {job.pk}: Sum up the news"
     assert lines[1] == "Runs every day at 09:00 (Europe/Berlin):"
@@ -50,7 +50,7 @@ def test_one_run_at_a_time_in_a_session(person: Person) -> None:
     automations(
         "add", "Call home", "--at", "2031-05-01T09:00", "--session", str(session.pk), "--name", "Call"
     )
-    job = CronJob.objects.get()
+    job: Any = CronJob.objects.get()
     assert (job.session_id, job.name, job.at.isoformat()) == (session.pk, "Call", "2031-05-01T09:00:00+00:00")
 
 
@@ -69,7 +69,7 @@ def test_the_list_names_state_schedule_and_next_run(person: Person) -> None:
 
 def test_explain_says_what_comes_and_what_was(person: Person) -> None:
     automations("add", "Breathe", "--every", "3600")
-    job = CronJob.objects.get()
+    job: Any = CronJob.objects.get()
     shown = automations("explain", job.pk)
     assert shown.startswith("Breathe: every hour (scheduled)\nNext run: ")
     assert len(re.findall(r"^  \w{3} \d{4}-", shown, re.MULTILINE)) == 5
@@ -110,4 +110,5 @@ def test_a_unified_thread_binds_to_the_primary_session(person: Person) -> None:
     person.agent.unified_session = True
     person.agent.save()
     automations("add", "hello", "--every", "60", "--session", str(thread.pk))
-    assert CronJob.objects.get().session.key == "unified:default"
+    job: Any = CronJob.objects.get()
+    assert job.session.key == "unified:default"
