@@ -18,7 +18,7 @@ from automations.models import CronJob, RunRecord, RunState
 from automations.models.category import Category, category
 from automations.routines.edit import update_routine
 from automations.schedules.describe import describe_job
-from automations.selectors import state_of
+from automations.selectors import paused_until, state_of
 from sessions_app.admin.base import VerbAdmin, instant
 from sessions_app.admin.big_table import Uncounted
 from sessions_app.admin.deletion import TwoStepDelete
@@ -51,9 +51,9 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
         "catch_up", "timeout_seconds", "last_at", "max_runs", "jitter_seconds", "max_retry",
     ]  # fmt: skip
     facts = [
-        "id", "agent", "session_link", "category", "words", "next_run", "last_slot", "started_by", "fault",
-        "execution_mode", "source", "system_event", "imported_id", "created_by_turn_id", "revision", "created_at",
-        "updated_at",
+        "id", "agent", "session_link", "category", "words", "next_run", "paused_until", "last_slot", "started_by",
+        "fault", "execution_mode", "source", "system_event", "imported_id", "created_by_turn_id", "revision",
+        "created_at", "updated_at",
     ]  # fmt: skip
     legacy = [
         "kind", "system_event", "imported_id", "task_type", "description", "session_key", "deliver", "channel", "to",
@@ -115,6 +115,10 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
     @admin.display(description="next run (UTC)", ordering="clock__next_run_at")
     def next_run(self, obj: CronJob) -> str:
         return instant(obj.clock.next_run_at)
+
+    @admin.display(description="paused until (UTC)")
+    def paused_until(self, obj: CronJob) -> str:
+        return instant(paused_until(obj))
 
     @admin.display(description="last slot (UTC)")
     def last_slot(self, obj: CronJob) -> str:

@@ -20,7 +20,7 @@ from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import automations, state_at_end, state_of
+from automations.selectors import automations, paused_until, state_at_end, state_of
 from sessions_app.channels.base import why_unserved
 from sessions_app.models import Session, SessionState
 
@@ -135,6 +135,8 @@ def now_of(facts: JobFacts, zone: tzinfo) -> str:
         return describe_run(facts.open_run, zone, waiting=facts.waiting)
     if not job.enabled:
         return f"Paused since {when(job.clock.planned_from, zone)}."
+    if until := paused_until(job):
+        return f"Paused until {when(until, zone)}."
     if closed := takes_no_runs(job):
         return closed
     firing = job.clock.next_run_at
