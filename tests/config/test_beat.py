@@ -21,7 +21,7 @@ def test_a_beat_fires_and_ends_cleanly_when_told(fleet: Fleet, person: Person, n
     beat = fleet.beat()
     every = {"kind": "every", "seconds": 1}
     create_job(NewJob(session_id=person.session().pk, message="go", schedule=every))
-    until(lambda: RunRecord.objects.exists())
+    until(RunRecord.objects.exists)
     beat.signal(number)
     assert beat.child.wait(5) == 0
 
