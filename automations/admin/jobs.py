@@ -22,7 +22,7 @@ from automations.selectors import paused_until, state_of
 from sessions_app.admin.base import VerbAdmin, instant
 from sessions_app.admin.big_table import Uncounted
 from sessions_app.admin.deletion import TwoStepDelete
-from sessions_app.admin.panels import LABELS, Panel, cell, label, link, list_url, table_panel
+from sessions_app.admin.panels import LABELS, Panel, cell, label, link, list_url, table_panel, verbatim
 from sessions_app.admin.unfold import AutocompleteSelectFilter, display
 from sessions_app.exceptions import SessionsError
 from sessions_app.sessions.delete import Deletion
@@ -182,12 +182,16 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
                 said = "is resumed" if on else "is paused"
                 self.message_user(request, f"{job} {said}.", messages.SUCCESS)
 
-    def panels(self, obj: CronJob) -> Iterable[Panel]:
-        runs = RunRecord.objects.filter(job=obj).order_by("-scheduled_for").select_related("turn")[:LAST]
+    def lead(self, obj: CronJob) -> Iterable[Panel]:
         found = explanation_of(obj)
         if found is not None:
             yield state_panel(obj, found)
-        said = sentences(obj, runs, found)
+        if obj.fault:
+            yield verbatim("Why it was disabled, for operators", obj.fault)
+
+    def panels(self, obj: CronJob) -> Iterable[Panel]:
+        runs = RunRecord.objects.filter(job=obj).order_by("-scheduled_for").select_related("turn")[:LAST]
+        said = sentences(obj, runs, explanation_of(obj))
         yield table_panel(
             f"Last {LAST} runs",
             ["slot (UTC)", "state", "what happened", "turn", "lag ms", "duration ms", "answer or error"],

@@ -90,10 +90,12 @@ class RunRecordAdmin(BigTable[RunRecord]):
     def answer(self, obj: RunRecord) -> str:
         return (obj.error or obj.response_summary)[:80] or "-"
 
-    def panels(self, obj: RunRecord) -> Iterable[Panel]:
+    def lead(self, obj: RunRecord) -> Iterable[Panel]:
         yield verbatim("What happened", in_words(obj))
         if obj.error_detail:
             yield verbatim("Error, for operators", obj.error_detail)
+
+    def panels(self, obj: RunRecord) -> Iterable[Panel]:
         yield verbatim("Rendered prompt", obj.rendered_prompt)
         yield verbatim("Prompt variables", as_json(obj.prompt_variables))
         yield verbatim("What was run", as_json(obj.snapshot))

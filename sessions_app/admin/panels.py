@@ -29,7 +29,10 @@ LABELS = {  # the colours of states; others are grey
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """A table or a text. `note` is a sentence about it, `more` the URL of the full list."""
+    """A table or a text. `note` is a sentence about it, `more` the URL of the full list.
+
+    `wide`: on the dashboard it takes the whole width.
+    """
 
     title: str
     headers: Sequence[str] = ()
@@ -37,6 +40,7 @@ class Panel:
     text: str | None = None
     more: str = ""
     note: str = ""
+    wide: bool = False
 
 
 def table_panel(

@@ -26,7 +26,6 @@ HOURS = 24
 LATE = 60_000.0  # milliseconds of lateness that are worth a look
 OPEN = (RunState.QUEUED, RunState.RUNNING)
 OUTCOMES = (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED)
-_OF_24_HOURS = "Of the last 24 hours."
 
 
 def recent_runs() -> Iterator[Part]:
@@ -44,7 +43,7 @@ def recent_runs() -> Iterator[Part]:
             url=list_url(RunRecord),
             tone="warn" if found.lateness[2] > LATE else "good",
         )
-        text = f"From the slot until it was fired, of {found.count:,} runs. {_OF_24_HOURS} {cut}"
+        text = f"From the slot until it was fired, of {found.count:,} runs in 24 hours. {cut}"
         yield table_panel("Lateness", ["p50", "p95", "p99"], [[p50, p95, p99]], note=text)
     yield _per_hour(found.hours, cut)
 
@@ -67,7 +66,7 @@ def _hour(hour: datetime, counts: dict[str, int], most: int) -> list[Any]:
     shown = [(str(state), counts.get(state, 0)) for state in OUTCOMES]
     cells = [number(count, runs_url(state, hour=hour)) if count else "0" for state, count in shown]
     return [
-        link_to(runs_url(hour=hour), f"{hour:%H:%M}"),
+        link_to(runs_url(hour=hour), f"{hour:%a %H:%M}"),
         _bar([*shown, ("open", still_open)], most),
         *cells,
         number(still_open, runs_url(*OPEN, hour=hour)) if still_open else "0",
@@ -145,7 +144,7 @@ def tokens() -> Iterator[Part]:
         ]
         for each in sessions.tokens_by_agent(SHOWN)
     ]
-    note = f"{_OF_24_HOURS} At most the newest {sessions.NEWEST:,} turns are counted. No prices are set, so no cost."
+    note = f"At most the newest {sessions.NEWEST:,} turns of 24 hours are counted. Prices are not known."
     yield table_panel("Tokens by agent", ["agent", "turns", "input", "output"], rows, note=note)
 
 

@@ -15,7 +15,7 @@ from automations.runs.describe import FAILED, span, why_failed
 from config.operations.dashboard.parts import MOST_COUNTED, SHOWN, Part, Tile, ago, number, runs_url
 from config.operations.status import LaneNow, lane_now
 from sessions_app.admin.base import instant
-from sessions_app.admin.panels import label, link, link_to, list_url, table_panel
+from sessions_app.admin.panels import Panel, label, link, link_to, list_url, table_panel
 from sessions_app.models import (
     ConsentQuestion,
     Delivery,
@@ -70,7 +70,7 @@ def failing() -> Iterator[Part]:
     ]
     headers = ["automation", "agent", "state", "why", "failures in 24 h", "last (UTC)"]
     more = runs_url(RunState.FAILED)
-    yield table_panel("Automations that fail now", headers, rows, more=more)
+    yield Panel(title="Automations that fail now", headers=headers, rows=rows, more=more, wide=True)
 
 
 def failed_turns() -> Iterator[Part]:
