@@ -21,13 +21,13 @@ from sessions_app.single_line import one_line
 from sessions_app.web.agent_sections import Outcome, Section, agent_page, change_agent, register_section
 from sessions_app.web.pages import person, person_page
 
-LONGEST_LINE = 140  # characters of a tool's description
+LONGEST_LINE = 300  # characters of a tool's description
 LONGEST_FIELD = 5_000  # characters of the names of servers' tools
 MOST_NAMED = 12  # tools of a server that the result of a test names
 TESTS = Rate(limit=6, seconds=60)  # of connections, for each person
 RIGHTS = {
     Effect.READ: "Only reads",
-    Effect.WRITE: "Writes; not after text from outside",
+    Effect.WRITE: "Writes",
     Effect.DANGEROUS: "Asks you first",
 }
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
@@ -45,9 +45,9 @@ def change_allowed(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @person_page("POST")
-def test_server(request: HttpRequest, name: str, server: str) -> HttpResponse:
+def test_server(request: HttpRequest, name: str) -> HttpResponse:
     """Connect to an MCP server and list its tools, within LIST_SECONDS. TooSoon."""
-    user = person(request)
+    user, server = person(request), request.POST.get("server", "")
     agent = selectors.agent(user, name)
     chosen = [each for each in mcp_servers.servers(agent) if each.name == server]
     if not chosen:

@@ -29,7 +29,7 @@ urlpatterns = [
     path("agents/<str:name>/", agents.agent, name="agent"),
     path("agents/<str:name>/model/", agent_settings.change_model, name="agent-model"),
     path("agents/<str:name>/tools/", agent_tools.change_allowed, name="agent-tools"),
-    path("agents/<str:name>/mcp/<str:server>/test/", agent_tools.test_server, name="test-mcp-server"),
+    path("agents/<str:name>/mcp/test/", agent_tools.test_server, name="test-mcp-server"),
     path("agents/<str:name>/preferences/", agent_settings.change_preferences, name="agent-preferences"),
     path("agents/<str:name>/documents/<str:document>/", agent_documents.document, name="document"),
 ]
