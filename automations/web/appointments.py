@@ -16,6 +16,7 @@ from django.urls import reverse
 from automations import selectors
 from automations.appointments.panel import appointments_of, why
 from automations.jobs.edit import delete_job, update_job
+from automations.jobs.skip import skip_slots
 from automations.models import CronJob, RunRecord
 from automations.routines import reads as routine_reads
 from automations.routines.edit import remove_routine, update_routine
@@ -111,6 +112,15 @@ def switch(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> 
     session = session_of(person(request), session_id)
     verbs, _job = _found(request, kind, key)
     verbs.update(key, {"enabled": request.POST.get("to") == "on"})
+    return changed(request, session)
+
+
+@person_page("POST")
+def skip(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
+    """Do not run the next slot."""
+    session = session_of(person(request), session_id)
+    job = selectors.automation_to_change(person(request), job_id)
+    skip_slots(job.id, slots=1)
     return changed(request, session)
 
 

@@ -23,6 +23,7 @@ urlpatterns = [
     path(f"{_SESSION}/automations/new/", edit.new, name="new-automation"),
     path(f"{_SESSION}/automations/coming/", edit.coming, name="coming"),
     path(f"{_SESSION}/automations/<str:job_id>/", edit.change, name="change-automation"),
+    path(f"{_SESSION}/automations/<str:job_id>/skip/", appointments.skip, name="skip-slot"),
     path(f"{_SESSION}/messages/later/", edit.later, name="later"),
     path(f"{_SESSION}/messages/<str:message_id>/withdraw/", appointments.withdraw, name="withdraw-message"),
 ]

@@ -99,6 +99,22 @@ def test_a_changed_clock_is_announced_in_the_form(visitor: Visitor) -> None:
     expect(page.locator("#coming .warning").first).to_contain_text("2027-03-28")
 
 
+def test_the_next_slot_is_skipped_and_only_that(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    job = automation(session)
+    before = job.clock.next_run_at
+    page = visitor.conversation(session)
+    open_panel(page)
+    page.get_by_role("button", name="Skip the next run of Morning news").click()
+    expect(page.locator(".strip a[aria-label^=skipped]")).to_have_count(1)
+    job.clock.refresh_from_db()
+    assert job.clock.next_run_at is not None
+    assert before is not None
+    assert timedelta(hours=23) <= job.clock.next_run_at - before <= timedelta(hours=25)
+    run = RunRecord.objects.get()
+    assert (run.state, run.reason, run.scheduled_for) == (RunState.SKIPPED, "skipped_by_user", before)
+
+
 def test_an_automation_is_edited_and_deleted_in_two_steps(visitor: Visitor) -> None:
     session = visitor.person.session()
     job = automation(session)
