@@ -67,6 +67,7 @@ def test_a_slot_waits_while_the_conversation_is_busy(visitor: Visitor, beat: Non
     expect(page.locator(".strip a[aria-label^=waiting]")).to_be_visible(timeout=15_000)
     expect(page.locator(".now-text")).to_contain_text("the conversation is busy with a person's message")
     page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".appointment.paused")).to_be_visible()  # which cancels what waits
     visitor.model.release("busy")
     expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
 
