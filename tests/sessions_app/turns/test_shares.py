@@ -162,7 +162,7 @@ def test_a_stay_ends_when_another_session_of_the_user_was_refused(
     woken = {hints.Hint(session_id=each.pk, lane="turns").queue for each in (busy, other)}
     with redis.Redis.from_url(broker) as client:
         assert {name.decode() for name in client.keys("turns.*")} == (woken if is_refused else set())
-    run_next_turns(runner, other.pk, "turns")
+    run_next_turns(worker, other.pk, "turns")
     assert ended(late)
     assert refused() == 0
 
