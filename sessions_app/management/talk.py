@@ -28,7 +28,9 @@ from sessions_app.turns import question_reads, questions
 from sessions_app.turns.cancel import cancel_turn
 from sessions_app.turns.receive import MessageInput, receive
 
-CHECK_SECONDS = 2.0  # between two reads of the turn, in case an event is lost
+CHECK_SECONDS = (
+    3.0  # of silence, after which the turn is read, in case its end is lost; longer than the hub's POLL
+)
 UNBEGUN_SECONDS = 15.0  # after which a turn that no worker has begun is remarked on
 MOST_NEWS = 20  # messages that came meanwhile
 
@@ -97,7 +99,9 @@ class Talk:
         try:
             turn = send()
             answer = Answer(turn=turn.pk, screen=self.screen)
-            _until_ended(turn, answer, subscription, wake, seconds)
+            _Follower(
+                turn=turn, answer=answer, subscription=subscription, wake=wake, seconds=seconds
+            ).follow()
         finally:
             hub().unsubscribe(subscription)
         ended = selectors.turn(self.agent.owner, turn.pk)
@@ -107,33 +111,61 @@ class Talk:
         return ended
 
 
-def _until_ended(
-    turn: Turn, answer: Answer, subscription: Subscription, wake: threading.Event, seconds: float | None
-) -> None:
-    """Show the turn until it ends. The first Ctrl-C cancels it, a second one leaves (KeyboardInterrupt)."""
-    began, is_stopping, is_remarked = time.monotonic(), False, False
-    while True:
-        try:
-            is_quiet = not wake.wait(CHECK_SECONDS)
-            wake.clear()
-            if True in [answer.hear(item) for item in subscription.take()]:
-                return
-            waited = time.monotonic() - began
-            if seconds is not None and waited > seconds:
-                _cancel(turn)
-                raise TimeoutError
-            row = Turn.objects.only("state").filter(pk=turn.pk).first() if is_quiet else turn
-            if row is None or row.state not in OPEN_STATES:
-                return
-            if is_quiet and row.state == TurnState.QUEUED and waited > UNBEGUN_SECONDS and not is_remarked:
-                answer.screen.note("No worker has begun yet; `manage.py doctor` may say why.")
-                is_remarked = True
-        except KeyboardInterrupt:
-            if is_stopping:
-                raise
-            is_stopping = True
-            answer.screen.note("Stopping …")
-            _cancel(turn)
+@dataclass(kw_only=True)
+class _Follower:
+    """Shows a turn until it ends. `seconds`: how long it may take."""
+
+    turn: Turn
+    answer: Answer
+    subscription: Subscription
+    wake: threading.Event
+    seconds: float | None
+    _began: float = field(default_factory=time.monotonic)
+    _is_remarked: bool = False
+    _has_ended: bool = False
+
+    def follow(self) -> None:
+        """The first Ctrl-C cancels the turn, a second one leaves (KeyboardInterrupt). TimeoutError."""
+        is_stopping = False
+        while True:
+            try:
+                if self._look():
+                    return
+            except KeyboardInterrupt:
+                if is_stopping:
+                    raise
+                is_stopping = True
+                self.answer.screen.note("Stopping …")
+                _cancel(self.turn)
+
+    def _look(self) -> bool:
+        """Wait for events and show them. Whether the last one was among them, or does not come any more."""
+        is_quiet = not self.wake.wait(
+            CHECK_SECONDS if self.seconds is None else min(self.seconds, CHECK_SECONDS)
+        )
+        self.wake.clear()
+        if True in [self.answer.hear(item) for item in self.subscription.take()]:
+            return True
+        if self.seconds is not None and time.monotonic() - self._began > self.seconds:
+            _cancel(self.turn)
+            raise TimeoutError
+        return is_quiet and self._ended_unheard()
+
+    def _ended_unheard(self) -> bool:
+        row = Turn.objects.only("state").filter(pk=self.turn.pk).first()
+        if row is None or self.subscription.closed:
+            return row is None or row.state not in OPEN_STATES
+        if row.state in OPEN_STATES:
+            self._remark(row.state)
+            return False
+        before, self._has_ended = self._has_ended, True  # at first its events may be on their way
+        return before
+
+    def _remark(self, state: str) -> None:
+        waited = time.monotonic() - self._began
+        if state == TurnState.QUEUED and waited > UNBEGUN_SECONDS and not self._is_remarked:
+            self.answer.screen.note("No worker has begun yet; `manage.py doctor` may say why.")
+            self._is_remarked = True
 
 
 def _cancel(turn: Turn) -> None:
