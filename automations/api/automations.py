@@ -90,7 +90,7 @@ class AutomationExplanation(ApiView):
 
 
 class AutomationSkip(ApiView):
-    refuses = {"post": (404, 409, 412)}
+    refuses = {"post": (409, 412)}
 
     @extend_schema(parameters=[KEY], request=SkipIn, responses=AutomationOut)
     def post(self, _request: Request, job_id: str) -> Response:

@@ -99,7 +99,7 @@ def _past(jobs: Mapping[str, Any], days: Sequence[Day], zone: tzinfo) -> Iterato
     for run in runs:
         slot = slot_of(run, describe_run(run, zone), zone)
         yield _entry(
-            jobs[str(run.job_id)],
+            jobs[run.job_id],
             at=slot.at,
             until=slot.until,
             state=slot.state,

@@ -62,7 +62,6 @@ def job_rows(user: AbstractBaseUser, kinds: Iterable[Kind] = tuple(_OF_KIND)) ->
     primary = Session.objects.filter(agent=OuterRef("agent"), key=PRIMARY_KEY)
     rows: QuerySet[Any] = (
         with_runs(CronJob.objects.filter(which, agent__owner_id=user.pk))
-        .select_related("home", "agent__owner")
         .annotate(
             ended_as=Subquery(last.values("state")[:1]),
             ended_run=Subquery(last.values("run_id")[:1]),

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from django.db import DEFAULT_DB_ALIAS
 
 from automations.jobs.facts import RUN_COLUMNS
 from automations.models import RunRecord
@@ -82,10 +81,8 @@ def _listed() -> Statement:
 COUNTS, LISTING = _counts(), _listed()
 
 
-def past_slots(
-    job_ids: Sequence[str], days: Sequence[Day]
-) -> tuple[list[RunRecord], list[tuple[str, int, Fold]]]:
-    """The runs of these jobs on these days: one by one where a day has few, else one fold for job and day.
+def past_slots(job_ids: Sequence[str], days: Sequence[Day]) -> tuple[list[Any], list[tuple[str, int, Fold]]]:
+    """The runs of these jobs on these days: as rows with RUN_COLUMNS where a day has few, else one fold of the day.
 
     Two statements.
     """
@@ -96,10 +93,7 @@ def past_slots(
     for row in COUNTS.all(job_ids=list(job_ids), **recordset_of("days", given)):
         groups.setdefault((row.job, row.n), []).append(row)
     thin = [{"job": job, **given[n]} for (job, n), rows in groups.items() if _total(rows) <= LISTED]
-    runs = [
-        RunRecord.from_db(DEFAULT_DB_ALIAS, RUN_COLUMNS, row)
-        for row in (LISTING.all(**recordset_of("pairs", thin)) if thin else ())
-    ]
+    runs = LISTING.all(**recordset_of("pairs", thin)) if thin else []
     return runs, [(job, n, _fold(rows)) for (job, n), rows in groups.items() if _total(rows) > LISTED]
 
 

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from django.db import DEFAULT_DB_ALIAS
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
@@ -24,12 +23,10 @@ from sessions_app.models import Turn, TurnKind, TurnState
 from sessions_app.postgres.statements import Statement, table
 
 LAST = 20  # runs of a job
-_READ = {
+RUN_COLUMNS = (  # of RunRecord: what a sentence and a slot are made of
     *("run_id", "job_id", "session_id", "scheduled_for", "state", "reason", "slots_from", "slots_to"),
     *("slots_count", "attempt", "not_before", "started_at", "lag_ms", "duration_ms", "turn_id", "error"),
-}
-# in the model's order, as `from_db` takes them
-RUN_COLUMNS = [each.attname for each in RunRecord._meta.concrete_fields if each.attname in _READ]
+)
 _BUSY_WITH = {
     TurnKind.MESSAGE: "a person's message",
     TurnKind.HEARTBEAT: "a heartbeat",
@@ -44,14 +41,15 @@ _BUSY_WITH = {
 class JobFacts:
     """A row of `selectors.with_runs`, and what was read about it at `now`.
 
-    `runs`: the last ones, newest first. `open_run`: the running one, else the first queued one. `held_by`: why a due
+    `runs`: rows with RUN_COLUMNS of the last ones, newest first; a thousand instances of the model would cost more than
+    all the rest. `open_run`: the running one, else the first queued one. `held_by`: why a due
     slot is not started, as the end of a sentence; empty: nothing holds it.
     """
 
     job: Any
     now: datetime
-    runs: Sequence[RunRecord] = ()
-    open_run: RunRecord | None = None
+    runs: Sequence[Any] = ()
+    open_run: Any = None
     waiting: Waiting = field(default_factory=Waiting)
     held_by: str = ""
 
@@ -59,14 +57,13 @@ class JobFacts:
 def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     """The facts of these rows of `selectors.with_runs`, in their order."""
     now, waiting = database_now(), _waiting(jobs)
-    last: dict[str, list[RunRecord]] = {}
-    opened: dict[str, RunRecord] = {}
-    for is_open, *columns in _RUNS.all(job_ids=[job.pk for job in jobs]) if jobs else ():
-        run = RunRecord.from_db(DEFAULT_DB_ALIAS, RUN_COLUMNS, columns)
-        if is_open:
-            opened[str(run.job_id)] = run
+    last: dict[str, list[Any]] = {}
+    opened: dict[str, Any] = {}
+    for run in _RUNS.all(job_ids=[job.pk for job in jobs]) if jobs else ():
+        if run.is_open:
+            opened[run.job_id] = run
         else:
-            last.setdefault(str(run.job_id), []).append(run)
+            last.setdefault(run.job_id, []).append(run)
     return [
         JobFacts(
             job=job,

@@ -16,6 +16,7 @@ CODES: dict[int, tuple[str, ...]] = {  # the first code is used for errors that 
             "bad_page_size",
             "bad_parameter",
             "bad_paused_until",
+            "bad_range",
             "bad_skip",
             "bad_until",
             "bad_policy",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
@@ -67,7 +68,10 @@ _ONCE = {"Idempotency-Key", "Webhook-Id"}
 
 
 class Schema(AutoSchema):
-    """An operation with its errors and headers. A view's `refuses` names errors that do not follow from its kind."""
+    """An operation with its errors and headers. A view's `refuses` names errors that do not follow from its kind.
+
+    A POST that refuses with 412 takes If-Match.
+    """
 
     def get_operation(self, *args: Any, **kwargs: Any) -> Any:
         """The operation with parameters, headers and errors."""
@@ -99,7 +103,10 @@ class Schema(AutoSchema):
     def _conditional_headers(self) -> list[dict[str, Any]]:
         if self.method == "GET" and not self._is_event_stream():
             return [_IF_NONE_MATCH]
-        return [_IF_MATCH] if self.method in _CHANGES else []
+        return [_IF_MATCH] if self.method in _CHANGES or 412 in self._refuses() else []
+
+    def _refuses(self) -> Sequence[int]:
+        return cast("ApiView", self.view).refuses.get(self.method.lower(), ())
 
     def _headers(self, status: int, named: set[str]) -> dict[str, Any]:
         headers: dict[str, Any] = {}
@@ -121,7 +128,7 @@ class Schema(AutoSchema):
             429,
             500,
             503,
-            *cast("ApiView", self.view).refuses.get(self.method.lower(), ()),
+            *self._refuses(),
         }
         if "{" in self.path:
             found.add(404)

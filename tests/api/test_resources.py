@@ -249,6 +249,7 @@ def test_an_automation_shows_what_the_contract_names(ada: Caller) -> None:
         "jitter_seconds": 0,
         "max_retry": 0,
         "source": "manual",
+        "paused_until": None,
         "state": "scheduled",
         "last_status": None,
         "pending": False,
@@ -505,3 +506,22 @@ def test_an_automation_explains_itself_in_its_own_zone(ada: Caller) -> None:
             "text": "Skipped: the previous run had not ended.",
         }
     ]
+
+
+@pytest.mark.rule("4.5")
+def test_skipping_answers_with_the_next_run_once_for_each_key(ada: Caller) -> None:
+    job = ada.automation(ada.session())
+    address, key = f"/api/automations/{job['id']}/skip/", {"Idempotency_Key": "k", "If_Match": '"1"'}
+    first = ada.post(address, {"slots": 1}, **key)
+    assert first.status_code == 200
+    assert first.headers["ETag"] == '"2"'
+    assert first.json()["next_run_at"] > job["next_run_at"]
+    assert ada.post(address, {"slots": 1}, **key).json() == first.json()
+    problem(ada.post(address, {"slots": 1}, If_Match='"1"'), 412, "revision_conflict")
+    problem(ada.post(address, {}), 400, "bad_skip")
+    [run] = ada.get(f"/api/automations/{job['id']}/runs/").json()["results"]
+    assert (run["state"], run["reason"], run["count"]) == ("skipped", "skipped_by_user", 1)
+    paused = ada.patch(f"/api/automations/{job['id']}/", {"paused_until": "2098-12-31T23:00:00Z"}).json()
+    assert paused["paused_until"] == "2098-12-31T23:00:00Z"
+    assert paused["next_run_at"] >= paused["paused_until"]
+    problem(ada.post(address, {"slots": 1}), 409, "nothing_to_skip")

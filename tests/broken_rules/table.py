@@ -13,6 +13,7 @@ TOOL = "tests/automations/tools/test_cron.py::"
 BOUND = "tests/automations/turn_kinds/test_bound.py::"
 SENDING = "tests/sessions_app/deliveries/test_send.py::"
 EDIT = "tests/automations/jobs/test_edit.py::"
+SKIP = "tests/automations/jobs/test_skip.py::"
 DELETE = "tests/sessions_app/sessions/test_delete.py::"
 PROPERTY = (
     "tests/properties/test_sessions_and_automations.py::"
@@ -401,6 +402,30 @@ BREAKS = (
         new="        content=f\"Scheduled automation triggered: {about['automation_name']}\\n\\n\"\n"
         "        + runs.RunRecord.objects.get(pk=turn.origin_run).job.message,",
         tests=(BOUND + "test_an_edit_is_not_retroactive",),
+    ),
+    Break(
+        rule="4.5",
+        how="a skip reads the clock without a lock, beside firing",
+        file="automations/jobs/edit.py",
+        old="    clock = JobClock.objects.select_for_update(no_key=True).filter(job_id=job_id).first()",
+        new="    clock = JobClock.objects.filter(job_id=job_id).first()",
+        tests=(SKIP + "test_each_slot_is_either_skipped_or_run_when_both_race",),
+    ),
+    Break(
+        rule="4.5",
+        how="a new plan forgets what a person has skipped",
+        file="automations/jobs/clock.py",
+        old="    ends = (accounted_to(clock.last_slot, now), clock.skipped_to, pause)",
+        new="    ends = (accounted_to(clock.last_slot, now), pause)",
+        tests=(SKIP + "test_no_new_plan_brings_a_skipped_slot_back",),
+    ),
+    Break(
+        rule="4.5",
+        how="paused_until does not hold back the next slot",
+        file="automations/jobs/clock.py",
+        old="    pause = clock.paused_until and clock.paused_until - TICK",
+        new="    pause = None",
+        tests=("tests/automations/jobs/test_clock.py::test_a_pause_ends_with_the_first_slot_after_it",),
     ),
     Break(
         rule="4.5",
