@@ -1,10 +1,10 @@
 """The models of automations. Each state has its transitions listed beside it and is enforced by a CHECK."""
 
+from automations.models.clock import JobClock
 from automations.models.job import (
     CatchUp,
     CronJob,
     ExecutionMode,
-    JobClock,
     JobKind,
     Overlap,
     ScheduleKind,
