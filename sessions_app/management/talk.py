@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from sessions_app import selectors
-from sessions_app.api.waiting_serializers import waiting_of
 from sessions_app.exceptions import TurnEnded
 from sessions_app.management.terminal import Answer, Screen
 from sessions_app.models import Agent, Message, OnBusy, Session, Turn, TurnState
@@ -56,10 +56,13 @@ class Talk:
         return self._follow(lambda: receive(session.pk, given, self.agent.owner_id), seconds)
 
     def question(self) -> dict[str, Any] | None:
-        """The newest question that waits for the person and was not left open, as the API shows it."""
+        """The newest question that waits for the person and was not left open, with the fields of the API."""
         if self.session is None:
             return None
-        asked = waiting_of(selectors.session(self.agent.owner, self.session.pk))
+        found = selectors.session(self.agent.owner, self.session.pk)
+        # not by the API's serializer: Django REST framework takes long to load
+        asked = [*found.waiting_plans, *({"execution": None} | each for each in found.waiting_chats)]
+        asked.sort(key=lambda each: datetime.fromisoformat(each["asked_at"]), reverse=True)
         answerable = [each for each in asked if each["calls"] or each["execution"]]
         return next((each for each in answerable if _name(each) not in self._left), None)
 
