@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
@@ -105,6 +106,17 @@ def say(page: Page, text: str) -> None:
     page.get_by_label("Message", exact=True).fill(text)
     page.keyboard.press("Enter")
     expect(page.get_by_label("Message", exact=True)).to_have_value("")
+
+
+def serious(page: Page) -> list[str]:
+    """What axe calls serious or critical on the page."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{page.url} {each['id']}: {node['html'][:200]}"
+        for each in found
+        if each["impact"] in {"serious", "critical"}
+        for node in each["nodes"]
+    ]
 
 
 def use_engine(person: Person, engine: str) -> None:

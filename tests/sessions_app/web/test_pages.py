@@ -6,13 +6,12 @@ import re
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from django.test import Client
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from sessions_app.models import Message, Session, SessionState
 from tests.api.conftest import start_web
-from tests.browser import NEEDS_CHROMIUM, Visitor, say
+from tests.browser import NEEDS_CHROMIUM, Visitor, say, serious
 from tests.conftest import new_person
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
@@ -46,17 +45,6 @@ def add_messages(session: Session, *texts: str, **metadata: Any) -> None:
     Message.objects.bulk_create(rows)
     session.last_seq = first + len(texts)
     session.save(update_fields=["last_seq"])
-
-
-def serious(page: Page) -> list[str]:
-    """What axe calls serious or critical on the page."""
-    found = Axe().run(page).response["violations"]
-    return [
-        f"{page.url} {each['id']}: {node['html'][:200]}"
-        for each in found
-        if each["impact"] in {"serious", "critical"}
-        for node in each["nodes"]
-    ]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
