@@ -66,6 +66,7 @@ class GuardedAdmin(ModelAdmin[M]):
 
     def _is_filter(self, lookup: str, request: HttpRequest) -> bool:
         offered = [each[0] if isinstance(each, tuple) else each for each in self.get_list_filter(request)]
+        offered = [getattr(each, "parameter_name", each) for each in offered]
         if self.date_hierarchy:
             offered.append(self.date_hierarchy)
         if any(lookup == name or lookup.startswith(f"{name}__") for name in offered if isinstance(name, str)):

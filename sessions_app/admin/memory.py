@@ -30,6 +30,7 @@ class SourceFilter(ValueFilter):
 @admin.register(TaskState)
 class TaskStateAdmin(BigTable[TaskState]):
     list_display = [session_link, "current_goal", "revision", "consolidated_revision", "updated_at"]
+    list_display_links = ["current_goal"]
     list_select_related = ["session"]
     list_filter = [("session__agent", AutocompleteSelectFilter)]
     search_fields = ["=session__id", "=session__key"]

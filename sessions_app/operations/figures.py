@@ -11,7 +11,6 @@ from typing import Any
 from django.db import connection
 from django.db.models import Count, Min, Q, QuerySet
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from agent_core.execution import WAITING
 from sessions_app.hints import Hint
@@ -27,7 +26,8 @@ from sessions_app.models import (
     Worker,
 )
 
-NEWEST = 20_000  # turns, and deliveries, of the last 24 hours that are counted
+NEWEST = 20_000  # deliveries of the last 24 hours that are counted
+NEWEST_TURNS = 5_000  # turns of the last 24 hours whose tokens are counted
 MOST_FAILED = 5_000  # failed turns that are looked at
 _DAY = "interval '24 hours'"
 # each session is looked up by its key: a join would read all sessions
@@ -41,6 +41,10 @@ SELECT agent.id, agent.name, owner.username, sum(of.turns), sum(of.given), sum(o
 CROSS JOIN LATERAL (SELECT agent_id FROM sessions_app_session WHERE id = of.session_id OFFSET 0) AS session
 JOIN sessions_app_agent AS agent ON agent.id = session.agent_id JOIN auth_user AS owner ON owner.id = agent.owner_id
 GROUP BY agent.id, agent.name, owner.username ORDER BY sum(of.given + of.made) DESC LIMIT %s"""  # noqa: S608 - a constant
+_FAILED = """
+SELECT error_code, count(*) FROM (
+  SELECT error_code, finished_at FROM sessions_app_turn WHERE state = 'failed' ORDER BY id DESC LIMIT %s
+) AS newest WHERE finished_at > now() - %s GROUP BY error_code"""
 _DELIVERIES = f"""
 SELECT state, count(*) FROM (SELECT state, created_at FROM sessions_app_delivery ORDER BY id DESC LIMIT %s) AS newest
 WHERE created_at > now() - {_DAY} GROUP BY state"""  # noqa: S608 - a constant
@@ -66,9 +70,14 @@ class Unread:
     urgent: int
 
 
-def unread_mail() -> Unread:
+def unacknowledged_mail() -> QuerySet[MailboxEvent]:
     """The updates of all sessions that no turn has acknowledged."""
-    rows = MailboxEvent.objects.filter(acknowledged_at__isnull=True, dropped_at__isnull=True)
+    return MailboxEvent.objects.filter(acknowledged_at__isnull=True, dropped_at__isnull=True)
+
+
+def unread_mail() -> Unread:
+    """Count the updates of all sessions that no turn has acknowledged."""
+    rows = unacknowledged_mail()
     counts: dict[str, Any] = rows.aggregate(
         all=Count("id"), urgent=Count("id", filter=Q(priority=Priority.URGENT))
     )
@@ -95,10 +104,9 @@ def dead_deliveries() -> QuerySet[Delivery]:
 
 def failed_turns(since: timedelta) -> Counter[str]:
     """The turns that failed within this time by error code, among the newest MOST_FAILED failures."""
-    newest = Turn.objects.filter(state=TurnState.FAILED).order_by("-id")
-    begin = timezone.now() - since
-    rows = newest.values_list("error_code", "finished_at")[:MOST_FAILED]
-    return Counter(code for code, finished in rows if finished is not None and finished > begin)
+    with connection.cursor() as cursor:
+        cursor.execute(_FAILED, [MOST_FAILED, since])
+        return Counter(dict(cursor.fetchall()))
 
 
 @dataclass(kw_only=True)
@@ -149,9 +157,9 @@ class AgentTokens:
 
 
 def tokens_by_agent(most: int) -> Sequence[AgentTokens]:
-    """The agents that used most tokens in the last 24 hours, in at most the NEWEST turns."""
+    """The agents that used most tokens in the last 24 hours, in at most the NEWEST_TURNS."""
     with connection.cursor() as cursor:
-        cursor.execute(_TOKENS, [NEWEST, most])
+        cursor.execute(_TOKENS, [NEWEST_TURNS, most])
         names = ("agent_id", "name", "owner", "turns", "input_tokens", "output_tokens")
         return [
             AgentTokens(**dict(zip(names, [*row[:3], *map(int, row[3:])], strict=True)))

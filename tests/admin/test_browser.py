@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import User
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.admin.conftest import make_job, url
+from automations.models import RunState
+from sessions_app.models import TurnState
+from tests.admin.conftest import fill, make_job, make_turn, url
+from tests.admin.test_dashboard import add_run
 from tests.api.conftest import start_web
+from tests.browser import serious
 from tests.conftest import new_person
 
 PASSWORD = "correct horse battery staple"
@@ -62,21 +66,37 @@ def pages(transactional_db: None) -> list[str]:
     ]
 
 
-def test_pages_work_under_their_policies(pages: list[str], web: str, browser: Browser) -> None:
-    page = browser.new_page()
-    complaints: list[str] = []
+@pytest.fixture
+def more_pages(transactional_db: None) -> list[str]:
+    """Every list with a row, and pages of rows that nobody edits."""
+    person = new_person("grace")
+    rows = fill(person)
+    add_run(rows["cronjob"], RunState.FAILED, 9, reason="timeout", error_detail="Traceback")
+    make_turn(person.session(), TurnState.FAILED, error_code="timeout")
+    lists = [url(row, "changelist") for row in rows.values()]
+    names = ("runrecord", "turn", "delivery", "hook", "document")
+    return [*lists, *(url(rows[name], "change") for name in names)]
 
-    def heard(message: Any) -> None:
-        if message.type == "error" and not message.location["url"].endswith("/favicon.ico"):
-            complaints.append(f"{page.url}: {message.text}")
 
-    page.on("console", heard)
-    page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
+def sign_in(page: Page, web: str) -> None:
     page.goto(f"{web}/admin/login/")
     page.fill("input[name=username]", "boss")
     page.fill("input[name=password]", PASSWORD)
     page.click("button[type=submit]")
     page.wait_for_url(f"{web}/admin/")
+
+
+def test_pages_work_under_their_policies(pages: list[str], web: str, browser: Browser) -> None:
+    page = browser.new_page()
+    complaints: list[str] = []
+
+    def heard(message: Any) -> None:
+        if message.type == "error":
+            complaints.append(f"{page.url}: {message.text}")
+
+    page.on("console", heard)
+    page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
+    sign_in(page, web)
     for address in pages:
         answer = page.goto(web + address)
         assert answer is not None
@@ -85,6 +105,21 @@ def test_pages_work_under_their_policies(pages: list[str], web: str, browser: Br
     page.goto(f"{web}/api/docs/")
     page.wait_for_selector(".opblock-summary", timeout=30_000)
     assert complaints == []
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_the_admin(
+    pages: list[str], more_pages: list[str], web: str, browser: Browser, scheme: Any
+) -> None:
+    page = browser.new_context(color_scheme=scheme).new_page()
+    page.goto(f"{web}/admin/login/")
+    assert serious(page) == []
+    sign_in(page, web)
+    for address in [*pages, *more_pages]:
+        page.goto(web + address)
+        page.wait_for_function("typeof Alpine == 'object'")
+        assert serious(page) == [], address
 
 
 def test_a_script_from_elsewhere_or_of_nobody_does_not_run(web: str, browser: Browser) -> None:

@@ -99,6 +99,8 @@ def test_every_number_leads_to_a_list_that_answers(
     job = make_job(person.session())
     for n, state in enumerate(RunState):
         add_run(job, state, n + 1, lag_ms=7)
+    make_turn(person.session(), TurnState.FAILED, error_code="tool_hung")
+    Turn.objects.filter(error_code="tool_hung").update(finished_at=timezone.now())
     links = set(re.findall(r'href="(/admin/[^"]+\?[^"]+)"', page_of(staff)))
     assert len(links) > 20
     for link in links:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -153,7 +154,7 @@ def test_the_dashboard(watch: Watch) -> None:
         begin = time.perf_counter()
         client.get("/admin/")
         took.append(time.perf_counter() - begin)
-    print("dashboard ms", [round(1000 * each) for each in took])
+    (Path("/tmp/adm/took")).write_text(str([round(1000 * each) for each in took]))
 
 
 FILTERED = [

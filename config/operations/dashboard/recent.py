@@ -144,7 +144,9 @@ def tokens() -> Iterator[Part]:
         ]
         for each in sessions.tokens_by_agent(SHOWN)
     ]
-    note = f"At most the newest {sessions.NEWEST:,} turns of 24 hours are counted. Prices are not known."
+    note = (
+        f"At most the newest {sessions.NEWEST_TURNS:,} turns of 24 hours are counted. Prices are not known."
+    )
     yield table_panel("Tokens by agent", ["agent", "turns", "input", "output"], rows, note=note)
 
 

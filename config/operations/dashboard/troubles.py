@@ -155,17 +155,9 @@ def waiting() -> Iterator[Part]:
     retries = runs.retrying_runs()[:MOST_COUNTED].count()
     again = list_url(RunRecord, not_before__isempty="0")
     rows.append(["runs before another attempt", "the time of the attempt", number(retries, again), "-"])
-    unread = sessions.unread_mail()
-    rows.append(
-        [
-            f"mailbox updates, {unread.urgent:,} of them urgent",
-            "the next turn of their session",
-            number(
-                unread.waiting, list_url(MailboxEvent, acknowledged_at__isempty="1", dropped_at__isempty="1")
-            ),
-            "-",
-        ]
-    )
+    unread = sessions.unacknowledged_mail()[:MOST_COUNTED].count()
+    mail = list_url(MailboxEvent, acknowledged_at__isempty="1", dropped_at__isempty="1")
+    rows.append(["mailbox updates", "the next turn of their session", number(unread, mail), "-"])
     yield table_panel("What waits, and on whom", ["what", "waits on", "number", "the oldest for"], rows)
 
 

@@ -1,0 +1,137 @@
+"""The lists of large tables: their filters, what a filter looks at, and the search by an automation's name."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.admin.utils import quote
+from django.test import Client
+from django.urls import reverse
+
+from automations.models import RunRecord, RunState
+from sessions_app.admin.big_table import ValueFilter, end_of_range
+from tests.admin.conftest import make_job, make_turn, url
+from tests.admin.test_dashboard import add_run
+from tests.conftest import Person
+
+RUNS = "admin:automations_runrecord_changelist"
+
+
+def found(client: Client, name: str, **query: Any) -> str:
+    answer = client.get(reverse(name), query)
+    assert answer.status_code == 200, query
+    return answer.content.decode()
+
+
+def link_of(run: RunRecord) -> str:
+    return quote(run.pk)  # as Django writes it into addresses
+
+
+def test_every_filter_by_known_values_answers(staff: Client, rows: dict[str, Any]) -> None:
+    tried = 0
+    for model, page in admin.site._registry.items():
+        for each in page.list_filter:
+            if isinstance(each, type) and issubclass(each, ValueFilter):
+                name = f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"
+                found(staff, name, **{str(each.parameter_name): "email"})
+                tried += 1
+    assert tried >= 4
+
+
+def test_runs_are_filtered_by_state_reason_agent_and_time(staff: Client, person: Person) -> None:
+    job = make_job(person.session())
+    old = add_run(job, RunState.FAILED, 60 * 30, reason="timeout")
+    new = add_run(job, RunState.SKIPPED, 5, reason="overlap")
+    noon = new.created_at.astimezone(UTC) - timedelta(hours=1)
+    for query, shown in (
+        ({"state__exact": "failed"}, {old}),
+        ({"state__in": "failed,skipped"}, {old, new}),
+        ({"reason__exact": "overlap"}, {new}),
+        ({"job__agent__id__exact": person.agent.pk}, {old, new}),
+        ({"job__agent__id__exact": person.agent.pk + 1}, set()),
+        ({"created_at_from_0": f"{noon:%Y-%m-%d}", "created_at_from_1": f"{noon:%H:%M:%S}"}, {new}),
+        ({"created_at_to_0": f"{noon:%Y-%m-%d}", "created_at_to_1": f"{noon:%H:%M:%S}"}, {old}),
+        ({"created_at_from_0": "nonsense", "created_at_to_1": "x"}, {old, new}),
+    ):
+        page = found(staff, RUNS, **query)
+        assert {run for run in (old, new) if link_of(run) in page} == shown, query
+
+
+def test_a_run_is_found_by_the_name_of_its_automation(staff: Client, person: Person) -> None:
+    session = person.session()
+    mine = add_run(make_job(session, "Water the tomatoes"), RunState.SUCCEEDED)
+    other = add_run(make_job(session, "Feed the cat"), RunState.SUCCEEDED)
+    page = found(staff, RUNS, q="tomatoes water")
+    assert link_of(mine) in page
+    assert link_of(other) not in page
+
+
+def test_a_filter_looks_at_the_newest_rows_and_says_so(
+    staff: Client, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sessions_app.admin.big_table.MOST_FILTERED", 3)
+    session = person.session()
+    job = make_job(session)
+    runs = [add_run(job, RunState.FAILED, n + 1, reason="timeout") for n in range(6)]
+    said = "look at the newest 3 rows only"
+    page = found(staff, RUNS, reason__exact="timeout")
+    assert said in page
+    assert [link_of(run) in page for run in runs] == [True] * 4 + [False] * 2
+    end = runs[2].created_at.astimezone(UTC)
+    page = found(
+        staff,
+        RUNS,
+        reason__exact="timeout",
+        created_at_to_0=f"{end:%Y-%m-%d}",
+        created_at_to_1=f"{end:%H:%M:%S.%f}",
+    )
+    assert [link_of(run) in page for run in runs] == [False] * 2 + [True] * 4
+    for whole in ({"job__id__exact": job.pk, "reason__exact": "timeout"}, {}, {"q": job.pk}):
+        page = found(staff, RUNS, **whole)
+        assert said not in page
+        assert all(link_of(run) in page for run in runs), whole
+    turns = [make_turn(session) for _ in range(6)]
+    page = found(staff, "admin:sessions_app_turn_changelist", kind__exact="message")
+    assert [url(turn, "change") in page for turn in turns] == [False] * 2 + [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("given", "instant"),
+    [
+        ({"t_to_0": "2026-11-21"}, datetime(2026, 11, 21, 23, 59, 59, 999999, UTC)),
+        ({"t_to_0": "2026-11-21", "t_to_1": "09:00"}, datetime(2026, 11, 21, 9, 0, tzinfo=UTC)),
+        ({"t_to_1": "09:00"}, None),
+        ({"t_to_0": "21.11."}, None),
+    ],
+)
+def test_the_end_of_a_range_may_be_a_day(given: dict[str, str], instant: datetime | None) -> None:
+    assert end_of_range(given, "t_to") == instant
+
+
+def test_states_are_labels_with_text(staff: Client, rows: dict[str, Any]) -> None:
+    for name, state in (("runrecord", "failed"), ("turn", "succeeded"), ("delivery", "pending")):
+        page = staff.get(url(rows[name], "changelist")).content.decode()
+        (label,) = [part for part in page.split("<span") if "uppercase" in part and state in part]
+        assert " bg-" in label, name
+    page = staff.get(url(rows["cronjob"], "changelist")).content.decode()
+    assert "scheduled\n" in page
+
+
+def test_pages_say_what_happened_and_why(staff: Client, person: Person) -> None:
+    job = make_job(person.session())
+    failed = add_run(job, RunState.FAILED, 9, reason="max_tool_calls", error_detail="Traceback of the tool")
+    gap = add_run(job, RunState.SKIPPED, 5, reason="overlap")
+    for run, words in ((failed, "it made too many tool calls"), (gap, "the previous run had not ended")):
+        page = staff.get(url(run, "change")).content.decode()
+        assert "What happened" in page
+        assert words in page
+    page = staff.get(url(job, "change")).content.decode()
+    for words in ("Next run:", "it made too many tool calls", "Traceback of the tool"):
+        assert words in page
+    RunRecord.objects.filter(pk=failed.pk).delete()
+    job.fault, job.enabled = "ScheduleError: no such day", False
+    job.save()
+    assert "no such day" in staff.get(url(job, "change")).content.decode()
