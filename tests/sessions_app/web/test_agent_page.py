@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from django.test import Client
@@ -29,7 +29,7 @@ def document(name: str) -> str:
     return f"{PAGE}documents/{name}/"
 
 
-def listing(*tasks: dict[str, object]) -> str:
+def listing(*tasks: Mapping[str, object]) -> str:
     return f"My plans.\n\n```json\n{json.dumps({'version': 2, 'tasks': tasks})}\n```\n"
 
 
