@@ -11,7 +11,7 @@ LOCK_HEAD := \# Every dependency with the hashes of all its files. Made by "make
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test evals check format-check lint types imports migrations broken-rules rules tour soak bench bench-check fmt lock
+.PHONY: help up test evals check format-check lint types imports migrations broken-rules rules pictures tour soak bench bench-check fmt lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ tour: $(READY) ## demonstrate the main features on a running server
 
 soak: $(READY) ## test a separate server under load, faults and abusive clients (ARGS="--minutes 60", ARGS=--help)
 	@$(PY) -m tests.soak $(ARGS)
+
+pictures: $(READY) ## take the pictures of docs/images/ again, from running pages (needs chromium)
+	@$(PY) -m pytest -q tests/pictures.py $(ARGS)
 
 bench: $(READY) ## run the benchmarks
 	@$(PY) -m benchmarks $(ARGS)

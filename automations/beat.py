@@ -125,8 +125,15 @@ class Scheduler(CeleryScheduler):
     def _fire_slots(self) -> bool:
         """Queue the turns of due slots. Returns whether there may be more."""
         began = time.monotonic()
-        fired = fire_due_jobs(self._batch.size)
-        self._batch.fired(fired.claimed, time.monotonic() - began)
+        try:
+            fired = fire_due_jobs(self._batch.size)
+        except Exception:
+            self._batch.failed()
+            raise
+        if fired.one_by_one:
+            self._batch.failed()
+        else:
+            self._batch.fired(fired.claimed, time.monotonic() - began)
         if fired.claimed:
             log.info("fired", claimed=fired.claimed, queued=fired.queued)
             self._retry = SHORTEST_RETRY

@@ -11,9 +11,10 @@ from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
 from automations.firing.replan_zones import used_zones
-from automations.jobs.clock import database_now, notify_beats
+from automations.jobs.clock import counted_to, database_now, notify_beats
 from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, ScheduleKind
-from automations.schedules.plan import FAR_AHEAD, accounted_to, plan_of, schedule_of
+from automations.runs import figures
+from automations.schedules.plan import FAR_AHEAD, plan_of, schedule_of
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import fingerprint
 from automations.selectors import beats_seen, seconds_overdue
@@ -52,7 +53,7 @@ def beat() -> Finding:
 def jobs_set_aside() -> Finding:
     """No job was disabled because of a fault."""
     return _finding_of_jobs(
-        CronJob.objects.exclude(fault=""),
+        figures.jobs_set_aside(),
         problem="disabled after an error, see their fault in the admin",
         cure="give each a valid schedule, enable it again, or delete it",
     )
@@ -111,7 +112,7 @@ def _idle() -> Iterator[JobClock]:
 
 def _has_slots(clock: JobClock) -> bool:
     """Whether the job has slots after the last recorded one."""
-    last = accounted_to(clock.last_slot, database_now()) or clock.planned_from
+    last = counted_to(clock, database_now()) or clock.planned_from
     try:
         after = max(last, clock.planned_from)
         return plan_of(clock.job, clock.runs_started).next_firing(after) is not None

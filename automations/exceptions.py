@@ -37,6 +37,12 @@ class ProtectedJob(AutomationsError):
     code = "protected_job"
 
 
+class NothingToSkip(AutomationsError):
+    """The automation has no coming slot that could be skipped: it is paused or done, or none lies in the range."""
+
+    code = "nothing_to_skip"
+
+
 class TooManyRoutines(AutomationsError):
     """The agent has its maximum of enabled routines."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -66,6 +66,7 @@ class Automation:
     max_retry: int
     source: str
     next_run_at: datetime | None
+    paused_until: datetime | None
     state: str
     last_status: str | None
     pending: bool
@@ -117,10 +118,17 @@ def automation_of(job: Any) -> Automation:
         id=job.pk,
         schedule=_schedule(job),
         next_run_at=job.clock.next_run_at,
+        paused_until=paused_until(job),
         state=state_of(job),
         session_key=job.session.key,
         **{name: getattr(job, name) for name in _SAME_NAMES},
     )
+
+
+def paused_until(job: Any) -> datetime | None:
+    """The end of the pause that a person has set, while it lasts."""
+    until: datetime | None = job.clock.paused_until
+    return until if until is not None and until > datetime.now(UTC) else None
 
 
 def state_of(job: Any) -> str:

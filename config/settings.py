@@ -210,7 +210,34 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     },
 }
 
-UNFOLD = {"SITE_TITLE": "Rondo", "SITE_HEADER": "Rondo", "SITE_SUBHEADER": "All times are in UTC"}
+_NAVIGATION = "config.operations.navigation"
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "Rondo",
+    "SITE_HEADER": "Rondo",
+    "SITE_SUBHEADER": "All times are in UTC",
+    "SITE_ICON": f"{_NAVIGATION}.icon",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": f"{_NAVIGATION}.icon"}],
+    "STYLES": [f"{_NAVIGATION}.stylesheet"],
+    "SCRIPTS": [f"{_NAVIGATION}.script"],
+    # teal, as on the pages for people: 600 is text on white, 500 is text on dark
+    "COLORS": {
+        "primary": {
+            "50": "#f0fdfa",
+            "100": "#ccfbf1",
+            "200": "#99f6e4",
+            "300": "#5eead4",
+            "400": "#2dd4bf",
+            "500": "#5cc2b4",
+            "600": "#0f766e",
+            "700": "#115e59",
+            "800": "#134e4a",
+            "900": "#123f3c",
+            "950": "#042f2e",
+        }
+    },
+    "DASHBOARD_CALLBACK": "config.operations.dashboard.dashboard",
+    "SIDEBAR": {"navigation": f"{_NAVIGATION}.sidebar"},
+}
 
 LOGGING = logs.logging_config(ENV.log_level, ENV.log_format)
 logs.configure()

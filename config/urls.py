@@ -47,6 +47,7 @@ handler500 = "config.http.problems.server_error"
 
 urlpatterns = [
     path("", include("sessions_app.web.urls")),
+    path("", include("automations.web.urls")),
     path("", include("automations.web.agent_urls")),
     path("enter/<str:token>/", enter, name="enter"),
     path("sign-in/", pages.SignIn.as_view(), name="sign-in"),

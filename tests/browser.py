@@ -24,7 +24,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 NEEDS_CHROMIUM = pytest.mark.skipif(
     CHROMIUM is None, reason="chromium is not installed (apt install chromium)"
 )
-expect.set_options(timeout=10_000)
+expect.set_options(timeout=20_000)  # a busy machine
 
 
 def launch(playwright: Any) -> Browser:

@@ -137,6 +137,8 @@ RULES = {
     "10.1": "What was committed is counted once. A disabled feature can be enabled again.",
     "10.2": "`doctor` names each fault with its cure.",
     "10.3": "Retention removes what has ended, in small batches, and nothing that is open.",
+    "10.4": "A sign-in link signs one browser in, once, within ten minutes, on the machine of the server. Reading its "
+    "page does not use it up. Its token is in no log, no header and no row.",
 }
 
 

@@ -8,20 +8,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 
+from automations.admin.explanation import explanation_of, sentences, state_panel
 from automations.admin.forms import JobForm
 from automations.jobs.edit import NewJob, bind_job, delete_job, update_job
-from automations.models import CronJob, RunRecord
+from automations.models import CronJob, RunRecord, RunState
 from automations.models.category import Category, category
 from automations.routines.edit import update_routine
 from automations.schedules.describe import describe_job
+from automations.selectors import paused_until, state_of
 from sessions_app.admin.base import VerbAdmin, instant
 from sessions_app.admin.big_table import Uncounted
 from sessions_app.admin.deletion import TwoStepDelete
-from sessions_app.admin.panels import Panel, link, list_url, table_panel
-from sessions_app.admin.unfold import AutocompleteSelectFilter
+from sessions_app.admin.panels import LABELS, Panel, cell, label, link, list_url, table_panel, verbatim
+from sessions_app.admin.unfold import AutocompleteSelectFilter, display
 from sessions_app.exceptions import SessionsError
 from sessions_app.sessions.delete import Deletion
 
@@ -32,11 +34,12 @@ LAST = 20  # runs shown on a job's page
 class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob]):
     form = JobForm
     list_display = [
-        "name", "id", "category", "agent", "session_link", "words", "enabled", "next_run", "last_status", "fault",
+        "name", "id", "category", "agent", "session_link", "words", "state", "next_run", "last_run", "fault",
     ]  # fmt: skip
     list_select_related = ["agent", "session", "home", "clock"]
     list_filter = [
-        "enabled", "kind", "schedule_kind", "execution_mode", "source", ("agent", AutocompleteSelectFilter),
+        "enabled", ("fault", admin.EmptyFieldListFilter), "kind", "schedule_kind", "execution_mode", "source",
+        ("agent", AutocompleteSelectFilter),
     ]  # fmt: skip
     search_fields = ["=id", "=session__id", "=session__key", "name"]
     search_help_text = "Id, the session's id or key, or a part of the name"
@@ -48,9 +51,9 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
         "catch_up", "timeout_seconds", "last_at", "max_runs", "jitter_seconds", "max_retry",
     ]  # fmt: skip
     facts = [
-        "id", "agent", "session_link", "category", "words", "next_run", "last_slot", "started_by", "fault",
-        "execution_mode", "source", "system_event", "imported_id", "created_by_turn_id", "revision", "created_at",
-        "updated_at",
+        "id", "agent", "session_link", "category", "words", "next_run", "paused_until", "last_slot", "started_by",
+        "fault", "execution_mode", "source", "system_event", "imported_id", "created_by_turn_id", "revision",
+        "created_at", "updated_at",
     ]  # fmt: skip
     legacy = [
         "kind", "system_event", "imported_id", "task_type", "description", "session_key", "deliver", "channel", "to",
@@ -62,8 +65,18 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
     ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[CronJob]:
-        latest = RunRecord.objects.filter(job=OuterRef("pk")).order_by("-scheduled_for").values("state")[:1]
-        return super().get_queryset(request).annotate(_last_status=Subquery(latest))
+        runs = RunRecord.objects.filter(job=OuterRef("pk"))
+        ended = runs.exclude(state=RunState.SKIPPED).order_by("-scheduled_for").values("state")[:1]
+        return (
+            super()
+            .get_queryset(request)
+            .annotate(
+                last_status=Subquery(ended),
+                _last_run=Subquery(runs.order_by("-scheduled_for").values("state")[:1]),
+                runs_now=Exists(runs.filter(state=RunState.RUNNING)),
+                pending=Exists(runs.filter(state=RunState.QUEUED)),
+            )
+        )
 
     def get_fieldsets(self, request: HttpRequest, obj: CronJob | None = None) -> Any:
         if obj is None:
@@ -103,6 +116,10 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
     def next_run(self, obj: CronJob) -> str:
         return instant(obj.clock.next_run_at)
 
+    @admin.display(description="paused until (UTC)")
+    def paused_until(self, obj: CronJob) -> str:
+        return instant(paused_until(obj))
+
     @admin.display(description="last slot (UTC)")
     def last_slot(self, obj: CronJob) -> str:
         return instant(obj.clock.last_slot)
@@ -111,9 +128,16 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
     def started_by(self, obj: CronJob) -> str:
         return "heartbeat" if obj.clock.inline else "beat"
 
-    @admin.display(description="last run")
-    def last_status(self, obj: CronJob) -> str:
-        return getattr(obj, "_last_status", None) or "-"
+    @display(description="state", label=LABELS)
+    def state(self, obj: CronJob) -> str:
+        if obj.fault:
+            return "set aside"
+        now = state_of(obj)
+        return "paused" if now == "scheduled" and not obj.enabled else now
+
+    @display(description="last run", label=LABELS)
+    def last_run(self, obj: CronJob) -> str:
+        return getattr(obj, "_last_run", None) or ""
 
     def create(self, request: HttpRequest, form: Any) -> CronJob:
         given = form.cleaned_data
@@ -158,20 +182,28 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
                 said = "is resumed" if on else "is paused"
                 self.message_user(request, f"{job} {said}.", messages.SUCCESS)
 
+    def lead(self, obj: CronJob) -> Iterable[Panel]:
+        found = explanation_of(obj)
+        if found is not None:
+            yield state_panel(obj, found)
+        if obj.fault:
+            yield verbatim("Why it was disabled, for operators", obj.fault)
+
     def panels(self, obj: CronJob) -> Iterable[Panel]:
         runs = RunRecord.objects.filter(job=obj).order_by("-scheduled_for").select_related("turn")[:LAST]
+        said = sentences(obj, runs, explanation_of(obj))
         yield table_panel(
             f"Last {LAST} runs",
-            ["slot (UTC)", "state", "reason", "turn", "lag ms", "duration ms", "answer or error"],
+            ["slot (UTC)", "state", "what happened", "turn", "lag ms", "duration ms", "answer or error"],
             [
                 [
                     link(run, instant(run.scheduled_for)),
-                    run.state,
-                    run.reason,
+                    label(run.state),
+                    said[run.pk],
                     link(run.turn) if run.turn else "",
                     run.lag_ms,
                     run.duration_ms,
-                    run.error or run.response_summary,
+                    cell(run.error_detail or run.error or run.response_summary),
                 ]
                 for run in runs
             ],

@@ -12,7 +12,7 @@ from automations.models import RunRecord, RunState, ScheduledMessage
 from automations.scheduled_messages import cancel_message
 from sessions_app.admin.base import instant
 from sessions_app.admin.big_table import BigTable
-from sessions_app.admin.panels import Panel, link, table_panel, verbatim
+from sessions_app.admin.panels import Panel, label, link, table_panel, verbatim
 from sessions_app.admin.unfold import AutocompleteSelectFilter
 from sessions_app.exceptions import SessionsError
 
@@ -72,7 +72,7 @@ class ScheduledMessageAdmin(BigTable[ScheduledMessage]):
             [
                 [
                     link(run, instant(run.scheduled_for)),
-                    run.state,
+                    label(run.state),
                     run.reason,
                     link(run.turn) if run.turn else "",
                     run.lag_ms,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
+from typing import Any
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
@@ -20,9 +21,11 @@ from automations.api.serializers import (
     PreviewOut,
     RunDetailOut,
     RunOut,
+    SkipIn,
 )
 from automations.jobs.edit import NewJob, bind_job, delete_job, parse_api_schedule, update_job
 from automations.jobs.explain import explain
+from automations.jobs.skip import skip_slots
 from automations.models import CronJob
 from automations.schedules.describe import preview
 from sessions_app.api.base import KEY, ApiView, tagged_response
@@ -84,6 +87,24 @@ class AutomationExplanation(ApiView):
     def get(self, _request: Request, job_id: str) -> Response:
         """Explain why the last slots did or did not run, the current state, and the next runs."""
         return tagged_response(ExplanationOut(explain(self.user, job_id)).data)
+
+
+class AutomationSkip(ApiView):
+    refuses = {"post": (404, 409, 412)}
+
+    @extend_schema(parameters=[KEY], request=SkipIn, responses=AutomationOut)
+    def post(self, _request: Request, job_id: str) -> Response:
+        """Skip the next slots: each is recorded as skipped (`skipped_by_user`), and the next run is the one after."""
+        selectors.automation_to_change(self.user, job_id)
+        given = self.read(SkipIn)
+        return self.create(lambda: self._skipped(job_id, given))
+
+    def _skipped(self, job_id: str, given: dict[str, Any]) -> StoredAnswer:
+        # within the idempotent part: a repeated request has the revision from before
+        automation = selectors.automation_to_change(self.user, job_id)
+        skip_slots(job_id, **given, revision=revision_expected(self.request, automation.revision))
+        body = AutomationOut(selectors.automation(self.user, job_id)).data
+        return StoredAnswer(body=body, location=f"/api/automations/{job_id}/", status=status.HTTP_200_OK)
 
 
 class RunList(ApiView):

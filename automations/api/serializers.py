@@ -8,6 +8,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from automations.jobs.skip import MOST_SKIPPED
 from automations.jobs.validate import LONGEST_TIMEOUT
 from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
 from automations.selectors import STATES
@@ -42,8 +43,7 @@ class TimeoutSeconds(WholeNumber):
     """Time limit of one turn."""
 
 
-class AutomationChanges(Input):
-    example = {"enabled": True, "timeout_seconds": 600}
+class AutomationFields(Input):
     name = Text(required=False, allow_blank=True)
     message = Text(required=False, allow_blank=True)
     schedule = Schedule(required=False)
@@ -63,7 +63,16 @@ class AutomationChanges(Input):
     max_retry = WholeNumber(required=False, help_text="Retries of a failed run. Default: 0.")
 
 
-class NewAutomation(AutomationChanges):
+class AutomationChanges(AutomationFields):
+    example = {"enabled": True, "timeout_seconds": 600}
+    paused_until = Text(
+        required=False,
+        allow_null=True,
+        help_text="Pause until this ISO time; null ends the pause. Without an offset: in the agent's zone.",
+    )
+
+
+class NewAutomation(AutomationFields):
     example = {
         "name": "Morning news",
         "message": "Summarise the news of the night.",
@@ -72,6 +81,17 @@ class NewAutomation(AutomationChanges):
     }
     message = Text(allow_blank=True)
     schedule = Schedule()
+
+
+class SkipIn(Input):
+    example = {"slots": 1}
+    slots = WholeNumber(
+        required=False, min_value=1, max_value=MOST_SKIPPED, help_text="How many slots to skip."
+    )
+    until = Text(
+        required=False,
+        help_text="Skip the slots before this ISO time. Without an offset: in the agent's zone.",
+    )
 
 
 class AutomationOut(Output):
@@ -90,6 +110,9 @@ class AutomationOut(Output):
     max_retry = serializers.IntegerField()
     source = serializers.ChoiceField(choices=Source.choices)  # type: ignore[assignment]  # a field of this name
     next_run_at = serializers.DateTimeField(allow_null=True)
+    paused_until = serializers.DateTimeField(
+        allow_null=True, help_text="No slot before this time runs; null when it has passed."
+    )
     state = serializers.ChoiceField(choices=STATES)
     last_status = serializers.ChoiceField(choices=RunState.choices, allow_null=True)
     pending = serializers.BooleanField()

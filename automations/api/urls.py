@@ -9,6 +9,7 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/automations/", views.AutomationList.as_view()),
     path("automations/<slug:job_id>/", views.AutomationDetail.as_view()),
     path("automations/<slug:job_id>/explain/", views.AutomationExplanation.as_view()),
+    path("automations/<slug:job_id>/skip/", views.AutomationSkip.as_view()),
     path("automations/<slug:job_id>/runs/", views.RunList.as_view()),
     path("sessions/<uuid:session_id>/scheduled-messages/", messages.ScheduledMessageList.as_view()),
     path("scheduled-messages/<slug:message_id>/", messages.ScheduledMessageDetail.as_view()),

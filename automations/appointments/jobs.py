@@ -19,7 +19,7 @@ from automations.jobs.facts import JobFacts, read_facts
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.category import Category, category
-from automations.selectors import state_of, with_runs
+from automations.selectors import paused_until, state_of, with_runs
 from sessions_app.models import PRIMARY_KEY, Agent, Session
 
 MOST_JOBS = 100
@@ -106,7 +106,8 @@ def is_failing(job: Any) -> bool:
 def shown_state(job: Any) -> str:
     """`paused`, or one of selectors.STATES."""
     state = state_of(job)
-    return "paused" if state == "scheduled" and not job.enabled else state
+    is_paused = not job.enabled or paused_until(job) is not None
+    return "paused" if state == "scheduled" and is_paused else state
 
 
 def facts_of(jobs: Sequence[Any]) -> list[JobFacts]:

@@ -36,6 +36,7 @@ from automations.models import MessageStatus, ScheduledMessage
 from automations.schedules.describe import describe_job
 from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
+from automations.selectors import paused_until
 from sessions_app.selectors import shown_id
 
 NEXT = 3  # coming slots of an appointment
@@ -103,7 +104,7 @@ def why(user: AbstractBaseUser, kind: str, appointment_id: str) -> Explanation:
 
 def _of_job(facts: JobFacts) -> Appointment:
     job, zone, kind = facts.job, zone_or_utc(facts.job.timezone), kind_of(facts.job)
-    coming = coming_firings(job, facts.now)
+    coming, until = coming_firings(job, facts.now), paused_until(job)
     runs = list(described_runs(facts.runs, zone, facts.waiting))
     return Appointment(
         kind=kind.value,
@@ -115,7 +116,7 @@ def _of_job(facts: JobFacts) -> Appointment:
         is_failing=is_failing(job),
         session_id=job.lives_in,
         enabled=job.enabled,
-        paused_until=None,
+        paused_until=until and until.astimezone(zone),
         editable=kind is not Kind.HEARTBEAT,
         last=tuple(slot_of(run, text, zone) for run, text in reversed(runs)),
         next=tuple(firing.astimezone(zone) for firing in coming[:NEXT]),

@@ -8,7 +8,10 @@ LONGEST = 0.5  # seconds; a longer transaction keeps its rows from other beats, 
 
 
 class BatchSize:
-    """`size` begins at `least`, grows while batches are full and quick, and shrinks with a slow one."""
+    """`size` begins at `least`, grows while batches are full and quick, and shrinks with a slow one.
+
+    After a failure it is `least` again.
+    """
 
     def __init__(self, least: int) -> None:
         self._least = least
@@ -22,3 +25,7 @@ class BatchSize:
             self.size = min(LARGEST, self.size * GROWTH)
         elif claimed < self._least:
             self.size = self._least
+
+    def failed(self) -> None:
+        """A batch has failed as a whole. The row at fault may be among the next ones again."""
+        self.size = self._least

@@ -17,11 +17,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(kw_only=True)
 class Fired:
-    """The result of one call: due rows claimed, turns queued, hints sent."""
+    """The result of one call: due rows claimed, turns queued, hints sent; whether the rows were fired one by one."""
 
     claimed: int = 0
     queued: int = 0
     hints: list[Hint] = field(default_factory=list)
+    one_by_one: bool = False
 
     def add(self, other: Fired) -> None:
         """Add another call's result."""
@@ -70,7 +71,7 @@ def _fire_one_by_one(
     be common to all rows, such as a missing column, and setting aside would switch off every row of the server. A row
     that is skipped by a decision proves nothing, because it inserts no turn.
     """
-    total, failed = Fired(), dict[str, Exception]()
+    total, failed = Fired(one_by_one=True), dict[str, Exception]()
     for row_id in due:
         try:
             total.add(fire(1, row_id))

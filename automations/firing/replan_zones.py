@@ -16,9 +16,9 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from automations.jobs.clock import database_now, notify_beats
+from automations.jobs.clock import counted_to, database_now, notify_beats
 from automations.models import CronJob, JobClock, ScheduleKind, ZoneData
-from automations.schedules.plan import accounted_to, plan_of
+from automations.schedules.plan import plan_of
 from automations.schedules.zone_files import fingerprint, unknown_zone
 
 log = structlog.get_logger(__name__)
@@ -155,7 +155,7 @@ def _replan(jobs: list[tuple[JobClock, CronJob]]) -> None:
     for clock, job in jobs:
         if clock.next_run_at == clock.planned_from:
             continue  # a first run that was given is an instant: zone data do not move it
-        after = max(accounted_to(clock.last_slot, now) or clock.planned_from, clock.planned_from)
+        after = max(counted_to(clock, now) or clock.planned_from, clock.planned_from)
         try:
             following = plan_of(job, clock.runs_started).next_firing(after)
         except Exception as error:  # noqa: BLE001 - bad data can raise anything; firing sets the job aside when due

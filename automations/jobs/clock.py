@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db import connection
 
 from automations.models import CronJob, JobClock
-from automations.runs.skips import GapReason, gap_between, record_gap
+from automations.runs.skips import TICK, GapReason, gap_between, record_gap
 from automations.schedules.plan import accounted_to, plan_of
 from sessions_app.postgres.notify import JOBS, publisher
 
@@ -34,13 +34,20 @@ def skip_overdue_slots(clock: JobClock, job: CronJob, now: datetime) -> None:
     clock.save(update_fields=["last_slot"])
 
 
+def counted_to(clock: JobClock, now: datetime) -> datetime | None:
+    """The instant up to which no slot is planned: all were run, skipped, or lie in a pause; None: any may be."""
+    pause = clock.paused_until and clock.paused_until - TICK
+    ends = (accounted_to(clock.last_slot, now), clock.skipped_to, pause)
+    return max((each for each in ends if each is not None), default=None)
+
+
 def restart_clock(clock: JobClock, job: CronJob, now: datetime) -> None:
     """Set the next slot after now: paused time is never caught up, and no recorded slot is repeated."""
-    last = accounted_to(clock.last_slot, now)
+    last = counted_to(clock, now)
     after = now if last is None else max(now, last)
     clock.next_run_at = plan_of(job, clock.runs_started).next_firing(after) if job.enabled else None
     clock.planned_from = now
-    clock.save(update_fields=["next_run_at", "planned_from"])
+    clock.save(update_fields=["next_run_at", "planned_from", "paused_until"])
 
 
 def notify_beats() -> None:

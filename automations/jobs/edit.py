@@ -33,7 +33,17 @@ CONVERSATIONS = frozenset({SessionType.PRIMARY, SessionType.SUB})
 MOST_ENABLED = 50  # automations of one session
 NAME_FROM_MESSAGE = 30  # characters
 PLAN = frozenset({"schedule", "ends_at", "max_runs", "jitter_seconds"})  # fields that change the slots
-EDITABLE = PLAN | {"name", "message", "enabled", "overlap", "catch_up", "timeout_seconds", "max_retry"}
+EDITABLE = PLAN | {
+    "paused_until",
+    "name",
+    "message",
+    "enabled",
+    "overlap",
+    "catch_up",
+    "timeout_seconds",
+    "max_retry",
+}
+_TIMES = frozenset({"schedule", "ends_at", "paused_until"})  # read with the agent's zone
 _SETTINGS = ("enabled", "overlap", "catch_up", "timeout_seconds", "max_runs", "jitter_seconds", "max_retry")
 
 
@@ -77,7 +87,7 @@ def create_job(given: NewJob) -> CronJob:
                 session=session,
                 source=given.source,
                 created_by_turn_id=given.turn_id,
-                ends_at=_end(given.ends_at, session.agent.timezone, now),
+                ends_at=future_time(given.ends_at, session.agent.timezone, now),
                 **schedule_columns(schedule, session.agent.timezone),
                 **values,
             )
@@ -109,47 +119,64 @@ def update_job(
     unknown = sorted(set(changes) - EDITABLE)
     if unknown:
         raise BadJob(f"{unknown[0]!r} cannot be changed", code="not_editable")
-    plain = validated({name: value for name, value in changes.items() if name not in {"schedule", "ends_at"}})
+    plain = validated({name: value for name, value in changes.items() if name not in _TIMES})
     with transaction.atomic():
         clock, job = lock_job(job_id, revision)
         if category(job) is Category.SYSTEM and not (by_operator and changes.keys() <= {"enabled"}):
             raise ProtectedJob
-        if not changes:
-            job.clock = clock
-            return job
-        now = database_now()
-        columns = plain | _plan_columns(job, changes, now)
-        switched = plain.get("enabled", job.enabled) != job.enabled
-        replanned = bool(PLAN & changes.keys())
-        if replanned or switched:
-            skip_overdue_slots(clock, job, now)
-        if switched:
-            prepare_switch(clock, job)
-        save_columns(job, columns)
-        if {"schedule", "ends_at"} & changes.keys():
-            _first_firing(job, clock.runs_started, now)
-        if (replanned or switched) and move_clock(clock, job, now) and job.session_id is not None:
-            check_limit(lock_session(job.session_id), besides=job.pk)
-        transaction.on_commit(notify_beats, robust=True)
+        if changes:
+            _change(clock, job, plain, changes)
+            transaction.on_commit(notify_beats, robust=True)
     job.clock = clock
     return job
+
+
+def _change(clock: JobClock, job: CronJob, plain: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Write the changed columns, and move the clock when the slots changed. `plain`: the columns without times."""
+    now = database_now()
+    columns = plain | _plan_columns(job, changes, now)
+    paused_until = _pause(clock, job, changes, now)
+    held = paused_until != clock.paused_until
+    switched = plain.get("enabled", job.enabled) != job.enabled
+    moves = held or switched or bool(PLAN & changes.keys())
+    if moves:
+        skip_overdue_slots(clock, job, now)
+    if switched:
+        prepare_switch(clock, job)
+    elif held and paused_until is not None:
+        _cancel_waiting(clock, job)
+    clock.paused_until = paused_until
+    save_columns(job, columns)
+    if {"schedule", "ends_at"} & changes.keys():
+        _first_firing(job, clock.runs_started, now)
+    if moves and move_clock(clock, job, now) and job.session_id is not None:
+        check_limit(lock_session(job.session_id), besides=job.pk)
+    if held and paused_until is not None and clock.next_run_at is None:
+        raise BadJob("no run is left after paused_until", code="never_fires")
 
 
 def prepare_switch(clock: JobClock, job: CronJob) -> None:
     """Call before `enabled` changes. A pause cancels queued runs; those that never began do not count as run."""
     if job.enabled:
-        clock.runs_started = max(0, clock.runs_started - cancel_queued_runs(job, "paused"))
-        clock.save(update_fields=["runs_started"])
+        _cancel_waiting(clock, job)
     job.fault = ""
+
+
+def _cancel_waiting(clock: JobClock, job: CronJob) -> None:
+    clock.runs_started = max(0, clock.runs_started - cancel_queued_runs(job, "paused"))
+    clock.save(update_fields=["runs_started"])
 
 
 def move_clock(clock: JobClock, job: CronJob, now: datetime) -> bool:
     """Set the next slot after now. Returns whether the job had none before and has one now, so that limits apply.
 
-    BadJob when a one-time job that never ran is resumed after its time: it would silently never run.
+    BadJob when a one-time job that never ran is resumed after its time, or its new time was skipped or lies in a pause:
+    it would silently never run.
     """
     idle, never_came = clock.next_run_at is None, clock.last_slot is None
     restart_clock(clock, job, now)
+    if job.enabled and never_came and job.at is not None and clock.next_run_at is None and job.at > now:
+        raise BadJob(f"its time {job.at.isoformat()} was skipped or lies in a pause", code="never_fires")
     if job.enabled and never_came and job.at is not None and job.at <= now:
         raise BadJob(f"its time {job.at.isoformat()} has passed; give it a new time", code="past_at")
     return idle and clock.next_run_at is not None
@@ -185,13 +212,26 @@ def parse_api_schedule(data: Any, timezone: str, now: datetime) -> Schedule:
         raise BadJob(str(error), code=error.code) from error
 
 
-def _end(text: Any, timezone: str, now: datetime) -> datetime | None:
+def future_time(text: Any, timezone: str, now: datetime, name: str = "ends_at") -> datetime | None:
+    """A future ISO time of this field; None stays None. BadJob `bad_<name>`."""
     if text is None:
         return None
     try:
-        return read_time(text, timezone, now, name="ends_at")[0]
+        return read_time(text, timezone, now, name=name)[0]
     except ScheduleError as error:
-        raise BadJob(str(error), code="bad_ends_at") from error
+        raise BadJob(str(error), code=f"bad_{name}") from error
+
+
+def _pause(clock: JobClock, job: CronJob, changes: Mapping[str, Any], now: datetime) -> datetime | None:
+    """The new end of the pause: `enabled` clears it unless it is given. BadJob when the job is disabled anyway."""
+    if "paused_until" not in changes:
+        return None if "enabled" in changes else clock.paused_until
+    until = future_time(changes["paused_until"], job.agent.timezone, now, "paused_until")
+    if until is not None and not changes.get("enabled", job.enabled):
+        raise BadJob(
+            "the automation is paused: enable it together with paused_until", code="bad_paused_until"
+        )
+    return until
 
 
 def _plan_columns(job: CronJob, changes: Mapping[str, Any], now: datetime) -> dict[str, Any]:
@@ -200,7 +240,7 @@ def _plan_columns(job: CronJob, changes: Mapping[str, Any], now: datetime) -> di
         schedule = _changed_schedule(job, changes["schedule"], now)
         columns |= schedule_columns(schedule, job.agent.timezone)
     if "ends_at" in changes:
-        columns["ends_at"] = _end(changes["ends_at"], job.agent.timezone, now)
+        columns["ends_at"] = future_time(changes["ends_at"], job.agent.timezone, now)
     return columns
 
 

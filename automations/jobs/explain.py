@@ -20,7 +20,7 @@ from automations.schedules.describe import changes_ahead, describe_job
 from automations.schedules.plan import plan_of, schedule_of
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import zone_or_utc
-from automations.selectors import automations, state_at_end, state_of
+from automations.selectors import automations, paused_until, state_at_end, state_of
 from sessions_app.channels.base import why_unserved
 from sessions_app.models import Session, SessionState
 
@@ -108,7 +108,7 @@ def described_runs(
 def coming_firings(job: Any, now: datetime) -> list[datetime]:
     """The next firings after now, with jitter, within the end date and the number of runs."""
     firing = job.clock.next_run_at
-    if firing is None or not job.enabled or _why_not_run(job):
+    if firing is None or not job.enabled or takes_no_runs(job):
         return []
     try:
         plan = plan_of(job, job.clock.runs_started)
@@ -130,12 +130,14 @@ def now_of(facts: JobFacts, zone: tzinfo) -> str:
     """The current state in one sentence."""
     job, now = facts.job, facts.now
     if job.fault:
-        return f"Disabled after an error: {_fault(job, now)}"
+        return fault_in_words(job, now)
     if facts.open_run is not None:
         return describe_run(facts.open_run, zone, waiting=facts.waiting)
     if not job.enabled:
         return f"Paused since {when(job.clock.planned_from, zone)}."
-    if closed := _why_not_run(job):
+    if until := paused_until(job):
+        return f"Paused until {when(until, zone)}."
+    if closed := takes_no_runs(job):
         return closed
     firing = job.clock.next_run_at
     if firing is None:
@@ -146,7 +148,7 @@ def now_of(facts: JobFacts, zone: tzinfo) -> str:
     return f"Next run: {when(firing, zone)}."
 
 
-def _why_not_run(job: Any) -> str:
+def takes_no_runs(job: Any) -> str:
     """Why none of its slots are run, whatever its schedule is; empty: they are."""
     if not _is_open(job):
         return f"Not run: the conversation is {job.session.state}."
@@ -158,13 +160,14 @@ def _is_open(job: Any) -> bool:
     return job.session is None or job.session.state == SessionState.OPEN
 
 
-def _fault(job: CronJob, now: datetime) -> str:
-    """An error in the schedule, which a person may read; any other error is for operators."""
+def fault_in_words(job: CronJob, now: datetime) -> str:
+    """Why the job was disabled: an error in the schedule, which a person may read; any other is for operators."""
     try:
         plan_of(job, 0).next_firing(now)
     except ScheduleError as error:
-        return f"{error} Give it a valid schedule."
-    return "it could not be fired. Enable it again to retry; operators find the cause in the admin."
+        return f"Disabled after an error: {error} Give it a valid schedule."
+    why = "it could not be fired. Enable it again to retry; operators find the cause in the admin."
+    return f"Disabled after an error: {why}"
 
 
 def _done(job: Any, zone: tzinfo) -> str:

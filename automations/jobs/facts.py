@@ -29,7 +29,7 @@ _READ = {
     *("slots_count", "attempt", "not_before", "started_at", "lag_ms", "duration_ms", "turn_id", "error"),
 }
 # in the model's order, as `from_db` takes them
-_COLUMNS = [each.attname for each in RunRecord._meta.concrete_fields if each.attname in _READ]
+RUN_COLUMNS = [each.attname for each in RunRecord._meta.concrete_fields if each.attname in _READ]
 _BUSY_WITH = {
     TurnKind.MESSAGE: "a person's message",
     TurnKind.HEARTBEAT: "a heartbeat",
@@ -62,7 +62,7 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     last: dict[str, list[RunRecord]] = {}
     opened: dict[str, RunRecord] = {}
     for is_open, *columns in _RUNS.all(job_ids=[job.pk for job in jobs]) if jobs else ():
-        run = RunRecord.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns)
+        run = RunRecord.from_db(DEFAULT_DB_ALIAS, RUN_COLUMNS, columns)
         if is_open:
             opened[str(run.job_id)] = run
         else:
@@ -85,7 +85,7 @@ def _runs() -> Statement:
     ids: Any = sa.func.unnest(sa.bindparam("job_ids", type_=sa.ARRAY(sa.Text())))
     given = ids.table_valued("job_id", name="given").render_derived()
     job = given.c.job_id
-    columns = [run.c[name] for name in _COLUMNS]
+    columns = [run.c[name] for name in RUN_COLUMNS]
     last = sa.select(*columns).where(run.c.job_id == job).order_by(run.c.scheduled_for.desc()).limit(LAST)
     # as in the partial index
     is_open = run.c.state.in_([sa.literal_column(f"'{state}'") for state in OPEN_RUNS])

@@ -162,10 +162,12 @@ class Migration(migrations.Migration):
                 ('last_slot', models.DateTimeField(blank=True, null=True)),
                 ('planned_from', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), help_text='Slots count from here: when the job was created, resumed or given its schedule.')),
                 ('runs_started', models.PositiveBigIntegerField(default=0)),
+                ('skipped_to', models.DateTimeField(blank=True, help_text='The last slot that a person has skipped; it may be to come.', null=True)),
+                ('paused_until', models.DateTimeField(blank=True, help_text='No slot before this time runs. It may have passed.', null=True)),
             ],
             options={
                 'indexes': [models.Index(condition=models.Q(('inline', False), ('next_run_at__isnull', False)), fields=['next_run_at'], name='jobclock_due'), models.Index(condition=models.Q(('inline', True), ('next_run_at__isnull', False)), fields=['next_run_at'], name='jobclock_inline_due')],
-                'constraints': [models.CheckConstraint(condition=models.Q(('last_slot__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('next_run_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('planned_from__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc)))), name='jobclock_times_readable')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('last_slot__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('next_run_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('paused_until__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('planned_from__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('skipped_to__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc)))), name='jobclock_times_readable'), models.CheckConstraint(condition=models.Q(('next_run_at__isnull', True), ('skipped_to__isnull', True), ('next_run_at__gt', models.F('skipped_to')), _connector='OR'), name='jobclock_next_is_not_skipped'), models.CheckConstraint(condition=models.Q(('next_run_at__isnull', True), ('paused_until__isnull', True), ('next_run_at__gte', models.F('paused_until')), _connector='OR'), name='jobclock_next_is_after_the_pause')],
             },
         ),
         migrations.AddIndex(
@@ -175,6 +177,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='cronjob',
             index=models.Index(condition=models.Q(('enabled', True), ('schedule_kind', 'cron')), fields=['timezone', 'id'], name='job_zones'),
+        ),
+        migrations.AddIndex(
+            model_name='cronjob',
+            index=models.Index(condition=models.Q(('fault', ''), _negated=True), fields=['id'], name='job_set_aside'),
         ),
         migrations.AddConstraint(
             model_name='cronjob',
@@ -311,6 +317,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='runrecord',
             index=models.Index(condition=models.Q(('not_before__isnull', False)), fields=['not_before'], name='run_retry_due'),
+        ),
+        migrations.AddIndex(
+            model_name='runrecord',
+            index=models.Index(condition=models.Q(('state', 'failed')), fields=['created_at', 'run_id'], name='run_failed'),
         ),
         migrations.AddConstraint(
             model_name='runrecord',

@@ -246,6 +246,7 @@ class CronJob(models.Model):
             models.Index(
                 fields=["timezone", "id"], condition=Q(enabled=True, schedule_kind="cron"), name="job_zones"
             ),
+            models.Index(fields=["id"], condition=~Q(fault=""), name="job_set_aside"),
         ]
 
     def __str__(self) -> str:
@@ -269,9 +270,32 @@ class JobClock(models.Model):
         help_text="Slots count from here: when the job was created, resumed or given its schedule.",
     )
     runs_started = models.PositiveBigIntegerField(default=0)
+    skipped_to = models.DateTimeField(
+        null=True, blank=True, help_text="The last slot that a person has skipped; it may be to come."
+    )
+    paused_until = models.DateTimeField(
+        null=True, blank=True, help_text="No slot before this time runs. It may have passed."
+    )
 
     class Meta:
-        constraints = [readable("jobclock_times_readable", "next_run_at", "last_slot", "planned_from")]
+        constraints = [
+            readable(
+                "jobclock_times_readable",
+                *("next_run_at", "last_slot", "planned_from", "skipped_to", "paused_until"),
+            ),
+            models.CheckConstraint(
+                condition=Q(next_run_at__isnull=True)
+                | Q(skipped_to__isnull=True)
+                | Q(next_run_at__gt=models.F("skipped_to")),
+                name="jobclock_next_is_not_skipped",
+            ),
+            models.CheckConstraint(
+                condition=Q(next_run_at__isnull=True)
+                | Q(paused_until__isnull=True)
+                | Q(next_run_at__gte=models.F("paused_until")),
+                name="jobclock_next_is_after_the_pause",
+            ),
+        ]
         indexes = [
             models.Index(
                 fields=["next_run_at"],

@@ -185,6 +185,8 @@ class RunRecord(models.Model):
                 fields=["job"], condition=Q(state__in=["queued", "running"]), name="run_open_of_job"
             ),
             models.Index(fields=["not_before"], condition=Q(not_before__isnull=False), name="run_retry_due"),
+            # for operators: the newest failures; other runs do not write it
+            models.Index(fields=["created_at", "run_id"], condition=Q(state="failed"), name="run_failed"),
         ]
 
     def __str__(self) -> str:

@@ -19,6 +19,7 @@ GAPS: dict[str, tuple[str, str]] = {  # what happened to the slots, and why
     GapReason.OVERLAP: ("skipped", "the previous run had not ended"),
     GapReason.QUEUE_FULL: ("skipped", "a run was already waiting"),
     GapReason.EDITED: ("not run", "the automation was changed or paused first"),
+    GapReason.SKIPPED_BY_USER: ("skipped", "on a person's request"),
     GapReason.SESSION_CLOSED: ("not run", "the conversation was closed"),
     GapReason.NOTHING_TO_DO: ("not run", "there was nothing to do"),
     GapReason.SESSION_BUSY: ("skipped", "the previous heartbeat had not ended"),

@@ -70,7 +70,8 @@ def record_outcome(turn: Turn, result: TurnResult, closure: str) -> None:
     """Store the attempt's outcome: the run ends, or is queued again while attempts are left."""
     delay, attempt = None, RunRecord.objects.of_attempt(turn)
     if _may_be_retried(result):
-        delay = _retry_delay(attempt.filter(state=RunState.RUNNING, job__enabled=True).first())
+        active = attempt.filter(state=RunState.RUNNING, job__enabled=True)
+        delay = _retry_delay(active.exclude(job__clock__paused_until__gt=Now()).first())
     _store_outcome(attempt, result, closure, delay)
 
 

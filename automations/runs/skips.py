@@ -25,6 +25,7 @@ class GapReason(StrEnum):
     OVERLAP = "overlap"
     QUEUE_FULL = "queue_full"
     EDITED = "edited"
+    SKIPPED_BY_USER = "skipped_by_user"
     SESSION_CLOSED = "session_closed"
     SCHEDULE_ERROR = "schedule_error"
     NOTHING_TO_DO = "nothing_to_do"

@@ -21,7 +21,7 @@ from automations.jobs.provenance import record_provenance
 from automations.models import CronJob, JobKind, RunRecord, RunState, Source
 from automations.models.category import RESERVED_IDS
 from automations.schedules.describe import describe_job, instant_text
-from automations.selectors import state_at_end
+from automations.selectors import paused_until, state_at_end
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import SessionType
 from sessions_app.tools.clock import HINT
@@ -195,6 +195,8 @@ def _following(job: Any) -> str:
         return "set aside after a fault"
     if not job.enabled:
         return "paused"
+    if until := paused_until(job):
+        return f"paused until {instant_text(until, job.timezone)}"
     if job.clock.next_run_at is not None:
         return f"next run {instant_text(job.clock.next_run_at, job.timezone)}"
     return "no further run" if job.is_open else state_at_end(job, job.last_state)

@@ -96,8 +96,8 @@ def read_status() -> FleetStatus:
     return FleetStatus(
         workers=_workers(),
         beats=_beats(),
-        people=_lane(Lane.PEOPLE),
-        automations=_lane(Lane.AUTO),
+        people=lane_now(Lane.PEOPLE),
+        automations=lane_now(Lane.AUTO),
         agents=Agent.objects.count(),
         sessions=dict(by_type),
         next_job=_next_job(),
@@ -140,7 +140,8 @@ def _beats() -> list[BeatNow]:
         return [BeatNow(address=address, seconds=round(age, 1)) for address, age in cursor.fetchall()]
 
 
-def _lane(lane: Lane) -> LaneNow:
+def lane_now(lane: Lane) -> LaneNow:
+    """Count the open turns of a lane."""
     turns = Turn.objects.filter(lane=lane)
     queued = turns.filter(state=TurnState.QUEUED).aggregate(
         count=Count("pk"),

@@ -86,6 +86,7 @@ class PageAdmin(GuardedAdmin[M]):
     show_full_result_count = False
     list_fullwidth = True
     list_filter_submit = True
+    change_form_outer_before_template = "admin/rondo/lead.html"
     change_form_outer_after_template = "admin/rondo/panels.html"
 
     def has_module_permission(self, request: HttpRequest) -> bool:
@@ -115,8 +116,13 @@ class PageAdmin(GuardedAdmin[M]):
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         obj = kwargs.get("obj")
+        context["lead"] = [] if obj is None else list(self.lead(obj))
         context["panels"] = [] if obj is None else list(self.panels(obj))
         return super().render_change_form(request, context, *args, **kwargs)
+
+    def lead(self, obj: M) -> Iterable[Panel]:
+        """The panels above the fields of a row."""
+        return ()
 
     def panels(self, obj: M) -> Iterable[Panel]:
         """The panels below the fields of a row."""

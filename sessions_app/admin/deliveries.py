@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from sessions_app.admin.big_table import BigTable, ValueFilter
-from sessions_app.admin.panels import Panel, as_json, link, verbatim
+from sessions_app.admin.panels import Panel, as_json, link, state_label, verbatim
 from sessions_app.admin.unfold import AutocompleteSelectFilter
 from sessions_app.channels import base as channels
 from sessions_app.deliveries import outbox
@@ -26,7 +26,7 @@ class ChannelFilter(ValueFilter):
 @admin.register(Delivery)
 class DeliveryAdmin(BigTable[Delivery]):
     list_display = [
-        "id", "session_key", "message_link", "channel", "address", "state", "why", "attempts", "next_attempt_at",
+        "id", "session_key", "message_link", "channel", "address", state_label, "why", "attempts", "next_attempt_at",
         "created_at", "ended_at",
     ]  # fmt: skip
     list_select_related = ["message"]

@@ -8,7 +8,7 @@ from django.contrib import admin
 
 from sessions_app.admin.base import instant
 from sessions_app.admin.big_table import BigTable, ValueFilter
-from sessions_app.admin.panels import Panel, as_json, link, session_link, table_panel, verbatim
+from sessions_app.admin.panels import Panel, as_json, link, session_link, state_label, table_panel, verbatim
 from sessions_app.admin.unfold import AutocompleteSelectFilter
 from sessions_app.models import (
     ConsentQuestion,
@@ -68,7 +68,7 @@ class ConsentQuestionAdmin(BigTable[ConsentQuestion]):
     """Who allowed which calls, and when."""
 
     list_display = [
-        "id", session_link, "state", "shown_text", "asked_at", "answered_at", "answered_by_turn",
+        "id", session_link, state_label, "shown_text", "asked_at", "answered_at", "answered_by_turn",
     ]  # fmt: skip
     list_select_related = ["session"]
     list_filter = ["state", ("session__agent", AutocompleteSelectFilter)]

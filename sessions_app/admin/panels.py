@@ -6,33 +6,48 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.db.models import Model
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
+
+from sessions_app.admin.unfold import display
 
 WRAPPED = "white-space: pre-wrap; overflow-wrap: anywhere"
 LONGEST_CELL = 2_000  # characters of a text shown in a table
+LABELS = {  # the colours of states; others are grey
+    **dict.fromkeys(("succeeded", "sent", "done", "granted"), "success"),
+    **dict.fromkeys(("running", "sending", "scheduled"), "info"),
+    **dict.fromkeys(("queued", "pending", "open", "skipped"), "warning"),
+    **dict.fromkeys(("failed", "set aside"), "danger"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """A table or a text. `more` is the URL of the full list."""
+    """A table or a text. `note` is a sentence about it, `more` the URL of the full list.
+
+    `wide`: on the dashboard it takes the whole width.
+    """
 
     title: str
     headers: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
     text: str | None = None
     more: str = ""
+    note: str = ""
+    wide: bool = False
 
 
 def table_panel(
-    title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]], *, more: str = ""
+    title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]], *, more: str = "", note: str = ""
 ) -> Panel:
     """A panel with a table; the caller bounds the rows."""
-    return Panel(title=title, headers=headers, rows=list(rows), more=more)
+    return Panel(title=title, headers=headers, rows=list(rows), more=more, note=note)
 
 
 def verbatim(title: str, text: str) -> Panel:
@@ -64,11 +79,18 @@ def sent_as_line(row: Any) -> str:
 
 def link(row: Model, text: str = "") -> SafeString:
     """A link to a row's page."""
-    return format_html(
-        '<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>',
-        change_url(row),
-        text or str(row),
-    )
+    return link_to(change_url(row), text or str(row))
+
+
+def link_to(url: str, text: Any) -> SafeString:
+    """A link."""
+    return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, text)
+
+
+def label(state: str, text: str = "") -> SafeString:
+    """A state as a coloured label with its name, or another text."""
+    shown = {"text": text or state, "type": LABELS.get(state), "size": "md"}
+    return mark_safe(render_to_string("unfold/helpers/label.html", shown))  # noqa: S308 - it escapes the text
 
 
 @admin.display(description="session", ordering="session_id")
@@ -77,8 +99,13 @@ def session_link(row: Any) -> SafeString:
     return link(row.session)
 
 
+@display(description="state", label=LABELS)
+def state_label(row: Any) -> str:
+    """A column with the row's state as a coloured label."""
+    return str(row.state)
+
+
 def list_url(model: type[Model], **filters: Any) -> str:
     """The URL of a model's list with these filters."""
     meta = model._meta
-    query = "&".join(f"{name}={value}" for name, value in filters.items())
-    return f"{reverse(f'admin:{meta.app_label}_{meta.model_name}_changelist')}?{query}"
+    return f"{reverse(f'admin:{meta.app_label}_{meta.model_name}_changelist')}?{urlencode(filters)}"

@@ -17,7 +17,7 @@ from sessions_app.admin import extensions
 from sessions_app.admin.base import VerbAdmin, VerbForm, clean_line, instant
 from sessions_app.admin.big_table import Uncounted
 from sessions_app.admin.deletion import TwoStepDelete
-from sessions_app.admin.panels import Panel, cell, link, list_url, table_panel
+from sessions_app.admin.panels import Panel, cell, label, link, list_url, table_panel
 from sessions_app.admin.unfold import AutocompleteSelectFilter, TextInput
 from sessions_app.models import Message, Session, SessionType, Turn, TurnState
 from sessions_app.sessions.delete import Blocker, Deletion, blockers_of, delete_session
@@ -109,7 +109,7 @@ class SessionAdmin(TwoStepDelete[Session], Uncounted[Session], VerbAdmin[Session
             f"Last {LAST} turns",
             ["turn", "kind", "state", "queued (UTC)", "input"],
             [
-                [link(turn), turn.kind, turn.state, instant(turn.queued_at), cell(turn.content[:200])]
+                [link(turn), turn.kind, label(turn.state), instant(turn.queued_at), cell(turn.content[:200])]
                 for turn in turns[:LAST]
             ],
             more=list_url(Turn, session__id__exact=obj.pk),

@@ -8,8 +8,9 @@ from django.contrib import admin
 from django.db.models import OuterRef, QuerySet
 from django.http import HttpRequest
 
+from agent_core.exceptions import FINAL_CODES, PASSING_CODES
 from sessions_app.admin.base import instant
-from sessions_app.admin.big_table import BigTable
+from sessions_app.admin.big_table import BigTable, ValueFilter
 from sessions_app.admin.panels import (
     Panel,
     as_json,
@@ -18,10 +19,12 @@ from sessions_app.admin.panels import (
     list_url,
     sent_as_line,
     session_link,
+    state_label,
     table_panel,
     verbatim,
 )
 from sessions_app.admin.unfold import AutocompleteSelectFilter
+from sessions_app.metrics import TURN_LIMITS
 from sessions_app.models import Message, Turn, TurnStep
 from sessions_app.selectors import with_deliveries
 from sessions_app.turns.cancel import cancel_turn
@@ -29,14 +32,26 @@ from sessions_app.turns.cancel import cancel_turn
 MOST_STEPS = 200  # shown on a turn's page
 
 
+class ErrorFilter(ValueFilter):
+    title, parameter_name = "error code", "error_code__exact"
+
+    def values(self) -> Iterable[str]:
+        return sorted(
+            FINAL_CODES | PASSING_CODES | TURN_LIMITS | {"commit_failed", "internal_error", "invalid_plan"}
+        )
+
+
 @admin.register(Turn)
 class TurnAdmin(BigTable[Turn]):
     list_display = [
-        "id", session_link, "agent", "kind", "state", "delivered", "attempt", "lock_wait_ms", "error_code",
+        "id", session_link, "agent", "kind", state_label, "delivered", "attempt", "lock_wait_ms", "error_code",
         "queued_at", "finished_at",
     ]  # fmt: skip
     list_select_related = ["session", "session__agent"]
-    list_filter = ["state", "kind", "lane", ("session__agent", AutocompleteSelectFilter), "session__type"]
+    list_filter = [
+        "state", ErrorFilter, "kind", "lane", ("session__agent", AutocompleteSelectFilter), "session__type",
+    ]  # fmt: skip
+    bounded_by, read_by_index = "id", ("session__id__exact",)
     search_fields = ["=id", "=session__id", "=session__key", "=origin_run"]
     search_help_text = "Turn id, session id or key, run id"
     actions = ["cancel"]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import django_stubs_ext
-from unfold.contrib.filters.admin import AutocompleteSelectFilter  # type: ignore[import-untyped]
+from unfold.contrib.filters.admin import (  # type: ignore[import-untyped]
+    AutocompleteSelectFilter,
+    RangeDateTimeFilter,
+)
 from unfold.forms import (  # type: ignore[import-untyped]
     AdminPasswordChangeForm,
     UserChangeForm,
@@ -19,9 +22,18 @@ from unfold.widgets import (  # type: ignore[import-untyped]
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
     from django.contrib.admin import ModelAdmin, TabularInline
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+    def display(*, description: str, label: dict[str, str]) -> Callable[[F], F]:
+        """A column with coloured labels: the colour of each value."""
 else:
     from unfold.admin import ModelAdmin, TabularInline
+    from unfold.decorators import display
 
 # Makes ModelAdmin[Session] possible at run time.
 django_stubs_ext.monkeypatch()
@@ -39,9 +51,11 @@ __all__ = [
     "InfinitePaginator",
     "ModelAdmin",
     "NumberInput",
+    "RangeDateTimeFilter",
     "Select",
     "TabularInline",
     "TextInput",
     "UserChangeForm",
     "UserCreationForm",
+    "display",
 ]

@@ -598,6 +598,14 @@ class Migration(migrations.Migration):
             model_name='turn',
             index=models.Index(condition=models.Q(('host__isnull', False)), fields=['host'], name='turn_of_host'),
         ),
+        migrations.AddIndex(
+            model_name='turn',
+            index=models.Index(condition=models.Q(('host__isnull', False), ('state', 'queued')), fields=['host'], name='turn_waiting_guest'),
+        ),
+        migrations.AddIndex(
+            model_name='turn',
+            index=models.Index(condition=models.Q(('state', 'failed')), fields=['id'], name='turn_failed'),
+        ),
         migrations.AddConstraint(
             model_name='turn',
             constraint=models.UniqueConstraint(condition=models.Q(('state', 'running')), fields=('session',), name='turn_one_running_per_session'),
@@ -690,6 +698,10 @@ class Migration(migrations.Migration):
             model_name='executionstate',
             index=models.Index(fields=['session', '-created_at'], name='execution_of_session'),
         ),
+        migrations.AddIndex(
+            model_name='executionstate',
+            index=models.Index(condition=models.Q(('status__in', ['waiting_user', 'waiting_confirmation'])), fields=['asked_at'], name='execution_waits'),
+        ),
         migrations.AddConstraint(
             model_name='executionstate',
             constraint=models.CheckConstraint(condition=models.Q(('status__in', ['planning', 'running', 'waiting_user', 'waiting_confirmation', 'completed', 'failed', 'cancelled'])), name='execution_state_known'),
@@ -709,6 +721,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='consentquestion',
             index=models.Index(fields=['session', '-asked_seq'], name='consent_of_session'),
+        ),
+        migrations.AddIndex(
+            model_name='consentquestion',
+            index=models.Index(condition=models.Q(('state', 'open')), fields=['asked_at'], name='consent_open'),
         ),
         migrations.AddConstraint(
             model_name='consentquestion',

@@ -110,7 +110,11 @@ class ConsentQuestion(models.Model):
                 name="consent_one_open_per_execution",
             ),
         ]
-        indexes = [models.Index(fields=["session", "-asked_seq"], name="consent_of_session")]
+        indexes = [
+            models.Index(fields=["session", "-asked_seq"], name="consent_of_session"),
+            # for operators: the questions that wait for people
+            models.Index(fields=["asked_at"], condition=Q(state="open"), name="consent_open"),
+        ]
 
     def __str__(self) -> str:
         return self.text[:80]

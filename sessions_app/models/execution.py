@@ -138,7 +138,15 @@ class ExecutionState(models.Model):
                 name="execution_one_at_work_per_session",
             ),
         ]
-        indexes = [models.Index(fields=["session", "-created_at"], name="execution_of_session")]
+        indexes = [
+            models.Index(fields=["session", "-created_at"], name="execution_of_session"),
+            # for operators: the questions that wait for people
+            models.Index(
+                fields=["asked_at"],
+                condition=Q(status__in=[each.value for each in WAITING]),
+                name="execution_waits",
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.goal or self.request[:80]

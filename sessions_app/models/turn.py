@@ -242,6 +242,12 @@ class Turn(models.Model):
             ),
             # for the foreign key check when a host is deleted
             models.Index(fields=["host"], condition=Q(host__isnull=False), name="turn_of_host"),
+            # for the sweep, which releases those whose host has ended
+            models.Index(
+                fields=["host"], condition=Q(host__isnull=False, state="queued"), name="turn_waiting_guest"
+            ),
+            # for operators: the newest failures; other turns do not write it
+            models.Index(fields=["id"], condition=Q(state="failed"), name="turn_failed"),
         ]
 
     def __str__(self) -> str:

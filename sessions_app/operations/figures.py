@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Q
+from django.db import connection
+from django.db.models import Count, Min, Q, QuerySet
 from django.db.models.functions import Now
+from django.utils import timezone
 
-from sessions_app.models import Delivery, DeliveryState, MailboxEvent, Priority, Turn, TurnState, Worker
+from agent_core.execution import WAITING
+from sessions_app.hints import Hint
+from sessions_app.models import (
+    ConsentQuestion,
+    Delivery,
+    DeliveryState,
+    ExecutionState,
+    MailboxEvent,
+    Priority,
+    Turn,
+    TurnState,
+    Worker,
+)
+
+NEWEST = 20_000  # turns, and deliveries, of the last 24 hours that are counted
+MOST_FAILED = 5_000  # failed turns that are looked at
+_DAY = "interval '24 hours'"
+# each session is looked up by its key: a join would read all sessions
+_TOKENS = f"""
+SELECT agent.id, agent.name, owner.username, sum(of.turns), sum(of.given), sum(of.made) FROM (
+  SELECT session_id, count(*) AS turns, sum((usage->>'input_tokens')::bigint) AS given,
+    sum((usage->>'output_tokens')::bigint) AS made
+  FROM (SELECT session_id, usage, queued_at FROM sessions_app_turn ORDER BY id DESC LIMIT %s) AS newest
+  WHERE queued_at > now() - {_DAY} AND usage ? 'requests' GROUP BY session_id
+) AS of
+CROSS JOIN LATERAL (SELECT agent_id FROM sessions_app_session WHERE id = of.session_id OFFSET 0) AS session
+JOIN sessions_app_agent AS agent ON agent.id = session.agent_id JOIN auth_user AS owner ON owner.id = agent.owner_id
+GROUP BY agent.id, agent.name, owner.username ORDER BY sum(of.given + of.made) DESC LIMIT %s"""  # noqa: S608 - a constant
+_DELIVERIES = f"""
+SELECT state, count(*) FROM (SELECT state, created_at FROM sessions_app_delivery ORDER BY id DESC LIMIT %s) AS newest
+WHERE created_at > now() - {_DAY} GROUP BY state"""  # noqa: S608 - a constant
 
 
 def live_workers(lost_after: float) -> list[list[str]]:
@@ -45,3 +79,81 @@ def open_deliveries() -> dict[str, int]:
     """The number of pending, sending and failed deliveries."""
     states = (DeliveryState.PENDING, DeliveryState.SENDING, DeliveryState.FAILED)
     return {str(state): Delivery.objects.filter(state=state).count() for state in states}
+
+
+def recent_deliveries() -> dict[str, int]:
+    """The deliveries of the last 24 hours by state, at most the NEWEST of them."""
+    with connection.cursor() as cursor:
+        cursor.execute(_DELIVERIES, [NEWEST])
+        return dict(cursor.fetchall())
+
+
+def dead_deliveries() -> QuerySet[Delivery]:
+    """The deliveries that were given up, newest first."""
+    return Delivery.objects.filter(state=DeliveryState.FAILED).order_by("-id")
+
+
+def failed_turns(since: timedelta) -> Counter[str]:
+    """The turns that failed within this time by error code, among the newest MOST_FAILED failures."""
+    newest = Turn.objects.filter(state=TurnState.FAILED).order_by("-id")
+    begin = timezone.now() - since
+    rows = newest.values_list("error_code", "finished_at")[:MOST_FAILED]
+    return Counter(code for code, finished in rows if finished is not None and finished > begin)
+
+
+@dataclass(kw_only=True)
+class QueueNow:
+    """The open turns of one queue of hints. `oldest`: since when the first of the queued ones has waited."""
+
+    lane: str
+    running: int = 0
+    queued: int = 0
+    oldest: datetime | None = None
+
+
+def turns_by_queue() -> dict[str, QueueNow]:
+    """The queued and running turns by the queue of their hints, the fullest first."""
+    found: dict[str, QueueNow] = {}
+    for state in (TurnState.QUEUED, TurnState.RUNNING):
+        rows = Turn.objects.filter(state=state).order_by().values_list("session_id", "lane")
+        for session_id, lane, count, oldest in rows.annotate(count=Count("id"), oldest=Min("queued_at")):
+            queue = found.setdefault(Hint(session_id=session_id, lane=lane).queue, QueueNow(lane=lane))
+            if state == TurnState.RUNNING:
+                queue.running += count
+            else:
+                queue.queued += count
+                queue.oldest = min(oldest, queue.oldest or oldest)
+    return dict(sorted(found.items(), key=lambda each: (-each[1].queued, -each[1].running, each[0])))
+
+
+def waiting_executions() -> QuerySet[ExecutionState]:
+    """The plans that wait for an answer of a person."""
+    return ExecutionState.objects.filter(status__in=[each.value for each in WAITING]).order_by("asked_at")
+
+
+def open_consents() -> QuerySet[ConsentQuestion]:
+    """The questions for consent that nobody has answered."""
+    return ConsentQuestion.objects.open().order_by("asked_at")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentTokens:
+    """The tokens that an agent's turns used."""
+
+    agent_id: int
+    name: str
+    owner: str
+    turns: int
+    input_tokens: int
+    output_tokens: int
+
+
+def tokens_by_agent(most: int) -> Sequence[AgentTokens]:
+    """The agents that used most tokens in the last 24 hours, in at most the NEWEST turns."""
+    with connection.cursor() as cursor:
+        cursor.execute(_TOKENS, [NEWEST, most])
+        names = ("agent_id", "name", "owner", "turns", "input_tokens", "output_tokens")
+        return [
+            AgentTokens(**dict(zip(names, [*row[:3], *map(int, row[3:])], strict=True)))
+            for row in cursor.fetchall()
+        ]

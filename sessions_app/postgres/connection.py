@@ -64,6 +64,7 @@ class Bound:
 
 
 _bound: ContextVar[Bound | None] = ContextVar("database_bound", default=None)
+_checks_all: ContextVar[bool] = ContextVar("checks_all_connections", default=False)
 _lifted = threading.Event()
 _trusted_for = 0.0
 
@@ -122,6 +123,16 @@ def trust_connections(seconds: float = REST_SECONDS) -> None:
     _trusted_for = seconds
 
 
+@contextmanager
+def checked() -> Iterator[None]:
+    """Check pooled connections that the block takes, also those that would be trusted."""
+    token = _checks_all.set(True)
+    try:
+        yield
+    finally:
+        _checks_all.reset(token)
+
+
 def server_options(given: str = "", **more: str) -> str:
     """Return the parameter `options` of a connection. Options of its URL come last and win."""
     ours = " ".join(f"-c {name}={value}" for name, value in (SERVER | more).items())
@@ -150,12 +161,12 @@ class Connection(psycopg.Connection[Any]):
             return super().wait(gen, interval, allowed)
         except psycopg.errors._WaitTimeout:  # noqa: SLF001 - psycopg has no public name for it
             raise self._end_call(gen, monotonic() - began) from None
-        except USELESS as error:
-            raise self._discard(error) from error
-        except psycopg.errors.FeatureNotSupported as error:
-            if error.diag.source_function != _STALE_PLAN:
-                raise
-            raise self._discard(error) from error
+        except psycopg.Error as error:
+            if _makes_useless(error):
+                raise self._discard(error) from error
+            if self.closed:
+                self._drop_idle()
+            raise
         finally:
             if bound is not None:
                 bound.spend(monotonic() - began)
@@ -164,10 +175,15 @@ class Connection(psycopg.Connection[Any]):
         """Close the connection: the server ended the transaction, has become a standby, or knows an old table."""
         self.close()
         log.warning("database_connection_useless", error=type(error).__name__)
-        pool = getattr(self, "_pool", None)
-        if isinstance(pool, Pool) and not isinstance(error, psycopg.errors.IdleInTransactionSessionTimeout):
-            pool.drop_idle(self)
+        if not isinstance(error, psycopg.errors.IdleInTransactionSessionTimeout):
+            self._drop_idle()
         return psycopg.OperationalError(str(error))
+
+    def _drop_idle(self) -> None:
+        """Replace the idle connections of this one's pool: what broke it has probably broken them, too."""
+        pool = getattr(self, "_pool", None)
+        if isinstance(pool, Pool):
+            pool.drop_idle(self)
 
     def _longest(self) -> float:
         seconds = float(getattr(settings, "RONDO_DATABASE_SECONDS", ANSWER_SECONDS))
@@ -184,9 +200,8 @@ class Connection(psycopg.Connection[Any]):
             backend=backend,
             thread=threading.current_thread().name,
         )
-        pool = getattr(self, "_pool", None)
-        if isinstance(pool, Pool) and seconds >= CHECK_SECONDS:
-            pool.drop_idle(self)
+        if seconds >= CHECK_SECONDS:
+            self._drop_idle()
         return psycopg.OperationalError(
             f"PostgreSQL did not respond to {call} within {seconds:.1f} s; the connection was closed"
         )
@@ -237,7 +252,7 @@ class Pool(ConnectionPool[Connection]):
         self.drain()
 
     def _check(self, connection: Connection) -> None:
-        if monotonic() - connection.rests_since < _trusted_for:
+        if monotonic() - connection.rests_since < _trusted_for and not _checks_all.get():
             return
         try:
             with at_most(CHECK_SECONDS):
@@ -245,6 +260,11 @@ class Pool(ConnectionPool[Connection]):
         except psycopg.Error:
             self.drop_idle(connection)
             raise
+
+
+def _makes_useless(error: psycopg.Error) -> bool:
+    is_feature = isinstance(error, psycopg.errors.FeatureNotSupported)
+    return isinstance(error, USELESS) or (is_feature and error.diag.source_function == _STALE_PLAN)
 
 
 def _kind(gen: Any) -> str:

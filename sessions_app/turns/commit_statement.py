@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by
 
 from agent_core.types import Role, StepKind
 from sessions_app.models import (
@@ -61,8 +61,17 @@ def _has_guests() -> Any:
     )
 
 
-def _waiting_lanes() -> Any:
-    """Select the lanes in which turns of the session wait. One that comes later is seen after the lock's release."""
+def _waiting_lanes(moved: Any) -> Any:
+    """Select the lanes in which turns of the session wait. One that comes later is seen after the lock's release.
+
+    None if a turn of the same owner was refused in another session: the worker leaves this session to wake that one.
+    """
+    refused = _turn.alias("refused")
+    others = sa.exists().where(
+        refused.c.share_of == sa.select(moved.c.owner_id).scalar_subquery(),
+        refused.c.state == sa.literal_column(f"'{TurnState.QUEUED}'"),
+        refused.c.session_id != _SESSION_ID,
+    )
     lanes = sa.values(sa.column("lane", sa.Text()), name="lanes").data([(str(lane),) for lane in Lane])
     waits = sa.exists().where(
         _turn.c.session_id == _SESSION_ID,
@@ -70,7 +79,7 @@ def _waiting_lanes() -> Any:
         _turn.c.state == sa.literal_column(f"'{TurnState.QUEUED}'"),
         _turn.c.host_id.is_(None),
     )
-    return sa.select(sa.func.array_agg(lanes.c.lane)).where(waits).scalar_subquery()
+    return sa.select(sa.func.array_agg(lanes.c.lane)).where(waits, ~others).scalar_subquery()
 
 
 def _end_turn() -> Any:
@@ -156,6 +165,7 @@ def _advance_session(ended: Any) -> Any:
         .returning(
             _session.c.id,
             _session.c.agent_id,
+            _session.c.owner_id,
             (_session.c.last_seq - _COUNT).label("seq_before"),
             _of_primary_behind("id").label("shown_in"),
             _of_primary_behind("last_seq").label("shown_after_seq"),
@@ -227,14 +237,18 @@ def _commit_statement() -> Statement:
     ended = _end_turn()
     moved = _advance_session(ended)
     said = _insert_messages(moved)
-    ids = sa.select(sa.func.array_agg(said.c.id)).scalar_subquery().label("message_ids")
+    ids = (
+        sa.select(sa.func.array_agg(aggregate_order_by(said.c.id, said.c.seq)))
+        .scalar_subquery()
+        .label("message_ids")
+    )
     written = (_insert_answer(ended), _insert_events(moved), _tell_of_thread(moved))
     row = sa.select(
         moved.c.seq_before,
         moved.c.shown_in,
         _has_guests().label("has_guests"),
         ids,
-        _waiting_lanes().label("waiting"),
+        _waiting_lanes(moved).label("waiting"),
     )
     return Statement(row.add_cte(*written), prepared=True)
 

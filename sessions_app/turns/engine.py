@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from agent_core.execution import Execution, Observation, Status, new_id
 from agent_core.memory.lasting_facts import FactFilter
@@ -101,7 +102,7 @@ class PlanTools(TurnTools):
         """Store the journal step, the execution and the event in one fenced transaction."""
         data = {"status": execution.status, "step": execution.current_step, "usage": usage.to_json()}
         content = {"execution": execution.id, **event.content}
-        with transaction.atomic():
+        with self._briefly_connected():
             self.journal.record(StepKind.CHECKPOINT, data, (EventType(event.type.value), content))
             turn = self.context.turn
             executions.store_execution(
@@ -114,13 +115,29 @@ class PlanTools(TurnTools):
     def told(self, event: TurnEvent) -> None:
         """Store an event of the turn behind the fence."""
         turn, agent_id = self.context.turn, self.context.agent.pk
-        with transaction.atomic():
+        with self._briefly_connected():
             self.journal.fence()
             events.event(turn, agent_id, EventType(event.type.value), event.content).save(force_insert=True)
         events.announce(turn.session_id)
 
+    @contextmanager
+    def _briefly_connected(self) -> Iterator[None]:
+        """A transaction between two model calls, during which the connection is in the pool."""
+        self.journal.connect()
+        try:
+            with transaction.atomic():
+                yield
+        finally:
+            connection.close()
+
     def live(self, names: tuple[str, ...]) -> tuple[Observation, ...]:
         """Return snapshots of these kinds, and short ones of the other kinds that exist. No transaction is open."""
+        try:
+            return self._live(names)
+        finally:
+            connection.close()
+
+    def _live(self, names: tuple[str, ...]) -> tuple[Observation, ...]:
         asked = tuple(live.read_snapshot(name, self.context) for name in names)
         if self.context.session.type in BACKGROUND or self.permit.stranger is not None:
             return asked

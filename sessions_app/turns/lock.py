@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,8 @@ log = structlog.get_logger(__name__)
 _SERVER = {
     "idle_session_timeout": "60s",  # a stopped process loses its locks after this time
     "synchronous_commit": "off",  # heartbeats need not be on disk
-    "lock_timeout": "5s",
+    # heartbeats use this connection, too, and must not wait while a migration has locked a table
+    "lock_timeout": "50ms",
 }
 _TRY = "SELECT pg_try_advisory_lock(%s)"
 # a session without work is not locked, so that a late hint costs one statement
@@ -162,12 +164,10 @@ class SessionLocks:
         if connection is None:
             return False
         try:
-            key, session_id = lock_key(handle.session_id), handle.session_id
-            given = [session_id, session_id, key] if for_work else [key]
-            row = connection.execute(_TRY_FOR_WORK if for_work else _TRY, given).fetchone()
+            is_locked = _try_lock(connection, handle.session_id, for_work=for_work)
         except psycopg.Error:
             return False
-        if row is None or not row[0]:
+        if not is_locked:
             return False
         with self._guard:
             if not handle.released:
@@ -183,3 +183,12 @@ class SessionLocks:
             connection.execute("SELECT pg_advisory_unlock(%s)", [lock_key(handle.session_id)])
         except psycopg.Error:
             log.debug("unlock_on_a_lost_connection", session=str(handle.session_id))  # the lock died with it
+
+
+def _try_lock(connection: psycopg.Connection[Any], session_id: uuid.UUID, *, for_work: bool) -> bool:
+    key = lock_key(session_id)
+    if for_work:
+        # while the table is locked, the claim finds out whether there is work: it waits on another connection
+        with suppress(psycopg.errors.LockNotAvailable):
+            return connection.execute(_TRY_FOR_WORK, [session_id, session_id, key]).fetchall() == [(True,)]
+    return connection.execute(_TRY, [key]).fetchall() == [(True,)]

@@ -176,6 +176,11 @@ class WorkerProcess:
                 return next_beat
             self._send_heartbeat()
             return time.monotonic() + settings.RONDO_HEARTBEAT_SECONDS
+        except psycopg.errors.LockNotAvailable:
+            log.warning(
+                "heartbeat_found_a_locked_table"
+            )  # the connection works; try again with the next tick
+            return 0.0
         except psycopg.Error:
             self._reconnect()
             return 0.0

@@ -92,6 +92,20 @@ def _abandoned() -> Statement:
     return _stamp(sa.and_(_turn.c.state == TurnState.RUNNING, nobody, silent))
 
 
+def _guests_of_ended() -> Statement:
+    """Release the guests of ended turns. The commit of a host misses one that joins it at the same instant."""
+    host = _turn.alias("host")
+    return Statement(
+        sa.update(_turn)
+        .where(
+            _turn.c.state == _QUEUED,
+            _turn.c.host_id == host.c.id,
+            host.c.state != sa.literal_column(f"'{TurnState.RUNNING}'"),
+        )
+        .values(host_id=sa.null())
+    )
+
+
 def _of_inactive_owners() -> Statement:
     """Cancel the running turns of inactive owners.
 
@@ -125,6 +139,7 @@ def _stamp(which: Any) -> Statement:
 
 
 WAITING, ABANDONED, CANCEL_INACTIVE = _waiting_sessions(), _abandoned(), _of_inactive_owners()
+RELEASE_GUESTS = _guests_of_ended()
 FORGET = Statement(
     sa.delete(_worker).where(
         _worker.c.heartbeat_at < sa.func.now() - FORGET_WORKER_AFTER,
@@ -149,6 +164,7 @@ def sweep_turns(worker_id: uuid.UUID, held: Callable[[], list[Handle]]) -> int:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [SWEEP_LOCK])
         if cursor.fetchone()[0]:
             stopped = CANCEL_INACTIVE.all(without_model=kinds_without_model())
+            RELEASE_GUESTS.run()
             rows += WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **owners.bounds())
             FORGET.run(worker=worker_id)
     if rows or stopped:

@@ -16,9 +16,11 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.broken_rules.accounts import ACCOUNTS
 from tests.broken_rules.background import BACKGROUND
 from tests.broken_rules.bounds import BOUNDS
 from tests.broken_rules.deliveries import DELIVERIES
+from tests.broken_rules.engine import ENGINE
 from tests.broken_rules.messages import MESSAGES
 from tests.broken_rules.planner import PLANNER
 from tests.broken_rules.promises import PROMISES
@@ -33,7 +35,15 @@ def main(words: list[str]) -> int:
     """Break the rules whose text holds one of the words, or all of them."""
     chosen = [
         each
-        for each in BREAKS + BACKGROUND + PLANNER + MESSAGES + DELIVERIES + PROMISES + BOUNDS
+        for each in BREAKS
+        + BACKGROUND
+        + PLANNER
+        + MESSAGES
+        + DELIVERIES
+        + PROMISES
+        + BOUNDS
+        + ENGINE
+        + ACCOUNTS
         if not words or any(word in str(each).lower() for word in words)
     ]
     print(f"{len(chosen)} rules to break, {AT_ONCE} at once")

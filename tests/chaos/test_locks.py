@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import pairwise
 
 import psycopg
 import pytest
@@ -13,8 +14,10 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from agent_core.testing import ModelServer
-from sessions_app.models import Message, Turn, Worker
+from sessions_app.hints import Hint, send
+from sessions_app.models import Lane, Message, Turn, TurnKind, Worker
 from sessions_app.postgres.direct import connect_directly
+from sessions_app.turns.enqueue import enqueue
 from sessions_app.turns.lock import SessionLocks, lock_key
 from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
@@ -216,3 +219,37 @@ def test_the_first_worker_back_takes_no_turn_of_live_workers(
     model_server.release("h")
     until(lambda: ended(turn))
     assert (turn.state, turn.attempt, len(model_server.requests)) == ("succeeded", 1, 1)
+
+
+@pytest.mark.rule("1.8")
+def test_a_locked_turn_table_delays_no_heartbeat_and_loses_no_hint(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+) -> None:
+    fleet.environ |= {"RONDO_TURNS_PER_USER": "0", "RONDO_SWEEP_SECONDS": "600"}
+    worker = fleet.worker(16)
+    running = receive(person_with_server.session().pk, MessageInput(content="[[hold:h]] hello"))
+    until(lambda: model_server.held.get("h") == 1)
+    sessions = [person_with_server.session() for _ in range(12)]
+    waiting = [Turn(session=each, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="hi") for each in sessions]
+    for turn in waiting:
+        enqueue(turn)  # without a hint
+    seen: list[datetime] = []
+
+    def heartbeats() -> int:
+        at = Worker.objects.get().heartbeat_at
+        if at not in seen:
+            seen.append(at)
+        return len(seen)
+
+    with psycopg.connect(settings.DATABASE_LOCK_URL) as migration:
+        migration.execute("LOCK TABLE sessions_app_turn IN ACCESS EXCLUSIVE MODE")
+        send(Hint(session_id=each.pk, lane=Lane.PEOPLE) for each in sessions)
+        until(lambda: heartbeats() > 6, 30)
+        migration.rollback()
+    assert max(late - early for early, late in pairwise(seen)) < timedelta(seconds=3)
+    until(lambda: all(ended(turn) for turn in waiting), 20, "no sweep comes")
+    assert "lock_connection_lost" not in worker.text()
+    assert Worker.objects.get().epoch == 1
+    model_server.release("h")
+    until(lambda: ended(running))
+    assert (running.state, running.attempt) == ("succeeded", 1)

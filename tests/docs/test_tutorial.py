@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect, sync_playwright
 
+from tests.browser import NEEDS_CHROMIUM, launch
 from tests.docs.pages import page, section
 from tests.up import ROOT, Up, clean_environ
 
@@ -169,3 +171,29 @@ def test_each_request_of_the_how_to_is_accepted(up: Up) -> None:
     printed = typed(up, [ENDING, variables, functions, *blocks])[3:]
     for number, text in shown.items():
         assert text.replace(OUTSIDE, receiver) in printed[number], commands[number]
+
+
+@NEEDS_CHROMIUM
+def test_who_follows_the_readme_talks_and_sees_it_run(up: Up) -> None:
+    """The first screen of the README: the link, three sentences, the appointment that runs, Pause."""
+    readme = (ROOT / "README.md").read_text()
+    sentences = re.findall(r"^\d\. `([^`]+)`", readme.partition("## For programs")[0], re.MULTILINE)
+    assert len(sentences) == 3
+    [link] = re.findall(r"^Ready: (\S+)$", up.output, re.MULTILINE)
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        window = browser.new_page()
+        window.goto(link)
+        window.get_by_role("button").click()
+        window.get_by_role("button", name="New conversation").click()
+        for number, sentence in enumerate(sentences, 1):
+            window.get_by_label("Message", exact=True).fill(sentence)
+            window.keyboard.press("Enter")
+            expect(window.locator(".entry.agent:not(.live) .text")).to_have_count(number)
+        expect(window.locator(".entry.agent .text").nth(1)).to_contain_text("blue")
+        expect(window.locator(".entry.trigger + .entry.agent").first).to_contain_text("blue", timeout=30_000)
+        window.get_by_role("link", name="Appointments").click()
+        expect(window.locator(".strip a[aria-label^=ran]").first).to_be_visible(timeout=30_000)
+        window.get_by_role("button", name="Pause").click()
+        expect(window.locator(".appointment.paused")).to_be_visible()
+        browser.close()

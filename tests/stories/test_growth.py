@@ -6,6 +6,7 @@ that is rolled back, and every statement's plan is looked at as it was executed.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -23,10 +24,12 @@ from rest_framework.authtoken.models import Token
 import config.urls  # noqa: F401 - the pages of the admin are loaded with the addresses
 from automations.beat import Scheduler
 from config.celery import app
+from sessions_app.admin.big_table import MOST_FILTERED
 from sessions_app.deliveries import send
 from sessions_app.deliveries import sweep as overdue
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import Turn, TurnState
+from sessions_app.operations.figures import NEWEST
 from sessions_app.retention.walk import count_batch, prune_batch, walks
 from sessions_app.sessions.delete import reopen_abandoned
 from sessions_app.streams import event_log
@@ -136,6 +139,45 @@ def test_what_operators_look_at(watch: Watch) -> None:
     with watch.scene("operators", most_read=20_000):
         assert client.get("/metrics").status_code == 200
         client.get("/readyz")
+
+
+def test_the_dashboard(watch: Watch) -> None:
+    client = Client()
+    client.force_login(User.objects.get(pk=1))
+    used = {"requests": 1, "input_tokens": 100, "output_tokens": 10}
+    Turn.objects.filter(pk__gt=many_rows.MILLION - 25_000).update(usage=used)
+    with watch.scene("dashboard", most_read=NEWEST + 1_000):  # the newest runs, turns and deliveries
+        assert client.get("/admin/").status_code == 200
+    took = []
+    for _ in range(7):
+        begin = time.perf_counter()
+        client.get("/admin/")
+        took.append(time.perf_counter() - begin)
+    print("dashboard ms", [round(1000 * each) for each in took])
+
+
+FILTERED = [
+    *(
+        "automations/runrecord/?state__exact=cancelled&reason__exact=edited",
+        "automations/runrecord/?state__exact=failed",
+    ),
+    *(
+        "automations/runrecord/?job__agent__id__exact=7",
+        "automations/runrecord/?reason__exact=timeout&created_at_to_0=2020-01-01",
+    ),
+    *(
+        "sessions_app/turn/?error_code__exact=tool_hung",
+        "sessions_app/turn/?state__exact=merged&kind__exact=system",
+    ),
+]
+
+
+@pytest.mark.parametrize("address", FILTERED)
+def test_a_filtered_list_of_the_admin(watch: Watch, address: str) -> None:
+    client = Client()
+    client.force_login(User.objects.get(pk=1))
+    with watch.scene(address, most_read=MOST_FILTERED + 1_000):
+        assert client.get(f"/admin/{address}").status_code == 200
 
 
 def test_streams(watch: Watch) -> None:

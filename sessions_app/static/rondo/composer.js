@@ -1,6 +1,6 @@
 // The box to write in: Enter sends, drafts survive a reload, / shows commands.
 
-import { alertPerson } from "./page.js";
+import { alertPerson, openPanel } from "./page.js";
 
 const form = document.getElementById("composer");
 const box = form?.querySelector("textarea");
@@ -17,8 +17,12 @@ function openForm(kind) {
   box.value = "";
   keepDraft();
   closeCommands();
-  const part = document.querySelector(`[data-new=${kind}]`) ?? document.querySelector(".part");
-  part?.click();
+  const part = document.querySelector(".part");
+  if (!part) return;
+  htmx.ajax("GET", part.href, "#panel-body").then(() => {
+    openPanel(part);
+    document.querySelector(`#panel-body [data-new=${kind}]`)?.click();
+  });
 }
 
 function send() {

@@ -23,7 +23,7 @@ export function alertPerson(text) {
   hiding = setTimeout(() => { place.hidden = true; }, 8000);
 }
 
-function openPanel(link) {
+export function openPanel(link) {
   const panel = document.getElementById("panel");
   panel.hidden = false;
   link?.setAttribute("aria-expanded", "true");

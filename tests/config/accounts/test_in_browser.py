@@ -7,15 +7,13 @@ import pytest
 from playwright.sync_api import expect
 
 from config.accounts.sign_in_links import issue
-from tests.browser import NEEDS_CHROMIUM, Visitor
-from tests.sessions_app.web.conftest import browser, served, visitor  # noqa: F401 - fixtures
-from tests.sessions_app.web.test_pages import serious
+from tests.browser import NEEDS_CHROMIUM, Visitor, serious
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious_on_these_pages(visitor: Visitor, scheme: str) -> None:  # noqa: F811
+def test_axe_finds_nothing_serious_on_these_pages(visitor: Visitor, scheme: str) -> None:
     page = visitor.window(color_scheme=scheme)
     for address in ("/account/", "/sign-in/", "/enter/wrong/", issue(visitor.person.user)):
         page.goto(address)
@@ -31,7 +29,7 @@ def test_axe_finds_nothing_serious_on_these_pages(visitor: Visitor, scheme: str)
     assert serious(page) == []
 
 
-def test_a_link_signs_in_and_its_token_leaves_no_trace(visitor: Visitor) -> None:  # noqa: F811
+def test_a_link_signs_in_and_its_token_leaves_no_trace(visitor: Visitor) -> None:
     page = visitor.browser.new_context(base_url=visitor.site.url, java_script_enabled=False).new_page()
     referers: list[str] = []
     page.on("request", lambda request: referers.append(request.all_headers().get("referer", "")))
@@ -47,7 +45,7 @@ def test_a_link_signs_in_and_its_token_leaves_no_trace(visitor: Visitor) -> None
     page.context.close()
 
 
-def test_somebody_signs_in_gets_a_token_and_signs_out(visitor: Visitor) -> None:  # noqa: F811
+def test_somebody_signs_in_gets_a_token_and_signs_out(visitor: Visitor) -> None:
     page = visitor.browser.new_context(base_url=visitor.site.url).new_page()
     page.goto("/account/")
     page.get_by_label("User name").fill("ada")

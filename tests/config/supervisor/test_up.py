@@ -432,6 +432,12 @@ def test_a_command_in_its_folder_uses_a_running_ups_servers(up: Up, tmp_path: Pa
     joined = run(tmp_path)
     assert joined.returncode == 0, joined.stderr
     assert "2 bound, 1 legacy, 1 system" in joined.stdout
+    chat = [sys.executable, str(ROOT / "manage.py"), "chat"]
+    asked = subprocess.run(
+        chat, cwd=tmp_path, env=clean_environ(), input="hello", capture_output=True, text=True, check=False
+    )
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert asked.stdout.startswith('You said: "hello".')
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for alone in (run(elsewhere), run(tmp_path, SECRET_KEY="configured-otherwise")):

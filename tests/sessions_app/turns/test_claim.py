@@ -293,3 +293,34 @@ def test_a_connection_killed_before_commit_is_committed_again(session: Session) 
     session.refresh_from_db()
     turn.refresh_from_db()
     assert (session.revision, session.last_seq, turn.state) == (1, 2, TurnState.SUCCEEDED)
+
+
+@pytest.mark.rule("1.12", "2.2")
+def test_a_message_that_joins_as_its_host_is_ended_goes_next(session: Session) -> None:
+    """The host's own thread takes the guest while the watchdog ends the host; neither sees the other's change."""
+    host = claimed(session)
+    prepared = prepare_turn(host, Journal(host))
+    guest = receive(session.pk, MessageInput(content="and this?"))
+    with transaction.atomic():
+        assert ports(prepared)._take_guests() == ("and this?",)
+        failed = TurnResult(ending=Ending.FAILED, error_code="tool_hung", error_text="x")
+        thread, _ = in_thread(lambda: commit(prepared, failed))
+        until(waiting)
+    thread.join(10)
+    host.refresh_from_db()
+    guest.refresh_from_db()
+    assert (host.state, guest.state, guest.host_id) == ("failed", "queued", host.pk)
+    recover.sweep_turns(OTHER, list)
+    following = claim_next(session.pk, OTHER, auto_allowed=True)
+    assert following is not None
+    assert (following.pk, following.host_id) == (guest.pk, None)
+
+
+@pytest.mark.rule("2.2")
+def test_the_sweep_leaves_guests_of_a_running_host(session: Session) -> None:
+    host = claimed(session)
+    guest = receive(session.pk, MessageInput(content="and this?"))
+    assert ports(prepare_turn(host, Journal(host))).injected() == ("and this?",)
+    recover.sweep_turns(OTHER, list)
+    guest.refresh_from_db()
+    assert guest.host_id == host.pk

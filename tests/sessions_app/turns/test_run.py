@@ -37,10 +37,11 @@ pytestmark = pytest.mark.rule("1.2")
 
 @dataclass
 class Observed:
-    """A worker process that tells between two turns of a session."""
+    """A worker process that tells between two turns of a session, and while one runs."""
 
     process: WorkerProcess
     between: Callable[[WorkerProcess], Any] = lambda _process: None
+    during: Callable[[], Any] = lambda: None
     followed: list[Handle] = field(default_factory=list)
 
     @property
@@ -53,6 +54,7 @@ class Observed:
 
     def follow(self, handle: Handle) -> None:
         self.followed.append(handle)
+        self.during()
         self.process.follow(handle)
 
     def may_stay(self, since: float) -> bool:

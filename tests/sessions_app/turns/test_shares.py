@@ -9,11 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import redis
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from agent_core.testing import ModelServer
-from sessions_app import owners
+from sessions_app import hints, owners
 from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
 from sessions_app.turns import claim
 from sessions_app.turns import next_lane as look
@@ -21,12 +22,15 @@ from sessions_app.turns.claim import claim_next
 from sessions_app.turns.lost_workers import limits_of_silence
 from sessions_app.turns.next_lane import next_lane
 from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.turns.run import run_next_turns
 from sessions_app.worker import sweep as recover
+from sessions_app.worker.process import WorkerProcess
 from tests.automations.messages import a_worker
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.many_rows import insert_many
 from tests.sessions_app.turns.test_receive import automation
+from tests.sessions_app.turns.test_run import Observed
 from tests.stories.test_main_job import ended
 
 pytestmark = pytest.mark.rule("1.7", "10.0")
@@ -136,6 +140,31 @@ def test_claims_that_race_never_go_beyond_the_bound(
         assert running(person) == bound
         Turn.objects.filter(state=TurnState.RUNNING).update(state=TurnState.SUCCEEDED, finished_at=Now())
         Turn.objects.filter(state=TurnState.QUEUED).delete()
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_stay_ends_when_another_session_of_the_user_was_refused(
+    settings: Any, person: Person, worker: WorkerProcess, broker: str, is_refused: bool
+) -> None:
+    settings.RONDO_TURNS_PER_USER = 1
+    busy, other = person.session(), person.session()
+    turns = [receive(busy.pk, MessageInput(content=f"message {n}")) for n in range(4)]
+    late = receive(other.pk, MessageInput(content="hello"))
+    runner = Observed(worker)
+    if is_refused:
+        runner.during = lambda: claim_next(other.pk, a_worker(), auto_allowed=False)
+    hints.flush_hints(5.0)
+    with redis.Redis.from_url(broker) as client:
+        client.flushdb()  # the hints of the messages
+    run_next_turns(runner, busy.pk, "turns")
+    assert [turn for turn in turns if ended(turn)] == (turns[:1] if is_refused else turns)
+    hints.flush_hints(5.0)
+    woken = {hints.Hint(session_id=each.pk, lane="turns").queue for each in (busy, other)}
+    with redis.Redis.from_url(broker) as client:
+        assert {name.decode() for name in client.keys("turns.*")} == (woken if is_refused else set())
+    run_next_turns(worker, other.pk, "turns")
+    assert ended(late)
+    assert refused() == 0
 
 
 def test_a_turn_that_is_resumed_needs_no_further_place(bounded: int, person: Person, broker: str) -> None:

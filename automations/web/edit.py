@@ -1,0 +1,150 @@
+"""Make and change automations and scheduled messages in forms that show when they will run."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import available_timezones
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+
+from automations import selectors
+from automations.exceptions import AutomationsError, BadJob
+from automations.jobs.edit import NewJob, bind_job, parse_api_schedule, update_job
+from automations.models import CronJob
+from automations.scheduled_messages import schedule_in_thread
+from automations.schedules.describe import Preview, preview
+from automations.schedules.zone_files import zone_or_utc
+from automations.web.appointments import changed, show
+from automations.web.forms import AutomationForm, LaterForm, ScheduleForm, schedule_fields
+from sessions_app.models import Session
+from sessions_app.selectors import session as session_of
+from sessions_app.web.pages import fragment, person, person_page
+
+COMING = 5  # times that are shown while one types
+KEPT = (
+    "name",
+    "message",
+    "max_runs",
+    "overlap",
+    "catch_up",
+    "max_retry",
+    "timeout_seconds",
+    "jitter_seconds",
+)
+
+
+@person_page("GET", "HEAD", "POST")
+def new(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """Make an automation."""
+    session = session_of(person(request), session_id)
+    zone = session.agent.timezone
+    start = {"timezone": zone, "at": _next_hour(zone), "message": request.GET.get("message", "")[:1000]}
+    form = AutomationForm(request.POST or None, initial=start)
+    if request.method == "POST" and form.is_valid() and _stored(form, lambda: _create(session_id, form)):
+        return changed(request, session)
+    return _shown(request, session, form)
+
+
+@person_page("GET", "HEAD", "POST")
+def change(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
+    """Change an automation. Only the fields that differ are replaced."""
+    session = session_of(person(request), session_id)
+    automation = selectors.automation_to_change(person(request), job_id)
+    job = CronJob.objects.select_related("agent").get(pk=automation.id)
+    form = AutomationForm(request.POST or None, initial=_initial(job))
+    if (
+        request.method == "POST"
+        and form.is_valid()
+        and _stored(form, lambda: update_job(job.pk, form.changes()))
+    ):
+        return changed(request, session)
+    return _shown(request, session, form, job=job)
+
+
+@person_page("GET", "HEAD", "POST")
+def later(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """Schedule a fixed text."""
+    session = session_of(person(request), session_id)
+    form = LaterForm(request.POST or None, initial={"send_at": _next_hour(session.agent.timezone)})
+    if request.method == "POST" and form.is_valid() and _stored(form, lambda: _schedule(session_id, form)):
+        return changed(request, session)
+    return show(request, session, "later.html", status=_status(form), form=form, zone=session.agent.timezone)
+
+
+@person_page("POST")
+def coming(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """The schedule in words and the next times, while one types. Nothing is stored."""
+    session = session_of(person(request), session_id)
+    form = ScheduleForm(request.POST)
+    found, error = None, ""
+    if form.is_valid():
+        try:
+            found = _preview(form.cleaned_data["schedule"], session.agent.timezone)
+        except BadJob as refused:
+            error = str(refused)
+    else:
+        error = " ".join(str(text) for texts in form.errors.values() for text in texts)
+    return fragment(request, "appointments/coming.html", preview=found, error=error)
+
+
+def _preview(schedule: dict[str, Any], zone: str) -> Preview:
+    now = datetime.now(UTC)
+    return preview(parse_api_schedule(schedule, zone, now), now, COMING, zone=zone)
+
+
+def _shown(
+    request: HttpRequest, session: Session, form: AutomationForm, job: CronJob | None = None
+) -> HttpResponse:
+    context = {
+        "form": form,
+        "job": job,
+        "zones": sorted(available_timezones()),
+        "zone": session.agent.timezone,
+    }
+    return show(request, session, "form.html", status=_status(form), **context)
+
+
+def _status(form: forms.Form) -> int:
+    return 422 if form.is_bound else 200
+
+
+def _create(session_id: uuid.UUID, form: AutomationForm) -> CronJob:
+    return bind_job(NewJob(session_id=session_id, **form.values()))
+
+
+def _schedule(session_id: uuid.UUID, form: LaterForm) -> object:
+    given = form.cleaned_data
+    text = given["message_text"].replace("\r\n", "\n")
+    return schedule_in_thread(
+        session_id, send_at=given["send_at"].strftime("%Y-%m-%dT%H:%M:%S"), message_text=text
+    )
+
+
+def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
+    """Whether it was stored. If it was refused, the form says why."""
+    try:
+        store()
+    except AutomationsError as error:
+        text = str(error) or str(error.__doc__)
+        form.add_error(None, text[:1].upper() + text[1:])
+        return False
+    return True
+
+
+def _initial(job: CronJob) -> dict[str, Any]:
+    zone = zone_or_utc(job.agent.timezone)
+    start = {name: getattr(job, name) for name in KEPT}
+    start["ends_at"] = job.ends_at and job.ends_at.astimezone(zone).replace(tzinfo=None)
+    return (
+        {"timezone": job.agent.timezone, "at": _next_hour(job.agent.timezone)} | start | schedule_fields(job)
+    )
+
+
+def _next_hour(zone: str) -> datetime:
+    """The wall time of the next full hour there."""
+    local = datetime.now(zone_or_utc(zone)) + timedelta(hours=1)
+    return local.replace(minute=0, second=0, microsecond=0, tzinfo=None)

@@ -1,0 +1,29 @@
+"""Addresses of the pages of appointments, and their places on the other pages."""
+
+from django.urls import path
+
+from automations.web import appointments, edit, upcoming
+from sessions_app.web.pages import register_part, register_place
+
+register_part("Appointments", "appointments")
+register_place("Upcoming", "upcoming")
+
+_SESSION = "sessions/<uuid:session_id>"
+urlpatterns = [
+    path("upcoming/", upcoming.week, name="upcoming"),
+    path(f"{_SESSION}/appointments/", appointments.panel, name="appointments"),
+    path(f"{_SESSION}/appointments/<slug:kind>/<str:key>/", appointments.explained, name="why"),
+    path(f"{_SESSION}/appointments/<slug:kind>/<str:key>/switch/", appointments.switch, name="switch"),
+    path(
+        f"{_SESSION}/appointments/<slug:kind>/<str:key>/delete/",
+        appointments.delete,
+        name="delete-appointment",
+    ),
+    path(f"{_SESSION}/runs/<str:run_id>/", appointments.run, name="run"),
+    path(f"{_SESSION}/automations/new/", edit.new, name="new-automation"),
+    path(f"{_SESSION}/automations/coming/", edit.coming, name="coming"),
+    path(f"{_SESSION}/automations/<str:job_id>/", edit.change, name="change-automation"),
+    path(f"{_SESSION}/automations/<str:job_id>/skip/", appointments.skip, name="skip-slot"),
+    path(f"{_SESSION}/messages/later/", edit.later, name="later"),
+    path(f"{_SESSION}/messages/<str:message_id>/withdraw/", appointments.withdraw, name="withdraw-message"),
+]

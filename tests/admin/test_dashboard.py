@@ -1,0 +1,189 @@
+"""The first page of the admin: what fails, what waits, what ran; who sees which part; what it reads."""
+
+from __future__ import annotations
+
+from datetime import UTC, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client, RequestFactory
+from django.urls import reverse
+from django.utils import timezone
+
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.runs.figures import failing_jobs, recent_runs
+from config.operations.dashboard import dashboard
+from config.operations.navigation import GROUPS, sidebar
+from sessions_app.models import Delivery, DeliveryState, Turn, TurnState
+from sessions_app.operations.figures import tokens_by_agent, turns_by_queue
+from tests.admin.conftest import make_job, make_turn
+from tests.admin.test_rights import new_staff, signed_in
+from tests.conftest import Person
+
+HOME = "/admin/"
+
+
+def add_run(job: CronJob, state: RunState, minutes: float = 5, **fields: Any) -> RunRecord:
+    """A run that was fired so many minutes ago."""
+    at = timezone.now() - timedelta(minutes=minutes)
+    ended = None if state in {RunState.QUEUED, RunState.RUNNING} else at
+    return RunRecord.objects.create(
+        run_id=f"{job.pk}:{at.timestamp() * 1000:.0f}",
+        job=job,
+        scheduled_for=at,
+        created_at=at,
+        state=state,
+        finished_at=ended,
+        reason=fields.pop("reason", "overlap" if state == RunState.SKIPPED else ""),
+        **fields,
+    )
+
+
+def page_of(client: Client) -> str:
+    answer = client.get(HOME)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def panel(request: Any, title: str) -> Any:
+    (found,) = [each for each in dashboard(request, {})["panels"] if each.title == title]
+    return found
+
+
+@pytest.fixture
+def request_of_root(db: None) -> Any:
+    request = RequestFactory().get(HOME)
+    request.user = User.objects.create_superuser("head", password="pw")
+    return request
+
+
+def test_an_automation_fails_until_a_later_run_succeeds(person: Person) -> None:
+    session = person.session()
+    failing, mended, skipping = (make_job(session, name) for name in ("a", "b", "c"))
+    add_run(failing, RunState.FAILED, 9, reason="timeout")
+    add_run(failing, RunState.FAILED, 5, reason="timeout")
+    add_run(mended, RunState.FAILED, 9)
+    add_run(mended, RunState.SUCCEEDED, 5)
+    add_run(skipping, RunState.FAILED, 9)
+    add_run(skipping, RunState.SKIPPED, 5)
+    found = failing_jobs(10)
+    assert [(run.job, failures) for run, failures in found.newest] == [(failing, 2), (skipping, 1)]
+    assert (found.count, found.cut) == (2, False)
+    assert failing_jobs(1).count == 2
+
+
+def test_the_page_says_what_fails_and_why(staff: Client, rows: dict[str, Any], person: Person) -> None:
+    session = person.session()
+    job = make_job(session, "the failing one")
+    add_run(job, RunState.FAILED, reason="max_tool_calls")
+    aside = make_job(session, "the broken one")
+    CronJob.objects.filter(pk=aside.pk).update(enabled=False, fault="ScheduleError: no such day")
+    make_turn(session, TurnState.FAILED, error_code="tool_hung")
+    Turn.objects.filter(error_code="tool_hung").update(finished_at=timezone.now())
+    delivery = rows["delivery"]
+    Delivery.objects.filter(pk=delivery.pk).update(state=DeliveryState.FAILED, last_error="503 from there")
+    page = page_of(staff)
+    for words in (
+        *("the failing one", "it made too many tool calls", "the broken one", "ScheduleError: no such day"),
+        *("a tool did not return", "503 from there"),
+    ):
+        assert words in page, words
+
+
+def test_every_number_leads_to_a_list_that_answers(
+    staff: Client, rows: dict[str, Any], person: Person
+) -> None:
+    import re
+
+    job = make_job(person.session())
+    for n, state in enumerate(RunState):
+        add_run(job, state, n + 1, lag_ms=7)
+    links = set(re.findall(r'href="(/admin/[^"]+\?[^"]+)"', page_of(staff)))
+    assert len(links) > 20
+    for link in links:
+        answer = staff.get(link.replace("&amp;", "&"))
+        assert answer.status_code == 200, link  # a filter that is not offered would redirect
+
+
+def test_an_hour_leads_to_its_runs(staff: Client, person: Person, request_of_root: Any) -> None:
+    job = make_job(person.session())
+    mine, before = add_run(job, RunState.FAILED, 1), add_run(job, RunState.FAILED, 125)
+    hour = mine.created_at.astimezone(UTC)
+    row = panel(request_of_root, "Runs per hour").rows[0 if hour.hour == timezone.now().hour else 1]
+    assert ">1</a>" in row[3]
+    address = row[3].split('href="')[1].split('"')[0].replace("&amp;", "&")
+    shown = staff.get(address).content.decode()
+    assert mine.run_id in shown.replace("_3A", ":")
+    assert before.run_id not in shown.replace("_3A", ":")
+
+
+def test_runs_are_counted_by_hour_and_lateness(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = make_job(person.session())
+    for n in range(100):
+        add_run(job, RunState.SUCCEEDED, 0.1 + n / 1000, lag_ms=n)
+    add_run(job, RunState.SKIPPED, 60 * 23)
+    add_run(job, RunState.SUCCEEDED, 60 * 25, lag_ms=10**6)  # too old
+    found = recent_runs()
+    assert found.count == 101
+    assert sum(sum(counts.values()) for counts in found.hours.values()) == 101
+    assert found.lateness == pytest.approx((49.5, 94.05, 98.01))
+    assert found.since is None
+    monkeypatch.setattr("automations.runs.figures.NEWEST", 10)
+    cut = recent_runs()
+    assert cut.count == 10
+    assert cut.since is not None
+
+
+def test_turns_are_counted_by_queue_and_agent(person: Person) -> None:
+    session = person.session()
+    make_turn(session, TurnState.QUEUED)
+    make_turn(session, TurnState.QUEUED)
+    make_turn(session, TurnState.RUNNING)
+    used = {"requests": 2, "input_tokens": 1_000, "output_tokens": 20}
+    make_turn(session, usage=used)
+    make_turn(person.session(), usage=used)
+    ((name, queue),) = turns_by_queue().items()
+    assert name.startswith("turns.")
+    assert (queue.queued, queue.running) == (2, 1)
+    assert queue.oldest is not None
+    (tokens,) = tokens_by_agent(5)
+    assert (tokens.turns, tokens.input_tokens, tokens.output_tokens) == (2, 2_000, 40)
+
+
+def test_next_slots_and_waiting_runs_are_shown(person: Person, request_of_root: Any) -> None:
+    job = make_job(person.session(), "soon")
+    JobClock.objects.filter(pk=job.pk).update(next_run_at=timezone.now() + timedelta(minutes=2))
+    add_run(job, RunState.QUEUED, not_before=timezone.now() + timedelta(hours=1))
+    assert "soon" in str(panel(request_of_root, "Next slots").rows[0])
+    waits = {row[0]: row[2] for row in panel(request_of_root, "What waits, and on whom").rows}
+    assert ">1</a>" in waits["runs before another attempt"]
+
+
+def test_nobody_sees_a_part_that_they_may_not_view(db: None) -> None:
+    request = RequestFactory().get(HOME)
+    request.user = User.objects.create_user("somebody")
+    shown = dashboard(request, {})
+    assert shown["tiles"] == shown["panels"] == []
+    assert len(sidebar(request)) == 1
+    assert Client().get(HOME).status_code == 302
+
+
+def test_the_sidebar_is_by_task_and_by_right(db: None, request_of_root: Any) -> None:
+    titles = [group.get("title") for group in sidebar(request_of_root)]
+    assert titles == [None, *GROUPS]
+    assert titles[-1] == "Internals"
+    clerk = signed_in(new_staff("clerk"))
+    page = page_of(clerk)
+    assert reverse("admin:sessions_app_session_changelist") in page
+    assert reverse("admin:auth_user_changelist") not in page
+
+
+def test_every_list_is_in_the_sidebar(request_of_root: Any) -> None:
+    from django.contrib import admin
+
+    links = {item["link"] for group in sidebar(request_of_root) for item in group["items"]}
+    assert {
+        reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+        for model in admin.site._registry
+    } == links - {reverse("admin:index")}

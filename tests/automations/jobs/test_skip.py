@@ -1,0 +1,259 @@
+"""A person skips the next slots: they are recorded at once, and nothing makes one of them run."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from automations.exceptions import BadJob, JobNotFound, NothingToSkip, ProtectedJob
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.firing.replan_zones import ChangedZone, replan_batch
+from automations.jobs.edit import NewJob, create_job, update_job
+from automations.jobs.explain import explain
+from automations.jobs.skip import MOST_SKIPPED, skip_slots
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.routines.edit import NewRoutine, add_routine
+from automations.schedules.plan import jitter_of, schedule_of
+from sessions_app.exceptions import RevisionConflict
+from sessions_app.models import Turn
+from tests.conftest import Person, new_person
+
+pytestmark = pytest.mark.rule("4.5")
+
+DAILY = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}
+EVERY = {"kind": "every", "seconds": 60}
+
+
+def new(person: Person, **fields: Any) -> CronJob:
+    return create_job(
+        NewJob(session_id=person.session().pk, **({"message": "go", "schedule": DAILY} | fields))
+    )
+
+
+def clock_of(job: CronJob) -> JobClock:
+    return JobClock.objects.get(pk=job.pk)
+
+
+def coming(job: CronJob, number: int) -> list[datetime]:
+    """The next slots of the job's schedule."""
+    slots: list[datetime] = []
+    while len(slots) < number:
+        slot = schedule_of(job).next(slots[-1] if slots else datetime.now(UTC))
+        assert slot is not None
+        slots.append(slot)
+    return slots
+
+
+def overdue(job: CronJob, seconds: int, number: int = 1) -> datetime:
+    """Let so many slots of a job that runs each minute be due, the last one so long ago. Returns the first of them."""
+    now = datetime.now(UTC)
+    first = now.replace(microsecond=0) - timedelta(seconds=seconds) - timedelta(minutes=number - 1)
+    CronJob.objects.filter(pk=job.pk).update(anchor=first)
+    JobClock.objects.filter(pk=job.pk).update(next_run_at=first)
+    return first
+
+
+def test_a_skipped_slot_is_recorded_and_the_next_one_runs(person: Person) -> None:
+    job = new(person)
+    first, second = coming(job, 2)
+    skipped = skip_slots(job.pk, slots=1)
+    assert clock_of(job).next_run_at == second
+    assert skipped.revision == job.revision + 1
+    run = RunRecord.objects.get(job=job)
+    assert (run.state, run.reason, run.scheduled_for) == ("skipped", "skipped_by_user", first)
+    assert (run.slots_from, run.slots_to, run.slots_count) == (first, first, 1)
+    assert explain(person.user, job.pk).last[0].text == "Skipped: on a person's request."
+    assert clock_of(job).last_slot is None, "a slot that is to come is no fault for `doctor`"
+
+
+def test_several_slots_are_one_gap_that_later_skips_extend(person: Person) -> None:
+    job = new(person)
+    slots = coming(job, 6)
+    skip_slots(job.pk, slots=3)
+    skip_slots(job.pk, slots=2)
+    run = RunRecord.objects.get(job=job)
+    assert (run.slots_from, run.slots_to, run.slots_count) == (slots[0], slots[4], 5)
+    assert clock_of(job).next_run_at == slots[5]
+
+
+def test_slots_before_a_time_are_skipped(person: Person) -> None:
+    job = new(person, jitter_seconds=30)
+    slots = coming(job, 4)
+    skip_slots(job.pk, until=slots[2].isoformat())
+    assert clock_of(job).next_run_at == slots[2] + jitter_of(job)
+    assert RunRecord.objects.get(job=job).slots_to == slots[1]
+    with pytest.raises(NothingToSkip):
+        skip_slots(job.pk, until=slots[2].isoformat())
+
+
+@pytest.mark.parametrize(("catch_up", "number", "counted"), [("one", 3, 3), ("none", 3, 3), ("all", 3, 1)])
+def test_a_due_slot_counts_as_the_next_one(person: Person, catch_up: str, number: int, counted: int) -> None:
+    """Those that would become one run count as one."""
+    job = new(person, schedule=EVERY, catch_up=catch_up)
+    first = overdue(job, 5, number)
+    skip_slots(job.pk, slots=1)
+    run = RunRecord.objects.get(job=job)
+    assert (run.slots_from, run.slots_count) == (first, counted)
+    fired = fire_due_jobs()
+    assert fired.queued == (0 if counted == number else 1)
+    assert not RunRecord.objects.filter(job=job, scheduled_for=first).exclude(state="skipped").exists()
+
+
+def test_skipped_slots_do_not_count_as_runs(person: Person) -> None:
+    job = new(person, schedule=EVERY, max_runs=1)
+    skip_slots(job.pk, slots=2)
+    assert clock_of(job).runs_started == 0
+    JobClock.objects.filter(pk=job.pk).update(skipped_to=None)  # as if that time had come
+    overdue(job, 0)
+    assert fire_due_jobs().queued == 1
+    with pytest.raises(NothingToSkip, match="no more runs"):
+        skip_slots(job.pk, slots=1)
+
+
+def test_skipping_the_last_slot_ends_the_job(person: Person) -> None:
+    job = new(person, schedule={"kind": "at", "at": "2099-01-01T09:00:00Z"})
+    skip_slots(job.pk, slots=5)
+    assert clock_of(job).next_run_at is None
+    assert explain(person.user, job.pk).state == "done"
+    with pytest.raises(NothingToSkip, match="no more runs"):
+        skip_slots(job.pk, slots=1)
+
+
+def test_no_new_plan_brings_a_skipped_slot_back(person: Person) -> None:
+    """Neither a resume, nor an edit of the schedule, nor new zone data."""
+    job = new(person)
+    after = coming(job, 4)[3]
+    skip_slots(job.pk, slots=3)
+    update_job(job.pk, {"enabled": False})
+    update_job(job.pk, {"enabled": True})
+    assert clock_of(job).next_run_at == after
+    update_job(job.pk, {"jitter_seconds": 1})
+    update_job(job.pk, {"jitter_seconds": 0})
+    assert clock_of(job).next_run_at == after
+    JobClock.objects.filter(pk=job.pk).update(next_run_at=after + timedelta(days=1))
+    replan_batch(ChangedZone(name="Europe/Berlin", fingerprint="new"), "")
+    assert clock_of(job).next_run_at == after
+    update_job(job.pk, {"schedule": DAILY | {"expr": "0 8 * * *"}})
+    moved = clock_of(job).next_run_at
+    assert moved is not None
+    assert moved >= after - timedelta(hours=1)
+    soon = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
+    with pytest.raises(BadJob) as refused:
+        update_job(job.pk, {"schedule": {"kind": "at", "at": soon}})
+    assert refused.value.code == "never_fires"
+
+
+def test_the_database_refuses_a_clock_at_a_skipped_slot(person: Person) -> None:
+    job = new(person)
+    first = coming(job, 1)[0]
+    skip_slots(job.pk, slots=1)
+    with pytest.raises(IntegrityError, match="jobclock_next_is_not_skipped"), transaction.atomic():
+        JobClock.objects.filter(pk=job.pk).update(next_run_at=first)
+
+
+def test_a_run_that_was_fired_goes_on(person: Person) -> None:
+    job = new(person, schedule=EVERY)
+    overdue(job, 1)
+    fire_due_jobs()
+    skip_slots(job.pk, slots=1)
+    assert RunRecord.objects.get(job=job, state=RunState.QUEUED).turn is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({}, "bad_skip"),
+        ({"slots": 1, "until": "2099-01-01T00:00:00Z"}, "bad_skip"),
+        ({"slots": 0}, "bad_skip"),
+        ({"slots": MOST_SKIPPED + 1}, "bad_skip"),
+        ({"until": "2020-01-01T00:00:00Z"}, "bad_until"),
+        ({"until": "soon"}, "bad_until"),
+    ],
+)
+def test_bad_requests_to_skip_store_nothing(person: Person, fields: dict[str, Any], code: str) -> None:
+    job = new(person)
+    with pytest.raises(BadJob) as refused:
+        skip_slots(job.pk, **fields)
+    assert refused.value.code == code
+    assert not RunRecord.objects.exists()
+
+
+def test_only_slots_that_would_run_can_be_skipped(person: Person) -> None:
+    job = new(person)
+    with pytest.raises(RevisionConflict):
+        skip_slots(job.pk, slots=1, revision=99)
+    with pytest.raises(JobNotFound):
+        skip_slots("unknown", slots=1)
+    routine = add_routine(NewRoutine(agent_id=person.agent.pk, title="tidy", schedule="1h"))
+    with pytest.raises(JobNotFound):
+        skip_slots(routine.pk, slots=1)
+    update_job(job.pk, {"paused_until": "2099-01-01T00:00:00Z"})
+    with pytest.raises(NothingToSkip, match="paused until 2099"):
+        skip_slots(job.pk, slots=1)
+    update_job(job.pk, {"enabled": False})
+    with pytest.raises(NothingToSkip, match="is paused"):
+        skip_slots(job.pk, slots=1)
+    new_person("bob", dreams=True)
+    with pytest.raises(ProtectedJob):
+        skip_slots(CronJob.objects.get(system_event="dream").pk, slots=1)
+    assert not RunRecord.objects.exists()
+
+
+def race(*actions: Any) -> None:
+    """Run the actions at the same time, each on a connection of its own."""
+    errors: list[BaseException] = []
+    start = threading.Barrier(len(actions))
+
+    def act(action: Any) -> None:
+        try:
+            start.wait(10)
+            action()
+        except NothingToSkip:
+            pass
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            errors.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=act, args=(action,)) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not errors
+
+
+def test_each_slot_is_either_skipped_or_run_when_both_race(person: Person) -> None:
+    """Beats fire while a person skips, on real connections: no slot is both, and none is lost."""
+    outcomes = set()
+    for number in range(12):
+        job = new(person, schedule=EVERY, catch_up="all", overlap="queue")
+        first = overdue(job, 1, 3)
+        beats = [fire_due_jobs] * 2
+
+        def skip(job: CronJob = job) -> None:
+            skip_slots(job.pk, slots=1)
+
+        race(*([skip, *beats] if number % 2 else [*beats, skip, skip]))
+        runs = list(RunRecord.objects.filter(job=job).order_by("scheduled_for"))
+        covered: list[datetime] = []
+        for run in runs:
+            begin, end = run.slots_from or run.scheduled_for, run.slots_to or run.scheduled_for
+            while begin <= end:
+                covered.append(begin)
+                begin += timedelta(minutes=1)
+        assert covered == sorted(set(covered)), "a slot has two outcomes"
+        assert covered == [first + timedelta(minutes=minute) for minute in range(len(covered))]
+        following = clock_of(job).next_run_at
+        assert following == first + timedelta(minutes=len(covered))
+        skipped = {run.scheduled_for for run in runs if run.reason == "skipped_by_user"}
+        assert skipped
+        assert not Turn.objects.filter(runs__job=job, due_at__in=skipped).exists()
+        outcomes.add(tuple(run.state for run in runs))
+        CronJob.objects.filter(pk=job.pk).update(enabled=False)
+        JobClock.objects.filter(pk=job.pk).update(next_run_at=None)
+    assert outcomes

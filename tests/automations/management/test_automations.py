@@ -1,0 +1,114 @@
+"""`manage.py automations`: list, add with a preview, explain."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from automations.models import CronJob
+from tests.conftest import Person, new_person
+
+DAY = r"  \w{3} \d{4}-\d\d-\d\d 09:00:00 C"
+
+
+def automations(*arguments: str) -> str:
+    out = io.StringIO()
+    call_command("automations", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def refused(*arguments: str) -> str:
+    with pytest.raises(CommandError) as error:
+        automations(*arguments)
+    return str(error.value)
+
+
+def test_adding_shows_the_next_five_runs(person: Person) -> None:
+    shown = automations("add", "Sum up the news", "--cron", "0 9 * * *", "--timezone", "Europe/Berlin")
+    job: Any = CronJob.objects.get()
+    lines = shown.splitlines()
+    assert lines[0] == f"Added {job.pk}: Sum up the news"
+    assert lines[1] == "Runs every day at 09:00 (Europe/Berlin):"
+    assert len([line for line in lines if re.match(DAY, line)]) == 5
+    assert job.session.key == "unified:default"
+    assert (job.expr, job.timezone, job.source) == ("0 9 * * *", "Europe/Berlin", "manual")
+
+
+def test_a_preview_adds_nothing(person: Person) -> None:
+    shown = automations("add", "Breathe", "--every", "300", "--preview")
+    assert shown.startswith("Runs every 5 minutes:\n")
+    assert len(shown.splitlines()) == 6
+    assert not CronJob.objects.exists()
+
+
+def test_one_run_at_a_time_in_a_session(person: Person) -> None:
+    session = person.session()
+    automations(
+        "add", "Call home", "--at", "2031-05-01T09:00", "--session", str(session.pk), "--name", "Call"
+    )
+    job: Any = CronJob.objects.get()
+    assert (job.session_id, job.name, job.at.isoformat()) == (session.pk, "Call", "2031-05-01T09:00:00+00:00")
+
+
+def test_the_list_names_state_schedule_and_next_run(person: Person) -> None:
+    session = person.session()
+    assert automations() == "demo has no automations.\n"
+    automations("add", "first", "--every", "3600")
+    automations("add", "second\x1b[31m", "--cron", "30 8 * * 1-5", "--session", str(session.pk))
+    CronJob.objects.filter(name="first").update(enabled=False)
+    first, second = automations("list", "--agent", "ada/demo").splitlines()
+    assert re.match(r"\w+ +paused +first +every hour; next: -$", first)
+    assert re.match(r"\w+ +scheduled +second.* on weekdays at 08:30 \(UTC\); next: .*08:30", second)
+    assert "\x1b" not in second
+    assert automations("list", "--session", str(session.pk)).splitlines() == [second]
+
+
+def test_explain_says_what_comes_and_what_was(person: Person) -> None:
+    automations("add", "Breathe", "--every", "3600")
+    job: Any = CronJob.objects.get()
+    shown = automations("explain", job.pk)
+    assert shown.startswith("Breathe: every hour (scheduled)\nNext run: ")
+    assert len(re.findall(r"^  \w{3} \d{4}-", shown, re.MULTILINE)) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--cron", "0 9 * *"), "5 fields"),
+        (("--cron", "0 9 * * *", "--timezone", "Mars/Olympus"), "Mars/Olympus"),
+        (("--every", "0"), "from 1 to"),
+        (("--every", "60", "--timezone", "UTC"), "--timezone belongs to --cron"),
+        (("--at", "2001-01-01T09:00"), "has passed"),
+        (("--at", "soon"), "a time such as"),
+        (("--every", "60", "--at", "2031-01-01T09:00"), "not allowed with"),
+        ((), "required"),
+        (("--every", "60", "--session", "no-such"), "no session 'no-such'"),
+        (("--every", "60", "--agent", "nobody"), "no agent 'nobody'"),
+    ],
+    ids=str,
+)
+def test_what_is_refused_stores_nothing(person: Person, arguments: tuple[str, ...], text: str) -> None:
+    assert text.lower() in refused("add", "hello", *arguments).lower()
+    assert text.lower() in refused("add", "hello", "--preview", *arguments).lower()
+    assert not CronJob.objects.exists()
+
+
+def test_other_refusals_are_sentences(person: Person) -> None:
+    assert "no such" in refused("explain", "nothing")
+    assert "no such" in refused("explain", "\0")
+    assert refused("add", "", "--every", "60")
+    new_person("bob")
+    assert "several agents; name one with --agent" in refused("list")
+
+
+def test_a_unified_thread_binds_to_the_primary_session(person: Person) -> None:
+    thread: Any = person.session()
+    person.agent.unified_session = True
+    person.agent.save()
+    automations("add", "hello", "--every", "60", "--session", str(thread.pk))
+    job: Any = CronJob.objects.get()
+    assert job.session.key == "unified:default"

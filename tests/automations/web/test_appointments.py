@@ -1,0 +1,224 @@
+"""The panel of appointments in a browser: what one makes there runs, and each slot says what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from automations.jobs.edit import NewJob, create_job
+from automations.models import CronJob, RunRecord, RunState, ScheduledMessage
+from sessions_app.models import Session
+from tests.browser import NEEDS_CHROMIUM, Visitor, say, serious
+from tests.fleet import until
+
+pytestmark = [NEEDS_CHROMIUM, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def beat(visitor: Visitor) -> Iterator[None]:
+    """A beat for one test."""
+    started = visitor.site.fleet.beat()
+    yield
+    started.kill()
+
+
+def open_panel(page: Page) -> None:
+    page.get_by_role("link", name="Appointments").click()
+    expect(page.get_by_role("heading", name="Appointments")).to_be_visible()
+
+
+def make(page: Page, message: str, count: str, unit: str) -> None:
+    """Make an automation at an interval in the form."""
+    page.get_by_role("link", name="Automation", exact=True).click()
+    page.get_by_label("What should the agent do?").fill(message)
+    page.get_by_label("Repeat").select_option("every")
+    page.get_by_label("Every", exact=True).fill(count)
+    page.get_by_label("Unit").select_option(label=unit)
+    page.get_by_role("button", name="Create").click()
+
+
+def automation(session: Session, name: str = "Morning news") -> CronJob:
+    schedule = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}
+    return create_job(NewJob(session_id=session.pk, message="news", name=name, schedule=schedule))
+
+
+def test_an_automation_from_the_form_runs_in_view(visitor: Visitor, beat: None) -> None:
+    page = visitor.conversation()
+    open_panel(page)
+    make(page, "my favourite colour is blue", "1", "seconds")
+    expect(page.locator(".appointment h3")).to_have_text("my favourite colour is blue")
+    expect(page.locator(".entry.trigger")).not_to_have_count(0, timeout=15_000)
+    expect(page.locator(".entry.agent").first).to_contain_text("blue")
+    expect(page.locator(".strip a[aria-label^=ran]").first).to_be_visible(timeout=15_000)
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".appointment.paused")).to_be_visible()
+    assert not CronJob.objects.get().enabled
+
+
+def test_a_slot_waits_while_the_conversation_is_busy(visitor: Visitor, beat: None) -> None:
+    page = visitor.conversation()
+    say(page, "[[hold:busy]] hello")
+    expect(page.locator("#live")).to_be_visible()
+    open_panel(page)
+    make(page, "water the garden", "1", "seconds")
+    expect(page.locator(".strip a[aria-label^=waiting]")).to_be_visible(timeout=15_000)
+    expect(page.locator(".now-text")).to_contain_text("the conversation is busy with a person's message")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".appointment.paused")).to_be_visible()  # which cancels what waits
+    visitor.model.release("busy")
+    expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
+
+
+def test_the_form_shows_the_sentence_and_the_next_times(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    open_panel(page)
+    page.get_by_role("link", name="Automation", exact=True).click()
+    page.get_by_label("Repeat").select_option("weekdays")
+    page.get_by_label("Time", exact=True).fill("09:30")
+    page.get_by_label("Time zone").fill("Europe/Berlin")
+    expect(page.locator("#coming b")).to_have_text("On weekdays at 09:30 (Europe/Berlin)")
+    expect(page.locator("#coming li")).to_have_count(5)
+    page.get_by_label("Time zone").fill("Europe/Nowhere")
+    expect(page.locator("#coming")).to_contain_text("Europe/Nowhere")
+    page.get_by_label("What should the agent do?").fill("news")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("alert")).to_contain_text("Europe/Nowhere")
+    expect(page.get_by_label("What should the agent do?")).to_have_value("news")
+    assert not CronJob.objects.exists()
+
+
+def test_a_changed_clock_is_announced_in_the_form(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    open_panel(page)
+    page.get_by_role("link", name="Automation", exact=True).click()
+    page.get_by_label("Repeat").select_option("cron")
+    page.get_by_label("Cron expression").fill("30 2 28 3 *")  # 2027-03-28: the clocks go forward
+    page.get_by_label("Time zone").fill("Europe/Berlin")
+    expect(page.locator("#coming .warning").first).to_contain_text("2027-03-28")
+
+
+def test_the_next_slot_is_skipped_and_only_that(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    job = automation(session)
+    before = job.clock.next_run_at
+    page = visitor.conversation(session)
+    open_panel(page)
+    page.get_by_role("button", name="Skip the next run of Morning news").click()
+    expect(page.locator(".strip a[aria-label^=skipped]")).to_have_count(1)
+    job.clock.refresh_from_db()
+    assert job.clock.next_run_at is not None
+    assert before is not None
+    assert timedelta(hours=23) <= job.clock.next_run_at - before <= timedelta(hours=25)
+    run = RunRecord.objects.get()
+    assert (run.state, run.reason, run.scheduled_for) == (RunState.SKIPPED, "skipped_by_user", before)
+
+
+def test_an_automation_is_edited_and_deleted_in_two_steps(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    job = automation(session)
+    page = visitor.conversation(session)
+    open_panel(page)
+    page.get_by_role("link", name="Edit Morning news").click()
+    expect(page.get_by_label("Repeat")).to_have_value("daily")
+    expect(page.get_by_label("Time", exact=True)).to_have_value("09:00")
+    page.get_by_label("Time", exact=True).fill("10:15")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".appointment")).to_contain_text("every day at 10:15 (Europe/Berlin)")
+    job.refresh_from_db()
+    assert (job.expr, job.message, job.name) == ("15 10 * * *", "news", "Morning news")
+    page.get_by_role("link", name="Delete Morning news").click()
+    expect(page.get_by_role("heading", name="Delete “Morning news”?")).to_be_visible()
+    assert CronJob.objects.exists()
+    page.get_by_role("button", name="Delete it").click()
+    expect(page.get_by_text("Nothing is planned here.")).to_be_visible()
+    assert not CronJob.objects.exists()
+
+
+def test_a_message_for_later_is_scheduled_and_cancelled(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    box = page.get_by_label("Message", exact=True)
+    box.fill("/later")
+    page.keyboard.press("Enter")
+    page.get_by_label("Text", exact=True).fill("Happy New Year!")
+    page.get_by_label("When").fill("2099-01-01T00:00")
+    page.get_by_role("button", name="Schedule it").click()
+    expect(page.locator(".appointment.message")).to_contain_text("Happy New Year!")
+    page.get_by_role("button", name="Cancel the message").click()
+    until(lambda: ScheduledMessage.objects.get().status == "cancelled", 10)
+
+
+def test_why_and_each_slot_are_explained(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    job = automation(session)
+    slot = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
+    RunRecord.objects.create(
+        run_id=f"{job.pk}:1",
+        job=job,
+        session=session,
+        scheduled_for=slot,
+        state=RunState.FAILED,
+        reason="model_unavailable",
+        finished_at=slot,
+    )
+    page = visitor.conversation(session)
+    open_panel(page)
+    expect(page.locator(".appointment.failing")).to_be_visible()
+    mark = page.locator(".strip a")
+    mark.hover()
+    expect(mark.locator(".tip")).to_contain_text("the model did not answer")
+    mark.click()
+    expect(page.locator("#panel-body")).to_contain_text("Failed: the model did not answer.")
+    page.get_by_role("link", name="Why?").click()
+    expect(page.get_by_role("heading", name="Next")).to_be_visible()
+    expect(page.locator("#panel-body")).to_contain_text(
+        "every day at 09:00 (Europe/Berlin)", ignore_case=True
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_on_appointments(visitor: Visitor, scheme: str) -> None:
+    session = visitor.person.session()
+    automation(session)
+    page = visitor.conversation(session, color_scheme=scheme)
+    open_panel(page)
+    assert serious(page) == []
+    page.get_by_role("link", name="Edit Morning news").click()
+    expect(page.locator("#coming b")).to_be_visible()
+    assert serious(page) == []
+    page.goto("/upcoming/")
+    assert serious(page) == []
+
+
+def test_texts_of_automations_run_no_script(visitor: Visitor) -> None:
+    session = visitor.person.session(title="<script>window.ran=1</script>")
+    attack = "<img src=x onerror=window.ran=1>\"'><svg onload=window.ran=1>{{7*7}}"
+    automation(session, attack)
+    page = visitor.conversation(session)
+    open_panel(page)
+    expect(page.locator(".appointment h3")).to_have_text(attack)
+    page.goto("/upcoming/")
+    expect(page.locator(".slot-line a").first).to_have_text(attack)
+    assert page.evaluate("window.ran") is None
+
+
+def test_without_scripts_an_automation_is_made_and_paused(visitor: Visitor) -> None:
+    page = visitor.conversation(java_script_enabled=False)
+    page.get_by_role("link", name="Appointments").click()
+    make(page, "news", "5", "minutes")
+    expect(page.locator(".appointment h3")).to_have_text("news")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".appointment.paused")).to_be_visible()
+
+
+def test_appointments_fit_a_phone(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    automation(session)
+    page = visitor.conversation(session, viewport={"width": 390, "height": 780}, has_touch=True)
+    page.get_by_role("link", name="Appointments").click()
+    expect(page.locator(".appointment")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.goto("/upcoming/")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -1,0 +1,116 @@
+"""The form of a schedule: what people choose is the schedule that is stored, and is shown so again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time
+from typing import Any
+
+import pytest
+
+from automations.models import CronJob
+from automations.schedules.plan import schedule_columns
+from automations.schedules.schedule import parse_schedule
+from automations.web.forms import AutomationForm, ScheduleForm, schedule_fields
+from sessions_app.models import Agent
+
+NOW = datetime(2026, 11, 24, 8, tzinfo=UTC)
+AT_NINE = {"time": "09:00", "timezone": "Europe/Berlin"}
+SCHEDULES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"repeat": "daily", **AT_NINE}, {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}),
+    ({"repeat": "weekdays", **AT_NINE}, {"kind": "cron", "expr": "0 9 * * 1-5", "timezone": "Europe/Berlin"}),
+    (
+        {"repeat": "weekly", "days": ["1", "0"], **AT_NINE},
+        {"kind": "cron", "expr": "0 9 * * 1,0", "timezone": "Europe/Berlin"},
+    ),
+    (
+        {"repeat": "monthly", "day": "31", **AT_NINE},
+        {"kind": "cron", "expr": "0 9 31 * *", "timezone": "Europe/Berlin"},
+    ),
+    ({"repeat": "every", "count": "90", "unit": "60"}, {"kind": "every", "seconds": 5400}),
+    ({"repeat": "every", "count": "7", "unit": "1"}, {"kind": "every", "seconds": 7}),
+    ({"repeat": "once", "at": "2027-01-01T09:30"}, {"kind": "at", "at": "2027-01-01T09:30:00"}),
+    ({"repeat": "cron", "expr": "*/5 8-18 * * 1"}, {"kind": "cron", "expr": "*/5 8-18 * * 1"}),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), SCHEDULES)
+def test_each_way_to_repeat_is_a_schedule(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    form = ScheduleForm(given)
+    assert form.is_valid(), form.errors
+    assert form.cleaned_data["schedule"] == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), SCHEDULES)
+def test_a_stored_schedule_is_shown_as_it_was_chosen(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    agent = Agent(timezone="Europe/Berlin")
+    schedule = parse_schedule(expected, default_timezone=agent.timezone, now=NOW)
+    shown = schedule_fields(CronJob(agent=agent, **schedule_columns(schedule, agent.timezone)))
+    assert shown["repeat"] == given["repeat"]
+    again = ScheduleForm({name: _sent(value) for name, value in shown.items()})
+    assert again.is_valid(), again.errors
+    read = parse_schedule(again.cleaned_data["schedule"], default_timezone=agent.timezone, now=NOW)
+    assert read == schedule
+
+
+def _sent(value: Any) -> Any:
+    """As a browser sends it."""
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%dT%H:%M")
+    return value.strftime("%H:%M") if isinstance(value, time) else value
+
+
+@pytest.mark.parametrize(
+    "expr", ["0 9 1 1 *", "0 9 * * 7", "0 9 * * mon", "0,30 9 * * *", "0 9 1 * 1", "0 9 L * *"]
+)
+def test_other_expressions_stay_expressions(expr: str) -> None:
+    job = CronJob(agent=Agent(timezone="UTC"), schedule_kind="cron", expr=expr, timezone="UTC")
+    assert schedule_fields(job) == {"repeat": "cron", "expr": expr, "timezone": "UTC"}
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"repeat": "once"}, "at"),
+        ({"repeat": "once", "at": "tomorrow"}, "at"),
+        ({"repeat": "daily", "time": ""}, "time"),
+        ({"repeat": "daily", "time": "25:00"}, "time"),
+        ({"repeat": "weekly", "time": "09:00"}, "days"),
+        ({"repeat": "weekly", "time": "09:00", "days": ["8"]}, "days"),
+        ({"repeat": "monthly", "time": "09:00", "day": "0"}, "day"),
+        ({"repeat": "every", "count": "0", "unit": "60"}, "count"),
+        ({"repeat": "every", "count": "1", "unit": "61"}, "unit"),
+        ({"repeat": "cron", "expr": ""}, "expr"),
+        ({"repeat": "sometimes"}, "repeat"),
+        ({}, "repeat"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_said_at_its_field(given: dict[str, Any], field: str) -> None:
+    form = ScheduleForm(given)
+    assert not form.is_valid()
+    assert list(form.errors) == [field]
+
+
+def test_only_what_differs_is_changed() -> None:
+    initial = {
+        "repeat": "every",
+        "count": 90,
+        "unit": "60",
+        "message": "Hello",
+        "name": "Hi",
+        "timezone": "UTC",
+    }
+    sent = {
+        "repeat": "every",
+        "count": "90",
+        "unit": "60",
+        "message": "Hello",
+        "timezone": "UTC",
+        "time": "09:00",
+    }
+    defaults = {"overlap": "skip", "catch_up": "one", "max_retry": "0", "jitter_seconds": "0"}
+    form = AutomationForm(sent | defaults | {"name": "New name"}, initial=initial)
+    assert form.is_valid(), form.errors
+    assert form.changes() == {"name": "New name"}
+    form = AutomationForm(sent | defaults | {"name": "Hi", "count": "80"}, initial=initial)
+    assert form.is_valid()
+    assert form.changes() == {"schedule": {"kind": "every", "seconds": 4800}}

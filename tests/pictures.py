@@ -1,0 +1,176 @@
+"""The pictures in docs/images/, taken from running pages: `make pictures`."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import Page, expect
+
+from automations.jobs.edit import NewJob, create_job
+from automations.models import CronJob, RunRecord, RunState
+from automations.scheduled_messages import MessageToSchedule, schedule_message
+from sessions_app.models import Agent, Message, Session
+from sessions_app.models.message import BY_AUTOMATION
+from tests.browser import NEEDS_CHROMIUM, Visitor, browser, served, visitor
+
+__all__ = ["browser", "served", "visitor"]
+pytestmark = [NEEDS_CHROMIUM, pytest.mark.django_db(transaction=True)]
+IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
+WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 780}
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light", "viewport": WIDE},
+    "dark": {"color_scheme": "dark", "viewport": WIDE},
+    "phone": {"color_scheme": "light", "viewport": PHONE, "has_touch": True, "is_mobile": True},
+}
+ZONE = "Europe/Berlin"
+BRIEFING = """Good morning! Three things matter today:
+
+1. **10:00**: the review with Ana. The draft is in your notes.
+2. **14:30**: the dentist, two stops with the U7.
+3. The backup of *photos* is a week old:
+
+```sh
+rsync -a ~/photos backup:photos
+```"""
+OTHERS = (
+    ("Garden", "Water the tomatoes on Thursday", "I will remind you on Thursday at 18:00."),
+    ("Trip to Lisbon", "Which trains go to the airport?", "The red line, every nine minutes until 1:00."),
+    ("Reading list", "What was the book that I mentioned?", "“The Dispossessed”, by Ursula K. Le Guin."),
+    ("Server care", "Tell me when a backup fails", "I check every hour and tell you of failures only."),
+)
+
+
+@pytest.fixture
+def story(visitor: Visitor) -> Session:
+    """Conversations and appointments with a past. The one that is shown comes last."""
+    Agent.objects.filter(pk=visitor.person.agent.pk).update(timezone=ZONE)
+    visitor.person.agent.timezone = ZONE
+    for title, said, answer in reversed(OTHERS):
+        tell(visitor.person.session(title=title), [("user", said, {}, {}), ("assistant", answer, {}, {})])
+    session: Session = visitor.person.session(title="Every morning")
+    news = automate(session, "Morning briefing", "0 9 * * 1-5", {4: "late", 9: "skipped", 14: "missed"})
+    automate(session, "Review of the week", "0 16 * * 5", {})
+    automate(session, "Backup check", "15 * * * *", {6: "late", 18: "failed", 19: "failed"})
+    at = (datetime.now(UTC) + timedelta(days=38)).replace(hour=7, minute=0, second=0, microsecond=0)
+    given = MessageToSchedule(session_id=session.pk, send_at=at.isoformat(), message_text="Happy New Year!")
+    schedule_message(given)
+    call = {
+        "id": "c1",
+        "name": "cron",
+        "arguments": {"action": "add", "expr": "0 9 * * 1-5", "timezone": ZONE},
+    }
+    result = {
+        "id": "c1",
+        "name": "cron",
+        "outcome": "ok",
+        "output": "Added: every weekday at 09:00. Next: tomorrow.",
+    }
+    slot = {BY_AUTOMATION: True, "automation_name": news.name, "automation_run_id": f"{news.pk}:0"}
+    source = {"source": {"kind": "automation", "name": news.name, "run_id": f"{news.pk}:0"}}
+    tell(
+        session,
+        [
+            ("user", "Every weekday at 9, tell me what matters today.", {}, {}),
+            ("assistant", "", {"calls": [call]}, {}),
+            ("tool", "", {"results": [result]}, {}),
+            ("assistant", "I will tell you every weekday at **09:00**, beginning tomorrow.", {}, {}),
+            ("user", "Tell me what matters today", {}, slot),
+            ("assistant", BRIEFING, {}, source),
+            ("user", "Thanks! Move the dentist to Friday, please.", {}, {}),
+            ("assistant", "Done: Friday at 11:15. I told the practice by mail.", {}, {}),
+        ],
+    )
+    return session
+
+
+def tell(session: Session, lines: list[tuple[str, str, dict[str, Any], dict[str, Any]]]) -> None:
+    """Store messages as turns would have."""
+    rows = [
+        Message(session=session, seq=number, role=role, content=text, parts=parts, metadata=about)
+        for number, (role, text, parts, about) in enumerate(lines, session.last_seq + 1)
+    ]
+    Message.objects.bulk_create(rows)
+    Session.objects.filter(pk=session.pk).update(last_seq=rows[-1].seq, updated_at=datetime.now(UTC))
+
+
+def automate(session: Session, name: str, expr: str, odd: dict[int, str]) -> CronJob:
+    """An automation with twenty slots behind it; `odd` names those that did not just run."""
+    schedule = {"kind": "cron", "expr": expr, "timezone": ZONE}
+    job = create_job(NewJob(session_id=session.pk, name=name, message=name, schedule=schedule))
+    first = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=20)
+    RunRecord.objects.bulk_create(
+        past_run(job, first + timedelta(days=number), odd.get(number, "ran")) for number in range(20)
+    )
+    return job
+
+
+def past_run(job: CronJob, slot: datetime, became: str) -> RunRecord:
+    run = RunRecord(
+        run_id=f"{job.pk}:{int(slot.timestamp())}", job=job, session=job.session, scheduled_for=slot
+    )
+    run.state, run.finished_at, run.created_at = RunState.SUCCEEDED, slot + timedelta(seconds=4), slot
+    run.started_at, run.duration_ms, run.lag_ms = slot, 4_000, 20
+    match became:
+        case "late":
+            run.lag_ms = 400_000
+        case "failed":
+            run.state, run.reason = RunState.FAILED, "model_unavailable"
+        case "skipped" | "missed":
+            run.state, run.reason = (
+                RunState.SKIPPED,
+                {"skipped": "skipped_by_user", "missed": "missed"}[became],
+            )
+            run.started_at = run.duration_ms = run.lag_ms = None
+    return run
+
+
+def take(page: Page, name: str) -> None:
+    """Store the picture when fonts and requests have settled."""
+    page.wait_for_load_state("load")
+    page.evaluate("document.fonts.ready")
+    page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_pictures_of_the_pages_for_people(visitor: Visitor, story: Session, look: str) -> None:
+    page = visitor.conversation(story, **LOOKS[look])
+    expect(page.locator(".entry")).not_to_have_count(0)
+    if look != "phone":
+        open_panel(page)
+    take(page, f"conversation-{look}")
+    if look == "phone":
+        open_panel(page)
+    page.locator(".legend").scroll_into_view_if_needed()
+    page.locator("#appointments").evaluate("each => each.parentElement.parentElement.scrollTo(0, 0)")
+    take(page, f"appointments-{look}")
+    page.get_by_role("link", name="Edit Morning briefing").click()
+    expect(page.locator("#coming b")).to_be_visible()
+    take(page, f"form-{look}")
+    for name, address in (("upcoming", "/upcoming/"), ("agent", f"/agents/{visitor.person.agent.name}/")):
+        page.goto(address)
+        expect(page.locator("h1")).to_be_visible()
+        take(page, f"{name}-{look}")
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_pictures_of_the_sign_in_and_the_admin(visitor: Visitor, story: Session, look: str) -> None:
+    stranger = visitor.window(**LOOKS[look])
+    stranger.context.clear_cookies()
+    stranger.goto("/")
+    expect(stranger.get_by_label("Password")).to_be_visible()
+    take(stranger, f"sign-in-{look}")
+    User.objects.filter(pk=visitor.person.user.pk).update(is_staff=True, is_superuser=True)
+    page = visitor.window(**LOOKS[look])
+    page.goto("/admin/")
+    expect(page.get_by_text(re.compile("Runs", re.IGNORECASE)).first).to_be_visible()
+    take(page, f"admin-{look}")
+
+
+def open_panel(page: Page) -> None:
+    page.locator("a.part").click()
+    expect(page.get_by_role("heading", name="Appointments")).to_be_visible()
