@@ -36,7 +36,7 @@ def launch(playwright: Any) -> Browser:
 
 def serve(folder: Path) -> Iterator[Site]:
     """A web process and a worker with a model over HTTP; browsers keep cookies of HTTPS to HTTPS."""
-    url, web = start_web(folder, HTTPS="0")
+    url, web = start_web(folder, HTTPS="0", RONDO_PLUGINS="tests.plugins")
     fleet = Fleet(folder=folder, processes=[web])
     try:
         with ModelServer() as model:

@@ -12,8 +12,25 @@ DEPOSIT = "tests/sessions_app/mailbox/test_deposit.py::"
 BUSY = "tests/sessions_app/turns/test_receive.py::"
 STATEMENTS = "tests/api/test_statements.py::"
 HINTS = "tests/sessions_app/test_hints.py::"
+AGENTS = "tests/sessions_app/web/test_agents.py::"
 
 BOUNDS = (
+    Break(
+        rule="6.6",
+        how="a page applies another text than the one that was checked",
+        file="sessions_app/web/agent_documents.py",
+        old="elif checked != _digest(content, seen):",
+        new="elif not checked:",
+        tests=(AGENTS + "test_a_text_that_was_not_checked_is_not_applied",),
+    ),
+    Break(
+        rule="6.6",
+        how="the check of a document stores it",
+        file="sessions_app/agents/documents.py",
+        old="    transaction.set_rollback(True)\n",
+        new="",
+        tests=(AGENTS + "test_a_check_says_what_applying_does_and_stores_nothing",),
+    ),
     Break(
         rule="7.1",
         how="a message finds the session of somebody else",

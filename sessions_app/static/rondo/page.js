@@ -49,7 +49,7 @@ document.addEventListener("htmx:beforeRequest", (event) => {
     closePanel();
   }
 });
-document.addEventListener("htmx:afterSettle", (event) => showTimes(event.detail.target ?? document));
+document.addEventListener("htmx:afterSettle", () => showTimes()); // the target may have been replaced as a whole
 document.addEventListener("htmx:oobAfterSwap", (event) => showTimes(event.detail.target ?? document));
 document.addEventListener("htmx:responseError", (event) => {
   const { status, responseText } = event.detail.xhr;

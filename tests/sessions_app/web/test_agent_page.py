@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from django.test import Client
@@ -29,7 +29,7 @@ def document(name: str) -> str:
     return f"{PAGE}documents/{name}/"
 
 
-def listing(*tasks: dict[str, object]) -> str:
+def listing(*tasks: Mapping[str, object]) -> str:
     return f"My plans.\n\n```json\n{json.dumps({'version': 2, 'tasks': tasks})}\n```\n"
 
 
@@ -186,43 +186,43 @@ def test_the_name_in_a_conversation_leads_to_the_page(visitor: Visitor) -> None:
     expect(page.get_by_role("heading", name="Heartbeat")).to_be_in_viewport()
 
 
-def fill_with(visitor: Visitor, text: str) -> None:
-    """Put the text into everything of the agent that its page shows."""
-    agent = visitor.person.agent
+def fill_with(visitor: Visitor, *texts: str) -> None:
+    """Put the texts into everything of the agent that its page shows."""
+    agent, whole = visitor.person.agent, "\n".join(texts)
     for name in DOCUMENTS:
-        put_document(agent.pk, name, text)
-    put_preference(agent, visitor.person.user.pk, text)
+        put_document(agent.pk, name, whole)
+        put_document(agent.pk, name, whole)  # so that there is an older revision
+    put_preference(agent, visitor.person.user.pk, whole)
     primary = Session.objects.get(agent=agent, type="primary")
-    deposit(primary.pk, Mail(event_type="result", summary=text[:200], detail=text))
-    add_hook(NewHook(agent_id=agent.pk, name=text.replace("\n", " ")[:64]))
-    url = "https://tools.example.org/mcp?key=hidden-secret"
-    server = {"url": url, "headers": {"Authorization": "Bearer hidden-secret"}, "trusted": False}
-    Agent.objects.filter(pk=agent.pk).update(mcp_servers={text: server}, allow_tools=[text])
-    visitor.person.session(
-        channel="telegram", address=text.replace("\n", " ")[:200], title=text.replace("\n", " ")[:200]
-    )
+    server = {"url": "https://tools.example.org/mcp?key=hidden-secret", "headers": {"X-Key": "hidden-secret"}}
+    for text in (each.replace("\n", " ") for each in texts):
+        deposit(primary.pk, Mail(event_type="result", summary=text[:200], detail=text))
+        add_hook(NewHook(agent_id=agent.pk, name=text[:64]))
+        visitor.person.session(channel="telegram", address=text[:200], title=text[:200])
+    servers = {text: server | {"trusted": False} for text in texts}
+    Agent.objects.filter(pk=agent.pk).update(mcp_servers=servers, allow_tools=[*texts])
 
 
 @pytest.mark.usefixtures("telegram")
 def test_no_text_of_an_agent_runs_as_a_script(visitor: Visitor) -> None:
+    fill_with(visitor, *SCRIPTS)
     page = opened(visitor)
-    for text in SCRIPTS:
-        fill_with(visitor, text)
-        for path in (PAGE, *(document(name) for name in DOCUMENTS[-2:])):
-            page.goto(path)
-            expect(page.get_by_role("heading", level=1)).to_be_visible()
-            assert page.evaluate("window.ran") is None
-            assert (
-                page.evaluate("document.querySelector('#main script, #main img, #main iframe, #main style')")
-                is None
-            )
-        assert "hidden-secret" not in page.content()
-        edit(page, listing({"title": text[:80]}))
-        page.get_by_role("button", name="Check").click()
-        expect(page.locator(".changes li").first).to_be_visible()
-        assert page.evaluate("window.ran") is None
-    page.goto(PAGE)
+    expect(page.locator("#hooks li")).to_have_count(len(SCRIPTS))
+    expect(page.locator("#tools .server")).to_have_count(len(SCRIPTS))
     assert "hidden-secret" not in page.content()
+    for path in (PAGE, document("USER.md"), document("HEARTBEAT.md")):
+        page.goto(path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert page.evaluate("window.ran") is None
+        foreign = "document.querySelector('#main script, #main img, #main iframe, #main style')"
+        assert page.evaluate(foreign) is None
+    edit(page, listing(*({"title": text.replace("\n", " ")[:80]} for text in SCRIPTS)))
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator(".changes li")).to_have_count(len(SCRIPTS))
+    edit(page, listing({"title": SCRIPTS[0], "schedule": SCRIPTS[1]}))
+    page.get_by_role("button", name="Check").click()
+    expect(page.get_by_role("alert").first).to_contain_text(SCRIPTS[0])
+    assert page.evaluate("window.ran") is None
 
 
 @pytest.mark.usefixtures("telegram")

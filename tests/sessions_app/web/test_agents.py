@@ -1,0 +1,217 @@
+"""The page of an agent without a browser: its list, its forms, tests of servers, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from automations.models import CronJob, ScheduledMessage
+from sessions_app.agents.documents import check_document, put_document, write_document
+from sessions_app.agents.edit import create_agent, update_agent
+from sessions_app.exceptions import RevisionConflict
+from sessions_app.memory.preferences import preference
+from sessions_app.models import Agent, Document, Preference
+from sessions_app.selectors import document
+from tests.conftest import Person, new_person
+from tests.mcp_servers import Docs
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECRET = "secret-of-the-server-4711"
+ONE = '```json\n{"tasks": [{"title": "Water", "schedule": "1h"}]}\n```\n'
+
+
+@pytest.fixture
+def client(person: Person) -> Client:
+    found = Client(raise_request_exception=False)
+    found.force_login(person.user)
+    return found
+
+
+@pytest.fixture
+def docs(settings: Any) -> Iterator[Docs]:
+    settings.RONDO_MCP_HOSTS = ("127.0.0.1",)
+    server = Docs()
+    with server.serving() as url:
+        server.url = url
+        yield server
+
+
+def form(person: Person, **fields: Any) -> dict[str, Any]:
+    person.agent.refresh_from_db()
+    return {"revision": str(person.agent.revision)} | fields
+
+
+def test_the_only_agent_has_no_list(client: Client, person: Person) -> None:
+    assert client.get("/agents/").headers["Location"] == "/agents/demo/"
+    create_agent(person.user, "a second.one")
+    new_person("eve")
+    listed = client.get("/agents/").content.decode()
+    assert listed.count('class="card"') == 2
+    assert "/agents/a%20second.one/" in listed
+    assert client.get("/agents/a%20second.one/").status_code == 200
+
+
+def test_somebody_without_an_agent_is_told_how_to_begin(client: Client) -> None:
+    Agent.objects.all().delete()
+    assert "You have no agent yet" in client.get("/agents/").content.decode()
+
+
+def test_nobody_sees_an_agent_without_signing_in(person: Person) -> None:
+    answer = Client().get("/agents/demo/")
+    assert answer.status_code == 302
+    assert "sign-in" in answer.headers["Location"]
+
+
+def test_model_engine_and_zone_are_changed(client: Client, person: Person) -> None:
+    given = {
+        "model": "openai-chat:gpt-5",
+        "engine": "planner",
+        "timezone": "Asia/Tokyo",
+        "unified_session": "yes",
+    }
+    answer = client.post("/agents/demo/model/", form(person, **given))
+    assert answer.status_code == 303
+    assert "Saved" in client.get(answer.headers["Location"].partition("#")[0]).content.decode()
+    found = Agent.objects.get(pk=person.agent.pk)
+    assert (found.model, found.engine, found.timezone, found.unified_session) == (
+        *list(given.values())[:3],
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    "bad", [{"model": "no such"}, {"engine": "x"}, {"timezone": "Mars"}, {"timezone": ""}]
+)
+def test_a_bad_setting_is_named_and_kept_as_typed(
+    client: Client, person: Person, bad: dict[str, str]
+) -> None:
+    given = {"model": "offline", "engine": "chat", "timezone": "UTC"} | bad
+    answer = client.post("/agents/demo/model/", form(person, **given))
+    assert answer.status_code == 400
+    assert 'role="alert"' in answer.content.decode()
+    assert next(iter(bad.values())) in answer.content.decode()
+    assert Agent.objects.get(pk=person.agent.pk).revision == person.agent.revision
+
+
+def test_tools_are_allowed_by_name(client: Client, person: Person) -> None:
+    update_agent(person.agent.pk, {"mcp_servers": {"docs": {"url": "https://tools.example.org/mcp"}}})
+    given = {"tool": ["cron", "fetch_url"], "others": "docs__search, docs__note"}
+    assert client.post("/agents/demo/tools/", form(person, **given)).status_code == 303
+    person.agent.refresh_from_db()
+    assert person.agent.allow_tools == ["cron", "docs__note", "docs__search", "fetch_url"]
+    assert client.post("/agents/demo/tools/", form(person, others="none__such")).status_code == 400
+    assert client.post("/agents/demo/tools/", form(person)).status_code == 303
+    person.agent.refresh_from_db()
+    assert person.agent.allow_tools == []
+
+
+@pytest.mark.rule("3.5")
+def test_a_server_is_tested_without_telling_its_secret(client: Client, person: Person, docs: Docs) -> None:
+    secret = {"headers": {"Authorization": f"Bearer {SECRET}"}}
+    update_agent(person.agent.pk, {"mcp_servers": {"docs": {"url": f"{docs.url}?key={SECRET}"} | secret}})
+    page = client.post("/agents/demo/mcp/test/", {"server": "docs"}).content.decode()
+    assert "Connected:" in page
+    assert "search" in page
+    assert any(SECRET in str(headers) for headers in docs.headers)
+    assert SECRET not in page + client.get("/agents/demo/").content.decode()
+    assert client.post("/agents/demo/mcp/test/", {"server": "other"}).status_code == 404
+
+
+@pytest.mark.rule("3.5")
+def test_an_address_that_is_not_public_is_not_connected_to(
+    client: Client, person: Person, docs: Docs, settings: Any
+) -> None:
+    update_agent(person.agent.pk, {"mcp_servers": {"docs": {"url": docs.url}}})
+    settings.RONDO_MCP_HOSTS = ()
+    page = client.post("/agents/demo/mcp/test/", {"server": "docs"}).content.decode()
+    assert "not a public address" in page
+    assert docs.headers == []
+
+
+def test_tests_of_servers_are_bounded(client: Client, person: Person, settings: Any) -> None:
+    update_agent(person.agent.pk, {"mcp_servers": {"docs": {"url": "https://nowhere.invalid/mcp"}}})
+    answers = [client.post("/agents/demo/mcp/test/", {"server": "docs"}).status_code for _ in range(7)]
+    assert answers == [200] * 6 + [429]
+    settings.RONDO_MCP = False
+    assert client.post("/agents/demo/mcp/test/", {"server": "docs"}).status_code == 404
+
+
+def test_preferences_are_edited_and_removed(client: Client, person: Person) -> None:
+    for revision, fields in enumerate(({"content": "Be\r\nbrief."}, {"content": "x", "remove": "yes"})):
+        assert (
+            client.post("/agents/demo/preferences/", {"revision": str(revision)} | fields).status_code == 303
+        )
+        assert preference(person.agent, person.user.pk).content == ("Be\nbrief." if revision == 0 else "")
+    stale = client.post("/agents/demo/preferences/", {"revision": "1", "content": "typed here"})
+    assert stale.status_code == 412
+    assert "typed here" in stale.content.decode()
+    long = client.post("/agents/demo/preferences/", {"revision": "2", "content": "x" * 4001})
+    assert long.status_code == 400
+    assert Preference.objects.get().revision == 2
+
+
+def test_a_document_is_not_written_without_what_was_seen(client: Client, person: Person) -> None:
+    put_document(person.agent.pk, "USER.md", "first")
+    for seen in ("", "0", "x", "9" * 40):
+        answer = client.post("/agents/demo/documents/USER.md/", {"content": "second", "seen": seen})
+        assert answer.status_code == 412
+    assert Document.objects.get().content == "first"
+    assert (
+        client.post("/agents/demo/documents/USER.md/", {"content": "a\x00", "seen": "1"}).status_code == 400
+    )
+    assert client.get("/agents/demo/documents/OTHER.md/").status_code == 404
+    for revision in ("0", "x", "9" * 40):
+        assert client.get(f"/agents/demo/documents/USER.md/?revision={revision}").status_code == 404
+
+
+@pytest.mark.rule("6.6")
+def test_a_check_says_what_applying_does_and_stores_nothing(person: Person) -> None:
+    basis = str(document(person.user, "demo", "HEARTBEAT.md").basis)
+    tried = check_document(person.agent.pk, "HEARTBEAT.md", ONE, basis=basis)
+    assert tried is not None
+    assert [(each.what, each.title, each.detail) for each in tried.changes] == [("added", "Water", "1h")]
+    assert not CronJob.objects.exists()
+    assert not Document.objects.exists()
+    done = write_document(person.agent.pk, "HEARTBEAT.md", ONE, basis=basis).taken
+    assert done is not None
+    assert [each.what for each in done.changes] == ["added"]
+    with pytest.raises(RevisionConflict):
+        check_document(person.agent.pk, "HEARTBEAT.md", ONE, basis=basis)
+
+
+@pytest.mark.rule("6.6")
+def test_a_text_that_was_not_checked_is_not_applied(client: Client, person: Person) -> None:
+    seen = str(document(person.user, "demo", "HEARTBEAT.md").basis)
+    given = {"content": ONE, "seen": seen, "checked": "0" * 64}
+    assert client.post("/agents/demo/documents/HEARTBEAT.md/", given).status_code == 200
+    assert not CronJob.objects.exists()
+    Agent.objects.update(routine_limit=0)
+    full = client.post("/agents/demo/documents/HEARTBEAT.md/", given)
+    assert full.status_code == 400
+    assert "at most 0 enabled routines" in full.content.decode()
+
+
+@pytest.mark.usefixtures("telegram")
+def test_a_test_goes_only_where_messages_leave_the_server(client: Client, person: Person) -> None:
+    web = person.session()
+    group = person.session(channel="telegram", address="-42", chat_type="group")
+    for session, words in ((web, "stay on this server"), (group, "is a group")):
+        answer = client.post(f"/agents/demo/channels/{session.pk}/test/", headers={"Accept": "text/html"})
+        assert answer.status_code == 400
+        assert words in answer.content.decode()
+    assert not ScheduledMessage.objects.exists()
+    private = person.session(channel="telegram", address="42")
+    sent = client.post(f"/agents/demo/channels/{private.pk}/test/")
+    assert sent.status_code == 303
+    assert "waiting" in client.get(sent.headers["Location"].partition("#")[0]).content.decode()
+    assert client.post(f"/agents/demo/channels/{private.pk}/test/").status_code == 429
+    assert ScheduledMessage.objects.count() == 1
+    eve = Client()
+    eve.force_login(new_person("eve").user)
+    message = ScheduledMessage.objects.get()
+    assert eve.get(f"/agents/-/tests/{message.pk}/").status_code == 404
+    assert message.pk not in eve.get(f"/agents/demo/?test={message.pk}").content.decode()
