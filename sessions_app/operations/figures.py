@@ -105,7 +105,8 @@ def dead_deliveries() -> QuerySet[Delivery]:
 def failed_turns(since: timedelta) -> Counter[str]:
     """The turns that failed within this time by error code, among the newest MOST_FAILED failures."""
     with connection.cursor() as cursor:
-        cursor.execute(_FAILED, [MOST_FAILED, since])
+        given: list[Any] = [MOST_FAILED, since]
+        cursor.execute(_FAILED, given)
         return Counter(dict(cursor.fetchall()))
 
 
