@@ -104,7 +104,7 @@ def tell(session: Session, lines: list[tuple[str, str, dict[str, Any], dict[str,
 def automate(
     session: Session, name: str, expr: str, past: tuple[datetime, timedelta], odd: dict[int, str]
 ) -> CronJob:
-    """An automation with twenty slots behind it. `past`: the last one and the time between; `odd`: what became of some."""
+    """An automation with twenty slots behind it. `past`: the last one and the time between; `odd`: what some became."""
     schedule = {"kind": "cron", "expr": expr, "timezone": ZONE}
     job = create_job(NewJob(session_id=session.pk, name=name, message=name, schedule=schedule))
     last, apart = past
