@@ -205,10 +205,8 @@ def _tasks(content: str, blocks: list[_Fence], zone: str, now: datetime) -> tupl
     try:
         data = json.loads(block)
     except json.JSONDecodeError as error:
-        line = content.count("\n", 0, blocks[0].body[0]) + error.lineno
-        raise _Corrupted(
-            f"the JSON block cannot be read: {error.msg}: line {line}, column {error.colno}"
-        ) from None
+        where = f"line {content.count(chr(10), 0, blocks[0].body[0]) + error.lineno}, column {error.colno}"
+        raise _Corrupted(f"the JSON block cannot be read: {error.msg}: {where}") from None
     except (ValueError, RecursionError) as error:
         raise _Corrupted(f"the JSON block cannot be read: {error}") from None
     given = _listed(data)
