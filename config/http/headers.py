@@ -1,6 +1,6 @@
 """Headers of every response: Content-Security-Policy, and `Cache-Control: no-store` for the API.
 
-Each area has the strictest policy that it works with. The admin (Alpine) needs inline scripts and `eval`, the pages of
+Each area has the strictest policy that it works with. The admin (Alpine) needs `eval` and inline styles, the pages of
 the API docs need inline styles. Other pages have their scripts and styles in files.
 """
 
@@ -18,7 +18,7 @@ _SHARED = "base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-s
 _OF_SITE = (
     "default-src 'none'; connect-src 'self'; font-src 'self'; img-src 'self' data:; manifest-src 'self'"
 )
-ADMIN = f"{_OF_SITE}; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; {_SHARED}"
+ADMIN = f"{_OF_SITE}; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; {_SHARED}"
 DOCS = f"{_OF_SITE}; script-src 'self'; style-src 'self' 'unsafe-inline'; {_SHARED}"
 PAGES = f"{_OF_SITE}; script-src 'self'; style-src 'self'; {_SHARED}"
 DATA = f"default-src 'none'; {_SHARED}"

@@ -79,7 +79,7 @@ def more_pages(transactional_db: None) -> list[str]:
 
 
 def sign_in(page: Page, web: str) -> None:
-    page.goto(f"{web}/admin/login/")
+    page.goto(f"{web}/admin/")
     page.fill("input[name=username]", "boss")
     page.fill("input[name=password]", PASSWORD)
     page.click("button[type=submit]")
@@ -113,7 +113,7 @@ def test_axe_finds_nothing_serious_in_the_admin(
     pages: list[str], more_pages: list[str], web: str, browser: Browser, scheme: Any
 ) -> None:
     page = browser.new_context(color_scheme=scheme).new_page()
-    page.goto(f"{web}/admin/login/")
+    page.goto(f"{web}/admin/")
     assert serious(page) == []
     sign_in(page, web)
     for address in [*pages, *more_pages]:
