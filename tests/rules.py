@@ -71,8 +71,8 @@ RULES = {
     "refuses, it refuses with a text that the model can act on.",
     "4.3": "An automation always runs in its session; only routines have another mode.",
     "4.4": "Any number of beats start one run for each slot. One bad job holds up no other.",
-    "4.5": "Each slot has a run or a skipped run with its reason, through edits, pauses and clean-ups. Each "
-    "reason is explained in a sentence.",
+    "4.5": "Each slot has a run or a skipped run with its reason, through edits, pauses, skips and clean-ups. "
+    "What a person skips or pauses is never run. Each reason is explained in a sentence.",
     "4.6": "A fixed time runs once through each change of the clocks. After new time-zone data the next run "
     "is planned again.",
     "4.7": "A failed run is retried as often as its job allows, as a turn of its own, and gives way to the next "

@@ -78,13 +78,25 @@ def _listed() -> Statement:
     return Statement(sa.select(*rows.c).select_from(pairs).join(rows, sa.true()))
 
 
-COUNTS, LISTING = _counts(), _listed()
+def _earlier() -> Statement:
+    """The last run of each job before an instant, if it is a gap that reaches it."""
+    since = sa.bindparam("since", type_=sa.DateTime(timezone=True))
+    ids: Any = sa.func.unnest(sa.bindparam("job_ids", type_=sa.ARRAY(sa.Text())))
+    jobs = ids.table_valued("job", name="jobs").render_derived()
+    columns = [_run.c[name] for name in RUN_COLUMNS]
+    before = sa.select(*columns).where(_run.c.job_id == jobs.c.job, _run.c.scheduled_for < since)
+    last = before.order_by(_run.c.scheduled_for.desc()).limit(1).lateral("before")
+    reaching = last.c.slots_to >= since
+    return Statement(sa.select(*last.c).select_from(jobs).join(last, sa.true()).where(reaching))
+
+
+COUNTS, LISTING, EARLIER = _counts(), _listed(), _earlier()
 
 
 def past_slots(job_ids: Sequence[str], days: Sequence[Day]) -> tuple[list[Any], list[tuple[str, int, Fold]]]:
     """The runs of these jobs on these days: as rows with RUN_COLUMNS where a day has few, else one fold of the day.
 
-    Two statements.
+    A gap that began before the first day and reaches it is among them. Three statements.
     """
     given = [
         {"n": n, "begin": day.begin.isoformat(), "end": day.end.isoformat()} for n, day in enumerate(days)
@@ -94,6 +106,7 @@ def past_slots(job_ids: Sequence[str], days: Sequence[Day]) -> tuple[list[Any], 
         groups.setdefault((row.job, row.n), []).append(row)
     thin = [{"job": job, **given[n]} for (job, n), rows in groups.items() if _total(rows) <= LISTED]
     runs = LISTING.all(**recordset_of("pairs", thin)) if thin else []
+    runs += EARLIER.all(job_ids=list(job_ids), since=days[0].begin)
     return runs, [(job, n, _fold(rows)) for (job, n), rows in groups.items() if _total(rows) > LISTED]
 
 

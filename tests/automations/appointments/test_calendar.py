@@ -106,6 +106,16 @@ def test_a_day_with_few_slots_is_listed_in_full(person: Person) -> None:
     assert len(upcoming(person.user, **day_of(local_midnight(-3)))) == 1
 
 
+def test_a_gap_from_before_the_range_is_shown_in_it(person: Person) -> None:
+    job = new(person.session())
+    begin = local_midnight(-9)
+    gap: dict[str, Any] = {"slots_from": begin, "slots_to": local_midnight(-3), "slots_count": 7}
+    add_runs(job, [begin], state=RunState.SKIPPED, reason="missed", **gap)
+    [entry] = upcoming(person.user, **day_of(local_midnight(-5)))
+    assert (entry.at, entry.until, entry.state) == (begin, local_midnight(-3), "missed")
+    assert upcoming(person.user, **day_of(local_midnight(-2))) == []
+
+
 def test_coming_slots_end_with_the_runs(person: Person) -> None:
     new(person.session(), max_runs=4)
     now = datetime.now(UTC)
