@@ -31,6 +31,7 @@ from sessions_app.turns.receive import MessageInput, receive
 CHECK_SECONDS = (
     3.0  # of silence, after which the turn is read, in case its end is lost; longer than the hub's POLL
 )
+NOTE_SECONDS = 0.5  # that a note of a tool call waits for the rest of the text before it
 UNBEGUN_SECONDS = 15.0  # after which a turn that no worker has begun is remarked on
 MOST_NEWS = 20  # messages that came meanwhile
 
@@ -143,15 +144,17 @@ class _Follower:
 
     def _look(self) -> bool:
         """Wait for events and show them. Whether the last one was among them, or does not come any more."""
-        is_quiet = not self.wake.wait(
-            CHECK_SECONDS if self.seconds is None else min(self.seconds, CHECK_SECONDS)
-        )
+        longest = NOTE_SECONDS if self.answer.holds_notes else CHECK_SECONDS
+        is_quiet = not self.wake.wait(longest if self.seconds is None else min(self.seconds, longest))
         self.wake.clear()
         if True in [self.answer.hear(item) for item in self.subscription.take()]:
             return True
         if self.seconds is not None and time.monotonic() - self._began > self.seconds:
             _cancel(self.turn)
             raise TimeoutError
+        if is_quiet and self.answer.holds_notes:
+            self.answer.show_notes()
+            return False
         return is_quiet and self._ended_unheard()
 
     def _ended_unheard(self) -> bool:

@@ -51,13 +51,24 @@ class Screen:
 
 @dataclass(kw_only=True)
 class Answer:
-    """The answer of one turn on a screen. Whatever part of it was not heard while it was made comes with `settle`."""
+    """The answer of one turn on a screen. Whatever part of it was not heard while it was made comes with `settle`.
+
+    Stored events, such as tool calls, may come before the last pieces of the text before them. Their notes are held
+    until the next text, the end, or `show_notes`.
+    """
 
     turn: int
     screen: Screen
     _place: tuple[int, int, int] = (0, 0, 0)  # attempt, step, try
     _text: str = ""
     _earlier: list[str] = field(default_factory=list)
+    _notes: list[str] = field(default_factory=list)
+    _is_interrupted: bool = False  # notes came after the current text
+
+    @property
+    def holds_notes(self) -> bool:
+        """Whether notes wait to be shown."""
+        return bool(self._notes)
 
     def hear(self, item: Item) -> bool:
         """Show an item of the stream. Returns whether it is the turn's end."""
@@ -69,43 +80,65 @@ class Answer:
         if item.type in {"delta", "snapshot"}:
             self._add(content)
         elif item.type == EventType.STATUS and content.get("status") == "retrying":
-            self.screen.note("The model did not answer; trying again …")
+            self._notes.append("The model did not answer; trying again …")
         elif item.type == EventType.TOOL_CALL:
             arguments = json.dumps(content.get("arguments") or {}, ensure_ascii=False)
-            self.screen.note(f"→ {content['name']} {one_line(arguments, LONGEST_DETAIL)}")
+            self._notes.append(f"→ {content['name']} {one_line(arguments, LONGEST_DETAIL)}")
         elif item.type == EventType.TOOL_OUTPUT:
             output = one_line(content.get("output", ""), LONGEST_DETAIL)
-            self.screen.note(f"← {content['name']} {content['outcome']}: {output}")
+            self._notes.append(f"← {content['name']} {content['outcome']}: {output}")
         elif item.type == EventType.MESSAGE and content.get("role") == "assistant":
             self.settle(content.get("text", ""))
         return item.ends(self.turn)
 
-    def _add(self, content: dict[str, Any]) -> None:
-        place = (content["attempt"], content["step"], content["try"])
-        if place != self._place:
-            if place[:2] == self._place[:2] and self._text:
-                self.screen.note("(begins again)")
-            self._begin(place)
-        text = plain(content["text"])
-        if "earlier" in content:  # a snapshot has everything so far
-            earlier = plain(content["earlier"] or "")
-            self.settle(earlier)
-            text = text[len(earlier) :].removeprefix(self._text)
-        self.screen.write(text)
-        self._text += text
-
-    def _begin(self, place: tuple[int, int, int]) -> None:
-        self.screen.end_line()
-        self._earlier.append(self._text)
-        self._place, self._text = place, ""
+    def show_notes(self) -> None:
+        """Show the notes that are held."""
+        for note in self._notes:
+            self.screen.note(note)
+            self._is_interrupted = bool(self._text)
+        self._notes.clear()
 
     def settle(self, text: str) -> None:
         """Show what is still missing of a text that is complete now."""
         text, shown = plain(text).strip(), self._text.lstrip()
-        if not text or any(text == each.strip() for each in (*self._earlier, shown)):
-            return
-        if shown and text.startswith(shown):
-            self.screen.write(text.removeprefix(shown))
-        else:
-            self.screen.line(text)
-        self._earlier.append(text)
+        if text and not self._is_shown(text):
+            if shown and text.startswith(shown) and not self._is_interrupted:
+                self.screen.write(text.removeprefix(shown))
+                self.show_notes()
+            else:
+                self.show_notes()
+                self.screen.line(text)
+            self._earlier.append(text)
+        self.show_notes()
+
+    def _add(self, content: dict[str, Any]) -> None:
+        place = (content["attempt"], content["step"], content["try"])
+        text = plain(content["text"])
+        if place != self._place:
+            self._begin(place)
+        if content.get("earlier"):  # a snapshot has everything so far
+            earlier = plain(content["earlier"])
+            self.settle(earlier)
+            text = text[len(earlier) :]
+        if "earlier" in content:
+            text = text.removeprefix(self._text)
+        if self._is_interrupted and text:
+            self.screen.end_line()
+            self.screen.write(self._text.lstrip())
+            self._is_interrupted = False
+        self.screen.write(text if self._text.strip() else text.lstrip())
+        self._text += text
+
+    def _begin(self, place: tuple[int, int, int]) -> None:
+        self.show_notes()
+        self.screen.end_line()
+        if place[:2] == self._place[:2] and self._text:
+            self.screen.note("(begins again)")
+        self._earlier.append(self._text)
+        self._place, self._text, self._is_interrupted = place, "", False
+
+    def _is_shown(self, text: str) -> bool:
+        """Whether it is one of the texts that were shown, or the last ones together."""
+        words, texts = text.split(), [*self._earlier, self._text]
+        last = [word for each in texts for word in each.split()]
+        return any(words == each.split() for each in texts) or last[-len(words) :] == words

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from argparse import ArgumentParser
 from contextlib import suppress
@@ -69,6 +70,7 @@ class Command(BaseCommand):
     def _talk(self, talk: Talk) -> None:
         with suppress(ImportError):
             import readline  # noqa: F401 - `input` edits lines with it
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # also if the parent process ignores Ctrl-C
         talk.screen.note(
             f"Talking with {talk.agent.name}. Ctrl-C stops an answer, then leaves; so does Ctrl-D."
         )

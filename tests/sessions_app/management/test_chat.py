@@ -102,7 +102,7 @@ def test_tool_calls_are_shown_and_a_dangerous_one_asks(ada: Person, model_server
         terminal.shows("you> ", 4)
         terminal.press(CTRL_D)
         assert terminal.ends() == 0
-    for words in ("Let me see.", "Counted it.", "It is gone.", "As you like."):
+    for words in ("Let me see.", "Counted it.", "May I?", "It is gone.", "And now?", "As you like."):
         assert terminal.text.count(words) == 1, terminal.text
 
 
