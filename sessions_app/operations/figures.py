@@ -28,7 +28,7 @@ from sessions_app.models import (
 
 NEWEST = 10_000  # deliveries of the last 24 hours that are counted
 NEWEST_TURNS = 5_000  # turns of the last 24 hours whose tokens are counted
-MOST_FAILED = 5_000  # failed turns that are looked at
+MOST_FAILED = 2_000  # failed turns that are looked at
 _DAY = "interval '24 hours'"
 # each session is looked up by its key: a join would read all sessions
 _TOKENS = f"""
