@@ -26,9 +26,9 @@ from sessions_app.models import (
     Worker,
 )
 
-NEWEST = 20_000  # deliveries of the last 24 hours that are counted
+NEWEST = 10_000  # deliveries of the last 24 hours that are counted
 NEWEST_TURNS = 5_000  # turns of the last 24 hours whose tokens are counted
-MOST_FAILED = 5_000  # failed turns that are looked at
+MOST_FAILED = 2_000  # failed turns that are looked at
 _DAY = "interval '24 hours'"
 # each session is looked up by its key: a join would read all sessions
 _TOKENS = f"""
@@ -44,7 +44,7 @@ GROUP BY agent.id, agent.name, owner.username ORDER BY sum(of.given + of.made) D
 _FAILED = """
 SELECT error_code, count(*) FROM (
   SELECT error_code, finished_at FROM sessions_app_turn WHERE state = 'failed' ORDER BY id DESC LIMIT %s
-) AS newest WHERE finished_at > now() - %s GROUP BY error_code"""
+) AS newest WHERE finished_at > now() - make_interval(secs => %s) GROUP BY error_code"""
 _DELIVERIES = f"""
 SELECT state, count(*) FROM (SELECT state, created_at FROM sessions_app_delivery ORDER BY id DESC LIMIT %s) AS newest
 WHERE created_at > now() - {_DAY} GROUP BY state"""  # noqa: S608 - a constant
@@ -105,8 +105,7 @@ def dead_deliveries() -> QuerySet[Delivery]:
 def failed_turns(since: timedelta) -> Counter[str]:
     """The turns that failed within this time by error code, among the newest MOST_FAILED failures."""
     with connection.cursor() as cursor:
-        given: list[Any] = [MOST_FAILED, since]
-        cursor.execute(_FAILED, given)
+        cursor.execute(_FAILED, [MOST_FAILED, since.total_seconds()])
         return Counter(dict(cursor.fetchall()))
 
 

@@ -254,5 +254,5 @@ def _code(app: str) -> dict[Path, str]:
     return {
         path: path.read_text()
         for path in (ROOT / app).rglob("*.py")
-        if "migrations" not in path.parts and "admin" not in path.parts
+        if not {"migrations", "admin"} & set(path.relative_to(ROOT).parts)
     }

@@ -52,12 +52,13 @@ def _per_hour(found: dict[datetime, dict[str, int]], cut: str) -> Panel:
     most = max((sum(counts.values()) for counts in found.values()), default=0)
     begin = timezone.now().astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     hours = [begin - timedelta(hours=n) for n in range(HOURS + 1)]
-    return table_panel(
-        "Runs per hour",
-        ["hour (UTC)", "share", *OUTCOMES, "open"],
-        [_hour(hour, found.get(hour, {}), most) for hour in hours],
+    return Panel(
+        title="Runs per hour",
+        headers=["hour (UTC)", "share", *OUTCOMES, "open"],
+        rows=[_hour(hour, found.get(hour, {}), most) for hour in hours],
         more=list_url(RunRecord),
         note=cut,
+        wide=True,
     )
 
 
