@@ -30,6 +30,7 @@ RIGHTS = {
     Effect.WRITE: "Writes",
     Effect.DANGEROUS: "Asks you first",
 }
+SOMETIMES = "Some calls ask first"
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
 
@@ -75,8 +76,7 @@ def _tools(request: HttpRequest, agent: Agent, outcome: Outcome | None) -> dict[
             {
                 "name": tool.name,
                 "line": _first_sentence(tool.description),
-                "right": RIGHTS[tool.effect],
-                "only_some": tool.effect_of is not None,
+                "right": SOMETIMES if tool.effect_of else RIGHTS[tool.effect],
                 "is_free": tool.effect is Effect.READ,
                 "is_allowed": tool.name in allowed,
             }
