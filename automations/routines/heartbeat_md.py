@@ -205,14 +205,14 @@ def _tasks(content: str, blocks: list[_Fence], zone: str, now: datetime) -> tupl
     try:
         data = json.loads(block)
     except json.JSONDecodeError as error:
-        where = f"line {content.count(chr(10), 0, blocks[0].body[0]) + error.lineno}, column {error.colno}"
-        raise _Corrupted(f"the JSON block cannot be read: {error.msg}: {where}") from None
+        line = content.count("\n", 0, blocks[0].body[0]) + error.lineno
+        problem = f"the JSON block cannot be read: {error.msg}: line {line}, column {error.colno}"
+        raise _Corrupted(problem) from None
     except (ValueError, RecursionError) as error:
         raise _Corrupted(f"the JSON block cannot be read: {error}") from None
     given = _listed(data)
     tasks = tuple(_task(number, each, zone, now) for number, each in enumerate(given, 1))
-    twice = [each for each, times in Counter(task.id for task in tasks if task.id).items() if times > 1]
-    if twice:
+    if twice := [each for each, times in Counter(task.id for task in tasks if task.id).items() if times > 1]:
         raise _Corrupted(f"two tasks have the id {twice[0]!r}")
     return tasks
 

@@ -30,6 +30,7 @@ RIGHTS = {
     Effect.WRITE: "Writes",
     Effect.DANGEROUS: "Asks you first",
 }
+SOMETIMES = "Some calls ask first"
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 
 
@@ -37,11 +38,12 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 def change_allowed(request: HttpRequest, name: str) -> HttpResponse:
     """Change which tools the agent may use without asking."""
 
-    def changes() -> dict[str, Any]:
-        others = request.POST.get("others", "")[:LONGEST_FIELD].replace(",", " ").split()
-        return {"allow_tools": [*request.POST.getlist("tool"), *others]}
+    return change_agent(request, name, "tools", lambda: {"allow_tools": _ticked(request)})
 
-    return change_agent(request, name, "tools", changes)
+
+def _ticked(request: HttpRequest) -> list[str]:
+    others = request.POST.get("others", "")[:LONGEST_FIELD].replace(",", " ").split()
+    return [*request.POST.getlist("tool"), *others]
 
 
 @person_page("POST")
@@ -65,8 +67,8 @@ def test_server(request: HttpRequest, name: str) -> HttpResponse:
     return agent_page(request, agent, Outcome(anchor="tools", found=found))
 
 
-def _tools(_request: HttpRequest, agent: Agent, outcome: Outcome | None) -> dict[str, Any]:
-    allowed = set(agent.allow_tools)
+def _tools(request: HttpRequest, agent: Agent, outcome: Outcome | None) -> dict[str, Any]:
+    allowed = set(_ticked(request) if outcome and outcome.typed else agent.allow_tools)
     known = {tool.name for tool in tools.all()}
     found = outcome.found if outcome else {}
     return {
@@ -74,8 +76,7 @@ def _tools(_request: HttpRequest, agent: Agent, outcome: Outcome | None) -> dict
             {
                 "name": tool.name,
                 "line": _first_sentence(tool.description),
-                "right": RIGHTS[tool.effect],
-                "only_some": tool.effect_of is not None,
+                "right": SOMETIMES if tool.effect_of else RIGHTS[tool.effect],
                 "is_free": tool.effect is Effect.READ,
                 "is_allowed": tool.name in allowed,
             }

@@ -136,6 +136,7 @@ def test_the_heartbeat_is_switched_and_timed(visitor: Visitor) -> None:
     page.locator("#model").get_by_label("Time zone").fill("Europe/Berlin")
     page.locator("#model").get_by_role("button", name="Save").click()
     expect(page.locator("#model").get_by_role("status")).to_contain_text("Saved")
+    expect(page.locator("#about")).to_contain_text("Europe/Berlin")
     part.get_by_label("To hour").fill("25")
     part.get_by_role("button", name="Save").click()
     expect(part.get_by_role("alert")).to_contain_text("two hours from 0 to 24")

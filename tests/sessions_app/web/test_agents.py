@@ -103,7 +103,11 @@ def test_tools_are_allowed_by_name(client: Client, person: Person) -> None:
     assert client.post("/agents/demo/tools/", form(person, **given)).status_code == 303
     person.agent.refresh_from_db()
     assert person.agent.allow_tools == ["cron", "docs__note", "docs__search", "fetch_url"]
-    assert client.post("/agents/demo/tools/", form(person, others="none__such")).status_code == 400
+    refused = client.post("/agents/demo/tools/", form(person, tool=["cron"], others="none__such"))
+    assert refused.status_code == 400
+    part = next(each for each in refused.context["sections"] if each["about"].anchor == "tools")["part"]
+    assert part["others"] == "none__such"
+    assert [each["name"] for each in part["tools"] if each["is_allowed"]] == ["cron"]
     assert client.post("/agents/demo/tools/", form(person)).status_code == 303
     person.agent.refresh_from_db()
     assert person.agent.allow_tools == []
