@@ -13,7 +13,14 @@ from sessions_app.admin.panels import Panel, verbatim
 
 
 def explanation_of(job: CronJob) -> Explanation | None:
-    """The explanation that the job's owner gets; None for a job that belongs to no conversation."""
+    """The explanation that the job's owner gets; None for a job that belongs to no conversation. Kept on the object."""
+    kept: dict[str, Explanation | None] = job.__dict__
+    if "_explanation" not in kept:
+        kept["_explanation"] = _explained(job)
+    return kept["_explanation"]
+
+
+def _explained(job: CronJob) -> Explanation | None:
     if job.session is None:
         return None
     try:
