@@ -53,7 +53,7 @@ def beat() -> Finding:
 def jobs_set_aside() -> Finding:
     """No job was disabled because of a fault."""
     return _finding_of_jobs(
-        figures.jobs_set_aside(),
+        figures.set_aside_jobs(),
         problem="disabled after an error, see their fault in the admin",
         cure="give each a valid schedule, enable it again, or delete it",
     )

@@ -7,7 +7,7 @@ from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from config.accounts import pages
-from config.accounts.enter import enter
+from config.accounts.enter import enter_by_link
 from config.http import sign_in
 from config.operations import health, metrics
 from sessions_app.api.query import ChecksQuery, Parameter
@@ -49,11 +49,11 @@ urlpatterns = [
     path("", include("sessions_app.web.urls")),
     path("", include("automations.web.urls")),
     path("", include("automations.web.agent_urls")),
-    path("enter/<str:token>/", enter, name="enter"),
+    path("enter/<str:token>/", enter_by_link, name="enter"),
     path("sign-in/", pages.SignIn.as_view(), name="sign-in"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("account/", pages.account, name="account"),
-    path("account/password/", pages.change_password, name="account-password"),
+    path("account/password/", pages.password_form, name="account-password"),
     path("account/token/", pages.make_token, name="account-token"),
     path("account/token/revoke/", pages.revoke_token, name="account-token-revoke"),
     path("healthz", health.healthz, name="healthz"),

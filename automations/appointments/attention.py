@@ -12,8 +12,8 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import F, Q
 
 from agent_core.execution import WAITING
-from automations.appointments.jobs import MOST_JOBS, job_rows, kind_of
-from automations.appointments.messages import RECENT, name_of, now_of, with_run
+from automations.appointments.jobs import MOST_JOBS, appointment_kind, job_rows
+from automations.appointments.messages import RECENT, message_now, name_of, with_run
 from automations.jobs.clock import database_now
 from automations.jobs.explain import fault_in_words, undeliverable
 from automations.models import MessageStatus, RunRecord, RunState, ScheduledMessage
@@ -92,7 +92,7 @@ def _of_job(job: Any, what: str, text: str, at: datetime | None) -> Notice:
         session_id=job.lives_in,
         title=job.lives_title or "",
         agent=job.agent.name,
-        kind=kind_of(job).value,
+        kind=appointment_kind(job).value,
         id=job.pk,
         name=job.name,
     )
@@ -105,7 +105,7 @@ def _of_messages(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
     for message in with_run(rows).order_by("-updated_at", "pk")[:MOST]:
         yield Notice(
             what="undeliverable",
-            text=now_of(message, now),
+            text=message_now(message, now),
             at=message.updated_at,
             session_id=message.session_id,
             title=message.session.title,

@@ -11,7 +11,7 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 
 from automations.appointments import messages
-from automations.appointments.jobs import MOST_JOBS, Kind, job_rows, kind_of
+from automations.appointments.jobs import MOST_JOBS, Kind, appointment_kind, job_rows
 from automations.appointments.past import LISTED, MOST_COUNTED, Day, Fold, past_slots
 from automations.appointments.slots import SlotState, slot_of, slot_state
 from automations.jobs.clock import database_now
@@ -84,7 +84,7 @@ def _days(since: datetime, until: datetime, zone: tzinfo) -> Iterator[Day]:
 
 def _entry(job: Any, **fields: Any) -> Entry:
     return Entry(
-        kind=kind_of(job).value,
+        kind=appointment_kind(job).value,
         id=job.pk,
         name=job.name,
         session_id=job.lives_in,
@@ -196,7 +196,7 @@ def _messages(user: AbstractBaseUser, since: datetime, until: datetime, zone: tz
             at=message.send_at.astimezone(zone),
             until=None,
             state=SlotState.NEXT.value,
-            text=messages.now_of(message, now),
+            text=messages.message_now(message, now),
             kind=Kind.MESSAGE.value,
             id=message.pk,
             name=messages.name_of(message),

@@ -87,7 +87,7 @@ def jobs_of_sessions(user: AbstractBaseUser, session_ids: Iterable[uuid.UUID]) -
     return list(job_rows(user).filter(here)[:MOST_JOBS])
 
 
-def kind_of(job: Any) -> Kind:
+def appointment_kind(job: Any) -> Kind:
     """The kind of a row of `job_rows`."""
     match category(job):
         case Category.SYSTEM:
@@ -102,14 +102,14 @@ def is_failing(job: Any) -> bool:
     return bool(job.fault) or (job.enabled and job.ended_as == RunState.FAILED)
 
 
-def shown_state(job: Any) -> str:
+def appointment_state(job: Any) -> str:
     """`paused`, or one of selectors.STATES."""
     state = state_of(job)
     is_paused = not job.enabled or paused_until(job) is not None
     return "paused" if state == "scheduled" and is_paused else state
 
 
-def facts_of(jobs: Sequence[Any]) -> list[JobFacts]:
+def job_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     """The facts of these rows, with what holds back due inline routines."""
     facts = read_facts(jobs)
     if not facts:

@@ -55,7 +55,7 @@ def is_to_come(message: ScheduledMessage) -> bool:
     return message.status == MessageStatus.PENDING and message.taken_at is None
 
 
-def now_of(message: ScheduledMessage, now: datetime) -> str:
+def message_now(message: ScheduledMessage, now: datetime) -> str:
     """The current state in one sentence."""
     zone = zone_or_utc(zone_name(message))
     at = when(message.send_at, zone)
@@ -84,5 +84,5 @@ def slots_of(message: ScheduledMessage, now: datetime) -> tuple[Slot, ...]:
     if (
         message.status == MessageStatus.FAILED
     ):  # the turn may have succeeded, but the channel refused the text
-        return (replace(slot, state=SlotState.FAILED.value, text=now_of(message, now)),)
+        return (replace(slot, state=SlotState.FAILED.value, text=message_now(message, now)),)
     return (slot,)

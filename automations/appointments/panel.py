@@ -11,12 +11,12 @@ from django.contrib.auth.models import AbstractBaseUser
 from automations.appointments import messages
 from automations.appointments.jobs import (
     Kind,
-    facts_of,
+    appointment_kind,
+    appointment_state,
     is_failing,
+    job_facts,
     job_rows,
     jobs_of_sessions,
-    kind_of,
-    shown_state,
 )
 from automations.appointments.slots import Slot, slot_of
 from automations.exceptions import JobNotFound, MessageNotFound, RoutineNotFound
@@ -77,7 +77,7 @@ def appointments_of(user: AbstractBaseUser, session_id: uuid.UUID) -> list[Appoi
     The number of statements does not depend on the number of appointments.
     """
     sessions = {session_id, shown_id(user, session_id)}
-    found = [_of_job(each) for each in facts_of(jobs_of_sessions(user, sessions))]
+    found = [_of_job(each) for each in job_facts(jobs_of_sessions(user, sessions))]
     now = database_now()
     texts = ScheduledMessage.objects.filter(session__owner_id=user.pk, session_id__in=sessions)
     found += [_of_message(each, now) for each in messages.shown_messages(texts, now)]
@@ -98,12 +98,12 @@ def why(user: AbstractBaseUser, kind: str, appointment_id: str) -> Explanation:
     job = job_rows(user, [Kind(kind)]).filter(pk=appointment_id).first()
     if job is None:
         raise missing
-    [facts] = facts_of([job])
+    [facts] = job_facts([job])
     return explain_facts(facts)
 
 
 def _of_job(facts: JobFacts) -> Appointment:
-    job, zone, kind = facts.job, zone_or_utc(facts.job.timezone), kind_of(facts.job)
+    job, zone, kind = facts.job, zone_or_utc(facts.job.timezone), appointment_kind(facts.job)
     coming, until = coming_firings(job, facts.now), paused_until(job)
     runs = list(described_runs(facts.runs, zone, facts.waiting))
     return Appointment(
@@ -112,7 +112,7 @@ def _of_job(facts: JobFacts) -> Appointment:
         name=job.name,
         words=describe_job(job, zone.key),
         zone=zone.key,
-        state=shown_state(job),
+        state=appointment_state(job),
         is_failing=is_failing(job),
         session_id=job.lives_in,
         enabled=job.enabled,
@@ -143,7 +143,7 @@ def _of_message(message: ScheduledMessage, now: datetime) -> Appointment:
         editable=False,
         last=messages.slots_of(message, now),
         next=(message.send_at.astimezone(zone),) if coming and message.send_at > now else (),
-        now=messages.now_of(message, now),
+        now=messages.message_now(message, now),
         warnings=tuple(undeliverable(message.session)) if coming else (),
     )
 

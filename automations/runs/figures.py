@@ -93,7 +93,7 @@ def failing_jobs(shown: int) -> FailingJobs:
     return FailingJobs(count=len(found), cut=sum(found.values()) >= MOST_FAILURES, newest=newest)
 
 
-def jobs_set_aside() -> QuerySet[CronJob]:
+def set_aside_jobs() -> QuerySet[CronJob]:
     """The jobs that were disabled because of a fault."""
     return CronJob.objects.exclude(fault="")
 

@@ -30,7 +30,7 @@ from sessions_app.web.fragments import is_fragment
 from sessions_app.web.pages import fragment, page, person, person_page
 
 
-def show(
+def show_part(
     request: HttpRequest, session: Session, part: str, status: int = 200, **context: Any
 ) -> HttpResponse:
     """A part of the panel, or a page with that part for a browser without scripts."""
@@ -51,7 +51,9 @@ def panel_of(request: HttpRequest, session: Session) -> HttpResponse:
     """The list of the session's appointments."""
     is_open = session.state == SessionState.OPEN and session.type in {SessionType.PRIMARY, SessionType.SUB}
     found = appointments_of(person(request), session.pk)
-    return show(request, session, "panel.html", appointments=found, can_add=is_open, now=datetime.now(UTC))
+    return show_part(
+        request, session, "panel.html", appointments=found, can_add=is_open, now=datetime.now(UTC)
+    )
 
 
 @person_page("GET", "HEAD")
@@ -65,11 +67,11 @@ def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) 
     """Why the last slots did or did not run, and what comes next."""
     user = person(request)
     session = session_of(user, session_id)
-    return show(request, session, "why.html", explanation=why(user, kind, key), kind=kind, key=key)
+    return show_part(request, session, "why.html", explanation=why(user, kind, key), kind=kind, key=key)
 
 
 @person_page("GET", "HEAD")
-def run(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpResponse:
+def run_page(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpResponse:
     """One slot: what happened, when, and the way to its place in the conversation."""
     user = person(request)
     session = session_of(user, session_id)
@@ -80,7 +82,7 @@ def run(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpRespons
         raise Http404
     zone = zone_or_utc(found.job.timezone if found.job else session.agent.timezone)
     text = describe_run(found, zone)
-    return show(request, session, "run.html", run=found, text=text, zone=str(zone))
+    return show_part(request, session, "run.html", run=found, text=text, zone=str(zone))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +118,7 @@ def switch(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> 
 
 
 @person_page("POST")
-def skip(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
+def skip_next(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
     """Do not run the next slot."""
     session = session_of(person(request), session_id)
     job = selectors.automation_to_change(person(request), job_id)
@@ -125,7 +127,7 @@ def skip(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpRespon
 
 
 @person_page("GET", "HEAD", "POST")
-def delete(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> HttpResponse:
+def delete_appointment(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> HttpResponse:
     """Ask, then delete an automation or a routine with its runs."""
     session = session_of(person(request), session_id)
     verbs, job = _found(request, kind, key)
@@ -134,7 +136,7 @@ def delete(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> 
         return changed(request, session)
     name = CronJob.objects.values_list("name", flat=True).get(pk=job.id)
     runs = RunRecord.objects.filter(job_id=key).count()
-    return show(request, session, "deleting.html", name=name, kind=kind, key=key, runs=runs)
+    return show_part(request, session, "deleting.html", name=name, kind=kind, key=key, runs=runs)
 
 
 @person_page("POST")

@@ -18,7 +18,7 @@ from automations.models import CronJob
 from automations.scheduled_messages import schedule_in_thread
 from automations.schedules.describe import Preview, preview
 from automations.schedules.zone_files import zone_or_utc
-from automations.web.appointments import changed, show
+from automations.web.appointments import changed, show_part
 from automations.web.forms import AutomationForm, LaterForm, ScheduleForm, schedule_fields
 from sessions_app.models import Session
 from sessions_app.selectors import session as session_of
@@ -72,7 +72,9 @@ def later(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     form = LaterForm(request.POST or None, initial={"send_at": _next_hour(session.agent.timezone)})
     if request.method == "POST" and form.is_valid() and _stored(form, lambda: _schedule(session_id, form)):
         return changed(request, session)
-    return show(request, session, "later.html", status=_status(form), form=form, zone=session.agent.timezone)
+    return show_part(
+        request, session, "later.html", status=_status(form), form=form, zone=session.agent.timezone
+    )
 
 
 @person_page("POST")
@@ -105,7 +107,7 @@ def _shown(
         "zones": sorted(available_timezones()),
         "zone": session.agent.timezone,
     }
-    return show(request, session, "form.html", status=_status(form), **context)
+    return show_part(request, session, "form.html", status=_status(form), **context)
 
 
 def _status(form: forms.Form) -> int:

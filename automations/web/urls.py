@@ -16,14 +16,14 @@ urlpatterns = [
     path(f"{_SESSION}/appointments/<slug:kind>/<str:key>/switch/", appointments.switch, name="switch"),
     path(
         f"{_SESSION}/appointments/<slug:kind>/<str:key>/delete/",
-        appointments.delete,
+        appointments.delete_appointment,
         name="delete-appointment",
     ),
-    path(f"{_SESSION}/runs/<str:run_id>/", appointments.run, name="run"),
+    path(f"{_SESSION}/runs/<str:run_id>/", appointments.run_page, name="run"),
     path(f"{_SESSION}/automations/new/", edit.new, name="new-automation"),
     path(f"{_SESSION}/automations/coming/", edit.coming, name="coming"),
     path(f"{_SESSION}/automations/<str:job_id>/", edit.change, name="change-automation"),
-    path(f"{_SESSION}/automations/<str:job_id>/skip/", appointments.skip, name="skip-slot"),
+    path(f"{_SESSION}/automations/<str:job_id>/skip/", appointments.skip_next, name="skip-slot"),
     path(f"{_SESSION}/messages/later/", edit.later, name="later"),
     path(f"{_SESSION}/messages/<str:message_id>/withdraw/", appointments.withdraw, name="withdraw-message"),
 ]

@@ -20,7 +20,7 @@ REFERRER_POLICY = "strict-origin"
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def enter(request: HttpRequest, token: str) -> HttpResponse:
+def enter_by_link(request: HttpRequest, token: str) -> HttpResponse:
     """The page with the button, or the sign-in that the button asks for. 403 from elsewhere; 410 for a dead link."""
     if not is_on_this_machine(request):
         response = render(request, "web/enter.html", {"state": "elsewhere"}, status=403)

@@ -74,7 +74,7 @@ def account(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters()
 @person_page("POST")
 @limit_password_changes
-def change_password(request: HttpRequest) -> HttpResponse:
+def password_form(request: HttpRequest) -> HttpResponse:
     """Change the password. This browser stays signed in, all others are signed out."""
     form = PasswordForm(person(request), request.POST)
     if not form.is_valid():

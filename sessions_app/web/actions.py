@@ -25,14 +25,14 @@ LONGEST_KEY = 100  # characters
 
 
 @person_page("POST")
-def begin(request: HttpRequest) -> HttpResponse:
+def begin_conversation(request: HttpRequest) -> HttpResponse:
     """Open a conversation with an agent."""
     agent = selectors.agent(person(request), request.POST.get("agent", "")[:LONGEST_ADDRESS])
     return leave_to(request, reverse("conversation", args=[open_session(agent).pk]))
 
 
 @person_page("POST")
-def send(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+def send_message(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Send a message. `key` is made by the page, so that a repeated request does not send it twice."""
     content = request.POST.get("content", "").replace("\r\n", "\n").strip()
     on_busy = OnBusy.INTERRUPT if request.POST.get("on_busy") == OnBusy.INTERRUPT else OnBusy.INJECT
@@ -43,7 +43,7 @@ def send(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 
 
 @person_page("POST")
-def stop(request: HttpRequest, turn_id: int) -> HttpResponse:
+def stop_turn(request: HttpRequest, turn_id: int) -> HttpResponse:
     """Stop a turn that runs, or withdraw one that waits."""
     turn = selectors.turn(person(request), turn_id)
     cancel_turn(turn.pk)
@@ -51,7 +51,7 @@ def stop(request: HttpRequest, turn_id: int) -> HttpResponse:
 
 
 @person_page("POST")
-def answer_consent(request: HttpRequest, question_id: str) -> HttpResponse:
+def allow_or_refuse(request: HttpRequest, question_id: str) -> HttpResponse:
     """Allow or refuse the calls that a question names."""
     question = question_reads.question(person(request), question_id)
     questions.answer_consent(question, "yes" if request.POST.get("answer") == "yes" else "no")
@@ -83,7 +83,7 @@ def put_away(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 
 
 @person_page("POST")
-def delete(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+def delete_conversation(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Delete the conversation. The page that asks is shown again while automations prevent it."""
     session = selectors.session(person(request), session_id)
     deletion = delete_session(session.pk, with_dependents=request.POST.get("delete_automations") == "yes")

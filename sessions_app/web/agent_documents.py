@@ -27,7 +27,7 @@ USES = {
 
 
 @person_page("GET", "HEAD", "POST")
-def document(request: HttpRequest, name: str, document: str) -> HttpResponse:
+def document_page(request: HttpRequest, name: str, document: str) -> HttpResponse:
     """The editor. `revision` opens an older text in it; `seen` of a form is what the writer has read."""
     found = selectors.document(person(request), name, document)
     if request.method == "POST":

@@ -13,7 +13,7 @@ MOST = 200  # agents in the list
 
 
 @person_page("GET", "HEAD")
-def agents(request: HttpRequest) -> HttpResponse:
+def agent_list(request: HttpRequest) -> HttpResponse:
     """The agents of a person. The only one has no list."""
     found = list(selectors.agents(person(request)).order_by("name")[:MOST])
     if len(found) == 1:
@@ -22,6 +22,6 @@ def agents(request: HttpRequest) -> HttpResponse:
 
 
 @person_page("GET", "HEAD")
-def agent(request: HttpRequest, name: str) -> HttpResponse:
+def about_agent(request: HttpRequest, name: str) -> HttpResponse:
     """An agent: its settings, documents, memory, and what apps above show of it."""
     return agent_page(request, selectors.agent(person(request), name))

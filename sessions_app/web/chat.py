@@ -112,7 +112,7 @@ def title_of(session: Any) -> str:
 
 def _state(user: User, session: Any) -> dict[str, Any]:
     """What the parts of a conversation show beside its messages."""
-    turns = transcript.open_turns(user, session.pk)
+    turns = transcript.shown_turns(user, session.pk)
     waiting = waiting_of(session)
     return {
         "session": session,

@@ -100,7 +100,7 @@ def after(user: User, session_id: uuid.UUID, place: str) -> Page | None:
     return _page(found) if len(found) <= PAGE else None
 
 
-def open_turns(user: User, session_id: uuid.UUID) -> list[Waiting]:
+def shown_turns(user: User, session_id: uuid.UUID) -> list[Waiting]:
     """The session's turns that run or wait, the running one first. NotFound."""
     rows = Turn.objects.filter(session=owned(user, shown_id(user, session_id)), state__in=OPEN_STATES)
     found = sorted(rows[:MOST_OPEN], key=lambda turn: (turn.state != TurnState.RUNNING, turn.pk))

@@ -25,13 +25,13 @@ from sessions_app.models import (
 )
 
 PARTS: tuple[tuple[tuple[type[Model], ...], Callable[[], Iterator[Part]]], ...] = (
-    ((Worker,), troubles.workers),
+    ((Worker,), troubles.workers_part),
     ((CronJob, RunRecord), troubles.failing),
-    ((Turn,), troubles.failed_turns),
-    ((Delivery,), troubles.dead_deliveries),
+    ((Turn,), troubles.failed_turns_part),
+    ((Delivery,), troubles.dead_deliveries_part),
     ((Turn, ExecutionState, ConsentQuestion, RunRecord, MailboxEvent), troubles.waiting),
-    ((RunRecord,), recent.recent_runs),
-    ((CronJob, ScheduledMessage), recent.next_slots),
+    ((RunRecord,), recent.runs_part),
+    ((CronJob, ScheduledMessage), recent.next_slots_part),
     ((Turn,), recent.queues),
     ((Delivery,), recent.deliveries),
     ((Session,), recent.heartbeats),

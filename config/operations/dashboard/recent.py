@@ -28,7 +28,7 @@ OPEN = (RunState.QUEUED, RunState.RUNNING)
 OUTCOMES = (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SKIPPED)
 
 
-def recent_runs() -> Iterator[Part]:
+def runs_part() -> Iterator[Part]:
     """Lateness and outcomes of the runs of the last 24 hours."""
     found = runs.recent_runs()
     cut = (
@@ -151,7 +151,7 @@ def tokens() -> Iterator[Part]:
     yield table_panel("Tokens by agent", ["agent", "turns", "input", "output"], rows, note=note)
 
 
-def next_slots() -> Iterator[Part]:
+def next_slots_part() -> Iterator[Part]:
     """What is due next."""
     rows = []
     now = timezone.now()

@@ -32,7 +32,7 @@ LONG_WAIT = 60.0  # seconds
 _WAITING = ",".join(each.value for each in WAITING)
 
 
-def workers() -> Iterator[Part]:
+def workers_part() -> Iterator[Part]:
     """The number of live workers."""
     alive = len(sessions.live_workers(settings.RONDO_WORKER_LOST_SECONDS))
     note = "run turns" if alive else "none: start one"
@@ -43,7 +43,7 @@ def workers() -> Iterator[Part]:
 def failing() -> Iterator[Part]:
     """Automations whose last run failed, or that an error disabled."""
     found = runs.failing_jobs(SHOWN)
-    aside = runs.jobs_set_aside()
+    aside = runs.set_aside_jobs()
     disabled = aside[:MOST_COUNTED].count()
     count = found.count + disabled
     yield Tile(
@@ -73,7 +73,7 @@ def failing() -> Iterator[Part]:
     yield Panel(title="Automations that fail now", headers=headers, rows=rows, more=more, wide=True)
 
 
-def failed_turns() -> Iterator[Part]:
+def failed_turns_part() -> Iterator[Part]:
     """Turns that failed in the last hour, by reason."""
     found = sessions.failed_turns(timedelta(hours=1))
     count = found.total()
@@ -100,7 +100,7 @@ def failed_turns() -> Iterator[Part]:
     )
 
 
-def dead_deliveries() -> Iterator[Part]:
+def dead_deliveries_part() -> Iterator[Part]:
     """Deliveries that were given up."""
     dead = sessions.dead_deliveries()
     count = dead[:MOST_COUNTED].count()
