@@ -151,6 +151,7 @@ def _of_message(message: ScheduledMessage, now: datetime) -> Appointment:
 def _explain_message(message: ScheduledMessage, now: datetime) -> Explanation:
     shown, run = _of_message(message, now), messages.run_of(message)
     return Explanation(
+        name=shown.name,
         words=shown.words,
         timezone=shown.zone,
         state=shown.state,

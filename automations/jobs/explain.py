@@ -61,6 +61,7 @@ class ExplainedRun:
 class Explanation:
     """The explanation of one automation. Instants are in the schedule's zone."""
 
+    name: str
     words: str
     timezone: str
     state: str
@@ -84,6 +85,7 @@ def explain_facts(facts: JobFacts) -> Explanation:
     job, zone = facts.job, zone_or_utc(facts.job.timezone)
     coming = coming_firings(job, facts.now)
     return Explanation(
+        name=job.name,
         words=describe_job(job, zone.key),
         timezone=job.timezone,
         state=state_of(job),

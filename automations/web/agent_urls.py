@@ -8,7 +8,7 @@ agent_heartbeat.register_heartbeat_section()
 agent_channels.register_channels_section()
 
 urlpatterns = [
-    path("agents/<str:name>/heartbeat/", agent_heartbeat.change_heartbeat, name="agent-heartbeat"),
-    path("agents/<str:name>/channels/<uuid:session_id>/test/", agent_channels.send_test, name="test-channel"),
-    path("agents/-/tests/<str:message_id>/", agent_channels.test_state, name="test-channel-state"),
+    path("agents/<key:name>/heartbeat/", agent_heartbeat.change_heartbeat, name="agent-heartbeat"),
+    path("agents/<key:name>/channels/<uuid:session_id>/test/", agent_channels.send_test, name="test-channel"),
+    path("agents/-/tests/<key:message_id>/", agent_channels.test_state, name="test-channel-state"),
 ]

@@ -14,6 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 
 from automations import selectors
+from automations.appointments.jobs import Kind, appointment_kind
 from automations.appointments.panel import appointments_of, why
 from automations.jobs.edit import delete_job, update_job
 from automations.jobs.skip import skip_slots
@@ -76,13 +77,13 @@ def run_page(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpRe
     user = person(request)
     session = session_of(user, session_id)
     theirs = Q(job__agent__owner=user.pk) | Q(scheduled_message__session__owner=user.pk)
-    rows = RunRecord.objects.filter(theirs, pk=run_id.replace("\x00", ""))
-    found = rows.select_related("job").first()
+    found = RunRecord.objects.filter(theirs, pk=run_id).select_related("job").first()
     if found is None:
         raise Http404
     zone = zone_or_utc(found.job.timezone if found.job else session.agent.timezone)
-    text = describe_run(found, zone)
-    return show_part(request, session, "run.html", run=found, text=text, zone=str(zone))
+    about: dict[str, Any] = {"run": found, "text": describe_run(found, zone), "zone": str(zone)}
+    about["kind"] = appointment_kind(found.job).value if found.job else Kind.MESSAGE.value
+    return show_part(request, session, "run.html", **about, key=found.job_id or found.scheduled_message_id)
 
 
 @dataclass(frozen=True, kw_only=True)

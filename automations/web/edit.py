@@ -9,7 +9,7 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from django import forms
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 
 from automations import selectors
 from automations.exceptions import AutomationsError, BadJob
@@ -43,7 +43,7 @@ def new(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     session = session_of(person(request), session_id)
     zone = session.agent.timezone
     start = {"timezone": zone, "at": _next_hour(zone), "message": request.GET.get("message", "")[:1000]}
-    form = AutomationForm(request.POST or None, initial=start)
+    form = AutomationForm(_sent(request), initial=start)
     if request.method == "POST" and form.is_valid() and _stored(form, lambda: _create(session_id, form)):
         return changed(request, session)
     return _shown(request, session, form)
@@ -55,7 +55,7 @@ def change(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResp
     session = session_of(person(request), session_id)
     automation = selectors.automation_to_change(person(request), job_id)
     job = CronJob.objects.select_related("agent").get(pk=automation.id)
-    form = AutomationForm(request.POST or None, initial=_initial(job))
+    form = AutomationForm(_sent(request), initial=_initial(job))
     if (
         request.method == "POST"
         and form.is_valid()
@@ -69,7 +69,7 @@ def change(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResp
 def later(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Schedule a fixed text."""
     session = session_of(person(request), session_id)
-    form = LaterForm(request.POST or None, initial={"send_at": _next_hour(session.agent.timezone)})
+    form = LaterForm(_sent(request), initial={"send_at": _next_hour(session.agent.timezone)})
     if request.method == "POST" and form.is_valid() and _stored(form, lambda: _schedule(session_id, form)):
         return changed(request, session)
     return show_part(
@@ -108,6 +108,11 @@ def _shown(
         "zone": session.agent.timezone,
     }
     return show_part(request, session, "form.html", status=_status(form), **context)
+
+
+def _sent(request: HttpRequest) -> QueryDict | None:
+    """What a form was sent with; None: it is shown for the first time."""
+    return request.POST if request.method == "POST" else None
 
 
 def _status(form: forms.Form) -> int:

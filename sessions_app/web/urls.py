@@ -2,7 +2,15 @@
 
 from django.urls import path
 
-from sessions_app.web import actions, agent_documents, agent_settings, agent_tools, agents, chat
+from sessions_app.web import (
+    actions,
+    agent_documents,
+    agent_settings,
+    agent_tools,
+    agents,
+    chat,
+    keys,  # noqa: F401 - registers its converter
+)
 from sessions_app.web.pages import register_place
 
 agent_settings.register_sections()
@@ -23,13 +31,13 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/deleting/", chat.about_deleting, name="about-deleting"),
     path("sessions/<uuid:session_id>/delete/", actions.delete_conversation, name="delete"),
     path("turns/<int:turn_id>/stop/", actions.stop_turn, name="stop"),
-    path("questions/<str:question_id>/answer/", actions.allow_or_refuse, name="answer-consent"),
-    path("executions/<str:execution_id>/answer/", actions.answer_plan, name="answer-plan"),
+    path("questions/<key:question_id>/answer/", actions.allow_or_refuse, name="answer-consent"),
+    path("executions/<key:execution_id>/answer/", actions.answer_plan, name="answer-plan"),
     path("agents/", agents.agent_list, name="agents"),
-    path("agents/<str:name>/", agents.about_agent, name="agent"),
-    path("agents/<str:name>/model/", agent_settings.change_model, name="agent-model"),
-    path("agents/<str:name>/tools/", agent_tools.change_allowed, name="agent-tools"),
-    path("agents/<str:name>/mcp/test/", agent_tools.test_server, name="test-mcp-server"),
-    path("agents/<str:name>/preferences/", agent_settings.change_preferences, name="agent-preferences"),
-    path("agents/<str:name>/documents/<str:document>/", agent_documents.document_page, name="document"),
+    path("agents/<key:name>/", agents.about_agent, name="agent"),
+    path("agents/<key:name>/model/", agent_settings.change_model, name="agent-model"),
+    path("agents/<key:name>/tools/", agent_tools.change_allowed, name="agent-tools"),
+    path("agents/<key:name>/mcp/test/", agent_tools.test_server, name="test-mcp-server"),
+    path("agents/<key:name>/preferences/", agent_settings.change_preferences, name="agent-preferences"),
+    path("agents/<key:name>/documents/<key:document>/", agent_documents.document_page, name="document"),
 ]

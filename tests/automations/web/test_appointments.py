@@ -172,6 +172,7 @@ def test_why_and_each_slot_are_explained(visitor: Visitor) -> None:
     mark.click()
     expect(page.locator("#panel-body")).to_contain_text("Failed: the model did not answer.")
     page.get_by_role("link", name="Why?").click()
+    expect(page.get_by_role("heading", name="Morning news")).to_be_visible()
     expect(page.get_by_role("heading", name="Next")).to_be_visible()
     expect(page.locator("#panel-body")).to_contain_text(
         "every day at 09:00 (Europe/Berlin)", ignore_case=True
