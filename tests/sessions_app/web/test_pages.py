@@ -127,7 +127,7 @@ def test_everything_is_reached_by_keyboard(visitor: Visitor) -> None:
     expect(page.get_by_role("option", name="/clear")).to_have_attribute("aria-selected", "true")
     page.keyboard.press("Enter")
     expect(page.locator(".entry.agent:not(.live) .text").last).to_contain_text("Conversation cleared")
-    for _ in range(12):
+    for _ in range(20):
         page.keyboard.press("Shift+Tab")
         if page.evaluate("document.activeElement.textContent.includes('Other')"):
             break
