@@ -72,6 +72,7 @@ RONDO_KEEP_DELIVERIES_DAYS = ENV.rondo_keep_deliveries_days
 SECRET_KEY = ENV.secret_key
 DEBUG = ENV.debug
 ALLOWED_HOSTS = list(ENV.allowed_hosts)
+CSRF_FAILURE_VIEW = "config.http.pages.csrf_failure"
 CSRF_TRUSTED_ORIGINS = list(ENV.csrf_trusted_origins)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = ENV.https
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENV.https else None

@@ -12,7 +12,7 @@ from django import forms
 from django.http import HttpRequest, HttpResponse, QueryDict
 
 from automations import selectors
-from automations.exceptions import AutomationsError, BadJob
+from automations.exceptions import BadJob
 from automations.jobs.edit import NewJob, bind_job, parse_api_schedule, update_job
 from automations.models import CronJob
 from automations.scheduled_messages import schedule_in_thread
@@ -20,6 +20,7 @@ from automations.schedules.describe import Preview, preview
 from automations.schedules.zone_files import zone_or_utc
 from automations.web.appointments import changed, show_part
 from automations.web.forms import AutomationForm, LaterForm, ScheduleForm, schedule_fields
+from sessions_app.exceptions import SessionsError
 from sessions_app.models import Session
 from sessions_app.selectors import session as session_of
 from sessions_app.web.pages import fragment, person, person_page
@@ -135,7 +136,7 @@ def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
     """Whether it was stored. If it was refused, the form says why."""
     try:
         store()
-    except AutomationsError as error:
+    except SessionsError as error:
         text = str(error) or str(error.__doc__)
         form.add_error(None, text[:1].upper() + text[1:])
         return False

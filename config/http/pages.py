@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -17,6 +18,7 @@ TITLES = {
     400: "That did not work",
     403: "You may not see this",
     404: "There is nothing here",
+    405: "This address is not a page",
     409: "Not possible right now",
     413: "That is too large",
     429: "Too many requests",
@@ -27,6 +29,7 @@ TEXTS = {
     400: "The browser sent something that the server does not understand.",
     403: "Reload the page you came from and try again. If that does not help, sign in again.",
     404: "The page does not exist, or it is not yours.",
+    405: "It takes what a form sends. Go back to the page with the form.",
     413: "The form has more text than the server takes.",
     500: "It was a mistake of the server, and it was logged. Try again.",
     503: "Try again in a few seconds.",
@@ -42,6 +45,11 @@ def error_page(request: HttpRequest, status: int, text: str = "") -> HttpRespons
     return HttpResponse(shown, status=status, headers={"Cache-Control": "no-store"})
 
 
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:  # noqa: ARG001 - Django's signature
+    """The page for a form without a valid token, such as one that was opened before signing in."""
+    return error_page(request, 403)
+
+
 def wants_page(request: HttpRequest) -> bool:
     """Whether the client is a browser that asks for a page, or for a part of one."""
     return is_fragment(request) or "text/html" in request.headers.get("Accept", "")
@@ -55,7 +63,16 @@ class PageErrors:
 
     def __call__(self, request: HttpRequest) -> Any:
         """Pass the request on."""
-        return self._get_response(request)
+        response = self._get_response(request)
+        if (
+            response.status_code == HTTPStatus.METHOD_NOT_ALLOWED
+            and not response.content
+            and wants_page(request)
+        ):
+            page = error_page(request, response.status_code)
+            page.headers["Allow"] = response.headers["Allow"]
+            return page
+        return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """The page of a refusal; None for all else, and for the API, whose errors DRF answers."""

@@ -8,8 +8,9 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from sessions_app import selectors
-from sessions_app.models import OnBusy
-from sessions_app.models.session import LONGEST_ADDRESS
+from sessions_app.exceptions import SessionClosed
+from sessions_app.models import Agent, OnBusy, Session, SessionState, SessionType
+from sessions_app.models.session import LONGEST_ADDRESS, WEB
 from sessions_app.sessions.archive import archive
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import open_session, rename_session
@@ -28,7 +29,14 @@ LONGEST_KEY = 100  # characters
 def begin_conversation(request: HttpRequest) -> HttpResponse:
     """Open a conversation with an agent."""
     agent = selectors.agent(person(request), request.POST.get("agent", "")[:LONGEST_ADDRESS])
-    return leave_to(request, reverse("conversation", args=[open_session(agent).pk]))
+    found = _unused(agent) or open_session(agent)
+    return leave_to(request, reverse("conversation", args=[found.pk]))
+
+
+def _unused(agent: Agent) -> Session | None:
+    """The newest conversation of the pages in which nothing was said."""
+    rows = Session.objects.filter(agent=agent, type=SessionType.SUB, channel=WEB, state=SessionState.OPEN)
+    return rows.filter(last_seq=0, title="", turns=None).order_by("-created_at").first()
 
 
 @person_page("POST")
@@ -36,7 +44,7 @@ def send_message(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Send a message. `key` is made by the page, so that a repeated request does not send it twice."""
     content = request.POST.get("content", "").replace("\r\n", "\n").strip()
     on_busy = OnBusy.INTERRUPT if request.POST.get("on_busy") == OnBusy.INTERRUPT else OnBusy.INJECT
-    key = request.POST.get("key", "")[:LONGEST_KEY]
+    key = request.POST.get("key", "")[:LONGEST_KEY].replace("\x00", "")
     given = MessageInput(content=content, on_busy=on_busy, idempotency_key=f"web:{key}" if key else None)
     receive(session_id, given, person(request).pk)
     return done(request, reverse("conversation", args=[session_id]))
@@ -78,7 +86,10 @@ def rename(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 @person_page("POST")
 def put_away(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Archive the conversation: it can be read, and takes no more messages."""
-    archive(selectors.session(person(request), session_id).pk)
+    session = selectors.session(person(request), session_id)
+    if session.type != SessionType.SUB:
+        raise SessionClosed("the agent's own conversation cannot be archived")
+    archive(session.pk)
     return leave_to(request, reverse("conversation", args=[session_id]))
 
 

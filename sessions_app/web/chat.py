@@ -24,7 +24,9 @@ LONGEST_CURSOR = 60  # characters
 
 @person_page("GET", "HEAD")
 def home(request: HttpRequest) -> HttpResponse:
-    """The latest conversation; without any, a page that says how to begin."""
+    """The latest conversation; without any, a page that says how to begin. `?q=`: what a search finds.""" ""
+    if query := request.GET.get("q", "").strip():
+        return page(request, "found.html", conversations=search(person(request), query), query=query)
     found = conversations(person(request))
     if found:
         return leave_to(request, reverse("conversation", args=[found[0].id]))

@@ -6,21 +6,26 @@ Pictures become links: a page loads nothing from outside.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import Any
 
 import nh3
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
-from pygments import highlight
+from pygments import format as format_tokens
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
 LONGEST = 20_000  # characters; a longer text is shown as it is
 MOST_BRACKETS = 2_000  # each may begin a link, which the parser looks for to the end of the text
-LONGEST_CODE = 20_000  # characters of a block that are highlighted
+MOST_CELLS = 5_000  # of the text, if it were one table
+LONGEST_CODE = 4_000  # characters of a block that are highlighted
+HIGHLIGHTING = 0.1  # seconds for a block: some lexers take time that grows with the square of its length
 _TAGS = {
     *(
         "p",
@@ -52,7 +57,18 @@ def _highlighted(code: str, language: str, _attributes: str) -> str:
         lexer = get_lexer_by_name(language[:40])
     except ClassNotFound:
         return ""
-    return highlight(code, lexer, HtmlFormatter(nowrap=True, classprefix="hl-"))
+    try:
+        return format_tokens(_in_time(lexer.get_tokens(code)), HtmlFormatter(nowrap=True, classprefix="hl-"))
+    except TimeoutError:
+        return ""
+
+
+def _in_time(tokens: Iterable[Any]) -> Iterator[Any]:
+    deadline = time.monotonic() + HIGHLIGHTING
+    for token in tokens:
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        yield token
 
 
 _MARKDOWN = (
@@ -75,7 +91,7 @@ _MARKDOWN.core.ruler.push("lower_headings", _lower_headings)
 @lru_cache(maxsize=1_000)
 def render(text: str) -> SafeString:
     """The text as HTML. It never raises: what cannot be rendered is shown as plain text."""
-    if len(text) > LONGEST or text.count("[") > MOST_BRACKETS:
+    if len(text) > LONGEST or text.count("[") > MOST_BRACKETS or _cells(text) > MOST_CELLS:
         return mark_safe(f"<pre>{escape(text)}</pre>")  # noqa: S308 - escaped
     clean = nh3.clean(
         _MARKDOWN.render(text),
@@ -86,3 +102,9 @@ def render(text: str) -> SafeString:
         set_tag_attribute_values={"a": {"target": "_blank"}},
     )
     return mark_safe(clean)  # noqa: S308 - sanitised
+
+
+def _cells(text: str) -> int:
+    """A bound of the cells that a table of this text has: each of its rows has as many as the head."""
+    lines = text.split("\n")
+    return len(lines) * max(line.count("|") for line in lines)

@@ -32,6 +32,6 @@ document.addEventListener("htmx:afterSettle", (event) => {
   if (target?.id !== "panel-body") return;
   prepare(target);
   if (event.detail.elt?.id === "appointments") return;
-  target.querySelector("[aria-invalid=true], [autofocus], textarea, h2")?.focus();
+  (target.querySelector("[aria-invalid=true]") ?? target.querySelector("textarea") ?? target.querySelector("h2"))?.focus();
 });
 prepare(document);

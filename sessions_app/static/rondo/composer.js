@@ -21,7 +21,8 @@ function openForm(kind) {
   if (!part) return;
   htmx.ajax("GET", part.href, "#panel-body").then(() => {
     openPanel(part);
-    document.querySelector(`#panel-body [data-new=${kind}]`)?.click();
+    const link = document.querySelector(`#panel-body [data-new=${kind}]`);
+    if (link) htmx.ajax("GET", link.href, "#panel-body"); // a click would come before htmx knows the link
   });
 }
 

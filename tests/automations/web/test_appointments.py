@@ -143,11 +143,24 @@ def test_a_message_for_later_is_scheduled_and_cancelled(visitor: Visitor) -> Non
     box.fill("/later")
     page.keyboard.press("Enter")
     page.get_by_label("Text", exact=True).fill("Happy New Year!")
+    expect(page.get_by_label("Message", exact=True)).to_be_visible()
     page.get_by_label("When").fill("2099-01-01T00:00")
     page.get_by_role("button", name="Schedule it").click()
     expect(page.locator(".appointment.message")).to_contain_text("Happy New Year!")
     page.get_by_role("button", name="Cancel the message").click()
     until(lambda: ScheduledMessage.objects.get().status == "cancelled", 10)
+
+
+def test_schedule_opens_the_form_beside_the_conversation(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    page.get_by_label("Message", exact=True).fill("/schedule")
+    page.keyboard.press("Enter")
+    message = page.get_by_label("What should the agent do?")
+    expect(message).to_be_focused()
+    expect(page.get_by_label("Message", exact=True)).to_be_visible()
+    message.fill("half a sentence")
+    page.keyboard.press("Escape")
+    expect(message).to_have_value("half a sentence")
 
 
 def test_why_and_each_slot_are_explained(visitor: Visitor) -> None:

@@ -204,7 +204,8 @@ def test_a_title_is_changed_and_a_conversation_archived(visitor: Visitor) -> Non
     page.get_by_role("button", name="Rename").click()
     expect(page.locator("#title")).to_have_text("Garden")
     page.get_by_role("button", name="More").click()
-    page.get_by_role("button", name="Archive").click()
+    page.get_by_text("Archive…").click()
+    page.get_by_role("button", name="Archive it").click()
     expect(page.get_by_text("This conversation is archived")).to_be_visible()
     assert Session.objects.get(pk=session.pk).state == SessionState.ARCHIVED
 
