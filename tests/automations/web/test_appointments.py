@@ -195,8 +195,19 @@ def test_why_and_each_slot_are_explained(visitor: Visitor) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_on_appointments(visitor: Visitor, scheme: str) -> None:
     session = visitor.person.session()
-    automation(session)
+    job = automation(session)
     page = visitor.conversation(session, color_scheme=scheme)
+    for part in (
+        "automations/new/",
+        "messages/later/",
+        f"appointments/automation/{job.pk}/",
+        "appointments/",
+    ):
+        page.goto(f"/sessions/{session.pk}/{part}")
+        assert serious(page) == []
+    page.goto(f"/sessions/{session.pk}/appointments/automation/{job.pk}/delete/")
+    assert serious(page) == []
+    page.goto(f"/sessions/{session.pk}/")
     open_panel(page)
     assert serious(page) == []
     page.get_by_role("link", name="Edit Morning news").click()

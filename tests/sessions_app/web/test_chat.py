@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
 from sessions_app.models import Engine, ReadMark, Turn
-from tests.browser import NEEDS_CHROMIUM, Visitor, say, use_engine
+from tests.browser import NEEDS_CHROMIUM, Visitor, say, serious, use_engine
 from tests.fleet import until
 from tests.plugins import calls
 
@@ -115,6 +115,7 @@ def test_consent_is_given_by_a_button_that_names_the_call(visitor: Visitor, butt
     expect(question).to_contain_text("erase")
     expect(question).to_contain_text(f"disk{runs}")
     expect(page.locator(".dot.ask")).to_be_visible()
+    assert serious(page) == []
     visitor.model.answer_with(
         asked if runs else ModelReply(text="As you like."), ModelReply(text="It is gone.")
     )
@@ -133,7 +134,12 @@ def test_a_question_of_a_plan_is_answered_where_it_stands(visitor: Visitor) -> N
     expect(question).to_contain_text("Which colour?")
     plan = page.get_by_role("region", name="Plan")
     expect(plan.locator("li.done")).to_have_count(1)
+    assert serious(page) == []
     question.get_by_label("Your answer").fill("blue")
+    with page.expect_response(re.compile("/updates/")):  # what comes meanwhile leaves the answer as it is
+        page.evaluate("document.body.dispatchEvent(new Event('refresh'))")
+    expect(question.get_by_label("Your answer")).to_be_focused()
+    expect(question.get_by_label("Your answer")).to_have_value("blue")
     question.get_by_role("button", name="Answer").click()
     expect(question).to_have_count(0)
     expect(plan).to_have_count(0)
