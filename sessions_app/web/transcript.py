@@ -16,17 +16,20 @@ from django.contrib.auth.models import User
 from django.utils.safestring import SafeString
 
 from agent_core.types import Role
-from sessions_app.models import Turn, TurnKind, TurnState
+from sessions_app.models import MailboxEvent, Turn, TurnKind, TurnState
 from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.selectors import owned, shown_id
 from sessions_app.sessions.history import some_messages
+from sessions_app.single_line import one_line
 from sessions_app.web.rendering import render
 
 PAGE = 50  # messages that are shown at a time
 LONGEST_OUTPUT = 4_000  # characters of a tool's arguments or result
 MOST_OPEN = 101  # turns of a session that wait or run
 RENDERED = 60_000  # characters of a page that are rendered; the oldest beyond that are shown as they are
+MOST_UPDATES = 500  # background updates that are read for a page
+MOST_CHIPS, LONGEST_CHIP = 5, 80  # updates that an answer names; characters of one
 TRIGGER = "Scheduled automation triggered: "
 
 
@@ -110,16 +113,35 @@ def shown_turns(user: User, session_id: uuid.UUID) -> list[Waiting]:
 def _page(rows: Sequence[Any], before: str | None = None) -> Page:
     results = {each["id"]: each for row in rows for each in row.parts.get("results", ())}
     with_call = {each["id"] for row in rows for each in row.parts.get("calls", ())}
+    told = _updates(rows)
     left, entries = RENDERED, []
     for row in reversed(rows):
-        entry = _entry(row, results, with_call, is_rendered=left > 0)
+        # the updates of a turn stand at its last answer
+        updates = told.pop(row.turn_id, []) if row.role == Role.ASSISTANT and row.content else []
+        entry = _entry(row, results, with_call, updates, is_rendered=left > 0)
         left -= len(row.content)
         if entry.text or entry.calls:
             entries.append(entry)
     return Page(entries=tuple(reversed(entries)), before=before, last=str(rows[-1].place) if rows else "")
 
 
-def _entry(row: Any, results: Mapping[str, Any], with_call: Iterable[str], *, is_rendered: bool) -> Entry:
+def _updates(rows: Sequence[Any]) -> dict[int, list[str]]:
+    """By turn: the first background updates that it was shown."""
+    found: dict[int, list[str]] = {}
+    shown = MailboxEvent.objects.filter(acknowledged_by__in={row.turn_id for row in rows if row.turn_id})
+    for turn_id, summary in shown.order_by("id").values_list("acknowledged_by", "summary")[:MOST_UPDATES]:
+        found.setdefault(turn_id, []).append(summary)
+    return {turn_id: texts[:MOST_CHIPS] for turn_id, texts in found.items()}
+
+
+def _entry(
+    row: Any,
+    results: Mapping[str, Any],
+    with_call: Iterable[str],
+    updates: Iterable[str] = (),
+    *,
+    is_rendered: bool,
+) -> Entry:
     about = row.metadata
     who, text = _who(row), row.content
     if who == "automation" and text.startswith(TRIGGER):
@@ -136,7 +158,7 @@ def _entry(row: Any, results: Mapping[str, Any], with_call: Iterable[str], *, is
         html=render(text) if is_rendered and text and who == "agent" else None,
         at=row.created_at,
         turn=row.turn_id,
-        chips=tuple(_chips(about)),
+        chips=(*_chips(about), *(f"Background update: {one_line(each, LONGEST_CHIP)}" for each in updates)),
         calls=tuple(calls),
         deliveries=tuple(row.shown_deliveries),
         name=about.get("automation_name") or about.get("source", {}).get("name", ""),

@@ -59,7 +59,10 @@ document.addEventListener("htmx:responseError", (event) => {
 });
 document.addEventListener("htmx:sendError", () => alertPerson("The server cannot be reached. Your text is kept; try again."));
 document.addEventListener("click", (event) => { if (event.target.closest("[data-close-panel]")) closePanel(); });
-document.addEventListener("keydown", (event) => { if (event.key === "Escape" && event.target.closest("#panel") && !event.target.closest("form")) closePanel(); });
+document.addEventListener("keydown", (event) => {
+  const { target } = event;
+  if (event.key === "Escape" && (target === document.body || target.closest("#panel")) && !target.closest("form")) closePanel();
+});
 document.querySelector(".search")?.addEventListener("submit", (event) => event.preventDefault()); // the list shows what is found
 
 showTimes();

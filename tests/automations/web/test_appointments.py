@@ -192,6 +192,42 @@ def test_why_and_each_slot_are_explained(visitor: Visitor) -> None:
     )
 
 
+def test_slots_are_reached_by_keyboard(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    job = automation(session)
+    now = datetime.now(UTC).replace(microsecond=0)
+    for days, reason in ((2, "overlap"), (1, "missed")):
+        slot = now - timedelta(days=days)
+        RunRecord.objects.create(
+            run_id=f"{job.pk}:{days}",
+            job=job,
+            session=session,
+            scheduled_for=slot,
+            state=RunState.SKIPPED,
+            reason=reason,
+            finished_at=slot,
+        )
+    page = visitor.conversation(session)
+    page.get_by_role("link", name="Appointments").focus()
+    page.keyboard.press("Enter")
+    marks = page.locator(".strip a")
+    expect(marks).to_have_count(2)
+    expect(page.get_by_role("heading", name="Appointments")).to_be_focused()
+    for _ in range(4):  # past the two buttons above the list, to the newest slot
+        page.keyboard.press("Tab")
+        if marks.nth(1).evaluate("each => each === document.activeElement"):
+            break
+    expect(marks.nth(1).locator(".tip")).to_be_visible()
+    page.keyboard.press("ArrowLeft")
+    expect(marks.nth(0)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#panel-body")).to_contain_text("the previous run had not ended")
+    expect(page.get_by_role("heading", name="Morning news")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("#panel")).to_be_hidden()
+    expect(page.get_by_role("link", name="Appointments")).to_be_focused()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_on_appointments(visitor: Visitor, scheme: str) -> None:
     session = visitor.person.session()

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
+from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.models import Engine, ReadMark, Turn
 from tests.browser import NEEDS_CHROMIUM, Visitor, say, serious, use_engine
 from tests.fleet import until
@@ -191,3 +192,16 @@ def test_search_finds_titles_and_words_of_messages(visitor: Visitor) -> None:
         expect(page.locator(".conversation")).to_contain_text(found)
     page.get_by_role("searchbox").fill("50%_nothing")
     expect(page.locator(".found")).to_have_text("No found")
+
+
+def test_an_answer_names_the_background_updates_it_was_told(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    deposit(session.pk, Mail(event_type="job_completed", summary="The <b>backup</b> is done."))
+    page = visitor.conversation(session)
+    say(page, "hello")
+    expect(page.locator(".entry.agent:not(.live) .chip")).to_have_text(
+        "Background update: The <b>backup</b> is done."
+    )
+    say(page, "hello again")
+    expect(page.locator(".entry.agent:not(.live)")).to_have_count(2)
+    expect(page.locator(".chip")).to_have_count(1)
