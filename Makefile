@@ -1,8 +1,8 @@
 # `make help` lists the targets. ARGS passes flags: make up ARGS="--port 9000"
 PYTHON ?= python3
 ARGS ?=
-# the whole suite runs in a process more than there are cores, up to four, since tests also wait; chosen tests run in one
-PROCESSES = $(if $(ARGS),,-n $(shell cores=$$(nproc); echo $$((cores < 3 ? cores + 1 : 4))) --dist loadfile --no-loadscope-reorder)
+# the whole suite runs in one process per core, up to four; chosen tests run in one process
+PROCESSES = $(if $(ARGS),,-n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder)
 PY := .venv/bin/python
 READY := .venv/.ready
 LOCK_HEAD := \# Every dependency with the hashes of all its files. Made by "make lock" from pyproject.toml.
