@@ -11,6 +11,12 @@ function prepare(root) {
   }
 }
 
+// at most once a second, and always after the last event
+let due = 0;
+document.body.addEventListener("refresh", () => {
+  due ||= setTimeout(() => { due = 0; document.body.dispatchEvent(new Event("appointments-due")); }, 1000);
+});
+
 document.addEventListener("keydown", (event) => {
   const strip = event.target.closest?.(".strip");
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -25,13 +31,14 @@ document.addEventListener("keydown", (event) => {
 });
 document.addEventListener("htmx:beforeRequest", (event) => {
   const list = event.detail.elt;
-  if (list.id === "appointments" && (list.contains(document.activeElement) || list.querySelector(".strip :hover"))) event.preventDefault();
+  if (list.id !== "appointments") return;
+  if (list.querySelector(".appointments").contains(document.activeElement) || list.querySelector(".strip :hover")) event.preventDefault();
 });
 document.addEventListener("htmx:afterSettle", (event) => {
   const target = event.detail.target;
   if (target?.id !== "panel-body") return;
   prepare(target);
-  if (event.detail.elt?.id === "appointments") return;
+  if (event.detail.requestConfig?.elt.id === "appointments") return; // it was loaded again by itself
   (target.querySelector("[aria-invalid=true]") ?? target.querySelector("textarea") ?? target.querySelector("h2"))?.focus();
 });
 prepare(document);
