@@ -59,16 +59,21 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class _Receiver(BaseHTTPRequestHandler):
-    """Receives webhooks: keeps each request in files and answers 410, so that its delivery fails at once."""
+    """Receives webhooks: keeps the first request in files and answers 410, so that its delivery fails at once.
+
+    Later ones are not kept: one that is sent again would replace the files one by one while they are read.
+    """
 
     def __init__(self, folder: Path, *given: Any) -> None:
         self.folder = folder
         super().__init__(*given)
 
     def do_POST(self) -> None:
-        (self.folder / "body").write_bytes(self.rfile.read(int(self.headers["Content-Length"])))
-        for name in SIGNED:
-            (self.folder / name).write_text(self.headers[name])
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if not (self.folder / "body").exists():
+            for name in SIGNED:
+                (self.folder / name).write_text(self.headers[name])
+            (self.folder / "body").write_bytes(body)
         self.send_error(410)
 
     def log_message(self, *_: Any) -> None:
