@@ -14,7 +14,7 @@ from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from agent_core.testing import ModelServer
-from sessions_app.models import Agent, Session
+from sessions_app.models import Agent, Session, Worker
 from sessions_app.models.turn import OPEN_STATES
 from tests.api.conftest import Site, start_web
 from tests.conftest import Person, new_person
@@ -125,8 +125,13 @@ def use_engine(person: Person, engine: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def served(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def served(
+    django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
     yield from serve(tmp_path_factory.mktemp("web"))
+    with django_db_blocker.unblock():
+        # the worker outlived the last test's reset and may have registered again
+        Worker.objects.all().delete()
 
 
 @pytest.fixture(scope="module")

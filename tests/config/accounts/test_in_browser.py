@@ -36,7 +36,8 @@ def test_a_link_signs_in_and_its_token_leaves_no_trace(visitor: Visitor) -> None
     visitor.person.session(title="First talk")
     path = issue(visitor.person.user)
     page.goto(path)
-    page.keyboard.press("Enter")  # the button has the focus
+    expect(page.get_by_role("button", name="Continue")).to_be_focused()
+    page.keyboard.press("Enter")
     expect(page.locator("#title")).to_have_text("First talk")
     assert any(referers)
     assert not [each for each in referers if "/enter/" in each]
