@@ -99,6 +99,20 @@ class Reach:
         named = host.lower() in self.hosts or f"{host.lower()}:{port}" in self.hosts
         return (lambda _address: True) if named else is_public
 
+    def may_be_public(self, host: str, port: int) -> bool:
+        """False for an IP address or localhost that is private, unless it is named.
+
+        The addresses of another name are checked when it is connected to.
+        """
+        may = self.address_check(host, port)
+        name = host.lower().rstrip(".")
+        if name == "localhost" or name.endswith(".localhost"):
+            return may(ipaddress.IPv4Address("127.0.0.1"))
+        try:
+            return may(ipaddress.ip_address(name.partition("%")[0]))
+        except ValueError:
+            return True
+
 
 def resolve_host(host: str, port: int, is_allowed: AddressCheck, seconds: float) -> list[str]:
     """Return the addresses of a host within `seconds`. Raises NoAddress, NotPublic if any of them is not allowed.

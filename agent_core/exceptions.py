@@ -90,6 +90,11 @@ class ModelNotConfigured(ModelError):
     code = "model_not_configured"
 
 
+NOT_FOUND = "model_not_found"
+# error codes that say that the model cannot be called, whatever the request
+BROKEN_CODES = frozenset({ModelUnavailable.code, "model_auth", "model_quota", NOT_FOUND})
+# the same, and that it is not set up
+UNUSABLE_CODES = BROKEN_CODES | {ModelNotConfigured.code}
 # error codes of failed model calls: a retry may help, or does not help
 PASSING_CODES = frozenset({ModelUnavailable.code, "rate_limited"})
 FINAL_CODES = frozenset(

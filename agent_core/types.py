@@ -11,7 +11,9 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from agent_core.connections import DEFAULT, CallSettings, Connection
 from agent_core.execution import ConsentRequest, Execution
+from agent_core.images import Image
 from agent_core.policy import TurnPolicy
 from agent_core.tool_spec import ToolSpec
 from agent_core.verdict import Verdict
@@ -65,6 +67,7 @@ class TurnEventType(StrEnum):
     TURN_START = "turn_start"
     STATUS = "status"
     LLM_DELTA = "llm_delta"
+    LLM_THOUGHT = "llm_thought"
     TOOL_CALL = "tool_call"
     TOOL_OUTPUT = "tool_output"
     TURN_COMPLETE = "turn_complete"
@@ -132,7 +135,8 @@ class Entry:
     """One entry of a conversation as the model sees it.
 
     An assistant entry may have text and calls; a tool entry has results. ``partial``: a cancel or a failure cut the
-    text off. Not stored: ``stranger`` (written by another system), ``stays`` (kept in a request over its budget).
+    text off. Not stored: ``stranger`` (written by another system), ``stays`` (kept in a request over its budget), and
+    ``images``, which a person's message has.
     """
 
     role: Role
@@ -142,6 +146,7 @@ class Entry:
     partial: bool = False
     stranger: bool = False
     stays: bool = False
+    images: tuple[Image, ...] = ()
 
     @property
     def is_foreign(self) -> bool:
@@ -223,7 +228,8 @@ class Step:
 class TurnRequest:
     """The input of a turn. ``steps`` is the journal of earlier attempts (n >= 1).
 
-    ``tools`` include the withheld ones, so that a call to one is refused with the reason.
+    ``tools`` include the withheld ones, so that a call to one is refused with the reason. ``fallback_model`` is asked
+    if ``model`` cannot be reached. ``connections`` are those that the two names may mean. ``images`` are the message's.
     """
 
     system_prompt: str
@@ -234,6 +240,10 @@ class TurnRequest:
     policy: TurnPolicy = field(default_factory=TurnPolicy)
     attempt: int = 1
     tools: tuple[ToolSpec, ...] = ()
+    fallback_model: str = ""
+    settings: CallSettings = DEFAULT
+    connections: tuple[Connection, ...] = ()
+    images: tuple[Image, ...] = ()
 
     @property
     def offered(self) -> tuple[ToolSpec, ...]:
@@ -245,7 +255,7 @@ class TurnRequest:
 class TurnEvent:
     """An event of a running turn.
 
-    ``content`` by type: llm_delta ``{text, attempt, step, try}``; tool_call ``{id, name,
+    ``content`` by type: llm_delta and llm_thought ``{text, attempt, step, try}``; tool_call ``{id, name,
     arguments}``; tool_output ``{id, name, output, outcome}``; status ``{status, text, …}``.
     """
 
@@ -260,6 +270,7 @@ class TurnResult:
     ``error_code``, ``error_text`` (for people) and ``error_detail`` (for operators) are set if it failed, ``verdict``
     if the reply was judged, ``execution`` if it was planned. ``asks`` is the consent that the last entry asks for.
     ``answered`` is the id of the question that was answered, with yes or no. ``was_shown``: a model was asked.
+    ``model`` is the one that replied last; ``fell_back`` says why it was the fallback, and is empty if it was not.
     """
 
     ending: Ending
@@ -273,6 +284,8 @@ class TurnResult:
     asks: ConsentRequest | None = None
     answered: tuple[str, str] | None = None
     was_shown: bool = True
+    model: str = ""
+    fell_back: str = ""
 
     @property
     def reply(self) -> str:

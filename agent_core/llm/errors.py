@@ -6,6 +6,7 @@ message is shown, without secrets, and only if it repeats nothing of the request
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
@@ -33,6 +34,7 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 
+from agent_core.addresses import NotPublic
 from agent_core.exceptions import ModelError, ModelRefused, ModelUnavailable
 from agent_core.llm.protocol import ModelCall
 from agent_core.text.redact import HIDDEN, SHORTEST, redact, secrets_of
@@ -58,6 +60,7 @@ _FINAL: Final[tuple[tuple[type[ModelAPIError], str, str], ...]] = (  # the first
     (ModelContextWindowExceededError, "context_too_long", "context length exceeded"),
 )
 _CONNECTION: Final[tuple[tuple[type[BaseException], str], ...]] = (  # the first match
+    (NotPublic, "not a public address"),
     (ModelTimeoutError, "timed out"),
     (ConnectionRefusedError, "connection refused"),
     (socket.gaierror, "unknown host name"),
@@ -67,19 +70,28 @@ _CONNECTION: Final[tuple[tuple[type[BaseException], str], ...]] = (  # the first
 )
 
 
-def translated(error: Exception, call: ModelCall | None = None) -> ModelError:
-    """Return our error for one of the client's: ModelUnavailable if a retry may help, else ModelRefused."""
-    text = redact(f"{type(error).__name__}: {error}"[: 20 * _LONGEST_MESSAGE])[:_LONGEST_MESSAGE]
+def translated(error: Exception, call: ModelCall | None = None, secrets: tuple[str, ...] = ()) -> ModelError:
+    """Return our error for one of the client's: ModelUnavailable if a retry may help, else ModelRefused.
+
+    `secrets` are those of the connection; the process's own are known.
+    """
+    text = f"{type(error).__name__}: {error}"[: 20 * _LONGEST_MESSAGE]
+    text = redact(text, more=secrets)[:_LONGEST_MESSAGE]
     if isinstance(error, UserError):
         return ModelRefused(text)
     if isinstance(error, ContentFilterError):
         return ModelRefused(text, reason=f"{REJECTED} (its content filter)")
     if is_final(error):
-        code, why = _rejection(error, call)
+        code, why = _rejection(error, call, secrets)
         return ModelRefused(text, code=code, reason=f"{REJECTED} ({_status(error)}{why})")
     code, reason = _outage(error)
-    retry_after = error.retry_after if isinstance(error, ModelAPIError) else None
-    return ModelUnavailable(text, code=code, reason=reason, retry_after=retry_after)
+    return ModelUnavailable(text, code=code, reason=reason, retry_after=_retry_after(error))
+
+
+def _retry_after(error: Exception) -> float | None:
+    """The wait that the provider asked for; None if there is none that can be understood."""
+    wait = error.retry_after if isinstance(error, ModelAPIError) else None
+    return wait if wait is not None and math.isfinite(wait) and wait >= 0 else None
 
 
 def is_final(error: Exception) -> bool:
@@ -93,7 +105,7 @@ def is_final(error: Exception) -> bool:
     return _redirect(error) > 0
 
 
-def _rejection(error: Exception, call: ModelCall | None) -> tuple[str, str]:
+def _rejection(error: Exception, call: ModelCall | None, secrets: tuple[str, ...]) -> tuple[str, str]:
     """Code and reason of a rejected request."""
     for category, code, words in _FINAL:
         if isinstance(error, category):
@@ -102,17 +114,17 @@ def _rejection(error: Exception, call: ModelCall | None) -> tuple[str, str]:
         denied = isinstance(error, ModelHTTPError) and error.status_code == 403
         return "model_auth", "the API key has no access" if denied else "invalid API key"
     if isinstance(error, ModelNotFoundError):
-        name = _line(error.model_name, _LONGEST_NAME)
+        name = _line(error.model_name, _LONGEST_NAME, secrets)
         is_sure = error.provider_error_code == "model_not_found"
-        end = "does not exist" if is_sure else "does not exist there, or OPENAI_BASE_URL is wrong"
+        end = "does not exist" if is_sure else "does not exist there, or the base URL is wrong"
         return "model_not_found", f"the model {name!r} {end}"
     if isinstance(error, ModelHTTPError) and error.status_code == 413:
         return "context_too_long", "the request is too large"
     if status := _redirect(error):
-        return ModelRefused.code, f"{status}: it redirects to another address; check OPENAI_BASE_URL"
+        return ModelRefused.code, f"{status}: it redirects to another address; check the base URL"
     if _TOO_LONG.search(str(_error_body(error).get("message"))[: 20 * LONGEST_REASON]):
         return "context_too_long", "context length exceeded"
-    return ModelRefused.code, _provider_message(error, call) or _phrase(error)
+    return ModelRefused.code, _provider_message(error, call, secrets) or _phrase(error)
 
 
 def _outage(error: Exception) -> tuple[str, str]:
@@ -138,7 +150,7 @@ def _status(error: Exception) -> str:
 
 def _redirect(error: Exception) -> int:
     """The status of a redirect, else 0. Redirects are not followed, because they could lead the key elsewhere."""
-    statuses = (getattr(each, "status_code", 0) for each in _causes(error))
+    statuses = (getattr(each, "status_code", getattr(each, "code", 0)) for each in _causes(error))
     return next((status for status in statuses if isinstance(status, int) and 300 <= status < 400), 0)
 
 
@@ -173,28 +185,30 @@ def _error_body(error: Exception) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-def _provider_message(error: Exception, call: ModelCall | None) -> str:
+def _provider_message(error: Exception, call: ModelCall | None, secrets: tuple[str, ...]) -> str:
     """The provider's message, or else its error code; empty if both repeat a piece of the request."""
     body = _error_body(error)
     message, code = body.get("message"), body.get("code") or body.get("type")
-    line = _line(message, LONGEST_REASON) if isinstance(message, str) and not _hides_a_secret(message) else ""
+    line = ""
+    if isinstance(message, str) and not _hides_a_secret(message, secrets):
+        line = _line(message, LONGEST_REASON, secrets)
     if line and not _repeats(line, call):
         return line.rstrip(".")
-    if isinstance(code, str) and _IDENTIFIER.fullmatch(code) and _line(code, LONGEST_REASON) == code:
+    if isinstance(code, str) and _IDENTIFIER.fullmatch(code) and _line(code, LONGEST_REASON, secrets) == code:
         return "" if _repeats(code, call) else code
     return ""
 
 
-def _line(text: str, longest: int) -> str:
+def _line(text: str, longest: int, secrets: tuple[str, ...]) -> str:
     """One line of printable characters, without secrets."""
     text = "".join(each if each.isprintable() else " " for each in text[: 20 * longest])
-    line = _LONG_TOKEN.sub("***", redact(" ".join(text.split())))
+    line = _LONG_TOKEN.sub("***", redact(" ".join(text.split()), more=secrets))
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
-def _hides_a_secret(text: str) -> bool:
-    """Whether a text contains a secret of this process with other characters in between, or percent-encoded."""
-    secrets = secrets_of(os.environ)
+def _hides_a_secret(text: str, more: tuple[str, ...]) -> bool:
+    """Whether a text contains a secret with other characters in between, or percent-encoded."""
+    secrets = (*secrets_of(os.environ), *more)
     for secret in secrets:
         text = text.replace(secret, HIDDEN)
     said = _squeezed(unquote(text[: 20 * LONGEST_REASON]))

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from agent_core.connections import DEFAULT, CallSettings
 from agent_core.tool_spec import ToolSpec
 from agent_core.types import Entry, ToolCall, Usage
 
@@ -22,7 +23,7 @@ class ModelCall:
 
     ``form``: the model must fill in this form; it may name the ``tools`` but not call them. ``form_as_text``: the form
     is described in the message, for a provider that rejects forced calls. ``kept``: how many of the last entries stay
-    if the request is over its budget.
+    if the request is over its budget. ``settings``: as the agent has them.
     """
 
     system_prompt: str
@@ -31,6 +32,7 @@ class ModelCall:
     form: ToolSpec | None = None
     form_as_text: bool = False
     kept: int = 3
+    settings: CallSettings = DEFAULT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,11 +44,18 @@ class ModelReply:
     usage: Usage = field(default_factory=lambda: Usage(requests=1))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Thought:
+    """A piece of a model's reasoning, which is no part of its reply."""
+
+    text: str
+
+
 class Model(Protocol):
     """A language model. Its streams run only on the process's event loop (``event_loop.py``)."""
 
-    def stream(self, call: ModelCall) -> AsyncIterator[str | ModelReply]:
-        """Yield pieces of text as they come, then exactly one ModelReply.
+    def stream(self, call: ModelCall) -> AsyncIterator[str | Thought | ModelReply]:
+        """Yield pieces of text and of reasoning as they come, then exactly one ModelReply.
 
         Raises ModelUnavailable if a retry may help, else ModelRefused.
         """

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Any, Final, cast
 
 import httpx2
 from openai import APIError, AsyncOpenAI
@@ -22,13 +21,15 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
-from pydantic_ai.settings import ModelSettings
+from pydantic_ai.settings import ModelSettings, ThinkingLevel
 from pydantic_ai.tools import ToolDefinition
 
-from agent_core.exceptions import ModelNotConfigured
+from agent_core.connections import Connection
+from agent_core.exceptions import ModelNotConfigured, ModelRefused
+from agent_core.llm.clients import LIMITS, TIMEOUT, is_openai, model_of
 from agent_core.llm.errors import UNREADABLE, translated
 from agent_core.llm.forms import with_form_as_text
-from agent_core.llm.protocol import ModelCall, ModelReply, read_call
+from agent_core.llm.protocol import ModelCall, ModelReply, Thought, read_call
 from agent_core.text import fence
 from agent_core.text.redact import redact
 from agent_core.tool_spec import ToolSpec
@@ -36,12 +37,6 @@ from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult, Usa
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
 _CHAT = "openai-chat:"
-_MOST_CONNECTIONS = 1000  # a worker process may have 500 turns that wait for a model
-# There is no shorter read timeout, because the turn's own deadline cancels the request.
-_TIMEOUT = httpx2.Timeout(3600.0, connect=5.0, write=30.0, pool=30.0)
-_SETTINGS = ModelSettings(max_retries=0)  # the turn's policy retries
-# With a form, the other tools are only described; they cannot be called.
-_FORM_SETTINGS = ModelSettings(max_retries=0, tool_choice="none")
 _CLIENT_ERRORS = (AgentRunError, UserError, APIError, httpx2.HTTPError, httpx2.StreamError)
 # Stands for the missing request if the history begins with a message of the assistant.
 _BEFORE = "(what was said before this, if anything, is not shown)"
@@ -57,35 +52,39 @@ class PydanticAiModel:
     """A Model for any of pydantic-ai's model strings.
 
     ``openai-chat:NAME`` uses ``OPENAI_BASE_URL`` with ``OPENAI_API_KEY``. Any address other than OpenAI's own is
-    treated as a compatible server, which needs no key.
+    treated as a compatible server, which needs no key. With a connection, ``name`` is the name of one of its models.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, connection: Connection | None = None) -> None:
+        self._secrets = connection.secrets if connection else ()
         try:
-            self._model = _model(name)
+            self._model = model_of(connection, name) if connection else _model(name)
         except (UserError, ValueError, ImportError) as error:
-            text = redact(f"The model {name!r} cannot be used: {error}")
-            raise ModelNotConfigured(text) from None
+            text = redact(f"The model {name!r} cannot be used: {error}", more=self._secrets)
+            # a connection's text names its owner's own settings, not the server's variables
+            raise ModelNotConfigured(text, reason=text[:200] if connection else "") from None
 
-    async def stream(self, call: ModelCall) -> AsyncIterator[str | ModelReply]:
+    async def stream(self, call: ModelCall) -> AsyncIterator[str | Thought | ModelReply]:
         """Make one streamed request; see ``protocol.Model``."""
-        if call.form_as_text or not _can_force(self._model.profile):
+        if _shows_to_the_blind(call, self._model.profile):
+            text = f"The model {self._model.model_name!r} does not see images"
+            raise ModelRefused(text, reason=text[:200])
+        if call.form_as_text or not _can_force(self._model.profile, call.settings.reasoning):
             call = with_form_as_text(call)
         try:
             async with model_request_stream(
                 self._model,
                 _messages(call),
-                model_settings=_SETTINGS if call.form is None else _FORM_SETTINGS,
+                model_settings=_settings(call),
                 model_request_parameters=_parameters(call),
             ) as stream:
                 async for event in stream:
-                    text = _new_text(event)
-                    if text:
-                        yield text
+                    if piece := _new_piece(event):
+                        yield piece
                 yield _reply(stream.get())
         except (*_CLIENT_ERRORS, *UNREADABLE) as error:
             # "from None": a chained traceback would show the server's own text, which may contain a key.
-            raise translated(error, call) from None
+            raise translated(error, call, self._secrets) from None
 
 
 def _model(name: str) -> Model:
@@ -95,29 +94,40 @@ def _model(name: str) -> Model:
 def _chat_model(name: str) -> Model:
     base_url = os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
     key = os.environ.get("OPENAI_API_KEY", "")
-    is_openai = (urlsplit(base_url).hostname or "").endswith("openai.com")
-    if is_openai and not key:
+    if is_openai(base_url) and not key:
         raise UserError("OPENAI_API_KEY is not set")
     client = AsyncOpenAI(
         base_url=base_url,
         api_key=key or "none",
         max_retries=0,
-        timeout=_TIMEOUT,
-        http_client=httpx2.AsyncClient(
-            timeout=_TIMEOUT,
-            limits=httpx2.Limits(max_connections=_MOST_CONNECTIONS, max_keepalive_connections=100),
-        ),
+        timeout=TIMEOUT,
+        http_client=httpx2.AsyncClient(timeout=TIMEOUT, limits=LIMITS),
     )
-    if is_openai:
+    if is_openai(base_url):
         return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client))
     provider = OpenAICompatibleProvider("openai-compatible", openai_client=client)
     return OpenAIChatModel(name, provider=provider)
 
 
-def _can_force(profile: ModelProfile) -> bool:
+def _settings(call: ModelCall) -> ModelSettings:
+    settings = ModelSettings(max_retries=0)  # the turn's policy retries
+    if call.settings.temperature is not None:
+        settings["temperature"] = call.settings.temperature
+    if effort := call.settings.reasoning:
+        settings["thinking"] = False if effort == "off" else cast("ThinkingLevel", effort)
+    if call.form is not None:
+        settings["tool_choice"] = "none"  # the other tools are only described; they cannot be called
+    elif call.settings.max_tokens is not None:  # a form that is cut off could not be read
+        settings["max_tokens"] = call.settings.max_tokens
+    return settings
+
+
+def _can_force(profile: ModelProfile, effort: str) -> bool:
     """Whether this model can be forced to call a form."""
-    thinks = profile.get("thinking_enabled_by_default", False) or profile.get(
-        "thinking_always_enabled", False
+    thinks = (
+        profile.get("thinking_enabled_by_default", False)
+        or profile.get("thinking_always_enabled", False)
+        or effort not in ("", "off")
     )
     return (
         profile.get("supports_tools", True)
@@ -158,19 +168,31 @@ def _messages(call: ModelCall) -> list[wire.ModelMessage]:
     message or if earlier entries left the request.
     """
     parts: list[wire.ModelRequestPart] = []
+    sees = call.settings.images
     if call.system_prompt:
         parts.append(wire.SystemPromptPart(call.system_prompt))
     mapped: list[wire.ModelMessage] = []
     for entry in call.entries:
         if entry.role is not Role.ASSISTANT:
             is_person = entry.role is Role.USER
-            parts += [wire.UserPromptPart(entry.content)] if is_person else map(_return_part, entry.results)
+            parts += [_said(entry, sees)] if is_person else map(_return_part, entry.results)
         elif entry.content or entry.calls:
             _add_response(mapped, parts, _response_parts(entry))
             parts = []
     if parts:
         mapped.append(wire.ModelRequest(parts=parts))
     return mapped
+
+
+def _shows_to_the_blind(call: ModelCall, profile: ModelProfile) -> bool:
+    return not profile.get("supports_image_input", True) and any(entry.images for entry in call.entries)
+
+
+def _said(entry: Entry, sees: bool) -> wire.UserPromptPart:
+    if not entry.images or not sees:
+        return wire.UserPromptPart(entry.content)
+    shown = [wire.BinaryContent(data=each.content, media_type=each.media_type) for each in entry.images]
+    return wire.UserPromptPart([entry.content, *shown])
 
 
 def _add_response(
@@ -214,12 +236,22 @@ def _response_parts(entry: Entry) -> list[wire.ModelResponsePart]:
     return parts
 
 
-def _new_text(event: wire.ModelResponseStreamEvent) -> str:
-    if isinstance(event, wire.PartStartEvent) and isinstance(event.part, wire.TextPart):
-        return event.part.content
-    if isinstance(event, wire.PartDeltaEvent) and isinstance(event.delta, wire.TextPartDelta):
-        return event.delta.content_delta
-    return ""
+def _new_piece(event: wire.ModelResponseStreamEvent) -> str | Thought | None:
+    """What an event adds to the text or to the reasoning; None if nothing."""
+    if isinstance(event, wire.PartStartEvent):
+        if isinstance(event.part, wire.TextPart):
+            return event.part.content
+        return _thought(event.part.content) if isinstance(event.part, wire.ThinkingPart) else None
+    if isinstance(event, wire.PartDeltaEvent):
+        if isinstance(event.delta, wire.TextPartDelta):
+            return event.delta.content_delta
+        if isinstance(event.delta, wire.ThinkingPartDelta):
+            return _thought(event.delta.content_delta)
+    return None
+
+
+def _thought(text: str | None) -> Thought | None:
+    return Thought(text=text) if text else None
 
 
 def _reply(response: wire.ModelResponse) -> ModelReply:

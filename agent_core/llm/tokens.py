@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil
 
+from agent_core import images
 from agent_core.types import Entry
 
 _PER_ENTRY = 4  # tokens of a message beside its text
@@ -44,4 +45,4 @@ def of_entry(entry: Entry) -> int:
     """The tokens of an entry with its calls and results."""
     parts = [entry.content, *(result.output for result in entry.results)]
     parts += [f"{call.name} {call.unparsed or call.arguments}" for call in entry.calls]
-    return _PER_ENTRY + sum(of_text(part) for part in parts)
+    return _PER_ENTRY + sum(of_text(part) for part in parts) + images.TOKENS * len(entry.images)

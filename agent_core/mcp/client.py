@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import httpx2
 import mcp_types as types
@@ -24,33 +21,20 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from agent_core import addresses
-from agent_core.addresses import NoAddress, Reach
+from agent_core.addresses import Reach
 from agent_core.exceptions import ServerFailed
+from agent_core.guarded_transport import GuardedTransport
 from agent_core.mcp.server import Listing, McpServer
 
 MOST_PAGES: Final = 20
 MOST_LISTED: Final = 1_000  # tools of a listing; the others are ignored
 MOST_BYTES: Final = 2_000_000  # of one answer
 MOST_REDIRECTS: Final = 3  # within the server's own origin; the client follows no others
-LOOK_UP_SECONDS: Final = 5.0
 CLOSING_SECONDS: Final = 1.0  # for closing the session after the answer
 _LONGEST_TEXT: Final = 60_000  # characters of a result; the journal cuts it further
 _CLIENT_INFO: Final = types.Implementation(name="rondo", version="0.1.0")
 _UNREADABLE: Final = {types.PARSE_ERROR, types.CONNECTION_CLOSED}
 T = TypeVar("T")
-
-
-@cache
-def _resolvers() -> ThreadPoolExecutor:
-    """Threads for name resolution, apart from the event loop's own: the models' connections need those."""
-    return ThreadPoolExecutor(8, "rondo-mcp-resolve")
-
-
-@cache
-def trust() -> ssl.SSLContext:
-    """The trusted certificates, loaded once because that is slow."""
-    return ssl.create_default_context()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,80 +124,18 @@ async def _call(client: Client, name: str, arguments: dict[str, Any]) -> types.C
     return await client.session.send_request(request, types.CallToolResult)
 
 
-class Guard(httpx2.AsyncBaseTransport):
-    """Connects each request, redirected ones too, to a checked address; Host and TLS keep the server's name.
-
-    `status` is that of the last answer to a POST: a server need not support GET. `refused` says why an address was
-    refused.
-    """
+class Guard(GuardedTransport):
+    """The transport to a server. `status` is that of the last answer to a POST: a server need not support GET."""
 
     def __init__(self, reach: Reach) -> None:
-        self._reach = reach
-        self._inner = httpx2.AsyncHTTPTransport(verify=trust(), trust_env=False)
+        super().__init__(reach, MOST_BYTES)
         self.status = 0
-        self.refused: str | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send the request to the first address that can be connected to."""
-        url = request.url
-        host = url.raw_host.decode("ascii")
-        port = url.port or (443 if url.scheme == "https" else 80)
-        failed: Exception = httpx2.ConnectError("no address")
-        for address in await self._addresses(host, port):
-            there = httpx2.Request(
-                request.method,
-                url.copy_with(host=address),
-                headers=request.headers,  # they include Host
-                stream=request.stream,
-                extensions={**request.extensions, "sni_hostname": host},
-            )
-            try:
-                response = await self._inner.handle_async_request(there)
-            except httpx2.ConnectError as error:
-                failed = error
-                continue
-            self.status = response.status_code if request.method == "POST" else self.status
-            return await self._bounded(response)
-        raise failed
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        await self._inner.aclose()
-
-    async def _addresses(self, host: str, port: int) -> list[str]:
-        is_allowed = self._reach.address_check(host.strip("[]"), port)
-        try:
-            look = partial(addresses.resolve_host, host.strip("[]"), port, is_allowed, LOOK_UP_SECONDS)
-            return await asyncio.get_running_loop().run_in_executor(_resolvers(), look)
-        except NoAddress as error:
-            self.refused = str(error)
-            raise httpx2.ConnectError("no address") from None
-
-    async def _bounded(self, response: httpx2.Response) -> httpx2.Response:
-        if response.headers.get("content-encoding", "identity").lower() != "identity":
-            await response.aclose()  # a small compressed body can unpack to any size
-            raise httpx2.RemoteProtocolError("the answer is compressed, although that was not asked for")
-        response.stream = _BoundedStream(cast("httpx2.AsyncByteStream", response.stream))
+        """Send the request and keep the status of the answer."""
+        response = await super().handle_async_request(request)
+        self.status = response.status_code if request.method == "POST" else self.status
         return response
-
-
-class _BoundedStream(httpx2.AsyncByteStream):
-    """A response body that raises beyond MOST_BYTES."""
-
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
-        self._inner = inner
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for piece in self._inner:
-            size += len(piece)
-            if size > MOST_BYTES:
-                raise httpx2.RemoteProtocolError(f"the answer has more than {MOST_BYTES:,} bytes")
-            yield piece
-
-    async def aclose(self) -> None:
-        """Close the body."""
-        await self._inner.aclose()
 
 
 def _translated(error: Exception, guard: Guard, server: McpServer) -> Exception:

@@ -103,14 +103,14 @@ class PlannerModel:
             tools=tools,
             form=form,
             form_as_text=self.form_as_text,
+            settings=self.request.settings,
         )
 
     def _ask(self, call: ModelCall, *, shown: bool = False) -> ReplyEvents:
         self.asked += 1
         exchange = Exchange(
-            model=self.request.model,
+            request=self.request,
             call=call,
-            policy=self.request.policy,
             watch=self.watch,
             labels={"attempt": self.request.attempt, "step": self.asked},
         )
@@ -132,7 +132,7 @@ def _unshown(events: ReplyEvents) -> ReplyEvents:
             event = next(events)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-        if event.type is not TurnEventType.LLM_DELTA:
+        if event.type not in {TurnEventType.LLM_DELTA, TurnEventType.LLM_THOUGHT}:
             yield event
 
 

@@ -95,7 +95,14 @@ class _Planner:
                 after = self._ended_execution(Status.FAILED, last_error=error_text)
             else:
                 after = self._ended_execution(Status.CANCELLED)
-        return TurnResult(ending=ending, entries=tuple(entries), usage=work.model.usage, execution=after)
+        return TurnResult(
+            ending=ending,
+            entries=tuple(entries),
+            usage=work.model.usage,
+            execution=after,
+            model=work.model.watch.model,
+            fell_back=work.model.watch.fell_back,
+        )
 
     def _with_updates(self, question: str) -> str:
         """The question, after the background updates that this turn acknowledges."""

@@ -6,13 +6,15 @@ import json
 import select
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
 
 from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelReply
 from agent_core.testing import wire
+from agent_core.testing.dialects import Anthropic, Google, dialect_of
 from agent_core.types import JSON
 
 if TYPE_CHECKING:
@@ -63,7 +65,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(raw or b"{}")
         if self.path.startswith("/control/"):
             self._control(body)
-        elif self.path.endswith("/chat/completions"):
+        elif (dialect := dialect_of(self.path)) is not None:
+            self._complete(dialect.chat_body(self.path, body), dialect)
+        elif urlsplit(self.path).path.endswith("/chat/completions"):
             self._complete(body)
         else:
             self._json(404, wire.error(404, "There is nothing here."))
@@ -81,9 +85,11 @@ class _Handler(BaseHTTPRequestHandler):
             model.release(body["name"])
         self._json(200, {"ok": True})
 
-    def _complete(self, body: JSON) -> None:
+    def _complete(self, body: JSON, dialect: Anthropic | Google | None = None) -> None:
         model = self.server.model
-        received = model.receive(body, authorized="Authorization" in self.headers)
+        received = model.receive(
+            body, path=self.path, headers={name.lower(): value for name, value in self.headers.items()}
+        )
         time.sleep(float(received.marks.get("delay") or 0))
         hold = received.marks.get("hold")
         if hold is not None and not model.hold(received, hold, self.connection):
@@ -92,15 +98,17 @@ class _Handler(BaseHTTPRequestHandler):
         failure_status, failure_body = model.failure
         if failure_status:
             received.state = "failed"
-            self._json(failure_status, failure_body)
+            self._json(failure_status, failure_body, model.failure_headers)
             return
         status = model.due(received, "fail")
         if status is not None:
             received.state = "failed"
-            self._json(int(status), wire.error(int(status), "The test asked for this."))
+            self._json(
+                int(status), wire.error(int(status), "The test asked for this."), model.failure_headers
+            )
             return
         try:
-            self._answer(received, model.reply(received))
+            self._answer(received, model.reply(received), dialect)
         except ModelRefused as error:
             received.state = "failed"
             self._json(400, wire.error(400, str(error)))
@@ -108,25 +116,36 @@ class _Handler(BaseHTTPRequestHandler):
             received.state = "gone"
             self.close_connection = True
 
-    def _answer(self, received: Received, reply: ModelReply) -> None:
-        if received.body.get("stream"):
-            self._stream(received, wire.chunks(received.body, reply, received.number))
+    def _answer(self, received: Received, reply: ModelReply, dialect: Anthropic | Google | None) -> None:
+        body, thought = received.body, received.marks.get("think", "")
+        if body.get("stream") and dialect is not None:
+            self._stream(received, dialect.events(body, reply, thought), end="")
+        elif body.get("stream"):
+            self._stream(
+                received, (("", each) for each in wire.chunks(body, reply, received.number, thought))
+            )
+        elif dialect is not None:
+            self._json(200, dialect.answer(body, reply, thought))
         else:
-            self._json(200, wire.completion(received.body, reply, received.number))
+            self._json(200, wire.completion(body, reply, received.number))
+        if not body.get("stream"):
             received.state = "answered"
 
-    def _stream(self, received: Received, chunks: Iterable[JSON]) -> None:
+    def _stream(
+        self, received: Received, events: Iterable[tuple[str, JSON]], end: str = "data: [DONE]\n\n"
+    ) -> None:
         model = self.server.model
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for index, chunk in enumerate(chunks):
-            self._piece(f"data: {json.dumps(chunk)}\n\n")
+        for index, (name, data) in enumerate(events):
+            self._piece((f"event: {name}\n" if name else "") + f"data: {json.dumps(data)}\n\n")
             if index == 1 and not self._go_on(model, received):
                 self.close_connection = True
                 return
-        self._piece("data: [DONE]\n\n")
+        if end:
+            self._piece(end)
         self.wfile.write(b"0\r\n\r\n")
         received.state = "answered"
 
@@ -142,9 +161,11 @@ class _Handler(BaseHTTPRequestHandler):
         data = text.encode()
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
-    def _json(self, status: int, body: JSON) -> None:
+    def _json(self, status: int, body: JSON, headers: Mapping[str, str] | None = None) -> None:
         data = json.dumps(body).encode()
         self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

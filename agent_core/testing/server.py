@@ -1,5 +1,7 @@
 """An OpenAI chat-completions server for tests, on the standard library alone.
 
+It also speaks Anthropic's Messages and Google's Gemini API (see ``dialects.py``).
+
 It answers by the offline model's rules from the request it received, so that an answer proves what
 the prompt contained. The last user message may contain marks, which are removed before it is read:
 
@@ -12,6 +14,7 @@ the prompt contained. The last user message may contain marks, which are removed
 | ``[[delay:0.5]]`` | waits 0.5 seconds first |
 | ``[[empty]]`` | answers with no text |
 | ``[[reply:TEXT]]`` | answers with TEXT |
+| ``[[think:TEXT]]`` | streams TEXT as reasoning first |
 | ``[[judge-hold:NAME]]`` and so on | the same, only for requests for a verdict on a reply |
 
 As a process: ``python -m agent_core.testing --port 0 --port-file FILE`` writes its port to the file.
@@ -40,7 +43,7 @@ from agent_core.testing.wire import Received
 from agent_core.types import JSON
 
 _MARK = re.compile(
-    r"\[\[(?P<judge>judge-)?(?P<kind>hold|pause|fail|drop|delay|empty|reply)(?::(?P<value>[^\]]*))?\]\]"
+    r"\[\[(?P<judge>judge-)?(?P<kind>hold|pause|fail|drop|delay|empty|reply|think)(?::(?P<value>[^\]]*))?\]\]"
 )
 _LOOK_AT_CLIENT_SECONDS = 0.5
 
@@ -57,6 +60,7 @@ class ModelServer:
         self._received: list[Received] = []
         self._script: list[ModelReply] = []
         self.failure: tuple[int, JSON] = (0, {})
+        self.failure_headers: dict[str, str] = {}  # of every failed answer
         self.port: int = self._http.server_address[1]
         self.base_url = f"http://{host}:{self.port}/v1"
 
@@ -106,7 +110,7 @@ class ModelServer:
             self._seen.clear()
             self._received.clear()
             self._script.clear()
-            self.failure = (0, {})
+            self.failure, self.failure_headers = (0, {}), {}
 
     def answer_with(self, *replies: ModelReply) -> None:
         """Answer the next requests with these replies in order, whatever they ask."""
@@ -123,7 +127,7 @@ class ModelServer:
         with self._lock:
             self.failure = (status, body)
 
-    def receive(self, body: JSON, *, authorized: bool) -> Received:
+    def receive(self, body: JSON, *, path: str, headers: dict[str, str]) -> Received:
         """Record a request and the marks in its last user message."""
         is_judge = duties.asks_for_verdict(wire.model_call(body).system_prompt)
         marks = _MARK.finditer(wire.last_user_text(body))
@@ -131,7 +135,9 @@ class ModelServer:
             received = Received(
                 number=len(self._received) + 1,
                 body=body,
-                authorized=authorized,
+                authorized="authorization" in headers,
+                path=path,
+                headers=headers,
                 marks={
                     mark["kind"]: mark["value"] or "" for mark in marks if bool(mark["judge"]) is is_judge
                 },

@@ -62,7 +62,7 @@ def completion(body: Mapping[str, Any], reply: ModelReply, number: int) -> JSON:
     return {**_head(body, number, "chat.completion"), "choices": [choice], "usage": _usage(reply)}
 
 
-def chunks(body: Mapping[str, Any], reply: ModelReply, number: int) -> Iterator[JSON]:
+def chunks(body: Mapping[str, Any], reply: ModelReply, number: int, thought: str = "") -> Iterator[JSON]:
     """Yield the chunks of a streamed answer; the text in a few pieces, each a chunk."""
     head = _head(body, number, "chat.completion.chunk")
 
@@ -70,6 +70,8 @@ def chunks(body: Mapping[str, Any], reply: ModelReply, number: int) -> Iterator[
         return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
 
     yield chunk({"role": "assistant", "content": ""})
+    for piece in model.pieces(thought):
+        yield chunk({"reasoning_content": piece})
     for piece in model.pieces(reply.text):
         yield chunk({"content": piece})
     for index, call in enumerate(reply.calls):
@@ -160,6 +162,8 @@ class Received:
     authorized: bool
     state: str = "received"
     marks: dict[str, str] = field(default_factory=dict)
+    path: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> JSON:
         """Return what ``GET /control/requests`` shows."""

@@ -7,16 +7,18 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 HIDDEN = "***"
 SHORTEST = 6  # characters; shorter values may be ordinary words
 SHORTEST_PASSWORD = 10  # characters; a shorter password in an address may be a word such as `postgres`
 _NAME = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)$")
+_FORMER_KEYS = "SECRET_KEY_FALLBACKS"  # separated by commas
 _SERVICES = "RONDO_NOTIFY"  # a JSON object of addresses that contain keys
 _PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]*?:([^\s/?#]+)@", re.IGNORECASE)
 _SHAPE = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|ghp|glpat)[-_][\w*-]{6,}|\bkey[-_](?=[\w*-]*\d)[\w*-]{6,}|\bAIza[\w-]{6,}"
+    r"|(?<!\d)\d{6,16}(?::|%3A)[\w-]{30,}"  # a bot's token, also in an address of the Bot API
     r"|\bBearer \S{6,}|\bBasic [\w+/=-]{12,}|(?<=://)[^\s/@]+(?=@)",
     re.IGNORECASE,
 )
@@ -28,6 +30,8 @@ def secrets_of(environ: Mapping[str, str]) -> tuple[str, ...]:
     for name, value in environ.items():
         if _NAME.search(name.upper()):
             found |= {value} if len(value) >= SHORTEST else set()
+        elif name == _FORMER_KEYS:
+            found.update(each for each in value.split(",") if len(each) >= SHORTEST)
         elif name == _SERVICES:
             found.update(_service_secrets(value))
         else:
@@ -35,9 +39,13 @@ def secrets_of(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=len, reverse=True))
 
 
-def redact(text: str, secrets: Iterable[str] | None = None) -> str:
-    """Return the text without the secrets, by default those of this process, and without anything shaped like a key."""
-    for secret in secrets_of(os.environ) if secrets is None else secrets:
+def redact(text: str, secrets: Iterable[str] | None = None, *, more: Iterable[str] = ()) -> str:
+    """Return the text without the secrets, by default those of this process, and without anything shaped like a key.
+
+    ``more`` are further secrets, which are also removed in their percent-encoded form.
+    """
+    known = secrets_of(os.environ) if secrets is None else secrets
+    for secret in (*known, *(form for each in more for form in (each, quote(each, safe="")))):
         text = text.replace(secret, HIDDEN)
     return _SHAPE.sub(HIDDEN, text)
 

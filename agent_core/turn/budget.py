@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from agent_core import images
 from agent_core.llm import tokens
 from agent_core.llm.protocol import ModelCall
 from agent_core.tool_spec import ToolSpec
@@ -98,7 +99,8 @@ def _is_surely_short(call: ModelCall) -> bool:
 
 def _length(entry: Entry) -> int:
     calls = sum(len(str(call.arguments)) + len(call.unparsed or "") for call in entry.calls)
-    return 20 + len(entry.content) + calls + sum(len(result.output) for result in entry.results)
+    shown = images.TOKENS * len(entry.images)
+    return 20 + len(entry.content) + shown + calls + sum(len(result.output) for result in entry.results)
 
 
 def _kept(entries: Sequence[Entry], sizes: Sequence[int], left: int, past: int) -> list[int]:

@@ -7,16 +7,23 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
-from agent_core import event_loop, models
-from agent_core.exceptions import AgentCoreError, ModelRefused, ModelUnavailable, Stale
+from agent_core import connections, event_loop, models
+from agent_core.connections import Connection
+from agent_core.exceptions import (
+    AgentCoreError,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    Stale,
+)
 from agent_core.llm import protocol
-from agent_core.llm.protocol import ModelCall, ModelReply, clean_reply, clean_text
-from agent_core.policy import TurnPolicy
+from agent_core.llm.protocol import ModelCall, ModelReply, Thought, clean_reply, clean_text
+from agent_core.telemetry import spans
 from agent_core.turn import budget
 from agent_core.turn.control import Signal, TurnControl
 from agent_core.types import Entry, Role, TurnEvent, TurnEventType, TurnRequest
 
-_LONGEST_BACKOFF_SECONDS = 30.0
+LONGEST_WAIT_SECONDS = 30.0  # between two tries; if the provider asks for more, there is no other try
 _WOKEN = object()
 
 
@@ -33,10 +40,11 @@ class TimedOut(AgentCoreError):
 
 
 class Watch:
-    """Checks the turn's signals and its deadline."""
+    """Checks the turn's signals and its deadline. ``model`` replied last; ``fell_back``: as in ``TurnResult``."""
 
     def __init__(self, control: TurnControl, timeout_seconds: float) -> None:
         self.control = control
+        self.model = self.fell_back = ""
         deadline = time.monotonic() + timeout_seconds
         bound = control.deadline
         self.deadline = deadline if bound is None else min(deadline, bound)
@@ -65,38 +73,98 @@ class Watch:
 
 @dataclass(kw_only=True, slots=True)
 class Exchange:
-    """One model call with its retries. ``text`` is the text of the latest attempt so far."""
+    """One model call with its retries. ``text`` is the text of the latest attempt so far.
 
-    model: str
+    The request's fallback model is asked if its model gave nothing in all its attempts and may work later.
+    """
+
+    request: TurnRequest
     call: ModelCall
-    policy: TurnPolicy
     watch: Watch
     labels: dict[str, int]
     text: str = ""
+    _gave: bool = False  # some text or thought
+    _tries: int = 0
 
     def run(self) -> Generator[TurnEvent, None, ModelReply]:
         """Yield deltas, and a status before each retry; return the reply.
 
         Raises ModelUnavailable after the last attempt, ModelRefused, ModelNotConfigured, or as ``Watch.check`` does.
         """
+        request = self.request
         self.call = budget.fit_call(self.call)
-        for number in range(1, self.policy.max_attempts + 1):
+        try:
+            return (yield from self._ask(request.model))
+        except ModelUnavailable as error:
+            if self._gave or request.fallback_model in ("", request.model):
+                raise
+            first = error
+        yield self._status(0.0, first.reason, f"asking the fallback model {request.fallback_model}")
+        try:
+            return (yield from self._ask(request.fallback_model, first.reason or first.code))
+        except ModelError as error:
+            if first.reason and error.reason:
+                error.reason = f"{first.reason}. The fallback model failed too: {error.reason}"
+            raise
+
+    def _ask(self, model: str, fell_back: str = "") -> Generator[TurnEvent, None, ModelReply]:
+        """Ask one model until it replies, at most ``max_attempts`` times."""
+        policy = self.request.policy
+        connection, name = connections.connection_of(model, self.request.connections)
+        for number in range(1, policy.max_attempts + 1):
             self.text = ""
+            self._tries += 1
             try:
-                return (yield from self._attempt(number))
-            except ModelUnavailable as error:
+                reply = yield from self._traced(model, connection)
+            except ModelError as error:
                 error.tries = number
-                if number == self.policy.max_attempts:
+                if number == policy.max_attempts or not self._is_worth_a_wait(error):
+                    _report(connection, error, name)
                     raise
-                wait = max(self.policy.backoff_seconds * 2.0 ** (number - 1), error.retry_after or 0.0)
-                wait, why = min(wait, _LONGEST_BACKOFF_SECONDS), error.reason
-            yield self._status(number + 1, wait, why)
+                backoff = policy.backoff_seconds * 2.0 ** (number - 1)
+                wait = max(min(backoff, LONGEST_WAIT_SECONDS), getattr(error, "retry_after", None) or 0.0)
+                why = error.reason
+            else:
+                _report(connection, None, name)
+                self.watch.model, self.watch.fell_back = model, fell_back
+                return reply
+            yield self._status(wait, why)
             self.watch.sleep(wait)
         raise AssertionError("max_attempts is at least 1")
 
-    def _attempt(self, number: int) -> Generator[TurnEvent, None, ModelReply]:
+    def _is_worth_a_wait(self, error: ModelError) -> bool:
+        """Whether a further try may help. A wait that is too long for the turn is added to the reason."""
+        if not isinstance(error, ModelUnavailable):
+            return False
+        asked = error.retry_after or 0.0
+        if asked <= min(LONGEST_WAIT_SECONDS, self.watch.remaining()):
+            return True
+        if error.reason:
+            error.reason += f", and asks to wait {min(asked, 1e9):,.0f} s"
+        return False
+
+    def _traced(self, name: str, connection: Connection | None) -> Generator[TurnEvent, None, ModelReply]:
+        """One attempt with its span."""
+        about: spans.Attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": name,
+            "rondo.try": self._tries,
+        }
+        with spans.span(f"chat {name}", about, kind="client") as span:
+            reply = yield from self._attempt(name, connection)
+            used = reply.usage
+            span.set(
+                {
+                    "gen_ai.usage.input_tokens": used.input_tokens,
+                    "gen_ai.usage.output_tokens": used.output_tokens,
+                }
+            )
+            return reply
+
+    def _attempt(self, name: str, connection: Connection | None) -> Generator[TurnEvent, None, ModelReply]:
         items: queue.SimpleQueue[object] = queue.SimpleQueue()
-        model = models.resolve(self.model)
+        model = models.resolve(name, self.request.connections)
+        _admit(connection)
         self.watch.check()
         future = event_loop.submit(_pump(model, self.call, items.put))
         try:
@@ -106,10 +174,10 @@ class Exchange:
                     if isinstance(item, ModelReply):
                         return clean_reply(item)
                     if isinstance(item, str) and item:
-                        said = clean_text(item)
-                        self.text += said
-                        content = {"text": said, **self.labels, "try": number}
-                        yield TurnEvent(type=TurnEventType.LLM_DELTA, content=content)
+                        self.text += (said := clean_text(item))
+                        yield self._piece(TurnEventType.LLM_DELTA, said)
+                    elif isinstance(item, Thought):
+                        yield self._piece(TurnEventType.LLM_THOUGHT, clean_text(item.text))
         finally:
             future.cancel()
 
@@ -123,16 +191,39 @@ class Exchange:
             raise item
         return item
 
-    def _status(self, number: int, wait: float, why: str) -> TurnEvent:
+    def _piece(self, kind: TurnEventType, text: str) -> TurnEvent:
+        self._gave = True
+        return TurnEvent(type=kind, content={"text": text, **self.labels, "try": self._tries})
+
+    def _status(self, wait: float, why: str, then: str = "trying again") -> TurnEvent:
+        of = self.request.policy.max_attempts
         content = {
             "status": "retrying",
-            "text": f"{why or 'The model did not answer'}; trying again.",
+            "text": f"{why or 'The model did not answer'}; {then}.",
             **self.labels,
-            "try": number,
-            "of": self.policy.max_attempts,
+            "try": self._tries + 1,
+            "of": of if self._tries < of else self._tries + of,
             "wait_seconds": round(wait, 3),
         }
         return TurnEvent(type=TurnEventType.STATUS, content=content)
+
+
+def _admit(connection: Connection | None) -> None:
+    """Raise ModelUnavailable if the connection has made as many calls as it may in this minute."""
+    wait = connections.admit(connection) if connection is not None else 0.0
+    if connection is not None and wait:
+        most = f"{connection.requests_per_minute} requests per minute"
+        raise ModelUnavailable(
+            code="rate_limited",
+            reason=f"The connection {connection.name!r} allows {most}",
+            retry_after=wait,
+        )
+
+
+def _report(connection: Connection | None, error: ModelError | None, model: str) -> None:
+    """Report what the call says of the connection, if anything."""
+    if connection is not None and (error is None or connections.says_of(connection, error, model)):
+        connections.report(connection, error.reason or error.code if error else "")
 
 
 async def _pump(model: protocol.Model, call: ModelCall, put: Callable[[object], None]) -> None:
@@ -152,9 +243,8 @@ async def _pump(model: protocol.Model, call: ModelCall, put: Callable[[object], 
 def ask_once(request: TurnRequest, watch: Watch, *, system_prompt: str, message: str) -> ModelReply:
     """Make one model call that people do not see, and return the reply. Raises as ``Exchange.run`` does."""
     events = Exchange(
-        model=request.model,
+        request=request,
         call=ModelCall(system_prompt=system_prompt, entries=(Entry(role=Role.USER, content=message),)),
-        policy=request.policy,
         watch=watch,
         labels={},
     ).run()

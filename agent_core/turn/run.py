@@ -62,8 +62,13 @@ class _Turn:
         if self._unfinished_text:
             partial = Entry(role=Role.ASSISTANT, content=self._unfinished_text, partial=True)
             self._transcript.entries.append(partial)
-        entries = tuple(self._transcript.entries)
-        return TurnResult(ending=ending, entries=entries, usage=self._transcript.usage)
+        return TurnResult(
+            ending=ending,
+            entries=tuple(self._transcript.entries),
+            usage=self._transcript.usage,
+            model=self._watch.model,
+            fell_back=self._watch.fell_back,
+        )
 
     def _recount(self) -> None:
         """Count the calls and results of the journal against the policy. An exceeded limit ends the turn."""
@@ -87,16 +92,16 @@ class _Turn:
                 self._transcript.entries.append(Entry(role=Role.USER, content=text))
 
     def _ask(self) -> Generator[TurnEvent, None, ModelReply]:
-        trigger = Entry(role=Role.USER, content=self._request.message)
+        trigger = Entry(role=Role.USER, content=self._request.message, images=self._request.images)
         exchange = Exchange(
-            model=self._request.model,
+            request=self._request,
             call=ModelCall(
                 system_prompt=self._request.system_prompt,
                 entries=(*self._request.history, trigger, *self._transcript.entries),
                 tools=self._request.offered,
                 kept=1 + len(self._transcript.entries),
+                settings=self._request.settings,
             ),
-            policy=self._request.policy,
             watch=self._watch,
             labels={"attempt": self._request.attempt, "step": self._transcript.responses + 1},
         )

@@ -6,11 +6,12 @@ import time
 from dataclasses import dataclass
 
 from agent_core.policy import TurnPolicy
+from agent_core.telemetry import spans
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools.schema import refusal
 from agent_core.turn.exchange import Watch
 from agent_core.turn.ports import TurnPorts
-from agent_core.types import ToolCall, ToolResult
+from agent_core.types import ToolCall, ToolOutcome, ToolResult
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +42,16 @@ class ToolCaller:
         control = self.watch.control
         longest = time.monotonic() + self.policy.tool_timeout_seconds
         control.tool_deadline = min(longest, self.watch.deadline)
+        about = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.name,
+            "gen_ai.tool.call.id": call.id,
+        }
         try:
-            return self.ports.call(call)
+            with spans.span(f"execute_tool {call.name}", about) as span:
+                result = self.ports.call(call)
+                if result.outcome is not ToolOutcome.OK:
+                    span.fail(result.outcome)
+                return result
         finally:
             control.tool_deadline = None

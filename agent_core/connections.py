@@ -1,0 +1,200 @@
+"""Connections to model providers, named in a model string such as ``work:gpt-5``, and the providers that they may have.
+
+Nothing here imports a provider's package: that takes a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Final
+
+from agent_core.addresses import Reach
+from agent_core.exceptions import BROKEN_CODES, NOT_FOUND, ModelError
+
+EFFORTS: Final = ("off", "minimal", "low", "medium", "high", "xhigh", "max")  # of reasoning
+LARGEST_TEMPERATURE: Final = 2.0
+MOST_TOKENS: Final = 1_000_000  # of one reply
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provider:
+    """A kind of provider. ``base_url``: its own address; empty: a connection must give one.
+
+    ``package`` is the module that it needs, ``extra`` the extra of Rondo that installs it; empty: always there.
+    """
+
+    base_url: str = ""
+    package: str = ""
+    extra: str = ""
+
+    @property
+    def missing(self) -> str:
+        """Why it cannot be used here; empty if it can."""
+        if not self.package or _is_installed(self.package):
+            return ""
+        return f"its package is not installed; it comes with the extra {self.extra!r} of Rondo"
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # a parent package is missing
+        return False
+
+
+# The providers that need a key and an address only.
+PROVIDERS: Final[dict[str, Provider]] = {
+    "openai-chat": Provider(base_url="https://api.openai.com/v1"),
+    "openai-responses": Provider(base_url="https://api.openai.com/v1"),
+    "anthropic": Provider(base_url="https://api.anthropic.com", package="anthropic", extra="anthropic"),
+    "google": Provider(
+        base_url="https://generativelanguage.googleapis.com", package="google.genai", extra="google"
+    ),
+    "azure": Provider(),
+    "ollama": Provider(),
+    "vllm": Provider(),
+    "litellm": Provider(),
+    "openrouter": Provider(base_url="https://openrouter.ai/api/v1"),
+    "deepseek": Provider(base_url="https://api.deepseek.com"),
+    "together": Provider(base_url="https://api.together.xyz/v1"),
+    "fireworks": Provider(base_url="https://api.fireworks.ai/inference/v1"),
+    "cerebras": Provider(base_url="https://api.cerebras.ai/v1"),
+    "moonshotai": Provider(base_url="https://api.moonshot.ai/v1"),
+    "groq": Provider(base_url="https://api.groq.com", package="groq", extra="groq"),
+    "mistral": Provider(base_url="https://api.mistral.ai", package="mistralai", extra="mistral"),
+}
+# Prefixes of model strings that are configured by variables of the server's environment, and what they need.
+_OTHERS: Final = (
+    *("alibaba", "azure-responses", "bedrock", "bedrock-mantle", "cohere", "crusoe", "elevenlabs", "gateway"),
+    *(
+        "github",
+        "github-copilot",
+        "google-cloud",
+        "google-decisions",
+        "heroku",
+        "huggingface",
+        "meta",
+        "nebius",
+    ),
+    *("openai", "openai-chatgpt", "openai-codex", "openai-decisions", "ovhcloud", "sambanova", "snowflake"),
+    *("sentence-transformers", "system-one", "typesafe", "vercel", "voyageai", "xai", "zai"),
+)
+_OTHER_PACKAGES: Final = {
+    "bedrock": Provider(package="boto3", extra="bedrock"),
+    "bedrock-mantle": Provider(package="boto3", extra="bedrock"),
+    "cohere": Provider(package="cohere", extra="cohere"),
+    "google-cloud": Provider(package="google.genai", extra="google"),
+    "google-decisions": Provider(package="google.genai", extra="google"),
+    "huggingface": Provider(package="huggingface_hub", extra="huggingface"),
+    "sentence-transformers": Provider(package="sentence_transformers", extra="sentence-transformers"),
+    "typesafe": Provider(package="typesafe", extra="typesafe"),
+    "voyageai": Provider(package="voyageai", extra="voyageai"),
+    "xai": Provider(package="xai_sdk", extra="xai"),
+}
+PREFIXES: Final[dict[str, Provider]] = (
+    dict.fromkeys(_OTHERS, Provider()) | _OTHER_PACKAGES | PROVIDERS
+)  # no connection has such a name
+NOT_NAMES: Final = frozenset({*PREFIXES, "offline", "test", "server", "google-gla", "google-vertex"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Connection:
+    """How to call a provider's models. ``models``: the allowed ones; empty: all.
+
+    ``reach``: the addresses that may be connected to; None: any. ``fault``: why it cannot be used. ``error``: why its
+    last call failed, as it was stored when the turn began. ``secret`` goes to the provider and nowhere else.
+    """
+
+    name: str
+    id: int = 0
+    provider: str = ""
+    base_url: str = ""
+    secret: str = field(default="", repr=False)
+    models: tuple[str, ...] = ()
+    requests_per_minute: int = 0
+    reach: Reach | None = None
+    fault: str = ""
+    error: str = ""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown."""
+        return (self.secret,) if self.secret else ()
+
+    def refusal(self, model: str) -> str:
+        """Why it may not call this model; empty if it may."""
+        if self.fault:
+            return self.fault
+        if self.models and model not in self.models:
+            return f"the connection {self.name!r} does not allow {model[:100]!r}; allowed: {', '.join(self.models)}"
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallSettings:
+    """Settings of a model call. None, or an empty effort: the provider's default. ``images``: the model sees them."""
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+    reasoning: str = ""
+    images: bool = True
+
+
+DEFAULT: Final = CallSettings()
+
+
+def prefix_of(model: str) -> str:
+    """The part of a model string before its first colon; empty without one."""
+    before, colon, _after = model.partition(":")
+    return before if colon else ""
+
+
+def says_of(connection: Connection, error: ModelError, model: str) -> bool:
+    """Whether a failed call says something of the connection: a rejected request does not.
+
+    Nor does an unknown model of the server's connection that its operator has not named: any user can make one up.
+    """
+    if error.code == NOT_FOUND and connection.reach is None and model not in connection.models:
+        return False
+    return error.code in BROKEN_CODES
+
+
+def connection_of(model: str, connections: Iterable[Connection]) -> tuple[Connection | None, str]:
+    """Return the connection that a model string names, and the model's name there. None: it names no connection."""
+    before, _, after = model.partition(":")
+    found = next((each for each in connections if each.name == before), None)
+    return found, after if found else model
+
+
+_admit: Callable[[Connection], float] = lambda _connection: 0.0  # noqa: E731
+_report: Callable[[Connection, str], None] = lambda _connection, _error: None  # noqa: E731
+
+
+def use_admission(admit: Callable[[Connection], float]) -> None:
+    """Set the process's function that counts a call of a connection: seconds until it is allowed, 0 if it is now."""
+    global _admit  # noqa: PLW0603 - set once, when the process starts
+    _admit = admit
+
+
+def use_reporting(report: Callable[[Connection, str], None]) -> None:
+    """Set the process's function that is told when a connection has failed (the reason) or works again (empty)."""
+    global _report  # noqa: PLW0603
+    _report = report
+
+
+def reporting() -> Callable[[Connection, str], None]:
+    """Return the function that is told."""
+    return _report
+
+
+def admit(connection: Connection) -> float:
+    """Count a call. Returns the seconds to wait, 0 if it may be made now."""
+    return _admit(connection) if connection.requests_per_minute else 0.0
+
+
+def report(connection: Connection, error: str) -> None:
+    """Report how a call ended, if that is news."""
+    if error != connection.error:
+        _report(connection, error)

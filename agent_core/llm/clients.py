@@ -1,0 +1,106 @@
+"""Makes the clients of connections. Nothing of this process's environment is sent to a connection's address.
+
+The providers' packages read keys, headers and addresses from the environment where none are given, and a user may name
+any address. So each request is stripped of what is not its connection's own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx2
+from openai import AsyncOpenAI
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers import Provider, infer_provider_class
+from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+from agent_core.connections import PROVIDERS, Connection
+from agent_core.guarded_transport import GuardedTransport
+
+MOST_BYTES: Final = 50_000_000  # of one response
+# There is no shorter read timeout, because the turn's own deadline cancels the request.
+TIMEOUT: Final = httpx2.Timeout(3600.0, connect=5.0, write=30.0, pool=30.0)
+# A worker process may have 500 turns that wait for a model.
+LIMITS: Final = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
+NO_KEY: Final = "none"  # for clients that do not start without a key; it is not sent
+_HEADERS: Final = frozenset(
+    {
+        *("host", "accept", "accept-encoding", "connection", "user-agent"),
+        *("content-type", "content-length", "transfer-encoding"),
+        *("anthropic-version", "anthropic-beta", "x-title", "http-referer"),
+    }
+)
+_CREDENTIALS: Final = frozenset({"authorization", "api-key", "x-api-key", "x-goog-api-key"})
+
+
+def model_of(connection: Connection, model: str) -> Model:
+    """Return a client for one model of a connection. UserError, ValueError or ImportError if it cannot be made."""
+    known = PROVIDERS.get(connection.provider)
+    if known is None:
+        raise UserError(f"unknown provider {connection.provider!r}; known: {', '.join(PROVIDERS)}")
+    if known.missing:
+        raise UserError(f"{connection.provider}: {known.missing}")
+    provider = _provider(connection, connection.base_url or known.base_url)
+    return infer_model(f"{connection.provider}:{model}", provider_factory=lambda _name: provider)
+
+
+def _provider(connection: Connection, base_url: str) -> Provider[Any]:
+    if not base_url:
+        raise UserError(f"a connection to {connection.provider} needs a base URL")
+    key, http = connection.secret or NO_KEY, _http_client(connection)
+    made = infer_provider_class(connection.provider)
+    takes = inspect.signature(made.__init__).parameters
+    if connection.provider == "azure":
+        return made(azure_endpoint=base_url, api_key=key, http_client=http)  # type: ignore[call-arg]
+    if connection.provider == "anthropic":
+        return _anthropic(made, key, base_url, http)
+    if "openai_client" not in takes:
+        return made(api_key=key, base_url=base_url, http_client=http)  # type: ignore[call-arg]
+    client = AsyncOpenAI(
+        api_key=key, base_url=base_url, max_retries=0, timeout=TIMEOUT, http_client=http, default_headers={}
+    )
+    if connection.provider == "openai-chat" and not is_openai(base_url):
+        return OpenAICompatibleProvider("openai-compatible", openai_client=client)
+    return made(openai_client=client)  # type: ignore[call-arg]
+
+
+def _anthropic(made: type[Any], key: str, base_url: str, http: httpx2.AsyncClient) -> Provider[Any]:
+    from anthropic import AsyncAnthropic
+
+    client = AsyncAnthropic(api_key=key, base_url=base_url, max_retries=0, timeout=TIMEOUT, http_client=http)
+    provider: Provider[Any] = made(anthropic_client=client)
+    return provider
+
+
+def is_openai(base_url: str) -> bool:
+    """Whether it is OpenAI's own server, not a compatible one."""
+    host = urlsplit(base_url).hostname or ""
+    return host == "openai.com" or host.endswith(".openai.com")
+
+
+def _http_client(connection: Connection) -> httpx2.AsyncClient:
+    hooks: dict[str, list[Callable[..., Any]]] = {"request": [_only_own(connection.secret)]}
+    if connection.reach is None:
+        return httpx2.AsyncClient(timeout=TIMEOUT, limits=LIMITS, event_hooks=hooks, follow_redirects=False)
+    return httpx2.AsyncClient(
+        transport=GuardedTransport(connection.reach, MOST_BYTES, LIMITS),
+        headers={"Accept-Encoding": "identity"},
+        timeout=TIMEOUT,
+        event_hooks=hooks,
+        trust_env=False,
+        follow_redirects=False,
+    )
+
+
+def _only_own(secret: str) -> Callable[[httpx2.Request], Awaitable[None]]:
+    async def strip(request: httpx2.Request) -> None:
+        for name in list(request.headers):
+            is_own = name in _CREDENTIALS and secret and secret in request.headers[name]
+            if name not in _HEADERS and not is_own:
+                del request.headers[name]
+
+    return strip

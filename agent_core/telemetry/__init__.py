@@ -1,0 +1,1 @@
+"""Traces of turns, by OpenTelemetry if it is switched on."""
