@@ -15,19 +15,29 @@ class SessionsConfig(AppConfig):
         from agent_core.tools import fetch
         from agent_core.turn import budget
         from sessions_app.channels import base, mail, notify, webhook
+        from sessions_app.connections.check import register_connections
+        from sessions_app.deliveries import outbox, system_events
         from sessions_app.postgres.connection import lift_bounds, restore_bounds
         from sessions_app.retention import registry
+        from sessions_app.retention.restored import forget_events_of_another_server
+        from sessions_app.telegram.channel import Telegram
         from sessions_app.tools import clock, documents, live_state
 
         pre_migrate.connect(lift_bounds)
         post_migrate.connect(restore_bounds)
+        post_migrate.connect(forget_events_of_another_server, sender=self)
         budget.use_limit(lambda: int(settings.RONDO_CONTEXT_TOKENS))
         registry.register_rules_loader(_load_retention)
+        register_connections()
         clock.register_clock_tool()
         documents.register_document_tools()
         live_state.register_agent_live_state()
         base.register(webhook.Webhook())
-        if settings.EMAIL_HOST:
+        base.register_internal(webhook.SystemEvents())
+        base.register_internal(webhook.Ping())
+        outbox.on_settled(system_events.report_dead_letter)
+        base.register(Telegram())
+        if settings.RONDO_MAIL_SERVER["host"]:
             base.register(mail.Email())
         if settings.RONDO_NOTIFY:
             base.register(notify.Notify())

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import transaction
 
+from agent_core.text.times import utc_text
 from sessions_app.models import Event, EventType, Scope, Turn
 from sessions_app.models.turn import RUNS_KEY
 from sessions_app.postgres.notify import EVENTS, publisher
@@ -89,7 +90,7 @@ def envelope(row: Event, agent_name: str) -> dict[str, Any]:
     return {
         "v": VERSION,
         "event_id": f"{row.xid}-{row.pk}",
-        "timestamp": row.created_at.isoformat(),
+        "timestamp": utc_text(row.created_at),
         "agent_name": agent_name,
         "session_id": str(row.session_id),
         "scope": row.scope,

@@ -15,6 +15,10 @@ class SessionsError(Exception):
         self.details = details
 
 
+class NoThreadFree(Exception):
+    """No thread of the web process became free in time."""
+
+
 class NotWaiting(SessionsError):
     """The question is closed and cannot be answered any more."""
 
@@ -97,6 +101,12 @@ class IdempotencyMismatch(SessionsError):
     code = "idempotency_mismatch"
 
 
+class HistoryDiverged(SessionsError):
+    """The client's history is not the session's."""
+
+    code = "history_diverged"
+
+
 class TurnEnded(SessionsError):
     """The turn has already ended."""
 
@@ -128,6 +138,31 @@ class TooManyStreams(SessionsError):
     retry_after = 10  # seconds; the server may take so long to notice that a window was closed
 
 
+class TooManyTickets(SessionsError):
+    """Too many stream tickets are open; use them, or wait until they expire."""
+
+    code = "too_many_tickets"
+    retry_after = 60  # seconds; all have expired by then
+
+
+class TooManyTokens(SessionsError):
+    """The user has the maximum number of tokens; revoke one first."""
+
+    code = "too_many_tokens"
+
+
+class InsufficientScope(SessionsError):
+    """The token does not allow this."""
+
+    code = "insufficient_scope"
+
+
+class BeyondLimit(SessionsError):
+    """The token is limited to one agent or session, and this is not a part of it."""
+
+    code = "beyond_limit"
+
+
 class TooManyWaiting(SessionsError):
     """Too many messages wait in the session; send it later."""
 
@@ -151,6 +186,42 @@ class StaleRequest(SessionsError):
     """Webhook-Timestamp must be the time in seconds since 1970, at most 300 seconds from now."""
 
     code = "stale_request"
+
+
+class UnreadableSecret(SessionsError):
+    """The stored secret cannot be read, because SECRET_KEY has changed; enter it again."""
+
+    code = "secret_unreadable"
+
+
+class ConnectionExists(SessionsError):
+    """The owner already has a connection with this name."""
+
+    code = "connection_exists"
+
+
+class ConnectionInUse(SessionsError):
+    """Agents use the connection; change their models first."""
+
+    code = "connection_in_use"
+
+
+class BotExists(SessionsError):
+    """The agent already has a Telegram bot; delete it first."""
+
+    code = "bot_exists"
+
+
+class BotTaken(SessionsError):
+    """This Telegram bot belongs to another agent; make another one."""
+
+    code = "bot_taken"
+
+
+class TelegramAway(SessionsError):
+    """Telegram cannot be reached; try again."""
+
+    code = "telegram_away"
 
 
 class PooledConnection(SessionsError):

@@ -25,9 +25,8 @@ class FeatureFlag:
         """The value in this process."""
         return getattr(settings, self.setting)
 
-    def in_words(self) -> str:
-        """Describe it: `heartbeat.broadcast_scope is session`, `scheduler.cron_jobs is off`."""
-        value = self.value
+    def in_words(self, value: Any) -> str:
+        """Describe a value: `heartbeat.broadcast_scope is session`, `scheduler.cron_jobs is off`."""
         if not isinstance(value, str):
             value = "on" if value else "off"
         return f"{self.name} is {value}"
@@ -66,11 +65,16 @@ def runs_jobs_apart() -> bool:
     return bool(CRON_JOBS.value)
 
 
-def flag_values() -> Mapping[str, Any]:
-    """Return the value of each flag by name."""
-    return {flag.name: flag.value for flag in ALL}
+def flag_values(told: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+    """Return the value of each flag by name: as another process has `told` it by its setting, or of this process."""
+    return {
+        flag.name: flag.value if text is None else text if isinstance(flag.default, str) else text == "1"
+        for flag in ALL
+        for text in [(told or {}).get(flag.setting)]
+    }
 
 
-def changed_flags() -> list[str]:
-    """Describe the flags whose value is not the default."""
-    return [flag.in_words() for flag in ALL if flag.value != flag.default]
+def changed_flags(values: Mapping[str, Any] | None = None) -> list[str]:
+    """Describe the flags whose value is not the default; without `values`, of this process."""
+    values = values or flag_values()
+    return [flag.in_words(values[flag.name]) for flag in ALL if values[flag.name] != flag.default]

@@ -17,15 +17,13 @@ from sessions_app.models import Lane, Session, Turn, TurnState
 from sessions_app.postgres.statements import table
 
 AUTO_PART = 0.8  # the part of a user's turns that automations may use; the rest is for the user's messages
-# Up to half of the bound, turns of a user are claimed without a lock, so that claims do not wait for each other. Claims
-# at the same instant do not see each other, so this is only done where half of the bound is at least this many.
-CLAIMS_AT_ONCE = 16
 LEFT_FREE = 10  # one of so many slots of the fleet, and at least one, is kept free for other users
 _UNBOUNDED = 2**31 - 1
 
 _user, _session, _turn = table(get_user_model()), table(Session), table(Turn)
 _PEOPLE = sa.bindparam("most_of_people", type_=sa.Integer())
-_AUTO = sa.bindparam("most_of_auto", type_=sa.Integer())
+MOST_OF_AUTO = sa.bindparam("most_of_auto", type_=sa.Integer())
+HAS_ROOM = "rondo_has_room"  # a function of the database; the first migration creates it
 
 
 def is_active(owner: Any) -> Any:
@@ -65,7 +63,16 @@ def most(lane: Any) -> Any:
     """Expression: a turn of this lane begins only while fewer turns of its owner run."""
     if lane is Lane.PEOPLE:
         return _PEOPLE
-    return sa.case((lane == sa.literal_column(f"'{Lane.AUTO}'"), _AUTO), else_=_PEOPLE)
+    return sa.case((lane == sa.literal_column(f"'{Lane.AUTO}'"), MOST_OF_AUTO), else_=_PEOPLE)
+
+
+def has_room(owner: Any, lane: Any) -> Any:
+    """Expression: one more turn of this lane may run. It takes the owner's lock until the commit.
+
+    So the claims of one owner are made one at a time. Each statement of a volatile function has a snapshot of its own:
+    it counts all that was claimed before it got the lock.
+    """
+    return getattr(sa.func, HAS_ROOM)(owner, most(lane))
 
 
 _most_in_fleet = _UNBOUNDED  # turns of one user that leave some of the fleet's slots free
@@ -82,10 +89,3 @@ def bounds() -> dict[str, int]:
     given = settings.RONDO_TURNS_PER_USER
     whole = min(given, _most_in_fleet) if given else _UNBOUNDED
     return {"most_of_people": whole, "most_of_auto": max(1, int(whole * AUTO_PART))}
-
-
-def bounds_without_lock() -> dict[str, int]:
-    """Return the same parameters for claims without a lock: half of the bound, or 0 if that is too few."""
-    whole = bounds()
-    is_much = whole["most_of_people"] // 2 >= CLAIMS_AT_ONCE
-    return {name: most // 2 if is_much else 0 for name, most in whole.items()}

@@ -1,9 +1,9 @@
-"""Reads for the API and the admin. Each is limited to the user who asks (invariant 10)."""
+"""Reads for the API and the admin. Each is limited to the user who asks (invariant 10), and to what a token reaches."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -41,6 +41,8 @@ from sessions_app.models import (
 from sessions_app.models.agent import DOCUMENTS
 from sessions_app.postgres.compiled import CompiledQuery, Keyed, Parameter, is_any_of
 from sessions_app.postgres.merged_rows import Merged
+from sessions_app.postgres.search import found_in, matching
+from sessions_app.tokens import limits
 from sessions_app.turns.question_reads import with_consents
 from sessions_app.turns.session_reads import LISTED_SESSIONS, LOCKED_SESSION, ONE_SESSION, TARGET
 
@@ -64,7 +66,8 @@ def _found(row: M | None, missing: str) -> M:
 def agents(user: AbstractBaseUser) -> QuerySet[Agent]:
     """Return the user's agents, each with `primary_session`, the id of its primary session."""
     primary = Session.objects.filter(agent=OuterRef("pk"), key=PRIMARY_KEY).values("pk")[:1]
-    return Agent.objects.filter(owner_id=user.pk).annotate(primary_session=Subquery(primary))
+    rows = Agent.objects.filter(limits.in_agents(user, "pk"), owner_id=user.pk)
+    return rows.annotate(primary_session=Subquery(primary))
 
 
 def agent(user: AbstractBaseUser, name: str) -> Agent:
@@ -101,21 +104,32 @@ def _with_view(document: Document) -> Document:
     return document
 
 
-def sessions(user: AbstractBaseUser, **wanted: str) -> Keyed[Any]:
-    """Return the user's sessions with these values of fields, each as it is shown."""
-    keys = Session.objects.filter(owner_id=user.pk, **wanted)
-    return Keyed(keys=Merged(keys), load=partial(LISTED_SESSIONS.all, owner=user.pk))
+def sessions(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> Keyed[Any]:
+    """Return the user's sessions with these values of fields, each as it is shown, in the order of creation."""
+    rows = Session.objects.filter(limits.these_sessions(user), owner_id=user.pk)
+    keys = matching(rows, wanted, found_in(term, "title"), time="created_at")
+    return Keyed(keys=keys, load=partial(LISTED_SESSIONS.all, owner=user.pk))
 
 
 def session(user: AbstractBaseUser, session_id: uuid.UUID, *, lock: bool = False) -> Any:
     """Return one session of the user; `lock` locks its row until the transaction ends. NotFound."""
     found = (LOCKED_SESSION if lock else ONE_SESSION).first(owner=user.pk, session=session_id)
-    return _found(found, NO_SESSION)
+    return _reached(user, found)
+
+
+def _reached(user: AbstractBaseUser, found: Any) -> Any:
+    return _found(found if found is not None and limits.reaches_session(user, found) else None, NO_SESSION)
+
+
+def session_with_key(user: AbstractBaseUser, agent: Agent, key: str) -> Any:
+    """Return the session of one of the user's agents with this key. NotFound."""
+    rows = Session.objects.filter(owner_id=user.pk, agent=agent.pk, key=key).order_by().only("pk")
+    return session(user, _found(rows.first(), NO_SESSION).pk)
 
 
 def shown_id(user: AbstractBaseUser, session_id: uuid.UUID) -> uuid.UUID:
     """Return the id of the session that this session of the user shows, which is often itself. NotFound."""
-    shown: uuid.UUID = _found(TARGET.first(owner=user.pk, session=session_id), NO_SESSION).target_id
+    shown: uuid.UUID = _reached(user, TARGET.first(owner=user.pk, session=session_id)).target_id
     return shown
 
 
@@ -125,7 +139,7 @@ def key_subquery(rows: QuerySet[Any]) -> Subquery:
     If it knows that a value is common in a table, PostgreSQL may choose another index and read the rows of all others.
     For an unknown value it uses the index that begins with the column.
     """
-    return Subquery(rows.order_by().values("pk"))
+    return Subquery(rows.order_by().values("pk")[:1])
 
 
 def _shown_by(user: AbstractBaseUser, session_id: uuid.UUID) -> Subquery:
@@ -140,12 +154,17 @@ def owned(user: AbstractBaseUser, session_id: uuid.UUID) -> Subquery:
 
 def turns(user: AbstractBaseUser, *keys: QuerySet[Turn]) -> Keyed[Turn]:
     """Return those of the turns in `keys` that are the user's, each as it is shown."""
-    return Keyed(keys=Merged(*keys), load=partial(_LISTED_TURNS.all, owner=user.pk))
+    return Keyed(keys=Merged(*keys), load=listed_turns(user))
+
+
+def listed_turns(user: AbstractBaseUser) -> Callable[..., list[Turn]]:
+    """Return the function that reads turns of the user by their `ids`, each as it is shown."""
+    return partial(_LISTED_TURNS.all, owner=user.pk)
 
 
 def _turns() -> QuerySet[Turn]:
-    """Return the turns of the parameter `owner`, each with `reply`, the last answer of the turn (of its host, if it
-    joined one), and `shown_deliveries`.
+    """Return the turns of the parameter `owner`, each with `agent_name`, `reply`, the last answer of the turn (of its
+    host, if it joined one), and `shown_deliveries`.
     """
     speaker = Coalesce(OuterRef("host_id"), OuterRef("pk"))
     said = Message.objects.filter(turn_id=speaker, role="assistant")
@@ -154,14 +173,15 @@ def _turns() -> QuerySet[Turn]:
     return (
         Turn.objects.filter(session__owner_id=Parameter("owner"))
         .order_by()
-        .annotate(reply=Subquery(reply), shown_deliveries=sent)
+        .annotate(agent_name=F("session__agent__name"), reply=Subquery(reply), shown_deliveries=sent)
     )
 
 
 def turn(user: AbstractBaseUser, turn_id: int) -> Turn:
     """Return one turn of the user. NotFound."""
     found = _TURN.first(owner=user.pk, turn=turn_id) if turn_id <= LARGEST_ID else None
-    return _found(found, "there is no such turn")
+    is_reached = found is not None and limits.reaches_contents(user, found.session_id)
+    return _found(found if is_reached else None, "there is no such turn")
 
 
 def as_shown(user: AbstractBaseUser, queued: Turn) -> Turn:
@@ -169,28 +189,12 @@ def as_shown(user: AbstractBaseUser, queued: Turn) -> Turn:
     if not queued.is_new:
         return turn(user, queued.pk)
     shown: Any = queued
-    shown.reply, shown.shown_deliveries = None, []
+    shown.reply, shown.shown_deliveries = None, []  # storing it has given it `agent_name`
     return queued
 
 
 _TURN = CompiledQuery(lambda: _turns().filter(pk=Parameter("turn")))
 _LISTED_TURNS = CompiledQuery(lambda: _turns().filter(is_any_of("pk", "ids")))
-
-
-def _deliveries(user: AbstractBaseUser) -> QuerySet[Any]:
-    """Return the user's deliveries, each with its message's `seq` and `turn`; not those of deleted sessions."""
-    rows = Delivery.objects.filter(session__owner_id=user.pk)
-    return rows.annotate(seq=F("message__seq"), turn=F("message__turn_id"))
-
-
-def deliveries_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Any]:
-    """Return the deliveries of the session that is shown. NotFound."""
-    return _deliveries(user).filter(session=_shown_by(user, session_id))
-
-
-def delivery(user: AbstractBaseUser, delivery_id: int) -> Any:
-    """Return one delivery of the user. NotFound."""
-    return _first(_deliveries(user).filter(pk=delivery_id), "there is no such delivery")
 
 
 def with_deliveries(message: str, of: Any) -> ArraySubquery:
@@ -213,7 +217,8 @@ def executions_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Exe
 
 def execution(user: AbstractBaseUser, execution_id: str) -> ExecutionState:
     """Return one execution of the user. NotFound."""
-    rows: QuerySet[ExecutionState] = with_consents(ExecutionState.objects.filter(session__owner_id=user.pk))
+    mine = ExecutionState.objects.filter(limits.in_sessions(user), session__owner_id=user.pk)
+    rows: QuerySet[ExecutionState] = with_consents(mine)
     rows = rows.none() if "\x00" in execution_id else rows.filter(pk=execution_id)
     return _first(rows, "there is no such execution")
 
@@ -261,7 +266,8 @@ def hook(user: AbstractBaseUser, hook_id: str) -> Hook:
 
 
 def _hooks(user: AbstractBaseUser) -> QuerySet[Hook]:
-    return Hook.objects.filter(agent__owner_id=user.pk).annotate(agent_name=F("agent__name"))
+    rows = Hook.objects.filter(limits.in_agents(user), agent__owner_id=user.pk)
+    return rows.annotate(agent_name=F("agent__name"))
 
 
 def agent_called(name: str) -> Agent:

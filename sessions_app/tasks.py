@@ -112,14 +112,16 @@ def deliver(session_id: str, channel: str) -> None:
 
 
 def _run_automation(process: WorkerProcess, session: uuid.UUID) -> None:
-    """Run an automation's turn. Automations may use only a part of the slots."""
-    if not process.auto_slots.acquire(blocking=False):
-        process.park(session)
+    """Run an automation's turn, and go on with the sessions that wait for its slot."""
+    if not process.auto_slots.take(session):
         return
+    parked: uuid.UUID | None = session
     try:
-        run_next_turns(process, session, Lane.AUTO)
+        while parked is not None:
+            run_next_turns(process, parked, Lane.AUTO, process.pass_on)
+            parked = process.auto_slots.unpark() if process.may_take_parked() else None
     finally:
-        process.auto_slots.release()
-        parked = process.unpark()
+        process.auto_slots.give_back()
+        parked = process.auto_slots.unpark()
         if parked is not None:
             hints.wake(parked, Lane.AUTO)

@@ -23,12 +23,13 @@ from sessions_app.agents.edit import new_agent, update_agent
 from sessions_app.api.strict_json import read_json
 from sessions_app.models import Agent, Document, Session
 from sessions_app.models.agent import DOCUMENTS
-from sessions_app.sessions.delete import Blocker, Deletion, delete_agent
+from sessions_app.sessions.delete import Deletion, delete_agent
+from sessions_app.sessions.dependents import Blocker
 
 LAST = 20  # sessions shown on an agent's page
 SETTINGS = (
-    "model", "timezone", "engine", "unified_session", "routine_limit", "heartbeat", "policy", "mcp_servers",
-    "allow_tools",
+    "model", "fallback_model", "model_settings", "timezone", "engine", "unified_session", "routine_limit",
+    "heartbeat", "policy", "mcp_servers", "allow_tools", "events_url",
 )  # fmt: skip
 
 
@@ -55,7 +56,9 @@ class AgentForm(VerbForm[Agent]):
     """Settings of an agent. Objects are shown in full, without secrets; `update_agent` merges them."""
 
     class Meta:
-        field_classes = dict.fromkeys(("heartbeat", "policy", "mcp_servers"), StrictJSONField)
+        field_classes = dict.fromkeys(
+            ("heartbeat", "policy", "mcp_servers", "model_settings"), StrictJSONField
+        )
 
     field_of = {
         "agent_exists": "name",
@@ -78,6 +81,11 @@ class AgentForm(VerbForm[Agent]):
     def clean_policy(self) -> Any:
         given = _object(self.cleaned_data["policy"] or {})
         removed = dict.fromkeys(self.instance.policy.keys() - given.keys())
+        return given | removed  # null removes a key
+
+    def clean_model_settings(self) -> Any:
+        given = _object(self.cleaned_data["model_settings"] or {})
+        removed = dict.fromkeys(self.instance.model_settings.keys() - given.keys())
         return given | removed  # null removes a key
 
     def clean_allow_tools(self) -> Any:

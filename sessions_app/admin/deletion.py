@@ -25,7 +25,8 @@ from sessions_app.admin import extensions
 from sessions_app.admin.base import M, PageAdmin
 from sessions_app.admin.panels import change_url
 from sessions_app.exceptions import NotFound, SessionsError
-from sessions_app.sessions.delete import Blocker, Deletion
+from sessions_app.sessions.delete import Deletion
+from sessions_app.sessions.dependents import Blocker
 
 TEMPLATE = "admin/rondo/delete.html"
 MOST_AT_ONCE = 50  # each waits for its running turn to end

@@ -34,7 +34,7 @@ class DeliveryAdmin(BigTable[Delivery]):
     search_fields = ["=session__id", "=session__key", "=session_key", "=address", "=idempotency_key"]
     search_help_text = "Session id or key, address, idempotency key"
     actions = ["send_again", "close"]
-    exclude = ["meta", "claim", "hinted_at"]
+    exclude = ["meta", "event", "claim", "hinted_at"]
 
     @admin.display(description="message")
     def message_link(self, obj: Delivery) -> str:
@@ -65,4 +65,6 @@ class DeliveryAdmin(BigTable[Delivery]):
     def panels(self, obj: Delivery) -> Iterable[Panel]:
         if obj.message:
             yield verbatim("Message", obj.message.content)
+        if obj.event:
+            yield verbatim("Event", as_json(obj.event))
         yield verbatim("Meta", as_json(obj.meta))

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from sessions_app.admin.panels import Panel
 from sessions_app.models import Session
-from sessions_app.sessions.delete import Blocker
+from sessions_app.sessions.dependents import Blocker
 
 
 class AdminExtension(Protocol):

@@ -10,7 +10,7 @@ from sessions_app.admin.base import ReadOnlyAdmin
 from sessions_app.admin.big_table import BigTable
 from sessions_app.admin.panels import Panel, as_json, link, verbatim
 from sessions_app.admin.unfold import AutocompleteSelectFilter
-from sessions_app.models import Allowance, Event, IdempotencyKey, MailboxEvent, Worker
+from sessions_app.models import Allowance, Event, IdempotencyKey, MailboxEvent, Process, Worker
 
 
 @admin.register(MailboxEvent)
@@ -62,6 +62,18 @@ class WorkerAdmin(ReadOnlyAdmin[Worker]):
     list_display = ["__str__", "id", "epoch", "started_at", "heartbeat_at"]
     search_fields = ["host", "=pid"]
     ordering = ["-heartbeat_at"]
+
+
+@admin.register(Process)
+class ProcessAdmin(ReadOnlyAdmin[Process]):
+    list_display = ["__str__", "kind", "address", "version", "started_at", "seen_at"]
+    list_filter = ["kind"]
+    search_fields = ["host", "=pid"]
+    ordering = ["-seen_at"]
+    exclude = ["settings"]
+
+    def panels(self, obj: Process) -> Iterable[Panel]:
+        yield verbatim("Settings", as_json(obj.settings))
 
 
 @admin.register(IdempotencyKey)

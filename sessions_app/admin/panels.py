@@ -44,10 +44,16 @@ class Panel:
 
 
 def table_panel(
-    title: str, headers: Sequence[str], rows: Iterable[Sequence[Any]], *, more: str = "", note: str = ""
+    title: str,
+    headers: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    more: str = "",
+    note: str = "",
+    wide: bool = False,
 ) -> Panel:
     """A panel with a table; the caller bounds the rows."""
-    return Panel(title=title, headers=headers, rows=list(rows), more=more, note=note)
+    return Panel(title=title, headers=headers, rows=list(rows), more=more, note=note, wide=wide)
 
 
 def verbatim(title: str, text: str) -> Panel:

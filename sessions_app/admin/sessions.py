@@ -20,7 +20,8 @@ from sessions_app.admin.deletion import TwoStepDelete
 from sessions_app.admin.panels import Panel, cell, label, link, list_url, table_panel
 from sessions_app.admin.unfold import AutocompleteSelectFilter, TextInput
 from sessions_app.models import Message, Session, SessionType, Turn, TurnState
-from sessions_app.sessions.delete import Blocker, Deletion, blockers_of, delete_session
+from sessions_app.sessions.delete import Deletion, delete_session
+from sessions_app.sessions.dependents import Blocker, blockers_of
 from sessions_app.sessions.open import open_session
 from sessions_app.turns.threads import behind
 

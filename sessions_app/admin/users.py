@@ -1,7 +1,7 @@
-"""Admin pages of users, groups and tokens. A user can be deleted only when no agent of theirs is left.
+"""Admin pages of users and groups. A user can be deleted only when no agent of theirs is left.
 
-Only superusers may give rights, or change what would give somebody rights: groups, and the accounts, passwords and
-tokens of staff and superusers.
+Only superusers may give rights, or change what would give somebody rights: groups, and the accounts and passwords of
+staff and superusers.
 """
 
 # ruff: noqa: ARG002 -- the signatures are Django's
@@ -11,39 +11,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
-from django.utils.safestring import SafeString
-from rest_framework.authtoken.admin import TokenAdmin as RestTokenAdmin
-from rest_framework.authtoken.models import Token, TokenProxy
+from django.http import HttpRequest
 
 from sessions_app.admin import extensions
 from sessions_app.admin.base import GuardedAdmin
 from sessions_app.admin.deletion import TwoStepDelete
-from sessions_app.admin.panels import link
 from sessions_app.admin.unfold import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from sessions_app.exceptions import SessionsError
 from sessions_app.models import Agent
-from sessions_app.sessions.delete import Blocker, Deletion
+from sessions_app.sessions.delete import Deletion
+from sessions_app.sessions.dependents import Blocker
 
-SHOWN = 6  # characters of a token: enough to tell tokens apart, too few to use one
 RIGHTS = ("is_staff", "is_superuser", "groups", "user_permissions")
 
-for model in (User, Group, TokenProxy):
+for model in (User, Group):
     admin.site.unregister(model)
-
-
-def beginning(token: Token) -> str:
-    """The first characters of a token."""
-    return f"{token.key[:SHOWN]}…"
-
-
-# By default str(token) is the whole key, which Django writes into pages, messages and the history.
-Token.__str__ = beginning  # type: ignore[method-assign, assignment]
 
 
 def is_superuser(request: HttpRequest) -> bool:
@@ -117,37 +104,3 @@ class GroupAdmin(DjangoGroupAdmin, GuardedAdmin):  # type: ignore[type-arg]
 
     def has_delete_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
         return is_superuser(request)
-
-
-@admin.register(TokenProxy)
-class TokenAdmin(RestTokenAdmin, GuardedAdmin):  # type: ignore[type-arg]
-    """Tokens are created and deleted, never moved to another user. The key is shown once, after its creation."""
-
-    autocomplete_fields = ["user"]
-    list_display = ["token", "user", "created"]
-    list_display_links = None  # Django's link would contain the key
-    list_select_related = ["user"]
-
-    def has_change_permission(self, request: HttpRequest, obj: TokenProxy | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: TokenProxy | None = None) -> bool:
-        return super().has_delete_permission(request, obj) and not is_above(
-            request, obj.user if obj else None
-        )
-
-    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        if not is_superuser(request):
-            kwargs["queryset"] = User.objects.filter(is_staff=False, is_superuser=False)
-        return super().formfield_for_foreignkey(db_field, request, **kwargs)
-
-    def response_add(
-        self, request: HttpRequest, obj: TokenProxy, post_url_continue: Any = None
-    ) -> HttpResponse:
-        text = f"The token of {obj.user} is {obj.key}. Copy it now: it is not shown again."
-        self.message_user(request, text, messages.WARNING)
-        return super().response_add(request, obj, post_url_continue)
-
-    @admin.display(description="token")
-    def token(self, obj: TokenProxy) -> SafeString:
-        return link(obj)

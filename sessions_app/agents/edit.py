@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from zoneinfo import available_timezones
 
@@ -12,21 +12,24 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
+from agent_core.connections import EFFORTS, LARGEST_TEMPERATURE, MOST_TOKENS
 from agent_core.exceptions import PolicyError
 from agent_core.policy import TurnPolicy
 from sessions_app import permits
 from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.agents.dependents import agent_dependents, lock_dependents
+from sessions_app.channels.webhook import check_setting
+from sessions_app.connections.usable import refusal
 from sessions_app.events import announce_change
 from sessions_app.exceptions import AgentExists, BadInput, NotFound, RevisionConflict
 from sessions_app.models import PRIMARY_KEY, Agent, Engine, Session, SessionType
 from sessions_app.models.agent import heartbeat_defaults
 
 MOST_ROUTINES = 1_000
+LONGEST_MODEL = 200  # characters
 LONGEST_INTERVAL = 7 * 86_400  # seconds between two heartbeats
 LONGEST_ACKNOWLEDGEMENT = 10_000  # characters
 _NAME = re.compile(r"\w[\w .-]{0,63}")
-_MODEL = re.compile(r"offline|[a-z0-9][a-z0-9_-]*:\S+")
 _NO_ZONES = {"Factory", "localtime"}  # names in the zone database that are no zones
 
 
@@ -38,11 +41,13 @@ def new_agent(owner: AbstractBaseUser, name: str, given: Mapping[str, Any]) -> A
             " letter or digit",
             code="bad_name",
         )
-    return create_agent(owner, name, **_columns(given, Agent(heartbeat=heartbeat_defaults())))
+    return create_agent(
+        owner, name, **_columns(given, Agent(owner_id=int(owner.pk), heartbeat=heartbeat_defaults()))
+    )
 
 
 def update_agent(agent_id: int, changes: Mapping[str, Any], *, revision: int | None = None) -> Agent:
-    """Change settings. `heartbeat`, `policy` and `mcp_servers` are merged; null removes a key of the last two.
+    """Change settings. Objects are merged; null removes a key, except from `heartbeat`.
 
     BadInput, NotFound; RevisionConflict if `revision` is not the agent's.
     """
@@ -137,14 +142,36 @@ def _within(name: str, least: int, most: int) -> Callable[[Any], str]:
     return check
 
 
-def _model(value: Any) -> str:
-    if value == "":
-        return ""  # the server's model
-    if isinstance(value, str) and len(value) <= 200 and "\x00" not in value and _MODEL.fullmatch(value):
-        return ""
-    return (
-        "model must be `offline` or `provider:name`, such as `openai-chat:gpt-5`, of at most 200 characters"
-    )
+def _model(name: str, agent: Agent, value: Any) -> str:
+    """Check a model that the agent's owner may use; empty: the server's, or no fallback. BadInput."""
+    if not isinstance(value, str) or len(value) > LONGEST_MODEL:
+        raise BadInput(f"{name} must be a text of at most {LONGEST_MODEL} characters", code=f"bad_{name}")
+    if value and (why := refusal(agent.owner_id, value)):
+        raise BadInput(f"{name} {value[:100]!r} cannot be used: {why}", code=f"bad_{name}")
+    return value
+
+
+def _model_settings(merged: dict[str, Any]) -> dict[str, Any]:
+    settings = {key: value for key, value in merged.items() if value is not None}
+    problem = next((text for key, value in settings.items() if (text := _setting_problem(key, value))), "")
+    if problem:
+        raise BadInput(f"model_settings.{problem}", code="bad_model_settings")
+    return settings
+
+
+def _setting_problem(key: str, value: Any) -> str:
+    if key == "temperature":
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        good = is_number and 0 <= value <= LARGEST_TEMPERATURE
+        return "" if good else f"temperature must be a number from 0 to {LARGEST_TEMPERATURE:g}"
+    if key == "max_tokens":
+        return _within("max_tokens", 1, MOST_TOKENS)(value)
+    if key == "reasoning":
+        good = isinstance(value, str) and value in EFFORTS
+        return "" if good else f"reasoning must be one of {', '.join(EFFORTS)}"
+    if key == "images":
+        return "" if isinstance(value, bool) else "images must be true or false"
+    return f"{key[:60]!r} is not known; known: temperature, max_tokens, reasoning, images"
 
 
 @lru_cache(maxsize=1)
@@ -153,14 +180,27 @@ def known_zones() -> frozenset[str]:
     return frozenset(available_timezones() - _NO_ZONES)
 
 
+def _events_url_problem(value: Any) -> str:
+    if not isinstance(value, str):
+        return "events_url must be a text"
+    try:
+        check_setting("events_url", value)
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+# settings whose new value depends on the agent
 _MERGED: dict[str, Callable[[Agent, Any], Any]] = {
     "heartbeat": lambda agent, value: _heartbeat(agent.heartbeat | dict(value)),
     "policy": lambda agent, value: _policy(agent.policy | dict(value)),
+    "model": partial(_model, "model"),
+    "fallback_model": partial(_model, "fallback_model"),
+    "model_settings": lambda agent, value: _model_settings(agent.model_settings | dict(value)),
     "mcp_servers": lambda agent, value: mcp_settings.merge_servers(agent.mcp_servers, value),
     "allow_tools": lambda _agent, value: value,
 }
 _CHECKS: dict[str, Callable[[Any], str]] = {
-    "model": _model,
     "timezone": lambda value: (
         ""
         if value in known_zones()
@@ -173,6 +213,7 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
         "" if isinstance(value, bool) else "unified_session must be true or false"
     ),
     "routine_limit": _within("routine_limit", 0, MOST_ROUTINES),
+    "events_url": _events_url_problem,
 }
 
 

@@ -14,6 +14,7 @@ from sessions_app.agents.documents import write_document
 from sessions_app.api.base import KEY, ApiView, deleted, tagged_response
 from sessions_app.api.headers import basis_expected, etag, etag_with_basis, revision_expected
 from sessions_app.api.query import flag_parameter
+from sessions_app.api.scopes import MANAGE, READ
 from sessions_app.api.serializers import (
     AgentChanges,
     AgentOut,
@@ -35,6 +36,8 @@ DELETE_AUTOMATIONS = flag_parameter(
 
 
 class AgentList(ApiView):
+    scopes = {"get": READ, "post": MANAGE}
+    within_limits = {"get"}
     ordering = ("name",)
     refuses = {"post": (409,)}
 
@@ -56,6 +59,7 @@ class AgentList(ApiView):
 
 
 class AgentDetail(ApiView):
+    scopes = {"get": READ, "patch": MANAGE, "delete": MANAGE}
     refuses = {"delete": (409,)}
     takes = {"delete": (DELETE_AUTOMATIONS,)}
 
@@ -84,6 +88,8 @@ class AgentDetail(ApiView):
 
 
 class DocumentList(ApiView):
+    scopes = {"get": READ}
+
     @extend_schema(operation_id="agents_documents_list", responses=DocumentsOut)
     def get(self, _request: Request, name: str) -> Response:
         """The agent's documents. One that was never written is empty and has revision 0."""
@@ -92,6 +98,7 @@ class DocumentList(ApiView):
 
 
 class DocumentDetail(ApiView):
+    scopes = {"get": READ, "put": MANAGE}
     refuses = {"put": (409,)}
 
     @extend_schema(responses=DocumentOut)

@@ -1,4 +1,4 @@
-"""Authentication by a token in the header, and what gives a request its rights."""
+"""Authentication by a token in the header or a ticket in the address, and what gives a request its rights."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from typing import Any, cast
 
 from django.contrib.auth.models import User
 from rest_framework import authentication
-from rest_framework.authtoken.models import Token
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from sessions_app.postgres.compiled import CompiledQuery, Parameter
+from sessions_app.models import ApiToken
 from sessions_app.streams.rights import Right
+from sessions_app.tokens.issue import find_token, note_use
+from sessions_app.tokens.limits import Limit, limit_of, put_limit
+from sessions_app.tokens.tickets import redeem_ticket
+from sessions_app.turns.threads import behind
 
-_TOKEN = CompiledQuery(lambda: Token.objects.select_related("user").filter(key=Parameter("key")))
+TICKET = "ticket"  # the query parameter
 
 
 class TokenAuthentication(authentication.TokenAuthentication):
-    """`Authorization: Token <key>`, or `Bearer <key>` for clients that support only that."""
+    """`Authorization: Token <token>`, or `Bearer <token>` for clients that support only that."""
 
     def authenticate(self, request: Any) -> Any:
         """(user, token), or None without such a header."""
@@ -25,24 +28,53 @@ class TokenAuthentication(authentication.TokenAuthentication):
         self.keyword = "Bearer" if scheme == b"bearer " else "Token"
         return super().authenticate(request)
 
-    def authenticate_credentials(self, key: str) -> tuple[User, Token]:
-        """The active user of the token. AuthenticationFailed."""
-        token = _TOKEN.first(key=key)
-        if token is None:
-            raise AuthenticationFailed("Invalid token.")
-        if not token.user.is_active:
-            raise AuthenticationFailed("User inactive or deleted.")
-        return token.user, token
+    def authenticate_credentials(self, key: str) -> tuple[User, ApiToken]:
+        """The active user of the token, with the token's limit. AuthenticationFailed."""
+        return _accepted(find_token(key), "The token is not valid: it is unknown, expired or revoked.")
 
     def authenticate_header(self, request: Any) -> str:  # noqa: ARG002 - the signature is DRF's
         """The `WWW-Authenticate` of a 401."""
         return "Token"
 
 
+class TicketAuthentication(authentication.BaseAuthentication):
+    """`?ticket=…`, for event streams only, and only without a token in the header."""
+
+    def authenticate(self, request: Any) -> tuple[User, ApiToken] | None:
+        """(user, token), or None without a ticket. AuthenticationFailed; a ticket that was read is used up."""
+        given = request.query_params.getlist(TICKET)
+        if len(given) != 1:  # a repeated parameter is refused as any other
+            return None
+        token = redeem_ticket(given[0])
+        return _accepted(
+            token, "The ticket is not valid: it was used, has expired, or its token is not valid."
+        )
+
+    def authenticate_header(self, request: Any) -> str:  # noqa: ARG002 - the signature is DRF's
+        """The `WWW-Authenticate` of a 401."""
+        return "Token"
+
+
+def _accepted(token: ApiToken | None, refusal: str) -> tuple[User, ApiToken]:
+    if token is None:
+        raise AuthenticationFailed(refusal)
+    put_limit(token.user, _limit(token))
+    note_use(token)
+    return token.user, token
+
+
+def _limit(token: ApiToken) -> Limit:
+    session_id = token.session_id
+    shown_id = None if session_id is None else behind([session_id]).get(session_id)
+    return Limit(agent_id=token.agent_id, session_id=session_id, shown_id=shown_id)
+
+
 def right_of(request: Request) -> Right:
     """What gave the request access: a stream checks it again while it is open."""
     user = cast("User", request.user)
-    if isinstance(request.auth, Token):
-        return Right(user_id=user.pk, token=request.auth.key)
+    token = request.auth
+    if isinstance(token, ApiToken):
+        only = limit_of(user).session_id
+        return Right(user_id=user.pk, token=token.pk, expires_at=token.expires_at, only=only)
     browser = request.session.session_key
     return Right(user_id=user.pk, browser=browser, password=user.password if browser else "")

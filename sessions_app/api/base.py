@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 from django.contrib.auth.models import User
@@ -14,13 +15,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from sessions_app import idempotency
-from sessions_app.api import headers
+from sessions_app.api import filters, headers
 from sessions_app.api.pagination import CursorPage
 from sessions_app.api.query import ChecksQuery, Parameter
+from sessions_app.exceptions import BeyondLimit, InsufficientScope
+from sessions_app.models import TokenScope
 from sessions_app.postgres.compiled import Keyed
 from sessions_app.postgres.merged_rows import Merged
 from sessions_app.sessions.delete import Deletion
 from sessions_app.sessions.thread_history import Beside
+from sessions_app.tokens.limits import limit_of
 
 KEY = OpenApiParameter(
     "Idempotency-Key",
@@ -39,18 +43,22 @@ class ApiView(ChecksQuery):
     `ordering`: the fields that order its list; together they are unique.
     `takes`: its query parameters by method; a list also has those of pagination.
     `refuses`: by method, statuses for the OpenAPI schema beyond those that config.http.openapi adds by itself.
+    `scopes`: by method, the scope that a token needs; a method without one is for no token.
+    `within_limits`: at an address that names nothing, the methods that reach only what a limited token reaches.
     """
 
     http_method_names = ["get", "head", "post", "put", "patch", "delete"]
     pagination_class = CursorPage
     ordering: tuple[str, ...] = ()
     refuses: Mapping[str, tuple[int, ...]] = {}
+    scopes: Mapping[str, TokenScope] = {}
+    within_limits: AbstractSet[str] = frozenset()
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Authenticate, authorize and throttle. Requests that are not authenticated are throttled by address."""
         try:
             super().initial(request, *args, **kwargs)
-        except (NotAuthenticated, AuthenticationFailed, PermissionDenied):
+        except (NotAuthenticated, AuthenticationFailed, PermissionDenied, InsufficientScope, BeyondLimit):
             self.check_throttles(request)
             raise
 
@@ -107,7 +115,7 @@ class ApiView(ChecksQuery):
         if key is None:
             answer = make()
         else:
-            address = f"{self.request.method} {self.request.path}"
+            address = limit_of(self.user).own(f"{self.request.method} {self.request.path}")
             asked = idempotency.IdempotentRequest(
                 user_id=self.user.pk, address=address, key=key, data=self.request.data
             )
@@ -120,6 +128,15 @@ class ApiView(ChecksQuery):
     def is_true(self, name: str) -> bool:
         """Whether a query parameter is `true`."""
         return self.parameter(name) == "true"
+
+    def wanted(self, lookups: Mapping[str, str]) -> dict[str, Any]:
+        """The given query parameters as conditions of a queryset, by the `lookups` of their names."""
+        return filters.wanted(self.request.query_params, self.takes["get"], lookups)
+
+    @property
+    def term(self) -> str:
+        """What a list is searched for; empty for no search."""
+        return self.parameter(filters.SEARCH) or ""
 
     def parameter(self, name: str) -> str | None:
         """The value of a query parameter; None when it is not given."""

@@ -11,6 +11,7 @@ from sessions_app import selectors
 from sessions_app.agents import document_revisions
 from sessions_app.api.base import ApiView
 from sessions_app.api.fields import Output
+from sessions_app.api.scopes import READ
 
 
 class DocumentRevisionOut(Output):
@@ -30,6 +31,8 @@ class OldDocumentOut(DocumentRevisionOut):
 
 
 class DocumentRevisionList(ApiView):
+    scopes = {"get": READ}
+
     @extend_schema(operation_id="agents_documents_revisions_list", responses=DocumentRevisionsOut)
     def get(self, _request: Request, name: str, document: str) -> Response:
         """The last 20 older revisions, the newest first. To restore one, write its content to the document."""
@@ -38,6 +41,8 @@ class DocumentRevisionList(ApiView):
 
 
 class DocumentRevisionDetail(ApiView):
+    scopes = {"get": READ}
+
     @extend_schema(responses=OldDocumentOut)
     def get(self, _request: Request, name: str, document: str, revision: int) -> Response:
         """An older revision with its content."""

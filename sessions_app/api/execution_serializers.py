@@ -8,8 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from agent_core.execution import Status, StepStatus, StepType
-from sessions_app.api.fields import Input, Items, Output, Text
-from sessions_app.api.serializers import TextOrNull
+from sessions_app.api.fields import Input, Items, Output, StoredMoment, Text, TextOrNull
 from sessions_app.api.waiting_serializers import AskedCallOut
 from sessions_app.models import ConsentState, TurnKind
 from sessions_app.turns.receive import LONGEST_MESSAGE
@@ -29,8 +28,8 @@ class StepOut(Output):
     consent = serializers.SerializerMethodField(
         help_text="For a tool that needs consent: asked, yes or no; null before the question."
     )
-    started_at = TextOrNull(allow_null=True, default="")
-    ended_at = TextOrNull(allow_null=True, default="")
+    started_at = StoredMoment(allow_null=True, default=None)
+    ended_at = StoredMoment(allow_null=True, default=None)
 
     def get_plan(self, step: dict[str, Any]) -> int:
         """The id of a step begins with the number of its plan."""
@@ -59,8 +58,8 @@ class ConsentOut(Output):
     question = serializers.CharField(help_text="The text of the question.")
     calls = AskedCallOut(many=True, help_text="The calls that a yes allows, in full.")
     state = serializers.ChoiceField(choices=ConsentState.choices)
-    asked_at = serializers.DateTimeField()
-    answered_at = serializers.DateTimeField(allow_null=True)
+    asked_at = StoredMoment()
+    answered_at = StoredMoment(allow_null=True)
     answered_by = serializers.IntegerField(allow_null=True, help_text="The turn with the answer.")
 
 
@@ -73,6 +72,7 @@ class QuestionOut(ConsentOut):
     execution = TextOrNull(
         allow_null=True, help_text="The execution that waits for the answer; null in a chat."
     )
+    created_at = serializers.DateTimeField(source="asked_at", help_text="The same as `asked_at`.")
 
 
 class ExecutionOut(Output):

@@ -23,6 +23,7 @@ from sessions_app.api.execution_serializers import (
     QuestionOut,
 )
 from sessions_app.api.query import Parameter
+from sessions_app.api.scopes import MANAGE, READ, TALK
 from sessions_app.api.turns import ANSWERED, PREFER, turn_response
 from sessions_app.memory import preferences, task_state
 from sessions_app.turns import question_reads, questions
@@ -31,6 +32,7 @@ STATUSES = tuple(each.value for each in Status)
 
 
 class ExecutionList(ApiView):
+    scopes = {"get": READ}
     ordering = ("-created_at", "-id")
 
     takes = {"get": (Parameter(name="status", choices=STATUSES),)}
@@ -44,6 +46,8 @@ class ExecutionList(ApiView):
 
 
 class ExecutionDetail(ApiView):
+    scopes = {"get": READ}
+
     @extend_schema(responses=ExecutionOut)
     def get(self, _request: Request, execution_id: str) -> Response:
         """One execution: its plan, observations, question and answer."""
@@ -52,6 +56,7 @@ class ExecutionDetail(ApiView):
 
 
 class ExecutionCancel(ApiView):
+    scopes = {"post": TALK}
     refuses = {"post": (409,)}
 
     @extend_schema(request=None, responses=ExecutionOut)
@@ -63,6 +68,7 @@ class ExecutionCancel(ApiView):
 
 
 class ExecutionAnswer(ApiView):
+    scopes = {"post": TALK}
     refuses = {"post": (409,)}
 
     @extend_schema(parameters=[PREFER, KEY], request=AnswerIn, responses=ANSWERED)
@@ -77,6 +83,8 @@ class ExecutionAnswer(ApiView):
 
 
 class QuestionDetail(ApiView):
+    scopes = {"get": READ}
+
     @extend_schema(responses=QuestionOut)
     def get(self, _request: Request, question_id: str) -> Response:
         """A question for consent: its calls in full, and its answer."""
@@ -84,6 +92,7 @@ class QuestionDetail(ApiView):
 
 
 class QuestionAnswer(ApiView):
+    scopes = {"post": TALK}
     refuses = {"post": (409,)}
 
     @extend_schema(parameters=[PREFER, KEY], request=QuestionAnswerIn, responses=ANSWERED)
@@ -96,6 +105,8 @@ class QuestionAnswer(ApiView):
 
 
 class Memory(ApiView):
+    scopes = {"get": READ, "patch": MANAGE}
+
     @extend_schema(responses=MemoryOut)
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
         """What the session remembers beyond its recent messages."""
@@ -114,6 +125,8 @@ class Memory(ApiView):
 
 
 class Preferences(ApiView):
+    scopes = {"get": READ, "patch": MANAGE}
+
     @extend_schema(responses=PreferencesOut)
     def get(self, _request: Request, name: str) -> Response:
         """Your standing instructions for the agent."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from sessions_app.single_line import one_line
@@ -92,6 +93,15 @@ class WholeNumber(_Strict, serializers.IntegerField):
     json_type = int
 
 
+class JsonNumber(serializers.FloatField):
+    """A JSON number, with or without a fraction."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if type(data) not in (int, float):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
 class Flag(_Strict, serializers.BooleanField):
     """true or false."""
 
@@ -104,15 +114,30 @@ class OneOf(_Strict, serializers.ChoiceField):
     json_type, error = str, "invalid_choice"
 
 
+def moment_of(value: Any) -> datetime | None:
+    """An ISO time with a UTC offset, as an aware datetime in UTC; None for anything else."""
+    with suppress(ValueError, OverflowError):  # astimezone overflows on the first and the last day
+        instant = datetime.fromisoformat(value if isinstance(value, str) and "T" in value.upper() else "")
+        if instant.utcoffset() is not None:
+            return instant.astimezone(UTC)
+    return None
+
+
 class Moment(serializers.DateTimeField):
     """An ISO time with a UTC offset, as an aware datetime in UTC."""
 
     def to_internal_value(self, value: Any) -> datetime:
-        with suppress(ValueError, OverflowError):  # astimezone overflows on the first and the last day
-            instant = datetime.fromisoformat(value if isinstance(value, str) and "T" in value.upper() else "")
-            if instant.utcoffset() is not None:
-                return instant.astimezone(UTC)
+        if (instant := moment_of(value)) is not None:
+            return instant
         raise serializers.ValidationError("Must be an ISO time with an offset, such as 2027-01-01T09:00:00Z.")
+
+
+class StoredMoment(serializers.DateTimeField):
+    """A time that is stored in JSON as an ISO text, shown in the form of all other times; null when it is empty."""
+
+    def to_representation(self, value: Any) -> Any:
+        stored = datetime.fromisoformat(value).astimezone(UTC) if isinstance(value, str) and value else value
+        return super().to_representation(stored) if stored else None
 
 
 class AnyObject(serializers.DictField):
@@ -162,3 +187,11 @@ class LineField(serializers.CharField):
 
     def to_representation(self, value: Any) -> str:
         return one_line(value, self.length)
+
+
+@extend_schema_field({"type": "string", "nullable": True})
+class TextOrNull(serializers.CharField):
+    """A text that is null when empty."""
+
+    def to_representation(self, value: Any) -> Any:
+        return str(value) if value else None

@@ -46,6 +46,7 @@ class PartsOut(Output):
 
 class MessageOut(Output):
     id = serializers.IntegerField()
+    session = serializers.UUIDField(source="session_id")
     seq = serializers.IntegerField()
     thread = serializers.UUIDField(allow_null=True, help_text=THREAD)
     role = serializers.ChoiceField(choices=[role.value for role in Role])

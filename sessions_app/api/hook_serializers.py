@@ -5,8 +5,7 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from sessions_app import permits
-from sessions_app.api.fields import Flag, Input, Items, OneOf, Output, Text
-from sessions_app.api.serializers import TextOrNull
+from sessions_app.api.fields import Flag, Input, Items, OneOf, Output, Text, TextOrNull
 from sessions_app.hooks.edit import LONGEST_NAME
 from sessions_app.hooks.inbound import LONGEST_SENDER
 from sessions_app.models import OnBusy, TurnState

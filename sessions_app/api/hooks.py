@@ -22,6 +22,7 @@ from sessions_app.api.hook_serializers import (
     InboundOut,
     NewHookIn,
 )
+from sessions_app.api.scopes import MANAGE, READ
 from sessions_app.hooks import edit, inbound
 from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.hooks.inbound import Caller
@@ -54,6 +55,7 @@ HEADERS = [
 
 
 class HookList(ApiView):
+    scopes = {"get": READ, "post": MANAGE}
     ordering = ("created_at", "id")
     refuses = {"post": (409,)}
 
@@ -83,6 +85,8 @@ class HookList(ApiView):
 
 
 class HookDetail(ApiView):
+    scopes = {"get": READ, "patch": MANAGE, "delete": MANAGE}
+
     @extend_schema(responses=HookOut)
     def get(self, _request: Request, hook_id: str) -> Response:
         """One hook."""
@@ -108,6 +112,8 @@ class HookDetail(ApiView):
 
 
 class HookToken(ApiView):
+    scopes = {"post": MANAGE}
+
     @extend_schema(request=None, responses=HookWithToken)
     def post(self, _request: Request, hook_id: str) -> Response:
         """Replace the token. The new one is in this answer only, and the old one stops working at once."""

@@ -21,6 +21,11 @@ from sessions_app.postgres.merged_rows import Merged
 LONGEST_PAGE = 200
 LARGEST_PAGE = 1_000_000  # characters of texts and JSON in its rows; a page has at least one row
 VALUE = 20  # characters added for each value in JSON
+ORDER = Parameter(
+    name="order",
+    description="The direction of the list. When not given: as the list is described.",
+    choices=("asc", "desc"),
+)
 _KEYS = {"o", "r", "p"}  # offset, reverse, position in a cursor of CursorPagination
 LONGEST_NUMBER = 6  # digits
 
@@ -37,6 +42,7 @@ class CursorPage(CursorPagination):
     max_page_size = LONGEST_PAGE
 
     parameters = (
+        ORDER,
         Parameter(
             name=CursorPagination.cursor_query_param,
             description="Where the page begins, from `next` or `previous`.",
@@ -53,7 +59,11 @@ class CursorPage(CursorPagination):
         return []
 
     def get_ordering(self, request: Any, queryset: Any, view: Any) -> Any:  # noqa: ARG002 - DRF's signature
-        return tuple(view.ordering)
+        """The view's ordering, turned around if the request asks for the other direction."""
+        names = tuple(view.ordering)
+        if request.query_params.get(ORDER.name, order_of(names)) == order_of(names):
+            return names
+        return tuple(name[1:] if name.startswith("-") else f"-{name}" for name in names)
 
     def get_page_size(self, request: Any) -> int | None:
         """The requested size, less when long rows do not fit. BadInput `bad_page_size`."""
@@ -117,6 +127,11 @@ class CursorPage(CursorPagination):
         return page
 
 
+def order_of(ordering: tuple[str, ...]) -> str:
+    """The direction of an ordering, whose fields all have the same."""
+    return "desc" if ordering[0].startswith("-") else "asc"
+
+
 def _how_many_fit(rows: Iterable[dict[str, Any]]) -> int:
     """How many rows fit in LARGEST_PAGE, at least one."""
     total = 0
@@ -139,7 +154,9 @@ class _RowSize(Expression):
 
     def as_sql(self, compiler: Any, connection: Any) -> Any:
         """The sum over the columns of the query's own table."""
-        table = compiler.quote_name_unless_alias(compiler.query.get_initial_alias())
+        # Django 6.1 has another name for it
+        quote_table = getattr(compiler, "quote_name", compiler.quote_name_unless_alias)
+        table = quote_table(compiler.query.get_initial_alias())
         quote = connection.ops.quote_name
         texts = [f"coalesce(length({table}.{quote(name)}), 0)" for name in self.texts]
         return " + ".join([*texts, *(_json_size(f"{table}.{quote(name)}::text") for name in self.jsons)]), []

@@ -2,41 +2,69 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from django.http import QueryDict
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from sessions_app.api.fields import moment_of
 from sessions_app.exceptions import BadInput
 
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 MOST_NAMED = 10  # wrong parameters that an error names
 LONGEST_NAME = 60  # characters of a name in an error
+LONGEST_VALUE = 500  # characters of a value: several long ones must fit into a request head, percent-encoded
 FLAG = ("true", "false")
+
+
+class Format(StrEnum):
+    """What the text of a parameter is, as OpenAPI names it."""
+
+    ANY = ""
+    UUID = "uuid"
+    TIME = "date-time"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A query parameter. `choices` are its only values; without any it takes any text."""
+    """A query parameter. `choices` are its only values; without any it takes a text of this format.
+
+    The schema is made from the same fields that a value is checked against. `schema` describes a parameter that its
+    reader checks, such as those of pagination.
+    """
 
     name: str
     description: str = ""
     choices: tuple[str, ...] = ()
+    format: Format = Format.ANY
+    longest: int = LONGEST_VALUE
     schema: Mapping[str, Any] | None = None
 
     def problem(self, value: str) -> str:
         """What is wrong with the value; empty when it is valid."""
         if self.choices and value not in self.choices:
             return f"must be one of {', '.join(self.choices)}"
+        if self.schema is None and len(value) > self.longest:
+            return f"must have at most {self.longest:,} characters"
+        if self.format is Format.TIME and moment_of(value) is None:
+            return (
+                "must be an ISO time with an offset, such as 2027-01-01T09:00:00Z (in an address, + is %2B)"
+            )
+        if self.format is Format.UUID and not _UUID.fullmatch(value):
+            return "must be a UUID"
         return "must not hold a NUL character" if "\x00" in value else ""
 
     def to_openapi(self) -> dict[str, Any]:
         """As an OpenAPI parameter object."""
         values: dict[str, Any] = {"type": "string", "enum": list(self.choices)}
         if not self.choices:
-            values = {"type": "string"}
+            limit = {"format": str(self.format)} if self.format else {"maxLength": self.longest}
+            values = {"type": "string", **limit}
         if self.choices == FLAG:
             values = {"type": "boolean"}
         about = {"description": self.description} if self.description else {}

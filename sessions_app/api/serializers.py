@@ -7,12 +7,26 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from agent_core.connections import EFFORTS
 from agent_core.mcp.server import HIDDEN
 from sessions_app import permits
 from sessions_app.agents import mcp_servers as mcp_settings
-from sessions_app.api.fields import AnyObject, Flag, Input, Items, LineField, OneOf, Output, Text, WholeNumber
+from sessions_app.api.fields import (
+    AnyObject,
+    Flag,
+    Input,
+    Items,
+    JsonNumber,
+    LineField,
+    OneOf,
+    Output,
+    Text,
+    TextOrNull,
+    WholeNumber,
+)
 from sessions_app.api.waiting_serializers import WaitingOut, waiting_of
 from sessions_app.channels.base import why_unserved
+from sessions_app.connections.usable import model_warnings
 from sessions_app.models import (
     Agent,
     ChatType,
@@ -23,16 +37,15 @@ from sessions_app.models import (
     TurnKind,
     TurnState,
 )
-from sessions_app.models import Priority as MailPriority
-from sessions_app.models.session import WEB
+from sessions_app.models.session import LONGEST_ADDRESS, WEB
 
 SESSION_STATES = ["active", "idle", "archived", "deleting"]
 LONGEST_PREVIEW = 100  # characters
 DELIVERIES = "The deliveries of the answer; empty when it stays on the server."
 ADDRESS = "Where answers go: a URL, a mailbox…, as the channel defines it."
 CHANNEL_META = "Metadata for the channel, such as a topic or a thread: texts, whole numbers, true or false."
+MODEL = "`offline`, `<provider>:<model>`, or `<connection>:<model>`."
 ALLOW_TOOLS = "Names of tools that need no consent, in all turns except those of hooks."
-MAIL_STATES = ["pending", "acknowledged", "dropped"]
 
 
 class HeartbeatIn(Input):
@@ -42,19 +55,36 @@ class HeartbeatIn(Input):
     ack_max_chars = WholeNumber(required=False)
 
 
+class ModelSettingsIn(Input):
+    temperature = JsonNumber(required=False, allow_null=True, help_text="From 0 to 2.")
+    max_tokens = WholeNumber(required=False, allow_null=True, help_text="Of one reply.")
+    reasoning = OneOf(choices=EFFORTS, required=False, allow_null=True)
+    images = Flag(required=False, allow_null=True, help_text="Whether the model sees images. Default: true.")
+
+
+EVENTS_URL = (
+    "Where system events are posted: `run.failed`, `delivery.failed`, `budget.reached`. Empty: nowhere."
+)
+
+
 class AgentChanges(Input):
     example = {
         "timezone": "Europe/Berlin",
         "heartbeat": {"active_hours": [8, 22]},
         "policy": {"timeout_seconds": 600},
     }
-    model = Text(required=False, allow_blank=True)
+    model = Text(required=False, allow_blank=True, help_text=MODEL)
+    fallback_model = Text(
+        required=False, allow_blank=True, help_text="Asked if the model cannot be reached; empty: none."
+    )
+    model_settings = ModelSettingsIn(required=False)
     timezone = Text(required=False, allow_blank=True)
     engine = OneOf(choices=Engine.choices, required=False)
     unified_session = Flag(required=False)
     heartbeat = HeartbeatIn(required=False)
     routine_limit = WholeNumber(required=False)
     policy = AnyObject(required=False)
+    events_url = Text(required=False, allow_blank=True, max_length=LONGEST_ADDRESS, help_text=EVENTS_URL)
     mcp_servers = AnyObject(
         required=False,
         help_text="`{url, headers, trusted}` by name, or null to remove it. Values of headers are never shown;"
@@ -88,17 +118,30 @@ class McpServerOut(Output):
 
 class AgentOut(Output):
     name = serializers.CharField()
-    model = serializers.CharField(source="effective_model")
+    model = serializers.CharField(source="effective_model", help_text=MODEL)
+    fallback_model = serializers.CharField()
+    model_settings = serializers.DictField(
+        help_text="`temperature`, `max_tokens`, `reasoning`, `images`, as far as they are set."
+    )
     timezone = serializers.CharField()
     engine = serializers.ChoiceField(choices=Engine.choices)
     unified_session = serializers.BooleanField()
     heartbeat = HeartbeatOut()
     routine_limit = serializers.IntegerField()
     policy = serializers.DictField()
+    events_url = serializers.CharField(help_text=EVENTS_URL)
     mcp_servers = serializers.SerializerMethodField()
     allow_tools = serializers.ListField(child=serializers.CharField(), help_text=ALLOW_TOOLS)
     primary_session = serializers.UUIDField()
+    created_at = serializers.DateTimeField()
+    warnings = serializers.SerializerMethodField(
+        help_text="Why its models cannot be called; empty as far as that is known."
+    )
     revision = serializers.IntegerField()
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_warnings(self, agent: Agent) -> list[str]:
+        return model_warnings(agent)
 
     @extend_schema_field(serializers.DictField(child=McpServerOut()))
     def get_mcp_servers(self, agent: Agent) -> dict[str, Any]:
@@ -181,7 +224,7 @@ class SessionOut(Output):
         return waiting_of(session)
 
     def get_warnings(self, session: Session) -> list[str]:
-        reason = why_unserved(session.standing_route)
+        reason = why_unserved(session.standing_route, session.agent_id)
         return [reason] if reason else []
 
     def get_address(self, session: Session) -> str | None:
@@ -218,16 +261,9 @@ class SentOut(Output):
     last_error = serializers.CharField(allow_null=True)
 
 
-@extend_schema_field({"type": "string", "nullable": True})
-class TextOrNull(serializers.CharField):
-    """A text that is null when empty."""
-
-    def to_representation(self, value: Any) -> Any:
-        return str(value) if value else None
-
-
 class TurnOut(Output):
     id = serializers.IntegerField()
+    agent = serializers.CharField(source="agent_name")
     session = serializers.UUIDField(source="session_id")
     kind = serializers.ChoiceField(choices=TurnKind.choices)
     state = serializers.ChoiceField(choices=TurnState.choices)
@@ -237,25 +273,12 @@ class TurnOut(Output):
     error_code = TextOrNull(allow_null=True)
     deliveries = SentOut(many=True, source="shown_deliveries", help_text=DELIVERIES)
     usage = serializers.DictField()
+    model = TextOrNull(
+        allow_null=True, help_text="The model that replied last: the agent's, or its fallback."
+    )
     attempt = serializers.IntegerField()
     lock_wait_ms = serializers.IntegerField(allow_null=True)
+    created_at = serializers.DateTimeField(source="queued_at", help_text="The same as `queued_at`.")
     queued_at = serializers.DateTimeField()
     started_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
-
-
-class MailOut(Output):
-    event_id = serializers.UUIDField()
-    event_type = serializers.CharField()
-    source_key = serializers.CharField(help_text="The key of the session that it reports on.")
-    source_session = serializers.UUIDField(
-        allow_null=True, help_text="The id of that session; null once it is deleted."
-    )
-    summary = serializers.CharField()
-    detail = serializers.CharField()
-    artifacts = serializers.ListField(child=serializers.CharField())
-    priority = serializers.ChoiceField(choices=MailPriority.choices)
-    state = serializers.ChoiceField(choices=MAIL_STATES)
-    reason = TextOrNull(allow_null=True)
-    turn = serializers.IntegerField(source="acknowledged_by_id", allow_null=True)
-    created_at = serializers.DateTimeField()

@@ -10,14 +10,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from sessions_app import selectors
+from sessions_app.api import filters
 from sessions_app.api.agents import DELETE_AUTOMATIONS
 from sessions_app.api.base import KEY, ApiView, deleted, tagged_response
 from sessions_app.api.headers import etag_of, expected
+from sessions_app.api.mailbox_serializers import MailOut
 from sessions_app.api.query import Parameter
+from sessions_app.api.scopes import MANAGE, READ, TALK
 from sessions_app.api.serializers import (
     BlockedOut,
     DeletedOut,
-    MailOut,
     NewSession,
     SessionChanges,
     SessionOut,
@@ -25,29 +27,38 @@ from sessions_app.api.serializers import (
 from sessions_app.idempotency import StoredAnswer
 from sessions_app.models import Session, SessionType
 from sessions_app.sessions.delete import delete_session
-from sessions_app.sessions.open import change_chat, open_session, rename_session
+from sessions_app.sessions.open import LONGEST_KEY, change_chat, open_session, rename_session
 from sessions_app.single_line import check_line
 
-FILTERS = {"agent": "agent__name", "key": "key", "type": "type"}
+FILTERS = {
+    "agent": "agent__name",
+    "key": "key",
+    "type": "type",
+    "since": "created_at__gte",
+    "until": "created_at__lt",
+}
 
 
 class SessionList(ApiView):
-    ordering = ("-created_at", "-id")
+    scopes = {"get": READ, "post": TALK}
+    within_limits = {"get", "post"}
+    ordering = ("-place",)
     refuses = {"post": (404, 409)}
     takes = {
         "get": (
-            Parameter(name="agent"),
-            Parameter(name="key"),
+            filters.AGENT,
+            Parameter(name="key", longest=LONGEST_KEY),
             Parameter(name="type", choices=tuple(SessionType.values)),
+            *filters.times("created_at"),
+            filters.search_in("the title"),
         )
     }
 
     @extend_schema(responses=SessionOut(many=True))
     def get(self, _request: Request) -> Response:
         """Your sessions, the newest first."""
-        given = {name: self.parameter(name) for name in FILTERS}
-        wanted = {FILTERS[name]: value for name, value in given.items() if value is not None}
-        return self.page(selectors.sessions(self.user, **wanted), SessionOut)
+        rows = selectors.sessions(self.user, self.wanted(FILTERS), self.term)
+        return self.page(rows, SessionOut)
 
     @extend_schema(parameters=[KEY], request=NewSession, responses={201: SessionOut})
     def post(self, _request: Request) -> Response:
@@ -63,6 +74,7 @@ class SessionList(ApiView):
 
 
 class SessionDetail(ApiView):
+    scopes = {"get": READ, "patch": MANAGE, "delete": MANAGE}
     refuses = {"delete": (409,)}
     takes = {"delete": (DELETE_AUTOMATIONS,)}
 
@@ -96,6 +108,7 @@ class SessionDetail(ApiView):
 
 
 class Mailbox(ApiView):
+    scopes = {"get": READ}
     ordering = ("-id",)
 
     @extend_schema(responses=MailOut(many=True))

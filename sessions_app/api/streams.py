@@ -4,38 +4,47 @@ from __future__ import annotations
 
 import json
 import uuid
-import weakref
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import Any
 
 from django.http import HttpResponseBase, StreamingHttpResponse
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.authentication import SessionAuthentication
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
+from agent_core.text.times import utc_text
 from sessions_app import selectors
-from sessions_app.api.auth import right_of
+from sessions_app.api.auth import TICKET, TicketAuthentication, TokenAuthentication, right_of
 from sessions_app.api.base import ApiView
 from sessions_app.api.headers import last_event
 from sessions_app.api.query import Parameter
+from sessions_app.api.scopes import READ
 from sessions_app.events import VERSION, Cursor, envelope
 from sessions_app.models import EventType, Scope
 from sessions_app.streams.event_log import Topic, starting_point
-from sessions_app.streams.hub import hub
 from sessions_app.streams.items import Item
-from sessions_app.streams.rights import STREAM_SLOTS, Right
-from sessions_app.streams.subscription import Subscription, WakeUp
+from sessions_app.streams.reader import StreamReader
+from sessions_app.streams.rights import Right
 
 KEEP_ALIVE = 30.0  # seconds
 RETRY = 1_000  # milliseconds until a browser connects again
 RESUME = [
     OpenApiParameter("Last-Event-ID", str, OpenApiParameter.HEADER, description="Continue after this event."),
 ]
-LAST_EVENT = Parameter(
-    name="last_event_id", description="`Last-Event-ID`, for clients that cannot set headers."
+LONGEST_ID = 64  # characters of a cursor or ticket
+TICKET_PARAMETER = Parameter(
+    name=TICKET,
+    description="A stream ticket, for browsers: see `/api/stream-tickets/`.",
+    longest=LONGEST_ID,
 )
-UNSTORED = ("delta", "snapshot")  # events that are sent but not stored, and have no id
+LAST_EVENT = Parameter(
+    name="last_event_id",
+    description="`Last-Event-ID`, for clients that cannot set headers.",
+    longest=LONGEST_ID,
+)
+UNSTORED = ("delta", "thought", "snapshot")  # events that are sent but not stored, and have no id
 EVENT = {
     "type": "object",
     "properties": {
@@ -60,9 +69,11 @@ class EventStreamRenderer(JSONRenderer):
 
 
 class EventsView(ApiView):
+    scopes = {"get": READ}
     renderer_classes = [EventStreamRenderer, JSONRenderer]
     http_method_names = ["get"]  # not HEAD: the stream would never end
-    takes = {"get": (LAST_EVENT,)}
+    takes = {"get": (LAST_EVENT, TICKET_PARAMETER)}
+    authentication_classes = [TokenAuthentication, TicketAuthentication, SessionAuthentication]
 
     def stream(self, opened: Topic, agent_name: str, shows: Topic | None = None) -> HttpResponseBase:
         """The events from now on, or after Last-Event-ID. BadInput."""
@@ -108,37 +119,27 @@ class Stream:
     """The body of one stream. Whoever made it must close it, also if it was never read. TooManyStreams."""
 
     def __init__(self, opened: Topic, shows: Topic, agent_name: str, cursor: Cursor, right: Right) -> None:
-        self._opened, self._shows, self._agent_name = opened, shows, agent_name
-        self._cursor, self._right = cursor, right
-        self._subscription: Subscription | None = None
-        self._free = STREAM_SLOTS.take(right.user_id)
-        weakref.finalize(self, self._free)  # when an error comes before a response holds it
+        self._agent_name, self._cursor = agent_name, cursor
+        self._only = {opened, shows} if right.only is not None else None
+        self._reader = StreamReader(opened, shows, cursor, right)
 
     def close(self) -> None:
-        """End the subscription. A second call is harmless."""
-        if self._subscription is not None:
-            hub().unsubscribe(self._subscription)
-        self._free()
+        """End the stream. A second call is harmless."""
+        self._reader.close()
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        wake_up = WakeUp()
-        self._subscription = subscription = hub().subscribe(
-            self._opened, self._cursor, wake_up.wake, self._shows, self._right
-        )
+        reading = self._reader.read(KEEP_ALIVE)
+        await anext(reading)
         # with this id a client can resume even if no event follows
         yield f"retry: {RETRY}\nid: {self._cursor}\n\n".encode()
-        while True:
-            woken = await wake_up.wait(KEEP_ALIVE)
-            closed = subscription.closed  # read before the items: what was added before closing must be sent
-            items = subscription.take()
-            if items:
-                yield b"".join(_block(item, self._agent_name) for item in items)
-                if subscription.behind:
-                    hub().read_soon(subscription.shows)  # there is room for the next page of its past
-            elif not woken:
-                yield b": keep-alive\n\n"
-            if closed:
-                return
+        async for items in reading:
+            sent = (_block(item, self._agent_name) for item in items if not self._is_elsewhere(item))
+            yield b"".join(sent) or b": keep-alive\n\n"
+
+    def _is_elsewhere(self, item: Item) -> bool:
+        """Whether it names another session of the agent to a token that is limited to one session."""
+        is_of_agent = item.event is not None and item.event.scope == Scope.AGENT
+        return self._only is not None and is_of_agent and item.about not in self._only
 
 
 def _block(item: Item, agent_name: str) -> bytes:
@@ -157,7 +158,7 @@ def _unstored(item: Item, agent_name: str) -> dict[str, Any]:
     return {
         "v": VERSION,
         "event_id": None,
-        "timestamp": datetime.now(UTC).isoformat(),
+        "timestamp": utc_text(datetime.now(UTC)),
         "agent_name": agent_name,
         "session_id": None if of_agent else str(item.about),
         "scope": (Scope.AGENT if of_agent else Scope.SESSION).value,

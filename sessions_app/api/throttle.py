@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 from django.conf import settings
 from rest_framework.throttling import BaseThrottle
 
-from sessions_app.api.allowance import Rate, take_allowance
+from sessions_app.allowance import Rate, Taken, count_request
 from sessions_app.api.client_address import site_of
 from sessions_app.hooks.inbound import Caller
+
+NAME = "requests"  # of the policy; structured fields have names
 
 
 class Throttle(BaseThrottle):
@@ -22,8 +25,11 @@ class Throttle(BaseThrottle):
         if settings.RONDO_THROTTLE is None:
             return True
         limit, seconds = settings.RONDO_THROTTLE
-        self._wait = take_allowance(self._key(request), Rate(limit=limit, seconds=seconds))
-        return not self._wait
+        taken = count_request(self._key(request), Rate(limit=limit, seconds=seconds))
+        self._wait = taken.wait
+        # the middleware adds them to whatever answer becomes of the request
+        request._request.rate_limit_headers = rate_limit_headers(taken)  # noqa: SLF001 - Django's request
+        return not taken.wait
 
     def wait(self) -> float | None:
         """Seconds for Retry-After."""
@@ -35,3 +41,14 @@ class Throttle(BaseThrottle):
         if isinstance(request.auth, Caller):
             return f"hook:{request.auth.hook.pk}"
         return f"address:{site_of(self.get_ident(request) or '')}"
+
+
+def rate_limit_headers(taken: Taken) -> dict[str, str]:
+    """`RateLimit-Policy` and `RateLimit` of the draft of the IETF: the limit, and what is left of it.
+
+    `t` is when the whole limit is available again; `Retry-After` of a 429 says when one request is.
+    """
+    return {
+        "RateLimit-Policy": f'"{NAME}";q={taken.rate.limit};w={taken.rate.seconds}',
+        "RateLimit": f'"{NAME}";r={taken.remaining};t={ceil(taken.full_in)}',
+    }

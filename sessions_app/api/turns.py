@@ -15,16 +15,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from sessions_app import selectors
-from sessions_app.api import headers
+from sessions_app.api import filters, headers
 from sessions_app.api.auth import right_of
 from sessions_app.api.base import KEY, ApiView, tagged_response
 from sessions_app.api.history_serializers import MessageIn, MessageOut
+from sessions_app.api.query import Parameter
+from sessions_app.api.scopes import READ, TALK
 from sessions_app.api.serializers import TurnOut
 from sessions_app.exceptions import NotFound, SessionsError, TooManyStreams
-from sessions_app.models import OnBusy, Turn
+from sessions_app.models import OnBusy, Turn, TurnState
 from sessions_app.sessions import history
 from sessions_app.streams.rights import Right
 from sessions_app.streams.wait_for_turn import Run, until_ended
+from sessions_app.tokens.limits import limit_of
 from sessions_app.turns.cancel import cancel_turn
 from sessions_app.turns.receive import MessageInput, receive
 
@@ -35,11 +38,21 @@ PREFER = OpenApiParameter(
     description="`wait=N`: wait up to N ≤ 60 seconds for the turn to end, and answer 200 with it.",
 )
 
+FILTERS = {
+    "agent": "session__agent__name",
+    "session": "session_id",
+    "state": "state",
+    "error_code": "error_code",
+    "since": "queued_at__gte",
+    "until": "queued_at__lt",
+}
 ANSWERED = {202: TurnOut, 200: OpenApiResponse(TurnOut, "The turn has ended, with `Prefer: wait`.")}
 
 
 class SessionMessages(ApiView):
+    scopes = {"get": READ, "post": TALK}
     ordering = ("place",)
+    takes = {"get": (filters.search_in("the content"),)}
     refuses = {"post": (409,)}
 
     @extend_schema(responses=MessageOut(many=True))
@@ -47,11 +60,14 @@ class SessionMessages(ApiView):
         """The session's messages, the oldest first. A thread of a unified agent shows those of the primary session and
         its own (`thread`).
         """
-        return self.page(history.session_messages(self.user, session_id), MessageOut)
+        rows = history.session_messages(self.user, session_id, self.term)
+        return self.page(rows, MessageOut)
 
     @extend_schema(parameters=[PREFER, KEY], request=MessageIn, responses=ANSWERED)
     def post(self, _request: Request, session_id: uuid.UUID) -> Response:
         """Send a message. It becomes a turn: in a thread of a unified agent, a turn of the primary session."""
+        if limit_of(self.user):  # `receive` knows the owner, and not the token
+            selectors.shown_id(self.user, session_id)
         with _missing_first(self.user, session_id):
             given = self.read(MessageIn)
             message = MessageInput(
@@ -74,6 +90,7 @@ def _missing_first(user: User, session_id: uuid.UUID) -> Iterator[None]:
 
 
 class TurnList(ApiView):
+    scopes = {"get": READ}
     ordering = ("-id",)
 
     @extend_schema(responses=TurnOut(many=True))
@@ -84,7 +101,30 @@ class TurnList(ApiView):
         return self.page(history.turns_of(self.user, session_id), TurnOut)
 
 
+class TurnsOfUser(ApiView):
+    scopes = {"get": READ}
+    within_limits = {"get"}
+    ordering = ("-place",)
+    takes = {
+        "get": (
+            *(filters.AGENT, filters.SESSION),
+            Parameter(name="state", choices=tuple(TurnState.values)),
+            Parameter(name="error_code", longest=64),
+            *filters.times("created_at"),
+            filters.search_in("the content"),
+        )
+    }
+
+    @extend_schema(responses=TurnOut(many=True))
+    def get(self, _request: Request) -> Response:
+        """Your turns in all sessions, the newest first."""
+        rows = history.turns_of_user(self.user, self.wanted(FILTERS), self.term)
+        return self.page(rows, TurnOut)
+
+
 class TurnDetail(ApiView):
+    scopes = {"get": READ}
+
     @extend_schema(responses=TurnOut)
     def get(self, _request: Request, turn_id: int) -> Response:
         """One turn."""
@@ -92,6 +132,7 @@ class TurnDetail(ApiView):
 
 
 class TurnCancel(ApiView):
+    scopes = {"post": TALK}
     refuses = {"post": (409,)}
 
     @extend_schema(request=None, responses={202: TurnOut})

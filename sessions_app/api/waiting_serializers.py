@@ -8,7 +8,7 @@ from typing import Any
 from rest_framework import serializers
 
 from agent_core.execution import WAITING, Status
-from sessions_app.api.fields import Output
+from sessions_app.api.fields import Output, StoredMoment
 
 
 class AskedCallOut(Output):
@@ -23,7 +23,7 @@ class WaitingOut(Output):
     question_id = serializers.CharField(allow_null=True)
     question = serializers.CharField()
     status = serializers.ChoiceField(choices=[status.value for status in WAITING])
-    asked_at = serializers.DateTimeField()
+    asked_at = StoredMoment()
     calls = AskedCallOut(
         many=True, help_text="The calls that a yes allows; empty when the question is not about consent."
     )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sessions_app.exceptions import BadInput, SessionsError
 from sessions_app.models.session import LONGEST_ADDRESS, WEB
@@ -21,6 +21,7 @@ class Parcel:
 
     `key` is the same in every attempt, so that the receiver can recognize repeats. `secret` is the signing key and must
     not be sent. `seconds` is the longest that `send` may take. `about` tells receivers the kind, turn, run, automation…
+    `type` is `message`, or that of a system event, which has no text: only internal channels get those.
     """
 
     key: str
@@ -34,6 +35,7 @@ class Parcel:
     agent: str
     meta: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
+    type: str = "message"
     seconds: float = 10.0
 
 
@@ -70,7 +72,19 @@ class Channel(Protocol):
         """Send it once, within `parcel.seconds`. Raise Unsent unless the receiver surely accepted it."""
 
 
+@runtime_checkable
+class ChannelOfAgents(Channel, Protocol):
+    """A channel that sends to an address only for some agents."""
+
+    def check_for(self, agent_id: int, address: str) -> None:
+        """Raise BadAddress unless this agent may write there. Quick, as `check`."""
+
+    def trouble(self, agent_id: int, address: str) -> str:
+        """Why this agent's answers do not arrive there now; empty when they do. Quick, as `check`."""
+
+
 _channels: dict[str, Channel] = {}
+_internal: dict[str, Channel] = {}
 
 
 def register(channel: Channel) -> None:
@@ -78,6 +92,16 @@ def register(channel: Channel) -> None:
     if channel.name == WEB or not NAME.fullmatch(channel.name):
         raise SessionsError(f"a channel cannot be named {channel.name!r}")
     _channels[channel.name] = channel
+
+
+def register_internal(channel: Channel) -> None:
+    """Register a channel that sends what the server says itself; sessions cannot choose it."""
+    _internal[channel.name] = channel
+
+
+def sender(name: str) -> Channel | None:
+    """The channel that sends deliveries of this name, also an internal one."""
+    return _internal.get(name) or _channels.get(name)
 
 
 def unregister(name: str) -> None:
@@ -90,8 +114,8 @@ def known() -> dict[str, Channel]:
     return dict(_channels)
 
 
-def check_destination(channel: str, address: str) -> None:
-    """BadInput `bad_channel` or `bad_address` unless this channel can send to this address."""
+def check_destination(channel: str, address: str, agent_id: int | None = None) -> None:
+    """BadInput `bad_channel` or `bad_address` unless this channel can send to this address, for this agent."""
     found = _channels.get(channel)
     if found is None:
         text = f"the channel {channel[:40]!r} is not set up; {_alternatives_to(channel)}"
@@ -103,18 +127,26 @@ def check_destination(channel: str, address: str) -> None:
         raise BadInput(text, code="bad_address")
     try:
         found.check(address)
+        if agent_id is not None and isinstance(found, ChannelOfAgents):
+            found.check_for(agent_id, address)
     except BadAddress as error:
         raise BadInput(str(error), code="bad_address") from None
 
 
-def why_unserved(route: Mapping[str, Any]) -> str:
-    """Why answers with this route cannot be sent; empty when they can, and on the web."""
+def why_unserved(route: Mapping[str, Any], agent_id: int | None = None) -> str:
+    """Why answers with this route cannot be sent; empty when they can, and on the web.
+
+    With `agent_id` also why this agent's answers cannot be.
+    """
     if route["channel"] == WEB:
         return ""
     try:
-        check_destination(route["channel"], route["chat_id"])
+        check_destination(route["channel"], route["chat_id"], agent_id)
     except BadInput as error:
         return str(error)
+    found = _channels[route["channel"]]
+    if agent_id is not None and isinstance(found, ChannelOfAgents):
+        return found.trouble(agent_id, route["chat_id"])
     return ""
 
 

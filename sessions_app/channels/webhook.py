@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hmac
 import http.client
-import ipaddress
 import json
 import secrets
 import ssl
@@ -20,8 +19,10 @@ from urllib.parse import SplitResult
 from django.conf import settings
 
 from agent_core.addresses import NoAddress, NotPublic, Reach, host_and_port, parse_web_address
+from agent_core.text.times import utc_text
 from agent_core.tools.http_request import REDIRECTS, HttpRequest, send_request
-from sessions_app.channels.base import BadAddress, Parcel, Unsent
+from sessions_app.channels.base import BadAddress, Parcel, Unsent, check_destination
+from sessions_app.exceptions import BadInput
 
 PREFIX = "whsec_"
 KEY_BYTES = 32
@@ -62,7 +63,7 @@ class Webhook:
             raise BadAddress(str(error).replace("url ", "the address ", 1)) from None
         if parts.fragment:
             raise BadAddress("the address must not hold a fragment")
-        if not _may_be_public(host, port):
+        if not _reach().may_be_public(host, port):
             raise BadAddress(
                 f"{host!r} is not a public address; use one, or have the operator name it in RONDO_WEBHOOK_HOSTS"
             )
@@ -77,11 +78,7 @@ class Webhook:
         try:
             parts = _readable(parcel.address)
             may = _reach().address_check(*host_and_port(parts))
-            body = _body(parcel)
-            request = HttpRequest(
-                method="POST", parts=parts, headers=_headers(parcel, body), body=body, most_bytes=MOST_BYTES
-            )
-            answer = send_request(request, may, deadline, _trust)
+            answer = send_request(self._request(parcel, parts), may, deadline, _trust)
         except NoAddress as error:
             raise Unsent(str(error), final=isinstance(error, NotPublic)) from None
         except ssl.SSLError as error:
@@ -96,21 +93,44 @@ class Webhook:
             raise Unsent("the receiver closed the connection in the middle of its answer")
         _check_status(answer.status, answer.headers.get("Retry-After"))
 
+    def _request(self, parcel: Parcel, parts: SplitResult) -> HttpRequest:
+        body = _body(parcel)
+        return HttpRequest(
+            method="POST", parts=parts, headers=_headers(parcel, body), body=body, most_bytes=MOST_BYTES
+        )
+
+
+class SystemEvents(Webhook):
+    """Posts what the server says itself, signed and repeated as messages are."""
+
+    name = "events"
+
+
+class Ping(Webhook):
+    """Calls a URL by GET, as a dead man's switch wants it."""
+
+    name = "ping"
+
+    def _request(self, parcel: Parcel, parts: SplitResult) -> HttpRequest:  # noqa: ARG002 - as in the base
+        return ping_request(parts)
+
+
+def ping_request(parts: SplitResult) -> HttpRequest:
+    """The request that a dead man's switch waits for."""
+    return HttpRequest(parts=parts, headers=(("User-Agent", "Rondo (ping)"),), most_bytes=MOST_BYTES)
+
+
+def check_setting(name: str, url: str) -> None:
+    """BadInput, with the setting's name in its text, unless webhooks may be sent to the URL. An empty one is fine."""
+    try:
+        if url:
+            check_destination(Webhook.name, url)
+    except BadInput as error:
+        raise BadInput(str(error).replace("the address", name, 1), code=f"bad_{name}") from None
+
 
 def _reach() -> Reach:
     return Reach(hosts=frozenset(host.lower() for host in settings.RONDO_WEBHOOK_HOSTS))
-
-
-def _may_be_public(host: str, port: int) -> bool:
-    """False for an IP address or localhost that is private, unless RONDO_WEBHOOK_HOSTS names it."""
-    may = _reach().address_check(host, port)
-    name = host.lower().rstrip(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        return may(ipaddress.IPv4Address("127.0.0.1"))
-    try:
-        return may(ipaddress.ip_address(name.partition("%")[0]))
-    except ValueError:
-        return True  # a name is looked up when something is sent
 
 
 def _readable(address: str) -> SplitResult:
@@ -127,14 +147,14 @@ def _trust() -> ssl.SSLContext:
 
 def _body(parcel: Parcel) -> bytes:
     payload = {
-        "type": "message",
-        "timestamp": parcel.created_at.isoformat(),
+        "type": parcel.type,
+        "timestamp": utc_text(parcel.created_at),
         "data": {
             "delivery": parcel.key,
             "agent": parcel.agent,
             "session": parcel.session_id,
             "session_key": parcel.session_key,
-            "text": parcel.text,
+            **({"text": parcel.text} if parcel.type == "message" else {}),
             **({"meta": parcel.meta} if parcel.meta else {}),
             **parcel.about,
         },

@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,6 +32,7 @@ from sessions_app.models import Delivery, DeliveryState, Event, EventType, Messa
 from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.postgres.retry import retry_while_down
 from sessions_app.postgres.statements import Statement, table
+from sessions_app.tracing.spans import delivery_span
 
 log = structlog.get_logger(__name__)
 
@@ -100,7 +102,7 @@ def receiver_of(lane: DeliveryLane) -> str | None:
     row = PEEK.first(session_id=lane.session_id, channel=lane.channel)
     if row is None:
         return None
-    channel = base.known().get(lane.channel)
+    channel = base.sender(lane.channel)
     try:
         return f"{lane.channel}:{channel.place(row.address) if channel else ''}"
     except Exception:  # noqa: BLE001 - an address from before a change; the attempt to send it reports why
@@ -116,8 +118,10 @@ def send_next(lane: DeliveryLane) -> bool:
     if row is None:
         return False
     delivery = Delivery.objects.select_related("message__turn", "session__agent").get(pk=row.id)
-    with _renewed_claim(delivery, lease):
+    with _renewed_claim(delivery, lease), delivery_span(delivery) as span:
         failure = _try(delivery)
+        if failure is not None:
+            span.fail("final" if failure.final else "unsent")
     # without the result, the delivery would be repeated when the lease ends: wait for the database instead
     retry_while_down(lambda: _settle(delivery, failure))
     return True
@@ -148,14 +152,14 @@ def _renewed_claim(delivery: Delivery, lease: timedelta) -> Iterator[None]:
 
 def _try(delivery: Delivery) -> Unsent | None:
     """Send it; returns what went wrong."""
-    channel = base.known().get(delivery.channel)
+    channel = base.sender(delivery.channel)
     if channel is None:  # another worker may have it: settings and plugins do not reach all at the same time
         return Unsent(f"the channel {delivery.channel!r} is not set up")
     if delivery.attempts > len(settings.RONDO_DELIVERY_RETRY_SECONDS) + 1:
         return Unsent("the worker died in each attempt", final=True)
-    if delivery.message is None or delivery.session is None:  # deleted since it was claimed
+    parcel = _parcel(delivery)
+    if parcel is None:  # deleted since it was claimed
         return Unsent("its message was deleted", final=True)
-    parcel = _parcel(delivery, delivery.message, delivery.session)
     connection.close()  # back to the pool: nothing is open while the receiver works
     try:
         channel.send(parcel)
@@ -167,7 +171,33 @@ def _try(delivery: Delivery) -> Unsent | None:
     return None
 
 
-def _parcel(delivery: Delivery, message: Message, session: Session) -> Parcel:
+def _parcel(delivery: Delivery) -> Parcel | None:
+    """What is sent; None: its message or session was deleted."""
+    if delivery.session is None:
+        return None
+    if delivery.event is not None:
+        event = delivery.event
+        return replace(_envelope(delivery, delivery.session), type=event["type"], about=event["data"])
+    return _message_parcel(delivery, delivery.message, delivery.session) if delivery.message else None
+
+
+def _envelope(delivery: Delivery, session: Session) -> Parcel:
+    return Parcel(
+        key=delivery.idempotency_key,
+        address=delivery.address,
+        text="",
+        secret=secret_of(session.agent_id),
+        attempt=delivery.attempts,
+        created_at=delivery.created_at,
+        session_id=str(session.pk),
+        session_key=session.key,
+        agent=session.agent.name,
+        meta=delivery.meta,
+        seconds=settings.RONDO_DELIVERY_SECONDS,
+    )
+
+
+def _message_parcel(delivery: Delivery, message: Message, session: Session) -> Parcel:
     turn = message.turn
     about: dict[str, object] = {"seq": message.seq}
     if turn is not None:
@@ -177,20 +207,8 @@ def _parcel(delivery: Delivery, message: Message, session: Session) -> Parcel:
         for name in ("source", "late", "late_seconds")
         if name in message.metadata
     }
-    return Parcel(
-        key=delivery.idempotency_key,
-        address=delivery.address,
-        text=message.content,
-        secret=secret_of(session.agent_id),
-        attempt=delivery.attempts,
-        created_at=message.created_at,
-        session_id=str(session.pk),
-        session_key=session.key,
-        agent=session.agent.name,
-        meta=delivery.meta,
-        seconds=settings.RONDO_DELIVERY_SECONDS,
-        about=about,
-    )
+    envelope = _envelope(delivery, session)
+    return replace(envelope, text=message.content, created_at=message.created_at, about=about)
 
 
 def _settle(delivery: Delivery, failure: Unsent | None) -> None:
@@ -200,6 +218,8 @@ def _settle(delivery: Delivery, failure: Unsent | None) -> None:
             return
         if delivery.state in _COUNTERS:
             metrics.count(_COUNTERS[DeliveryState(delivery.state)])
+        if failure is not None:
+            metrics.count(Counted.DELIVERY_ATTEMPT_FAILED, channel=delivery.channel)
         _add_event(delivery)
         if delivery.state != DeliveryState.PENDING:
             outbox.notify_settled(delivery)

@@ -118,7 +118,7 @@ def _check_name(hook: Hook) -> None:
 
 def _check_route(hook: Hook) -> None:
     if hook.channel or hook.address:
-        channels.check_destination(hook.channel, hook.address)
+        channels.check_destination(hook.channel, hook.address, hook.agent_id)
 
 
 def _must_be_a_conversation(agent_id: int, session_id: uuid.UUID) -> None:

@@ -6,7 +6,6 @@ being sent the token, and somebody who reads only the database can make neither.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from base64 import urlsafe_b64encode
@@ -14,6 +13,7 @@ from base64 import urlsafe_b64encode
 from django.utils.crypto import salted_hmac
 
 from sessions_app.models import Hook
+from sessions_app.tokens.secret import hashed
 
 PREFIX = "rin_"
 _PURPOSE = "rondo.hook"
@@ -23,7 +23,7 @@ def renew(hook: Hook) -> str:
     """Set a new token on the hook and return it; the caller saves the row."""
     hook.token_salt = secrets.token_hex(16)
     token = token_of(hook)
-    hook.token_sha256 = _hash(token)
+    hook.token_sha256 = hashed(token)
     return token
 
 
@@ -35,13 +35,9 @@ def token_of(hook: Hook) -> str:
 
 def is_token_of(hook: Hook, token: str) -> bool:
     """Whether the token is this hook's, compared in constant time."""
-    return hmac.compare_digest(_hash(token), hook.token_sha256)
+    return hmac.compare_digest(hashed(token), hook.token_sha256)
 
 
 def is_signed(header: str, signature: str) -> bool:
     """Whether the header has this signature among others, separated by spaces, compared in constant time."""
     return True in [hmac.compare_digest(each.encode(), signature.encode()) for each in header.split()]
-
-
-def _hash(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
+
 from sessions_app import selectors
 from sessions_app.exceptions import TurnEnded
 from sessions_app.management.terminal import Answer, Screen
@@ -170,7 +172,9 @@ class _Follower:
     def _remark(self, state: str) -> None:
         waited = time.monotonic() - self._began
         if state == TurnState.QUEUED and waited > UNBEGUN_SECONDS and not self._is_remarked:
-            self.answer.screen.note("No worker has begun yet; `manage.py doctor` may say why.")
+            self.answer.screen.note(
+                f"No worker has begun yet; `{settings.RONDO_COMMAND} doctor` may say why."
+            )
             self._is_remarked = True
 
 

@@ -7,15 +7,19 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
+from agent_core.images import Image
 from agent_core.llm import tokens
 from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult
+from sessions_app.memory.images import images_of
 from sessions_app.models import DeliveryState, Message
 from sessions_app.permits import posted
 
 WINDOW = 100  # messages that the model is shown at most; the token budget may allow fewer
 CLOSED = "No result was recorded."
+NO_IMAGES: Mapping[str, Image] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,9 +54,12 @@ def read_messages(session_id: uuid.UUID, first: int, last: int, *, most: int) ->
     ]
 
 
-def fitting_entries(newest_first: Iterable[StoredMessage], room: int) -> tuple[Entry, ...]:
+def fitting_entries(
+    newest_first: Iterable[StoredMessage], room: int, images: Mapping[str, Image] = NO_IMAGES
+) -> tuple[Entry, ...]:
     """Return the newest messages that fit in `room` tokens, oldest first. Every tool call has a result."""
-    return tuple(_with_all_results(_within(map(to_entry, newest_first), room)))
+    entries = (to_entry(each, images) for each in newest_first)
+    return tuple(_with_all_results(_within(entries, room)))
 
 
 def _within(newest_first: Iterable[Entry], budget: int) -> list[Entry]:
@@ -66,7 +73,7 @@ def _within(newest_first: Iterable[Entry], budget: int) -> list[Entry]:
     return kept[::-1]
 
 
-def to_entry(message: StoredMessage | Message) -> Entry:
+def to_entry(message: StoredMessage | Message, images: Mapping[str, Image] = NO_IMAGES) -> Entry:
     """Convert a stored message to what the model sees. A StoredMessage also says which deliveries failed."""
     stranger = not (message.metadata.get("via") or {"as_person": True}).get("as_person", False)
     said = message.model_content
@@ -82,6 +89,7 @@ def to_entry(message: StoredMessage | Message) -> Entry:
         results=tuple(ToolResult.from_json(result) for result in message.parts.get("results", ())),
         partial=bool(message.metadata.get("partial")),
         stranger=stranger,
+        images=images_of(message.metadata, images),
     )
 
 

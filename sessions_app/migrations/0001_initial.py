@@ -2,6 +2,7 @@
 changes a row, and a crash may forget them all.
 """
 
+import django.contrib.postgres.fields
 import django.db.models.deletion
 import django.db.models.functions.datetime
 import sessions_app.models.agent
@@ -9,6 +10,20 @@ import sessions_app.models.event
 import uuid
 from django.conf import settings
 from django.db import migrations, models
+
+
+# a row belongs to the owner of its session; statements that know the owner give it, which is faster
+WITH_OWNER = [
+    """
+CREATE FUNCTION sessions_app_set_owner() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+SELECT coalesce(max(owner_id), 0) INTO NEW.owner_id FROM sessions_app_session WHERE id = NEW.session_id;
+RETURN NEW; END $$""",
+    *(
+        f"CREATE TRIGGER set_owner BEFORE INSERT ON {table} FOR EACH ROW WHEN (NEW.owner_id = 0)"
+        " EXECUTE FUNCTION sessions_app_set_owner()"
+        for table in ("sessions_app_turn", "sessions_app_delivery")
+    ),
+]
 
 
 class Migration(migrations.Migration):
@@ -80,11 +95,33 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name='Process',
+            fields=[
+                ('id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
+                ('kind', models.CharField(choices=[('web', 'Web'), ('worker', 'Worker'), ('beat', 'Beat')], max_length=8)),
+                ('host', models.CharField(max_length=200)),
+                ('pid', models.PositiveIntegerField()),
+                ('address', models.CharField(blank=True, help_text='Where a web process listens.', max_length=300)),
+                ('version', models.CharField(max_length=40)),
+                ('settings', models.JSONField(default=dict, help_text='Its settings by name, without secrets.')),
+                ('fingerprints', models.JSONField(default=dict, editable=False, help_text='Fingerprints of its other settings, to compare them.')),
+                ('lost_after', models.FloatField(help_text='Seconds without a report after which it counts as lost.')),
+                ('started_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('seen_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+            options={
+                'verbose_name_plural': 'processes',
+                'constraints': [models.CheckConstraint(condition=models.Q(('kind__in', ['web', 'worker', 'beat'])), name='process_kind_known'), models.CheckConstraint(condition=models.Q(('lost_after__gt', 0)), name='process_lost_after_positive'), models.CheckConstraint(condition=models.Q(('seen_at__gte', models.F('started_at'))), name='process_seen_after_start')],
+            },
+        ),
+        migrations.CreateModel(
             name='Agent',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.CharField(max_length=64)),
                 ('model', models.CharField(blank=True, help_text="Empty: the server's RONDO_MODEL.", max_length=200)),
+                ('fallback_model', models.CharField(blank=True, db_default='', default='', help_text='The model that is asked if the model cannot be reached; empty: none.', max_length=200)),
+                ('model_settings', models.JSONField(blank=True, db_default={}, default=dict, help_text='temperature, max_tokens, reasoning and images.')),
                 ('timezone', models.CharField(default='UTC', max_length=64, validators=[sessions_app.models.agent.validate_timezone])),
                 ('engine', models.CharField(choices=[('chat', 'Chat'), ('planner', 'Planner')], default='chat', max_length=16)),
                 ('unified_session', models.BooleanField(default=False)),
@@ -93,6 +130,7 @@ class Migration(migrations.Migration):
                 ('mcp_servers', models.JSONField(blank=True, default=dict)),
                 ('allow_tools', models.JSONField(blank=True, db_default=[], default=list, help_text='Names of tools that the agent may use without consent, in all turns except those of hooks.')),
                 ('signing_secret', models.CharField(blank=True, db_default='', editable=False, help_text='The key that signs webhooks. It is created when it is first needed.', max_length=100)),
+                ('events_url', models.CharField(blank=True, db_default='', default='', help_text='Where system events are posted: failed runs, dead letters, used up budgets. Empty: nowhere.', max_length=2000)),
                 ('routine_limit', models.PositiveSmallIntegerField(default=20)),
                 ('revision', models.PositiveIntegerField(default=0)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
@@ -108,6 +146,27 @@ class Migration(migrations.Migration):
             ],
             options={
                 'indexes': [models.Index(fields=['full_at'], name='allowance_full')],
+            },
+        ),
+        migrations.CreateModel(
+            name='Connection',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('name', models.CharField(max_length=40)),
+                ('provider', models.CharField(max_length=40)),
+                ('base_url', models.CharField(blank=True, help_text="Empty: the provider's own address.", max_length=500)),
+                ('secret_ciphertext', models.TextField(blank=True, editable=False)),
+                ('allowed_models', models.JSONField(blank=True, db_default=[], default=list, help_text='Names of the models that may be used; empty: all.')),
+                ('requests_per_minute', models.PositiveIntegerField(db_default=0, default=0, help_text='Of all agents together; 0: no limit.')),
+                ('last_error', models.CharField(blank=True, db_default='', default='', editable=False, max_length=300)),
+                ('state_since', models.DateTimeField(blank=True, editable=False, help_text='When calls began to succeed, or to fail.', null=True)),
+                ('revision', models.PositiveIntegerField(default=1)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('updated_at', models.DateTimeField(auto_now=True)),
+                ('owner', models.ForeignKey(blank=True, help_text="Empty: the server's; all users may use it.", null=True, on_delete=django.db.models.deletion.CASCADE, related_name='connections', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(condition=models.Q(('owner__isnull', False)), fields=('owner', 'name'), name='connection_name_once_per_owner'), models.UniqueConstraint(condition=models.Q(('owner__isnull', True)), fields=('name',), name='connection_name_once_on_server'), models.CheckConstraint(condition=models.Q(('name__regex', '^[a-z0-9][a-z0-9_-]{0,39}$')), name='connection_name_valid')],
             },
         ),
         migrations.CreateModel(
@@ -136,6 +195,7 @@ class Migration(migrations.Migration):
                 ('name', models.CharField(max_length=64)),
                 ('labels', models.JSONField(default=dict)),
                 ('value', models.BigIntegerField(default=0)),
+                ('changed_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
             ],
             options={
                 'constraints': [models.UniqueConstraint(fields=('name', 'labels'), name='counter_once'), models.CheckConstraint(condition=models.Q(('value__gte', 0)), name='counter_not_negative')],
@@ -272,10 +332,12 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('session_key', models.CharField(max_length=200)),
+                ('owner_id', models.BigIntegerField(db_default=0, editable=False, help_text='The user that it belongs to.')),
                 ('idempotency_key', models.CharField(max_length=200, unique=True)),
                 ('channel', models.CharField(max_length=64)),
                 ('address', models.CharField(max_length=2000)),
                 ('meta', models.JSONField(blank=True, default=dict)),
+                ('event', models.JSONField(blank=True, help_text='The type and data of a system event, which has no message.', null=True)),
                 ('state', models.CharField(choices=[('pending', 'Pending'), ('sending', 'Sending'), ('sent', 'Sent'), ('failed', 'Failed'), ('withheld', 'Withheld'), ('closed', 'Closed')], default='pending', max_length=16)),
                 ('reason', models.CharField(blank=True, max_length=300)),
                 ('attempts', models.PositiveSmallIntegerField(default=0)),
@@ -302,6 +364,7 @@ class Migration(migrations.Migration):
                 ('lane', models.CharField(choices=[('turns', 'People'), ('auto', 'Auto')], max_length=8)),
                 ('content', models.TextField(blank=True)),
                 ('metadata', models.JSONField(blank=True, default=dict)),
+                ('owner_id', models.BigIntegerField(db_default=0, editable=False, help_text='The user that it belongs to.')),
                 ('origin_run', models.CharField(blank=True, max_length=80)),
                 ('origin_attempt', models.PositiveSmallIntegerField(default=0)),
                 ('on_busy', models.CharField(choices=[('inject', 'Inject'), ('enqueue', 'Enqueue'), ('reject', 'Reject'), ('interrupt', 'Interrupt')], default='enqueue', max_length=16)),
@@ -323,6 +386,7 @@ class Migration(migrations.Migration):
                 ('finished_at', models.DateTimeField(blank=True, null=True)),
                 ('lock_wait_ms', models.PositiveBigIntegerField(blank=True, null=True)),
                 ('usage', models.JSONField(blank=True, default=dict)),
+                ('model', models.CharField(blank=True, db_default='', default='', help_text='The model that replied last; empty: none did.', max_length=200)),
                 ('error_code', models.CharField(blank=True, max_length=64)),
                 ('error', models.CharField(blank=True, help_text='What people see.', max_length=300)),
                 ('error_detail', models.TextField(blank=True, help_text='Details for operators; never shown to people.')),
@@ -476,6 +540,10 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='session',
+            index=models.Index(condition=models.Q(('type', 'sub')), fields=['agent', 'created_at', 'id'], name='session_conversation'),
+        ),
+        migrations.AddIndex(
+            model_name='session',
             index=models.Index(fields=['created_at', 'id'], name='session_by_age'),
         ),
         migrations.AddIndex(
@@ -548,6 +616,30 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='delivery',
+            index=models.Index(condition=models.Q(('session__isnull', False)), fields=['owner_id', 'created_at', 'id'], name='delivery_of_owner'),
+        ),
+        migrations.AddIndex(
+            model_name='delivery',
+            index=models.Index(condition=models.Q(('session__isnull', False), models.Q(('state', 'sent'), _negated=True)), fields=['owner_id', 'state', 'created_at', 'id'], name='delivery_of_owner_by_state'),
+        ),
+        migrations.AddConstraint(
+            model_name='delivery',
+            constraint=models.CheckConstraint(condition=models.Q(('owner_id__gt', 0), ('session__isnull', True), _connector='OR'), name='delivery_has_owner'),
+        ),
+        migrations.AddIndex(
+            model_name='turn',
+            index=models.Index(fields=['owner_id', 'queued_at', 'id'], name='turn_of_owner'),
+        ),
+        migrations.AddIndex(
+            model_name='turn',
+            index=models.Index(condition=models.Q(('state', 'succeeded'), _negated=True), fields=['owner_id', 'state', 'queued_at', 'id'], name='turn_of_owner_by_state'),
+        ),
+        migrations.AddConstraint(
+            model_name='turn',
+            constraint=models.CheckConstraint(condition=models.Q(('owner_id__gt', 0)), name='turn_has_owner'),
+        ),
+        migrations.AddIndex(
+            model_name='delivery',
             index=models.Index(condition=models.Q(('state__in', ['pending', 'sending'])), fields=['session', 'channel', 'id'], name='delivery_on_the_way'),
         ),
         migrations.AddIndex(
@@ -581,6 +673,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='delivery',
             constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'failed'), _negated=True), models.Q(('last_error', ''), _negated=True), _connector='OR'), name='delivery_failed_with_error'),
+        ),
+        migrations.AddConstraint(
+            model_name='delivery',
+            constraint=models.CheckConstraint(condition=models.Q(('event__isnull', True), ('message__isnull', True), _connector='OR'), name='delivery_of_message_or_event'),
         ),
         migrations.AddIndex(
             model_name='turn',
@@ -750,6 +846,192 @@ class Migration(migrations.Migration):
             model_name='turnstep',
             constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['prompt', 'response', 'intent', 'result', 'inject', 'checkpoint', 'memory'])), name='turnstep_kind_known'),
         ),
+        migrations.CreateModel(
+            name='MessageImage',
+            fields=[
+                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ('media_type', models.CharField(max_length=20)),
+                ('content', models.BinaryField()),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('session', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='sessions_app.session')),
+            ],
+        ),
+        migrations.CreateModel(
+            name='ClientChat',
+            fields=[
+                ('session', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='client_chat', serialize=False, to='sessions_app.session')),
+                ('door', models.CharField(max_length=32)),
+                ('chat', models.CharField(max_length=64)),
+                ('number', models.PositiveIntegerField()),
+                ('told', models.JSONField(default=dict)),
+                ('agent', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='sessions_app.agent')),
+            ],
+        ),
+        migrations.CreateModel(
+            name='ClientMessage',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('position', models.PositiveIntegerField()),
+                ('path', models.CharField(max_length=64)),
+                ('request_key', models.CharField(blank=True, help_text='Hash of the Idempotency-Key.', max_length=64)),
+                ('ends_at_seq', models.PositiveBigIntegerField(null=True)),
+                ('news', models.JSONField(default=list)),
+                ('news_told', models.BooleanField(default=False)),
+                ('delivered', models.BooleanField(default=False)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('chat', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='accepted', to='sessions_app.clientchat')),
+                ('turn', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='sessions_app.turn')),
+            ],
+        ),
+        migrations.AddConstraint(
+            model_name='clientchat',
+            constraint=models.UniqueConstraint(fields=('agent', 'door', 'chat', 'number'), name='client_chat_once'),
+        ),
+        migrations.AddIndex(
+            model_name='clientmessage',
+            index=models.Index(fields=['path'], name='client_message_path'),
+        ),
+        migrations.AddIndex(
+            model_name='clientmessage',
+            index=models.Index(condition=models.Q(('turn__isnull', False)), fields=['turn'], name='client_message_turn'),
+        ),
+        migrations.AddConstraint(
+            model_name='clientmessage',
+            constraint=models.UniqueConstraint(fields=('chat', 'position'), name='client_message_once'),
+        ),
+        migrations.AddConstraint(
+            model_name='clientmessage',
+            constraint=models.UniqueConstraint(condition=models.Q(('request_key', ''), _negated=True), fields=('request_key',), name='client_message_key_once'),
+        ),
+        migrations.CreateModel(
+            name='TelegramBot',
+            fields=[
+                ('agent', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='telegram_bot', serialize=False, to='sessions_app.agent')),
+                ('telegram_id', models.BigIntegerField(unique=True)),
+                ('username', models.CharField(max_length=64)),
+                ('token_ciphertext', models.TextField(editable=False)),
+                ('enabled', models.BooleanField(default=True)),
+                ('code_sha256', models.CharField(blank=True, default='', editable=False, max_length=64)),
+                ('code_expires_at', models.DateTimeField(blank=True, editable=False, null=True)),
+                ('last_error', models.CharField(blank=True, default='', editable=False, max_length=300)),
+                ('state_since', models.DateTimeField(blank=True, editable=False, help_text='When reading began to succeed, or to fail.', null=True)),
+                ('revision', models.PositiveIntegerField(default=1)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+            ],
+            options={
+                'verbose_name': 'Telegram bot',
+                'constraints': [models.CheckConstraint(condition=models.Q(('token_ciphertext', ''), _negated=True), name='telegram_bot_has_a_token'), models.CheckConstraint(condition=models.Q(models.Q(('code_expires_at__isnull', True), ('code_sha256', '')), models.Q(('code_expires_at__isnull', False), ('code_sha256__regex', '^[0-9a-f]{64}$')), _connector='OR'), name='telegram_code_is_a_hash')],
+            },
+        ),
+        migrations.CreateModel(
+            name='TelegramChat',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('chat_id', models.BigIntegerField()),
+                ('name', models.CharField(blank=True, max_length=80)),
+                ('connected_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('blocked_at', models.DateTimeField(blank=True, editable=False, null=True)),
+                ('partial_key', models.CharField(blank=True, default='', editable=False, max_length=200)),
+                ('partial_count', models.PositiveSmallIntegerField(default=0, editable=False)),
+                ('bot', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='chats', to='sessions_app.telegrambot')),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('bot', 'chat_id'), name='telegram_chat_once'), models.CheckConstraint(condition=models.Q(('chat_id__gt', 0)), name='telegram_chat_is_private')],
+            },
+        ),
+        migrations.CreateModel(
+            name='TelegramUpdate',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('update_id', models.BigIntegerField()),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('bot', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='sessions_app.telegrambot')),
+            ],
+            options={
+                'indexes': [models.Index(fields=['created_at'], name='telegram_update_by_age')],
+                'constraints': [models.UniqueConstraint(fields=('bot', 'update_id'), name='telegram_update_once')],
+            },
+        ),
+        migrations.CreateModel(
+            name='ApiToken',
+            fields=[
+                ('id', models.CharField(editable=False, max_length=16, primary_key=True, serialize=False)),
+                ('name', models.CharField(max_length=64)),
+                ('token_sha256', models.CharField(editable=False, max_length=64)),
+                ('prefix', models.CharField(editable=False, help_text='How the token begins.', max_length=8)),
+                ('scopes', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(choices=[('read', 'Read'), ('talk', 'Talk'), ('schedule', 'Schedule'), ('manage', 'Manage')], max_length=16), size=None)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('expires_at', models.DateTimeField(blank=True, help_text='Empty: never.', null=True)),
+                ('last_used_at', models.DateTimeField(blank=True, help_text='To the minute.', null=True)),
+                ('agent', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='sessions_app.agent')),
+                ('session', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='sessions_app.session')),
+                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='api_tokens', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'verbose_name': 'API token',
+            },
+        ),
+        migrations.CreateModel(
+            name='StreamTicket',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('ticket_sha256', models.CharField(editable=False, max_length=64)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('expires_at', models.DateTimeField()),
+                ('token', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='tickets', to='sessions_app.apitoken')),
+            ],
+        ),
+        migrations.AddConstraint(
+            model_name='apitoken',
+            constraint=models.CheckConstraint(condition=models.Q(('name', ''), _negated=True), name='api_token_has_a_name'),
+        ),
+        migrations.AddConstraint(
+            model_name='apitoken',
+            constraint=models.CheckConstraint(condition=models.Q(('token_sha256__regex', '^[0-9a-f]{64}$')), name='api_token_is_a_hash'),
+        ),
+        migrations.AddConstraint(
+            model_name='apitoken',
+            constraint=models.UniqueConstraint(fields=('token_sha256',), name='api_token_once'),
+        ),
+        migrations.AddConstraint(
+            model_name='apitoken',
+            constraint=models.CheckConstraint(condition=models.Q(('scopes__len__gt', 0), ('scopes__contained_by', ['read', 'talk', 'schedule', 'manage'])), name='api_token_scopes_are_known'),
+        ),
+        migrations.AddConstraint(
+            model_name='apitoken',
+            constraint=models.CheckConstraint(condition=models.Q(('agent__isnull', True), ('session__isnull', True), _connector='OR'), name='api_token_has_one_limit'),
+        ),
+        migrations.AddConstraint(
+            model_name='apitoken',
+            constraint=models.CheckConstraint(condition=models.Q(('expires_at__isnull', True), ('expires_at__gt', models.F('created_at')), _connector='OR'), name='api_token_expires_later'),
+        ),
+        migrations.AddConstraint(
+            model_name='streamticket',
+            constraint=models.CheckConstraint(condition=models.Q(('ticket_sha256__regex', '^[0-9a-f]{64}$')), name='stream_ticket_is_a_hash'),
+        ),
+        migrations.AddConstraint(
+            model_name='streamticket',
+            constraint=models.UniqueConstraint(fields=('ticket_sha256',), name='stream_ticket_once'),
+        ),
+        migrations.AddConstraint(
+            model_name='streamticket',
+            constraint=models.CheckConstraint(condition=models.Q(('expires_at__gt', models.F('created_at'))), name='stream_ticket_expires_later'),
+        ),
+        migrations.RunSQL(  # volatile: the count has a snapshot of its own, which is taken after the lock
+            sql="""
+CREATE FUNCTION rondo_has_room(owner bigint, most integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock(hashtextextended('rondo:share:' || owner, 0));
+  RETURN (
+    SELECT count(*) FROM (
+      SELECT FROM sessions_app_turn WHERE share_of = owner AND state = 'running' LIMIT most
+    ) AS running
+  ) < most;
+END
+$$""",
+            reverse_sql="DROP FUNCTION rondo_has_room(bigint, integer)",
+        ),
+        migrations.RunSQL(sql=WITH_OWNER, reverse_sql=migrations.RunSQL.noop),
         migrations.RunSQL(
             sql=[
                 "ALTER TABLE sessions_app_turn SET (autovacuum_vacuum_scale_factor = 0.01, fillfactor = 90)",

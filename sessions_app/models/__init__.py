@@ -2,6 +2,9 @@
 
 from sessions_app.models.agent import Agent, Document, DocumentRevision, Engine
 from sessions_app.models.allowance import Allowance
+from sessions_app.models.api_token import ApiToken, StreamTicket, TokenScope
+from sessions_app.models.client_chat import ClientChat, ClientMessage
+from sessions_app.models.connection import Connection
 from sessions_app.models.consent import CONSENT_ARROWS, ConsentQuestion, ConsentState
 from sessions_app.models.counter import Counter
 from sessions_app.models.delivery import DELIVERY_ARROWS, Delivery, DeliveryState
@@ -9,13 +12,16 @@ from sessions_app.models.event import Event, EventType, Scope
 from sessions_app.models.execution import EXECUTION_ARROWS, ExecutionState
 from sessions_app.models.hook import Hook
 from sessions_app.models.idempotency import IdempotencyKey
+from sessions_app.models.image import MessageImage
 from sessions_app.models.mailbox import MailboxEvent, Priority
 from sessions_app.models.memory import Preference, TaskState
 from sessions_app.models.message import Message
+from sessions_app.models.process import Process, ProcessKind
 from sessions_app.models.pruning import Pruning
 from sessions_app.models.read_mark import ReadMark
 from sessions_app.models.session import BACKGROUND, PRIMARY_KEY, ChatType, Session, SessionState, SessionType
 from sessions_app.models.sign_in_link import SignInLink
+from sessions_app.models.telegram import TelegramBot, TelegramChat, TelegramUpdate
 from sessions_app.models.turn import Lane, OnBusy, Turn, TurnKind, TurnState, TurnStep
 from sessions_app.models.worker import Worker
 
@@ -27,7 +33,11 @@ __all__ = [
     "PRIMARY_KEY",
     "Agent",
     "Allowance",
+    "ApiToken",
     "ChatType",
+    "ClientChat",
+    "ClientMessage",
+    "Connection",
     "ConsentQuestion",
     "ConsentState",
     "Counter",
@@ -44,9 +54,12 @@ __all__ = [
     "Lane",
     "MailboxEvent",
     "Message",
+    "MessageImage",
     "OnBusy",
     "Preference",
     "Priority",
+    "Process",
+    "ProcessKind",
     "Pruning",
     "ReadMark",
     "Scope",
@@ -54,7 +67,12 @@ __all__ = [
     "SessionState",
     "SessionType",
     "SignInLink",
+    "StreamTicket",
     "TaskState",
+    "TelegramBot",
+    "TelegramChat",
+    "TelegramUpdate",
+    "TokenScope",
     "Turn",
     "TurnKind",
     "TurnState",

@@ -40,6 +40,16 @@ class Agent(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="agents")
     name = models.CharField(max_length=64)
     model = models.CharField(max_length=200, blank=True, help_text="Empty: the server's RONDO_MODEL.")
+    fallback_model = models.CharField(
+        max_length=200,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The model that is asked if the model cannot be reached; empty: none.",
+    )
+    model_settings = models.JSONField(
+        default=dict, db_default={}, blank=True, help_text="temperature, max_tokens, reasoning and images."
+    )
     timezone = models.CharField(max_length=64, default="UTC", validators=[validate_timezone])
     engine = models.CharField(max_length=16, choices=Engine, default=Engine.CHAT)
     unified_session = models.BooleanField(default=False)
@@ -58,6 +68,13 @@ class Agent(models.Model):
         db_default="",
         editable=False,
         help_text="The key that signs webhooks. It is created when it is first needed.",
+    )
+    events_url = models.CharField(
+        max_length=2000,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Where system events are posted: failed runs, dead letters, used up budgets. Empty: nowhere.",
     )
     routine_limit = models.PositiveSmallIntegerField(default=20)
     revision = models.PositiveIntegerField(default=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 
 class Counter(models.Model):
@@ -12,6 +13,7 @@ class Counter(models.Model):
     name = models.CharField(max_length=64)
     labels = models.JSONField(default=dict)
     value = models.BigIntegerField(default=0)
+    changed_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
         constraints = [

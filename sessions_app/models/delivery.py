@@ -11,6 +11,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from sessions_app.models.message import Message
+from sessions_app.models.owner import has_owner, owner_column
 from sessions_app.models.session import LONGEST_ADDRESS, Session
 
 
@@ -79,7 +80,8 @@ class DeliveryTransitions(models.QuerySet["Delivery"]):
 
     def send_again(self, delivery_id: int) -> bool:
         """FAILED → PENDING, with attempts counted from 0. Not for a delivery whose message was deleted."""
-        dead = self.filter(pk=delivery_id, state=DeliveryState.FAILED, message__isnull=False)
+        dead = self.filter(Q(message__isnull=False) | Q(event__isnull=False), pk=delivery_id)
+        dead = dead.filter(state=DeliveryState.FAILED)
         return bool(
             dead.update(
                 state=DeliveryState.PENDING,
@@ -127,12 +129,16 @@ class Delivery(models.Model):
         Session, null=True, on_delete=models.SET_NULL, related_name="deliveries", db_index=False
     )
     session_key = models.CharField(max_length=200)
+    owner_id = owner_column()
     # DO_NOTHING: a long history is deleted with one statement; code that deletes messages clears this column first
     message = models.ForeignKey(Message, null=True, on_delete=models.DO_NOTHING, related_name="deliveries")
     idempotency_key = models.CharField(max_length=200, unique=True)
     channel = models.CharField(max_length=64)
     address = models.CharField(max_length=LONGEST_ADDRESS)
     meta = models.JSONField(default=dict, blank=True)
+    event = models.JSONField(
+        null=True, blank=True, help_text="The type and data of a system event, which has no message."
+    )
     state = models.CharField(max_length=16, choices=DeliveryState, default=DeliveryState.PENDING)
     reason = models.CharField(max_length=300, blank=True)
     attempts = models.PositiveSmallIntegerField(default=0)
@@ -172,6 +178,10 @@ class Delivery(models.Model):
             models.CheckConstraint(
                 condition=~Q(state="failed") | ~Q(last_error=""), name="delivery_failed_with_error"
             ),
+            has_owner("delivery_has_owner", unless=Q(session__isnull=True)),
+            models.CheckConstraint(
+                condition=Q(event__isnull=True) | Q(message__isnull=True), name="delivery_of_message_or_event"
+            ),
         ]
         indexes = [
             # the oldest delivery of a session and channel
@@ -185,6 +195,17 @@ class Delivery(models.Model):
             models.Index(fields=["session", "id"], name="delivery_of_session"),
             models.Index(
                 fields=["session", "state", "id"], condition=~Q(state="sent"), name="delivery_by_state"
+            ),
+            # lists of a user's deliveries in time: all, and those of a state that not nearly all have
+            models.Index(
+                fields=["owner_id", "created_at", "id"],
+                condition=Q(session__isnull=False),
+                name="delivery_of_owner",
+            ),
+            models.Index(
+                fields=["owner_id", "state", "created_at", "id"],
+                condition=Q(session__isnull=False) & ~Q(state="sent"),
+                name="delivery_of_owner_by_state",
             ),
         ]
 

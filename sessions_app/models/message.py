@@ -1,4 +1,4 @@
-"""Message: one entry of a session's history. Only the commits of turns add messages."""
+"""Message: one entry of a session's history. Only the commits of turns add messages, and a branch copies them."""
 
 from __future__ import annotations
 

@@ -135,6 +135,12 @@ class Session(models.Model):
             models.Index(fields=["owner", "created_at", "id"], name="session_of_owner"),
             models.Index(fields=["owner", "type", "created_at", "id"], name="session_of_owner_by_type"),
             models.Index(fields=["agent", "created_at", "id"], name="session_of_agent"),
+            # an agent's conversations, newest first: ids are read from the index alone
+            models.Index(
+                fields=["agent", "created_at", "id"],
+                condition=models.Q(type="sub"),
+                name="session_conversation",
+            ),
             # for operators: all sessions, newest first, and those of a key
             models.Index(fields=["created_at", "id"], name="session_by_age"),
             models.Index(fields=["key"], name="session_by_key"),

@@ -10,6 +10,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from agent_core.types import StepKind
+from sessions_app.models.owner import has_owner, owner_column
 from sessions_app.models.session import Session
 
 
@@ -34,6 +35,9 @@ TURN_ARROWS: dict[TurnState, tuple[TurnState, ...]] = {
 }
 JOB_KEY = "automation_id"  # in Turn.metadata: the id of the job whose slot it is
 RUNS_KEY = "runs"  # in Turn.metadata: the ids of runs that share the turn; a single one is its `origin_run`
+BY_PROGRAM = (
+    "by_program"  # in Turn.metadata: a program wrote the message for its user, so it is never consent
+)
 OPEN_STATES = (TurnState.QUEUED, TurnState.RUNNING)
 ENDED_STATES = tuple(state for state, ways in TURN_ARROWS.items() if not ways)
 
@@ -146,14 +150,16 @@ class Turn(models.Model):
     worker. `due_at` orders the lane: the arrival of a message, or the slot of an automation.
     """
 
-    # not a column: whether this object was just queued, so nothing has happened to the turn yet
-    is_new = False
+    # not columns: whether this object was just queued, so nothing has happened to the turn yet, and whether another
+    # turn waited in its lane then
+    is_new = is_behind = False
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="turns", db_index=False)
     kind = models.CharField(max_length=20, choices=TurnKind)
     lane = models.CharField(max_length=8, choices=Lane)
     content = models.TextField(blank=True)
     metadata = models.JSONField(default=dict, blank=True)
+    owner_id = owner_column()
     origin_run = models.CharField(max_length=80, blank=True)
     origin_attempt = models.PositiveSmallIntegerField(default=0)
     on_busy = models.CharField(max_length=16, choices=OnBusy, default=OnBusy.ENQUEUE)
@@ -195,6 +201,13 @@ class Turn(models.Model):
 
     lock_wait_ms = models.PositiveBigIntegerField(null=True, blank=True)
     usage = models.JSONField(default=dict, blank=True)
+    model = models.CharField(
+        max_length=200,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The model that replied last; empty: none did.",
+    )
     error_code = models.CharField(max_length=64, blank=True)
     error = models.CharField(max_length=300, blank=True, help_text="What people see.")
     error_detail = models.TextField(blank=True, help_text="Details for operators; never shown to people.")
@@ -228,6 +241,7 @@ class Turn(models.Model):
                 condition=Q(host__isnull=True) | Q(state__in=["queued", "merged"]),
                 name="turn_host_only_for_guests",
             ),
+            has_owner("turn_has_owner"),
         ]
         indexes = [
             models.Index(
@@ -248,6 +262,13 @@ class Turn(models.Model):
             ),
             # for operators: the newest failures; other turns do not write it
             models.Index(fields=["id"], condition=Q(state="failed"), name="turn_failed"),
+            # lists of a user's turns in time: all, and those of a state that not nearly all have
+            models.Index(fields=["owner_id", "queued_at", "id"], name="turn_of_owner"),
+            models.Index(
+                fields=["owner_id", "state", "queued_at", "id"],
+                condition=~Q(state="succeeded"),
+                name="turn_of_owner_by_state",
+            ),
         ]
 
     def __str__(self) -> str:

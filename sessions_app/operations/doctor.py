@@ -163,7 +163,7 @@ def overlong_turns() -> Finding:
         return passed("none")
     return failed(
         f"past their time limit: {some_named(late, len(late))}",
-        "stop their worker (`manage.py status` names it); others resume them",
+        f"stop their worker (`{settings.RONDO_COMMAND} status` names it); others resume them",
     )
 
 
@@ -244,7 +244,7 @@ def channels_served() -> Finding:
 def _unserved_routes(sessions: QuerySet[Session]) -> Iterator[str]:
     """Sessions and hooks to which nothing can be sent, with the reason. Only the newest are checked."""
     columns = ("key", "last_route", "channel", "chat_id", "channel_meta")
-    away = sessions.exclude(channel=WEB, last_route=None).order_by("-created_at").only(*columns)
+    away = sessions.exclude(channel=WEB, last_route__isnull=True).order_by("-created_at").only(*columns)
     for session in away[:MOST_ROUTES].iterator():
         if reason := channels.why_unserved(session.standing_route):
             yield f"session {session.key[:LONGEST_KEY]}: {reason}"

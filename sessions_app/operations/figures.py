@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,12 +13,14 @@ from django.db.models import Count, Min, Q, QuerySet
 from django.db.models.functions import Now
 
 from agent_core.execution import WAITING
+from sessions_app.connections.prices import Cost, Used, costs_of
 from sessions_app.hints import Hint
 from sessions_app.models import (
     ConsentQuestion,
     Delivery,
     DeliveryState,
     ExecutionState,
+    Lane,
     MailboxEvent,
     Priority,
     Turn,
@@ -32,15 +34,15 @@ MOST_FAILED = 2_000  # failed turns that are looked at
 _DAY = "interval '24 hours'"
 # each session is looked up by its key: a join would read all sessions
 _TOKENS = f"""
-SELECT agent.id, agent.name, owner.username, sum(of.turns), sum(of.given), sum(of.made) FROM (
-  SELECT session_id, count(*) AS turns, sum((usage->>'input_tokens')::bigint) AS given,
+SELECT agent.id, agent.name, owner.username, owner.id, of.model, sum(of.turns), sum(of.given), sum(of.made) FROM (
+  SELECT session_id, model, count(*) AS turns, sum((usage->>'input_tokens')::bigint) AS given,
     sum((usage->>'output_tokens')::bigint) AS made
-  FROM (SELECT session_id, usage, queued_at FROM sessions_app_turn ORDER BY id DESC LIMIT %s) AS newest
-  WHERE queued_at > now() - {_DAY} AND usage ? 'requests' GROUP BY session_id
+  FROM (SELECT session_id, model, usage, queued_at FROM sessions_app_turn ORDER BY id DESC LIMIT %s) AS newest
+  WHERE queued_at > now() - {_DAY} AND usage ? 'requests' GROUP BY session_id, model
 ) AS of
 CROSS JOIN LATERAL (SELECT agent_id FROM sessions_app_session WHERE id = of.session_id OFFSET 0) AS session
 JOIN sessions_app_agent AS agent ON agent.id = session.agent_id JOIN auth_user AS owner ON owner.id = agent.owner_id
-GROUP BY agent.id, agent.name, owner.username ORDER BY sum(of.given + of.made) DESC LIMIT %s"""  # noqa: S608 - a constant
+GROUP BY agent.id, agent.name, owner.id, owner.username, of.model ORDER BY sum(of.given + of.made) DESC"""  # noqa: S608 - a constant
 _FAILED = """
 SELECT error_code, count(*) FROM (
   SELECT error_code, finished_at FROM sessions_app_turn WHERE state = 'failed' ORDER BY id DESC LIMIT %s
@@ -60,6 +62,24 @@ def open_turns() -> dict[str, int]:
     """The number of queued and of running turns."""
     states = (TurnState.QUEUED, TurnState.RUNNING)
     return {str(state): Turn.objects.filter(state=state).count() for state in states}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queued:
+    """The queued turns of a lane, and how long the oldest has waited; 0 without any."""
+
+    count: int
+    oldest_seconds: float
+
+
+def queued_by_lane() -> dict[str, Queued]:
+    """The queued turns of each lane, guests of running turns left out."""
+    rows = Turn.objects.filter(state=TurnState.QUEUED, host__isnull=True).order_by().values_list("lane")
+    found = {
+        lane: Queued(count=count, oldest_seconds=max(0.0, waited.total_seconds()))
+        for lane, count, waited in rows.annotate(count=Count("id"), waited=Now() - Min("queued_at"))
+    }
+    return {lane: found.get(lane, Queued(count=0, oldest_seconds=0.0)) for lane in Lane.values}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +166,7 @@ def open_consents() -> QuerySet[ConsentQuestion]:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentTokens:
-    """The tokens that an agent's turns used."""
+    """The tokens that an agent's turns used, and what they cost."""
 
     agent_id: int
     name: str
@@ -154,14 +174,33 @@ class AgentTokens:
     turns: int
     input_tokens: int
     output_tokens: int
+    cost: Cost
 
 
 def tokens_by_agent(most: int) -> Sequence[AgentTokens]:
     """The agents that used most tokens in the last 24 hours, in at most the NEWEST_TURNS."""
     with connection.cursor() as cursor:
-        cursor.execute(_TOKENS, [NEWEST_TURNS, most])
-        names = ("agent_id", "name", "owner", "turns", "input_tokens", "output_tokens")
-        return [
-            AgentTokens(**dict(zip(names, [*row[:3], *map(int, row[3:])], strict=True)))
-            for row in cursor.fetchall()
-        ]
+        cursor.execute(_TOKENS, [NEWEST_TURNS])
+        rows = cursor.fetchall()
+    by_agent: dict[tuple[int, str, str], list[tuple[int, Used]]] = {}
+    for agent_id, name, owner, owner_id, model, turns, given, made in rows:
+        used = Used(owner_id=owner_id, model=model, input_tokens=int(given), output_tokens=int(made))
+        by_agent.setdefault((agent_id, name, owner), []).append((int(turns), used))
+    found = sorted(by_agent.items(), key=lambda each: -_tokens(used for _, used in each[1]))[:most]
+    costs = costs_of([used for _, used in parts] for _, parts in found)
+    return [
+        AgentTokens(
+            agent_id=agent_id,
+            name=name,
+            owner=owner,
+            turns=sum(turns for turns, _ in parts),
+            input_tokens=sum(used.input_tokens for _, used in parts),
+            output_tokens=sum(used.output_tokens for _, used in parts),
+            cost=cost,
+        )
+        for ((agent_id, name, owner), parts), cost in zip(found, costs, strict=True)
+    ]
+
+
+def _tokens(parts: Iterable[Used]) -> int:
+    return sum(used.input_tokens + used.output_tokens for used in parts)

@@ -15,10 +15,11 @@ from django.db.models import BooleanField, Expression, Field, Func, Model, Query
 from django.db.models.query import get_related_populators
 from psycopg.sql import Literal
 
+from sessions_app.postgres.in_time import InTime
 from sessions_app.postgres.merged_rows import Merged
 
 M = TypeVar("M", bound=Model)
-_related: Any = get_related_populators  # Django's type stubs are those of a later version
+_populators: Any = get_related_populators  # Django's type stubs are those of a later version
 
 
 class Parameter(Expression):
@@ -81,7 +82,8 @@ class CompiledQuery(Generic[M]):
 
     def _compile(self) -> _Plan:
         """Do what Django's `ModelIterable` does before it reads rows. Two threads may both do it."""
-        compiler = self._make().query.get_compiler(using=DEFAULT_DB_ALIAS)
+        queryset = self._make()
+        compiler = queryset.query.get_compiler(using=DEFAULT_DB_ALIAS)
         sql, params = compiler.as_sql()
         info: Any = compiler.klass_info
         columns = info["select_fields"]
@@ -98,7 +100,7 @@ class CompiledQuery(Generic[M]):
                 for column, (found, expression) in compiler.get_converters(expressions).items()
                 for converter in found
             ],
-            related=_related(info, compiler.select, DEFAULT_DB_ALIAS),
+            related=_related(queryset, info, compiler.select),
             annotations=list((compiler.annotation_col_map or {}).items()),
         )
         return self._plan
@@ -112,6 +114,13 @@ class CompiledQuery(Generic[M]):
         for name, column in plan.annotations:
             setattr(made, name, row[column])
         return made  # type: ignore[no-any-return]
+
+
+def _related(queryset: QuerySet[Any], info: Any, select: Any) -> list[Any]:
+    # Django 6.1 and newer also want to know how columns that were left out are fetched
+    mode = getattr(queryset, "_fetch_mode", None)
+    populators: list[Any] = _populators(info, select, DEFAULT_DB_ALIAS, *([] if mode is None else [mode]))
+    return populators
 
 
 def _with_constants(sql: str, params: Sequence[Any]) -> str:
@@ -131,7 +140,7 @@ class Keyed(Generic[M]):
     for all of them, and may read whole tables, although the page needs a few.
     """
 
-    keys: Merged[M]
+    keys: Merged[M] | InTime[M]
     load: Callable[..., list[M]]
 
     def rows(self, ids: Sequence[Any]) -> list[M]:

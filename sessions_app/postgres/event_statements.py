@@ -57,7 +57,7 @@ def _insert(source: Any, event_type: EventType, scope: Scope, content: Any, whic
             source.c.kind,
             source.c.origin_run,
             sa.literal(event_type.value, sa.Text()),
-            sa.cast(content, JSONB).op("||")(_shared_runs(source)),
+            _with_shared_runs(sa.cast(content, JSONB), source),
         )
         .select_from(source if is_known else source.join(_session, _session.c.id == source.c.session_id))
         .where(which)
@@ -66,10 +66,8 @@ def _insert(source: Any, event_type: EventType, scope: Scope, content: Any, whic
     return sa.insert(_event).from_select(names, rows, include_defaults=False)
 
 
-def _shared_runs(source: Any) -> Any:
-    """Do in SQL what `shared_runs` of `sessions_app.events` does."""
+def _with_shared_runs(content: Any, source: Any) -> Any:
+    """Do in SQL what `shared_runs` of `sessions_app.events` does. Few turns have any; `||` writes the object again."""
     key: Any = sa.literal_column(f"'{RUNS_KEY}'")
     runs = object_of({"runs": source.c.metadata.op("->")(key)})
-    return sa.case(
-        (sa.func.jsonb_exists(source.c.metadata, key), runs), else_=sa.literal_column("'{}'::jsonb")
-    )
+    return sa.case((sa.func.jsonb_exists(source.c.metadata, key), content.op("||")(runs)), else_=content)

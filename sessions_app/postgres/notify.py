@@ -21,6 +21,7 @@ from sessions_app.postgres.direct import connect_directly
 EVENTS = "rondo_events"
 CONTROL = "rondo_control"
 JOBS = "rondo_jobs"
+TEXT, THOUGHT = "text", "thought"  # kinds of pieces
 _encode = json.JSONEncoder(sort_keys=True).encode  # `dumps` makes an encoder for each call
 INTERVAL = 0.1  # seconds between two sends
 PAYLOAD_LIMIT = 7000  # bytes; PostgreSQL rejects 8000
@@ -42,7 +43,7 @@ class Publisher:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._plain: dict[tuple[str, str], None] = {}
-        self._live: dict[tuple[str, int, Try, bool], list[str] | dict[str, Any]] = {}
+        self._live: dict[tuple[str, int, Try, str], list[str] | dict[str, Any]] = {}
         self._thread: threading.Thread | None = None
         self._connection: psycopg.Connection[Any] | None = None
         self._busy = False
@@ -54,10 +55,10 @@ class Publisher:
             self._plain |= dict.fromkeys((channel, text) for text in texts)
             self._wake()
 
-    def delta(self, session_id: str, turn_id: int, of: Try, text: str) -> None:
-        """Send a piece of the running answer; waiting pieces of the same try are joined."""
+    def delta(self, session_id: str, turn_id: int, of: Try, text: str, kind: str = TEXT) -> None:
+        """Send a piece of the running answer, or of its reasoning; waiting pieces of the same try are joined."""
         with self._changed:
-            pieces = self._live.setdefault((session_id, turn_id, of, False), [])
+            pieces = self._live.setdefault((session_id, turn_id, of, kind), [])
             if isinstance(pieces, list):
                 pieces.append(text)
             self._wake()
@@ -65,7 +66,7 @@ class Publisher:
     def retrying(self, session_id: str, turn_id: int, of: Try, content: dict[str, Any]) -> None:
         """Send that a try was aborted and another follows, after the pieces of the aborted one."""
         with self._changed:
-            self._live[session_id, turn_id, of, True] = content
+            self._live[session_id, turn_id, of, "retrying"] = content
             self._wake()
 
     def flush(self, timeout: float) -> None:
@@ -93,14 +94,14 @@ class Publisher:
             plain, self._plain = list(self._plain), {}
             live, self._live = self._live, {}
         batch = []
-        for (session_id, turn_id, of, _), said in live.items():
+        for (session_id, turn_id, of, kind), said in live.items():
             about = {"s": session_id, "turn": turn_id, **of._asdict()}
             if isinstance(said, dict):
                 batch.append((EVENTS, json.dumps(about | {"retrying": said})))
                 continue
             # numbered, because PostgreSQL sends equal notifications of one statement only once
             for number, piece in enumerate(_pieces("".join(said))):
-                batch.append((EVENTS, json.dumps(about | {"n": number, "text": piece})))
+                batch.append((EVENTS, json.dumps(about | {"n": number, kind: piece})))
         return batch + plain  # the pieces of an answer before the notification that it has ended
 
     def _run(self) -> None:

@@ -82,8 +82,8 @@ def heads(
 class Statement:
     """A statement that is compiled at first use, and executed with named parameters.
 
-    `prepared`: PostgreSQL parses and plans it once for each connection. Not for statements whose best plan depends on
-    their parameters.
+    `clause`: the statement, or a function that composes it at first use. `prepared`: PostgreSQL parses and plans it
+    once for each connection. Not for statements whose best plan depends on their parameters.
     """
 
     def __init__(self, clause: Any, *, prepared: bool = False) -> None:
@@ -93,11 +93,15 @@ class Statement:
     @cached_property
     def text(self) -> str:
         """The SQL text, with named placeholders for parameters."""
-        return str(self._clause.compile(dialect=_NAMED))
+        return str(self._compile(_NAMED))
 
     @cached_property
     def _compiled(self) -> Any:
-        return self._clause.compile(dialect=_NUMBERED if self._prepared else _NAMED)
+        return self._compile(_NUMBERED if self._prepared else _NAMED)
+
+    def _compile(self, dialect: Any) -> Any:
+        clause = self._clause() if callable(self._clause) else self._clause
+        return clause.compile(dialect=dialect)
 
     @cached_property
     def _constants(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from sessions_app.models import (
     Pruning,
     Session,
     SignInLink,
+    StreamTicket,
     Turn,
     TurnStep,
 )
@@ -44,7 +45,7 @@ from sessions_app.retention.walk import (
 
 _event, _step, _turn = table(Event), table(TurnStep), table(Turn)
 _mail, _delivery, _key = table(MailboxEvent), table(Delivery), table(IdempotencyKey)
-_link = table(SignInLink)
+_link, _ticket = table(SignInLink), table(StreamTicket)
 
 _execution = table(ExecutionState)
 _has_ended: Any = _execution.c.status.in_([sa.literal_column(f"'{status}'") for status in ENDED])
@@ -159,6 +160,12 @@ _WALKS: tuple[Walk, ...] = (
         days=lambda: 1,
         page=age_page(_link, "created_at", lambda page: old(page.c.expires_at)),
         remove=_remover(_link),
+    ),
+    AgeWalk(
+        name="stream tickets",
+        days=lambda: 1,
+        page=age_page(_ticket, "created_at", lambda page: old(page.c.expires_at)),
+        remove=_remover(_ticket),
     ),
     JobSessionsWalk(),
 )

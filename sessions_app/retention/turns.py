@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sessions_app.models import ExecutionState, MailboxEvent, Message, Session, Turn, TurnStep
+from sessions_app.models import ClientMessage, ExecutionState, MailboxEvent, Message, Session, Turn, TurnStep
 from sessions_app.postgres.statements import Statement, table
 from sessions_app.retention.registry import load_rules
 from sessions_app.retention.walk import HOUR, among, ended, of_owners, owner_keys
@@ -31,6 +31,7 @@ def _set_null(column: Any) -> Statement:
 
 MESSAGES, MAILBOX = _set_null(_message.c.turn_id), _set_null(_mail.c.acknowledged_by_id)
 EXECUTIONS = _set_null(_execution.c.turn_id)
+CLIENT_MESSAGES = _set_null(table(ClientMessage).c.turn_id)
 _blocking: list[Statement] = []
 _clearing: list[Statement] = []
 
@@ -59,7 +60,7 @@ def remove_turns(ids: list[int]) -> set[int]:
     going = [turn for family in families.values() if family <= free for turn in family]
     if not going:
         return set()
-    for statement in (*_clearing, MESSAGES, MAILBOX, EXECUTIONS, JOURNALS):
+    for statement in (*_clearing, MESSAGES, MAILBOX, EXECUTIONS, CLIENT_MESSAGES, JOURNALS):
         statement.run(ids=going)
     return {row.id for row in DELETE.all(ids=going)}
 

@@ -6,7 +6,8 @@ import uuid
 
 from django.db import transaction
 
-from sessions_app.models import Session, Turn, TurnState
+from sessions_app.events import announce
+from sessions_app.models import Event, EventType, Session, Turn, TurnState
 from sessions_app.turns.cancel import cancel_waiting
 
 
@@ -19,3 +20,14 @@ def archive(session_id: uuid.UUID) -> bool:
     for turn_id in list(waiting.order_by("pk").values_list("pk", flat=True)):
         cancel_waiting(turn_id, "session_archived")
     return True
+
+
+@transaction.atomic
+def archive_conversation(session: Session) -> None:
+    """Archive a person's conversation, and tell its open windows. Nothing is changed or told if it was not open."""
+    if archive(session.pk):
+        told = {"status": "archived"}
+        Event.objects.create(
+            agent_id=session.agent_id, session_id=session.pk, type=EventType.STATUS, content=told
+        )
+        announce(session.pk)

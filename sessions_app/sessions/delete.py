@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
@@ -40,20 +39,12 @@ from sessions_app.models import (
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.connection import unhurried
 from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.sessions.dependents import Blocker, blockers_of, session_dependents
 from sessions_app.turns.cancel import cancel_turn
 from sessions_app.turns.lock import SessionLocks
 
 LOCK_WAIT = 10.0  # seconds to wait for a running turn to end
 ABANDONED_AFTER = timedelta(seconds=60)  # a delete that takes longer than this has died
-
-
-@dataclass(frozen=True, kw_only=True)
-class Blocker:
-    """Something bound to a session that prevents its deletion."""
-
-    id: str
-    name: str
-    enabled: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,45 +60,6 @@ class Deletion:
     moved_ids: tuple[str, ...] = ()
 
 
-class SessionDependent(Protocol):
-    """Rows that an app above binds to sessions."""
-
-    def blockers(self, session_id: uuid.UUID, *, with_agent: bool) -> tuple[Blocker, ...]:
-        """List what would be deleted with the session, disabled ones too; `with_agent`: its agent is deleted."""
-
-    def lock(self, session_ids: list[uuid.UUID], agent_id: int | None) -> tuple[str, ...]:
-        """Lock what is bound to these sessions, before the sessions. Returns the ids of what would be deleted.
-
-        With `agent_id` it also locks what is deleted with the agent without blocking the delete.
-        """
-
-    def delete(self, ids: tuple[str, ...]) -> None:
-        """Delete what was locked, in the same transaction."""
-
-    def detach_from_sessions(self, session_ids: list[uuid.UUID]) -> tuple[str, ...]:
-        """End what used these sessions and is not deleted with them, in the same transaction.
-
-        Returns the ids of what is moved to the primary session.
-        """
-
-
-_dependents: list[SessionDependent] = []
-
-
-def register_session_dependent(dependent: SessionDependent) -> None:
-    """Register rows that are bound to sessions."""
-    _dependents.append(dependent)
-
-
-def blockers_of(session_id: uuid.UUID, *, with_agent: bool = False) -> tuple[Blocker, ...]:
-    """List what prevents deleting the session, alone or with its agent."""
-    return tuple(
-        blocker
-        for dependent in _dependents
-        for blocker in dependent.blockers(session_id, with_agent=with_agent)
-    )
-
-
 def delete_session(session_id: uuid.UUID, *, with_dependents: bool = False) -> Deletion:
     """Delete a session with everything in it, unless something bound to it prevents that.
 
@@ -116,13 +68,18 @@ def delete_session(session_id: uuid.UUID, *, with_dependents: bool = False) -> D
     session = Session.objects.filter(pk=session_id).first()
     if session is None:
         raise NotFound("there is no such session")
+    must_be_deletable(session)
+    if not with_dependents and (blockers := blockers_of(session_id)):
+        return Deletion(deleted=False, blockers=blockers)
+    return _delete([session_id], with_dependents)
+
+
+def must_be_deletable(session: Session) -> None:
+    """BadInput for a primary session."""
     if session.type == SessionType.PRIMARY:
         raise BadInput(
             "a primary session cannot be deleted by itself; delete its agent", code="primary_session"
         )
-    if not with_dependents and (blockers := blockers_of(session_id)):
-        return Deletion(deleted=False, blockers=blockers)
-    return _delete([session_id], with_dependents)
 
 
 def delete_agent(agent_id: int, *, with_dependents: bool = False) -> Deletion:
@@ -140,14 +97,14 @@ def delete_agent(agent_id: int, *, with_dependents: bool = False) -> Deletion:
 
 def remove_archived(session_ids: list[uuid.UUID]) -> int:
     """Remove those of the sessions that are archived and have no open turn. Returns how many."""
-    for dependent in _dependents:  # before the sessions: the lock order
+    for dependent in session_dependents():  # before the sessions: the lock order
         dependent.lock(session_ids, None)
     rows = Session.objects.select_for_update(skip_locked=True).filter(pk__in=session_ids)
     at_work = Turn.objects.filter(session_id__in=session_ids, state__in=OPEN_STATES).values("session_id")
     resting = rows.filter(state=SessionState.ARCHIVED).exclude(pk__in=at_work).order_by("pk")
     ids = list(resting.values_list("pk", flat=True))
     if ids:
-        for dependent in _dependents:
+        for dependent in session_dependents():
             dependent.detach_from_sessions(ids)
         _delete_with_contents(ids)
     return len(ids)
@@ -243,7 +200,9 @@ def _delete_rows(session_ids: list[uuid.UUID], with_dependents: bool, agent_id: 
     with_agent = agent_id is not None
     try:
         with transaction.atomic():
-            locked = [(dependent, dependent.lock(session_ids, agent_id)) for dependent in _dependents]
+            locked = [
+                (dependent, dependent.lock(session_ids, agent_id)) for dependent in session_dependents()
+            ]
             ids = tuple(item for _, items in locked for item in items)
             if ids and not with_dependents:  # bound since the check before
                 return Deletion(deleted=False, blockers=_blockers_of_all(session_ids, with_agent=with_agent))

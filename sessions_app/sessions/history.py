@@ -1,32 +1,52 @@
-"""The messages and turns that a session shows (rule 4.10). Like selectors, each starts from the user who asks."""
+"""The messages and turns that a session shows (rule 4.10), and a user's turns in all sessions.
+
+Like selectors, each read starts from the user who asks.
+"""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import F, OuterRef, QuerySet, UUIDField, Value
+from django.db.models import F, OuterRef, QuerySet, Subquery, UUIDField, Value
 
-from sessions_app.models import Message, Turn
+from sessions_app.models import Message, Session, Turn
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.compiled import CompiledQuery, Keyed, Parameter, is_any_of
 from sessions_app.postgres.merged_rows import Merged
-from sessions_app.selectors import owned, shown_id, turns, with_deliveries
+from sessions_app.postgres.search import MOST_SEARCHED, found_in, matching
+from sessions_app.selectors import listed_turns, owned, shown_id, turns, with_deliveries
 from sessions_app.sessions.thread_history import Beside
+from sessions_app.tokens.limits import in_sessions
 
 LONGEST_PLACE = 40  # characters
 
 
-def session_messages(user: AbstractBaseUser, session_id: uuid.UUID) -> Beside | Keyed[Any]:
-    """Return the messages that a session shows, each with its `place`, and `thread` for a thread's own. NotFound."""
+def session_messages(user: AbstractBaseUser, session_id: uuid.UUID, term: str = "") -> Beside | Keyed[Any]:
+    """Return the messages that a session shows, each with its `place`, and `thread` for a thread's own. NotFound.
+
+    With a `term`, those of the newest that have it in their content.
+    """
     behind = shown_id(user, session_id)
     if behind == session_id:
-        keys = Message.objects.filter(session=owned(user, behind)).annotate(place=F("seq"))
+        keys = _found(Message.objects.filter(session=owned(user, behind)), term, behind)
+        keys = keys.annotate(place=F("seq"))
         return Keyed(keys=Merged(keys), load=partial(_LISTED.all, owner=user.pk))
     rows = _with_deliveries()
-    return Beside.of(rows.filter(session=owned(user, behind)), rows.filter(session=owned(user, session_id)))
+    primary = _found(rows.filter(session=owned(user, behind)), term, behind)
+    return Beside.of(primary, _found(rows.filter(session=owned(user, session_id)), term, session_id))
+
+
+def _found(rows: QuerySet[Any], term: str, session_id: uuid.UUID) -> QuerySet[Any]:
+    """Return the messages of the session that have the term, among its newest, which its `last_seq` tells."""
+    if not term:
+        return rows
+    session = Session.objects.filter(pk=session_id)
+    newest = Subquery(session.values(before=F("last_seq") - MOST_SEARCHED))
+    return rows.filter(found_in(term, "content"), seq__gt=newest)
 
 
 def some_messages(
@@ -70,3 +90,10 @@ def turns_of(user: AbstractBaseUser, session_id: uuid.UUID) -> Keyed[Turn]:
     own = Turn.objects.filter(session=owned(user, session_id))
     beside = Message.objects.filter(session=owned(user, session_id), shown_after_seq__isnull=False)
     return turns(user, shown, own.filter(pk__in=beside.values("turn_id")), own.filter(state__in=OPEN_STATES))
+
+
+def turns_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> Keyed[Turn]:
+    """Return the user's turns with these values of fields, in the order in which they were queued."""
+    rows = Turn.objects.filter(in_sessions(user), owner_id=user.pk)
+    keys = matching(rows, wanted, found_in(term, "content"), time="queued_at")
+    return Keyed(keys=keys, load=listed_turns(user))

@@ -41,7 +41,7 @@ def open_session(
     address = address or key.partition(":")[2] * (channel != WEB)
     key = key or f"{channel}:{secrets.token_hex(8)}"
     _check_key(key, channel)
-    _check_address(channel, address, unserved=served_elsewhere)
+    _check_address(channel, address, agent.pk, unserved=served_elsewhere)
     meta = chats.check_channel_meta(channel, {} if channel_meta is None else channel_meta)
     session = Session(
         id=uuid.uuid4(),
@@ -96,14 +96,14 @@ def _check_key(key: str, channel: str) -> None:
         raise BadInput(text, code="bad_key")
 
 
-def _check_address(channel: str, address: str, *, unserved: bool) -> None:
+def _check_address(channel: str, address: str, agent_id: int, *, unserved: bool) -> None:
     if channel == WEB:
         if address:
             raise BadInput(
                 "the channel 'web' takes no address: its messages stay on the server", code="bad_address"
             )
     elif not unserved or channel in channels.known():
-        channels.check_destination(channel, address)
+        channels.check_destination(channel, address, None if unserved else agent_id)
     elif not address.isprintable() or len(address) > LONGEST_ADDRESS:
         text = f"bad address {address[:60]!r}: use at most {LONGEST_ADDRESS:,} printable characters"
         raise BadInput(text, code="bad_address")
@@ -126,7 +126,7 @@ def change_chat(
             raise NotFound("there is no such session")
         before = session.own_route
         if address is not None:
-            channels.check_destination(session.channel, address)
+            channels.check_destination(session.channel, address, session.agent_id)
             session.chat_id = address
         if channel_meta is not None:
             session.channel_meta = chats.check_channel_meta(session.channel, channel_meta)

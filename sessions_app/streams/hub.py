@@ -19,13 +19,13 @@ from sessions_app.events import Cursor
 from sessions_app.models import Event, EventType
 from sessions_app.postgres.listen import Listener
 from sessions_app.postgres.notify import EVENTS
+from sessions_app.streams.access import AccessCheck
 from sessions_app.streams.event_log import EventPage, Topic, read_events, running_turns
 from sessions_app.streams.items import Delta, Item
 from sessions_app.streams.rights import Right
 from sessions_app.streams.running_answers import RunningAnswers
 from sessions_app.streams.subscription import (
     CLOSING,
-    AccessCheck,
     Subscription,
     Topics,
     Wake,
@@ -89,6 +89,7 @@ class Hub:
         )
         with self._changed:
             self._topics.join(subscription)
+            self._access.expect(subscription)
         self.read_soon(subscription.shows)
         return subscription
 
@@ -111,6 +112,7 @@ class Hub:
     def _read_all_soon(self) -> None:
         with self._changed:
             self._dirty |= self._topics.shown()
+            self._access.recheck()
             self._changed.notify_all()
 
     def _hear(self, _channel: str, message: dict[str, Any]) -> None:
@@ -148,7 +150,8 @@ class Hub:
     def _next(self, again: set[Topic]) -> tuple[set[Topic], list[Delta]]:
         """Wait for work: topics to read, and pieces to hand out."""
         with self._changed:
-            heard = self._changed.wait_for(lambda: self._dirty or self._deltas, SOON if again else POLL)
+            is_due, patience = self._access.is_due, self._access.patience(SOON if again else POLL)
+            heard = self._changed.wait_for(lambda: self._dirty or self._deltas or is_due(), patience)
             if not heard and not again:
                 self._dirty |= self._topics.next_ones()
             dirty, self._dirty = again | self._dirty, set()

@@ -15,7 +15,8 @@ from sessions_app.streams.event_log import NOWHERE, Origin, Topic
 class Item:
     """One item for the windows that show `about`: a stored event, or one that is only sent.
 
-    Only sent are `delta` and `snapshot` with `{turn, attempt, step, try, text}`, a snapshot also with `earlier`; and
+    Only sent are `delta`, `thought` and `snapshot` with `{turn, attempt, step, try, text}`, a snapshot also with
+    `earlier`; and
     `status` with `{turn, status: "retrying"}` (a try failed), `{turn: null, shows}` (the window shows that session from
     now on) or `{turn: null, events_missed: true}` (read the history again).
     """
@@ -34,12 +35,13 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class Delta:
-    """A piece of a running answer; with `retrying`, the news that the try before `of` failed."""
+    """A piece of a running answer or of its reasoning; with `retrying`, the news that the try before `of` failed."""
 
     session_id: uuid.UUID
     turn: int
     of: Try
     text: str = ""
+    thought: str = ""
     retrying: dict[str, Any] | None = None
 
     @classmethod
@@ -47,7 +49,7 @@ class Delta:
         """The delta in a notification."""
         # older workers send only the attempt
         of = Try(message["attempt"], message.get("step", 1), message.get("number", 1))
-        piece = {name: message[name] for name in ("turn", "text", "retrying") if name in message}
+        piece = {name: message[name] for name in ("turn", "text", "thought", "retrying") if name in message}
         return cls(session_id=uuid.UUID(message["s"]), of=of, **piece)
 
     def item(self, origin: Origin) -> Item:
@@ -56,6 +58,11 @@ class Delta:
         if self.retrying is not None:
             content = {**self.retrying, **content}
             return Item(type=EventType.STATUS, about=self.session_id, content=content, origin=origin)
+        if self.thought:
+            more, size = {"text": self.thought}, len(self.thought)
+            return Item(
+                type="thought", about=self.session_id, content=content | more, origin=origin, size=size
+            )
         return Item(
             type="delta",
             about=self.session_id,

@@ -7,25 +7,30 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import sqlalchemy as sa
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session as Browser
-from rest_framework.authtoken.models import Token
 
 from sessions_app.exceptions import TooManyStreams
-from sessions_app.models import Agent, Session
+from sessions_app.models import Agent, ApiToken, Session
 from sessions_app.postgres.statements import Statement, table
 from sessions_app.streams.event_log import Topic, array_parameter
 
 
 @dataclass(frozen=True, kw_only=True)
 class Right:
-    """The access of a stream: a user, and the key of a token, or of a browser's session with the password hash then."""
+    """The access of a stream: a user, and the id of a token, or a browser's session with the password hash then.
+
+    `expires_at`: when the token expires. `only`: the session that it is limited to.
+    """
 
     user_id: int
-    token: str | None = field(default=None, repr=False)
+    token: str | None = None
+    expires_at: datetime | None = None
+    only: uuid.UUID | None = None
     browser: str | None = field(default=None, repr=False)
     password: str = field(default="", repr=False)  # hashed; a change of it ends the streams of browsers
 
@@ -78,9 +83,13 @@ def _doubtful() -> Statement:
         .table_valued("user_id", "token", "browser", "session_id", "agent_id", with_ordinality="number")
         .render_derived(name="a")
     )
-    user, token, browser = table(User), table(Token), table(Browser)
+    user, token, browser = table(User), table(ApiToken), table(Browser)
     session, agent = table(Session), table(Agent)
-    has_token = sa.exists().where(token.c.key == asked.c.token, token.c.user_id == user.c.id)
+    has_token = sa.exists().where(
+        token.c.id == asked.c.token,
+        token.c.user_id == user.c.id,
+        sa.or_(token.c.expires_at.is_(None), token.c.expires_at > sa.func.clock_timestamp()),
+    )
     is_logged_in = sa.exists().where(
         browser.c.session_key == asked.c.browser, browser.c.expire_date > sa.func.now()
     )

@@ -1,11 +1,10 @@
-"""Subscriptions: the bounded queue of one reader, the readers by topic, and the check of their access."""
+"""Subscriptions: the bounded queue of one reader, and the readers by topic."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -16,13 +15,12 @@ from sessions_app.events import Cursor
 from sessions_app.models import Event, EventType
 from sessions_app.streams.event_log import LARGEST_PAGE, PAGE, EventPage, Position, Topic, horizon
 from sessions_app.streams.items import Item
-from sessions_app.streams.rights import Right, lapsed
+from sessions_app.streams.rights import Right
 
 QUEUE = 1_000  # items in a queue; a subscription that needs more is dropped
 LARGEST_QUEUE = 4 * LARGEST_PAGE  # bytes of them
 NEWCOMERS = 25  # newcomers for which one read fetches past events
 POLLED = 200  # topics that one poll reads without a notification; more take turns
-RECHECK = 3.0  # seconds between checks of the readers' access
 CLOSING = {EventType.MESSAGE, EventType.TURN_END}
 
 Wake = Callable[[], None]
@@ -139,27 +137,6 @@ class Topics:
     def count(self) -> int:
         """The number of subscriptions."""
         return sum(len(readers) for readers in self._readers.values())
-
-
-class AccessCheck:
-    """Drops readers whose access is no longer valid, with one statement for all. Used by the reading thread only."""
-
-    def __init__(self, topics: Topics, guard: threading.Condition) -> None:
-        self._topics, self._guard = topics, guard
-        self._next_check = 0.0
-
-    def revoke_lapsed(self) -> None:
-        """Check all readers, if the last check was RECHECK seconds ago."""
-        if time.monotonic() < self._next_check:
-            return
-        with self._guard:
-            readers = self._topics.with_rights()
-        lapsing = lapsed([(right, each.opened) for each, right in readers]) if readers else set()
-        for each in (readers[number][0] for number in lapsing):
-            with self._guard:
-                self._topics.leave(each)
-            each.revoke()
-        self._next_check = time.monotonic() + RECHECK
 
 
 class WakeUp:

@@ -18,7 +18,7 @@ from sessions_app.streams.subscription import WakeUp
 MOST_WAITING = 500  # requests of one process; more are answered at once
 RECHECK = 5.0  # seconds between two reads of the row, in case an event is lost
 
-Run = Callable[[Callable[[], Any]], Awaitable[Any]]  # runs a function in another thread
+Run = Callable[[Callable[[], Any]], Awaitable[Any]]  # runs a function in another thread; NoThreadFree
 
 _waiting: set[object] = set()
 

@@ -1,13 +1,13 @@
 """Claim the next turn of a session for this worker, in one statement.
 
-No turn begins for an owner whose account is inactive, or who has the maximum number of turns running. Above half of
-that maximum, the claims of a user are made one at a time, so that the count is exact.
+No turn begins for an owner whose account is inactive, or who has the maximum number of turns running. The claims of a
+user are made one at a time, so that the count is exact.
 """
 
 from __future__ import annotations
 
 import uuid
-from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,9 +19,9 @@ from sessions_app.models import EventType, Lane, Session, SessionState, Turn, Tu
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
-from sessions_app.turns.kinds import kind_of
 from sessions_app.turns.lost_workers import ASKER as _ME
 from sessions_app.turns.lost_workers import limits_of_silence, worker_is_gone
+from sessions_app.turns.run_parts import run_parts
 
 MAX_RESCUES = 3
 MOST_ATTEMPTS = 100  # claims of one turn, including those that were not rescues
@@ -70,7 +70,7 @@ def _owner() -> Any:
 
 
 def _may_begin(lane: Any) -> Any:
-    return sa.and_(owners.is_active(_owner()), owners.count_running_turns(_owner()) < owners.most(lane))
+    return sa.and_(owners.is_active(_owner()), owners.has_room(_owner(), lane))
 
 
 def may_go_on(turn: Any, owner: Any) -> Any:
@@ -78,7 +78,7 @@ def may_go_on(turn: Any, owner: Any) -> Any:
     return sa.or_(turn.c.cancel_requested_at.is_not(None), owners.is_active(owner))
 
 
-def _claim_statement() -> Statement:
+def _claim_statement(*, with_run: bool) -> Any:
     picked = _turn.alias()
     candidate = sa.select(picked.c.id).where(picked.c.id == _next_id()).with_for_update().scalar_subquery()
     steps = sa.select(sa.func.coalesce(sa.func.max(_step.c.n) + 1, 0)).where(_step.c.turn_id == _turn.c.id)
@@ -136,21 +136,31 @@ def _claim_statement() -> Statement:
     attempt = {"kind": claimed.c.kind, "attempt": claimed.c.attempt}
     everywhere = event_statements.tell_of_background(claimed, EventType.TURN_START, attempt)
     told = sa.select(everywhere.c.agent_id).scalar_subquery().label("told")
-    return Statement(sa.select(claimed, told).add_cte(start), prepared=True)
+    parts = (start, run_parts().start(claimed)) if with_run else (start,)
+    return sa.select(claimed, told, _without_flush()).add_cte(*parts)
 
 
-CLAIM = _claim_statement()
-SHARE_LOCK = "rondo:share:"
-# with this lock, a claim counts the turns of all claims before it
-LOCK_OWNER = Statement(
-    sa.select(
-        sa.func.pg_advisory_xact_lock(
-            sa.func.hashtextextended(sa.literal(SHARE_LOCK) + sa.cast(_session.c.owner_id, sa.Text()), 0)
-        )
-    ).where(
+def _without_flush() -> Any:
+    """An expression that lets this transaction commit without waiting for the disk.
+
+    A claim that is lost in a crash of PostgreSQL was followed by no write that was kept: each of them is behind the
+    fence, and is flushed with all that was written before it. The turn is queued again, and its worker is stale.
+    """
+    name, off, local = (sa.literal_column(text) for text in ("'synchronous_commit'", "'off'", "true"))  # type: ignore[var-annotated]
+    return sa.func.set_config(name, off, local).label("flush")
+
+
+# by whether automations are allowed: then a claimed turn may have a run, which starts with it
+CLAIM = {
+    with_run: Statement(partial(_claim_statement, with_run=with_run), prepared=True)
+    for with_run in (False, True)
+}
+# selects the session if it has a queued turn and its owner's room may have been the reason to refuse it
+IS_REFUSED = Statement(
+    sa.select(_session.c.id).where(
         _session.c.id == SESSION_ID,
         owners.is_active(_session.c.owner_id),
-        owners.count_running_turns(_session.c.owner_id) >= sa.bindparam("most_of_auto", type_=sa.Integer()),
+        owners.count_running_turns(_session.c.owner_id) >= owners.MOST_OF_AUTO,
         sa.exists().where(_turn.c.session_id == SESSION_ID, _turn.c.state == sa.literal_column("'queued'")),
     ),
     prepared=True,
@@ -182,41 +192,31 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
         "max_wait": settings.AUTOMATION_MAX_WAIT,
         "everywhere": flags.tells_every_window(),
     }
-    with transaction.atomic() if auto_allowed else nullcontext():  # an automation's run starts in it
-        row = _claim_without_lock(given)
-        if row is None:
-            with transaction.atomic(savepoint=False):
-                row = _claim_with_owner_lock(given)
-        return _begin(row)
+    row = _claim(given)
+    if row is None and IS_REFUSED.first(session_id=session_id, **owners.bounds()):
+        row = _claim_or_mark(given)
+    return _begin(row)
 
 
-def _claim_without_lock(given: dict[str, Any]) -> Any | None:
-    few = owners.bounds_without_lock()
-    return CLAIM.first(**given, **few) if few["most_of_people"] else None
+def _claim(given: dict[str, Any]) -> Any | None:
+    return CLAIM[given["auto_allowed"]].first(**given, **owners.bounds())
+
+
+@transaction.atomic(savepoint=False)
+def _claim_or_mark(given: dict[str, Any]) -> Any | None:
+    """Try once more, and mark the turn if it is refused again: nobody else claims for its owner meanwhile."""
+    row = _claim(given)
+    if row is None:
+        MARK_REFUSED.run(session_id=given["session_id"], max_wait=given["max_wait"], **owners.bounds())
+    return row
 
 
 def _begin(row: Any | None) -> Turn | None:
     if row is None:
         return None
-    turn = instance_of(Turn, row[:-1])
+    turn = instance_of(Turn, row[:-2])
     if row.told is not None:
         events.announce(turn.session_id, row.told)
-    if turn.lane == Lane.AUTO:
-        kind_of(turn).started(turn)
     if turn.attempt == 1:
         metrics.count_lock_wait(turn.lock_wait_ms or 0)
     return turn
-
-
-def _claim_with_owner_lock(given: dict[str, Any]) -> Any | None:
-    """Try with the lock of an owner who has many turns running. A turn that is refused then is marked.
-
-    Without a queued turn there is nothing to lock for; a turn that is resumed needs no room.
-    """
-    session_id, whole, few = given["session_id"], owners.bounds(), owners.bounds_without_lock()
-    if LOCK_OWNER.first(session_id=session_id, **few) is None:
-        return None if few["most_of_people"] else CLAIM.first(**given, **few)
-    row = CLAIM.first(**given, **whole)
-    if row is None:
-        MARK_REFUSED.run(session_id=session_id, max_wait=given["max_wait"], **whole)
-    return row

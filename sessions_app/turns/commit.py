@@ -18,7 +18,7 @@ from django.db.models.functions import Greatest
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Role, TurnResult
 from sessions_app import events, metrics
-from sessions_app.deliveries import outbox
+from sessions_app.deliveries import outbox, system_events
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import wake
 from sessions_app.mailbox import updates
@@ -52,6 +52,20 @@ STATES = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """What waits when a turn has been committed: the lanes of its session with more turns.
+
+    `elsewhere`: another session of the user was refused, because as many turns of the user run as may.
+    """
+
+    lanes: frozenset[str]
+    elsewhere: bool
+
+
+NOTHING_WAITS = Waiting(lanes=frozenset(), elsewhere=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class _End:
     """What the commit of a turn writes. `route`: where its answer goes."""
 
@@ -75,13 +89,19 @@ class _End:
         """Whether the statement is the whole commit, as far as this worker knows. It refuses a turn with guests."""
         kind, turn = self.prepared.kind, self.prepared.turn
         return not (
-            kind.closes(turn)
+            kind.closes(turn, self.result)
             or self.acknowledges
+            or self.result.error_code in metrics.BUDGETS  # which is reported with it
             or self.result.asks is not None
             or self.result.answered is not None
             or _may_have_planned(self.prepared, self.result)
             or (kind.delivers_answer and self.route is not None and self.route["channel"] != WEB)
         )
+
+    @property
+    def said(self) -> str:
+        """The last text people see."""
+        return self.closure or self.result.reply
 
     @property
     def acknowledges(self) -> bool:
@@ -90,22 +110,22 @@ class _End:
         return is_shown and bool(self.prepared.event_ids)
 
 
-def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | None = None) -> frozenset[str]:
+def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | None = None) -> Waiting:
     """End the turn with its result; `short` is the result of its compression. Stale if the claim is not its own.
 
-    Returns the lanes in which more turns of the session wait.
+    Returns what waits.
 
     If the connection is lost during COMMIT the outcome is unknown, so every retry first reads the turn's state.
     """
     tries = 0
 
-    def once() -> frozenset[str]:
+    def once() -> Waiting:
         nonlocal tries
         tries += 1
         if tries > 1 and _was_committed(prepared.turn):
             # it was committed; only what follows the commit is missing
             commit_events.announce_commit(prepared.session, [prepared.turn])
-            return frozenset()
+            return NOTHING_WAITS
         end = _End.of(prepared, result)
         row = _execute(end, alone=True) if short is None and end.is_plain else None
         if row is None:
@@ -113,7 +133,7 @@ def commit(prepared: Prepared, result: TurnResult, short: CompressedHistory | No
                 row = _write(end)
                 if short is not None:
                     _store_compression(prepared.session, short)
-        return frozenset(row.waiting or ())
+        return Waiting(lanes=frozenset(row.waiting or ()), elsewhere=row.refused_elsewhere)
 
     return retry_while_down(once)
 
@@ -142,11 +162,13 @@ def _write(end: _End) -> Any:
         raise Stale
     if end.acknowledges:
         updates.acknowledge(turn, prepared.event_ids)
+    if result.error_code in metrics.BUDGETS:
+        system_events.report_budget(turn)
     _settle_questions(prepared, result, end.messages)
     guests = _settle_guests(turn, result) if row.has_guests else []
     _enqueue_answer(prepared, end.messages, [end.route, *(guest.metadata.get("route") for guest in guests)])
-    if prepared.kind.closes(turn):
-        prepared.kind.closed(turn, result, end.closure or result.reply)
+    if prepared.kind.closes(turn, result):
+        prepared.kind.closed(turn, result, end.said)
     if guests:
         ends = [each for guest in guests for each in commit_events.turn_end_events(guest, prepared.session)]
         Event.objects.bulk_create(ends)
@@ -157,22 +179,15 @@ def _write(end: _End) -> Any:
 def _execute(end: _End, *, alone: bool) -> Any | None:
     """Execute the statement. None, and nothing is written: the turn is not its own, or it is `alone` and has guests."""
     prepared, turn, result, messages = end.prepared, end.prepared.turn, end.result, end.messages
-    ended = {
-        "state": STATES[result.ending],
-        "error_code": result.error_code or "",
-        "error": (result.error_text or "")[:300],
-        "error_detail": (result.error_detail or "").replace("\x00", ""),
-        "usage": result.usage.to_json(),
-    }
-    for name, value in ended.items():
-        setattr(turn, name, value)
     by_person = is_persons(turn)
-    row = COMMIT.first(
+    ends_run = turn.origin_run != "" and not prepared.kind.closes(turn, result)
+    row = COMMIT[ends_run].first(
+        **(prepared.kind.run_outcome(result, end.said) if ends_run else {}),
         session_id=turn.session_id,
         turn_id=turn.pk,
         claim=turn.claim,
         alone=alone,
-        **ended | {"usage": json.dumps(ended["usage"])},
+        **_end_turn(turn, result),
         count=len(messages),
         **_kept(messages, prepared.kind.keeps),
         title=one_line(turn.content, TITLE_LENGTH) if by_person else "",
@@ -187,11 +202,28 @@ def _execute(end: _End, *, alone: bool) -> Any | None:
     if row is None:
         return None
     metrics.count_turn_limit(turn.error_code)
+    if ends_run:
+        metrics.count_run(result.ending, result.error_code)
     for number, message in enumerate(messages, 1):
         message.session, message.turn, message.seq = prepared.session, turn, row.seq_before + number
         message.pk = row.message_ids[number - 1]
     commit_events.announce_commit(prepared.session, [turn], row.shown_in)
     return row
+
+
+def _end_turn(turn: Turn, result: TurnResult) -> dict[str, Any]:
+    """Set the columns that end the turn; returns them as parameters."""
+    ended = {
+        "state": STATES[result.ending],
+        "error_code": result.error_code or "",
+        "error": (result.error_text or "")[:300],
+        "error_detail": (result.error_detail or "").replace("\x00", ""),
+        "usage": result.usage.to_json(),
+        "model": result.model,
+    }
+    for name, value in ended.items():
+        setattr(turn, name, value)
+    return ended | {"usage": json.dumps(ended["usage"])}
 
 
 def _kept(messages: list[Message], keep: int | None) -> dict[str, int | None]:

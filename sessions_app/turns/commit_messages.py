@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from agent_core.types import Ending, Entry, Role, TurnResult
+from sessions_app.memory import images
 from sessions_app.memory.history import parts_of
 from sessions_app.models import Message
 from sessions_app.turns import consent
 from sessions_app.turns.context import Prepared
+
+LONGEST_REASON = 300  # characters of why the fallback model was asked
 
 
 def new_messages(prepared: Prepared, result: TurnResult, closure: str) -> list[Message]:
@@ -27,15 +30,27 @@ def new_messages(prepared: Prepared, result: TurnResult, closure: str) -> list[M
             Role.USER,
             trigger.content,
             model_content=shown.replace("\x00", "") if shown != trigger.content else None,
-            metadata=trigger.metadata,
+            metadata=_of_input(trigger.metadata, result),
         )
     for entry in _kept(result):
         add(entry.role, entry.content, parts=parts_of(entry), metadata=_metadata_of(prepared, entry))
     if closure:
         metadata = _metadata_of(prepared, None) | {"closure": str(result.ending)}
         add(Role.ASSISTANT, closure, metadata=metadata)
+    if result.fell_back and messages:
+        messages[-1].metadata = messages[-1].metadata | {
+            "model": result.model,
+            "fell_back": result.fell_back[:LONGEST_REASON],
+        }
     consent.mark_question(messages[-1:], result)
     return messages
+
+
+def _of_input(metadata: dict[str, Any], result: TurnResult) -> dict[str, Any]:
+    """Without the images of a failed turn: a model that refused them would refuse each later turn."""
+    if result.ending is not Ending.FAILED:
+        return metadata
+    return {name: value for name, value in metadata.items() if name != images.KEY}
 
 
 def _kept(result: TurnResult) -> Iterable[Entry]:

@@ -7,6 +7,7 @@ and which session a thread shows.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -31,6 +32,7 @@ from sessions_app.models.session import WEB
 from sessions_app.postgres.event_statements import object_of
 from sessions_app.postgres.statements import Statement, recordset, table
 from sessions_app.turns.journal_statements import next_step
+from sessions_app.turns.run_parts import run_parts
 
 _session, _turn, _agent = table(Session), table(Turn), table(Agent)
 _message, _event, _step = table(Message), table(Event), table(TurnStep)
@@ -61,17 +63,8 @@ def _has_guests() -> Any:
     )
 
 
-def _waiting_lanes(moved: Any) -> Any:
-    """Select the lanes in which turns of the session wait. One that comes later is seen after the lock's release.
-
-    None if a turn of the same owner was refused in another session: the worker leaves this session to wake that one.
-    """
-    refused = _turn.alias("refused")
-    others = sa.exists().where(
-        refused.c.share_of == sa.select(moved.c.owner_id).scalar_subquery(),
-        refused.c.state == sa.literal_column(f"'{TurnState.QUEUED}'"),
-        refused.c.session_id != _SESSION_ID,
-    )
+def _waiting_lanes() -> Any:
+    """Select the lanes in which turns of the session wait. One that comes later is seen after the lock's release."""
     lanes = sa.values(sa.column("lane", sa.Text()), name="lanes").data([(str(lane),) for lane in Lane])
     waits = sa.exists().where(
         _turn.c.session_id == _SESSION_ID,
@@ -79,7 +72,17 @@ def _waiting_lanes(moved: Any) -> Any:
         _turn.c.state == sa.literal_column(f"'{TurnState.QUEUED}'"),
         _turn.c.host_id.is_(None),
     )
-    return sa.select(sa.func.array_agg(lanes.c.lane)).where(waits, ~others).scalar_subquery()
+    return sa.select(sa.func.array_agg(lanes.c.lane)).where(waits).scalar_subquery()
+
+
+def _refused_elsewhere(moved: Any) -> Any:
+    """Whether a turn of the same owner was refused in another session, for want of room."""
+    refused = _turn.alias("refused")
+    return sa.exists().where(
+        refused.c.share_of == sa.select(moved.c.owner_id).scalar_subquery(),
+        refused.c.state == sa.literal_column(f"'{TurnState.QUEUED}'"),
+        refused.c.session_id != _SESSION_ID,
+    )
 
 
 def _end_turn() -> Any:
@@ -104,11 +107,12 @@ def _end_turn() -> Any:
             state=_text("state"),
             finished_at=sa.func.statement_timestamp(),
             usage=_json("usage"),
+            model=_text("model"),
             error_code=_text("error_code"),
             error=_text("error"),
             error_detail=_text("error_detail"),
         )
-        .returning(_turn.c.id, _turn.c.session_id)
+        .returning(_turn.c.id, _turn.c.session_id, _turn.c.origin_run, _turn.c.origin_attempt)
         .cte("ended")
     )
 
@@ -233,7 +237,7 @@ def _insert_answer(ended: Any) -> Any:
     return _insert(_step, columns, ended, answer.is_not(None)).cte("answer")
 
 
-def _commit_statement() -> Statement:
+def _commit_statement(*, ends_run: bool) -> Any:
     ended = _end_turn()
     moved = _advance_session(ended)
     said = _insert_messages(moved)
@@ -242,15 +246,22 @@ def _commit_statement() -> Statement:
         .scalar_subquery()
         .label("message_ids")
     )
-    written = (_insert_answer(ended), _insert_events(moved), _tell_of_thread(moved))
+    written = [_insert_answer(ended), _insert_events(moved), _tell_of_thread(moved)]
+    if ends_run:
+        written.append(run_parts().end(ended))
     row = sa.select(
         moved.c.seq_before,
         moved.c.shown_in,
         _has_guests().label("has_guests"),
         ids,
-        _waiting_lanes(moved).label("waiting"),
+        _waiting_lanes().label("waiting"),
+        _refused_elsewhere(moved).label("refused_elsewhere"),
     )
-    return Statement(row.add_cte(*written), prepared=True)
+    return row.add_cte(*written)
 
 
-COMMIT = _commit_statement()
+# by whether the turn's run ends with it
+COMMIT = {
+    ends_run: Statement(partial(_commit_statement, ends_run=ends_run), prepared=True)
+    for ends_run in (False, True)
+}

@@ -2,7 +2,7 @@
 
 The server asks the question and stores it: the calls, the message that contains it, and who answered. A plain yes
 counts only while the question is the last thing that was said to the person. A yes that names the question always
-counts.
+counts. What a program wrote for its user (`BY_PROGRAM`) is never a yes.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from sessions_app.models import (
 )
 from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.session import WEB
+from sessions_app.models.turn import BY_PROGRAM
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.kinds import is_persons
 
@@ -61,11 +62,16 @@ def read_answer(turn: Turn, session: Session, said: str) -> ConsentAnswer:
     if to or name:
         question = rows.filter(pk=to or name).first()
         # an answer that was sent to one question and names another counts for neither
-        counts = question is not None and name in {"", question.pk}
+        counts = question is not None and name in {"", question.pk} and _may_say(answer, turn)
         return ConsentAnswer(question=question, answer=answer, counts=counts)
     question = _with_passed(rows).first()
-    counts = question is not None and _is_last(turn, session, question)
+    counts = question is not None and _may_say(answer, turn) and _is_last(turn, session, question)
     return ConsentAnswer(question=question, answer=answer, counts=counts)
+
+
+def _may_say(answer: str, turn: Turn) -> bool:
+    """Whether the message may be this answer: a program may refuse for its user, and not consent."""
+    return answer != "yes" or not turn.metadata.get(BY_PROGRAM)
 
 
 def reply_to_plan(
@@ -88,7 +94,7 @@ def reply_to_plan(
     call = ToolCall(id=f"{execution.id}.{step.id}", name=step.tool, arguments=step.arguments)
     if question is not None and _asks_for(question, call):
         is_named = bool(name or turn.metadata.get("named"))
-        names_it = name in {"", execution.id, question.pk}
+        names_it = name in {"", execution.id, question.pk} and _may_say(answer, turn)
         if names_it and (is_named or _is_last(turn, session, question)):
             return "yes", None
         return "", _again(question.pk, tuple(question.calls), execution)

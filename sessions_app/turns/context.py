@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
-from django.db import connection, transaction
+from django.db import connection
 
 from agent_core import tools
 from agent_core.llm import tokens
@@ -21,10 +21,11 @@ from agent_core.tool_spec import ToolSpec
 from agent_core.turn import budget
 from agent_core.turn.endings import error_detail_for
 from agent_core.turn.transcript import said_so_far
-from agent_core.types import Ending, Step, StepKind, TurnRequest, TurnResult, Usage
+from agent_core.types import Ending, Entry, Role, Step, TurnRequest, TurnResult, Usage
 from sessions_app.agents import mcp_servers
+from sessions_app.connections.usable import model_choice
 from sessions_app.mailbox import updates as mailbox
-from sessions_app.memory import history
+from sessions_app.memory import history, images
 from sessions_app.models import Agent, Session, SessionType, Turn
 from sessions_app.models.session import INSTRUCTIONS_KEY
 from sessions_app.permits import UNBOUND, Permit, permit_of, permitted, stranger_of
@@ -105,8 +106,7 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     system_prompt, shown = _render(turn, read, journal, steps, offer, used_before, answer)
     tool_context = _tool_context(turn, session, interactive=kind.interactive, documents=read.documents)
     offered = () if kind.trigger_only else _tool_specs(tool_context, offer)
-    room = budget.room(sum(map(tokens.of_text, (system_prompt, shown.message))) + budget.of_tools(offered))
-    seen = history.fitting_entries(read.messages, room)
+    asked, room, seen = _fitted(read, shown, tokens.of_text(system_prompt) + budget.of_tools(offered))
     permit = permit_of(turn, steps, seen, person_waits=kind.interactive, shown_foreign=shown.foreign)
     return Prepared(
         turn=turn,
@@ -125,8 +125,9 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
             system_prompt=system_prompt,
             history=seen,
             message=shown.message,
+            images=asked.images,
             steps=steps[1:],
-            model=session.agent.effective_model,
+            **model_choice(session.agent),
             policy=policy,
             attempt=turn.attempt,
             tools=() if kind.trigger_only else permitted(offered, permit, session.agent),
@@ -221,18 +222,8 @@ def _render(
         used_before=used_before,
         foreign=drained.foreign,
     )
-    _record_prompt(turn, journal, kind, shown)
+    journal.record_prompt(shown.to_json(), trigger.template, trigger.model_content)
     return built.system_prompt, shown
-
-
-def _record_prompt(turn: Turn, journal: Journal, kind: Kind, shown: PromptStep) -> None:
-    """Record step 0, and for a trigger from a template what the kind stores with it, in one transaction."""
-    if shown.trigger.template is None:
-        journal.record(StepKind.PROMPT, shown.to_json())
-        return
-    with transaction.atomic():
-        journal.record(StepKind.PROMPT, shown.to_json())
-        kind.shown(turn, shown.trigger)
 
 
 def _with_current_trigger(
@@ -242,6 +233,16 @@ def _with_current_trigger(
     if not kind.trigger_only or answer is None:
         return before
     return replace(before, trigger=kind.trigger(turn, session))
+
+
+def _fitted(read: Context, shown: PromptStep, fixed: int) -> tuple[Entry, int, tuple[Entry, ...]]:
+    """The message with its images, the tokens left beside it and `fixed` ones, and the history that fits there."""
+    metadata = shown.trigger.metadata
+    found = images.read_images(read.session.agent, (metadata, *(each.metadata for each in read.messages)))
+    asked = Entry(role=Role.USER, content=shown.message, images=images.images_of(metadata, found))
+    room = budget.room(fixed + tokens.of_entry(asked))
+    seen = history.fitting_entries(read.messages, room, found)
+    return asked, room, seen
 
 
 def _instructions(read: Context) -> str:

@@ -12,7 +12,7 @@ from sessions_app.models import Turn
 
 
 def enqueue(turn: Turn) -> None:
-    """Store a queued turn and its event, and notify windows after the commit. `is_new` of the turn is then true."""
+    """Store a queued turn and its event, and notify windows after the commit. Sets `is_new` and `is_behind`."""
     from sessions_app.turns.enqueue_statements import (  # late: SQLAlchemy is slow to load
         INSERT_ONE,
         OF_ONE,

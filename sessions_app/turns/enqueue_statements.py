@@ -10,11 +10,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from sessions_app.models import EventType, Lane, OnBusy, Turn, TurnState
+from sessions_app.models import Agent, EventType, Lane, OnBusy, Session, Turn, TurnState
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.statements import Statement, table
 
-_turn = table(Turn)
+_turn, _session, _agent = table(Turn), table(Session), table(Agent)
 GIVEN = ("id", "session_id", "kind", "content", "metadata", "origin_run", "due_at", "idempotency_key")
 EMPTY = sa.cast(sa.literal_column("'{}'"), JSONB)
 
@@ -22,10 +22,10 @@ EMPTY = sa.cast(sa.literal_column("'{}'"), JSONB)
 def insert_turns(rows: Any) -> tuple[Any, Any]:
     """Return two CTEs: one inserts a turn for each of the rows, the other their events. Both must be in one statement.
 
-    The rows have the columns GIVEN, the `agent_id` of their sessions, and `share_of`, not null in sessions that get no
-    hint.
+    The rows have the columns GIVEN, `agent_id` and `owner_id` of their sessions, and `share_of`, not null in sessions
+    that get no hint.
     """
-    given = {name: rows.c[name] for name in (*GIVEN, "share_of")} | {
+    given = {name: rows.c[name] for name in (*GIVEN, "owner_id", "share_of")} | {
         "lane": sa.literal(Lane.AUTO.value),
         "on_busy": sa.literal(OnBusy.ENQUEUE.value),
         "origin_attempt": sa.literal(1),
@@ -55,8 +55,23 @@ def _insert_one() -> Statement:
     }
     for name in TIMES_OF_ONE:
         given[name] = sa.func.coalesce(given[name], sa.func.now())
+    home = (
+        sa.select(_session.c.agent_id, _session.c.owner_id)
+        .where(_session.c.id == given["session_id"])
+        .cte("home")
+    )
+    given["owner_id"] = sa.select(home.c.owner_id).scalar_subquery()
     turns = _insert(given).returning(*_turn.c).cte("new_turns")
-    row = sa.select(turns.c.id, *(turns.c[name] for name in TIMES_OF_ONE))
+    agent_name = sa.select(_agent.c.name).join(home, home.c.agent_id == _agent.c.id).scalar_subquery()
+    ahead = _turn.alias("ahead")  # as they were before this statement
+    is_behind = sa.exists().where(
+        ahead.c.session_id == given["session_id"],
+        ahead.c.lane == given["lane"],
+        ahead.c.state == sa.literal_column("'queued'"),
+        ahead.c.host_id.is_(None),
+    )
+    more = agent_name.label("agent_name"), is_behind.label("is_behind")
+    row = sa.select(turns.c.id, *(turns.c[name] for name in TIMES_OF_ONE), *more)
     return Statement(row.add_cte(_queued(turns)), prepared=True)
 
 
@@ -65,4 +80,5 @@ OF_ONE = (
     *("on_busy", "idempotency_key"),
 )
 TIMES_OF_ONE = ("due_at", "queued_at")  # now unless they are given
-INSERT_ONE = _insert_one()  # one turn and its event; yields its id and times
+# one turn and its event; yields its id, its times, the agent's name and whether another turn waits before it
+INSERT_ONE = _insert_one()

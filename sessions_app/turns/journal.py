@@ -61,14 +61,27 @@ class Journal:
         """Append a step and its event behind the fence, in one statement."""
         from sessions_app.turns.journal_statements import RECORD  # late, as above
 
-        params: dict[str, Any] = {"kind": str(kind), "data": json.dumps(data)}
+        params = {"event": json.dumps(event[1])} if event is not None else {}
+        self._append(RECORD[event[0] if event else None], kind, data, params)
         if event is not None:
-            params["event"] = json.dumps(event[1])
-        statement = RECORD[event[0] if event else None]
+            events.announce(self.turn.session_id)
+
+    def record_prompt(self, data: dict[str, Any], template: dict[str, Any] | None, text: str) -> None:
+        """Append step 0. For a prompt from a template, its parts and text are stored in the turn's run, too."""
+        from sessions_app.turns.journal_statements import RECORD, RECORD_PROMPT  # late, as above
+
+        if template is None:
+            self._append(RECORD[None], StepKind.PROMPT, data, {})
+            return
+        ref, variables = json.dumps(template["prompt_ref"]), json.dumps(template["variables"])
+        params = {"prompt_ref": ref, "prompt_variables": variables, "prompt_text": text}
+        self._append(RECORD_PROMPT, StepKind.PROMPT, data, params)
+
+    def _append(self, statement: Any, kind: StepKind, data: dict[str, Any], params: dict[str, Any]) -> None:
         self.connect()
-        row = statement.first(turn_id=self.turn.pk, claim=self.turn.claim, **params)
+        row = statement.first(
+            turn_id=self.turn.pk, claim=self.turn.claim, kind=str(kind), data=json.dumps(data), **params
+        )
         if row is None:
             raise Stale
         self.turn.cancel_requested_at = row.cancel_requested_at
-        if event is not None:
-            events.announce(self.turn.session_id)

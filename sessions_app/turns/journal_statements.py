@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,6 +11,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sessions_app.models import EventType, Turn, TurnState, TurnStep
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.statements import Statement, table
+from sessions_app.turns.run_parts import run_parts
 
 _turn, _step = table(Turn), table(TurnStep)
 
@@ -36,7 +38,7 @@ def next_step(turn_id: Any) -> Any:
     return sa.func.coalesce(last.scalar_subquery() + 1, 0)
 
 
-def _record(event_type: EventType | None) -> Statement:
+def _record_clause(event_type: EventType | None = None, *, with_run: bool = False) -> Any:
     fenced = fence_select(*_turn.c).cte("fenced")
     data = sa.bindparam("data", type_=sa.Text())
     inserted = (
@@ -57,11 +59,12 @@ def _record(event_type: EventType | None) -> Statement:
     if event_type is not None:
         shown = sa.cast(sa.bindparam("event", type_=sa.Text()), JSONB)
         query = query.add_cte(event_statements.insert_from(fenced, event_type, shown))
-    return Statement(query, prepared=True)
+    return query.add_cte(run_parts().keep_prompt(fenced)) if with_run else query
 
 
-RECORD = {None: _record(None)} | {
-    event_type: _record(event_type)
+RECORD_PROMPT = Statement(partial(_record_clause, with_run=True), prepared=True)
+RECORD = {None: Statement(_record_clause(), prepared=True)} | {
+    event_type: Statement(_record_clause(event_type), prepared=True)
     for event_type in (
         *(EventType.TOOL_CALL, EventType.TOOL_OUTPUT),
         *(EventType.PLANNING, EventType.PLAN, EventType.REPLAN),

@@ -65,9 +65,6 @@ class Kind:
     )
     uses_standing_route = False  # without a route of its own its answer goes to the session's standing route
 
-    def started(self, turn: Turn) -> None:
-        """An automation's turn was claimed; called in the claim's transaction."""
-
     def before(self, turn: Turn, journal: Any, control: TurnControl) -> Usage:  # noqa: ARG002 - every kind is asked alike
         """Do work before the turn is prepared; returns its usage. No transaction is open. May raise Stale."""
         return Usage()
@@ -84,9 +81,6 @@ class Kind:
         """Return the due tasks that the prompt lists."""
         return ()
 
-    def shown(self, turn: Turn, trigger: Trigger) -> None:
-        """The trigger is about to be shown to the model; called in the transaction of step 0."""
-
     def refused(self, turn: Turn, call: ToolCall) -> None:
         """A call was refused because consent is missing; called in the transaction that journals the result."""
 
@@ -96,9 +90,13 @@ class Kind:
     def to_judge(self, turn: Turn, result: TurnResult) -> str | None:
         """Return the task against which the reply is judged before the commit; None: it is not judged."""
 
-    def closes(self, turn: Turn) -> bool:  # noqa: ARG002 - every kind is asked alike
-        """Whether `closed` is called. If not, most commits are one statement."""
+    def closes(self, turn: Turn, result: TurnResult) -> bool:  # noqa: ARG002 - every kind is asked alike
+        """Whether `closed` is called. If not, most commits are one statement, which also ends the turn's run."""
         return True
+
+    def run_outcome(self, result: TurnResult, closure: str) -> dict[str, Any]:
+        """Return the parameters of the part of the commit that ends the turn's run; `closure` as in `closed`."""
+        raise NotImplementedError
 
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
         """The turn ended; called in the transaction of its commit. `closure` is the last text people see.
@@ -164,7 +162,7 @@ class MessageKind(Kind):
         """Answer the command `/clear`, which needs no model."""
         return CLEARED if _clears(turn) else None
 
-    def closes(self, turn: Turn) -> bool:
+    def closes(self, turn: Turn, result: TurnResult) -> bool:  # noqa: ARG002 - every kind is asked alike
         """Only after `/clear`."""
         return _clears(turn)
 

@@ -1,17 +1,19 @@
-"""Reads of questions for the API: what waits in a session, what an execution asked consent for, one question."""
+"""Reads of questions for the API: what waits in a session or after a turn, what an execution asked consent for."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import JSONObject
 
 from agent_core.execution import WAITING
 from sessions_app.exceptions import NotFound
-from sessions_app.models import ConsentQuestion, ConsentState, ExecutionState
+from sessions_app.models import ConsentQuestion, ConsentState, ExecutionState, Turn
+from sessions_app.tokens.limits import in_sessions
 
 MOST_WAITING = 20  # questions of one session that are listed
 
@@ -59,8 +61,49 @@ def with_consents(rows: QuerySet[ExecutionState]) -> QuerySet[Any]:
 
 def question(user: AbstractBaseUser, question_id: str) -> ConsentQuestion:
     """Return a question for consent. NotFound."""
-    rows = ConsentQuestion.objects.filter(session__owner_id=user.pk)
+    rows = ConsentQuestion.objects.filter(in_sessions(user), session__owner_id=user.pk)
     found = None if "\x00" in question_id else rows.filter(pk=question_id).first()
     if found is None:
         raise NotFound("there is no such question")
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenQuestion:
+    """A question that waits for an answer. `calls`: what a yes allows, each with `name` and `arguments`; else empty.
+
+    `execution`: the one that waits; empty in a chat.
+    """
+
+    id: str
+    execution: str
+    text: str
+    calls: tuple[dict[str, Any], ...]
+
+
+def question_after(turn: Turn) -> OpenQuestion | None:
+    """Return the question that waits since this turn ended, which asked it or failed to process the answer."""
+    plans = ExecutionState.objects.filter(session=turn.session_id, turn=turn, status__in=WAITING)
+    if waiting := plans.order_by("-asked_at").first():
+        asked = ConsentQuestion.objects.filter(pk=waiting.question_id, execution=waiting.pk).first()
+        calls = tuple(asked.calls) if asked is not None else ()
+        return OpenQuestion(id=waiting.question_id, execution=waiting.pk, text=waiting.question, calls=calls)
+    of_turn = Q(answered_by=turn) | Q(turn=turn, answered_by__isnull=True)
+    rows = ConsentQuestion.objects.filter(
+        of_turn, session=turn.session_id, execution="", state=ConsentState.OPEN
+    )
+    if asked := rows.order_by("-asked_seq").first():
+        return OpenQuestion(id=asked.pk, execution="", text=asked.text, calls=tuple(asked.calls))
+    return None
+
+
+def turn_after(turn: Turn, key: str) -> Turn | None:
+    """Return the turn that processes the answer to this turn's question: the one with this idempotency key, or the
+    one that answered its question for consent.
+    """
+    answers = Turn.objects.filter(session=turn.session_id)
+    if found := answers.filter(idempotency_key=key).first():
+        return found
+    asked = ConsentQuestion.objects.filter(session=turn.session_id, turn=turn, answered_by__isnull=False)
+    asked = asked.exclude(answered_by=turn).order_by("-asked_seq")
+    return answers.filter(pk__in=asked.values("answered_by")[:1]).first()

@@ -7,14 +7,18 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import structlog
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from agent_core.execution import WAITING
+from agent_core.images import Image
 from agent_core.planner.decide import is_clear
+from sessions_app import metrics
 from sessions_app.exceptions import BadInput, IdempotencyMismatch, NotFound, SessionBusy, TooManyWaiting
 from sessions_app.hints import wake
+from sessions_app.memory import images
 from sessions_app.models import (
     PRIMARY_KEY,
     ConsentQuestion,
@@ -28,7 +32,7 @@ from sessions_app.models import (
     TurnKind,
     TurnState,
 )
-from sessions_app.models.turn import OPEN_STATES
+from sessions_app.models.turn import BY_PROGRAM, OPEN_STATES
 from sessions_app.postgres.compiled import CompiledQuery, Parameter
 from sessions_app.postgres.retry import retry_deadlocks
 from sessions_app.turns import cancel, enqueue
@@ -45,13 +49,25 @@ INTERNAL = frozenset({SessionType.HEARTBEAT, SessionType.JOB})
 
 @dataclass(frozen=True, kw_only=True)
 class MessageInput:
-    """A message. `route` is where the answer goes; None: to the session's own address."""
+    """A message. `route` is where the answer goes; None: to the session's own address.
+
+    One with `images` must be a turn of its own: nothing injects them.
+    """
 
     content: str
     on_busy: OnBusy = OnBusy.INJECT
     metadata: dict[str, Any] = field(default_factory=dict)
     idempotency_key: str | None = None
     route: dict[str, Any] | None = None
+    images: tuple[Image, ...] = ()
+
+
+def program_message(content: str, idempotency_key: str | None = None) -> MessageInput:
+    """A message that a program wrote for its user: it becomes a turn of its own, and is never consent (rule 3.5)."""
+    marked = {BY_PROGRAM: True}
+    return MessageInput(
+        content=content, on_busy=OnBusy.ENQUEUE, metadata=marked, idempotency_key=idempotency_key
+    )
 
 
 def receive(session_id: uuid.UUID, given: MessageInput, owner_id: int | None = None) -> Turn:
@@ -67,6 +83,10 @@ def receive(session_id: uuid.UUID, given: MessageInput, owner_id: int | None = N
         given = replace(given, on_busy=OnBusy.ENQUEUE)  # a command must not be injected into a running turn
     try:
         return retry_deadlocks(lambda: _transact(session_id, given, owner_id))
+    except TooManyWaiting:
+        # outside the transaction, which was rolled back
+        metrics.count(metrics.Counted.QUEUE_FULL, queue="session")
+        raise
     except IntegrityError:
         if not Session.objects.filter(pk=session_id).exists():  # it was deleted meanwhile
             raise NotFound("there is no such session") from None
@@ -75,7 +95,7 @@ def receive(session_id: uuid.UUID, given: MessageInput, owner_id: int | None = N
 
 def _transact(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> Turn:
     """Queue the message in a transaction. Where nothing is locked, the statement that stores the turn is enough."""
-    if given.idempotency_key is None and given.on_busy not in EXCLUSIVE:
+    if given.idempotency_key is None and given.on_busy not in EXCLUSIVE and not given.images:
         return _queue(session_id, given, owner_id)
     with transaction.atomic():
         if given.idempotency_key is not None:
@@ -101,16 +121,41 @@ def _queue(session_id: uuid.UUID, given: MessageInput, owner_id: int | None) -> 
         lane=Lane.PEOPLE,
         content=given.content,
         metadata=given.metadata
+        | _images(session, given)
         | {"route": given.route or entered.session.own_route, "seen": session.last_seq}
-        | ({"command": "clear"} if _is_command(session, given) else {}),
+        | ({"command": "clear"} if _is_command(session, given) else {})
+        | _request(),
         on_busy=given.on_busy,
         idempotency_key=_key_in(session.pk, session_id, given.idempotency_key),
     )
     enqueue.enqueue(turn)
     if given.on_busy == OnBusy.INTERRUPT:
         cancel.interrupt(session.pk)
-    wake(session.pk, turn.lane)
+    _wake(turn)
     return turn
+
+
+def _wake(turn: Turn) -> None:
+    """Send a hint, unless another message waits in the session, whose hint is on its way or whose turn looks behind it.
+
+    A statement of its own commits at once, long before that turn could end and look. A transaction may last longer.
+    """
+    if connection.in_atomic_block or not turn.is_behind:
+        wake(turn.session_id, turn.lane)
+
+
+def _request() -> dict[str, Any]:
+    """The id of the request that brings the message, for the log lines of its turn."""
+    found = structlog.contextvars.get_contextvars().get("request")
+    return {"request": found} if found else {}
+
+
+def _images(session: Session, given: MessageInput) -> dict[str, Any]:
+    """Store the images. BadInput."""
+    if not given.images:
+        return {}
+    about: dict[str, Any] = given.metadata.get("message", {})
+    return {"message": about | {images.KEY: images.store_images(session, given.images)}}
 
 
 def _is_command(session: Session, given: MessageInput) -> bool:
@@ -187,7 +232,7 @@ def _recipient() -> QuerySet[Any]:
     was toggled since.
     """
     owned = addressed().filter(owner_id=Coalesce(Parameter("owner"), F("owner_id")))
-    primary = Session.objects.filter(key=PRIMARY_KEY, agent__sessions=Parameter("session")).values("pk")
+    primary = Session.objects.filter(key=PRIMARY_KEY, agent__sessions=Parameter("session")).values("pk")[:1]
     said_here = Q(session_id=Parameter("session"), idempotency_key=Parameter("key"))
     said_behind = Q(session_id=Subquery(primary), idempotency_key=Parameter("key_behind"))
     earlier = Turn.objects.filter(said_here | said_behind).order_by().values("pk")[:1]

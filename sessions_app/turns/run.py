@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -20,11 +21,13 @@ from agent_core.turn.control import Signal
 from agent_core.turn.judge import evaluate_response
 from agent_core.turn.transcript import said_so_far
 from agent_core.types import Ending, Entry, Role, TurnEvent, TurnEventType, TurnResult
+from sessions_app import metrics
 from sessions_app.hints import wake
 from sessions_app.models import Lane, Turn
-from sessions_app.postgres.notify import Try, publisher
+from sessions_app.postgres.notify import THOUGHT, Try, publisher
+from sessions_app.tracing.spans import turn_span
 from sessions_app.turns.claim import MAX_RESCUES, MOST_ATTEMPTS, claim_next
-from sessions_app.turns.commit import commit
+from sessions_app.turns.commit import NOTHING_WAITS, Waiting, commit
 from sessions_app.turns.compression import compress_history
 from sessions_app.turns.context import Prepared, prepare_failure, prepare_turn
 from sessions_app.turns.engine import run_engine
@@ -36,8 +39,8 @@ from sessions_app.turns.next_lane import next_lane
 log = structlog.get_logger(__name__)
 
 MOST_IN_A_ROW = 20  # turns of one session that a slot runs before it serves others
-NONE: frozenset[str] = frozenset()
 LONGEST_REASON = 300  # characters of the reason why the model is asked again
+PUBLISHED = {TurnEventType.LLM_DELTA, TurnEventType.LLM_THOUGHT, TurnEventType.STATUS}
 UNSTORED, UNSTORED_TEXT = "commit_failed", "It could not be stored."
 
 
@@ -55,12 +58,20 @@ class Runner(Protocol):
     def follow(self, handle: Handle) -> None:
         """A turn begins under this handle. If the worker is already stopping, the turn is stopped too."""
 
-    def may_stay(self, since: float) -> bool:
-        """Whether the next turn of a session may run at once. `since`: when its first turn began (monotonic)."""
+    def may_stay(self, since: float, *, elsewhere: bool) -> bool:
+        """Whether the next turn of a session may run at once. `since`: when its first turn began (monotonic).
+
+        `elsewhere`: another session of the same user waits for one of the user's turns to end.
+        """
 
 
-def run_next_turns(runner: Runner, session_id: uuid.UUID, lane: str) -> None:
-    """Run the session's next turn, if there is one and no other worker holds the session, and a few that follow it."""
+def run_next_turns(
+    runner: Runner, session_id: uuid.UUID, lane: str, pass_on: Callable[[uuid.UUID, str], None] = wake
+) -> None:
+    """Run the session's next turn, if there is one and no other worker holds the session, and a few that follow it.
+
+    `pass_on` gets the sessions that could run a turn afterwards, and their lanes.
+    """
     handle = runner.locks.try_hold(session_id, for_work=True)
     if handle is None:
         return  # there is nothing to do, or the holder looks for the next turn after its release
@@ -68,7 +79,10 @@ def run_next_turns(runner: Runner, session_id: uuid.UUID, lane: str) -> None:
     try:
         for number in range(MOST_IN_A_ROW):
             turn = _claim(runner, session_id, lane, is_first=number == 0)
-            if turn is None or lane not in _run(runner, handle, turn) or not runner.may_stay(since):
+            if turn is None:
+                break
+            waiting = _run(runner, handle, turn)
+            if lane not in waiting.lanes or not runner.may_stay(since, elsewhere=waiting.elsewhere):
                 break
             renewed = runner.locks.renew(handle)
             if renewed is None:
@@ -77,8 +91,8 @@ def run_next_turns(runner: Runner, session_id: uuid.UUID, lane: str) -> None:
     finally:
         runner.locks.release(handle)
     # after the release, because the hint of a message that came before found the lock taken
-    for waiting in next_lane(session_id):
-        wake(waiting.session_id, waiting.lane)
+    for each in next_lane(session_id):
+        pass_on(each.session_id, each.lane)
 
 
 def _claim(runner: Runner, session_id: uuid.UUID, lane: str, *, is_first: bool) -> Turn | None:
@@ -93,29 +107,34 @@ def _claim(runner: Runner, session_id: uuid.UUID, lane: str, *, is_first: bool) 
         return None
 
 
-def _run(runner: Runner, handle: Handle, turn: Turn) -> frozenset[str]:
-    """Run a claimed turn. Returns the lanes in which more turns of its session waited when it was committed."""
+def _run(runner: Runner, handle: Handle, turn: Turn) -> Waiting:
+    """Run a claimed turn. Returns what waited when it was committed."""
     handle.turn_id, handle.claim = turn.pk, turn.claim
     with structlog.contextvars.bound_contextvars(
-        session=str(turn.session_id), turn=turn.pk, run=turn.origin_run or None, worker=str(runner.id)
+        session=str(turn.session_id),
+        turn=turn.pk,
+        run=turn.origin_run or None,
+        worker=str(runner.id),
+        **({"request": turn.metadata["request"]} if "request" in turn.metadata else {}),
     ):
         log.info("turn_start", kind=turn.kind, attempt=turn.attempt)
         runner.follow(handle)
         try:
-            return _finish(handle, turn)
+            with turn_span(turn):
+                return _finish(handle, turn)
         except Stale:
             log.warning("turn_stale")
         except (OperationalError, InterfaceError):
             log.exception("turn_left")  # it stays RUNNING and claimed by this worker: the sweep hints again
             connection.close()  # the search for the next turn gets another one
-    return NONE
+    return NOTHING_WAITS
 
 
-def _finish(handle: Handle, turn: Turn) -> frozenset[str]:
-    journal, waiting = Journal(turn), NONE
+def _finish(handle: Handle, turn: Turn) -> Waiting:
+    journal, waiting, began = Journal(turn), NOTHING_WAITS, time.monotonic()
     if turn.error_code == UNSTORED:  # an earlier attempt could not store its end
         _fail(turn, journal, CommitRefused(UNSTORED, UNSTORED_TEXT))
-        return NONE
+        return NOTHING_WAITS
     try:
         used_before = kind_of(turn).before(turn, journal, handle.control)
         prepared = prepare_turn(turn, journal, used_before)
@@ -128,7 +147,7 @@ def _finish(handle: Handle, turn: Turn) -> frozenset[str]:
         if result.ending is Ending.HANDED_BACK:
             if Turn.objects.hand_back(turn):
                 log.info("turn_handed_back")
-            return NONE
+            return NOTHING_WAITS
         result = replace(result, usage=result.usage + prepared.used_before)
         result, short = compress_history(prepared, result, handle.control)
         waiting = commit(prepared, result, short)
@@ -141,6 +160,7 @@ def _finish(handle: Handle, turn: Turn) -> frozenset[str]:
         log.exception("turn_broke")
         _fail(turn, journal, error)
     log.info("turn_end", state=turn.state, code=turn.error_code)
+    metrics.count_turn(turn.lane, turn.state, turn.error_code, time.monotonic() - began, turn.usage)
     return waiting
 
 
@@ -203,11 +223,13 @@ def _run_engine(handle: Handle, prepared: Prepared) -> TurnResult:
 
 def _publish(session_id: str, turn: Turn, event: TurnEvent) -> None:
     """Send the answer's deltas and aborted tries to windows at once. The ports store all other events."""
-    if event.type not in {TurnEventType.LLM_DELTA, TurnEventType.STATUS}:
+    if event.type not in PUBLISHED:
         return
     of = Try(turn.attempt, event.content["step"], event.content["try"])
     if event.type is TurnEventType.LLM_DELTA:
         publisher().delta(session_id, turn.pk, of, event.content["text"])
+    elif event.type is TurnEventType.LLM_THOUGHT:
+        publisher().delta(session_id, turn.pk, of, event.content["text"], THOUGHT)
     else:
         # the size of a notification is limited, and a provider's reason may be long
         said = event.content | {"text": event.content["text"][:LONGEST_REASON]}

@@ -71,6 +71,6 @@ LOCKED_SESSION = CompiledQuery(
 )
 TARGET: CompiledQuery[Any] = CompiledQuery(
     lambda: with_target(
-        Session.objects.filter(owner_id=Parameter("owner"), pk=Parameter("session")).only("pk")
+        Session.objects.filter(owner_id=Parameter("owner"), pk=Parameter("session")).only("pk", "agent")
     )
 )

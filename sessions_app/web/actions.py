@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from sessions_app import selectors
-from sessions_app.exceptions import SessionClosed
-from sessions_app.models import Agent, OnBusy, Session, SessionState, SessionType
+from sessions_app.exceptions import NotWaiting, QuestionTaken, SessionClosed
+from sessions_app.models import Agent, OnBusy, Session, SessionState, SessionType, Turn
 from sessions_app.models.session import LONGEST_ADDRESS, WEB
-from sessions_app.sessions.archive import archive
+from sessions_app.sessions.archive import archive_conversation
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import open_session, rename_session
 from sessions_app.single_line import check_line
@@ -23,6 +25,7 @@ from sessions_app.web.pages import done, leave_to, person, person_page
 
 LONGEST_TITLE = 200  # characters
 LONGEST_KEY = 100  # characters
+LATEST_TURNS = 20  # in which an answer that was sent twice is looked for
 
 
 @person_page("POST")
@@ -62,17 +65,37 @@ def stop_turn(request: HttpRequest, turn_id: int) -> HttpResponse:
 def allow_or_refuse(request: HttpRequest, question_id: str) -> HttpResponse:
     """Allow or refuse the calls that a question names."""
     question = question_reads.question(person(request), question_id)
-    questions.answer_consent(question, "yes" if request.POST.get("answer") == "yes" else "no")
+    content = "yes" if request.POST.get("answer") == "yes" else "no"
+    with _once(question.session_id, question.pk, content):
+        questions.answer_consent(question, content)
     return done(request, reverse("conversation", args=[question.session_id]))
 
 
 @person_page("POST")
 def answer_plan(request: HttpRequest, execution_id: str) -> HttpResponse:
-    """Answer the question of a plan."""
+    """Answer the question of a plan that the page showed. An answer to another question is refused."""
     execution = selectors.execution(person(request), execution_id)
-    content = request.POST.get("content", "").strip()
-    questions.answer_question(execution, content, question=request.POST.get("question", "")[:LONGEST_KEY])
+    content = request.POST.get("content", "").replace("\r\n", "\n").strip()
+    question = request.POST.get("question", "")[:LONGEST_KEY]
+    with _once(execution.session_id, question, content):
+        if not question:
+            raise NotWaiting
+        questions.answer_question(execution, content, question=question)
     return done(request, reverse("conversation", args=[execution.session_id]))
+
+
+@contextmanager
+def _once(session_id: uuid.UUID, question: str, content: str) -> Iterator[None]:
+    """A form that is sent twice answers once: the second answer, in the same words, is done already."""
+    try:
+        yield
+    except (NotWaiting, QuestionTaken):
+        turns = Turn.objects.filter(session_id=session_id).order_by("-pk")[:LATEST_TURNS]
+        if not any(
+            turn.content == content and turn.metadata.get("question") == question and question
+            for turn in turns
+        ):
+            raise
 
 
 @person_page("POST")
@@ -89,7 +112,7 @@ def put_away(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     session = selectors.session(person(request), session_id)
     if session.type != SessionType.SUB:
         raise SessionClosed("the agent's own conversation cannot be archived")
-    archive(session.pk)
+    archive_conversation(session)
     return leave_to(request, reverse("conversation", args=[session_id]))
 
 

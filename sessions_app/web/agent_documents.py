@@ -13,17 +13,10 @@ from sessions_app.agents.document_revisions import get_revision, revisions_of
 from sessions_app.agents.documents import LONGEST_DOCUMENT, DocumentWrite, check_document, write_document
 from sessions_app.exceptions import NotFound, RevisionConflict, SessionsError
 from sessions_app.models import Document
-from sessions_app.web.agent_sections import LARGEST_REVISION, shown_status
+from sessions_app.web.agent_sections import LARGEST_REVISION, USES, shown_status
 from sessions_app.web.pages import page, person, person_page
 
 CORRUPTED = "corrupted"
-USES = {
-    "AGENTS.md": "Instructions: how the agent works and speaks. Every turn reads them.",
-    "USER.md": "What the agent knows about you. Every turn reads it.",
-    "MEMORY.md": "What the agent has noted over time.",
-    "SKILLS.md": "Procedures that the agent can follow.",
-    "HEARTBEAT.md": "The routines of the agent: prose, and a JSON block that lists them.",
-}
 
 
 @person_page("GET", "HEAD", "POST")

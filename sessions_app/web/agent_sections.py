@@ -17,6 +17,13 @@ from sessions_app.web.fragments import is_fragment
 from sessions_app.web.pages import page, person
 
 LARGEST_REVISION = 2**31 - 1
+USES = {  # of the documents, in a sentence
+    "AGENTS.md": "Instructions: how the agent works and speaks. Every turn reads them.",
+    "USER.md": "What the agent knows about you. Every turn reads it.",
+    "MEMORY.md": "What the agent has noted over time.",
+    "SKILLS.md": "Procedures that the agent can follow.",
+    "HEARTBEAT.md": "The routines of the agent: prose, and a JSON block that lists them.",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

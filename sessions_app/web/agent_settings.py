@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
+from agent_core.connections import EFFORTS, Connection
 from agent_core.exceptions import ModelError
 from agent_core.models import resolve
 from sessions_app import selectors
 from sessions_app.agents.edit import known_zones
+from sessions_app.connections.reads import connections as connections_of
+from sessions_app.connections.usable import model_warnings, usable_connections
 from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.memory.preferences import LONGEST, preference, put_preference
 from sessions_app.models import Agent, Engine
 from sessions_app.web.agent_sections import (
+    USES,
     Outcome,
     Section,
     agent_page,
@@ -28,18 +33,34 @@ from sessions_app.web.pages import person, person_page
 MOST_MAIL = 20  # updates that are shown
 MOST_COUNTED = 1_000  # unread updates
 MOST_HOOKS = 50
+MOST_MODELS = 200  # that are proposed
 OFFLINE = "offline"
+SETTINGS = ("temperature", "max_tokens", "reasoning")
 
 
 @person_page("POST")
 def change_model(request: HttpRequest, name: str) -> HttpResponse:
-    """Change the model, the engine, the time zone or the unified mode."""
+    """Change the models and their settings, the engine, the time zone or the unified mode."""
 
     def changes() -> dict[str, Any]:
-        given = {each: request.POST.get(each, "").strip() for each in ("model", "engine", "timezone")}
-        return given | {"unified_session": request.POST.get("unified_session") == "yes"}
+        given: dict[str, Any] = {
+            each: request.POST.get(each, "").strip() for each in ("model", "engine", "timezone")
+        }
+        if "fallback_model" in request.POST:
+            given["fallback_model"] = request.POST["fallback_model"].strip()
+        settings = {name: _setting(request.POST[name].strip()) for name in SETTINGS if name in request.POST}
+        more = {"model_settings": settings} if settings else {}
+        return given | more | {"unified_session": request.POST.get("unified_session") == "yes"}
 
     return change_agent(request, name, "model", changes)
+
+
+def _setting(typed: str) -> Any:
+    """A setting as it was typed; None removes it. What is no number is refused later."""
+    for read in (int, float):
+        with suppress(ValueError):
+            return read(typed)
+    return typed or None
 
 
 @person_page("POST")
@@ -67,32 +88,54 @@ def _model(request: HttpRequest, agent: Agent, outcome: Outcome | None) -> dict[
         "engine": agent.engine,
         "timezone": agent.timezone,
         "unified_session": "yes" if agent.unified_session else "",
+        "fallback_model": agent.fallback_model,
+        **{name: agent.model_settings.get(name, "") for name in SETTINGS},
     }
     typed = outcome.typed if outcome else stored
     checked = request.GET.get("check") == "model" or agent.effective_model == OFFLINE
     return {
         "form": {each: typed.get(each, "") for each in stored},
         "engines": Engine.choices,
+        "efforts": EFFORTS,
+        "has_settings": any(typed.get(each, "") != "" for each in SETTINGS),
+        "models": _known_models(request),
+        "warnings": model_warnings(agent),
         "zones": sorted(known_zones()),
         "server_model": settings.RONDO_MODEL,
         "is_offline": agent.effective_model == OFFLINE,
         "is_checked": checked,
-        "model_problem": why_not_set_up(agent.effective_model) if checked else "",
+        "model_problem": _why_not(agent) if checked else "",
     }
 
 
-def why_not_set_up(model: str) -> str:
+def _known_models(request: HttpRequest) -> list[str]:
+    """Models that the person's connections allow by name, and the beginnings of the others."""
+    found: dict[str, None] = {}
+    for row in connections_of(person(request)):
+        found |= dict.fromkeys(f"{row.name}:{each}" for each in row.allowed_models or [""])
+    return list(found)[:MOST_MODELS]
+
+
+def why_not_set_up(model: str, connections: tuple[Connection, ...] = ()) -> str:
     """Why this process cannot use the model; empty when it can. Nothing is sent to its provider."""
     try:
-        resolve(model)
+        resolve(model, connections)
     except ModelError as error:
         return str(error).splitlines()[0]
     return ""
 
 
+def _why_not(agent: Agent) -> str:
+    return why_not_set_up(agent.effective_model, usable_connections(agent.owner_id, [agent.effective_model]))
+
+
 def _documents(request: HttpRequest, agent: Agent, _outcome: Outcome | None) -> dict[str, Any]:
     found = selectors.documents(person(request), agent.name)
-    return {"documents": [{"row": each, "characters": len(each.content)} for each in found]}
+    return {
+        "documents": [
+            {"row": each, "characters": len(each.content), "use": USES.get(each.name, "")} for each in found
+        ]
+    }
 
 
 def _memory(request: HttpRequest, agent: Agent, outcome: Outcome | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from agent_core.tool_spec import Effect
 from agent_core.tools import SEPARATOR
 from sessions_app import selectors
 from sessions_app.agents import mcp_servers
-from sessions_app.api.allowance import Rate, take_allowance
+from sessions_app.allowance import Rate, take_allowance
 from sessions_app.exceptions import NotFound, TooSoon
 from sessions_app.models import Agent
 from sessions_app.single_line import one_line

@@ -5,31 +5,39 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from django.contrib.auth.models import User
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 
 from agent_core.execution import AT_WORK, WAITING
 from sessions_app import selectors
 from sessions_app.api.waiting_serializers import waiting_of
 from sessions_app.models import ExecutionState, SessionState, SessionType
-from sessions_app.sessions.delete import blockers_of
+from sessions_app.sessions.delete import must_be_deletable
+from sessions_app.sessions.dependents import blockers_of, companions_of
 from sessions_app.streams.event_log import now
 from sessions_app.web import transcript
-from sessions_app.web.conversations import conversations, mark_read, search
+from sessions_app.web.conversations import Listing, conversations, mark_read, search
 from sessions_app.web.pages import fragment, leave_to, page, parts, person, person_page
+from sessions_app.web.rendering import LONGEST, render_growing
 
-LONGEST_CURSOR = 60  # characters
+LONGEST_PLACE = 100  # characters
 
 
 @person_page("GET", "HEAD")
 def home(request: HttpRequest) -> HttpResponse:
-    """The latest conversation; without any, a page that says how to begin. `?q=`: what a search finds.""" ""
+    """The latest conversation; without any, a page that says how to begin.
+
+    For browsers without scripts: `?q=`: what a search finds; `?before=`: the list from a place on.
+    """
+    user = person(request)
     if query := request.GET.get("q", "").strip():
-        return page(request, "found.html", conversations=search(person(request), query), query=query)
-    found = conversations(person(request))
-    if found:
-        return leave_to(request, reverse("conversation", args=[found[0].id]))
+        found = search(user, query)
+        return page(request, "found.html", found=found, listing=found, query=query)
+    if request.GET.get("before"):
+        return page(request, "found.html", found=_listed(request))
+    latest = conversations(user).rows
+    if latest:
+        return leave_to(request, reverse("conversation", args=[latest[0].id]))
     return page(request, "welcome.html")
 
 
@@ -39,7 +47,10 @@ def conversation(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     user = person(request)
     cursor = str(now())  # before the messages are read, so that the page misses no event
     session = selectors.session(user, session_id)
-    context = _state(user, session) | {"cursor": cursor, "page": transcript.newest(user, session_id)}
+    turns, found = transcript.shown_turns(user, session.pk), transcript.newest(user, session_id)
+    committed = {entry.turn for entry in found.entries}  # a turn may end between the two reads
+    waiting = [turn for turn in turns if turn.id not in committed]
+    context = _state(session, waiting) | {"cursor": cursor, "page": found}
     return page(request, "conversation.html", **context, parts=parts())
 
 
@@ -64,16 +75,28 @@ def updates(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
         raise Http404 from error
     if found is None:
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
-    return fragment(request, "parts/updates.html", **_state(user, session), page=found)
+    state = _state(session, transcript.shown_turns(user, session.pk))
+    return fragment(request, "parts/updates.html", **state, page=found)
 
 
 @person_page("GET")
 def listing(request: HttpRequest) -> HttpResponse:
-    """The list of conversations, or those that a search finds."""
-    query = request.GET.get("q", "")
-    found = search(person(request), query)
+    """The list of conversations, or those that a search finds; `?before=`: what follows at the end of the list."""
+    query = request.GET.get("q", "").strip()
     at = _session_id(request.GET.get("at", ""))
-    return fragment(request, "parts/conversations.html", conversations=found, query=query.strip(), at=at)
+    if request.GET.get("before"):
+        return fragment(request, "parts/listed.html", listing=_listed(request), at=at, is_more=True)
+    found = search(person(request), query) if query else _listed(request)
+    return fragment(request, "parts/conversations.html", listing=found, query=query, at=at)
+
+
+def _listed(request: HttpRequest) -> Listing:
+    before, shown = request.GET.get("before", ""), request.GET.get("shown", "")[:6]
+    already = int(shown) if shown.isascii() and shown.isdigit() else 0
+    try:
+        return conversations(person(request), before=before[:LONGEST_PLACE], shown=already)
+    except ValueError as error:
+        raise Http404 from error
 
 
 def _session_id(text: str) -> uuid.UUID | None:
@@ -81,6 +104,14 @@ def _session_id(text: str) -> uuid.UUID | None:
         return uuid.UUID(text)
     except ValueError:
         return None
+
+
+@person_page("POST")
+def rendered(request: HttpRequest) -> HttpResponse:
+    """The end of a running answer as HTML. `length`: of its closed blocks, which need not be rendered again."""
+    text = request.POST.get("text", "")[: LONGEST + 1]
+    closed, length, growing = render_growing(text)
+    return JsonResponse({"closed": closed, "length": length, "growing": growing})
 
 
 @person_page("POST")
@@ -101,9 +132,10 @@ def about_deleting(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 
 
 def deletion_page(request: HttpRequest, session: Any, status: int = 200) -> HttpResponse:
-    """The page that asks before a conversation is deleted."""
-    context = {"session": session, "title": title_of(session), "blockers": blockers_of(session.pk)}
-    return page(request, "delete.html", status=status, **context)
+    """The page that asks before a conversation is deleted. BadInput for a conversation that cannot be."""
+    must_be_deletable(session)
+    along = {"blockers": blockers_of(session.pk), "messages": companions_of(session.pk)}
+    return page(request, "delete.html", status=status, session=session, title=title_of(session), **along)
 
 
 def title_of(session: Any) -> str:
@@ -112,20 +144,29 @@ def title_of(session: Any) -> str:
     return session.title or (session.agent_name if is_primary else "New conversation")
 
 
-def _state(user: User, session: Any) -> dict[str, Any]:
+def can_write(session: Any) -> bool:
+    """Whether people can send messages to it and plan in it."""
+    return session.state == SessionState.OPEN and session.type in {SessionType.PRIMARY, SessionType.SUB}
+
+
+def _state(session: Any, turns: list[transcript.Waiting]) -> dict[str, Any]:
     """What the parts of a conversation show beside its messages."""
-    turns = transcript.shown_turns(user, session.pk)
-    waiting = waiting_of(session)
+    waiting = [_question(each) for each in waiting_of(session)]
     return {
         "session": session,
         "title": title_of(session),
-        "can_write": session.state == SessionState.OPEN
-        and session.type in {SessionType.PRIMARY, SessionType.SUB},
+        "can_write": can_write(session),
         "turns": turns,
         "running": next((turn for turn in turns if turn.state == "running"), None),
         "waiting": waiting,
         "plan": _plan(session.target_id),
     }
+
+
+def _question(asked: dict[str, Any]) -> dict[str, Any]:
+    """The question with the arguments of its calls as pairs: of a mapping, a template takes `items` for a key."""
+    calls = [call | {"arguments": list(call["arguments"].items())} for call in asked["calls"]]
+    return asked | {"calls": calls}
 
 
 def _plan(session_id: uuid.UUID) -> ExecutionState | None:

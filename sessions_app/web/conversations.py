@@ -10,13 +10,15 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from sessions_app.models import ReadMark, Session, SessionState, SessionType
 from sessions_app.single_line import one_line
 from sessions_app.turns.session_reads import LISTED_SESSIONS
 
-MOST = 60  # conversations in the list
+MOST = 60  # conversations that the list has at first, and that each “more” adds
+MOST_SHOWN = 600  # that a list has when it is loaded again
+MOST_COUNTED = 1_000
 SEARCHED = 200  # the latest conversations whose messages are searched
 SEARCHED_MESSAGES = 200  # of each of them, the newest
 LONGEST_QUERY = 100  # characters
@@ -51,12 +53,50 @@ class Conversation:
     at: datetime
 
 
-def conversations(user: User) -> list[Conversation]:
-    """The latest conversations."""
-    return _shown(user, list(_latest(user).values_list("pk", flat=True)[:MOST]))
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """A part of the list. `before`: where the next part begins; empty: there is none.
+
+    `left`: how many are there, at most MOST_COUNTED. `shown`: how many the list has with this part.
+    """
+
+    rows: list[Conversation]
+    before: str = ""
+    left: int = 0
+    shown: int = 0
+
+    @property
+    def names_agents(self) -> bool:
+        """Whether its lines are of several agents, so that each says whose it is."""
+        return len({row.agent for row in self.rows}) > 1
 
 
-def search(user: User, query: str) -> list[Conversation]:
+def conversations(user: User, *, before: str = "", shown: int = 0) -> Listing:
+    """The latest conversations, or those before a place in the list. ValueError for a malformed place.
+
+    `shown`: how many the list has already: before the place, or now that all of it is loaded again.
+    """
+    most = MOST if before else min(max(shown, MOST), MOST_SHOWN)
+    rows = _latest(user)
+    if before:
+        at, key = _place(before)
+        rows = rows.filter(Q(updated_at__lt=at) | Q(updated_at=at, pk__lt=key))
+    found = list(rows.values_list("pk", "updated_at")[:most])
+    left = rows[most : most + MOST_COUNTED].count() if len(found) == most else 0
+    last = f"{found[-1][1].isoformat()}_{found[-1][0]}" if left else ""
+    listed = _shown(user, [pk for pk, _ in found])
+    return Listing(rows=listed, before=last, left=left, shown=len(found) + (shown if before else 0))
+
+
+def _place(text: str) -> tuple[datetime, uuid.UUID]:
+    at, _, key = text.partition("_")
+    found = datetime.fromisoformat(at)
+    if found.tzinfo is None or not found.year > 1:
+        raise ValueError(text)
+    return found, uuid.UUID(key)
+
+
+def search(user: User, query: str) -> Listing:
     """The conversations with these words in their title or in one of their newest messages."""
     query = query.strip()[:LONGEST_QUERY].replace("\x00", "")
     if not query:
@@ -67,7 +107,7 @@ def search(user: User, query: str) -> list[Conversation]:
         cursor.execute(_FIND, bounds | {"owner": user.pk, "types": [*_PEOPLE], "query": query})
         found = dict(cursor.fetchall())
     ids = list(dict.fromkeys([*titled, *found]))[:MOST]
-    return _shown(user, ids, {key: _around(text, query) for key, text in found.items()})
+    return Listing(rows=_shown(user, ids, {key: _around(text, query) for key, text in found.items()}))
 
 
 def mark_read(session_id: uuid.UUID, seq: int) -> None:

@@ -75,7 +75,7 @@ def page(request: HttpRequest, template: str, status: int = 200, **context: Any)
     """A whole page with the user's conversations beside it."""
     user = person(request)
     beside = {
-        "conversations": conversations(user),
+        "listing": conversations(user),
         "agents": selectors.agents(user).order_by("name"),
         "places": _shown_places(request),
     }

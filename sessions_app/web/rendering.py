@@ -6,6 +6,7 @@ Pictures become links: a page loads nothing from outside.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -26,6 +27,7 @@ MOST_BRACKETS = 2_000  # each may begin a link, which the parser looks for to th
 MOST_CELLS = 5_000  # of the text, if it were one table
 LONGEST_CODE = 4_000  # characters of a block that are highlighted
 HIGHLIGHTING = 0.1  # seconds for a block: some lexers take time that grows with the square of its length
+_LINE_END = re.compile(r"\r\n?|\n")  # as the parser counts lines
 _TAGS = {
     *(
         "p",
@@ -76,6 +78,7 @@ _MARKDOWN = (
     .enable(["table", "strikethrough"])
     .disable("image")
 )
+_WITHOUT_HIGHLIGHTING = MarkdownIt("commonmark", {"html": False, "breaks": True})
 
 
 def _lower_headings(state: StateCore) -> None:
@@ -91,10 +94,42 @@ _MARKDOWN.core.ruler.push("lower_headings", _lower_headings)
 @lru_cache(maxsize=1_000)
 def render(text: str) -> SafeString:
     """The text as HTML. It never raises: what cannot be rendered is shown as plain text."""
-    if len(text) > LONGEST or text.count("[") > MOST_BRACKETS or _cells(text) > MOST_CELLS:
+    if _is_too_much(text):
         return mark_safe(f"<pre>{escape(text)}</pre>")  # noqa: S308 - escaped
+    return sanitize(_MARKDOWN.render(text))
+
+
+def render_growing(text: str) -> tuple[SafeString, int, SafeString]:
+    """A text to which more is added: HTML of its closed blocks, their length in UTF-16, HTML of the last block.
+
+    What is added changes the last block only, so the rest need not be rendered again. The last one is not highlighted.
+    """
+    if not text or _is_too_much(text):
+        return SafeString(""), 0, SafeString(escape(text))
+    env: dict[str, Any] = {}
+    tokens = _MARKDOWN.parse(text, env)
+    last = max((n for n, each in enumerate(tokens) if each.level == 0 and each.nesting >= 0), default=0)
+    if not tokens or not (lines := tokens[last].map):
+        return SafeString(""), 0, SafeString(escape(text))
+    closed = _MARKDOWN.renderer.render(tokens[:last], _MARKDOWN.options, env)
+    growing = _MARKDOWN.renderer.render(tokens[last:], _WITHOUT_HIGHLIGHTING.options, env)
+    return sanitize(closed), _units(text, lines[0]), sanitize(growing)
+
+
+def _units(text: str, lines: int) -> int:
+    """The length of the first lines as browsers count it, in units of UTF-16."""
+    ends = [0, *(each.end() for each in _LINE_END.finditer(text))]
+    return len(text[: ends[min(lines, len(ends) - 1)]].encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _is_too_much(text: str) -> bool:
+    return len(text) > LONGEST or text.count("[") > MOST_BRACKETS or _cells(text) > MOST_CELLS
+
+
+def sanitize(html: str) -> SafeString:
+    """The HTML with the listed tags, attributes and schemes of links only."""
     clean = nh3.clean(
-        _MARKDOWN.render(text),
+        html,
         tags=_TAGS,
         attributes=_ATTRIBUTES,
         url_schemes={"http", "https", "mailto"},

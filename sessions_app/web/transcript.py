@@ -15,6 +15,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils.safestring import SafeString
 
+from agent_core.turn.consent import NEEDED
 from agent_core.types import Role
 from sessions_app.models import MailboxEvent, Turn, TurnKind, TurnState
 from sessions_app.models.message import BY_AUTOMATION
@@ -31,11 +32,12 @@ RENDERED = 60_000  # characters of a page that are rendered; the oldest beyond t
 MOST_UPDATES = 500  # background updates that are read for a page
 MOST_CHIPS, LONGEST_CHIP = 5, 80  # updates that an answer names; characters of one
 TRIGGER = "Scheduled automation triggered: "
+STOPPED = "Stopped."  # the closure of a turn that a person stopped
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A call of a tool. `outcome` is empty while there is no result."""
+    """A call of a tool. `outcome` is empty while there is no result, and `asked` if it needed the person's consent."""
 
     name: str
     arguments: str
@@ -120,7 +122,7 @@ def _page(rows: Sequence[Any], before: str | None = None) -> Page:
         updates = told.pop(row.turn_id, []) if row.role == Role.ASSISTANT and row.content else []
         entry = _entry(row, results, with_call, updates, is_rendered=left > 0)
         left -= len(row.content)
-        if entry.text or entry.calls:
+        if entry.text or entry.calls or entry.chips:
             entries.append(entry)
     return Page(entries=tuple(reversed(entries)), before=before, last=str(rows[-1].place) if rows else "")
 
@@ -144,6 +146,8 @@ def _entry(
 ) -> Entry:
     about = row.metadata
     who, text = _who(row), row.content
+    if about.get("closure") == "cancelled" and text == STOPPED:
+        text = ""  # its chip says it
     if who == "automation" and text.startswith(TRIGGER):
         text = text.partition("\n\n")[2]
     calls = [_call(each, results.get(each["id"])) for each in row.parts.get("calls", ())]
@@ -198,9 +202,13 @@ def _call(asked: Mapping[str, Any], result: Mapping[str, Any] | None) -> Call:
         arguments=""
         if not arguments
         else json.dumps(arguments, indent=2, ensure_ascii=False)[:LONGEST_OUTPUT],
-        outcome=str(result["outcome"]) if result else "",
+        outcome=_outcome(result) if result else "",
         output=str(result["output"])[:LONGEST_OUTPUT] if result else "",
     )
+
+
+def _outcome(result: Mapping[str, Any]) -> str:
+    return "asked" if result.get("error_class") == NEEDED else str(result["outcome"])
 
 
 def _waiting(turn: Turn) -> Waiting:

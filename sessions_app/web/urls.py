@@ -4,8 +4,10 @@ from django.urls import path
 
 from sessions_app.web import (
     actions,
+    agent_connections,
     agent_documents,
     agent_settings,
+    agent_telegram,
     agent_tools,
     agents,
     chat,
@@ -14,12 +16,16 @@ from sessions_app.web import (
 from sessions_app.web.pages import register_place
 
 agent_settings.register_sections()
+agent_connections.register_connections_section()
 agent_tools.register_tools_section()
+agent_telegram.register_telegram_section()
 register_place("Agents", "agents")
 
+_CONNECTION = "agents/<key:name>/connections/<key:connection>"
 urlpatterns = [
     path("", chat.home, name="home"),
     path("sessions/", chat.listing, name="conversations"),
+    path("sessions/rendered/", chat.rendered, name="rendered"),
     path("sessions/new/", actions.begin_conversation, name="begin"),
     path("sessions/<uuid:session_id>/", chat.conversation, name="conversation"),
     path("sessions/<uuid:session_id>/messages/", actions.send_message, name="send"),
@@ -36,8 +42,19 @@ urlpatterns = [
     path("agents/", agents.agent_list, name="agents"),
     path("agents/<key:name>/", agents.about_agent, name="agent"),
     path("agents/<key:name>/model/", agent_settings.change_model, name="agent-model"),
+    path("agents/<key:name>/connections/", agent_connections.add_connection, name="add-connection"),
+    path(f"{_CONNECTION}/", agent_connections.change_connection, name="change-connection"),
+    path(f"{_CONNECTION}/delete/", agent_connections.delete_connection, name="delete-connection"),
+    path(f"{_CONNECTION}/test/", agent_connections.test_connection, name="test-connection"),
     path("agents/<key:name>/tools/", agent_tools.change_allowed, name="agent-tools"),
     path("agents/<key:name>/mcp/test/", agent_tools.test_server, name="test-mcp-server"),
+    path("agents/<key:name>/telegram/", agent_telegram.change_bot, name="agent-telegram"),
+    path("agents/<key:name>/telegram/code/", agent_telegram.make_code, name="telegram-code"),
+    path(
+        "agents/<key:name>/telegram/chats/<int:chat_id>/disconnect/",
+        agent_telegram.disconnect_chat,
+        name="disconnect-telegram-chat",
+    ),
     path("agents/<key:name>/preferences/", agent_settings.change_preferences, name="agent-preferences"),
     path("agents/<key:name>/documents/<key:document>/", agent_documents.document_page, name="document"),
 ]

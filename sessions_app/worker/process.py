@@ -21,27 +21,28 @@ from django.db import connection
 from sessions_app import hints, metrics, owners
 from sessions_app.deliveries.dispatcher import DeliveryDispatcher
 from sessions_app.deliveries.sweep import sweep_deliveries
-from sessions_app.hints import Hint, flush_hints, send
-from sessions_app.models import Lane, Worker
+from sessions_app.hints import flush_hints, wake
+from sessions_app.models import Lane, ProcessKind, Worker
+from sessions_app.operations.processes import Presence
 from sessions_app.postgres.connection import trust_connections
 from sessions_app.postgres.listen import Listener
 from sessions_app.postgres.notify import CONTROL, publisher
 from sessions_app.retention import maintenance_round
 from sessions_app.sessions import delete
+from sessions_app.telegram import polling
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.lost_workers import limits_of_silence
 from sessions_app.worker import self_check
+from sessions_app.worker.automation_slots import AutomationSlots
 from sessions_app.worker.sweep import fail_hung_tools, sweep_turns
 
 log = structlog.get_logger(__name__)
 
 TICK = 0.5  # seconds between two checks of the heartbeat thread
-MOST_FORWARDED = 20  # parked hints that are forwarded with one tick
 STAY, STAY_WHEN_FULL = (
     2.0,
     0.25,
-)  # seconds that a slot goes on with one session's turns, if others are free or not
-AUTO_SHARE = 0.8  # the part of the slots that automations may use
+)  # seconds that a slot goes on with one session's turns, if nothing waits for it and if something does
 # After a break or with a new connection `steady_since` is set: this worker counts no other as lost for a while (see
 # `worker_is_gone`). Returns the slots of the other workers.
 _HEARTBEAT = """
@@ -61,22 +62,23 @@ class WorkerProcess:
         self.id = uuid.uuid4()
         self.locks = SessionLocks(settings.DATABASE_LOCK_URL)
         self._slots = slots
-        self.auto_slots = threading.BoundedSemaphore(max(1, int(slots * AUTO_SHARE)))
+        self.auto_slots = AutomationSlots(slots)
         self.dispatcher = DeliveryDispatcher()
         self.stopping = threading.Event()
         self._ended = threading.Event()
         self._registered = threading.Event()
         self._maintenance = threading.Event()
-        self._parked: dict[uuid.UUID, None] = {}
-        self._parking = threading.Lock()
         self._queues = sorted(queues)
         self._was_refused = False
+        self._others = 0  # slots of all other workers
         self._listener = Listener([CONTROL], self._on_control)
+        self._presence = Presence(ProcessKind.WORKER)
         loops = {
             "rondo-heartbeat": self._run_heartbeat,
             "rondo-sweep": self._run_sweeps,
             "rondo-watchdog": self._run_watchdog,
             "rondo-maintenance": self._run_maintenance,
+            "rondo-telegram": self._run_telegram,
         }
         self._threads = [
             threading.Thread(target=loop, name=name, daemon=True) for name, loop in loops.items()
@@ -87,6 +89,7 @@ class WorkerProcess:
         trust_connections()
         hints.register_dispatcher(self.dispatcher.take)
         self._listener.start()
+        self._presence.start(own_id=self.id)
         for thread in self._threads:
             thread.start()
 
@@ -101,6 +104,7 @@ class WorkerProcess:
         self.stopping.set()
         for handle in self.locks.held():
             handle.control.stop()
+        self.auto_slots.forward_all()
 
     def end(self) -> None:
         """Stop the threads and delete the worker's row. The locks end with the connection."""
@@ -110,43 +114,45 @@ class WorkerProcess:
         flush_hints(timeout=2.0)
         publisher().flush(timeout=1.0)
         metrics.flush_counters()
+        self._presence.stop()
         Worker.objects.filter(pk=self.id).delete()
         connection.close()
         self.locks.close()
 
-    def park(self, session_id: uuid.UUID) -> None:
-        """Keep an automation's hint that found no slot until one is free; other workers are asked as well."""
-        with self._parking:
-            self._parked[session_id] = None
+    def pass_on(self, session_id: uuid.UUID, lane: str) -> None:
+        """Have a turn of the session run: an automation's by a slot of this process, others by a hint."""
+        if lane == Lane.AUTO and not self.stopping.is_set():
+            self.auto_slots.park(session_id)
+        else:
+            wake(session_id, lane)
 
-    def unpark(self) -> uuid.UUID | None:
-        """Return the session that was parked first, if any, and forget it."""
-        with self._parking:
-            session_id = next(iter(self._parked), None)
-            if session_id is not None:
-                del self._parked[session_id]
-        return session_id
+    def may_take_parked(self) -> bool:
+        """Whether a slot may go on with another session. Not the last free one: people may wait for it."""
+        return not self.stopping.is_set() and len(self.locks.held()) < self._slots - 1
 
     def begin_maintenance(self) -> None:
         """Have the maintenance thread do a round soon. It takes no slot of the turns."""
         self._maintenance.set()
 
     def _forward_parked(self) -> None:
-        """Ask all workers to take the parked sessions. A hint that comes back here is parked again."""
-        with self._parking:
-            waiting = list(self._parked)[:MOST_FORWARDED]
-            for session_id in waiting:
-                del self._parked[session_id]
-        send(Hint(session_id=session_id, lane=Lane.AUTO, anywhere=True) for session_id in waiting)
+        """Ask all workers to take parked sessions.
+
+        If there are no others, only while a slot is free: a session may have been parked as the last one became free.
+        """
+        if self._others or self.auto_slots.is_one_free():
+            self.auto_slots.forward()
 
     def follow(self, handle: Handle) -> None:
         """Stop a turn that begins under this handle while the worker is already stopping."""
         if self.stopping.is_set():
             handle.control.stop()
 
-    def may_stay(self, since: float) -> bool:
-        """Whether a slot goes on with a session whose first turn began at `since`, though other sessions may wait."""
-        is_full = bool(self._parked) or len(self.locks.held()) >= self._slots
+    def may_stay(self, since: float, *, elsewhere: bool) -> bool:
+        """Whether a slot goes on with a session whose first turn began at `since`, though other sessions may wait.
+
+        `elsewhere`: one of the same user waits, since as many turns of the user run as may.
+        """
+        is_full = elsewhere or self.auto_slots.is_waited_for() or len(self.locks.held()) >= self._slots
         stay = STAY_WHEN_FULL if is_full else STAY
         return not self.stopping.is_set() and time.monotonic() - since < stay
 
@@ -201,7 +207,8 @@ class WorkerProcess:
             },
         )
         self._registered.set()
-        owners.set_fleet_slots(self._slots + int(others))
+        self._others = int(others)
+        owners.set_fleet_slots(self._slots + self._others)
         running = {handle.turn_id: handle for handle in self.locks.held() if handle.turn_id is not None}
         if not running:
             return
@@ -261,3 +268,6 @@ class WorkerProcess:
                 log.exception("maintenance_failed")
             finally:
                 connection.close()
+
+    def _run_telegram(self) -> None:
+        polling.run_until(self._ended, self.stopping, TICK)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import psycopg
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, connection
 
@@ -51,7 +52,9 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
         except (Error, psycopg.Error) as error:
             name = type(error).__name__
-            raise CommandError(f"the database does not answer ({name}); run `manage.py doctor`") from None
+            raise CommandError(
+                f"the database does not answer ({name}); run `{settings.RONDO_COMMAND} doctor`"
+            ) from None
 
     def _answer_input(self, talk: Talk, seconds: int) -> None:
         content = sys.stdin.read(LONGEST_MESSAGE + 2).strip()
@@ -82,7 +85,7 @@ class Command(BaseCommand):
                     talk.screen.note(f"{error}.")
         talk.screen.to.write("\n")
         if talk.session is not None:
-            talk.screen.note(f"To go on: manage.py chat --session {talk.session.pk}")
+            talk.screen.note(f"To go on: {settings.RONDO_COMMAND} chat --session {talk.session.pk}")
 
 
 def _take_turn(talk: Talk) -> None:

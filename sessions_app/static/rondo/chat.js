@@ -5,14 +5,17 @@ import "./composer.js";
 
 const updater = document.getElementById("updater");
 const scroll = document.getElementById("scroll");
-const live = new LiveAnswer();
+const live = new LiveAnswer(updater.dataset.rendered, () => stayAtEnd());
 const TEXT = new Set(["delta", "snapshot"]);
 const TYPES = ["turn_queued", "turn_start", "tool_call", "tool_output", "planning", "plan", "replan", "step_start",
   "step_complete", "waiting", "done", "message", "delivery", "turn_end", "delta", "snapshot", "status"];
 
+const OFFLINE = "You are offline";
+
 let cursor = updater.dataset.cursor;
 let source = null;
 let retryIn = 1000;
+let isGone = false; // the conversation was deleted
 let atEnd = true;
 
 function connection(text) {
@@ -40,21 +43,47 @@ function hear(event) {
     return;
   }
   if (content.shows || content.events_missed) return location.reload();
+  if (data.type === "delivery") deliveries.set(content.delivery, content);
   if (data.type === "tool_call") live.doing(`Using ${content.name ?? content.call?.name ?? "a tool"}…`);
   if (data.type === "tool_output") live.doing("");
   if (data.scope === "agent") return listChanged();
   if (data.type === "turn_end") live.end(content.turn);
-  if (["turn_queued", "turn_end", "waiting", "message"].includes(data.type)) listChanged();
+  if (["turn_queued", "turn_end", "waiting", "message"].includes(data.type) || content.status === "archived") listChanged();
   refresh();
 }
 
+// the state of a delivery changes after its message was shown; the message may come after the event
+const deliveries = new Map();
+function showDeliveries() {
+  for (const [id, { channel, state, error }] of deliveries) {
+    const chip = document.getElementById(`delivery-${id}`);
+    if (!chip) continue;
+    deliveries.delete(id);
+    chip.textContent = `${channel}: ${state}`;
+    chip.className = `chip delivery ${state}`;
+    chip.title = error ?? "";
+  }
+}
+
+function leave() {
+  isGone = true;
+  source.close();
+  connection("");
+  const said = Object.assign(document.createElement("p"), { className: "closed note", textContent: "This conversation was deleted." });
+  document.getElementById("writing").replaceChildren(said);
+  for (const id of ["now", "more"]) document.getElementById(id).replaceChildren();
+  listChanged();
+}
+
 function connect() {
+  if (isGone) return;
   source?.close();
   source = new EventSource(`${updater.dataset.events}?last_event_id=${encodeURIComponent(cursor)}`);
-  source.onopen = () => { connection(""); retryIn = 1000; };
+  source.onopen = () => { connection(navigator.onLine ? "" : OFFLINE); retryIn = 1000; };
   source.onerror = () => {
-    connection(navigator.onLine ? "Reconnecting…" : "You are offline");
+    connection(navigator.onLine ? "Reconnecting…" : OFFLINE);
     if (source.readyState !== EventSource.CLOSED) return; // the browser connects again by itself
+    if (isGone) return;
     refresh(); // says why, if the person is not signed in any more
     setTimeout(connect, retryIn);
     retryIn = Math.min(retryIn * 2, 15000);
@@ -81,39 +110,55 @@ document.addEventListener("htmx:afterRequest", (event) => {
   if (event.detail.elt !== updater) return;
   document.querySelector(".empty")?.remove();
   dropRepeated();
+  showDeliveries();
   live.show();
   addCodeButtons();
   stayAtEnd();
   markRead();
+});
+document.addEventListener("htmx:responseError", (event) => {
+  if (event.detail.elt === updater && event.detail.xhr.status === 404 && !isGone) leave();
 });
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.target?.classList.contains("older")) keepPlace();
 });
 document.addEventListener("visibilitychange", markRead);
 addEventListener("online", connect);
+addEventListener("offline", () => connection(OFFLINE));
 addEventListener("pageshow", (event) => { if (event.persisted) { connect(); refresh(); } });
 
 // earlier messages come above: what is read stays where it is
 function keepPlace() {
   const before = scroll.scrollHeight - scroll.scrollTop;
-  requestAnimationFrame(() => { scroll.scrollTop = scroll.scrollHeight - before; addCodeButtons(); });
+  requestAnimationFrame(() => { scroll.scrollTop = scroll.scrollHeight - before; });
 }
 
 function dropRepeated() {
   const known = new Set();
-  for (const each of document.querySelectorAll("#messages > [id]")) {
+  for (const each of document.querySelectorAll("#messages .entry")) {
     if (known.has(each.id)) each.remove();
     known.add(each.id);
   }
 }
 
-function addCodeButtons() {
-  for (const block of document.querySelectorAll(".text pre:not([data-copy])")) {
+function addCodeButtons(root = document) {
+  for (const block of root.querySelectorAll(".entry:not(.live) .text pre:not([data-copy])")) {
     block.dataset.copy = "";
     const button = Object.assign(document.createElement("button"), { type: "button", className: "code-copy", textContent: "Copy" });
     button.setAttribute("aria-label", "Copy the code");
     block.append(button);
   }
+}
+
+async function copyText(text, button) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  // browsers have no such object on pages that came by plain HTTP from another machine
+  const area = Object.assign(document.createElement("textarea"), { value: text, className: "hidden" });
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+  button.focus();
 }
 
 document.addEventListener("click", async (event) => {
@@ -122,7 +167,7 @@ document.addEventListener("click", async (event) => {
   const from = button.matches(".code-copy") ? button.parentElement.querySelector("code") : button.closest(".entry").querySelector(".text, .said");
   const text = from.cloneNode(true);
   for (const each of text.querySelectorAll(".code-copy")) each.remove();
-  await navigator.clipboard.writeText(text.textContent.trim());
+  await copyText(text.textContent.trim(), button);
   button.classList.add("copied");
   setTimeout(() => button.classList.remove("copied"), 1500);
 });
@@ -133,6 +178,7 @@ function showRun(run, pages = 0) {
   const entry = scroll.querySelector(`[data-run="${CSS.escape(run)}"]`);
   if (entry) {
     atEnd = false;
+    for (const other of scroll.querySelectorAll(".entry.shown")) other.classList.remove("shown");
     entry.scrollIntoView({ block: "center" });
     entry.classList.add("shown");
     return;
@@ -142,6 +188,14 @@ function showRun(run, pages = 0) {
   document.addEventListener("htmx:afterSettle", () => showRun(run, pages + 1), { once: true });
   link.click();
 }
+
+document.addEventListener("htmx:afterSettle", ({ target }) => { if (target.matches(".page")) addCodeButtons(target); });
+// a slot that is opened in the panel is shown in the conversation, too
+document.addEventListener("htmx:afterSettle", (event) => {
+  const { target } = event.detail;
+  const run = target.id === "panel-body" && target.querySelector("[data-run-here]")?.dataset.runHere;
+  if (run) showRun(run);
+});
 
 addCodeButtons();
 scroll.scrollTop = scroll.scrollHeight;

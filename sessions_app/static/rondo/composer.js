@@ -81,12 +81,18 @@ function onKey(event) {
 if (form) {
   try { box.value ||= localStorage.getItem(draft) ?? ""; } catch { /* storage is off */ }
   box.setAttribute("aria-controls", "commands");
-  box.addEventListener("input", () => { keepDraft(); showCommands(); });
+  // another text is another message; the same one sent again, after its answer was lost, is not
+  box.addEventListener("input", () => { form.querySelector("[name=key]").value = ""; keepDraft(); showCommands(); });
   box.addEventListener("keydown", onKey);
   box.addEventListener("blur", closeCommands);
+  let sent = "";
+  form.addEventListener("htmx:beforeRequest", () => { sent = box.value; });
   form.addEventListener("htmx:afterRequest", (event) => {
-    if (!event.detail.successful) return;
-    box.value = "";
+    const { xhr, successful } = event.detail;
+    if (!successful || xhr.status >= 400) return;
+    // what was typed meanwhile stays
+    if (box.value === sent) box.value = "";
+    else if (box.value.startsWith(sent)) box.value = box.value.slice(sent.length).trimStart();
     form.querySelector("[name=key]").value = "";
     keepDraft();
     closeCommands();

@@ -1,5 +1,7 @@
 // The text of the running answer, as its pieces arrive (docs/api.md, "Live text").
 
+import { GrowingText } from "./growing.js";
+
 export class LiveAnswer {
   turn = null;
   attempt = 0;
@@ -8,6 +10,11 @@ export class LiveAnswer {
   earlier = "";
   text = "";
   action = "";
+
+  // `shown` is called when the text was rendered, which changes its height
+  constructor(url, shown) {
+    this.growing = new GrowingText(url, shown);
+  }
 
   hear(type, content) {
     if (content.turn !== this.turn || content.attempt !== this.attempt) {
@@ -46,7 +53,7 @@ export class LiveAnswer {
   show() {
     const place = document.getElementById("live");
     if (!place) return;
-    if (Number(place.dataset.turn) === this.turn) place.querySelector(".text").textContent = joined(this.earlier, this.text);
+    if (Number(place.dataset.turn) === this.turn) this.growing.show(place.querySelector(".text"), joined(this.earlier, this.text));
     if (this.action) place.querySelector(".doing").textContent = this.action;
   }
 }

@@ -29,12 +29,16 @@ _taken = (
         set_={"full_at": _next},
         where=_next <= sa.func.now() + _PERIOD,
     )
-    .returning(sa.literal_column("xmax = 0").label("is_new"))
+    .returning(
+        sa.literal_column("xmax = 0").label("is_new"),
+        sa.extract("epoch", _allowance.c.full_at - sa.func.now()).label("used"),
+    )
     .cte("taken")
 )
 TAKE = Statement(
     sa.select(
         sa.select(_taken.c.is_new).scalar_subquery().label("is_new"),
+        sa.select(_taken.c.used).scalar_subquery().label("used"),
         sa.select(sa.extract("epoch", _next - _PERIOD - sa.func.now()))
         .where(_allowance.c.key == _KEY)
         .scalar_subquery()
@@ -67,14 +71,36 @@ class Rate:
         return max(self.seconds * 1_000_000 // self.limit, 1) / 1_000_000
 
 
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """A counted request. `wait`: 0 when it is allowed, else the seconds until the next one is.
+
+    `remaining`: requests that are allowed at once after it. `full_in`: seconds until `limit` of them are.
+    """
+
+    rate: Rate
+    wait: float
+    remaining: int
+    full_in: float
+
+
 def take_allowance(who: str, rate: Rate) -> float:
     """Count one request. Returns 0 when it is allowed, else the seconds until the next one is."""
+    return count_request(who, rate).wait
+
+
+def count_request(who: str, rate: Rate) -> Taken:
+    """Count one request, unless it is refused."""
     # the rate is in the key: after a change of RONDO_THROTTLE, what was used under the old rate does not count
     row = TAKE.first(key=f"{who} {rate.limit}/{rate.seconds}", each=rate.seconds_each, period=rate.seconds)
     if row is None or row.is_new is None:
-        return max(
-            float(row.wait or 0) if row else 0, 0.001
-        )  # without a wait the row is newer than our snapshot
+        # without a wait the row is newer than our snapshot
+        wait = max(float(row.wait or 0) if row else 0, 0.001)
+        return Taken(rate=rate, wait=wait, remaining=0, full_in=wait + rate.seconds - rate.seconds_each)
     if row.is_new:
         FORGET.run()
-    return 0.0
+    used = max(float(row.used), 0)
+    left = int(
+        (rate.seconds - used) / rate.seconds_each + 0.001
+    )  # nothing of the last one is lost by rounding
+    return Taken(rate=rate, wait=0, remaining=max(left, 0), full_in=used)

@@ -1,0 +1,169 @@
+"""Turn the items of a stream into the AG-UI events of one run."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from ag_ui import core
+
+from sessions_app.models import EventType
+from sessions_app.streams.items import Item
+
+Place = tuple[int, int, int]  # attempt, step and try of a piece of an answer
+
+
+class RunEvents:
+    """The events of one turn, in the order that the protocol asks for: a text or a call begins, goes on and ends.
+
+    A try that breaks off, and a turn that another worker takes over, say their text again. What was sent cannot be
+    taken back: `needs_history` says that the client must get the messages anew before the run ends.
+    """
+
+    def __init__(self, turn_id: int, *, is_repeated: bool, has_ended: bool) -> None:
+        self.turn_id, self._has_ended = turn_id, has_ended
+        self.needs_history = is_repeated  # a client that comes back has missed pieces
+        self.asked: set[str] = set()  # ids of the questions that the turn asks
+        self._place: Place | None = None
+        self._said: list[str] = []  # the texts of this attempt
+        self._is_open = False  # the last of them goes on
+        self._message_id = self._thought_id = ""
+        self._open_steps: list[str] = []
+
+    def has_ended(self) -> bool:
+        """Whether the turn has ended."""
+        return self._has_ended
+
+    def hear(self, item: Item) -> list[core.BaseEvent]:
+        """The events of an item; none for an item of another turn."""
+        content = item.content
+        if item.event is not None:
+            content = {"turn": item.event.turn_id, **item.event.content}
+        if content.get("turn") != self.turn_id:
+            return []
+        self._has_ended = item.ends(self.turn_id)
+        if item.type == "thought":
+            return [*self._end_text(), *self._think(content["text"])]
+        if item.type in {"delta", "snapshot"}:
+            events = self._piece(content, is_whole=item.type == "snapshot")
+        elif self._has_ended:
+            events = [*self._end_text(), *self._end_steps()]
+        else:
+            events = self._stored(item.type, content)
+        return [*self._end_thought(), *events] if events or self._has_ended else events
+
+    def _stored(self, kind: str, content: dict[str, Any]) -> list[core.BaseEvent]:
+        match kind:
+            case EventType.TOOL_CALL:
+                return [*self._end_text(), *_call(content)]
+            case EventType.TOOL_OUTPUT:
+                return [self._output(content)]
+            case EventType.PLAN | EventType.REPLAN:
+                return [*self._end_text(), self._plan(content)]
+            case EventType.STEP_START:
+                return [*self._end_text(), *self._end_steps(), self._begin_step(content)]
+            case EventType.STEP_COMPLETE:
+                return [*self._end_text(), *self._end_steps()]
+            case EventType.MESSAGE if content.get("role") == "assistant":
+                return self._settle(content.get("text", ""))
+            case EventType.WAITING:
+                self.asked.add(content.get("question_id") or "")
+        return []
+
+    def _piece(self, content: dict[str, Any], *, is_whole: bool) -> list[core.BaseEvent]:
+        """A piece of the running answer, or all of it so far."""
+        place: Place = (content["attempt"], content["step"], content["try"])
+        text = content["text"]
+        if is_whole and self._is_open and place == self._place:
+            text = text.removeprefix(content["earlier"])[len(self._said[-1]) :]
+        if not text:
+            return []
+        begun: list[core.BaseEvent] = []
+        if not self._is_open or place != self._place:
+            begun = self._end_text()
+            if self._says_anew(place):
+                self.needs_history = True
+                self._said.clear()
+            begun += self._begin_text()
+        self._place = place
+        return [*begun, self._more(text)]
+
+    def _says_anew(self, place: Place) -> bool:
+        """Whether what was said so far is said again: by another attempt, or another try of the same step."""
+        before = self._place
+        return before is not None and place != before and (place[0] != before[0] or place[1] == before[1])
+
+    def _settle(self, text: str) -> list[core.BaseEvent]:
+        """The stored text of a message: what was not sent of it while it was made."""
+        whole = text.strip()
+        if not whole or whole in (each.strip() for each in self._said):
+            return self._end_text()
+        if self._is_open and whole.startswith(begun := self._said[-1].lstrip()):
+            return [self._more(whole.removeprefix(begun)), *self._end_text()]
+        return [*self._end_text(), *self._begin_text(), self._more(whole), *self._end_text()]
+
+    def _think(self, text: str) -> Iterable[core.BaseEvent]:
+        if not self._thought_id:
+            self._thought_id = f"turn-{self.turn_id}-thought-{uuid.uuid4().hex[:12]}"
+            yield core.ReasoningStartEvent(message_id=self._thought_id)
+            yield core.ReasoningMessageStartEvent(message_id=self._thought_id)
+        yield core.ReasoningMessageContentEvent(message_id=self._thought_id, delta=text)
+
+    def _end_thought(self) -> Iterable[core.BaseEvent]:
+        if self._thought_id:
+            yield core.ReasoningMessageEndEvent(message_id=self._thought_id)
+            yield core.ReasoningEndEvent(message_id=self._thought_id)
+        self._thought_id = ""
+
+    def _begin_text(self) -> list[core.BaseEvent]:
+        self._is_open = True
+        self._said.append("")
+        self._message_id = f"turn-{self.turn_id}-{uuid.uuid4().hex[:12]}"
+        return [core.TextMessageStartEvent(message_id=self._message_id, role="assistant")]
+
+    def _more(self, text: str) -> core.BaseEvent:
+        self._said[-1] += text
+        return core.TextMessageContentEvent(message_id=self._message_id, delta=text)
+
+    def _end_text(self) -> list[core.BaseEvent]:
+        was_open, self._is_open = self._is_open, False
+        return [core.TextMessageEndEvent(message_id=self._message_id)] if was_open else []
+
+    def _output(self, content: dict[str, Any]) -> core.BaseEvent:
+        return core.ToolCallResultEvent(
+            message_id=f"turn-{self.turn_id}-result-{content['id']}",
+            tool_call_id=content["id"],
+            content=content.get("output", ""),
+            role="tool",
+            metadata={"rondo": {"outcome": content["outcome"]}},
+        )
+
+    def _plan(self, content: dict[str, Any]) -> core.BaseEvent:
+        shown: dict[str, Any] = {
+            name: content[name] for name in ("goal", "steps", "action", "why") if name in content
+        }
+        message_id = f"turn-{self.turn_id}-plan"
+        return core.ActivitySnapshotEvent(
+            message_id=message_id, activity_type="PLAN", content=shown, replace=True
+        )
+
+    def _begin_step(self, content: dict[str, Any]) -> core.BaseEvent:
+        name = f"{content.get('step')}: {content.get('title', '')}"
+        self._open_steps.append(name)
+        return core.StepStartedEvent(step_name=name)
+
+    def _end_steps(self) -> Iterable[core.BaseEvent]:
+        ended = [core.StepFinishedEvent(step_name=name) for name in self._open_steps]
+        self._open_steps.clear()
+        return ended
+
+
+def _call(content: dict[str, Any]) -> list[core.BaseEvent]:
+    arguments = json.dumps(content.get("arguments") or {}, ensure_ascii=False)
+    return [
+        core.ToolCallStartEvent(tool_call_id=content["id"], tool_call_name=content["name"]),
+        core.ToolCallArgsEvent(tool_call_id=content["id"], delta=arguments),
+        core.ToolCallEndEvent(tool_call_id=content["id"]),
+    ]

@@ -1,0 +1,1 @@
+"""Connections to model providers: stored, checked, handed to turns, and tested."""

@@ -1,0 +1,108 @@
+"""Call a connection's model once, to see whether it answers; and keep what calls say about a connection."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from django.db import connection as database
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from agent_core import connections
+from agent_core.connections import Connection as Usable
+from agent_core.exceptions import ModelError
+from agent_core.policy import TurnPolicy
+from agent_core.turn.control import TurnControl
+from agent_core.turn.endings import ERROR_TEXTS
+from agent_core.turn.exchange import TimedOut, Watch, ask_once
+from agent_core.types import TurnRequest
+from sessions_app.allowance import Rate, take_allowance
+from sessions_app.connections.usable import is_model_name, usable
+from sessions_app.exceptions import BadInput
+from sessions_app.models import Connection
+from sessions_app.models.connection import LONGEST_ERROR
+
+LONGEST_TEST = 30.0  # seconds
+TESTS = Rate(limit=6, seconds=60)  # for each person
+QUESTION = "Reply with the word OK."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tested:
+    """The outcome of a test. `error` is for the connection's user; empty: the model replied."""
+
+    model: str
+    error: str
+    milliseconds: int
+
+
+def call_once(row: Connection, model: str = "") -> Tested:
+    """Ask a model of the connection, by default its first allowed one, within LONGEST_TEST. BadInput."""
+    model = model or next(iter(row.allowed_models), "")
+    if not is_model_name(model):
+        raise BadInput("name a model to test: the connection allows all", code="bad_model")
+    known = usable(row)
+    if refused := known.refusal(model):
+        raise BadInput(refused, code="bad_model")
+    _release_database()  # during the call
+    began = time.monotonic()
+    error, is_kept = _ask(known, model)
+    took = round((time.monotonic() - began) * 1000)
+    if is_kept:
+        _store(Connection.objects.filter(pk=row.pk, revision=row.revision), error)
+    return Tested(model=model, error=error, milliseconds=took)
+
+
+def _ask(known: Usable, model: str) -> tuple[str, bool]:
+    """Why the model did not reply, empty if it did; and whether that is kept.
+
+    All users see what is kept of the server's connection, and any of them can test a model that nobody named.
+    """
+    is_named = known.reach is not None or model in known.models
+    request = TurnRequest(
+        system_prompt="",
+        history=(),
+        message="",
+        model=f"{known.name}:{model}",
+        connections=(known,),
+        policy=TurnPolicy(max_attempts=1),
+    )
+    try:
+        ask_once(request, Watch(TurnControl(), LONGEST_TEST), system_prompt="", message=QUESTION)
+    except ModelError as error:
+        text = f"{error.reason or ERROR_TEXTS[error.code].rstrip('.')}."
+        return text, is_named or connections.says_of(known, error, model)
+    except TimedOut:
+        return f"The model did not answer within {LONGEST_TEST:.0f} s.", True
+    return "", True
+
+
+def register_connections() -> None:
+    """Have model calls count against the limits of their connections, and report how they end."""
+    connections.use_admission(_admit)
+    connections.use_reporting(_report)
+
+
+def _release_database() -> None:
+    """Give the connection back to the pool, unless a transaction is open on it."""
+    if not database.in_atomic_block:
+        database.close()
+
+
+def _admit(known: Usable) -> float:
+    try:
+        return take_allowance(f"connection:{known.id}", Rate(limit=known.requests_per_minute, seconds=60))
+    finally:
+        _release_database()
+
+
+def _report(known: Usable, error: str) -> None:
+    try:
+        _store(Connection.objects.filter(pk=known.id).exclude(last_error=error[:LONGEST_ERROR]), error)
+    finally:
+        _release_database()
+
+
+def _store(rows: QuerySet[Connection], error: str) -> None:
+    rows.update(last_error=error[:LONGEST_ERROR], state_since=Now())

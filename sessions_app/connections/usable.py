@@ -1,0 +1,143 @@
+"""The connections that an agent's models name, as a turn gets them, and why they cannot be used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from django.conf import settings
+from django.db.models import F, Q, QuerySet
+
+from agent_core.addresses import Reach
+from agent_core.connections import PREFIXES, CallSettings, connection_of, prefix_of
+from agent_core.connections import Connection as Usable
+from agent_core.models import is_registered
+from sessions_app import encryption
+from sessions_app.exceptions import UnreadableSecret
+from sessions_app.models import Agent, Connection
+
+PURPOSE = "connection"  # of encrypted secrets
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+~-]{0,159}")
+
+
+def visible_connections(user_id: int | None) -> QuerySet[Connection]:
+    """The connections that a user may use: the user's own before the server's."""
+    mine = Q(owner_id=user_id) | Q(owner=None)
+    return Connection.objects.filter(mine).order_by("name", F("owner").asc(nulls_last=True))
+
+
+def usable_connections(user_id: int, models: Iterable[str]) -> tuple[Usable, ...]:
+    """The connections that model strings of this user name. One that does not exist has a fault.
+
+    A user's own connection goes before the server's of the same name.
+    """
+    names = {prefix_of(model) for model in models if names_connection(model)}
+    if not names:
+        return ()
+    found: dict[str, Usable] = {}
+    for row in visible_connections(user_id).filter(name__in=names):
+        found.setdefault(row.name, usable(row))
+    missing = (Usable(name=name, fault=f"there is no connection {name!r}") for name in names - found.keys())
+    return (*found.values(), *missing)
+
+
+def names_connection(model: str) -> bool:
+    """Whether a model string names a connection, not a provider that is set up by the server's environment."""
+    prefix = prefix_of(model)
+    return bool(prefix) and prefix not in PREFIXES and not is_registered(model)
+
+
+def usable(row: Connection) -> Usable:
+    """The connection as a turn gets it."""
+    try:
+        secret, fault = encryption.decrypt(row.secret_ciphertext, PURPOSE), ""
+    except UnreadableSecret:
+        text = "cannot be read, because SECRET_KEY has changed; enter it again"
+        secret, fault = "", f"the secret of the connection {row.name!r} {text}"
+    return Usable(
+        name=row.name,
+        id=row.pk,
+        provider=row.provider,
+        base_url=row.base_url,
+        secret=secret,
+        models=tuple(row.allowed_models),
+        requests_per_minute=row.requests_per_minute,
+        reach=None if row.owner_id is None else reach(),
+        fault=fault,
+        error=row.last_error,
+    )
+
+
+def reach() -> Reach:
+    """The addresses that users' connections may have. Those of the server may have any."""
+    return Reach(hosts=frozenset(host.lower() for host in settings.RONDO_CONNECTION_HOSTS))
+
+
+def model_choice(agent: Agent) -> dict[str, Any]:
+    """What a turn's request needs to call the agent's models. It reads rows only if they name a connection."""
+    models = (agent.effective_model, agent.fallback_model)
+    return {
+        "model": agent.effective_model,
+        "fallback_model": agent.fallback_model,
+        "settings": CallSettings(**agent.model_settings),
+        "connections": usable_connections(agent.owner_id, models),
+    }
+
+
+def refusal(user_id: int, model: str) -> str:
+    """Why a model string cannot be used by this user's agents; empty if it can. Nothing is sent to its provider."""
+    if is_registered(model):
+        return ""
+    prefix = prefix_of(model)
+    name = model[len(prefix) + 1 :]
+    if not prefix or not is_model_name(name):
+        return "use `offline`, `provider:name` or `connection:name`, such as `openai-chat:gpt-5`"
+    if prefix in PREFIXES:
+        return (why := PREFIXES[prefix].missing) and f"{prefix}: {why}"
+    [connection] = usable_connections(user_id, [model])
+    if not connection.id:
+        known = dict.fromkeys(visible_connections(user_id).values_list("name", flat=True))
+        return (
+            f"there is no connection or provider {prefix!r}; connections: {', '.join(known) or 'none'};"
+            f" providers: {', '.join(sorted(PREFIXES))}"
+        )
+    return connection.refusal(name)
+
+
+def is_model_name(name: str) -> bool:
+    """Whether it may be a model's name. Some providers put it into the path of an address."""
+    return bool(_MODEL.fullmatch(name)) and ".." not in name and "//" not in name
+
+
+def model_warnings(agent: Agent) -> list[str]:
+    """Why the agent's models cannot be called, as far as it is known here."""
+    return warnings_of_agents([agent])[agent.pk]
+
+
+def warnings_of_agents(agents: Iterable[Agent]) -> dict[int, list[str]]:
+    """The same of each agent, by id, with at most one statement for each owner."""
+    by_owner: dict[int, dict[int, Agent]] = {}
+    for agent in agents:
+        by_owner.setdefault(agent.owner_id, {})[agent.pk] = agent
+    found: dict[int, list[str]] = {}
+    for owner_id, of_owner in by_owner.items():
+        named = [model for agent in of_owner.values() for model in _models(agent)]
+        usables = usable_connections(owner_id, named)
+        for pk, agent in of_owner.items():
+            texts = (_warning(agent, model, usables) for model in _models(agent))
+            found[pk] = [text for text in texts if text]
+    return found
+
+
+def _models(agent: Agent) -> list[str]:
+    return [model for model in (agent.effective_model, agent.fallback_model) if model]
+
+
+def _warning(agent: Agent, model: str, usables: tuple[Usable, ...]) -> str:
+    connection, name = connection_of(model, usables)
+    if connection is None:
+        why = "" if names_connection(model) else refusal(agent.owner_id, model)
+    else:
+        why = connection.refusal(name) or connection.error
+    return f"The model {model} cannot be called: {why.rstrip('.')}." if why else ""

@@ -1,0 +1,104 @@
+"""ApiToken: what a program authenticates with, and StreamTicket: what opens one event stream for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from sessions_app.models.agent import Agent
+from sessions_app.models.session import Session
+
+LONGEST_NAME = 64
+SHOWN = 8  # characters of a token that lists show: enough to tell tokens apart, too few to use one
+_HASH = "^[0-9a-f]{64}$"
+
+
+class TokenScope(models.TextChoices):
+    """What a token allows. Each includes `read`, and `manage` includes all."""
+
+    READ = "read"
+    TALK = "talk"
+    SCHEDULE = "schedule"
+    MANAGE = "manage"
+
+
+class ApiToken(models.Model):
+    """A token of a user, of which only the hash is stored.
+
+    With `agent` or `session` it reaches only what belongs to that agent or session, and is deleted with it. Nothing but
+    `last_used_at` ever changes, so a stream need not look whether its token allows less by now.
+    """
+
+    id = models.CharField(primary_key=True, max_length=16, editable=False)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=LONGEST_NAME)
+    token_sha256 = models.CharField(max_length=64, editable=False)
+    prefix = models.CharField(max_length=SHOWN, editable=False, help_text="How the token begins.")
+    scopes: Any = ArrayField(models.CharField(max_length=16, choices=TokenScope))
+    agent = models.ForeignKey(Agent, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
+    session = models.ForeignKey(Session, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    expires_at = models.DateTimeField(null=True, blank=True, help_text="Empty: never.")
+    last_used_at = models.DateTimeField(null=True, blank=True, help_text="To the minute.")
+
+    class Meta:
+        verbose_name = "API token"
+        constraints = [
+            models.CheckConstraint(condition=~Q(name=""), name="api_token_has_a_name"),
+            models.CheckConstraint(condition=Q(token_sha256__regex=_HASH), name="api_token_is_a_hash"),
+            models.UniqueConstraint(fields=["token_sha256"], name="api_token_once"),
+            models.CheckConstraint(
+                condition=Q(scopes__len__gt=0) & Q(scopes__contained_by=list(TokenScope.values)),
+                name="api_token_scopes_are_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(agent__isnull=True) | Q(session__isnull=True), name="api_token_has_one_limit"
+            ),
+            models.CheckConstraint(
+                condition=Q(expires_at__isnull=True) | Q(expires_at__gt=F("created_at")),
+                name="api_token_expires_later",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
+
+    def allows(self, scope: str) -> bool:
+        """Whether an operation that needs this scope is allowed."""
+        return scope == TokenScope.READ or scope in self.scopes or TokenScope.MANAGE in self.scopes
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it reaches one agent or one session only."""
+        return self.agent_id is not None or self.session_id is not None
+
+    @property
+    def manages_account(self) -> bool:
+        """Whether it may see, make and revoke the other tokens of its user."""
+        return self.allows(TokenScope.MANAGE) and not self.is_limited
+
+
+class StreamTicket(models.Model):
+    """Opens one event stream with the rights of `token`. It is deleted when it is used."""
+
+    token = models.ForeignKey(ApiToken, on_delete=models.CASCADE, related_name="tickets")
+    ticket_sha256 = models.CharField(max_length=64, editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(ticket_sha256__regex=_HASH), name="stream_ticket_is_a_hash"),
+            models.UniqueConstraint(fields=["ticket_sha256"], name="stream_ticket_once"),
+            models.CheckConstraint(
+                condition=Q(expires_at__gt=F("created_at")), name="stream_ticket_expires_later"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"ticket of {self.created_at:%Y-%m-%d %H:%M}"

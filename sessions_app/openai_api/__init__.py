@@ -1,0 +1,1 @@
+"""The protocol door `openai`: agents as models of an OpenAI-compatible API."""

@@ -1,0 +1,70 @@
+"""Completions and their chunks, in the form of the OpenAI API."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+if TYPE_CHECKING:
+    from sessions_app.models import Message
+
+KINDS = {"scheduled_message": "Scheduled message", "heartbeat": "Heartbeat"}
+DONE = b"data: [DONE]\n\n"
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """The head of a completion: its id and the model's name as the client gave it."""
+
+    id: str
+    model: str
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def whole(self, text: str, usage: Mapping[str, Any]) -> dict[str, Any]:
+        """A completion that is not streamed."""
+        message = {"role": "assistant", "content": text, "refusal": None}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        return self._head("chat.completion") | {"choices": [choice], "usage": usage_of(usage)}
+
+    def chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> bytes:
+        """A chunk with a part of the message."""
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return data(self._head("chat.completion.chunk") | {"choices": [choice]})
+
+    def usage(self, usage: Mapping[str, Any]) -> bytes:
+        """The last chunk, for `stream_options.include_usage`."""
+        return data(self._head("chat.completion.chunk") | {"choices": [], "usage": usage_of(usage)})
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+
+
+def data(content: Mapping[str, Any]) -> bytes:
+    """A server-sent event."""
+    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n".encode()
+
+
+def usage_of(usage: Mapping[str, Any]) -> dict[str, int]:
+    """The tokens of a turn, of all its model calls together."""
+    asked, answered = int(usage.get("input_tokens") or 0), int(usage.get("output_tokens") or 0)
+    return {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
+
+
+def news_text(news: Iterable[Message], zone: ZoneInfo) -> str:
+    """What automations have said since, each with its name and local time, before the answer itself."""
+    parts = [f"**{_name(each)}** ({_time(each, zone)})\n\n{each.content.strip()}\n\n---\n\n" for each in news]
+    return "".join(parts)
+
+
+def _name(message: Message) -> str:
+    source = message.metadata.get("source") or {}
+    return str(source.get("name") or KINDS.get(source.get("kind", ""), "Automation"))
+
+
+def _time(message: Message, zone: ZoneInfo) -> str:
+    return f"{message.created_at.astimezone(zone):%d %b %Y, %H:%M}"

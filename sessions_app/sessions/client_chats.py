@@ -1,0 +1,262 @@
+"""Chats of programs that resend their whole history: each is a session, and our history is the truth.
+
+The person's messages are compared with those that were accepted before, never the program's copies of answers. A
+history that continues the newest message continues its session; one that leaves it earlier becomes a branch; any other
+is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from dataclasses import dataclass, replace
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import connection, transaction
+from django.db.models import Exists, F, Func, Max, OuterRef, QuerySet, TextField, Value
+
+from agent_core.images import Image
+from sessions_app import selectors
+from sessions_app.exceptions import HistoryDiverged, IdempotencyMismatch, SessionBusy
+from sessions_app.models import Agent, ClientChat, ClientMessage, Message, Session, Turn
+from sessions_app.models.turn import OPEN_STATES
+from sessions_app.postgres.retry import retry_deadlocks
+from sessions_app.sessions.branch import branch_session
+from sessions_app.sessions.client_answers import answer_of, take_news
+from sessions_app.sessions.images import with_note
+from sessions_app.sessions.open import open_session
+from sessions_app.turns.receive import program_message, receive
+
+MOST_ALIKE = 20  # messages with the same history and the same answer that are told apart
+_SPACE = " \t\n\r\f\v"
+UNKNOWN = "the messages before the last one are not those of this chat; start a new chat"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientHistory:
+    """What a program sent. `said`: all messages of the person, the new one last, as they are compared; `text` and
+    `images`: of the new one.
+
+    `heard`: the program's copy of the answer before the new message, which only tells apart chats that began alike.
+    `key`: the program's id of the chat, with its source; empty without one. `end_user`: an id of a person in the
+    program. `repeats`: the program says that it sends the request again. `request_key`: the Idempotency-Key.
+    """
+
+    door: str
+    said: tuple[str, ...]
+    text: str
+    images: tuple[Image, ...] = ()
+    heard: str = ""
+    key: str = ""
+    end_user: str = ""
+    repeats: bool = False
+    request_key: str = ""
+
+    def paths(self) -> list[str]:
+        """The hash of the beginning, then one for each message with all before it."""
+        found = [_hashed("chat", self.key) if self.key else _hashed("none", self.end_user)]
+        for text in self.said:
+            found.append(_hashed(found[-1], text))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedMessage:
+    """The message's row, and its turn: a new one, or that of the same message before (`repeated`)."""
+
+    row: ClientMessage
+    turn: Turn
+    repeated: bool = False
+
+
+def accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> AcceptedMessage:
+    """Queue the last message in the chat's session, or find the turn that it has become before.
+
+    HistoryDiverged, SessionBusy, IdempotencyMismatch, TooLarge, and what `receive` raises.
+    """
+    return retry_deadlocks(lambda: _accept(user, agent, given))
+
+
+@transaction.atomic
+def _accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> AcceptedMessage:
+    paths = given.paths()
+    _lock(f"{agent.pk} {given.door} {paths[0] if given.key else paths[1]}")
+    scope = ClientMessage.objects.filter(chat__agent=agent, chat__door=given.door).order_by("-pk")
+    request_key = _hashed(str(agent.pk), given.door, given.request_key) if given.request_key else ""
+    if (earlier := _earlier(scope, given, paths[-1], request_key)) is not None:
+        return earlier
+    chat, position = _place(user, agent, given, scope, paths)
+    message = replace(program_message(with_note(given.text, len(given.images))), images=given.images)
+    news = take_news(user, chat)
+    turn = receive(chat.session_id, message, agent.owner_id)
+    row = ClientMessage.objects.create(
+        chat=chat, position=position, path=paths[-1], request_key=request_key, turn=turn, news=news
+    )
+    return AcceptedMessage(row=row, turn=turn)
+
+
+def _earlier(
+    scope: QuerySet[ClientMessage], given: ClientHistory, path: str, request_key: str
+) -> AcceptedMessage | None:
+    """The same message, if it came before and its answer was not delivered. IdempotencyMismatch.
+
+    In a chat without a key it counts only if the program says that it repeats: two chats may begin alike.
+    """
+    found = scope.filter(request_key=request_key).first() if request_key else None
+    if found is not None and found.path != path:
+        raise IdempotencyMismatch
+    if found is None:
+        latest = scope.filter(path=path).first()
+        again = latest is not None and (given.repeats or (bool(given.key) and not latest.delivered))
+        found = latest if again else None
+    if found is None or found.turn is None:
+        return None
+    return AcceptedMessage(row=found, turn=found.turn, repeated=True)
+
+
+def _place(
+    user: AbstractBaseUser,
+    agent: Agent,
+    given: ClientHistory,
+    scope: QuerySet[ClientMessage],
+    paths: list[str],
+) -> tuple[ClientChat, int]:
+    """The session that the message belongs to, which may be new, and the message's position in it."""
+    if len(given.said) == 1:
+        name = _hashed(given.key) if given.key else secrets.token_hex(16)
+        return _new(open_session(agent), given.door, name), 1
+    rows = scope.select_related("chat__session__agent", "turn")
+    before = rows.filter(path=paths[-2])
+    newest = list(_unfollowed(before)[:2]) if given.key else _as_heard(_unfollowed(before), given.heard)
+    row = newest[0] if newest else before.first()
+    if row is None and given.key:
+        newest = _adopt(rows, given, paths)
+        row = newest[0] if newest else None
+    if row is None:
+        raise HistoryDiverged(UNKNOWN)
+    if len(newest) == 1 or (newest and given.key):
+        return row.chat, row.position + 1
+    if selectors.shown_id(user, row.chat_id) != row.chat_id:
+        raise HistoryDiverged(
+            "the agent has one conversation in all chats (unified mode), so it cannot be branched; go on at its end"
+        )
+    return _branch(row), row.position + 1
+
+
+def _adopt(rows: QuerySet[ClientMessage], given: ClientHistory, paths: list[str]) -> list[ClientMessage]:
+    """Give a chat that began without a key the key that it has by now, if there is just one with this history."""
+    without = replace(given, key="").paths()
+    newest = _as_heard(_unfollowed(rows.filter(path=without[-2])), given.heard)
+    if len(newest) != 1:
+        return []
+    chat = newest[0].chat
+    chat.chat = _hashed(given.key)
+    chat.number = _next_number(chat.agent_id, chat.door, chat.chat)
+    chat.save(update_fields=["chat", "number"])
+    for row in chat.accepted.all():
+        ClientMessage.objects.filter(pk=row.pk).update(path=paths[row.position])
+    return newest
+
+
+def _as_heard(rows: QuerySet[ClientMessage], heard: str) -> list[ClientMessage]:
+    """Of several messages, those that the program has the answer of; two of all if that does not tell them apart.
+
+    There may be any number of chats that began alike, so the database looks for the answer first.
+    """
+    some = list(rows[:2])
+    if len(some) < 2:
+        return some
+    heard_text = heard.strip().replace("\x00", "")  # which the database cannot read, and no stored answer has
+    said = Func(F("content"), Value(_SPACE), function="btrim", output_field=TextField())
+    answers = Message.objects.filter(turn__in=rows.values("turn"), role="assistant").exclude(content="")
+    heard_here = answers.annotate(heard=Value(heard_text, output_field=TextField())).filter(
+        heard__endswith=said
+    )
+    likely = rows.filter(turn__in=heard_here.values("turn"))[:MOST_ALIKE]
+    return [row for row in likely if _was_answered(row, heard)] or some
+
+
+def _was_answered(row: ClientMessage, heard: str) -> bool:
+    """Whether the program's copy of the answer is that of this message."""
+    said = answer_of(row.turn_id).text if row.turn_id else ""
+    return bool(said) and heard.strip().endswith(said)
+
+
+def _unfollowed(rows: QuerySet[ClientMessage]) -> QuerySet[ClientMessage]:
+    """Those that are the newest of their session."""
+    later = ClientMessage.objects.filter(chat=OuterRef("chat"), position__gt=OuterRef("position"))
+    return rows.exclude(Exists(later))
+
+
+def _new(session: Session, door: str, name: str, told: int = 0) -> ClientChat:
+    number = _next_number(session.agent_id, door, name)
+    return ClientChat.objects.create(
+        session=session,
+        agent_id=session.agent_id,
+        door=door,
+        chat=name,
+        number=number,
+        told={str(session.pk): told},
+    )
+
+
+def _next_number(agent_id: int, door: str, name: str) -> int:
+    used = ClientChat.objects.filter(agent=agent_id, door=door, chat=name)
+    last = used.aggregate(last=Max("number"))["last"]
+    return 0 if last is None else last + 1
+
+
+def _branch(row: ClientMessage) -> ClientChat:
+    """A new session with the history up to this message and its answer. SessionBusy, HistoryDiverged, TooLarge."""
+    kept = list(
+        row.chat.accepted.filter(position__lte=row.position).select_related("turn").order_by("position")
+    )
+    ends = _ends(kept)
+    session = branch_session(row.chat.session, ends[-1])
+    chat = _new(session, row.chat.door, row.chat.chat, told=ends[-1])
+    ClientMessage.objects.bulk_create(
+        ClientMessage(
+            chat=chat,
+            position=each.position,
+            path=each.path,
+            turn=each.turn,
+            ends_at_seq=end,
+            delivered=each.delivered,
+        )
+        for each, end in zip(kept, ends, strict=True)
+    )
+    return chat
+
+
+def _ends(rows: list[ClientMessage]) -> list[int]:
+    """The last seq of each message's answer; of one that was cancelled before it began, that of the one before."""
+    turns = [row.turn for row in rows if row.turn is not None]
+    if any(turn.state in OPEN_STATES for turn in turns):
+        raise SessionBusy("the message before this one is still being answered; wait for its answer")
+    said = Message.objects.filter(turn__in=turns, session=rows[0].chat_id).values("turn").order_by("turn")
+    last = dict(said.annotate(last=Max("seq")).values_list("turn", "last"))
+    ends: list[int] = []
+    for row in rows:
+        if row.ends_at_seq is None and row.turn is None:
+            raise HistoryDiverged("this part of the chat is too old to branch from; start a new chat")
+        before = ends[-1] if ends else 0
+        own = last.get(row.turn_id) if row.turn_id else None
+        ends.append(row.ends_at_seq or own or before)
+    return ends
+
+
+def chat_title(agent: Agent, door: str, key: str) -> str:
+    """The title of the chat's newest session; empty if there is none."""
+    rows = ClientChat.objects.filter(agent=agent, door=door, chat=_hashed(key)).order_by("-number")
+    return rows.values_list("session__title", flat=True).first() or ""
+
+
+def _lock(name: str) -> None:
+    """Until COMMIT, so that of two requests for one chat the second sees what the first stored."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"client {name}"])
+
+
+def _hashed(*texts: str) -> str:
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""API tokens: what they reach, how they are made and revoked, and tickets for event streams."""

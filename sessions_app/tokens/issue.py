@@ -1,0 +1,157 @@
+"""Make, list, check and revoke tokens."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import structlog
+from django.contrib.auth.models import AbstractBaseUser, User
+from django.db import Error, connection, transaction
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+
+from agent_core.execution import new_id
+from sessions_app.exceptions import BadInput, NotFound, TooManyTokens
+from sessions_app.models import Agent, ApiToken, Session, TokenScope
+from sessions_app.models.api_token import LONGEST_NAME, SHOWN
+from sessions_app.postgres.compiled import CompiledQuery, Parameter
+from sessions_app.postgres.notify import EVENTS, publisher
+from sessions_app.single_line import check_line
+from sessions_app.tokens.secret import LONGEST, PREFIX, hashed, new_secret
+
+MOST_TOKENS = 50  # of one user
+LONGEST_LIFE = timedelta(days=3660)
+USE_NOTED = timedelta(minutes=1)
+_NOTE_USE = """
+UPDATE sessions_app_apitoken SET last_used_at = now() WHERE id = (
+    SELECT id FROM sessions_app_apitoken
+    WHERE id = %s AND (last_used_at IS NULL OR last_used_at < now() - make_interval(secs => %s))
+    FOR NO KEY UPDATE SKIP LOCKED
+)"""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewToken:
+    """A token to make. `agent` or `session` limits it; without `expires_at` it never expires."""
+
+    name: str
+    scopes: Iterable[str]
+    agent: Agent | None = None
+    session: Any = None
+    expires_at: datetime | None = None
+
+
+def make_token(user: AbstractBaseUser, new: NewToken, secret: str = "") -> tuple[ApiToken, str]:
+    """Make a token of the user; returns the row and the token itself, which is stored nowhere.
+
+    `secret`: the token, if it is known already. BadInput, NotFound, TooManyTokens.
+    """
+    scopes = _checked(new)
+    secret = secret or PREFIX + new_secret()
+    with transaction.atomic():
+        # the lock counts: of two that are made at once the second sees the first
+        if not User.objects.select_for_update(no_key=True).filter(pk=user.pk).exists():
+            raise NotFound("there is no such user")
+        if ApiToken.objects.filter(user=user.pk).count() >= MOST_TOKENS:
+            raise TooManyTokens(f"a user has at most {MOST_TOKENS} tokens; revoke one")
+        row = ApiToken(
+            id=new_id(),
+            user_id=user.pk,
+            name=new.name,
+            token_sha256=hashed(secret),
+            prefix=secret[:SHOWN],
+            scopes=scopes,
+            agent_id=_limit_to_agent(user, new.agent),
+            session_id=_limit_to_session(user, new.session),
+            expires_at=new.expires_at,
+        )
+        row.save(force_insert=True)
+    return row, secret
+
+
+def _checked(new: NewToken) -> list[str]:
+    """The scopes, each once and in one order. BadInput."""
+    if not new.name.strip():
+        raise BadInput("a token needs a name", code="empty_name")
+    if len(new.name) > LONGEST_NAME:
+        raise BadInput(f"the name is longer than {LONGEST_NAME} characters", code="bad_name")
+    check_line("name", new.name)
+    given = set(new.scopes)
+    if unknown := sorted(given - set(TokenScope.values)):
+        text = f"there is no scope {unknown[0][:LONGEST_NAME]!r}; use {', '.join(TokenScope.values)}"
+        raise BadInput(text, code="bad_scopes")
+    if not given:
+        raise BadInput(f"a token needs a scope: {', '.join(TokenScope.values)}", code="bad_scopes")
+    if new.agent is not None and new.session is not None:
+        raise BadInput("a token is limited to an agent or to a session, not to both", code="bad_limit")
+    _check_end(new.expires_at)
+    return [each for each in TokenScope.values if each in given]
+
+
+def _check_end(end: datetime | None) -> None:
+    now = datetime.now(UTC)
+    if end is not None and end <= now:
+        raise BadInput("expires_at must be in the future", code="past_time")
+    if end is not None and end > now + LONGEST_LIFE:
+        raise BadInput(f"expires_at must be within {LONGEST_LIFE.days} days", code="bad_expires_at")
+
+
+def _limit_to_agent(user: AbstractBaseUser, agent: Agent | None) -> int | None:
+    if agent is None:
+        return None
+    if not Agent.objects.filter(pk=agent.pk, owner_id=user.pk).exists():
+        raise NotFound("there is no such agent")
+    return int(agent.pk)
+
+
+def _limit_to_session(user: AbstractBaseUser, session: Any) -> uuid.UUID | None:
+    if session is None:
+        return None
+    if not Session.objects.filter(pk=session.pk, owner_id=user.pk).exists():
+        raise NotFound("there is no such session")
+    return uuid.UUID(str(session.pk))
+
+
+def _valid() -> QuerySet[ApiToken]:
+    in_time = Q(expires_at__isnull=True) | Q(expires_at__gt=Now())
+    return ApiToken.objects.select_related("user").filter(in_time, user__is_active=True)
+
+
+_BY_SECRET = CompiledQuery(lambda: _valid().filter(token_sha256=Parameter("token")))
+_BY_ID = CompiledQuery(lambda: _valid().filter(pk=Parameter("id")))
+
+
+def find_token(secret: str) -> ApiToken | None:
+    """The token with its user, if it is valid now. Nothing is cached: a revoked one is not found from then on."""
+    return None if len(secret) > LONGEST else _BY_SECRET.first(token=hashed(secret))
+
+
+def valid_token(token_id: str) -> ApiToken | None:
+    """The token with this id and its user, if it is valid now."""
+    return _BY_ID.first(id=token_id)
+
+
+def note_use(token: ApiToken) -> None:
+    """Store that the token was used, to the minute. It waits for nobody, and the request goes on without it."""
+    if token.last_used_at is not None and datetime.now(UTC) - token.last_used_at < USE_NOTED:
+        return
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(_NOTE_USE, [token.pk, USE_NOTED.total_seconds()])
+    except Error as error:
+        log.warning("token_use_not_noted", error=type(error).__name__)
+
+
+def revoke_tokens(tokens: QuerySet[ApiToken]) -> int:
+    """Delete tokens, and end their streams and tickets. Returns how many."""
+    with transaction.atomic():
+        _, counts = tokens.delete()
+        # open streams are checked again at once
+        transaction.on_commit(lambda: publisher().notify(EVENTS, {"look": "all"}), robust=True)
+    return counts.get(ApiToken._meta.label, 0)

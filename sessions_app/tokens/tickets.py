@@ -1,0 +1,41 @@
+"""Tickets: a browser's EventSource can send no header, so its address carries one, which opens one stream once."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from sessions_app.exceptions import TooManyTickets
+from sessions_app.models import ApiToken, StreamTicket
+from sessions_app.tokens.issue import valid_token
+from sessions_app.tokens.secret import LONGEST, hashed, new_secret
+
+VALID = timedelta(seconds=60)
+MOST_OPEN = 100  # tickets of one user that are not used
+_REDEEM = """
+DELETE FROM sessions_app_streamticket WHERE ticket_sha256 = %s AND expires_at > now() RETURNING token_id"""
+
+
+def issue_ticket(token: ApiToken) -> tuple[str, datetime]:
+    """Make a ticket; returns it, and when it expires. TooManyTickets."""
+    ticket = new_secret()
+    with transaction.atomic():
+        User.objects.select_for_update(no_key=True).get(pk=token.user_id)
+        if StreamTicket.objects.filter(token__user=token.user_id, expires_at__gt=Now()).count() >= MOST_OPEN:
+            raise TooManyTickets
+        row = StreamTicket.objects.create(token=token, ticket_sha256=hashed(ticket), expires_at=Now() + VALID)
+        row.refresh_from_db(fields=["expires_at"])
+    return ticket, row.expires_at
+
+
+def redeem_ticket(ticket: str) -> ApiToken | None:
+    """The ticket's token, if both are valid now. Of two connections with one ticket only one gets it."""
+    if len(ticket) > LONGEST:
+        return None
+    with connection.cursor() as cursor:
+        cursor.execute(_REDEEM, [hashed(ticket)])
+        found = cursor.fetchone()
+    return None if found is None else valid_token(found[0])

@@ -1,0 +1,1 @@
+"""The spans of turns, runs and deliveries."""

@@ -1,0 +1,72 @@
+"""The spans of turns and deliveries. A turn's trace is that of its run, or its own: the same in every worker."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from agent_core.telemetry import spans
+from agent_core.telemetry.spans import Span, Trace
+from sessions_app.models import Delivery, Turn
+
+
+def trace_of_run(run_id: str) -> Trace:
+    """The first span of a run's trace: its slot."""
+    return spans.derived("run", run_id)
+
+
+def trace_of_turn(session_id: uuid.UUID, turn_id: int, run_id: str) -> Trace:
+    """The first span of a turn's trace: the slot of its run, or its own wait in the queue."""
+    return trace_of_run(run_id) if run_id else spans.derived("turn", str(session_id), str(turn_id))
+
+
+@contextmanager
+def turn_span(turn: Turn) -> Iterator[None]:
+    """The span of this attempt of the turn; model and tool calls are below it."""
+    if not spans.is_on():
+        yield
+        return
+    trace = trace_of_turn(turn.session_id, turn.pk, turn.origin_run)
+    about: dict[str, str | int] = {
+        "rondo.turn": turn.pk,
+        "rondo.kind": turn.kind,
+        "gen_ai.conversation.id": str(turn.session_id),
+        **({"rondo.run": turn.origin_run} if turn.origin_run else {}),
+    }
+    if turn.attempt == 1 and not turn.origin_run:
+        spans.first_span("queue", trace, turn.queued_at, about)
+    about |= {"gen_ai.operation.name": "invoke_agent", "rondo.attempt": turn.attempt}
+    with spans.span("invoke_agent", about, kind="consumer", below=trace, leads=True) as span:
+        yield
+        span.set({"rondo.state": turn.state, **_used(turn)})
+        if turn.error_code:
+            span.fail(turn.error_code)
+
+
+def delivery_span(delivery: Delivery) -> AbstractContextManager[Span]:
+    """The span of an attempt to deliver, without the address, which may hold a secret."""
+    about: spans.Attributes = {
+        "rondo.delivery": delivery.pk,
+        "rondo.channel": delivery.channel,
+        "rondo.attempt": delivery.attempts,
+    }
+    below = _trace_of_delivery(delivery) if spans.is_on() else None
+    return spans.span(f"deliver {delivery.channel}", about, kind="producer", below=below)
+
+
+def _trace_of_delivery(delivery: Delivery) -> Trace | None:
+    if delivery.message is not None and delivery.message.turn is not None:
+        turn = delivery.message.turn
+        return trace_of_turn(turn.session_id, turn.pk, turn.origin_run)
+    run = (delivery.event or {}).get("data", {}).get("run")
+    return trace_of_run(run) if run else None
+
+
+def _used(turn: Turn) -> dict[str, str | int]:
+    used: dict[str, str | int] = {
+        f"gen_ai.usage.{name}": int(turn.usage[name])
+        for name in ("input_tokens", "output_tokens")
+        if turn.usage.get(name)
+    }
+    return used | ({"gen_ai.response.model": turn.model} if turn.model else {})
