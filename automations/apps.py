@@ -1,5 +1,7 @@
 """The app `automations`: schedules, scheduled messages, firing, runs and their tools."""
 
+from importlib import import_module
+
 from django.apps import AppConfig
 
 
@@ -9,7 +11,7 @@ class AutomationsConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the parts of this app that lower apps call."""
-        from automations import retention, scheduled_messages
+        from automations import retention
         from automations.jobs import bindings, system
         from automations.routines import heartbeat_document
         from automations.tools import cron, live_state, messages, next_turn, repair, routines
@@ -17,9 +19,10 @@ class AutomationsConfig(AppConfig):
         from sessions_app.agents import dependents, documents
         from sessions_app.deliveries import outbox
         from sessions_app.retention import registry
-        from sessions_app.sessions import delete
-        from sessions_app.turns import kinds
+        from sessions_app.sessions.dependents import register_session_dependent
+        from sessions_app.turns import kinds, run_parts
 
+        run_parts.register_run_parts(lambda: import_module("automations.runs.statements").RunParts())
         kinds.register_kind(bound.AutomationKind())
         kinds.register_kind(legacy.LegacyKind())
         kinds.register_kind(dream.DreamKind())
@@ -28,8 +31,8 @@ class AutomationsConfig(AppConfig):
         kinds.register_kind(scheduled_message.ScheduledMessageKind())
         outbox.on_settled(scheduled_message.apply_delivery_result)
         dependents.register_agent_dependent(system.SystemJobs())
-        delete.register_session_dependent(bindings.SessionAutomations())
-        delete.register_session_dependent(scheduled_messages.SessionScheduledMessages())
+        register_session_dependent(bindings.SessionAutomations())
+        register_session_dependent(bindings.SessionScheduledMessages())
         documents.register_document_backing(heartbeat_document.HeartbeatDocument())
         cron.register_cron_tool()
         routines.register_routine_tools()

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import Error, InterfaceError, OperationalError, connection
 
 from automations.firing.batch_size import BatchSize
+from automations.firing.beat_ping import BeatPing
 from automations.firing.fire_jobs import BATCH, fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
 from automations.firing.inline_routines import InlineRoutineStarter
@@ -25,8 +26,11 @@ from automations.firing.one_by_one import Fired
 from automations.firing.replan_zones import ZoneWatch
 from automations.firing.retries import queue_due_retries
 from automations.routines.mode import apply_jobs_flag
-from sessions_app import hints
+from sessions_app import hints, metrics
 from sessions_app.hints import send
+from sessions_app.metrics import Counted
+from sessions_app.models import ProcessKind
+from sessions_app.operations.processes import Presence
 from sessions_app.postgres.connection import trust_connections
 from sessions_app.postgres.listen import Listener
 from sessions_app.postgres.notify import JOBS
@@ -61,7 +65,9 @@ class Scheduler(CeleryScheduler):
         self._batch = BatchSize(BATCH)
         self._zones = ZoneWatch()
         self._routines = InlineRoutineStarter()
+        self._ping = BeatPing()
         self._flag_is_applied = False
+        self._presence = Presence(ProcessKind.BEAT)
         self._maintain_at = time.monotonic() + min(FIRST_MAINTENANCE, settings.RONDO_MAINTENANCE_SECONDS)
         super().__init__(*args, **kwargs)
 
@@ -70,6 +76,7 @@ class Scheduler(CeleryScheduler):
         trust_connections()
         self._listener = Listener([JOBS], lambda _channel, _message: self._changed.set(), self._changed.set)
         self._listener.start()
+        self._presence.start()
         log.info("beat_ready")
 
     def tick(self, *_args: Any, **_kwargs: Any) -> float:
@@ -82,6 +89,8 @@ class Scheduler(CeleryScheduler):
         try:
             self._apply_flag()
             wait = min(self._zones.step(), self._fire_due(), self._request_maintenance())
+            metrics.count(Counted.BEAT_ROUND)
+            self._ping.step()
         except Error as error:
             log.warning("beat_waits_for_database", error=type(error).__name__)
             wait = LONGEST_RETRY
@@ -189,6 +198,7 @@ class Scheduler(CeleryScheduler):
         self._closed.set()
         self._changed.set()
         hints.flush_hints(timeout=1.0)
+        self._presence.stop()
 
     @property
     def info(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Max, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
@@ -151,7 +152,7 @@ def last_slots() -> Finding:
         rows.values_list("pk", flat=True)[:NAMED],
         rows.count(),
         problem="last_slot is more than a day ahead",
-        cure="manage.py doctor --mend",
+        cure=f"{settings.RONDO_COMMAND} doctor --mend",
     )
 
 

@@ -35,7 +35,6 @@ from sessions_app.exceptions import NotFound
 from sessions_app.models import BACKGROUND, Lane, Session, Turn, TurnKind, TurnState
 from sessions_app.models.session import ChatType
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.sessions.delete import Blocker
 from sessions_app.turns.cancel import cancel_waiting
 from sessions_app.turns.threads import enter, must_be_open
 
@@ -271,28 +270,3 @@ def _replace(message: ScheduledMessage, tool_call_id: str) -> None:
 def _with_replaced(message: ScheduledMessage) -> Scheduled:
     ids = ScheduledMessage.objects.filter(replaced_by=message).order_by("send_at", "pk")
     return Scheduled(message=message, cancelled_ids=tuple(ids.values_list("pk", flat=True)))
-
-
-class SessionScheduledMessages:
-    """Scheduled messages of sessions that are to be deleted."""
-
-    def blockers(self, session_id: uuid.UUID, *, with_agent: bool) -> tuple[Blocker, ...]:  # noqa: ARG002
-        """None: pending messages do not block a deletion."""
-        return ()
-
-    def lock(self, session_ids: list[uuid.UUID], agent_id: int | None) -> tuple[str, ...]:  # noqa: ARG002
-        """Lock waiting messages before the sessions, as beat does. Beat skips locked messages."""
-        rows = ScheduledMessage.objects.waiting().filter(session_id__in=session_ids)
-        list(rows.select_for_update().order_by("pk").values_list("pk", flat=True))
-        return ()
-
-    def delete(self, ids: tuple[str, ...]) -> None:
-        """Nothing: `lock` returns no ids."""
-
-    def detach_from_sessions(self, session_ids: list[uuid.UUID]) -> tuple[str, ...]:
-        """Delete the sessions' messages with their runs, before the history that they refer to."""
-        RunRecord.objects.filter(scheduled_message__session_id__in=session_ids).delete()
-        mine = ScheduledMessage.objects.filter(session_id__in=session_ids)
-        mine.update(replaced_by=None)
-        mine.delete()
-        return ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import connection
-from django.db.models import Exists, F, Min, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Now
+from django.db.models import Case, CharField, Exists, F, Min, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models.functions import Coalesce, Now
 
 from automations.exceptions import JobNotFound, MessageNotFound, ProtectedJob
 from automations.models import (
@@ -26,9 +27,13 @@ from automations.models import (
 from automations.schedules.plan import schedule_of
 from automations.schedules.schedule import ScheduleError
 from sessions_app.exceptions import NotFound
+from sessions_app.models.owner import NOBODY
+from sessions_app.postgres.compiled import Keyed
 from sessions_app.postgres.merged_rows import Merged
 from sessions_app.postgres.notify import JOBS
+from sessions_app.postgres.search import found_in, matching
 from sessions_app.selectors import key_subquery, merged, shown_id, with_deliveries
+from sessions_app.tokens.limits import in_agents, in_sessions, limit_of
 
 STATES = ("scheduled", "running", "done", "failed")
 _SAME_NAMES = (  # fields of Automation that a row has by the same name
@@ -43,8 +48,19 @@ _SAME_NAMES = (  # fields of Automation that a row has by the same name
         "ends_at",
         "max_runs",
     ),
-    *("jitter_seconds", "max_retry", "source", "last_status", "pending", "revision"),
+    *(
+        "jitter_seconds",
+        "max_retry",
+        "ping_url",
+        "source",
+        "last_status",
+        "pending",
+        "created_at",
+        "revision",
+    ),
 )
+
+_AGENT_OF_RUN = Coalesce("job__agent__name", "scheduled_message__session__agent__name")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,19 +80,23 @@ class Automation:
     max_runs: int | None
     jitter_seconds: int
     max_retry: int
+    ping_url: str
     source: str
     next_run_at: datetime | None
     paused_until: datetime | None
     state: str
     last_status: str | None
     pending: bool
+    agent: str
+    session: uuid.UUID | None
     session_key: str
+    created_at: datetime
     revision: int
 
 
 def automations(user: AbstractBaseUser) -> QuerySet[CronJob]:
     """The user's bound jobs with everything that `automation_of` reads, in one statement."""
-    return with_runs(CronJob.objects.filter(session__owner_id=user.pk))
+    return with_runs(CronJob.objects.filter(in_sessions(user), session__owner_id=user.pk))
 
 
 def with_runs(jobs: QuerySet[CronJob]) -> QuerySet[Any]:
@@ -96,17 +116,25 @@ def automations_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[Cr
     return automations(user).filter(session_id__in={session_id, shown_id(user, session_id)})
 
 
+def automations_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> Keyed[Any]:
+    """The user's bound jobs in all sessions with these values of fields, in the order of creation."""
+    rows = CronJob.objects.filter(in_sessions(user), owner_id=user.pk, session__isnull=False)
+    if "state" in wanted:
+        rows = with_runs(rows).alias(state=_state())
+    keys = matching(rows, wanted, found_in(term, "name", "message"), time="created_at")
+    return Keyed(keys=keys, load=lambda ids: list(automations(user).filter(pk__in=ids)))
+
+
 def automation(user: AbstractBaseUser, job_id: str) -> Automation:
     """One of the user's automations. JobNotFound."""
-    job = automations(user).filter(pk=job_id).first()
-    if job is None:
-        raise JobNotFound
-    return automation_of(job)
+    if job := automations(user).filter(pk=job_id).first():
+        return automation_of(job)
+    raise JobNotFound
 
 
 def automation_to_change(user: AbstractBaseUser, job_id: str) -> Automation:
     """One of the user's automations, to change it. JobNotFound; ProtectedJob for a system job of the user's agent."""
-    own = CronJob.objects.exclude(system_event="").filter(agent__owner_id=user.pk)
+    own = CronJob.objects.exclude(system_event="").filter(in_agents(user), agent__owner_id=user.pk)
     if own.filter(pk=job_id).exists():
         raise ProtectedJob
     return automation(user, job_id)
@@ -120,6 +148,8 @@ def automation_of(job: Any) -> Automation:
         next_run_at=job.clock.next_run_at,
         paused_until=paused_until(job),
         state=state_of(job),
+        agent=job.agent.name,
+        session=job.session_id,
         session_key=job.session.key,
         **{name: getattr(job, name) for name in _SAME_NAMES},
     )
@@ -142,6 +172,22 @@ def state_of(job: Any) -> str:
     return "scheduled"
 
 
+def _state() -> Case:
+    """`state_of` as an expression of the rows of `with_runs`, to filter by it."""
+    had_one_run = Q(schedule_kind=ScheduleKind.AT) | Q(max_runs=1)
+    failed = had_one_run & Q(last_status=RunState.FAILED)
+    return Case(
+        When(runs_now=True, then=Value("running")),
+        When(~Q(fault=""), then=Value("failed")),
+        When(
+            Q(enabled=True, pending=False, clock__next_run_at__isnull=True),
+            then=Case(When(failed, then=Value("failed")), default=Value("done")),
+        ),
+        default=Value("scheduled"),
+        output_field=CharField(),
+    )
+
+
 def state_at_end(job: CronJob, last_status: str | None) -> str:
     """The state of a job without slots left: `failed` if it had only one run and that failed, else `done`."""
     had_one_run = job.schedule_kind == ScheduleKind.AT or job.max_runs == 1
@@ -159,31 +205,63 @@ def runs_of(user: AbstractBaseUser, job_id: str) -> QuerySet[RunRecord]:
     """A job's runs. JobNotFound."""
     automation(user, job_id)
     mine = CronJob.objects.filter(pk=job_id, session__owner_id=user.pk)
-    rows = RunRecord.objects.filter(job=key_subquery(mine))
-    return rows.annotate(shown_deliveries=with_deliveries("message__turn_id", OuterRef("turn_id")))
+    return shown_runs(RunRecord.objects.filter(job=key_subquery(mine)))
+
+
+def runs_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> Keyed[Any]:
+    """The user's runs with these values of fields, by their slots; not those of system and legacy jobs."""
+    rows = RunRecord.objects.filter(_reached(user), owner_id=user.pk, owner_id__gt=NOBODY)
+    if "agent_name" in wanted:
+        rows = rows.alias(agent_name=_AGENT_OF_RUN)
+    named = CronJob.objects.filter(found_in(term, "name"), owner_id=user.pk).values("pk")
+    found = found_in(term, "error") | Q(job__in=named) if term else Q()
+    keys = matching(rows, wanted, found, time="scheduled_for")
+    return Keyed(keys=keys, load=lambda ids: list(_runs(user).filter(pk__in=ids)))
+
+
+def shown_runs(rows: QuerySet[RunRecord]) -> QuerySet[Any]:
+    """The runs with their agent, what they are of, and their deliveries.
+
+    Of `automation_id`, `routine_id` and `scheduled_message_id` one is set.
+    """
+    is_bound = Q(job__execution_mode=ExecutionMode.SESSION)
+    return rows.annotate(
+        agent_name=_AGENT_OF_RUN,
+        automation_id=Case(When(is_bound, then=F("job_id"))),
+        routine_id=Case(When(~is_bound, then=F("job_id"))),
+        shown_deliveries=with_deliveries("message__turn_id", OuterRef("turn_id")),
+    )
 
 
 def run_record(user: AbstractBaseUser, run_id: str) -> RunRecord:
     """One run. NotFound."""
-    found = None if "\x00" in run_id else _runs(user).filter(pk=run_id).first()
-    if found is None:
-        raise NotFound("there is no such run")
-    return found
+    if "\x00" not in run_id and (found := _runs(user).filter(pk=run_id).first()):
+        return found
+    raise NotFound("there is no such run")
 
 
 def _runs(user: AbstractBaseUser) -> QuerySet[RunRecord]:
     """Runs of the user's automations, routines and scheduled messages, without system and legacy jobs."""
     ours = Q(job__session__isnull=False) | ~Q(job__execution_mode=ExecutionMode.SESSION)
+    rows = RunRecord.objects.filter(_reached(user))
     theirs = Q(scheduled_message__session__owner_id=user.pk)
-    rows = RunRecord.objects.filter(Q(job__agent__owner_id=user.pk) & ours | theirs)
-    return rows.annotate(shown_deliveries=with_deliveries("message__turn_id", OuterRef("turn_id")))
+    return shown_runs(rows.filter(Q(job__agent__owner_id=user.pk) & ours | theirs))
+
+
+def _reached(user: AbstractBaseUser) -> Q:
+    """Condition on runs: the limit of the request lets them be seen."""
+    limit = limit_of(user)
+    if not limit:
+        return Q()
+    of_jobs = in_agents(user, "job__agent") if limit.session_id is None else in_sessions(user, "job__session")
+    return of_jobs | in_sessions(user, "scheduled_message__session")
 
 
 def scheduled_messages(user: AbstractBaseUser) -> QuerySet[ScheduledMessage]:
     """The user's scheduled messages, each with `cancelled_ids`: the messages that it replaced."""
     replaced = ScheduledMessage.objects.filter(replaced_by=OuterRef("pk")).order_by("send_at", "pk")
-    return ScheduledMessage.objects.filter(session__owner_id=user.pk).annotate(
-        cancelled_ids=ArraySubquery(replaced.values("pk"))
+    return ScheduledMessage.objects.filter(in_sessions(user), session__owner_id=user.pk).annotate(
+        agent_name=F("session__agent__name"), cancelled_ids=ArraySubquery(replaced.values("pk"))
     )
 
 
@@ -195,10 +273,9 @@ def scheduled_messages_of(user: AbstractBaseUser, session_id: uuid.UUID) -> Merg
 
 def scheduled_message(user: AbstractBaseUser, message_id: str) -> ScheduledMessage:
     """One of the user's scheduled messages. MessageNotFound."""
-    found = scheduled_messages(user).filter(pk=message_id).first()
-    if found is None:
-        raise MessageNotFound
-    return found
+    if found := scheduled_messages(user).filter(pk=message_id).first():
+        return found
+    raise MessageNotFound
 
 
 def beats_seen() -> int:

@@ -13,7 +13,7 @@ from sessions_app.admin import extensions
 from sessions_app.admin.base import instant
 from sessions_app.admin.panels import Panel, link, list_url, table_panel
 from sessions_app.models import Session
-from sessions_app.sessions.delete import Blocker
+from sessions_app.sessions.dependents import Blocker
 
 MOST = 50  # automations shown on a session's page
 

@@ -6,6 +6,7 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
+from django.contrib.auth.models import User
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
 from rest_framework.request import Request
@@ -21,20 +22,42 @@ from automations.api.serializers import (
     PreviewOut,
     RunDetailOut,
     RunOut,
+    SavedAutomationOut,
     SkipIn,
 )
 from automations.jobs.edit import NewJob, bind_job, delete_job, parse_api_schedule, update_job
 from automations.jobs.explain import explain
 from automations.jobs.skip import skip_slots
-from automations.models import CronJob
+from automations.models import CronJob, RunState
 from automations.schedules.describe import preview
+from sessions_app.api import filters
 from sessions_app.api.base import KEY, ApiView, tagged_response
 from sessions_app.api.headers import revision_expected
+from sessions_app.api.query import Parameter, flag_parameter
+from sessions_app.api.scopes import READ, SCHEDULE
 from sessions_app.idempotency import StoredAnswer
 from sessions_app.selectors import agent, shown_id
 
+FILTERS = {
+    "agent": "agent__name",
+    "session": "session_id",
+    "state": "state",
+    "enabled": "enabled",
+    "since": "created_at__gte",
+    "until": "created_at__lt",
+}
+RUN_FILTERS = {
+    "agent": "agent_name",
+    "session": "session_id",
+    "state": "state",
+    "reason": "reason",
+    "since": "scheduled_for__gte",
+    "until": "scheduled_for__lt",
+}
+
 
 class AutomationList(ApiView):
+    scopes = {"get": READ, "post": SCHEDULE}
     ordering = ("created_at", "id")
     refuses = {"post": (409,)}
 
@@ -44,7 +67,7 @@ class AutomationList(ApiView):
         rows = selectors.automations_of(self.user, session_id)
         return self.page(rows, AutomationOut, of=selectors.automation_of)
 
-    @extend_schema(parameters=[KEY], request=NewAutomation, responses={201: AutomationOut})
+    @extend_schema(parameters=[KEY], request=NewAutomation, responses={201: SavedAutomationOut})
     def post(self, _request: Request, session_id: uuid.UUID) -> Response:
         """Create an automation in the session; in a thread of a unified agent, in the primary session."""
         shown_id(self.user, session_id)
@@ -52,11 +75,38 @@ class AutomationList(ApiView):
         return self.create(lambda: self._made(bind_job(NewJob(session_id=session_id, **given))))
 
     def _made(self, job: CronJob) -> StoredAnswer:
-        body = AutomationOut(selectors.automation(self.user, job.pk)).data
-        return StoredAnswer(body=body, location=f"/api/automations/{job.pk}/")
+        return StoredAnswer(body=_saved(self.user, job.pk), location=f"/api/automations/{job.pk}/")
+
+
+def _saved(user: User, job_id: str) -> dict[str, Any]:
+    """An automation as it was saved, with what will go wrong."""
+    return AutomationOut(selectors.automation(user, job_id)).data | {
+        "warnings": list(explain(user, job_id).warnings)
+    }
+
+
+class AutomationsOfUser(ApiView):
+    scopes = {"get": READ}
+    within_limits = {"get"}
+    ordering = ("place",)
+    takes = {
+        "get": (
+            *(filters.AGENT, filters.SESSION, Parameter(name="state", choices=selectors.STATES)),
+            flag_parameter("enabled", "Whether it is enabled or paused."),
+            *filters.times("created_at"),
+            filters.search_in("the name or the message"),
+        )
+    }
+
+    @extend_schema(responses=AutomationOut(many=True))
+    def get(self, _request: Request) -> Response:
+        """List your automations in all sessions, the oldest first."""
+        rows = selectors.automations_of_user(self.user, self.wanted(FILTERS), self.term)
+        return self.page(rows, AutomationOut, of=selectors.automation_of)
 
 
 class AutomationDetail(ApiView):
+    scopes = {"get": READ, "patch": SCHEDULE, "delete": SCHEDULE}
     refuses = {"patch": (409,), "delete": (409,)}
 
     @extend_schema(responses=AutomationOut)
@@ -65,14 +115,15 @@ class AutomationDetail(ApiView):
         automation = selectors.automation(self.user, job_id)
         return tagged_response(AutomationOut(automation).data, automation.revision)
 
-    @extend_schema(request=AutomationChanges, responses=AutomationOut)
+    @extend_schema(request=AutomationChanges, responses=SavedAutomationOut)
     def patch(self, _request: Request, job_id: str) -> Response:
         """Change the given fields; `schedule` is replaced as a whole."""
         automation = selectors.automation_to_change(self.user, job_id)
         revision = revision_expected(self.request, automation.revision)
         given = self.read(AutomationChanges, of=AutomationOut)
         update_job(job_id, given, revision=revision)
-        return self.get(self.request, job_id)
+        body = _saved(self.user, job_id)
+        return tagged_response(body, body["revision"])
 
     @extend_schema(responses={204: None})
     def delete(self, _request: Request, job_id: str) -> Response:
@@ -83,6 +134,8 @@ class AutomationDetail(ApiView):
 
 
 class AutomationExplanation(ApiView):
+    scopes = {"get": READ}
+
     @extend_schema(responses=ExplanationOut)
     def get(self, _request: Request, job_id: str) -> Response:
         """Explain why the last slots did or did not run, the current state, and the next runs."""
@@ -90,6 +143,7 @@ class AutomationExplanation(ApiView):
 
 
 class AutomationSkip(ApiView):
+    scopes = {"post": SCHEDULE}
     refuses = {"post": (409, 412)}
 
     @extend_schema(parameters=[KEY], request=SkipIn, responses=AutomationOut)
@@ -108,6 +162,7 @@ class AutomationSkip(ApiView):
 
 
 class RunList(ApiView):
+    scopes = {"get": READ}
     ordering = ("-scheduled_for",)  # a job has one run of a slot
 
     @extend_schema(responses=RunOut(many=True))
@@ -116,7 +171,29 @@ class RunList(ApiView):
         return self.page(selectors.runs_of(self.user, job_id), RunOut)
 
 
+class RunsOfUser(ApiView):
+    scopes = {"get": READ}
+    within_limits = {"get"}
+    ordering = ("-place",)
+    takes = {
+        "get": (
+            *(filters.AGENT, filters.SESSION),
+            Parameter(name="state", choices=tuple(RunState.values)),
+            Parameter(name="reason", longest=64),
+            *filters.times("scheduled_for"),
+            filters.search_in("the name of the automation or the error"),
+        )
+    }
+
+    @extend_schema(responses=RunOut(many=True))
+    def get(self, _request: Request) -> Response:
+        """List your runs of automations, routines and scheduled messages, the latest slot first."""
+        return self.page(selectors.runs_of_user(self.user, self.wanted(RUN_FILTERS), self.term), RunOut)
+
+
 class RunDetail(ApiView):
+    scopes = {"get": READ}
+
     @extend_schema(responses=RunDetailOut)
     def get(self, _request: Request, run_id: str) -> Response:
         """Get a run with the prompt that the model was shown."""
@@ -124,6 +201,8 @@ class RunDetail(ApiView):
 
 
 class SchedulePreview(ApiView):
+    scopes = {"post": READ}
+    within_limits = {"post"}
     refuses = {"post": (404,)}
 
     @extend_schema(request=PreviewIn, responses=PreviewOut)

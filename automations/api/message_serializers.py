@@ -5,8 +5,7 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from automations.models import MessageStatus
-from sessions_app.api.fields import Flag, Input, Output, Text
-from sessions_app.api.serializers import TextOrNull
+from sessions_app.api.fields import Flag, Input, Output, Text, TextOrNull
 
 
 class NewScheduledMessage(Input):
@@ -20,7 +19,9 @@ class NewScheduledMessage(Input):
 
 class ScheduledMessageOut(Output):
     id = serializers.CharField()
-    session_id = serializers.UUIDField()
+    agent = serializers.CharField(source="agent_name")
+    session = serializers.UUIDField(source="session_id")
+    session_id = serializers.UUIDField(help_text="The same as `session`.")
     send_at = serializers.DateTimeField()
     message_text = serializers.CharField()
     status = serializers.ChoiceField(choices=MessageStatus.choices)

@@ -13,11 +13,13 @@ from automations.api.message_serializers import NewScheduledMessage, ScheduledMe
 from automations.scheduled_messages import Scheduled, cancel_message, schedule_in_thread
 from sessions_app.api import headers
 from sessions_app.api.base import KEY, ApiView, tagged_response
+from sessions_app.api.scopes import READ, SCHEDULE
 from sessions_app.idempotency import StoredAnswer
 from sessions_app.selectors import shown_id
 
 
 class ScheduledMessageList(ApiView):
+    scopes = {"get": READ, "post": SCHEDULE}
     ordering = ("created_at", "id")
     refuses = {"post": (409,)}
 
@@ -40,6 +42,7 @@ class ScheduledMessageList(ApiView):
 
 
 class ScheduledMessageDetail(ApiView):
+    scopes = {"get": READ, "delete": SCHEDULE}
     refuses = {"delete": (409,)}
 
     @extend_schema(responses=ScheduledMessageOut)

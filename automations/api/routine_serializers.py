@@ -9,8 +9,7 @@ from automations.heartbeats.readiness import WaitReason
 from automations.jobs.validate import TASK_TYPES
 from automations.models import ExecutionMode, RunState, Source
 from automations.selectors import STATES
-from sessions_app.api.fields import AnyObject, Flag, Input, OneOf, Output, Text, WholeNumber
-from sessions_app.api.serializers import TextOrNull
+from sessions_app.api.fields import AnyObject, Flag, Input, OneOf, Output, Text, TextOrNull, WholeNumber
 
 MODES = [each for each in ExecutionMode.choices if each[0] != ExecutionMode.SESSION]
 SOURCES = [each for each in Source.choices if each[0] != Source.SYSTEM]

@@ -18,12 +18,14 @@ from sessions_app import selectors
 from sessions_app.api.base import KEY, ApiView, tagged_response
 from sessions_app.api.headers import revision_expected
 from sessions_app.api.query import flag_parameter
+from sessions_app.api.scopes import READ, SCHEDULE
 from sessions_app.idempotency import StoredAnswer
 
 HARD = flag_parameter("hard", "Delete the routine with its runs instead of disabling it.")
 
 
 class RoutineList(ApiView):
+    scopes = {"get": READ, "post": SCHEDULE}
     ordering = ("created_at", "id")
     refuses = {"post": (409,)}
 
@@ -49,6 +51,7 @@ class RoutineList(ApiView):
 
 
 class RoutineDetail(ApiView):
+    scopes = {"get": READ, "patch": SCHEDULE, "delete": SCHEDULE}
     refuses = {"patch": (409,)}
     takes = {"delete": (HARD,)}
 
@@ -77,6 +80,7 @@ class RoutineDetail(ApiView):
 
 
 class RoutineRuns(ApiView):
+    scopes = {"get": READ}
     ordering = ("-scheduled_for",)  # a job has one run of a slot
 
     @extend_schema(responses=RunOut(many=True))

@@ -12,8 +12,8 @@ from automations.jobs.skip import MOST_SKIPPED
 from automations.jobs.validate import LONGEST_TIMEOUT
 from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
 from automations.selectors import STATES
-from sessions_app.api.fields import Flag, Input, Moment, OneOf, Output, Text, WholeNumber
-from sessions_app.api.serializers import DELIVERIES, SentOut, TextOrNull
+from sessions_app.api.fields import Flag, Input, Moment, OneOf, Output, Text, TextOrNull, WholeNumber
+from sessions_app.api.serializers import DELIVERIES, SentOut
 
 _KINDS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "cron": ({"expr": {"type": "string", "example": "0 9 * * *"}, "timezone": {"type": "string"}}, ["expr"]),
@@ -43,6 +43,9 @@ class TimeoutSeconds(WholeNumber):
     """Time limit of one turn."""
 
 
+PING_URL = "Called by GET after each run that succeeded, with `/fail` after one that failed. Empty: none."
+
+
 class AutomationFields(Input):
     name = Text(required=False, allow_blank=True)
     message = Text(required=False, allow_blank=True)
@@ -61,6 +64,7 @@ class AutomationFields(Input):
         required=False, help_text="Delay each run by a fixed amount, up to this many seconds."
     )
     max_retry = WholeNumber(required=False, help_text="Retries of a failed run. Default: 0.")
+    ping_url = Text(required=False, allow_blank=True, help_text=PING_URL)
 
 
 class AutomationChanges(AutomationFields):
@@ -108,6 +112,7 @@ class AutomationOut(Output):
     max_runs = serializers.IntegerField(allow_null=True)
     jitter_seconds = serializers.IntegerField()
     max_retry = serializers.IntegerField()
+    ping_url = serializers.CharField(help_text=PING_URL)
     source = serializers.ChoiceField(choices=Source.choices)  # type: ignore[assignment]  # a field of this name
     next_run_at = serializers.DateTimeField(allow_null=True)
     paused_until = serializers.DateTimeField(
@@ -116,8 +121,17 @@ class AutomationOut(Output):
     state = serializers.ChoiceField(choices=STATES)
     last_status = serializers.ChoiceField(choices=RunState.choices, allow_null=True)
     pending = serializers.BooleanField()
+    agent = serializers.CharField()
+    session = serializers.UUIDField()
     session_key = serializers.CharField()
+    created_at = serializers.DateTimeField()
     revision = serializers.IntegerField()
+
+
+class SavedAutomationOut(AutomationOut):
+    warnings = serializers.ListField(
+        child=serializers.CharField(), help_text="What will go wrong, as `explain/` says it."
+    )
 
 
 class PromptRefOut(Output):
@@ -128,6 +142,17 @@ class PromptRefOut(Output):
 
 class RunOut(Output):
     run_id = serializers.CharField()
+    agent = serializers.CharField(source="agent_name")
+    session = serializers.UUIDField(
+        source="session_id",
+        allow_null=True,
+        help_text="Where it runs; null before its turn, for an inline routine, and once the session is deleted.",
+    )
+    automation = serializers.CharField(
+        source="automation_id", allow_null=True, help_text="One of these three is set: what it is a run of."
+    )
+    routine = serializers.CharField(source="routine_id", allow_null=True)
+    scheduled_message = serializers.CharField(source="scheduled_message_id", allow_null=True)
     scheduled_for = serializers.DateTimeField()
     state = serializers.ChoiceField(choices=RunState.choices)
     reason = TextOrNull(allow_null=True)
@@ -139,6 +164,9 @@ class RunOut(Output):
         allow_null=True, help_text="Time of the next attempt, while the run waits for a retry."
     )
     turn = serializers.IntegerField(source="turn_id", allow_null=True)
+    created_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
     lag_ms = serializers.IntegerField(allow_null=True)
     duration_ms = serializers.IntegerField(allow_null=True)
     prompt_ref = PromptRefOut(allow_null=True)

@@ -7,6 +7,7 @@ from automations.api import messages, routines
 
 urlpatterns = [
     path("sessions/<uuid:session_id>/automations/", views.AutomationList.as_view()),
+    path("automations/", views.AutomationsOfUser.as_view()),
     path("automations/<slug:job_id>/", views.AutomationDetail.as_view()),
     path("automations/<slug:job_id>/explain/", views.AutomationExplanation.as_view()),
     path("automations/<slug:job_id>/skip/", views.AutomationSkip.as_view()),
@@ -16,6 +17,7 @@ urlpatterns = [
     path("agents/<str:name>/routines/", routines.RoutineList.as_view()),
     path("routines/<slug:routine_id>/", routines.RoutineDetail.as_view()),
     path("routines/<slug:routine_id>/runs/", routines.RoutineRuns.as_view()),
+    path("runs/", views.RunsOfUser.as_view()),
     path("runs/<str:run_id>/", views.RunDetail.as_view()),
     path("schedules/preview/", views.SchedulePreview.as_view()),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Any
@@ -72,6 +72,12 @@ def upcoming(user: AbstractBaseUser, since: datetime, until: datetime, *, zone: 
     return sorted(entries, key=lambda each: (each.at, each.name, each.id))[:MOST_ENTRIES]
 
 
+def worst_state(states: Iterable[str]) -> SlotState:
+    """The state of several slots: the one that needs most attention."""
+    given = set(states)
+    return next((each for each in (*_WORST, SlotState.NEXT) if each in given), SlotState.RAN)
+
+
 def _days(since: datetime, until: datetime, zone: tzinfo) -> Iterator[Day]:
     """The days of the zone within the range; the first and the last one may be cut."""
     begin = since
@@ -118,7 +124,7 @@ def _folded(job: Any, fold: Fold, zone: tzinfo) -> Entry:
     for (state, reason), number in fold.states.items():
         word = slot_state(RunRecord(state=state, reason=reason))
         found[word] = found.get(word, 0) + number
-    worst = next((state for state in _WORST if found.get(state)), SlotState.RAN)
+    worst = worst_state(state for state in found if found[state])
     parts = ", ".join(f"{found[state]:,} {state.value}" for state in SlotState if found.get(state))
     is_cut = sum(found.values()) >= MOST_COUNTED
     return _entry(

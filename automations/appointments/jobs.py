@@ -21,6 +21,7 @@ from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.category import Category, category
 from automations.selectors import paused_until, state_of, with_runs
 from sessions_app.models import PRIMARY_KEY, Agent, Session
+from sessions_app.tokens.limits import in_agents, limit_of
 
 MOST_JOBS = 100
 _HOLDS = {
@@ -61,7 +62,7 @@ def job_rows(user: AbstractBaseUser, kinds: Iterable[Kind] = tuple(_OF_KIND)) ->
     last = ended.order_by("-scheduled_for")
     primary = Session.objects.filter(agent=OuterRef("agent"), key=PRIMARY_KEY)
     rows: QuerySet[Any] = (
-        with_runs(CronJob.objects.filter(which, agent__owner_id=user.pk))
+        with_runs(CronJob.objects.filter(which, _reached(user), agent__owner_id=user.pk))
         .annotate(
             ended_as=Subquery(last.values("state")[:1]),
             ended_run=Subquery(last.values("run_id")[:1]),
@@ -78,13 +79,26 @@ def job_rows(user: AbstractBaseUser, kinds: Iterable[Kind] = tuple(_OF_KIND)) ->
     return rows
 
 
+def _reached(user: AbstractBaseUser) -> Q:
+    """Condition: what a token reaches. One that is limited to a session reaches what lives in it."""
+    limit = limit_of(user)
+    return _lives_in(list(limit.session_ids)) if limit.session_id is not None else in_agents(user)
+
+
 def jobs_of_sessions(user: AbstractBaseUser, session_ids: Iterable[uuid.UUID]) -> list[Any]:
     """The jobs that live in these sessions of the user: `session_ids` are known to be theirs."""
-    ids = list(session_ids)
+    return list(job_rows(user).filter(_lives_in(list(session_ids)))[:MOST_JOBS])
+
+
+def lives_in_sessions(user: AbstractBaseUser, job_id: str, session_ids: Iterable[uuid.UUID]) -> bool:
+    """Whether a job of the user lives in one of these sessions."""
+    return job_rows(user).filter(_lives_in(list(session_ids)), pk=job_id).exists()
+
+
+def _lives_in(ids: list[uuid.UUID]) -> Q:
     agents = list(Session.objects.filter(pk__in=ids, key=PRIMARY_KEY).values_list("agent_id", flat=True))
     of_primary = Q(system_event=HEARTBEAT) | _ROUTINE & Q(home=None)
-    here = Q(session_id__in=ids) | Q(home_id__in=ids) | Q(agent_id__in=agents) & of_primary
-    return list(job_rows(user).filter(here)[:MOST_JOBS])
+    return Q(session_id__in=ids) | Q(home_id__in=ids) | Q(agent_id__in=agents) & of_primary
 
 
 def appointment_kind(job: Any) -> Kind:

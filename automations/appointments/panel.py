@@ -17,6 +17,7 @@ from automations.appointments.jobs import (
     job_facts,
     job_rows,
     jobs_of_sessions,
+    lives_in_sessions,
 )
 from automations.appointments.slots import Slot, slot_of
 from automations.exceptions import JobNotFound, MessageNotFound, RoutineNotFound
@@ -38,6 +39,7 @@ from automations.schedules.schedule import AtSchedule
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until
 from sessions_app.selectors import shown_id
+from sessions_app.tokens.limits import in_sessions
 
 NEXT = 3  # coming slots of an appointment
 _STATES = {MessageStatus.PENDING: "scheduled", MessageStatus.SENT: "done"}
@@ -70,6 +72,11 @@ class Appointment:
     now: str
     warnings: tuple[str, ...]
 
+    @property
+    def is_on(self) -> bool:
+        """Whether it is neither paused nor paused until a time."""
+        return self.enabled and self.paused_until is None
+
 
 def appointments_of(user: AbstractBaseUser, session_id: uuid.UUID) -> list[Appointment]:
     """The appointments of a session, and of the primary session that it shows: failing first, then by time. NotFound.
@@ -84,10 +91,20 @@ def appointments_of(user: AbstractBaseUser, session_id: uuid.UUID) -> list[Appoi
     return sorted(found, key=lambda each: (not each.is_failing, each.next[0] if each.next else _FAR, each.id))
 
 
+def is_of_session(user: AbstractBaseUser, session_id: uuid.UUID, kind: str, appointment_id: str) -> bool:
+    """Whether the session, or the primary session that it shows, has this appointment. NotFound for the session."""
+    sessions = {session_id, shown_id(user, session_id)}
+    if kind == Kind.MESSAGE:
+        return ScheduledMessage.objects.filter(pk=appointment_id, session_id__in=sessions).exists()
+    return lives_in_sessions(user, appointment_id, sessions)
+
+
 def why(user: AbstractBaseUser, kind: str, appointment_id: str) -> Explanation:
     """Explain an appointment of the user. JobNotFound, RoutineNotFound, MessageNotFound."""
     if kind == Kind.MESSAGE:
-        rows = ScheduledMessage.objects.filter(session__owner_id=user.pk, pk=appointment_id)
+        rows = ScheduledMessage.objects.filter(
+            in_sessions(user), session__owner_id=user.pk, pk=appointment_id
+        )
         message = messages.with_run(rows).first()
         if message is None:
             raise MessageNotFound
@@ -121,7 +138,7 @@ def _of_job(facts: JobFacts) -> Appointment:
         last=tuple(slot_of(run, text, zone) for run, text in reversed(runs)),
         next=tuple(firing.astimezone(zone) for firing in coming[:NEXT]),
         now=now_of(facts, zone),
-        warnings=tuple(warnings_of(job, facts.runs, coming, facts.now)),
+        warnings=tuple(warnings_of(facts, coming)),
     )
 
 

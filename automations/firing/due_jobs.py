@@ -104,11 +104,12 @@ _DUE = (
     .order_by(_clock.c.next_run_at)
     .limit(sa.bindparam("limit", type_=sa.Integer()))
 )
-CLAIM = Statement(_DUE.with_for_update(skip_locked=True))
+# NO KEY UPDATE: whoever deletes what a job refers to checks keys of its runs, which must not wait for a batch
+CLAIM = Statement(_DUE.with_for_update(skip_locked=True, key_share=True))
 CLAIM_ONE = Statement(
     _DUE.add_columns(_clock.c.next_run_at)
     .where(_clock.c.job_id == sa.bindparam("job_id", type_=sa.Text()))
-    .with_for_update(skip_locked=True)
+    .with_for_update(skip_locked=True, key_share=True)
 )
 DUE_IDS = Statement(_DUE)
 

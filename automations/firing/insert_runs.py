@@ -10,10 +10,13 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from automations.firing.due_jobs import MOVE, advance_clocks
-from automations.models import CronJob, RunRecord, RunState
+from automations.firing.trace_slots import trace_slots
+from automations.models import CronJob, ExecutionMode, RunRecord, RunState
+from automations.models.run import PINGS_KEY
 from sessions_app import events
 from sessions_app.hints import Hint, send
 from sessions_app.models import Lane, Session, Turn
+from sessions_app.models.owner import NOBODY
 from sessions_app.models.turn import JOB_KEY
 from sessions_app.postgres.event_statements import object_of
 from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
@@ -54,14 +57,19 @@ def _snapshot(given: Any) -> Any:
 
 def _policy() -> Any:
     timeout = object_of({"timeout_seconds": _job.c.timeout_seconds})
-    return _job.c.policy.op("||")(sa.case((_job.c.timeout_seconds.is_(None), EMPTY), else_=timeout))
+    return _with(_job.c.policy, timeout, _job.c.timeout_seconds.is_not(None))
 
 
 def _metadata(given: Any) -> Any:
-    """The metadata of a job's turn: the job, what the row adds, and the limits of the turn."""
+    """The metadata of a job's turn: the job, the limits of the turn, and what the row adds."""
     about = {JOB_KEY: _job.c.id, "automation_name": _job.c.name, "timezone": _job.c.timezone}
-    more = sa.func.coalesce(given.c.metadata, EMPTY)
-    return object_of(about).op("||")(more).op("||")(object_of({"policy": _policy()}))
+    held = _with(object_of({**about, "policy": _policy()}), given.c.metadata, given.c.metadata.is_not(None))
+    return _with(held, object_of({PINGS_KEY: sa.true()}), _job.c.ping_url != sa.literal_column("''"))
+
+
+def _with(value: Any, more: Any, which: Any) -> Any:
+    """A JSON object, and `more` where `which` is true: each `||` writes the whole object again."""
+    return sa.case((which, value.op("||")(more)), else_=value)
 
 
 def _filled(given: Any) -> Any:
@@ -77,6 +85,7 @@ def _filled(given: Any) -> Any:
             _session.c.key.label("session_key"),
             _session.c.agent_id,
             _session.c.owner_id,
+            sa.case((_is_shown(), _session.c.owner_id), else_=NOBODY).label("run_owner_id"),
             sa.case((of_job, _snapshot(given)), else_=given.c.snapshot).label("snapshot"),
             sa.func.coalesce(given.c.content, _job.c.message).label("content"),
             sa.case((of_job, _metadata(given)), else_=given.c.metadata).label("metadata"),
@@ -87,6 +96,12 @@ def _filled(given: Any) -> Any:
         .outerjoin(_session, _session.c.id == session_id)
         .cte("filled")
     )
+
+
+def _is_shown() -> Any:
+    """Whether users are shown the run: those of system and legacy jobs are nobody's, as the trigger decides, too."""
+    in_session = _job.c.execution_mode == sa.literal_column(f"'{ExecutionMode.SESSION}'")
+    return sa.or_(_job.c.id.is_(None), _job.c.session_id.is_not(None), ~in_session)
 
 
 def _insert(rows: Any, **more: Any) -> Any:
@@ -110,7 +125,12 @@ def _insert(rows: Any, **more: Any) -> Any:
 
 def _queue() -> Any:
     filled = _filled(_given())
-    runs = _insert(filled, session_id=filled.c.session_id, turn_id=filled.c.turn_id)
+    runs = _insert(
+        filled,
+        session_id=filled.c.session_id,
+        turn_id=filled.c.turn_id,
+        owner_id=filled.c.run_owner_id,
+    )
     new_runs = runs.returning(_run.c.run_id).cte("new_runs")
     named = {"id": filled.c.turn_id, "origin_run": filled.c.run_id, "due_at": filled.c.scheduled_for}
     given = [named[name].label(name) if name in named else filled.c[name] for name in GIVEN]
@@ -176,6 +196,7 @@ def announce_turns(queued: Sequence[Any]) -> list[Hint]:
 
     Returns the hints.
     """
+    trace_slots(turn.origin_run for turn in queued)
     events.announce_each(turn.session_id for turn in queued)
     sessions = dict.fromkeys(turn.session_id for turn in queued if turn.hinted)
     hints = [Hint(session_id=session_id, lane=Lane.AUTO) for session_id in sessions]

@@ -21,7 +21,7 @@ from automations.firing.placement import skip_reason
 from automations.models import CronJob
 from automations.models.category import Category, category
 from automations.runs.skips import Gap, GapReason, record_gap, run_id
-from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of, schedule_of
+from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of
 from sessions_app.models import SessionState
 
 log = structlog.get_logger(__name__)
@@ -114,7 +114,7 @@ def _outcome(
             {
                 "scheduled_for": slot.isoformat(),
                 "lag_ms": lag_ms(now - plan.jitter - slot),
-                "schedule": schedule_of(facts).to_json(zone=facts.timezone),
+                "schedule": plan.schedule.to_json(zone=facts.timezone),
             }
             for slot in decision.run
         ),

@@ -79,7 +79,7 @@ def turn_columns(row: DueJob, slot: datetime) -> dict[str, Any]:
     marks = permits.marks(row.stranger, has_read=row.has_read)
     match category(row):
         case Category.BOUND:
-            return {"kind": TurnKind.AUTOMATION, "metadata": marks}
+            return {"kind": TurnKind.AUTOMATION} | ({"metadata": marks} if marks else {})
         case Category.LEGACY:
             return {
                 "session_id": row.session_id or _open_internal_session(_jobs().get(pk=row.pk)),

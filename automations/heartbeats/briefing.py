@@ -7,17 +7,18 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import OuterRef
+from django.db.models import BooleanField, F, Func, OuterRef
 from django.db.models.functions import JSONObject
 
 from agent_core.text import fence
 from automations.models import CronJob
 from automations.schedules.zone_files import zone_or_utc
-from sessions_app.models import Agent, Session, SessionState, SessionType, TaskState
+from sessions_app.models import PRIMARY_KEY, Agent, Session, SessionState, SessionType, TaskState
 from sessions_app.postgres.compiled import CompiledQuery, Parameter
 from sessions_app.single_line import one_line
 
 MOST_SESSIONS = 10
+NEWEST = 500  # conversations among which the last active ones are looked for
 MOST_JOBS = 20
 LONGEST_LINE = 200
 _STATE = ("current_goal", "open_loops", "important_facts", "last_decision")
@@ -45,17 +46,29 @@ def briefing_of(row: Any, agent: Agent, *, whole: bool = False) -> str:
 
 
 def briefing_rows() -> dict[str, ArraySubquery]:
-    """What a briefing reads, as annotations of a row of the agent."""
-    states = TaskState.objects.filter(session__agent=OuterRef("pk")).order_by("-updated_at")
-    conversations = Session.objects.filter(
-        agent=OuterRef("pk"), type__in=[SessionType.PRIMARY, SessionType.SUB], state=SessionState.OPEN
-    ).order_by("-updated_at")
+    """What a briefing reads, as annotations of a row of the agent, whose id is the parameter `agent`."""
+    agent = Parameter("agent")  # no OuterRef: PostgreSQL plans for agents with many by the value
+    states = TaskState.objects.filter(of_conversation("session_id", agent)).order_by("-updated_at")
+    conversations = Session.objects.filter(of_conversation("pk", agent), state=SessionState.OPEN)
     jobs = CronJob.objects.filter(agent=OuterRef("pk"), enabled=True, system_event="")
     return {
         "states": json_rows(states[:MOST_SESSIONS], *_STATE),
-        "conversations": json_rows(conversations[:MOST_SESSIONS], *_CONVERSATION),
+        "conversations": json_rows(conversations.order_by("-updated_at")[:MOST_SESSIONS], *_CONVERSATION),
         "appointments": ArraySubquery(jobs.order_by("created_at", "pk").values("name")[:MOST_JOBS]),
     }
+
+
+def of_conversation(column: str, agent: Any) -> Func:
+    """Condition: the column is the id of the agent's primary session or of one of its newest conversations.
+
+    Activity has no index, which each commit would have to write. So the last active of all cannot be found without
+    reading all, which may be very many; of these they can.
+    """
+    threads = Session.objects.filter(agent=agent, type=SessionType.SUB).order_by("-created_at", "-pk")
+    primary = Session.objects.filter(agent=agent, key=PRIMARY_KEY)
+    ids = [ArraySubquery(rows.values("pk")) for rows in (threads[:NEWEST], primary)]
+    found = Func(*ids, template="ANY(ARRAY_CAT(%(expressions)s))")
+    return Func(F(column), found, template="%(expressions)s", arg_joiner=" = ", output_field=BooleanField())
 
 
 def json_rows(rows: Any, *names: str) -> ArraySubquery:

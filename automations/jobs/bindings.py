@@ -1,4 +1,4 @@
-"""Automations and routines of a session, for its deletion."""
+"""Automations, routines and scheduled messages of a session, for its deletion."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import uuid
 from django.db.models import F, Q
 
 from automations.jobs.removed_routines import remember_removed_titles
-from automations.models import CronJob, ExecutionMode, JobClock, RunRecord
+from automations.models import CronJob, ExecutionMode, JobClock, MessageStatus, RunRecord, ScheduledMessage
 from automations.runs.cancel import cancel_queued_runs
 from sessions_app.models import Session, SessionType
 from sessions_app.models.session import WEB, ChatType
-from sessions_app.sessions.delete import Blocker
+from sessions_app.sessions.dependents import Blocker
+from sessions_app.single_line import one_line
+
+LONGEST_NAME = 60  # characters of a message's text
 
 # routines at home in a private web thread: the same person can read their results in the primary session
 _CAN_MOVE = Q(home__type=SessionType.SUB, home__channel=WEB, home__chat_type=ChatType.PRIVATE)
@@ -36,6 +39,10 @@ class SessionAutomations:
         if not with_agent:
             jobs = jobs.exclude(_CAN_MOVE)
         return tuple(Blocker(id=job.pk, name=job.name, enabled=job.enabled) for job in jobs)
+
+    def companions(self, session_id: uuid.UUID) -> tuple[Blocker, ...]:  # noqa: ARG002
+        """None: what is deleted blocks, and a routine of a private thread moves."""
+        return ()
 
     def lock(self, session_ids: list[uuid.UUID], agent_id: int | None) -> tuple[str, ...]:
         """Lock the clocks, then the jobs, as beat and edits do. Returns the ids of the jobs to delete."""
@@ -80,3 +87,36 @@ class SessionAutomations:
         if moving:
             CronJob.objects.filter(pk__in=moving).update(home=None, revision=F("revision") + 1)
         return moving
+
+
+class SessionScheduledMessages:
+    """Scheduled messages of sessions that are to be deleted."""
+
+    def blockers(self, session_id: uuid.UUID, *, with_agent: bool) -> tuple[Blocker, ...]:  # noqa: ARG002
+        """None: pending messages do not block a deletion."""
+        return ()
+
+    def companions(self, session_id: uuid.UUID) -> tuple[Blocker, ...]:
+        """Its messages that were not sent yet, the next one first."""
+        rows = ScheduledMessage.objects.filter(session_id=session_id, status=MessageStatus.PENDING)
+        return tuple(
+            Blocker(id=row.pk, name=one_line(row.message_text, LONGEST_NAME), enabled=True)
+            for row in rows.order_by("send_at", "pk")
+        )
+
+    def lock(self, session_ids: list[uuid.UUID], agent_id: int | None) -> tuple[str, ...]:  # noqa: ARG002
+        """Lock waiting messages before the sessions, as beat does. Beat skips locked messages."""
+        rows = ScheduledMessage.objects.waiting().filter(session_id__in=session_ids)
+        list(rows.select_for_update().order_by("pk").values_list("pk", flat=True))
+        return ()
+
+    def delete(self, ids: tuple[str, ...]) -> None:
+        """Nothing: `lock` returns no ids."""
+
+    def detach_from_sessions(self, session_ids: list[uuid.UUID]) -> tuple[str, ...]:
+        """Delete the sessions' messages with their runs, before the history that they refer to."""
+        RunRecord.objects.filter(scheduled_message__session_id__in=session_ids).delete()
+        mine = ScheduledMessage.objects.filter(session_id__in=session_ids)
+        mine.update(replaced_by=None)
+        mine.delete()
+        return ()

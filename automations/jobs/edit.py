@@ -34,17 +34,14 @@ MOST_ENABLED = 50  # automations of one session
 NAME_FROM_MESSAGE = 30  # characters
 PLAN = frozenset({"schedule", "ends_at", "max_runs", "jitter_seconds"})  # fields that change the slots
 EDITABLE = PLAN | {
-    "paused_until",
-    "name",
-    "message",
-    "enabled",
-    "overlap",
-    "catch_up",
-    "timeout_seconds",
-    "max_retry",
+    *("paused_until", "name", "message", "enabled", "overlap"),
+    *("catch_up", "timeout_seconds", "max_retry", "ping_url"),
 }
 _TIMES = frozenset({"schedule", "ends_at", "paused_until"})  # read with the agent's zone
-_SETTINGS = ("enabled", "overlap", "catch_up", "timeout_seconds", "max_runs", "jitter_seconds", "max_retry")
+_SETTINGS = (
+    *("enabled", "overlap", "catch_up", "timeout_seconds", "max_runs"),
+    *("jitter_seconds", "max_retry", "ping_url"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +64,7 @@ class NewJob:
     max_runs: int | None = None
     jitter_seconds: int = 0
     max_retry: int = 0
+    ping_url: str = ""
     source: str = Source.MANUAL
     turn_id: int | None = None
 

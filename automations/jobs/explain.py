@@ -11,9 +11,10 @@ from typing import Any, Self
 
 from django.contrib.auth.models import AbstractBaseUser
 
+from agent_core.exceptions import UNUSABLE_CODES
 from automations.exceptions import JobNotFound
 from automations.jobs.facts import JobFacts, read_facts
-from automations.models import CronJob, Overlap, RunRecord, ScheduleKind
+from automations.models import CronJob, Overlap, RunRecord, RunState, ScheduleKind
 from automations.runs.describe import Waiting, describe_run, span, when
 from automations.runs.skips import GapReason
 from automations.schedules.describe import changes_ahead, describe_job
@@ -94,7 +95,7 @@ def explain_facts(facts: JobFacts) -> Explanation:
         last=tuple(
             ExplainedRun.of(run, text, zone) for run, text in described_runs(facts.runs, zone, facts.waiting)
         ),
-        warnings=tuple(warnings_of(job, facts.runs, coming, facts.now)),
+        warnings=tuple(warnings_of(facts, coming)),
     )
 
 
@@ -182,17 +183,28 @@ def _done(job: Any, zone: tzinfo) -> str:
     return "its schedule has no more runs"
 
 
-def warnings_of(job: Any, runs: Sequence[RunRecord], coming: list[datetime], now: datetime) -> list[str]:
+def warnings_of(facts: JobFacts, coming: list[datetime]) -> list[str]:
     """Sentences about what will go wrong. `coming`: the next firings."""
+    job = facts.job
     if job.fault or not job.enabled:
         return []
     zone = zone_or_utc(job.timezone)
     return [
         *undeliverable(job.session),
+        *(facts.model_warnings or _model_failed(facts)),
         *_ending(job, coming, zone),
-        *_changes(job, coming, now),
-        *_dense(job, runs, coming),
+        *_changes(job, coming, facts.now),
+        *_dense(job, facts.runs, coming),
     ]
+
+
+def _model_failed(facts: JobFacts) -> list[str]:
+    """A model that could not be called in the last run; of one that needs no connection nothing else is known."""
+    done = (run for run in facts.runs if run.state in (RunState.SUCCEEDED, RunState.FAILED))
+    last = next(done, None)
+    if last is None or last.state != RunState.FAILED or last.reason not in UNUSABLE_CODES:
+        return []
+    return [f"The model could not be called in the last run: {last.error.rstrip('.')}."]
 
 
 def undeliverable(session: Session | None) -> list[str]:
@@ -200,7 +212,7 @@ def undeliverable(session: Session | None) -> list[str]:
     if session is None:
         return []
     route = session.standing_route
-    reason = why_unserved(route)
+    reason = why_unserved(route, session.agent_id)
     return [f"Answers cannot be delivered by {route['channel']!r}: {reason}."] if reason else []
 
 

@@ -19,6 +19,7 @@ from automations.jobs.clock import database_now
 from automations.models import RunRecord, RunState
 from automations.models.run import OPEN_RUNS
 from automations.runs.describe import Waiting
+from sessions_app.connections.usable import warnings_of_agents
 from sessions_app.models import Turn, TurnKind, TurnState
 from sessions_app.postgres.statements import Statement, table
 
@@ -43,7 +44,8 @@ class JobFacts:
 
     `runs`: rows with RUN_COLUMNS of the last ones, newest first; a thousand instances of the model would cost more than
     all the rest. `open_run`: the running one, else the first queued one. `held_by`: why a due
-    slot is not started, as the end of a sentence; empty: nothing holds it.
+    slot is not started, as the end of a sentence; empty: nothing holds it. `model_warnings`: why its agent's models
+    cannot be called.
     """
 
     job: Any
@@ -52,11 +54,13 @@ class JobFacts:
     open_run: Any = None
     waiting: Waiting = field(default_factory=Waiting)
     held_by: str = ""
+    model_warnings: Sequence[str] = ()
 
 
 def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
     """The facts of these rows of `selectors.with_runs`, in their order."""
     now, waiting = database_now(), _waiting(jobs)
+    warnings = warnings_of_agents(job.agent for job in jobs)
     last: dict[str, list[Any]] = {}
     opened: dict[str, Any] = {}
     for run in _RUNS.all(job_ids=[job.pk for job in jobs]) if jobs else ():
@@ -71,6 +75,7 @@ def read_facts(jobs: Sequence[Any]) -> list[JobFacts]:
             runs=last.get(job.pk, ()),
             open_run=opened.get(job.pk),
             waiting=waiting.get(job.pk, Waiting()),
+            model_warnings=warnings[job.agent_id],
         )
         for job in jobs
     ]

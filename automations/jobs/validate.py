@@ -9,12 +9,15 @@ from agent_core.exceptions import PolicyError
 from agent_core.policy import TurnPolicy
 from automations.exceptions import BadJob
 from automations.models import CatchUp, ExecutionMode, Overlap, Source
+from sessions_app.channels.webhook import check_setting
+from sessions_app.exceptions import BadInput
 from sessions_app.single_line import check_line
 
 LONGEST_MESSAGE = 20_000  # characters
 LONGEST_NAME = 200
 LONGEST_TIMEOUT = 86_400  # seconds
 LONGEST_JITTER = 86_400  # seconds
+LONGEST_PING_URL = 1_900  # characters, with room for /fail
 MOST_RUNS = 1_000_000
 MOST_RETRIES = 10
 TASK_TYPES = ("", "time_reminder")  # tasks that need no model; empty: any other task
@@ -91,6 +94,18 @@ def _whole(name: str, least: int, most: int, *, nullable: bool) -> Callable[[Any
     return check
 
 
+def _ping_url(value: Any) -> None:
+    """Check the address of a dead man's switch, which answers pings."""
+    if not isinstance(value, str) or len(value) > LONGEST_PING_URL:
+        raise BadJob(
+            f"ping_url must be a text of at most {LONGEST_PING_URL:,} characters", code="bad_ping_url"
+        )
+    try:
+        check_setting("ping_url", value)
+    except BadInput as error:
+        raise BadJob(str(error), code=error.code) from None
+
+
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "name": _line("name"),
     "message": _message,
@@ -101,6 +116,7 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "max_runs": _whole("max_runs", 1, MOST_RUNS, nullable=True),
     "jitter_seconds": _whole("jitter_seconds", 0, LONGEST_JITTER, nullable=False),
     "max_retry": _whole("max_retry", 0, MOST_RETRIES, nullable=False),
+    "ping_url": _ping_url,
     "title": _line("title"),
     "description": _text("description"),
     "instructions": _text("instructions"),

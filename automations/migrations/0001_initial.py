@@ -21,6 +21,29 @@ def without_pattern_indexes(apps, schema_editor):
     schema_editor.deferred_sql[:] = [each for each in schema_editor.deferred_sql if not unwanted.match(str(each))]
 
 
+# a job belongs to the owner of its agent; so do its runs, except those of system and legacy jobs, which nobody is shown
+WITH_OWNER = [
+    """
+CREATE FUNCTION automations_set_owner_of_job() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+SELECT coalesce(max(owner_id), 0) INTO NEW.owner_id FROM sessions_app_agent WHERE id = NEW.agent_id;
+RETURN NEW; END $$""",
+    """
+CREATE FUNCTION automations_set_owner_of_run() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+IF NEW.job_id IS NULL THEN
+  SELECT coalesce(max(s.owner_id), 0) INTO NEW.owner_id FROM automations_scheduledmessage m
+  JOIN sessions_app_session s ON s.id = m.session_id WHERE m.id = NEW.scheduled_message_id;
+ELSE
+  SELECT coalesce(max(owner_id), 0) INTO NEW.owner_id FROM automations_cronjob
+  WHERE id = NEW.job_id AND (session_id IS NOT NULL OR execution_mode <> 'session');
+END IF; RETURN NEW; END $$""",
+    *(
+        f"CREATE TRIGGER set_owner BEFORE INSERT ON automations_{table} FOR EACH ROW WHEN (NEW.owner_id = 0)"
+        f" EXECUTE FUNCTION automations_set_owner_of_{of}()"
+        for table, of in (("cronjob", "job"), ("runrecord", "run"))
+    ),
+]
+
+
 class Migration(migrations.Migration):
 
     initial = True
@@ -34,6 +57,7 @@ class Migration(migrations.Migration):
             name='CronJob',
             fields=[
                 ('id', models.CharField(default=automations.models.job.new_job_id, editable=False, max_length=32, primary_key=True, serialize=False)),
+                ('owner_id', models.BigIntegerField(db_default=0, editable=False, help_text='The user that it belongs to.')),
                 ('name', models.CharField(max_length=200)),
                 ('kind', models.CharField(choices=[('agent_turn', 'Agent Turn'), ('system_event', 'System Event')], default='agent_turn', max_length=16)),
                 ('schedule_kind', models.CharField(choices=[('cron', 'Cron'), ('every', 'Every'), ('at', 'At')], max_length=8)),
@@ -58,6 +82,7 @@ class Migration(migrations.Migration):
                 ('ends_at', models.DateTimeField(blank=True, help_text='No runs after this time.', null=True)),
                 ('max_runs', models.PositiveIntegerField(blank=True, help_text='Maximum number of runs.', null=True)),
                 ('jitter_seconds', models.PositiveIntegerField(default=0, help_text='Delay each run by a fixed amount, up to this many seconds.')),
+                ('ping_url', models.CharField(blank=True, db_default='', default='', help_text='Called by GET after each run that succeeded, with /fail after one that failed. Empty: none.', max_length=1900)),
                 ('source', models.CharField(choices=[('manual', 'Manual'), ('chat', 'Chat'), ('heartbeat_reflect', 'Heartbeat Reflect'), ('import', 'Import'), ('system', 'System')], default='manual', max_length=20)),
                 ('stranger', models.CharField(blank=True, db_default='', default='', editable=False, help_text="The hook whose post made or changed the job; its turns are restricted like that post's turn.", max_length=40)),
                 ('has_read', models.BooleanField(db_default=False, default=False, editable=False, help_text='A turn that had read text from outside made or changed the job.')),
@@ -123,6 +148,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('run_id', models.CharField(max_length=64, primary_key=True, serialize=False)),
                 ('session_key', models.CharField(blank=True, max_length=200)),
+                ('owner_id', models.BigIntegerField(db_default=0, editable=False, help_text='The user that it belongs to.')),
                 ('scheduled_for', models.DateTimeField()),
                 ('state', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('cancelled', 'Cancelled'), ('skipped', 'Skipped')], default='queued', max_length=16)),
                 ('reason', models.CharField(blank=True, max_length=64)),
@@ -144,7 +170,7 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
                 ('started_at', models.DateTimeField(blank=True, null=True)),
                 ('finished_at', models.DateTimeField(blank=True, null=True)),
-                ('job', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='runs', to='automations.cronjob')),
+                ('job', models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='runs', to='automations.cronjob')),
                 ('session', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='sessions_app.session')),
                 ('turn', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='runs', to='sessions_app.turn')),
                 ('scheduled_message', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='runs', to='automations.scheduledmessage')),
@@ -354,11 +380,30 @@ class Migration(migrations.Migration):
             model_name='runrecord',
             constraint=models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', True), ('state__in', ['queued', 'running'])), models.Q(('finished_at__isnull', False), ('state__in', ['succeeded', 'failed', 'cancelled', 'skipped'])), _connector='OR'), name='run_finished_iff_ended'),
         ),
+        migrations.AddIndex(
+            model_name='cronjob',
+            index=models.Index(fields=['owner_id', 'created_at', 'id'], name='job_of_owner'),
+        ),
+        migrations.AddConstraint(
+            model_name='cronjob',
+            constraint=models.CheckConstraint(condition=models.Q(('owner_id__gt', 0)), name='cronjob_has_owner'),
+        ),
+        migrations.AddIndex(
+            model_name='runrecord',
+            index=models.Index(condition=models.Q(('owner_id__gt', 0)), fields=['owner_id', 'scheduled_for', 'run_id'], name='run_of_owner'),
+        ),
+        migrations.AddIndex(
+            model_name='runrecord',
+            index=models.Index(condition=models.Q(('owner_id__gt', 0), models.Q(('state', 'succeeded'), _negated=True)), fields=['owner_id', 'state', 'scheduled_for', 'run_id'], name='run_of_owner_by_state'),
+        ),
+        migrations.RunSQL(sql=WITH_OWNER, reverse_sql=migrations.RunSQL.noop),
         migrations.RunSQL(
             sql=[
                 "ALTER TABLE automations_jobclock SET (autovacuum_vacuum_scale_factor = 0.01, fillfactor = 70)",
                 "ALTER TABLE automations_cronjob SET (autovacuum_vacuum_scale_factor = 0.01)",
                 "ALTER TABLE automations_scheduledmessage SET (autovacuum_vacuum_scale_factor = 0.01)",
+                "ALTER TABLE automations_runrecord ADD CONSTRAINT run_job_has_clock FOREIGN KEY (job_id)"
+                " REFERENCES automations_jobclock (job_id) DEFERRABLE INITIALLY DEFERRED",
             ],
             reverse_sql=migrations.RunSQL.noop,
         ),

@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 
 from automations.models.times import readable
 from sessions_app.models import Agent, Session, Turn
+from sessions_app.models.owner import has_owner, owner_column
 
 LONGEST_FAULT = 2_000  # characters
 ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # without characters that look alike
@@ -91,6 +92,7 @@ class CronJob(models.Model):
         related_name="routines",
         help_text="Routines only: the session that gets the results; empty: the primary one.",
     )
+    owner_id = owner_column()
     name = models.CharField(max_length=200)
     kind = models.CharField(max_length=16, choices=JobKind, default=JobKind.AGENT_TURN)
     schedule_kind = models.CharField(max_length=8, choices=ScheduleKind)
@@ -128,6 +130,13 @@ class CronJob(models.Model):
     max_runs = models.PositiveIntegerField(null=True, blank=True, help_text="Maximum number of runs.")
     jitter_seconds = models.PositiveIntegerField(
         default=0, help_text="Delay each run by a fixed amount, up to this many seconds."
+    )
+    ping_url = models.CharField(
+        max_length=1900,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Called by GET after each run that succeeded, with /fail after one that failed. Empty: none.",
     )
     source = models.CharField(max_length=20, choices=Source, default=Source.MANUAL)
     # the turn may have been deleted: clearing this column would read the whole table for each deletion
@@ -234,6 +243,7 @@ class CronJob(models.Model):
                 condition=Q(max_runs__isnull=True) | Q(max_runs__gte=1), name="cronjob_max_runs_positive"
             ),
             models.CheckConstraint(condition=Q(kind__in=JobKind.values), name="cronjob_kind_known"),
+            has_owner("cronjob_has_owner"),
             models.CheckConstraint(
                 condition=Q(execution_mode__in=ExecutionMode.values), name="cronjob_execution_mode_known"
             ),
@@ -247,6 +257,8 @@ class CronJob(models.Model):
                 fields=["timezone", "id"], condition=Q(enabled=True, schedule_kind="cron"), name="job_zones"
             ),
             models.Index(fields=["id"], condition=~Q(fault=""), name="job_set_aside"),
+            # the list of a user's automations by age, and the names of what runs are of
+            models.Index(fields=["owner_id", "created_at", "id"], name="job_of_owner"),
         ]
 
     def __str__(self) -> str:

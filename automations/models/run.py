@@ -13,7 +13,9 @@ from django.db.models.functions import Now
 from automations.models.job import CronJob
 from automations.models.scheduled_message import ScheduledMessage
 from automations.models.times import readable
+from sessions_app import metrics
 from sessions_app.models import Session, Turn
+from sessions_app.models.owner import NOBODY, owner_column
 
 
 class RunState(models.TextChoices):
@@ -37,13 +39,14 @@ TASKS_KEY = (
     "tasks"  # in the metadata of a heartbeat's turn: the due tasks, each `{id, title, description, run, …}`
 )
 HOME_KEY = "home"  # in a turn's metadata: the conversation that gets the result; empty: the primary one
+PINGS_KEY = "pings"  # in a turn's metadata: the job has a `ping_url`
 OPEN_RUNS = (RunState.QUEUED, RunState.RUNNING)
 
 
 class RunTransitions(models.QuerySet["RunRecord"]):
     """The transitions, each one conditional UPDATE of the chosen runs; 0: another process was faster.
 
-    A run begins as QUEUED, when firing inserts it.
+    A run begins as QUEUED, when firing inserts it. Its turn starts and ends it: see `automations.runs.statements`.
     """
 
     def open(self) -> RunTransitions:
@@ -60,30 +63,19 @@ class RunTransitions(models.QuerySet["RunRecord"]):
         """→ SKIPPED. Nothing is inserted when the slot has a run already."""
         run = self.model(state=RunState.SKIPPED, finished_at=Now(), **columns)
         self.bulk_create([run], ignore_conflicts=True)
+        metrics.count_run(RunState.SKIPPED, str(columns["reason"]), columns.get("slots_count") or 1)
 
     def extend_gap(self, run_id: str, to: datetime, count: int | None) -> int:
         """SKIPPED → SKIPPED, with the slots up to `to`. `count` is their number in all, None above 1,000."""
         return self.filter(pk=run_id, state=RunState.SKIPPED).update(slots_to=to, slots_count=count)
 
-    def record_prompt(self, ref: Mapping[str, Any], variables: Mapping[str, Any], text: str) -> int:
-        """Any state → the same, with the prompt that the model is shown: its template, variables and text."""
-        return self.update(prompt_ref=ref, prompt_variables=variables, rendered_prompt=text)
-
     def queue_in(self, turn: Turn, **session: Any) -> int:
         """QUEUED → QUEUED, with the turn of its next attempt."""
         return self.filter(state=RunState.QUEUED).update(turn=turn, not_before=None, **session)
 
-    def start(self) -> int:
-        """QUEUED → RUNNING: its turn was claimed."""
-        return self.filter(state=RunState.QUEUED).update(state=RunState.RUNNING, started_at=Now())
-
     def continue_in(self, turn: Turn) -> int:
         """RUNNING → RUNNING, in its next turn."""
         return self.filter(state=RunState.RUNNING).update(turn=turn)
-
-    def finish(self, state: RunState, outcome: Mapping[str, Any]) -> int:
-        """QUEUED or RUNNING → SUCCEEDED, FAILED or CANCELLED, in its turn's commit."""
-        return self.open().update(state=state, finished_at=Now(), **outcome)
 
     def retry(self, wait: timedelta, outcome: Mapping[str, Any]) -> int:
         """QUEUED or RUNNING → QUEUED: its turn failed, and the next attempt comes after `wait`."""
@@ -97,7 +89,10 @@ class RunTransitions(models.QuerySet["RunRecord"]):
     def cancel(self, reason: str, **columns: Any) -> int:
         """QUEUED or RUNNING → CANCELLED."""
         ended = {"state": RunState.CANCELLED, "not_before": None, "finished_at": Now()}
-        return self.open().update(reason=reason, **ended, **columns)
+        done = self.open().update(reason=reason, **ended, **columns)
+        if done:
+            metrics.count_run(RunState.CANCELLED, reason, done)
+        return done
 
 
 class RunRecord(models.Model):
@@ -107,8 +102,16 @@ class RunRecord(models.Model):
     """
 
     run_id = models.CharField(primary_key=True, max_length=64)
+    # the migration makes its constraint: it refers to the job's clock, which refers to the job. Firing has locked the
+    # clock and writes it, so the check reads and locks no row of another page
     job = models.ForeignKey(
-        CronJob, null=True, blank=True, on_delete=models.CASCADE, related_name="runs", db_index=False
+        CronJob,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="runs",
+        db_index=False,
+        db_constraint=False,
     )
     scheduled_message = models.ForeignKey(
         ScheduledMessage,
@@ -120,6 +123,7 @@ class RunRecord(models.Model):
     )
     session = models.ForeignKey(Session, null=True, on_delete=models.SET_NULL, related_name="+")
     session_key = models.CharField(max_length=200, blank=True)
+    owner_id = owner_column()  # nobody's is a run that no user is shown: of a system or legacy job
     scheduled_for = models.DateTimeField()
     state = models.CharField(max_length=16, choices=RunState, default=RunState.QUEUED)
     reason = models.CharField(max_length=64, blank=True)
@@ -187,6 +191,17 @@ class RunRecord(models.Model):
             models.Index(fields=["not_before"], condition=Q(not_before__isnull=False), name="run_retry_due"),
             # for operators: the newest failures; other runs do not write it
             models.Index(fields=["created_at", "run_id"], condition=Q(state="failed"), name="run_failed"),
+            # lists of a user's runs by slot: all, and those of a state that not nearly all have
+            models.Index(
+                fields=["owner_id", "scheduled_for", "run_id"],
+                condition=Q(owner_id__gt=NOBODY),
+                name="run_of_owner",
+            ),
+            models.Index(
+                fields=["owner_id", "state", "scheduled_for", "run_id"],
+                condition=Q(owner_id__gt=NOBODY) & ~Q(state="succeeded"),
+                name="run_of_owner_by_state",
+            ),
         ]
 
     def __str__(self) -> str:

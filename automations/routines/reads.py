@@ -15,8 +15,9 @@ from automations.heartbeats.readiness import WaitReason, why_routines_wait
 from automations.heartbeats.reminders import MODEL_FREE_TASKS
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.routines.schedule_text import routine_schedule_text
-from automations.selectors import state_of
-from sessions_app.selectors import agent, key_subquery, with_deliveries
+from automations.selectors import shown_runs, state_of
+from sessions_app.selectors import agent, key_subquery
+from sessions_app.tokens.limits import in_agents
 
 _STATES = {"scheduled": "pending"}  # states that the document spells differently
 _SAME_NAMES = (  # fields of Routine that a row has by the same name
@@ -107,7 +108,7 @@ def routines_of(user: AbstractBaseUser, agent_name: str) -> QuerySet[Any]:
 
 def routine(user: AbstractBaseUser, routine_id: str) -> Routine:
     """One of the user's routines. RoutineNotFound."""
-    found = shown_routines(agent__owner_id=user.pk, pk=routine_id).first()
+    found = shown_routines(agent__owner_id=user.pk, pk=routine_id).filter(in_agents(user)).first()
     if found is None:
         raise RoutineNotFound
     return routine_of(found)
@@ -119,7 +120,7 @@ def routine_runs(user: AbstractBaseUser, routine_id: str) -> QuerySet[RunRecord]
     rows = RunRecord.objects.filter(
         job=key_subquery(CronJob.objects.filter(pk=routine_id, agent__owner_id=user.pk))
     )
-    return rows.annotate(shown_deliveries=with_deliveries("message__turn_id", OuterRef("turn_id")))
+    return shown_runs(rows)
 
 
 def _waits_for(job: Any) -> WaitsFor | None:

@@ -14,6 +14,7 @@ from automations.models import CronJob, JobClock, RunRecord, ScheduledMessage
 
 NEWEST = 20_000  # runs of the last 24 hours that are counted
 MOST_FAILURES = 1_000  # failed runs of the last 24 hours that are looked at
+FAILURES_IN_A_ROW = 3  # attempts, of one run or of several, after which an automation counts as failing
 
 _RECENT = """
 WITH recent AS MATERIALIZED (
@@ -40,6 +41,30 @@ CROSS JOIN LATERAL (
   ORDER BY scheduled_for DESC LIMIT 1
 ) AS last
 WHERE last.state = 'failed' ORDER BY jobs.latest DESC"""
+
+# the newest runs of a job that ended or are tried again, up to the first that did not fail
+_IN_A_ROW = """
+WITH failed AS MATERIALIZED (
+  SELECT job_id FROM automations_runrecord
+  WHERE state = 'failed' AND created_at > now() - interval '24 hours'
+  ORDER BY created_at DESC, run_id DESC LIMIT %(most)s
+), tried AS MATERIALIZED (
+  SELECT job_id FROM automations_runrecord
+  WHERE state IN ('queued', 'running') AND attempt > %(times)s LIMIT %(most)s
+)
+SELECT count(*) FROM (SELECT job_id FROM failed UNION SELECT job_id FROM tried) AS jobs
+CROSS JOIN LATERAL (
+  SELECT sum(failures) FILTER (WHERE good = 0) AS failures FROM (
+    SELECT CASE WHEN state = 'failed' THEN attempt ELSE attempt - 1 END AS failures,
+      sum((state IN ('succeeded', 'cancelled'))::int) OVER (ORDER BY scheduled_for DESC) AS good
+    FROM (
+      SELECT state, attempt, scheduled_for FROM automations_runrecord AS run
+      WHERE run.job_id = jobs.job_id AND (state IN ('succeeded', 'failed', 'cancelled') OR attempt > 1)
+      ORDER BY scheduled_for DESC LIMIT %(times)s
+    ) AS newest
+  ) AS counted
+) AS last
+WHERE last.failures >= %(times)s"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +116,13 @@ def failing_jobs(shown: int) -> FailingJobs:
     runs = RunRecord.objects.select_related("job__agent__owner").in_bulk(list(islice(found, shown)))
     newest = [(runs[run_id], found[run_id]) for run_id in islice(found, shown) if run_id in runs]
     return FailingJobs(count=len(found), cut=sum(found.values()) >= MOST_FAILURES, newest=newest)
+
+
+def jobs_failing_in_a_row() -> int:
+    """The number of jobs whose newest FAILURES_IN_A_ROW attempts failed, the last within 24 hours."""
+    with connection.cursor() as cursor:
+        cursor.execute(_IN_A_ROW, {"most": MOST_FAILURES, "times": FAILURES_IN_A_ROW})
+        return int(cursor.fetchone()[0])
 
 
 def set_aside_jobs() -> QuerySet[CronJob]:

@@ -1,4 +1,4 @@
-"""Record a turn's start, prompt and outcome in its run, and decide about another attempt (rule 4.7).
+"""Record a turn's outcome in its run, and decide about another attempt (rule 4.7).
 
 Each function is part of the transaction that changes the turn, so the two always agree. A turn changes its run only
 while the run is at the turn's attempt.
@@ -6,6 +6,7 @@ while the run is at the turn's attempt.
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,12 +18,13 @@ from django.db.models.functions import Cast, Extract, Now
 from agent_core.exceptions import FINAL_CODES
 from agent_core.types import Ending, TurnResult
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
-from automations.models.run import RunTransitions
+from automations.models.run import PINGS_KEY, RunTransitions
 from automations.runs import report
+from sessions_app import metrics
+from sessions_app.deliveries.system_events import EventName, fail_address, report_event, store_ping
 from sessions_app.mailbox.updates import Mail
 from sessions_app.models import Priority, Session, Turn
 from sessions_app.sessions.archive import archive
-from sessions_app.turns.kinds import Trigger
 
 # reasons that are reported; a person who paused, changed or deleted a routine knows already
 REPORTED = {
@@ -53,26 +55,34 @@ class Ended:
     is_final: bool
 
 
-def record_start(turn: Turn) -> None:
-    """Start the run with its turn; a resumed turn changes nothing."""
-    RunRecord.objects.of_attempt(turn).start()
+def run_outcome(result: TurnResult, closure: str) -> dict[str, Any]:
+    """The parameters of the statements that end a run."""
+    return {
+        "run_state": RUN_STATES[result.ending],
+        "run_summary": first_line(closure),
+        "run_usage": json.dumps(result.usage.to_json()),
+        **{f"run_{name}": value for name, value in _error_columns(result).items()},
+    }
 
 
-def record_prompt(turn: Turn, trigger: Trigger) -> None:
-    """Store the prompt that the model is shown; the history does not have it."""
-    template = trigger.template or {}
-    RunRecord.objects.of_attempt(turn).record_prompt(
-        template["prompt_ref"], template["variables"], text=trigger.model_content
-    )
+def _error_columns(result: TurnResult) -> dict[str, Any]:
+    return {
+        "reason": result.error_code or "",
+        "error": (result.error_text or "")[:300],
+        "error_detail": (result.error_detail or "").replace("\x00", ""),
+    }
 
 
 def record_outcome(turn: Turn, result: TurnResult, closure: str) -> None:
     """Store the attempt's outcome: the run ends, or is queued again while attempts are left."""
     delay, attempt = None, RunRecord.objects.of_attempt(turn)
-    if _may_be_retried(result):
+    if may_be_retried(result):
         active = attempt.filter(state=RunState.RUNNING, job__enabled=True)
         delay = _retry_delay(active.exclude(job__clock__paused_until__gt=Now()).first())
-    _store_outcome(attempt, result, closure, delay)
+    if delay is None:
+        _end(turn, result, closure)
+    else:
+        _retry(attempt, delay, result, closure)
 
 
 def record_shared_outcome(turn: Turn, result: TurnResult, closure: str) -> list[Ended]:
@@ -80,40 +90,66 @@ def record_shared_outcome(turn: Turn, result: TurnResult, closure: str) -> list[
 
     Returns those of routines if the turn failed.
     """
-    attempt = RunRecord.objects.of_attempt(turn)
-    in_order = attempt.open().order_by("scheduled_for", "pk")
+    in_order = RunRecord.objects.of_attempt(turn).open().order_by("scheduled_for", "pk")
     if result.ending is not Ending.FAILED:
         if not turn.origin_run:  # several rows: locked in their order, against deadlocks
-            attempt = RunRecord.objects.filter(pk__in=in_order.select_for_update())
-        _store_outcome(attempt, result, closure, None)
+            list(in_order.select_for_update().values_list("pk"))
+        _end(turn, result, closure)
         return []
     ended = []
     for run in in_order.select_related("job"):
-        delay = _retry_delay(run) if run.of_job.enabled and _may_be_retried(result) else None
-        _store_outcome(RunRecord.objects.filter(pk=run.pk), result, closure, delay)
+        delay = _retry_delay(run) if run.of_job.enabled and may_be_retried(result) else None
+        if delay is None:
+            _end(turn, result, closure, only=run.pk)
+        else:
+            _retry(RunRecord.objects.filter(pk=run.pk), delay, result, closure)
         if run.of_job.system_event == "":
             ended.append(Ended(pk=run.pk, job=run.of_job, is_final=delay is None))
     return ended
 
 
-def _store_outcome(
-    attempt: RunTransitions, result: TurnResult, closure: str, delay: timedelta | None
-) -> None:
-    outcome: dict[str, Any] = {
-        "reason": result.error_code or "",
-        "error": (result.error_text or "")[:300],
-        "error_detail": (result.error_detail or "").replace("\x00", ""),
-        "response_summary": first_line(closure),
-        "usage": result.usage.to_json(),
-        "duration_ms": _MILLISECONDS,
-    }
-    if delay is None:
-        attempt.finish(RUN_STATES[result.ending], outcome)
-    else:
-        attempt.retry(delay, outcome)
+def _end(turn: Turn, result: TurnResult, closure: str, *, only: str | None = None) -> None:
+    from automations.runs.statements import END  # late: SQLAlchemy is slow to load
+
+    if ended := END.run(turn_id=turn.pk, only=only, **run_outcome(result, closure)):
+        metrics.count_run(result.ending, result.error_code, ended)
+        if result.ending is Ending.FAILED:
+            _report_failed(turn, only)
+        if PINGS_KEY in turn.metadata and result.ending in (Ending.SUCCEEDED, Ending.FAILED):
+            _ping(turn, failed=result.ending is Ending.FAILED)
 
 
-def _may_be_retried(result: TurnResult) -> bool:
+def _ping(turn: Turn, *, failed: bool) -> None:
+    """Store the ping of a run for a dead man's switch. A cancelled run has none: it neither went well nor badly."""
+    url = CronJob.objects.filter(runs=turn.origin_run).values_list("ping_url", flat=True).first()
+    if url:
+        store_ping(turn.session_id, fail_address(url) if failed else url, run_id=turn.origin_run)
+
+
+def _report_failed(turn: Turn, only: str | None) -> None:
+    """Report the runs that this turn ended as failed to the owner's program, if there is one."""
+    runs = RunRecord.objects.of_attempt(turn).filter(state=RunState.FAILED)
+    for run in runs.filter(pk=only) if only else runs:
+        data = {
+            "run": run.pk,
+            "automation": run.job_id,
+            "automation_name": run.snapshot.get("name", ""),
+            "scheduled_for": run.scheduled_for.isoformat(),
+            "attempts": run.attempt,
+            "reason": run.reason,
+            "error": run.error,
+        }
+        report_event(turn.session_id, EventName.RUN_FAILED, data, of=run.pk)
+
+
+def _retry(attempt: RunTransitions, delay: timedelta, result: TurnResult, closure: str) -> None:
+    more = {"response_summary": first_line(closure), "usage": result.usage.to_json()}
+    if attempt.retry(delay, _error_columns(result) | more | {"duration_ms": _MILLISECONDS}):
+        metrics.count_failed_attempt(result.error_code)
+
+
+def may_be_retried(result: TurnResult) -> bool:
+    """Whether another attempt may follow, if the job still has one."""
     return result.ending is Ending.FAILED and result.error_code not in FINAL_CODES
 
 

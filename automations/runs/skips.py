@@ -11,6 +11,7 @@ from automations.models.category import internal_key
 from automations.schedules.plan import plan_of
 from automations.schedules.schedule import ScheduleError, whole_milliseconds
 from automations.schedules.slots import Slots
+from sessions_app import metrics
 
 COUNT_LIMIT = 1000
 LATE_AFTER = timedelta(seconds=60)
@@ -66,6 +67,8 @@ def run_id(job_id: str, slot: datetime) -> str:
 
 def record_gap(job: CronJob, gap: Gap, error_detail: str = "") -> None:
     """Store skipped slots: extend the job's last run when that is a gap of the same reason, else insert a run."""
+    if gap.reason is GapReason.QUEUE_FULL:
+        metrics.count(metrics.Counted.QUEUE_FULL, gap.count or COUNT_LIMIT, queue="automation")
     last = RunRecord.objects.filter(job_id=job.pk).order_by("-scheduled_for").first()
     if last is not None and _continues(job, last, gap):
         before = Gap(
@@ -76,6 +79,7 @@ def record_gap(job: CronJob, gap: Gap, error_detail: str = "") -> None:
         )
         joined = before.joined_with(gap)
         RunRecord.objects.extend_gap(last.pk, joined.slots_to, joined.count)
+        metrics.count_run(RunState.SKIPPED, gap.reason, gap.count or COUNT_LIMIT)
         return
     RunRecord.objects.add_skipped(
         run_id=run_id(job.pk, gap.slots_from),

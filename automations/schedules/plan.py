@@ -54,8 +54,11 @@ class HasPlan(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobPlan:
-    """`jitter`: the delay between a slot and its firing. `runs_left`: None when the runs are not limited."""
+    """`slots`: those of the `schedule` that may run. `jitter`: the delay between a slot and its firing. `runs_left`:
+    None when the runs are not limited.
+    """
 
+    schedule: Schedule
     slots: Slots
     jitter: timedelta
     runs_left: int | None
@@ -86,11 +89,13 @@ class JobPlan:
 
 def plan_of(job: HasPlan, runs_started: int) -> JobPlan:
     """The plan of a job that has started so many runs. ScheduleError when its schedule cannot be read."""
-    slots: Slots = schedule_of(job)
+    schedule = schedule_of(job)
+    slots: Slots = schedule
     if job.active_from is not None and job.active_to is not None:
         hours = ActiveHours(first=job.active_from, end=job.active_to, timezone=job.timezone)
-        slots = _active(schedule_of(job), hours, job.agent_id)
+        slots = _active(schedule, hours, job.agent_id)
     return JobPlan(
+        schedule=schedule,
         slots=slots if job.ends_at is None else EndingSchedule(slots=slots, ends_at=job.ends_at),
         jitter=jitter_of(job),
         runs_left=None if job.max_runs is None else max(0, job.max_runs - runs_started),

@@ -17,6 +17,7 @@ from agent_core.tool_spec import ToolSpec
 from agent_core.tools import Effect, Tool
 from automations.exceptions import BadJob, TooManyJobs
 from automations.jobs.edit import NewJob, create_job, delete_job
+from automations.jobs.explain import undeliverable
 from automations.jobs.provenance import record_provenance
 from automations.models import CronJob, JobKind, RunRecord, RunState, Source
 from automations.models.category import RESERVED_IDS
@@ -125,7 +126,10 @@ def _add(context: ToolContext, arguments: dict[str, Any]) -> str:
     )
     record_provenance(job.pk, context)
     next_run = instant_text(job.clock.next_run_at, job.timezone)
-    return f"Added automation {job.pk} {job.name!r}: {describe_job(job, job.timezone)}. Next run: {next_run}."
+    added = (
+        f"Added automation {job.pk} {job.name!r}: {describe_job(job, job.timezone)}. Next run: {next_run}."
+    )
+    return " ".join((added, *(f"Warning: {each}" for each in undeliverable(job.session))))
 
 
 def _text(arguments: dict[str, Any], name: str) -> str:

@@ -22,8 +22,10 @@ from agent_core.policy import TurnPolicy
 from agent_core.turn.compress import compress, fitting
 from agent_core.turn.control import TurnControl
 from agent_core.types import Role, TurnRequest, Usage
+from automations.heartbeats.briefing import of_conversation
+from sessions_app.connections.usable import model_choice
 from sessions_app.memory import task_state
-from sessions_app.models import Agent, Message, Session, SessionState, SessionType, TaskState, Turn, TurnKind
+from sessions_app.models import Agent, Message, Session, SessionState, TaskState, Turn, TurnKind
 from sessions_app.turns.compression import spoken_messages
 from sessions_app.turns.journal import Journal
 
@@ -54,11 +56,8 @@ def bring_up_to_date(turn: Turn, journal: Journal, control: TurnControl) -> Usag
 
 def _with_news(turn: Turn) -> list[Session]:
     """Conversations with messages that are not in their task states, the oldest task state first."""
-    rows = Session.objects.filter(
-        agent__sessions=turn.session_id,
-        type__in=[SessionType.PRIMARY, SessionType.SUB],
-        state=SessionState.OPEN,
-    )
+    conversations = of_conversation("pk", turn.session.agent_id)
+    rows = Session.objects.filter(conversations, state=SessionState.OPEN)
     latest = list(rows.select_related("agent", "task_state").order_by("-updated_at")[:MOST_LOOKED_AT])
     return sorted((row for row in latest if row.last_seq > _known_to(row)), key=_age)
 
@@ -146,7 +145,7 @@ def _request(agent: Agent) -> TurnRequest:
         system_prompt="",
         history=(),
         message="",
-        model=agent.effective_model,
+        **model_choice(agent),
         policy=TurnPolicy().merged(agent.policy),
         tools=tuple(tool.spec() for tool in tools.all()),
     )

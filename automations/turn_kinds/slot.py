@@ -28,17 +28,13 @@ def with_warning(turn: Turn, task: str) -> str:
 class SlotKind(Kind):
     """A slot's turn; each kind adds its name and its trigger."""
 
-    def started(self, turn: Turn) -> None:
-        """Start the run."""
-        record.record_start(turn)
-
-    def shown(self, turn: Turn, trigger: Trigger) -> None:
-        """Store the prompt in the run."""
-        record.record_prompt(turn, trigger)
-
     def refused(self, turn: Turn, call: ToolCall) -> None:
         """Report the refused call: to the bound session itself, a routine's home, or the primary session."""
         report.ask_for_consent(turn, call)
+
+    def run_outcome(self, result: TurnResult, closure: str) -> dict[str, Any]:
+        """What the run keeps of the turn."""
+        return record.run_outcome(result, closure)
 
     def closed(self, turn: Turn, result: TurnResult, closure: str) -> None:
         """Store the run's outcome, in the turn's own commit."""

@@ -15,7 +15,7 @@ from automations.jobs.clock import database_now
 from automations.models import MessageStatus, ScheduledMessage
 from automations.scheduled_messages import schedule_in_thread
 from sessions_app import selectors
-from sessions_app.api.allowance import Rate, take_allowance
+from sessions_app.allowance import Rate, take_allowance
 from sessions_app.channels import base as channels
 from sessions_app.exceptions import BadInput, NotFound, TooSoon
 from sessions_app.models import Agent, Delivery, Session, SessionState, SessionType
@@ -62,7 +62,7 @@ def _why_untestable(session: Any) -> str:
         return "This conversation is on the web: its messages stay on this server."
     if session.chat_type != ChatType.PRIVATE:
         return "This chat is a group: no test messages are sent to groups."
-    return channels.why_unserved(route)
+    return channels.why_unserved(route, session.agent_id)
 
 
 def _channels(request: HttpRequest, agent: Agent, _outcome: Outcome | None) -> dict[str, Any]:
@@ -78,7 +78,9 @@ def _chats(agent: Agent) -> list[dict[str, Any]]:
     last = Delivery.objects.filter(session=OuterRef("pk")).order_by("-id")
     people = Session.objects.filter(agent=agent, type__in=[SessionType.PRIMARY, SessionType.SUB])
     rows = (
-        people.filter(state=SessionState.OPEN).exclude(channel=WEB, last_route=None).order_by("-updated_at")
+        people.filter(state=SessionState.OPEN)
+        .exclude(channel=WEB, last_route__isnull=True)
+        .order_by("-updated_at")
     )
     shown = rows.annotate(
         last_state=Subquery(last.values("state")[:1]), last_error=Subquery(last.values("last_error")[:1])

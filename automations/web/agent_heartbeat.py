@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,6 +16,8 @@ from automations.models.category import heartbeat_key
 from automations.runs.describe import describe_run
 from automations.runs.report import event_id
 from automations.schedules.zone_files import zone_or_utc
+from sessions_app.connections.prices import Cost, costs_of
+from sessions_app.connections.prices import Used as Tokens
 from sessions_app.exceptions import BadInput
 from sessions_app.models import Agent, MailboxEvent, Session, Turn, TurnKind
 from sessions_app.web.agent_sections import Outcome, Section, change_agent, register_section
@@ -45,6 +47,7 @@ class Used:
     runs: int
     usage: Usage
     is_more: bool
+    cost: Cost
 
 
 @person_page("POST")
@@ -110,15 +113,37 @@ def _beat(run: RunRecord, job: CronJob, *, is_delivered: bool) -> Beat:
 def _used(agent: Agent) -> list[Used]:
     session = Session.objects.filter(agent=agent, key=heartbeat_key(agent.name)).first()
     turns = Turn.objects.filter(session=session, kind=TurnKind.HEARTBEAT).order_by("-id")
-    recent = list(turns.values_list("queued_at", "usage")[:MOST_COUNTED]) if session else []
+    recent = list(turns.values_list("queued_at", "usage", "model")[:MOST_COUNTED]) if session else []
     now, is_all = datetime.now(UTC), len(recent) < MOST_COUNTED
-    return [_used_in(recent, span, now - length, is_all=is_all) for span, length in SPANS]
+    spans = [[turn for turn in recent if turn[0] >= now - length] for _, length in SPANS]
+    by_model = [_by_model(turns) for turns in spans]
+    costs = costs_of(_priced(each, agent.owner_id) for each in by_model)
+    return [
+        Used(
+            span=span,
+            runs=len(turns),
+            usage=sum(used.values(), Usage()),
+            is_more=not is_all and len(turns) == len(recent),
+            cost=cost,
+        )
+        for (span, _), turns, used, cost in zip(SPANS, spans, by_model, costs, strict=True)
+    ]
 
 
-def _used_in(recent: Sequence[tuple[datetime, Any]], span: str, since: datetime, *, is_all: bool) -> Used:
-    found = [usage for at, usage in recent if at >= since]
-    usage = sum((Usage.from_json(each) for each in found), Usage())
-    return Used(span=span, runs=len(found), usage=usage, is_more=not is_all and len(found) == len(recent))
+def _by_model(turns: Iterable[tuple[datetime, Any, str]]) -> dict[str, Usage]:
+    found: dict[str, Usage] = {}
+    for _, usage, model in turns:
+        found[model] = found.get(model, Usage()) + Usage.from_json(usage)
+    return found
+
+
+def _priced(used: Mapping[str, Usage], owner_id: int) -> list[Tokens]:
+    return [
+        Tokens(
+            owner_id=owner_id, model=model, input_tokens=each.input_tokens, output_tokens=each.output_tokens
+        )
+        for model, each in used.items()
+    ]
 
 
 def register_heartbeat_section() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -15,18 +14,19 @@ from django.urls import reverse
 
 from automations import selectors
 from automations.appointments.jobs import Kind, appointment_kind
-from automations.appointments.panel import appointments_of, why
+from automations.appointments.panel import appointments_of, is_of_session, why
+from automations.appointments.slots import slot_of, slot_state
 from automations.jobs.edit import delete_job, update_job
-from automations.jobs.skip import skip_slots
+from automations.jobs.skip import MOST_SKIPPED, skip_slots
 from automations.models import CronJob, RunRecord
 from automations.routines import reads as routine_reads
 from automations.routines.edit import remove_routine, update_routine
 from automations.runs.describe import describe_run
 from automations.scheduled_messages import cancel_message
 from automations.schedules.zone_files import zone_or_utc
-from sessions_app.models import Session, SessionState, SessionType
+from sessions_app.models import Session
 from sessions_app.selectors import session as session_of
-from sessions_app.web.chat import title_of
+from sessions_app.web.chat import can_write, title_of
 from sessions_app.web.fragments import is_fragment
 from sessions_app.web.pages import fragment, page, person, person_page
 
@@ -50,11 +50,8 @@ def changed(request: HttpRequest, session: Session) -> HttpResponse:
 
 def panel_of(request: HttpRequest, session: Session) -> HttpResponse:
     """The list of the session's appointments."""
-    is_open = session.state == SessionState.OPEN and session.type in {SessionType.PRIMARY, SessionType.SUB}
     found = appointments_of(person(request), session.pk)
-    return show_part(
-        request, session, "panel.html", appointments=found, can_add=is_open, now=datetime.now(UTC)
-    )
+    return show_part(request, session, "panel.html", appointments=found, can_add=can_write(session))
 
 
 @person_page("GET", "HEAD")
@@ -66,24 +63,38 @@ def panel(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 @person_page("GET", "HEAD")
 def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> HttpResponse:
     """Why the last slots did or did not run, and what comes next."""
-    user = person(request)
-    session = session_of(user, session_id)
-    return show_part(request, session, "why.html", explanation=why(user, kind, key), kind=kind, key=key)
+    session = place_of(request, session_id, kind, key)
+    found = why(person(request), kind, key)
+    runs = RunRecord.objects.filter(pk__in=[each.run_id for each in found.last])
+    states = {run.pk: slot_state(run).value for run in runs.only("state", "reason", "lag_ms")}
+    slots = [(each, states.get(each.run_id, each.state)) for each in found.last]
+    skipping = {"can_skip": kind == Kind.AUTOMATION and bool(found.next), "most_skipped": MOST_SKIPPED}
+    return show_part(
+        request, session, "why.html", explanation=found, slots=slots, kind=kind, key=key, **skipping
+    )
 
 
 @person_page("GET", "HEAD")
 def run_page(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpResponse:
     """One slot: what happened, when, and the way to its place in the conversation."""
     user = person(request)
-    session = session_of(user, session_id)
+    # also those of heartbeats, which the API's reads leave out
     theirs = Q(job__agent__owner=user.pk) | Q(scheduled_message__session__owner=user.pk)
     found = RunRecord.objects.filter(theirs, pk=run_id).select_related("job").first()
     if found is None:
         raise Http404
+    kind = appointment_kind(found.job).value if found.job else Kind.MESSAGE.value
+    key = str(found.job_id or found.scheduled_message_id)
+    session = place_of(request, session_id, kind, key)
     zone = zone_or_utc(found.job.timezone if found.job else session.agent.timezone)
-    about: dict[str, Any] = {"run": found, "text": describe_run(found, zone), "zone": str(zone)}
-    about["kind"] = appointment_kind(found.job).value if found.job else Kind.MESSAGE.value
-    return show_part(request, session, "run.html", **about, key=found.job_id or found.scheduled_message_id)
+    about: dict[str, Any] = {
+        "run": found,
+        "slot": slot_of(found, describe_run(found, zone), zone),
+        "zone": str(zone),
+        "told": str(found.snapshot.get("message") or ""),
+        "is_here": found.turn_id is not None and found.session_id == session.pk,
+    }
+    return show_part(request, session, "run.html", **about, kind=kind, key=key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +114,15 @@ VERBS = {
 }
 
 
+def place_of(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> Session:
+    """The session in whose address an appointment is named. NotFound; Http404 if it is another session's."""
+    user = person(request)
+    session: Session = session_of(user, session_id)
+    if not is_of_session(user, session_id, kind, key):
+        raise Http404
+    return session
+
+
 def _found(request: HttpRequest, kind: str, key: str) -> tuple[Verbs, Any]:
     if kind not in VERBS:
         raise Http404
@@ -112,7 +132,7 @@ def _found(request: HttpRequest, kind: str, key: str) -> tuple[Verbs, Any]:
 @person_page("POST")
 def switch(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> HttpResponse:
     """Pause or resume."""
-    session = session_of(person(request), session_id)
+    session = place_of(request, session_id, kind, key)
     verbs, _job = _found(request, kind, key)
     verbs.update(key, {"enabled": request.POST.get("to") == "on"})
     return changed(request, session)
@@ -120,17 +140,18 @@ def switch(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> 
 
 @person_page("POST")
 def skip_next(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
-    """Do not run the next slot."""
-    session = session_of(person(request), session_id)
+    """Do not run the next slot, or so many as `slots` says. BadJob."""
+    session = place_of(request, session_id, Kind.AUTOMATION, job_id)
     job = selectors.automation_to_change(person(request), job_id)
-    skip_slots(job.id, slots=1)
+    given = request.POST.get("slots", "1")
+    skip_slots(job.id, slots=int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 0)
     return changed(request, session)
 
 
 @person_page("GET", "HEAD", "POST")
 def delete_appointment(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> HttpResponse:
     """Ask, then delete an automation or a routine with its runs."""
-    session = session_of(person(request), session_id)
+    session = place_of(request, session_id, kind, key)
     verbs, job = _found(request, kind, key)
     if request.method == "POST":
         verbs.delete(key)
@@ -143,6 +164,6 @@ def delete_appointment(request: HttpRequest, session_id: uuid.UUID, kind: str, k
 @person_page("POST")
 def withdraw(request: HttpRequest, session_id: uuid.UUID, message_id: str) -> HttpResponse:
     """Cancel a scheduled message."""
-    session = session_of(person(request), session_id)
+    session = place_of(request, session_id, Kind.MESSAGE, message_id)
     cancel_message(selectors.scheduled_message(person(request), message_id).pk)
     return changed(request, session)

@@ -6,25 +6,34 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from zoneinfo import available_timezones
 
 from django import forms
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.http import HttpRequest, HttpResponse, QueryDict
 
 from automations import selectors
+from automations.appointments.jobs import Kind
 from automations.exceptions import BadJob
 from automations.jobs.edit import NewJob, bind_job, parse_api_schedule, update_job
 from automations.models import CronJob
+from automations.routines import reads as routine_reads
+from automations.routines.edit import update_routine
 from automations.scheduled_messages import schedule_in_thread
 from automations.schedules.describe import Preview, preview
 from automations.schedules.zone_files import zone_or_utc
-from automations.web.appointments import changed, show_part
+from automations.selectors import paused_until
+from automations.web.appointments import changed, place_of, show_part
+from automations.web.change_forms import ChangeForm, RoutineForm
 from automations.web.forms import AutomationForm, LaterForm, ScheduleForm, schedule_fields
-from sessions_app.exceptions import SessionsError
+from automations.web.moment_field import local_time, wall_time
+from sessions_app.agents.edit import known_zones
+from sessions_app.exceptions import RevisionConflict, SessionsError
 from sessions_app.models import Session
 from sessions_app.selectors import session as session_of
+from sessions_app.web.agent_sections import given_revision
 from sessions_app.web.pages import fragment, person, person_page
 
+CONFLICT = "It was changed meanwhile. Save again to replace that by what stands here, or cancel to see it."
 COMING = 5  # times that are shown while one types
 KEPT = (
     "name",
@@ -45,7 +54,7 @@ def new(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     zone = session.agent.timezone
     start = {"timezone": zone, "at": _next_hour(zone), "message": request.GET.get("message", "")[:1000]}
     form = AutomationForm(_sent(request), initial=start)
-    if request.method == "POST" and form.is_valid() and _stored(form, lambda: _create(session_id, form)):
+    if form.is_valid() and _stored(form, lambda: _create(session_id, form)):
         return changed(request, session)
     return _shown(request, session, form)
 
@@ -53,17 +62,29 @@ def new(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 @person_page("GET", "HEAD", "POST")
 def change(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
     """Change an automation. Only the fields that differ are replaced."""
-    session = session_of(person(request), session_id)
+    session = place_of(request, session_id, Kind.AUTOMATION, job_id)
     automation = selectors.automation_to_change(person(request), job_id)
-    job = CronJob.objects.select_related("agent").get(pk=automation.id)
-    form = AutomationForm(_sent(request), initial=_initial(job))
-    if (
-        request.method == "POST"
-        and form.is_valid()
-        and _stored(form, lambda: update_job(job.pk, form.changes()))
-    ):
+    job = CronJob.objects.select_related("agent", "clock").get(pk=automation.id)
+    form = ChangeForm(_sent(request), initial=_initial(job))
+    seen = given_revision(request)
+    if form.is_valid() and _stored(form, lambda: update_job(job.pk, form.changes(), revision=seen)):
         return changed(request, session)
     return _shown(request, session, form, job=job)
+
+
+@person_page("GET", "HEAD", "POST")
+def change_routine(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
+    """Change a routine. Only the fields that differ are replaced."""
+    session = place_of(request, session_id, Kind.ROUTINE, job_id)
+    routine = routine_reads.routine(person(request), job_id)
+    job = CronJob.objects.select_related("agent").get(pk=routine.id)
+    form = RoutineForm(
+        _sent(request), initial=_of_repeats(job.agent.timezone, job.timezone) | RoutineForm.stored(job)
+    )
+    seen = given_revision(request)
+    if form.is_valid() and _stored(form, lambda: update_routine(job.pk, form.changes(), revision=seen)):
+        return changed(request, session)
+    return _shown(request, session, form, job=job, part="routine.html")
 
 
 @person_page("GET", "HEAD", "POST")
@@ -71,7 +92,7 @@ def later(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """Schedule a fixed text."""
     session = session_of(person(request), session_id)
     form = LaterForm(_sent(request), initial={"send_at": _next_hour(session.agent.timezone)})
-    if request.method == "POST" and form.is_valid() and _stored(form, lambda: _schedule(session_id, form)):
+    if form.is_valid() and _stored(form, lambda: _schedule(session_id, form)):
         return changed(request, session)
     return show_part(
         request, session, "later.html", status=_status(form), form=form, zone=session.agent.timezone
@@ -83,15 +104,15 @@ def coming(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """The schedule in words and the next times, while one types. Nothing is stored."""
     session = session_of(person(request), session_id)
     form = ScheduleForm(request.POST)
-    found, error = None, ""
+    found, error, zone = None, "", session.agent.timezone
     if form.is_valid():
         try:
-            found = _preview(form.cleaned_data["schedule"], session.agent.timezone)
+            found = _preview(form.cleaned_data["schedule"], zone)
         except BadJob as refused:
             error = str(refused)
     else:
         error = " ".join(str(text) for texts in form.errors.values() for text in texts)
-    return fragment(request, "appointments/coming.html", preview=found, error=error)
+    return fragment(request, "appointments/coming.html", preview=found, error=error, zone=zone)
 
 
 def _preview(schedule: dict[str, Any], zone: str) -> Preview:
@@ -100,15 +121,20 @@ def _preview(schedule: dict[str, Any], zone: str) -> Preview:
 
 
 def _shown(
-    request: HttpRequest, session: Session, form: AutomationForm, job: CronJob | None = None
+    request: HttpRequest,
+    session: Session,
+    form: ScheduleForm,
+    job: CronJob | None = None,
+    part: str = "form.html",
 ) -> HttpResponse:
     context = {
         "form": form,
         "job": job,
-        "zones": sorted(available_timezones()),
+        "revision": _revision_to_send(request, form, job) if job else None,
+        "zones": sorted(known_zones()),
         "zone": session.agent.timezone,
     }
-    return show_part(request, session, "form.html", status=_status(form), **context)
+    return show_part(request, session, part, status=_status(form), **context)
 
 
 def _sent(request: HttpRequest) -> QueryDict | None:
@@ -120,6 +146,13 @@ def _status(form: forms.Form) -> int:
     return 422 if form.is_bound else 200
 
 
+def _revision_to_send(request: HttpRequest, form: forms.Form, job: CronJob) -> int:
+    """What the person has seen: the stored values, also when told that these were changed meanwhile."""
+    if form.is_bound and not form.has_error(NON_FIELD_ERRORS, RevisionConflict.code):
+        return given_revision(request)
+    return job.revision
+
+
 def _create(session_id: uuid.UUID, form: AutomationForm) -> CronJob:
     return bind_job(NewJob(session_id=session_id, **form.values()))
 
@@ -127,15 +160,16 @@ def _create(session_id: uuid.UUID, form: AutomationForm) -> CronJob:
 def _schedule(session_id: uuid.UUID, form: LaterForm) -> object:
     given = form.cleaned_data
     text = given["message_text"].replace("\r\n", "\n")
-    return schedule_in_thread(
-        session_id, send_at=given["send_at"].strftime("%Y-%m-%dT%H:%M:%S"), message_text=text
-    )
+    return schedule_in_thread(session_id, send_at=wall_time(given["send_at"]), message_text=text)
 
 
 def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
     """Whether it was stored. If it was refused, the form says why."""
     try:
         store()
+    except RevisionConflict as error:
+        form.add_error(None, ValidationError(CONFLICT, code=error.code))
+        return False
     except SessionsError as error:
         text = str(error) or str(error.__doc__)
         form.add_error(None, text[:1].upper() + text[1:])
@@ -144,12 +178,15 @@ def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
 
 
 def _initial(job: CronJob) -> dict[str, Any]:
-    zone = zone_or_utc(job.agent.timezone)
     start = {name: getattr(job, name) for name in KEPT}
-    start["ends_at"] = job.ends_at and job.ends_at.astimezone(zone).replace(tzinfo=None)
-    return (
-        {"timezone": job.agent.timezone, "at": _next_hour(job.agent.timezone)} | start | schedule_fields(job)
-    )
+    for name, at in (("ends_at", job.ends_at), ("paused_until", paused_until(job))):
+        start[name] = at and local_time(at, job.agent.timezone)
+    return _of_repeats(job.agent.timezone, job.agent.timezone) | start | schedule_fields(job)
+
+
+def _of_repeats(own_zone: str, zone: str) -> dict[str, Any]:
+    """What the fields of the other ways to repeat begin with."""
+    return {"timezone": zone, "at": _next_hour(own_zone)}
 
 
 def _next_hour(zone: str) -> datetime:

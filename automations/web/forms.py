@@ -16,7 +16,7 @@ from automations.jobs.validate import (
 )
 from automations.models import CatchUp, CronJob, Overlap, ScheduleKind
 from automations.scheduled_messages import LONGEST_TEXT
-from automations.schedules.zone_files import zone_or_utc
+from automations.web.moment_field import MomentField, local_time, wall_time
 
 ONCE, DAILY, WEEKDAYS, WEEKLY, MONTHLY, EVERY, CRON = (
     "once",
@@ -47,17 +47,19 @@ NEEDS = {  # the fields that each way to repeat reads, and what to say when one 
     EVERY: {"count": "Enter a number.", "unit": "Choose a unit."},
     CRON: {"expr": "Enter five fields, such as 0 9 * * 1-5."},
 }
-LOCAL = "%Y-%m-%dT%H:%M"  # how browsers send a date with a time
+
+# and those that may be empty
+READ = {
+    repeat: {*needed, *(() if repeat in {ONCE, EVERY} else ("timezone",))} for repeat, needed in NEEDS.items()
+}
 
 
 class ScheduleForm(forms.Form):
     """When an automation runs. `cleaned_data["schedule"]` is the API's JSON."""
 
     repeat = forms.ChoiceField(choices=REPEATS, initial=DAILY, label="Repeat")
-    at = forms.DateTimeField(
+    at = MomentField(
         required=False,
-        input_formats=[LOCAL, f"{LOCAL}:%S"],
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format=LOCAL),
         label="When",
     )
     days = forms.MultipleChoiceField(
@@ -82,6 +84,11 @@ class ScheduleForm(forms.Form):
         widget=forms.TextInput({"list": "zones", "autocomplete": "off"}),
     )
 
+    def is_replanned(self) -> bool:
+        """Whether a field that the chosen way to repeat reads has another value; browsers send all of them."""
+        repeat = self.cleaned_data["repeat"]
+        return not {"repeat", *READ[repeat]}.isdisjoint(self.changed_data)
+
     def clean(self) -> dict[str, Any]:
         """Add the schedule, or say which field it needs."""
         given: dict[str, Any] = super().clean() or {}
@@ -101,7 +108,7 @@ def schedule_json(given: dict[str, Any]) -> dict[str, Any]:
     """The API's JSON of a schedule that the form has checked."""
     match given["repeat"]:
         case "once":
-            return {"kind": "at", "at": given["at"].strftime("%Y-%m-%dT%H:%M:%S")}
+            return {"kind": "at", "at": wall_time(given["at"])}
         case "every":
             return {"kind": "every", "seconds": given["count"] * int(given["unit"])}
     zone = {"timezone": given["timezone"]} if given["timezone"] else {}
@@ -118,7 +125,7 @@ def _expression(given: dict[str, Any]) -> str:
 def schedule_fields(job: CronJob) -> dict[str, Any]:
     """The values of the schedule's fields for a job, so that its form shows what is stored."""
     if job.schedule_kind == ScheduleKind.AT and job.at is not None:
-        return {"repeat": ONCE, "at": job.at.astimezone(zone_or_utc(job.agent.timezone)).replace(tzinfo=None)}
+        return {"repeat": ONCE, "at": local_time(job.at, job.agent.timezone)}
     if job.schedule_kind == ScheduleKind.EVERY and job.every_seconds is not None:
         return _interval_fields(job.every_seconds)
     return {"timezone": job.timezone, "expr": job.expr} | _cron_fields(job.expr)
@@ -162,14 +169,16 @@ class AutomationForm(ScheduleForm):
         label="Name",
         widget=forms.TextInput({"placeholder": "The first words of the text"}),
     )
-    ends_at = forms.DateTimeField(
+    ends_at = MomentField(
         required=False,
-        input_formats=[LOCAL, f"{LOCAL}:%S"],
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format=LOCAL),
         label="No runs after",
     )
     max_runs = forms.IntegerField(
-        required=False, min_value=1, max_value=1_000_000, label="At most so many runs"
+        required=False,
+        min_value=1,
+        max_value=1_000_000,
+        label="Stop after this many runs",
+        widget=forms.NumberInput({"placeholder": "never"}),
     )
     overlap = forms.ChoiceField(
         required=False,
@@ -191,20 +200,24 @@ class AutomationForm(ScheduleForm):
         required=False, min_value=0, max_value=MOST_RETRIES, label="Retries after a failure", initial=0
     )
     timeout_seconds = forms.IntegerField(
-        required=False, min_value=1, max_value=LONGEST_TIMEOUT, label="Time limit in seconds"
+        required=False,
+        min_value=1,
+        max_value=LONGEST_TIMEOUT,
+        label="Time limit in seconds",
+        widget=forms.NumberInput({"placeholder": "as for all turns"}),
     )
     jitter_seconds = forms.IntegerField(
         required=False,
         min_value=0,
         max_value=LONGEST_JITTER,
-        label="Spread starts by up to so many seconds",
+        label="Delay each run by a fixed time, up to so many seconds",
         initial=0,
     )
 
     def changes(self) -> dict[str, Any]:
         """Those of the values that differ from the initial ones, so that nothing else is replaced."""
         changed = set(self.changed_data)
-        is_replanned = changed & ScheduleForm.base_fields.keys()
+        is_replanned = self.is_replanned()
         values = self.values()
         return {
             name: value
@@ -220,7 +233,7 @@ class AutomationForm(ScheduleForm):
             "message": given["message"].replace("\r\n", "\n").strip(),
             "name": given["name"],
             "schedule": given["schedule"],
-            "ends_at": end.strftime("%Y-%m-%dT%H:%M:%S") if end else None,
+            "ends_at": wall_time(end) if end else None,
             "max_runs": given["max_runs"],
             "overlap": given["overlap"] or Overlap.SKIP,
             "catch_up": given["catch_up"] or CatchUp.ONE,
@@ -234,8 +247,6 @@ class LaterForm(forms.Form):
     """A fixed text at a set time."""
 
     message_text = forms.CharField(max_length=LONGEST_TEXT, label="Text", widget=forms.Textarea({"rows": 3}))
-    send_at = forms.DateTimeField(
-        input_formats=[LOCAL, f"{LOCAL}:%S"],
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format=LOCAL),
+    send_at = MomentField(
         label="When",
     )

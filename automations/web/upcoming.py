@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -12,22 +12,50 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 
 from automations.appointments.attention import attention
-from automations.appointments.calendar import Entry, upcoming
+from automations.appointments.calendar import Entry, upcoming, worst_state
 from automations.schedules.zone_files import zone_or_utc
 from sessions_app import selectors
 from sessions_app.web.pages import page, person, person_page
 
 DAYS = 7  # that are shown; the first is yesterday
 FARTHEST = timedelta(days=366)  # from now
-LANE = 960  # width of the lane of today, in its own units: 40 for each hour
+HALF = 480  # width of half a day on the lane of today, in its own units: 40 for each hour
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """One slot on the lane of today, `x` from the left."""
+    """The slots at one place of half of the lane of today, `x` from the left; `state`: needs most attention."""
 
     x: int
-    entry: Entry
+    state: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Many slots of one appointment on half of the lane, from `x` to `end`."""
+
+    x: int
+    end: int
+    state: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hour:
+    """An hour that is written below the lane, `x` from the left."""
+
+    x: int
+    hour: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Half:
+    """Twelve hours of today; a phone shows one half below the other. `now_at`: from the left; None: not in it."""
+
+    hours: tuple[Hour, ...]
+    marks: tuple[Mark, ...]
+    spans: tuple[Span, ...]
+    now_at: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +83,7 @@ def week(request: HttpRequest) -> HttpResponse:
         "days": days,
         "is_empty": not entries,
         "zone": str(zone),
+        "zone_note": f" ({zone})",  # the page names it once
         "now": now,
         "earlier": first - timedelta(days=DAYS),
         "later": first + timedelta(days=DAYS),
@@ -65,12 +94,44 @@ def week(request: HttpRequest) -> HttpResponse:
 
 def _lane(entries: Iterable[Entry], now: datetime) -> dict[str, Any]:
     """The slots of today by their place in the day. It is drawn for a week that has today in it."""
-    marks = [Mark(x=_place(entry.at), entry=entry) for entry in entries if entry.at.date() == now.date()]
-    return {"marks": marks, "now_at": _place(now), "width": LANE, "hours": range(0, 25, 3)}
+    today = [entry for entry in entries if entry.at.date() == now.date()]
+    halves = [_half(today, now, number) for number in (0, 1)]
+    return {"halves": halves, "slots_today": len(today), "width": HALF}
+
+
+def _half(today: Sequence[Entry], now: datetime, number: int) -> Half:
+    """The morning (0) or the rest of the day (1)."""
+    begin = 12 * number
+    hours = range(begin, begin + 12 + number, 3)  # noon is written once
+    return Half(
+        hours=tuple(Hour(x=(hour - begin) * HALF // 12, hour=hour) for hour in hours),
+        marks=tuple(_marks(each for each in today if each.at.hour // 12 == number)),
+        spans=tuple(_spans(today, number)),
+        now_at=_place(now) if now.hour // 12 == number else None,
+    )
+
+
+def _marks(entries: Iterable[Entry]) -> Iterator[Mark]:
+    places: dict[int, list[Entry]] = {}
+    for entry in entries:
+        places.setdefault(_place(entry.at), []).append(entry)
+    for x, found in places.items():
+        yield Mark(x=x, state=worst_state(each.state for each in found), entries=tuple(found))
+
+
+def _spans(today: Iterable[Entry], number: int) -> Iterator[Span]:
+    for entry in today:
+        if entry.until is None:
+            continue
+        first = entry.at.hour // 12
+        last = entry.until.hour // 12 if entry.until.date() == entry.at.date() else 2  # after today
+        if first <= number <= last:
+            x = _place(entry.at) if first == number else 0
+            yield Span(x=x, end=_place(entry.until) if last == number else HALF, state=entry.state)
 
 
 def _place(at: datetime) -> int:
-    return round((at.hour * 60 + at.minute) * LANE / (24 * 60))
+    return round((at.hour % 12 * 60 + at.minute) * HALF / (12 * 60))
 
 
 def _day(day: date, entries: Sequence[Entry], now: datetime) -> Day:

@@ -23,6 +23,7 @@ urlpatterns = [
     path(f"{_SESSION}/automations/new/", edit.new, name="new-automation"),
     path(f"{_SESSION}/automations/coming/", edit.coming, name="coming"),
     path(f"{_SESSION}/automations/<key:job_id>/", edit.change, name="change-automation"),
+    path(f"{_SESSION}/routines/<key:job_id>/", edit.change_routine, name="change-routine"),
     path(f"{_SESSION}/automations/<key:job_id>/skip/", appointments.skip_next, name="skip-slot"),
     path(f"{_SESSION}/messages/later/", edit.later, name="later"),
     path(f"{_SESSION}/messages/<key:message_id>/withdraw/", appointments.withdraw, name="withdraw-message"),

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error
 
@@ -57,7 +58,9 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
         except (Error, psycopg.Error) as error:
             name = type(error).__name__
-            raise CommandError(f"the database does not answer ({name}); run `manage.py doctor`") from None
+            raise CommandError(
+                f"the database does not answer ({name}); run `{settings.RONDO_COMMAND} doctor`"
+            ) from None
 
 
 def _of_session(parser: ArgumentParser) -> None:

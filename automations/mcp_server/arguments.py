@@ -1,0 +1,126 @@
+"""The arguments of the tools. They are strict: unknown names and wrong types are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from automations.jobs.skip import MOST_SKIPPED
+from sessions_app.turns.receive import LONGEST_MESSAGE
+
+LONGEST_WAIT = 50  # seconds; common clients give a call 60
+USUAL_WAIT = 40
+LONGEST_ANSWER = 10_000  # characters of the answer to a question
+LONGEST_NAME = 200  # characters
+MOST_LISTED = 100
+LARGEST_ID = 2**63 - 1
+SESSION = "A session's id. Default: the agent's primary session."
+AGENT = "The name of an agent, as list_agents shows it. Default: the only one."
+ONCE = "The same key and arguments take effect once, however often they are sent."
+
+
+def _without_nul(text: str) -> str:
+    if "\x00" in text:
+        raise ValueError("must not hold a NUL character")
+    return text
+
+
+_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+Text = Annotated[str, AfterValidator(_without_nul)]
+Short = Annotated[Text, Field(min_length=1, max_length=64)]  # a name, an id, a time
+Title = Annotated[Text, Field(max_length=LONGEST_NAME)]
+Message = Annotated[Text, Field(min_length=1, max_length=LONGEST_MESSAGE)]
+SessionId = Annotated[str, Field(min_length=36, max_length=36, pattern=_UUID)]
+Positive = Annotated[int, Field(ge=1, le=LARGEST_ID)]
+Limit = Annotated[int, Field(ge=1, le=MOST_LISTED)]
+Wait = Annotated[int, Field(ge=0, le=LONGEST_WAIT, description="Seconds to wait for the answer.")]
+Key = Annotated[str, Field(min_length=1, max_length=190, pattern="^[ -~]+$")]
+Absent = SkipJsonSchema[None]  # an argument that may be left out; null counts as left out
+
+
+class Arguments(BaseModel):
+    """The arguments of a tool."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Nothing(Arguments):
+    """No arguments."""
+
+
+class Place(Arguments):
+    """A conversation, by session or by agent."""
+
+    agent: Short | Absent = Field(default=None, description=AGENT)
+    session: SessionId | Absent = Field(default=None, description=SESSION)
+
+
+class Ask(Place):
+    message: Message
+    wait_seconds: Wait = USUAL_WAIT
+    idempotency_key: Key | Absent = Field(default=None, description=ONCE)
+
+
+class GetAnswer(Arguments):
+    turn: Positive = Field(description="The turn that ask returned.")
+    wait_seconds: Wait = USUAL_WAIT
+
+
+class AnswerQuestion(GetAnswer):
+    question: Short = Field(description="The id of the question that was read.")
+    answer: Annotated[Text, Field(min_length=1, max_length=LONGEST_ANSWER)]
+
+
+class StopTurn(Arguments):
+    turn: Positive = Field(description="The turn that ask returned.")
+
+
+class OpenSession(Arguments):
+    agent: Short | Absent = Field(default=None, description=AGENT)
+    title: Title = ""
+    idempotency_key: Key | Absent = Field(default=None, description=ONCE)
+
+
+class ListSessions(Arguments):
+    agent: Short | Absent = Field(default=None, description="Only this agent's.")
+    limit: Limit = 20
+
+
+class ReadSession(Place):
+    limit: Limit = 20
+
+
+class Schedule(Place):
+    """One of `every_seconds`, `cron_expr` and `at`, as for the agents' own tool `cron`."""
+
+    message: Message = Field(description="What is to be done then.")
+    name: Title = Field(default="", description="A short title. Default: the start of the message.")
+    every_seconds: Positive | Absent = Field(default=None, description="Repeat at this interval.")
+    cron_expr: Title | Absent = Field(default=None, description="Five cron fields, such as '0 9 * * *'.")
+    tz: Short | Absent = Field(
+        default=None, description="With cron_expr: an IANA zone. Default: the agent's."
+    )
+    at: Short | Absent = Field(
+        default=None, description="Once, ISO time; without an offset in the agent's zone."
+    )
+    idempotency_key: Key | Absent = Field(default=None, description=ONCE)
+
+
+class OneAutomation(Arguments):
+    job_id: Short = Field(description="The id that list_appointments shows.")
+
+
+class Explain(OneAutomation):
+    kind: Literal["automation", "routine", "heartbeat", "message"] = Field(
+        default="automation", description="The kind that list_appointments shows."
+    )
+
+
+class Skip(OneAutomation):
+    slots: Annotated[int, Field(ge=1, le=MOST_SKIPPED)] | Absent = Field(
+        default=None, description="How many runs. Default: 1."
+    )
+    until: Short | Absent = Field(default=None, description="Instead: all runs before this ISO time.")
+    idempotency_key: Key | Absent = Field(default=None, description=ONCE)

@@ -1,0 +1,133 @@
+"""The results of the tools."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+
+class Result(BaseModel):
+    """The structured result of a tool."""
+
+
+class Question(Result):
+    id: str
+    text: str
+    consent: bool = Field(description="Whether a person must allow tool calls; a program cannot.")
+
+
+class AskResult(Result):
+    """`turn` is the handle for get_answer."""
+
+    turn: int
+    session: str
+    state: Literal["working", "input_required", "succeeded", "failed", "cancelled"]
+    answer: str | None = None
+    question: Question | None = None
+    error: str | None = None
+
+
+class AgentItem(Result):
+    name: str
+    model: str
+    timezone: str
+    primary_session: str | None
+
+
+class AgentList(Result):
+    agents: list[AgentItem]
+
+
+class SessionItem(Result):
+    id: str
+    agent: str
+    type: str
+    title: str
+    state: str
+    preview: str
+    created_at: datetime
+
+
+class SessionList(Result):
+    sessions: list[SessionItem]
+
+
+class Opened(Result):
+    id: str
+
+
+class MessageItem(Result):
+    seq: int
+    role: str
+    content: str
+    created_at: datetime
+
+
+class MessageList(Result):
+    session: str
+    messages: list[MessageItem]
+
+
+class Mail(Result):
+    event_type: str
+    summary: str
+    detail: str
+    state: str
+    created_at: datetime
+
+
+class Mailbox(Result):
+    session: str
+    updates: list[Mail]
+
+
+class Appointment(Result):
+    """An automation after it was created or changed."""
+
+    id: str
+    name: str
+    message: str
+    schedule: str = Field(description="In words.")
+    state: str
+    enabled: bool
+    next_run_at: datetime | None
+    warnings: list[str] = Field(description="What will go wrong.")
+
+
+class AppointmentItem(Result):
+    kind: str
+    id: str
+    name: str
+    schedule: str
+    state: str
+    now: str
+    next: list[datetime]
+    warnings: list[str]
+
+
+class AppointmentList(Result):
+    session: str
+    appointments: list[AppointmentItem]
+
+
+class ExplainedRun(Result):
+    scheduled_for: datetime
+    state: str
+    text: str
+
+
+class Explanation(Result):
+    name: str
+    schedule: str
+    timezone: str
+    state: str
+    now: str
+    next: list[datetime]
+    last: list[ExplainedRun]
+    warnings: list[str]
+
+
+class Deleted(Result):
+    deleted: str

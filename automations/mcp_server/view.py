@@ -1,0 +1,126 @@
+"""The endpoint: checks a request as the API does, then the SDK answers it on the event loop.
+
+Each POST is complete in itself, so any web process answers it and no session is kept. The SDK is imported with the
+first request: a server that nobody uses costs no memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.http import HttpResponse
+from rest_framework.exceptions import PermissionDenied
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from automations.mcp_server.caller import Caller, Run
+from sessions_app.api.auth import TokenAuthentication, right_of
+from sessions_app.api.base import ApiView
+from sessions_app.api.scopes import READ
+from sessions_app.api.strict_json import TooManyValues, read_json
+
+Exchange = Callable[[Caller, Sequence[tuple[str, str]], bytes], Awaitable[Any]]
+PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603  # codes of JSON-RPC
+
+
+def refused(status: int, code: int, text: str) -> HttpResponse:
+    """A JSON-RPC error that belongs to no request id."""
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}}
+    response = HttpResponse(json.dumps(body), status=status, content_type="application/json")
+    response["Cache-Control"] = "no-store"
+    response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - Django's mark: a refusal is no warning
+    return response
+
+
+class BearerAuthentication(TokenAuthentication):
+    """The API's token, asked for as `Bearer`."""
+
+    def authenticate_header(self, request: Any) -> str:  # noqa: ARG002 - the signature is DRF's
+        """The `WWW-Authenticate` of a 401."""
+        return 'Bearer realm="rondo"'
+
+
+class McpView(ApiView):
+    """One JSON-RPC message for each POST. There is nothing to GET: the server sends no messages of its own."""
+
+    scopes = {"post": READ}
+    within_limits = {"post"}
+    authentication_classes = [BearerAuthentication]  # never a browser's cookie
+    http_method_names = ["post"]
+    schema = None
+
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:  # noqa: ARG002 - DRF's signature
+        """The SDK negotiates."""
+        renderer = self.get_renderers()[0]
+        return renderer, renderer.media_type
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Check the Origin, then as the API."""
+        check_origin(request)
+        super().initial(request, *args, **kwargs)
+
+    def post(self, request: Request) -> HttpResponse:
+        """Answer a message."""
+        body = request.body
+        try:
+            read_json(body.decode())
+        except TooManyValues as error:
+            return refused(413, INVALID_REQUEST, f"The body is too large: {error}.")
+        except ValueError as error:  # also UnicodeDecodeError
+            text = "it is not encoded in UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+            return refused(400, PARSE_ERROR, f"The body is not JSON: {text}.")
+        # loaded with the first request, and in a thread: it takes seconds and 36 MB
+        from automations.mcp_server.exchange import answer_message
+
+        return SdkResponse(request, body, answer_message)
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """The API's refusal, as a JSON-RPC error with the same status and headers."""
+        answer: Any = super().handle_exception(exc)
+        code = INTERNAL_ERROR if answer.status_code >= 500 else INVALID_REQUEST
+        try:
+            text = json.loads(answer.content)["detail"]
+        except (ValueError, KeyError, TypeError):
+            text = "The request was refused."
+        response: Any = refused(answer.status_code, code, text)
+        for name in ("WWW-Authenticate", "Retry-After", "Allow"):
+            if name in answer.headers:
+                response[name] = answer.headers[name]
+        return cast("Response", response)
+
+
+def check_origin(request: Request) -> None:
+    """PermissionDenied for a page of another site, as MCP requires against DNS rebinding. Programs send no Origin."""
+    origin = request.headers.get("Origin")
+    allowed = {*settings.CSRF_TRUSTED_ORIGINS, *settings.RONDO_CORS_ORIGINS}
+    if origin is None or allowed & {origin, "*"}:
+        return
+    given = urlsplit(origin)
+    if given.scheme not in {"http", "https"} or given.netloc != request.get_host():
+        raise PermissionDenied("This Origin may not use the MCP server.")
+
+
+class SdkResponse(HttpResponse):
+    """A response that the SDK makes on the event loop, where it may wait without holding a thread."""
+
+    def __init__(self, request: Request, body: bytes, exchange: Exchange) -> None:
+        super().__init__(content_type="application/json")
+        self._exchange = exchange
+        self._user, self._right = request.user, right_of(request)
+        self._allows: Callable[[str], bool] = cast("Any", request.auth).allows
+        self._headers = [(name.lower(), value) for name, value in request.headers.items()]
+        self._body = body
+
+    async def later(self, run: Run) -> None:
+        """Let the SDK answer."""
+        caller = Caller(user=cast("Any", self._user), allows=self._allows, right=self._right, threads=run)
+        found = await self._exchange(caller, self._headers, self._body)
+        self.status_code, self.content = found.status_code, found.body
+        self["Content-Length"] = str(len(found.body))
+        self["Cache-Control"] = "no-store"
+        for name, value in found.headers.items():
+            self[name] = value
