@@ -23,7 +23,7 @@ from benchmarks.sizes import FULL, QUICK, TINY, Sizes
 
 NAMES = (
     *("throughput", "latency", "statements", "requests", "firing", "ticks", "scale"),
-    *("waiting", "mailbox", "streams", "held", "heartbeats", "pages"),
+    *("waiting", "memory", "mailbox", "streams", "held", "heartbeats", "pages"),
 )
 
 

@@ -175,9 +175,13 @@ def clear() -> None:
 
 def token(agent: Any) -> str:
     """The API token of the agent's owner."""
-    from rest_framework.authtoken.models import Token
+    from sessions_app.models import ApiToken
+    from sessions_app.tokens.issue import NewToken, make_token
 
-    return str(Token.objects.get_or_create(user_id=agent.owner_id)[0].key)
+    secret = f"benchmark-{agent.owner_id}"
+    if not ApiToken.objects.filter(user_id=agent.owner_id, name=secret).exists():
+        make_token(agent.owner, NewToken(name=secret, scopes=["manage"]), secret)
+    return secret
 
 
 def count_succeeded(targets: list[Any]) -> int:

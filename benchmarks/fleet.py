@@ -60,11 +60,13 @@ def web(folder: Path, **environ: str) -> Iterator[int]:
 
 
 @contextmanager
-def beat(folder: Path) -> Iterator[Worker]:
+def beat(folder: Path, **environ: str) -> Iterator[Worker]:
     """A beat process."""
-    with _process(
-        folder, "beat", ["config.beat"], lambda process: "beat_ready" in process.log.read_text(), {}
-    ) as process:
+
+    def is_ready(process: Worker) -> bool:
+        return "beat_ready" in process.log.read_text()
+
+    with _process(folder, "beat", ["config.beat"], is_ready, environ) as process:
         yield process
 
 

@@ -1,4 +1,4 @@
-"""The page of a conversation in a real browser: the first piece of an answer, a long conversation, the bytes.
+"""The page of a conversation in a real browser: the first piece of an answer, a long conversation, its bytes.
 
 The model writes the time at which it gives its first piece into that piece, so that the page can compare it with the
 time at which the piece is drawn. Both are on one machine and have one clock.
@@ -14,7 +14,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from benchmarks import data, fleet
+from benchmarks import data, fleet, panel, scrolling
 from benchmarks.cost import p99
 from benchmarks.plugin import STREAMING
 from benchmarks.report import Figure
@@ -40,13 +40,13 @@ _OPENED = "() => performance.getEntriesByType('navigation')[0].domContentLoadedE
 
 
 def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
-    """Measure all three in one browser. Without chromium there are no figures."""
+    """Measure all in one browser, then the panel of appointments. Without chromium there are no figures."""
     if CHROMIUM is None:
         say("skipped, because chromium is not installed (apt install chromium)")
         return []
     agent = data.person(STREAMING)
     short, long = data.sessions(agent, 2)
-    _fill(long, sizes.messages_shown)
+    scrolling.fill(long, sizes.messages_shown)
     key = _sign_in(agent.owner)
     with (
         fleet.worker(servers.folder, "pages", sizes.concurrency),
@@ -59,9 +59,15 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
         say(f"first piece: median {statistics.median(taken):.0f} ms")
         opened = [_open(_window(browser, url, key), f"/sessions/{long.pk}/") for _ in range(OPENED)]
         say(f"{sizes.messages_shown:,} messages: median {statistics.median(opened):.0f} ms")
+        scrolled = [
+            *scrolling.scroll(
+                _window(browser, url, key), f"/sessions/{long.pk}/", sizes.messages_shown, sizes.pixels
+            )
+        ]
+        say(f"scrolling: {scrolled[-2].value:.0f} ms, longest task {scrolled[-1].value:.0f} ms")
         size = _bytes(_window(browser, url, key), f"/sessions/{short.pk}/")
         browser.close()
-    return _figures(taken, opened, size, sizes)
+    return [*_figures(taken, opened, size, sizes), *scrolled, *panel.run(agent)]
 
 
 def _figures(taken: list[float], opened: list[float], size: float, sizes: Sizes) -> list[Figure]:
@@ -90,17 +96,6 @@ def _figures(taken: list[float], opened: list[float], size: float, sizes: Sizes)
             note="compressed, in a window with an empty cache",
         ),
     ]
-
-
-def _fill(session: Any, count: int) -> None:
-    from sessions_app.models import Message, Session
-
-    text = "Some **words** of an answer, with `code` and a [link](https://example.com).\n\n- one\n- two"
-    Message.objects.bulk_create(
-        Message(session=session, seq=n, role="user" if n % 2 else "assistant", content=f"{n}: {text}")
-        for n in range(1, count + 1)
-    )
-    Session.objects.filter(pk=session.pk).update(last_seq=count)
 
 
 def _sign_in(user: Any) -> str:

@@ -1,4 +1,4 @@
-"""Processor time of other processes, from /proc (Linux)."""
+"""Processor time and memory of other processes, from /proc (Linux)."""
 
 from __future__ import annotations
 
@@ -26,3 +26,11 @@ def _ticks(process: Path, root: int) -> int:
     if int(process.name) == root:
         return sum(map(int, columns[_USER:_ENDED_CHILDREN_END]))
     return sum(map(int, columns[_USER:_OWN_END])) if int(columns[_PARENT]) == root else 0
+
+
+def resident_mebibytes(pid: int) -> float:
+    """Memory that a process holds, with what it shares with others."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise ProcessLookupError(pid)

@@ -43,6 +43,7 @@ class Sizes:
     marks: int = 50
     answers: int = 40  # that are watched in a browser
     messages_shown: int = 3_000  # of the conversation that is opened there
+    pixels: int = 45_000  # that it is scrolled, in both directions
     heartbeats: int = 10_000
     heartbeat_ticks: int = 3_600  # parts of an hour that are fired one by one
     heartbeat_seconds: float = 120.0
@@ -107,7 +108,8 @@ TINY = Sizes(
     owned=30,
     marks=3,
     answers=2,
-    messages_shown=60,
+    messages_shown=120,
+    pixels=500,
     heartbeats=6,
     heartbeat_ticks=3,
     heartbeat_seconds=1.0,

@@ -18,6 +18,7 @@ from typing import Any
 import psycopg
 
 from benchmarks import data, fleet
+from benchmarks.processor import resident_mebibytes
 from benchmarks.report import Figure
 from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
@@ -37,12 +38,12 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
         environ["RONDO_TURNS_PER_USER"] = "0"
         with fleet.worker(servers.folder, "holding", count + SPARE_SLOTS, **environ) as worker:
             _warm_up(agent)
-            before = _resident_mebibytes(worker.child.pid)
+            before = resident_mebibytes(worker.child.pid)
             targets = data.sessions(agent, count)
             data.queue_messages(targets, 1, "[[hold:bench]] Hello")
             fleet.until(lambda: _held(port) == count, f"{count} turns wait for the model")
             time.sleep(sizes.settle_seconds)
-            held = _resident_mebibytes(worker.child.pid)
+            held = resident_mebibytes(worker.child.pid)
             connections = _connections(servers.database_url)
             say(f"{count} wait: {before:.0f} MiB before, {held:.0f} MiB now")
             _control(port, "release", {"all": True})
@@ -112,13 +113,6 @@ def _warm_up(agent: Any) -> None:
     targets = data.sessions(agent, 1)
     data.queue_messages(targets, 1)
     fleet.until(lambda: data.count_succeeded(targets) == 1, "the first turn has ended")
-
-
-def _resident_mebibytes(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise ProcessLookupError(pid)
 
 
 def _connections(url: str) -> dict[str, int]:
