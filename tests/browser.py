@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +15,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from agent_core.testing import ModelServer
 from sessions_app.models import Agent, Session, Worker
 from sessions_app.models.turn import OPEN_STATES
-from tests.api.conftest import Site, start_web
+from tests.api.conftest import Site, serve
 from tests.conftest import Person, new_person
-from tests.fleet import Fleet, until
+from tests.fleet import until
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NEEDS_CHROMIUM = pytest.mark.skipif(
@@ -32,19 +31,6 @@ def launch(playwright: Any) -> Browser:
     options = ["--no-sandbox", "--disable-dev-shm-usage"]
     found: Browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
     return found
-
-
-def serve(folder: Path) -> Iterator[Site]:
-    """A web process and a worker with a model over HTTP; browsers keep cookies of HTTPS to HTTPS."""
-    url, web = start_web(folder, HTTPS="0", RONDO_PLUGINS="tests.plugins")
-    fleet = Fleet(folder=folder, processes=[web])
-    try:
-        with ModelServer() as model:
-            fleet.environ |= {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "test-key"}
-            fleet.worker()
-            yield Site(url=url, web=web, fleet=fleet, model=model)
-    finally:
-        fleet.end()
 
 
 @dataclass(kw_only=True)
@@ -128,7 +114,8 @@ def use_engine(person: Person, engine: str) -> None:
 def served(
     django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
-    yield from serve(tmp_path_factory.mktemp("web"))
+    # browsers keep cookies of HTTPS to HTTPS
+    yield from serve(tmp_path_factory.mktemp("web"), HTTPS="0", RONDO_PLUGINS="tests.plugins")
     with django_db_blocker.unblock():
         # the worker outlived the last test's reset and may have registered again
         Worker.objects.all().delete()

@@ -135,9 +135,22 @@ def telegram() -> Iterator[None]:
     from sessions_app.channels import base
     from tests.plugins import FileChannel
 
+    before = base.known()[FileChannel.name]
     base.register(FileChannel())
     yield
-    base.unregister(FileChannel.name)
+    base.register(before)
+
+
+@pytest.fixture
+def real_telegram() -> Iterator[None]:
+    """The server's own channel, in this process; another test may have loaded that of `tests/plugins.py`."""
+    from sessions_app.channels import base
+    from sessions_app.telegram.channel import Telegram
+
+    before = base.known()[Telegram.name]
+    base.register(Telegram())
+    yield
+    base.register(before)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,19 +9,19 @@ from django.contrib.auth.models import User
 from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
-from rest_framework.authtoken.models import Token
 
 from automations.models import CronJob
 from sessions_app.models import Agent, Session
 from tests.api.conftest import Caller
 from tests.conftest import Person
+from tests.tokens import token_of
 
 DELETED, BLOCKED, BUSY, GONE = "deleted", "blocked", "session_busy", "gone"
 
 
 def caller(person: Person) -> Caller:
     """The person at the API, with connections of their own."""
-    return Caller(user=person.user, token=Token.objects.get_or_create(user=person.user)[0].key)
+    return Caller(user=person.user, token=token_of(person.user))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from automations.models import CronJob, RunRecord, RunState
 from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.models import Agent, Message, Session
 from sessions_app.models.message import BY_AUTOMATION
+from tests.animation import Frame, animated
 from tests.browser import NEEDS_CHROMIUM, Visitor, browser, served, visitor
 
 __all__ = ["browser", "served", "visitor"]
@@ -26,6 +28,8 @@ LOOKS: dict[str, dict[str, Any]] = {
     "dark": {"color_scheme": "dark", "viewport": WIDE},
     "phone": {"color_scheme": "light", "viewport": PHONE, "has_touch": True, "is_mobile": True},
 }
+SMALL = {"width": 1120, "height": 640}
+MOST_BYTES = 1_000_000  # of the picture that moves
 ZONE = "Europe/Berlin"
 BRIEFING = """Good morning! Three things matter today:
 
@@ -177,3 +181,36 @@ def test_pictures_of_the_sign_in_and_the_admin(visitor: Visitor, story: Session,
 def open_panel(page: Page) -> None:
     page.locator("a.part").click()
     expect(page.get_by_role("heading", name="Appointments")).to_be_visible()
+
+
+@pytest.mark.timeout(120)
+def test_a_moving_picture_of_the_first_minute(visitor: Visitor) -> None:
+    """The sentences of the README, as somebody says them; the model is the built-in one."""
+    Agent.objects.filter(pk=visitor.person.agent.pk).update(model="offline")
+    readme = (IMAGES.parents[1] / "README.md").read_text().partition("## For programs")[0]
+    beat = visitor.site.fleet.beat()
+    page = visitor.conversation(viewport=SMALL)
+    frames = [Frame(png=page.screenshot(caret="initial"), shown=1_500)]
+
+    def take_frame(shown: int) -> None:
+        frames.append(Frame(png=page.screenshot(caret="initial"), shown=shown))
+
+    for number, sentence in enumerate(re.findall(r"^\d\. `([^`]+)`", readme, re.MULTILINE), 1):
+        page.get_by_label("Message", exact=True).fill(sentence)
+        take_frame(1_500)
+        page.keyboard.press("Enter")
+        expect(page.locator(".entry.agent:not(.live) .text")).to_have_count(number)
+        take_frame(2_000)
+    open_panel(page)
+    take_frame(2_500)
+    for number in (1, 2):
+        expect(page.locator(".strip a[aria-label^=ran]")).to_have_count(number, timeout=40_000)
+        take_frame(2_500)
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".appointment.paused")).to_be_visible()
+    page.mouse.move(0, 0)
+    take_frame(2_500)
+    beat.kill()
+    picture = animated(frames)
+    assert len(picture) < MOST_BYTES
+    (IMAGES / "first-minute.png").write_bytes(picture)

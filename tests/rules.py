@@ -132,6 +132,11 @@ RULES = {
     "9.2": "A window that reconnects goes on where it was, and misses no event. A slow reader is dropped alone.",
     "9.3": "A delivery is written in its turn's commit, once, and sent in order, at least once with the same "
     "key. One that is given up stays visible.",
+    "9.4": "A chat of a program that resends its history is one session of its user. A history that diverged becomes "
+    "a branch or is refused, a repeated message is one turn, and what automations said meanwhile is told once.",
+    "9.5": "An update of a Telegram bot counts once, and one process at a time reads them. Only a chat that the "
+    "agent's owner connected by a one-time code is heard and written to, and only its person presses its buttons. A "
+    "bot's token is shown nowhere.",
     "10.0": "Nothing hangs without an end, each input has a bound, and each user has a share: of connections, "
     "requests, streams, turns and unread updates. The work of an inactive owner stops within 10 s.",
     "10.1": "What was committed is counted once. A disabled feature can be enabled again.",
@@ -139,6 +144,11 @@ RULES = {
     "10.3": "Retention removes what has ended, in small batches, and nothing that is open.",
     "10.4": "A sign-in link signs one browser in, once, within ten minutes, on the machine of the server. Reading its "
     "page does not use it up. Its token is in no log, no header and no row.",
+    "10.5": "No text of a user, a model or another system is taken for markup on a page: nothing runs, loads, is sent "
+    "or leads elsewhere because of it. Policies allow scripts from files of the server only, and forms to it only.",
+    "10.6": "A token allows what its scopes name, on what it reaches; nothing else exists for it. It makes no token "
+    "with more rights. Revoked or expired it is refused at once, and its open streams end within a second. A "
+    "stream ticket opens one stream, once, within 60 s, as long as its token is valid.",
 }
 
 

@@ -58,6 +58,9 @@ class Up:
     data: Path = Path()
     port: int = field(default_factory=free_port)
     program: Sequence[str] = (sys.executable,)
+    script: Sequence[str] = (str(ROOT / "manage.py"),)
+    cwd: Path = ROOT
+    has_default_data: bool = False  # `data` is then only where it is expected
     popen: Mapping[str, Any] = field(default_factory=dict)
     environ: dict[str, str] = field(default_factory=clean_environ)
     process: subprocess.Popen[bytes] | None = None
@@ -71,13 +74,14 @@ class Up:
         return (self.folder / "up.log").read_text()
 
     def _arguments(self) -> list[str]:
-        return ["up", "--port", str(self.port), "--data-dir", str(self.data), "--concurrency", "4"]
+        folder = [] if self.has_default_data else ["--data-dir", str(self.data)]
+        return ["up", "--port", str(self.port), *folder, "--concurrency", "4"]
 
     def start(self, *flags: str) -> None:
         with (self.folder / "up.log").open("wb") as log:
             self.process = subprocess.Popen(
-                [*self.program, str(ROOT / "manage.py"), *self._arguments(), *flags],
-                cwd=ROOT,
+                [*self.program, *self.script, *self._arguments(), *flags],
+                cwd=self.cwd,
                 env=self.environ,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -16,6 +16,7 @@ from agent_core.types import Role, StepKind
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, RunRecord, RunState
 from automations.scheduled_messages import MessageToSchedule, schedule_message
+from sessions_app.connections.edit import add_connection
 from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.models import (
     Allowance,
@@ -29,8 +30,10 @@ from sessions_app.models import (
     Lane,
     MailboxEvent,
     Message,
+    Process,
     Session,
     TaskState,
+    TelegramBot,
     Turn,
     TurnKind,
     TurnState,
@@ -140,6 +143,7 @@ def fill(person: Person) -> dict[str, Any]:
         ),
         "taskstate": TaskState.objects.create(session=session, current_goal="hello", open_loops=["<b>x</b>"]),
         "event": Event.objects.create(agent=person.agent, session=session, type=EventType.STATUS),
+        "process": Process.objects.create(kind="web", host="host", pid=1, version="0.1.0", lost_after=15),
         "worker": Worker.objects.create(host="host", pid=1),
         "cronjob": job,
         "runrecord": run,
@@ -161,6 +165,19 @@ def fill(person: Person) -> dict[str, Any]:
                 address="https://ci.example/answers",
             )
         ),
+        "connection": add_connection(
+            person.user,
+            f"work-{uuid.uuid4().hex[:8]}",
+            {"provider": "openai-chat", "secret": "QmFzdGVsbGFuLTQ3MTE-of-a-connection", "models": ["m"]},
+        ),
+        "telegrambot": TelegramBot.objects.get_or_create(
+            agent=person.agent,
+            defaults={
+                "telegram_id": uuid.uuid4().int % 10**12,
+                "username": "work_bot",
+                "token_ciphertext": "QmFzdGVsbGFuLTQ3MTE-of-a-bot",
+            },
+        )[0],
         "user": person.user,
     }
 

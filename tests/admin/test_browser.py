@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,14 @@ from sessions_app.models import TurnState
 from tests.admin.conftest import fill, make_job, make_turn, url
 from tests.admin.test_dashboard import add_run
 from tests.api.conftest import start_web
-from tests.browser import serious
+from tests.browser import NEEDS_CHROMIUM, launch, serious
 from tests.conftest import new_person
 
 PASSWORD = "correct horse battery staple"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium"),
+    NEEDS_CHROMIUM,
 ]
 
 
@@ -40,7 +38,7 @@ def web(transactional_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        found = launch(playwright)
         yield found
         found.close()
 

@@ -143,14 +143,16 @@ def test_turns_are_counted_by_queue_and_agent(person: Person) -> None:
     make_turn(session, TurnState.QUEUED)
     make_turn(session, TurnState.RUNNING)
     used = {"requests": 2, "input_tokens": 1_000, "output_tokens": 20}
-    make_turn(session, usage=used)
-    make_turn(person.session(), usage=used)
+    make_turn(session, usage=used, model="openai-chat:gpt-4o")
+    make_turn(person.session(), usage=used, model="offline")
     ((name, queue),) = turns_by_queue().items()
     assert name.startswith("turns.")
     assert (queue.queued, queue.running) == (2, 1)
     assert queue.oldest is not None
     (tokens,) = tokens_by_agent(5)
     assert (tokens.turns, tokens.input_tokens, tokens.output_tokens) == (2, 2_000, 40)
+    assert tokens.cost.dollars > 0
+    assert not tokens.cost.is_partial
 
 
 def test_next_slots_and_waiting_runs_are_shown(person: Person, request_of_root: Any) -> None:

@@ -18,27 +18,40 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 from drf_spectacular.generators import SchemaGenerator
-from rest_framework.authtoken.models import Token, TokenProxy
 
 from agent_core.text.redact import redact, secrets_of
 from automations.models import CronJob, RunRecord, ScheduledMessage
 from sessions_app.agents.edit import update_agent
 from sessions_app.deliveries.signing_key import secret_of
+from sessions_app.encryption import encrypt
 from sessions_app.hooks.tokens import token_of
-from sessions_app.models import Agent, ExecutionState, Preference, Turn, TurnState
+from sessions_app.models import (
+    Agent,
+    ApiToken,
+    Connection,
+    ExecutionState,
+    Preference,
+    TelegramBot,
+    TelegramChat,
+    Turn,
+    TurnState,
+)
+from sessions_app.telegram import binding, bots
 from tests.admin.conftest import fill
 from tests.admin.test_rights import actions_of, new_staff, signed_in
 from tests.api.conftest import Caller
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet
 from tests.talk import say
+from tests.tokens import token_of as api_token_of
 
 MARK = "QmFzdGVsbGFuLTQ3MTE"  # in every secret that a test can choose
 HEADERS = {"Authorization": f"Bearer {MARK}-of-the-server", "X-Key": f"{MARK}-of-another-header"}
+BOT_TOKEN = f"123456789:{MARK}-of-the-bot"
 QUERIES = ("?all=", "?_popup=1", "?q=a&o=1.2.3")
 CHOSEN: dict[str, Any] = {
     "OPENAI_API_KEY": f"{MARK}-of-the-model",
-    "EMAIL_HOST_PASSWORD": f"{MARK}-of-the-mail-server",
+    "RONDO_MAIL_SERVER": {"host": "mail.example", "password": f"{MARK}-of-the-mail-server"},
     "RONDO_NOTIFY": {"team": f"slack://{MARK}/of/chat"},
     "SECRET_KEY": f"{MARK}-that-signs",
 }
@@ -59,9 +72,14 @@ def owner(person: Person, settings: Any) -> Person:
     }
     update_agent(person.agent.pk, {"mcp_servers": servers})
     secret_of(person.agent.pk)
+    bot = rows["telegrambot"]
+    bot.token_ciphertext = encrypt(BOT_TOKEN, bots.PURPOSE)
+    bot.save()
+    binding.issue_code(bot.pk)
+    TelegramChat.objects.create(bot=bot, chat_id=4001, name="Ada")
     person.user.set_password(f"{MARK}-password")
     person.user.save()
-    Token.objects.create(user=person.user)
+    api_token_of(person.user)
     Group.objects.create(name="group")
     Preference.objects.create(agent=person.agent, user=person.user, content="short answers")
     ExecutionState.objects.create(
@@ -74,14 +92,19 @@ def owner(person: Person, settings: Any) -> Person:
 def stored_secrets(person: Person) -> list[str]:
     """What is secret and cannot be chosen: keys that were made, and what passwords and keys are checked with."""
     agent = Agent.objects.get(pk=person.agent.pk)
-    hook = agent.hooks.get()
+    hook, bot = agent.hooks.get(), TelegramBot.objects.get()
+    assert bots.token_of(bot) == BOT_TOKEN
     return [
         MARK,
+        Connection.objects.get().secret_ciphertext,
+        bot.token_ciphertext,
+        bot.code_sha256,
         agent.signing_secret,
         token_of(hook),
         hook.token_salt,
         hook.token_sha256,
-        *Token.objects.values_list("key", flat=True),
+        api_token_of(person.user),
+        *ApiToken.objects.values_list("token_sha256", flat=True),
         *User.objects.exclude(password="").values_list("password", flat=True),
     ]
 
@@ -138,8 +161,8 @@ def staff_of(kind: str) -> User:
 def test_no_page_shows_a_secret_to_any_kind_of_staff(owner: Person, kind: str) -> None:
     client = signed_in(staff_of(kind))
     LogEntry.objects.create(
-        user=owner.user, content_type=ContentType.objects.get_for_model(TokenProxy), action_flag=ADDITION,
-        object_id=owner.user.pk, object_repr=str(TokenProxy.objects.get()),
+        user=owner.user, content_type=ContentType.objects.get_for_model(ApiToken), action_flag=ADDITION,
+        object_id=owner.user.pk, object_repr=str(ApiToken.objects.get()),
     )  # fmt: skip
     secrets = stored_secrets(owner)
     shown = dict(everything(client))
@@ -149,32 +172,18 @@ def test_no_page_shows_a_secret_to_any_kind_of_staff(owner: Person, kind: str) -
     assert not [each for each in LogEntry.objects.values() if any(secret in str(each) for secret in secrets)]
 
 
-def test_history_names_no_token(owner: Person) -> None:
-    staff = signed_in(staff_of("superuser"))
-    eve = new_person("eve").user
-    staff.post(reverse("admin:authtoken_tokenproxy_add"), {"user": eve.pk}, follow=True)  # shown once, here
-    key = Token.objects.get(user=eve).key
-    confirmation = staff.get(reverse("admin:authtoken_tokenproxy_delete", args=[eve.pk]))
-    assert key not in confirmation.content.decode()
-    assert (
-        staff.post(reverse("admin:authtoken_tokenproxy_delete", args=[eve.pk]), {"post": "yes"}).status_code
-        == 302
-    )
-    entries = list(LogEntry.objects.filter(content_type__app_label="authtoken").values())
-    assert len(entries) == 2
-    assert key not in str(entries)
-
-
 def test_only_the_signing_secret_address_returns_a_secret(owner: Person) -> None:
-    caller = Caller(user=owner.user, token=Token.objects.get(user=owner.user).key)
+    caller = Caller(user=owner.user, token=api_token_of(owner.user))
     session = owner.agent.sessions.get(title="A thread")
     values = {
         "name": owner.agent.name, "document": "USER.md", "session_id": session.pk,
         "turn_id": Turn.objects.get(session=session).pk, "hook_id": owner.agent.hooks.get().pk,
         "job_id": CronJob.objects.get(session=session).pk,
         "run_id": RunRecord.objects.get(session=session).pk,
+        "connection": Connection.objects.get().name,
         "message_id": ScheduledMessage.objects.get(session=session).pk, "delivery_id": session.deliveries.first().pk,
         "execution_id": "execute1", "question_id": "none", "routine_id": "none", "revision": 1,
+        "chat_id": TelegramChat.objects.get().chat_id, "token_id": ApiToken.objects.get(user=owner.user).pk,
     }  # fmt: skip
     secrets = stored_secrets(owner)
     generator: Any = SchemaGenerator

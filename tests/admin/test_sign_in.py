@@ -19,12 +19,12 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db.models import F
 from django.test import Client
-from rest_framework.authtoken.models import Token
 
 from config.http import sign_in
 from sessions_app.models import Allowance
 from tests.api.conftest import start_web
 from tests.fleet import Fleet, until
+from tests.tokens import token_of
 
 pytestmark = pytest.mark.django_db
 
@@ -187,7 +187,7 @@ def two_webs(transactional_db: None, tmp_path: Any) -> Iterator[list[str]]:
 @pytest.mark.django_db(transaction=True)
 def test_two_web_processes_share_sign_in_counts_without_slowing_others(two_webs: list[str]) -> None:
     User.objects.create_superuser("boss", password="right")
-    token = Token.objects.create(user=User.objects.create_user("ada")).key
+    token = token_of(User.objects.create_user("ada"))
     statuses: list[int] = []
 
     def post(number: int) -> None:

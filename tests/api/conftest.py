@@ -18,7 +18,6 @@ import httpx2
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from rest_framework.authtoken.models import Token
 
 from agent_core.testing import ModelServer
 from sessions_app.models import Turn
@@ -27,6 +26,7 @@ from sessions_app.streams.hub import Hub
 from tests import warm
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until, usual_environ
+from tests.tokens import token_of
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -90,21 +90,34 @@ def made(response: Any) -> Any:
     return response.json()
 
 
+ABOUT_NO_FIELD = {
+    "bad_request",
+    "internal_session",
+    "missing_extra",
+    "needs_person",
+    "no_images",
+    "not_private",
+}
+
+
 def problem(response: Any, status: int, code: str) -> Any:
-    """The answer is this problem, complete."""
+    """The answer is this problem, complete: with the field, where a value of the request is wrong."""
     assert response.status_code == status, response.content
     assert response.headers["Content-Type"] == "application/problem+json"
     body = response.json()
     assert (body["status"], body["code"]) == (status, code), body
-    assert body["type"]
+    assert body["type"] == f"/api/docs/errors/#{code}"
     assert body["title"]
     assert body["detail"]
+    if status == 400 and code not in ABOUT_NO_FIELD:
+        assert body["errors"], body
+        assert all(texts and all(texts) for texts in body["errors"].values()), body
     return body
 
 
 def new_caller(name: str) -> Caller:
     user = User.objects.create_user(name)
-    return Caller(user=user, token=Token.objects.create(user=user).key)
+    return Caller(user=user, token=token_of(user))
 
 
 @pytest.fixture
@@ -291,11 +304,9 @@ def start_web(folder: Path, first: str = "", **environ: str) -> tuple[str, Proce
     return url, web
 
 
-@pytest.fixture(scope="module")
-def processes(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One web process and one worker for a module; four database connections serve all of its requests."""
-    folder = tmp_path_factory.mktemp("api")
-    url, web = start_web(folder)
+def serve(folder: Path, first: str = "", **environ: str) -> Iterator[Site]:
+    """A web process and a worker with a model over HTTP. `first`, `environ`: for the web process."""
+    url, web = start_web(folder, first, **environ)
     fleet = Fleet(folder=folder, processes=[web])
     try:
         with ModelServer() as model:
@@ -304,6 +315,12 @@ def processes(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -
             yield Site(url=url, web=web, fleet=fleet, model=model)
     finally:
         fleet.end()
+
+
+@pytest.fixture(scope="module")
+def processes(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One web process and one worker for a module; four database connections serve all of its requests."""
+    yield from serve(tmp_path_factory.mktemp("api"))
 
 
 @pytest.fixture
@@ -317,7 +334,7 @@ def site(transactional_db: None, processes: Site) -> Iterator[Site]:
 def window(site: Site) -> Iterator[Window]:
     """A session of an agent on the model server."""
     user = User.objects.create_user("ada")
-    token = Token.objects.create(user=user).key
+    token = token_of(user)
     with site.client(token) as http:
         made = http.post("/api/agents/", json={"name": "demo", "model": "openai-chat:test"})
         assert made.status_code == 201, made.text

@@ -101,8 +101,8 @@ def test_a_bad_automation(ada: Caller, session: str, body: Any, code: str) -> No
 
 def test_a_bad_change_of_an_automation_changes_nothing(ada: Caller) -> None:
     session = ada.session()
-    job = ada.automation(session)
-    address = f"/api/automations/{job['id']}/"
+    address = f"/api/automations/{ada.automation(session)['id']}/"
+    job = ada.get(address).json()
     for body, code in (
         ({"schedule": {"kind": "cron", "expr": "x"}}, "bad_cron"),
         ({"name": " "}, "empty_name"),
@@ -203,6 +203,29 @@ def test_a_bad_agent(ada: Caller, session: str, fields: dict[str, Any], code: st
     problem(ada.post("/api/agents/", {"name": "other"} | fields), 400, code)
     if "name" not in fields:
         problem(ada.patch("/api/agents/demo/", fields), 400, code)
+
+
+def test_the_error_names_the_field_that_the_request_has(ada: Caller, session: str) -> None:
+    cron, agents, at = {"kind": "cron", "expr": "x"}, "/api/agents/demo/", f"/api/sessions/{session}"
+    key = {"Idempotency_Key": "k" * 201}
+    for answer, field in (
+        (ada.post(f"{at}/automations/", {"message": "x", "schedule": cron}), "schedule.expr"),
+        (ada.post(f"{at}/automations/", {"message": "x", "schedule": OK, "ends_at": "x"}), "ends_at"),
+        (ada.post(f"{at}/automations/", {"message": " ", "schedule": OK}), "message"),
+        (ada.post(f"{at}/messages/", {"content": " "}), "content"),
+        (ada.post(f"{at}/messages/", b"{"), "body"),
+        (ada.post(f"{at}/messages/", {"content": "x"}, **key), "Idempotency-Key"),
+        (ada.get(f"{at}/events/", Last_Event_ID="x"), "Last-Event-ID"),
+        (ada.post(f"{at}/scheduled-messages/", {"send_at": "x", "message_text": "x"}), "send_at"),
+        (ada.post(f"{agents}routines/", {"title": "x", "schedule": "x"}), "schedule"),
+        (ada.post(f"{agents}routines/", {"title": "x", "next_run_at": "x"}), "next_run_at"),
+        (ada.post(f"{agents}routines/", {"title": "x", "timezone": "Mars/Olympus"}), "timezone"),
+        (ada.patch(agents, {"timezone": "Mars/Olympus"}), "timezone"),
+        (ada.patch(agents, {"routine_limit": 5}, If_Match="5"), "If-Match"),
+        (ada.post("/api/sessions/", {"agent": "demo", "channel": "job"}), "channel"),
+    ):
+        assert answer.status_code == 400, answer.content
+        assert list(answer.json()["errors"]) == [field], answer.json()
 
 
 def test_a_bad_document(ada: Caller, session: str) -> None:

@@ -80,7 +80,11 @@ def ids(ada: Caller) -> dict[str, Any]:
         state="failed",
         last_error="x",
     )
+    there = {"provider": "ollama", "base_url": "https://models.invalid/v1", "models": ["m"]}
+    ada.post("/api/connections/", there | {"name": "there"})
     return {
+        "connection": "there",
+        "token_id": ada.post("/api/tokens/", {"name": "there", "scopes": ["read"]}).json()["id"],
         "name": "demo",
         "document": "HEARTBEAT.md",
         "session_id": session,

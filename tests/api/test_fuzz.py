@@ -28,6 +28,7 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.specs.openapi import checks
 
+from config.http.body_limit import BODILESS
 from tests.api.conftest import Site
 from tests.api.world import SPARED, Inhabitant, belongings, settle
 
@@ -147,8 +148,8 @@ def ask(world: World, case: Any, caller: Inhabitant | None) -> Any:
         )
     if "wait" in str(case.headers.get("Prefer")):
         case.headers["Prefer"] = "wait=1"
-    if case.method.upper() == "GET":
-        case.body = NOT_SET  # a GET with a body is refused before its address is looked at
+    if case.method.upper() in BODILESS:
+        case.body = NOT_SET  # with a body it is refused before its address is looked at
     headers = {"Authorization": f"Token {caller.token}"} if caller else {}
     if caller and is_a_hooks(case.path):
         headers["Authorization"] = f"Bearer {caller.hook_token}"

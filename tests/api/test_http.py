@@ -168,7 +168,10 @@ def test_a_web_process_stops_with_windows_open_and_people_waiting(
         web.stop(10)
         assert time.monotonic() - began < 6
         until(lambda: stream.ended, 5)
-        assert isinstance(waiting.exception(5), httpx2.HTTPError)
+        refused = waiting.result(5)
+        assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+        assert refused.headers["Retry-After"]
+        assert refused.headers["X-Request-Id"]
     window.site.model.release("stop")
 
 

@@ -15,6 +15,7 @@ from sessions_app.events import Cursor, event
 from sessions_app.models import Agent, Event, EventType, Lane, Turn, TurnKind
 from sessions_app.sessions.open import primary_session
 from sessions_app.streams import hub as stream
+from sessions_app.streams import reader as stream_reader
 from sessions_app.streams import running_answers
 from sessions_app.streams import subscription as stream_parts
 from sessions_app.streams.event_log import PAGE, Origin, Position, now, read_events
@@ -276,8 +277,8 @@ def test_an_end_that_was_read_before_its_announcement_waits_for_the_last_pieces(
     if newcomer:
         Reader(hub, session, start)
     hub._hear("", {"s": str(session.pk)})
-    sentinel = Reader(hub, other := person.session(), BEGINNING)
-    ids = write(other)
+    ids = write(other := person.session())  # before its reader comes: nothing announces them
+    sentinel = Reader(hub, other, BEGINNING)
     until(lambda: sentinel.ids() == ids, 5, "the hub has read again")
     hub._hear("", about | {"text": "two"})
     hub._hear("", {"s": str(session.pk), "ended": [turn.pk]})
@@ -299,7 +300,7 @@ def test_a_quiet_stream_says_that_it_is_alive(
     hub: Hub, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "KEEP_ALIVE", 0.05)
-    monkeypatch.setattr(streams, "hub", lambda: hub)
+    monkeypatch.setattr(stream_reader, "hub", lambda: hub)
     session, cursor = person.session(), now()
 
     async def listen() -> list[bytes]:
@@ -318,7 +319,7 @@ def test_looks_without_news_do_not_keep_a_quiet_stream_silent(
     hub: Hub, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "KEEP_ALIVE", 0.3)
-    monkeypatch.setattr(streams, "hub", lambda: hub)
+    monkeypatch.setattr(stream_reader, "hub", lambda: hub)
     monkeypatch.setattr(stream, "POLL", 0.02)
     session, cursor = person.session(), now()
     body = streams.Stream(session.pk, session.pk, "demo", cursor, Right(user_id=person.user.pk))

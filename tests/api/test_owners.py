@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,14 +11,25 @@ from django.test import Client
 from django.urls import URLPattern, get_resolver, resolve
 
 from automations.models import CronJob, RunRecord, ScheduledMessage
-from sessions_app.models import ConsentQuestion, Delivery, ExecutionState, MailboxEvent, Session
+from sessions_app.models import (
+    Agent,
+    ConsentQuestion,
+    Delivery,
+    ExecutionState,
+    MailboxEvent,
+    Session,
+    TelegramBot,
+    TelegramChat,
+)
 from tests.api.conftest import Caller, made, problem
 from tests.api.test_bad_input import rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("7.1")]
 
-OPEN = {"api/schema/", "api/docs/"}
-LISTS = {"/api/agents/", "/api/sessions/"}
+OPEN = {"api/schema/", "api/docs/", "api/docs/errors/"}
+OF_ALL_SESSIONS = ("/api/automations/", "/api/runs/", "/api/turns/", "/api/deliveries/")
+LISTS = {"/api/agents/", "/api/sessions/", "/api/connections/", "/api/tokens/", *OF_ALL_SESSIONS}
+NAMELESS = {"/api/schedules/preview/", "/api/stream-tickets/"}  # addresses that name nothing
 BODIES = {
     "scheduled-messages": {"send_at": "2099-01-01T00:00:00Z", "message_text": "theirs"},
     "automations": {"message": "theirs", "schedule": {"kind": "every", "seconds": 60}},
@@ -28,6 +41,7 @@ BODIES = {
     "/memory/": {"current_goal": "theirs"},
     "/preferences/": {"content": "theirs"},
     "/agents/private/hooks/": {"name": "theirs"},
+    "/agents/private/telegram/": {"token": "123456789:a-token-that-nobody-has-given-out-x"},
 }
 
 
@@ -81,7 +95,14 @@ def addresses(ada: Caller) -> list[str]:
     routine = made(ada.post("/api/agents/private/routines/", {"title": "secret of ada", "schedule": "1h"}))[
         "id"
     ]
+    secret = {"name": "private-one", "provider": "openai-chat", "secret": "secret-of-ada", "models": ["m"]}
+    made(ada.post("/api/connections/", secret))
     hook = made(ada.post("/api/agents/private/hooks/", {"name": "secret of ada"}))["id"]
+    private = Agent.objects.get(name="private")
+    bot = TelegramBot.objects.create(
+        agent=private, telegram_id=1, username="secret of ada", token_ciphertext="secret of ada"
+    )
+    TelegramChat.objects.create(bot=bot, chat_id=4001, name="secret of ada")
     return [
         *LISTS,
         "/api/agents/private/",
@@ -94,6 +115,12 @@ def addresses(ada: Caller) -> list[str]:
         "/api/agents/private/preferences/",
         "/api/agents/private/hooks/",
         "/api/agents/private/signing-secret/",
+        "/api/agents/private/telegram/",
+        "/api/agents/private/telegram/code/",
+        "/api/agents/private/telegram/chats/",
+        "/api/agents/private/telegram/chats/4001/",
+        "/api/connections/private-one/",
+        "/api/connections/private-one/test/",
         f"/api/deliveries/{delivery.pk}/",
         f"/api/deliveries/{delivery.pk}/redeliver/",
         f"/api/hooks/{hook}/",
@@ -131,7 +158,8 @@ def addresses(ada: Caller) -> list[str]:
         f"/api/sessions/{session}/scheduled-messages/",
         f"/api/scheduled-messages/{message}/",
         f"/api/runs/{message}:1000/",
-        "/api/schedules/preview/",
+        f"/api/tokens/{ada.user.api_tokens.get().pk}/",
+        *NAMELESS,
     ]
 
 
@@ -186,7 +214,7 @@ def view_of(address: str) -> Any:
 def test_what_is_anothers_does_not_exist(addresses: list[str], ada: Caller, bob: Caller) -> None:
     before = rows()
     for address in addresses:
-        if address in LISTS or "preview" in address:
+        if address in LISTS | NAMELESS:
             continue
         if is_a_hooks(address):
             problem(bob.post(address, body(address)), 401, "not_authenticated")
@@ -208,6 +236,42 @@ def test_lists_hold_ones_own_things_only(addresses: list[str], ada: Caller, bob:
     assert listed == {str(each.pk) for each in primaries}
     problem(bob.post("/api/sessions/", {"agent": "private"}), 404, "not_found")
     assert bob.get("/api/sessions/?agent=private").json()["results"] == []
+    session = ada.get("/api/turns/").json()["results"][0]["session"]
+    for address in OF_ALL_SESSIONS:
+        assert ada.get(address).json()["results"]
+        for query in ("", f"?session={session}", "?agent=private", "?search=secret"):
+            assert bob.get(f"{address}{query}").json()["results"] == [], (address, query)
+
+
+TIMES = ("_at", "_for", "slots_from", "slots_to", "not_before", "_since")
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z")
+
+
+def times_in(shown: Any, name: str = "") -> Iterator[str]:
+    if isinstance(shown, dict):
+        for key, each in shown.items():
+            yield from times_in(each, key)
+    elif isinstance(shown, list):
+        for each in shown:
+            yield from times_in(each, name)
+    elif isinstance(shown, str) and name.endswith(TIMES):
+        yield shown
+
+
+def test_times_have_one_form(addresses: list[str], ada: Caller) -> None:
+    when = {"started_at": "2026-11-21T01:00:00+01:00", "ended_at": ""}
+    step = {"id": "1.1", "type": "tool", "title": "Look", "status": "done", "tool": "", "question": ""}
+    ExecutionState.objects.update(steps=[step | when | {"arguments": {}}])
+    ConsentQuestion.objects.update(execution="secret22")
+    found: list[str] = []
+    for address in addresses:
+        if "get" not in methods(address) or address.endswith(("/events/", "/explain/")):
+            continue  # an explanation shows slots in the schedule's zone
+        times = list(times_in(ada.get(address).json()))
+        assert all(INSTANT.fullmatch(each) for each in times), (address, times)
+        found += times
+    assert "2026-11-21T00:00:00Z" in found
+    assert len(found) > 60
 
 
 def test_staff_see_others_things_in_the_admin_only(addresses: list[str], bob: Caller) -> None:

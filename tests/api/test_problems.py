@@ -28,7 +28,7 @@ def assert_problem(answer: httpx2.Response, status: int, code: str) -> Any:
     assert answer.status_code == status, answer.text
     assert answer.headers["Content-Type"] == "application/problem+json"
     body = answer.json()
-    assert (body["status"], body["code"], body["type"]) == (status, code, "about:blank")
+    assert (body["status"], body["code"], body["type"]) == (status, code, f"/api/docs/errors/#{code}")
     assert body["title"]
     assert body["detail"]
     return body

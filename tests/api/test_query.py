@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from sessions_app.models import Turn
+from sessions_app.models import Agent, TelegramBot, Turn
 from tests.api.conftest import Caller, problem
 from tests.api.test_hooks import hook
 
@@ -21,6 +21,7 @@ ANYBODYS = {
     "turn_id": "1",
     "delivery_id": "1",
     "revision": "1",
+    "chat_id": "1",
 }
 HOOK = "hook_id}/messages"
 
@@ -67,10 +68,14 @@ def test_every_operation_refuses_a_parameter_that_comes_twice(ada: Caller, schem
 
 def test_every_operation_refuses_query_values_that_its_schema_excludes(ada: Caller, schema: Any) -> None:
     checked, session = 0, ada.session()
+    TelegramBot.objects.create(
+        agent=Agent.objects.get(name="demo"), telegram_id=1, username="bot", token_ciphertext="x"
+    )
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
             for each in operation["parameters"]:
-                closed = "enum" in each["schema"] or each["schema"]["type"] != "string"
+                shape = each["schema"]
+                closed = "enum" in shape or "format" in shape or shape["type"] != "string"
                 if each["in"] != "query" or not closed:
                     continue
                 address = path.replace("{session_id}", session).replace("{name}", "demo")
@@ -80,7 +85,21 @@ def test_every_operation_refuses_query_values_that_its_schema_excludes(ada: Call
                 body = ada(method.upper(), f"{address}?{each['name']}=No").json()
                 assert (body["status"], list(body["errors"])) == (400, [each["name"]])
                 checked += 1
-    assert checked > 15
+    assert checked > 50
+
+
+def test_every_text_in_a_query_is_bounded(ada: Caller, schema: Any) -> None:
+    checked = 0
+    for path, methods in schema["paths"].items():
+        for each in methods.get("get", {}).get("parameters", ()):
+            most = each["schema"].get("maxLength", 0)
+            if each["in"] != "query" or not most or "{" in path:
+                continue
+            assert ada.get(f"{path}?{each['name']}={'x' * most}").json().get("code") != "bad_parameter"
+            body = problem(ada.get(f"{path}?{each['name']}={'x' * (most + 1)}"), 400, "bad_parameter")
+            assert body["errors"] == {each["name"]: [f"must have at most {most:,} characters"]}
+            checked += 1
+    assert checked > 10
 
 
 def test_an_empty_query_is_none(ada: Caller) -> None:

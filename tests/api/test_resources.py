@@ -29,6 +29,10 @@ def test_an_agent_is_made_with_its_primary_session(ada: Caller) -> None:
     assert agent == {
         "name": "second",
         "model": "offline",
+        "fallback_model": "",
+        "events_url": "",
+        "model_settings": {},
+        "warnings": [],
         "timezone": "Asia/Shanghai",
         "engine": "chat",
         "unified_session": False,
@@ -43,6 +47,7 @@ def test_an_agent_is_made_with_its_primary_session(ada: Caller) -> None:
         "mcp_servers": {},
         "allow_tools": [],
         "primary_session": str(primary.pk),
+        "created_at": agent["created_at"],
         "revision": 0,
     }
     assert primary.type == "primary"
@@ -248,13 +253,18 @@ def test_an_automation_shows_what_the_contract_names(ada: Caller) -> None:
         "max_runs": None,
         "jitter_seconds": 0,
         "max_retry": 0,
+        "ping_url": "",
         "source": "manual",
         "paused_until": None,
         "state": "scheduled",
         "last_status": None,
         "pending": False,
+        "agent": "demo",
+        "session": session,
         "session_key": "web:1",
+        "created_at": job["created_at"],
         "revision": 1,
+        "warnings": [],
     }
     address = response.headers["Location"]
     changed = ada.patch(
@@ -329,7 +339,9 @@ def test_runs_are_listed_latest_first_and_one_shows_its_prompt(ada: Caller) -> N
     listed = ada.get(f"/api/automations/{job.pk}/runs/").json()["results"]
     assert [each["run_id"] for each in listed] == [f"{job.pk}:2000", f"{job.pk}:1000"]
     names = "run_id scheduled_for state reason slots_from slots_to count attempt turn lag_ms duration_ms prompt_ref"
-    assert set(listed[0]) == {*names.split(), "not_before", "error", "deliveries"}
+    of = "agent session automation routine scheduled_message created_at started_at finished_at"
+    assert set(listed[0]) == {*names.split(), *of.split(), "not_before", "error", "deliveries"}
+    assert (listed[0]["agent"], listed[0]["automation"], listed[0]["routine"]) == ("demo", job.pk, None)
     one = ada.get(f"/api/runs/{job.pk}:1000/").json()
     assert {name: value for name, value in one.items() if name in listed[1]} == listed[1]
     assert (one["rendered_prompt"], one["prompt_variables"]) == ("what the model saw", {"name": "x"})
@@ -373,10 +385,9 @@ def test_a_waiting_turn_is_shown_and_cancelled(ada: Caller) -> None:
     assert sent.status_code == 202
     turn = sent.json()
     assert sent.headers["Location"] == f"/api/turns/{turn['id']}/"
-    names = (
-        "id session kind state content reply error error_code usage attempt lock_wait_ms queued_at started_at"
-    )
-    assert set(turn) == {*names.split(), "finished_at", "deliveries"}
+    names = "id session kind state content reply error error_code usage model attempt lock_wait_ms queued_at started_at"
+    assert set(turn) == {*names.split(), "finished_at", "deliveries", "agent", "created_at"}
+    assert (turn["agent"], turn["created_at"]) == ("demo", turn["queued_at"])
     assert (turn["session"], turn["kind"], turn["state"], turn["reply"]) == (
         session,
         "message",
@@ -455,7 +466,19 @@ def test_the_history_shows_tool_calls_and_their_results(ada: Caller) -> None:
         Message.objects.create(session_id=session, seq=seq, role=role, content=content, parts=parts)
     shown = ada.get(f"/api/sessions/{session}/messages/").json()["results"]
     assert set(shown[0]) == {
-        *("id", "seq", "thread", "role", "content", "parts", "metadata", "turn", "deliveries", "created_at")
+        *(
+            "id",
+            "session",
+            "seq",
+            "thread",
+            "role",
+            "content",
+            "parts",
+            "metadata",
+            "turn",
+            "deliveries",
+            "created_at",
+        )
     }
     assert [(each["role"], each["content"]) for each in shown] == [entry[:2] for entry in entries]
     nothing: dict[str, Any] = {"calls": [], "results": []}

@@ -30,6 +30,8 @@ def test_one_is_made_shown_listed_and_cancelled(ada: Caller) -> None:
     answer = ada.post(at(session), ASK)
     message = made(answer)
     assert {name: value for name, value in message.items() if name not in {"id", "created_at"}} == {
+        "agent": "demo",
+        "session": session,
         "session_id": session,
         "send_at": "2099-01-01T08:00:00Z",
         "message_text": "Take the cake out.",

@@ -20,15 +20,16 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from rest_framework.authtoken.models import Token
 
 from sessions_app.api.streams import Stream
 from sessions_app.events import Cursor
-from sessions_app.models import Agent, Session
+from sessions_app.models import Agent, ApiToken, Session
 from sessions_app.sessions.open import open_session
 from sessions_app.streams.rights import STREAM_SLOTS, Right, lapsed
+from sessions_app.tokens.issue import revoke_tokens
 from tests.api.conftest import Site, Window, start_web
 from tests.fleet import Process, until
+from tests.tokens import token_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
@@ -71,19 +72,19 @@ class Reader:
     """A user with a session."""
 
     user: User
-    token: Token = field(init=False)
+    token: str = field(init=False)
     agent: Agent = field(init=False)
     session: Session = field(init=False)
 
     def __post_init__(self) -> None:
-        self.token = Token.objects.create(user=self.user)
+        self.token = token_of(self.user)
         self.agent = Agent.objects.create(owner=self.user, name="demo")
         self.session = open_session(self.agent)
 
     @contextmanager
     def stream(self, url: str, path: str = "", **headers: str) -> Iterator[Reading]:
         host, port = url.removeprefix("http://").split(":")
-        headers = headers or {"Authorization": f"Token {self.token.key}"}
+        headers = headers or {"Authorization": f"Token {self.token}"}
         lines = [f"GET {path or self.path} HTTP/1.1", "Host: localhost"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         with socket.create_connection((host, int(port)), timeout=20) as plug:
@@ -151,7 +152,7 @@ def test_streams_are_limited_per_user(transactional_db: None, strict: str) -> No
     with ExitStack() as stack:
         held = [opened(stack, ada, strict) for _ in range(FEW)]
         assert [each.status for each in held] == [200] * FEW
-        refused = httpx2.get(strict + ada.path, headers={"Authorization": f"Token {ada.token.key}"})
+        refused = httpx2.get(strict + ada.path, headers={"Authorization": f"Token {ada.token}"})
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
         assert int(refused.headers["Retry-After"]) > 0
         assert opened(stack, bob, strict).status == 200
@@ -169,13 +170,13 @@ def test_streams_that_are_left_while_they_open_keep_no_place(transactional_db: N
             until(lambda: opened(stack, ada, strict).status == 200, 10, "all places are free")
 
 
-def test_who_has_all_streams_is_not_made_to_wait(transactional_db: None, strict: str) -> None:
+def test_who_has_all_streams_is_not_made_to_wait(site: Site, strict: str) -> None:
     ada = reader("ada")
     with ExitStack() as stack:
         for _ in range(FEW):
             assert opened(stack, ada, strict).status == 200
         address = f"{strict}/api/sessions/{ada.session.pk}/messages/"
-        headers = {"Authorization": f"Token {ada.token.key}", "Prefer": "wait=20"}
+        headers = {"Authorization": f"Token {ada.token}", "Prefer": "wait=20"}
         began = time.monotonic()
         sent = httpx2.post(address, json={"content": "hello"}, headers=headers)
         assert (sent.status_code, sent.headers.get("Preference-Applied")) == (202, None)
@@ -201,12 +202,11 @@ def deactivate(who: Reader, _other: Reader) -> None:
 
 
 def drop_token(who: Reader, _other: Reader) -> None:
-    who.token.delete()
+    revoke_tokens(ApiToken.objects.filter(user=who.user))
 
 
 def give_token_away(who: Reader, other: Reader) -> None:
-    other.token.delete()
-    Token.objects.filter(key=who.token.key).update(user=other.user)
+    ApiToken.objects.filter(user=who.user).update(user=other.user)
 
 
 def give_session_away(who: Reader, other: Reader) -> None:
@@ -276,10 +276,10 @@ def test_who_is_inactive_when_the_turn_ends_is_told_nothing(window: Window) -> N
 def test_all_streams_are_asked_for_in_one_statement(transactional_db: None) -> None:
     people = [reader(f"reader {number}") for number in range(20)]
     held: list[tuple[Right, Any]] = [
-        (Right(user_id=who.user.pk, token=who.token.key), who.session.pk) for who in people
+        (Right(user_id=who.user.pk, token=who.user.api_tokens.get().pk), who.session.pk) for who in people
     ]
     held += [(Right(user_id=who.user.pk), who.agent.pk) for who in people]
-    people[3].token.delete()
+    revoke_tokens(ApiToken.objects.filter(user=people[3].user))
     deactivate(people[5], people[0])
     with CaptureQueriesContext(connection) as asked:
         assert lapsed(held) == {3, 5, 25}

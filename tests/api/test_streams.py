@@ -79,7 +79,10 @@ def test_a_late_window_gets_the_running_turns_text_so_far(window: Window) -> Non
             assert late.events[0]["type"] == "snapshot"
             assert late.events[0]["event_id"] is None
             so_far = late.events[0]["content"]
-            assert so_far == {**early.of("delta")[0]["content"], "earlier": ""}
+            until(
+                lambda: "".join(each["content"]["text"] for each in early.of("delta")) == so_far["text"], 10
+            )
+            assert so_far == {**early.of("delta")[0]["content"], "text": so_far["text"], "earlier": ""}
             window.site.model.release("story")
             late.wait_for_end(turn)
             early.wait_for_end(turn)

@@ -15,11 +15,11 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from rest_framework.authtoken.models import Token
 
-from sessions_app.api.allowance import MOST_FORGOTTEN, Rate, take_allowance
+from sessions_app.allowance import MOST_FORGOTTEN, Rate, count_request, take_allowance
 from sessions_app.models import Allowance
 from tests.api.conftest import Caller, Site, Window, new_caller, problem, start_web
+from tests.tokens import token_of
 
 pytestmark = pytest.mark.django_db  # the clock of a transaction stands still, so nothing comes back by itself
 
@@ -87,6 +87,25 @@ def test_requests_without_a_token_are_counted_by_their_real_address(three: Any, 
     problem(nobody.get("/api/agents/", REMOTE_ADDR="2001:db8:0:2::1"), 401, "not_authenticated")
 
 
+def test_each_counted_response_says_what_is_left(three: Any, fresh: Caller, nobody: Client) -> None:
+    left = []
+    for path in ("/api/agents/", "/api/nothing-of-hers/", "/v1/models", "/api/sessions/x/", "/api/sessions/"):
+        answer = fresh.get(path)
+        if "RateLimit" in answer.headers:  # an address that does not exist is answered by no view
+            assert answer.headers["RateLimit-Policy"] == '"requests";q=3;w=60'
+            left.append(answer.headers["RateLimit"])
+        else:
+            assert answer.status_code == 404
+    assert left == ['"requests";r=2;t=20', '"requests";r=1;t=40', '"requests";r=0;t=60']
+    refused = fresh.get("/api/agents/")
+    problem(refused, 429, "throttled")
+    assert (refused.headers["RateLimit"], refused.headers["Retry-After"]) == ('"requests";r=0;t=60', "20")
+    later(25)
+    assert fresh.get("/api/agents/").headers["RateLimit"] == '"requests";r=0;t=55'
+    assert nobody.get("/api/agents/").headers["RateLimit"] == '"requests";r=2;t=20'  # a 401 is counted, too
+    assert "RateLimit" not in nobody.get("/healthz").headers
+
+
 def test_health_pages_are_never_throttled(three: Any, nobody: Client) -> None:
     for _ in range(5):
         assert nobody.get("/healthz").status_code == 200
@@ -96,7 +115,9 @@ def test_health_pages_are_never_throttled(three: Any, nobody: Client) -> None:
 
 def test_without_a_limit_nothing_is_counted(settings: Any, fresh: Caller) -> None:
     settings.RONDO_THROTTLE = None
-    assert fresh.get("/api/agents/").status_code == 200
+    answer = fresh.get("/api/agents/")
+    assert answer.status_code == 200
+    assert "RateLimit" not in answer.headers
     assert not Allowance.objects.exists()
 
 
@@ -110,7 +131,9 @@ def test_counting_a_request_is_one_statement(three: Any, fresh: Caller) -> None:
 @pytest.mark.parametrize(("limit", "seconds"), [(1, 1), (7, 60), (1200, 60), (3, 86_400)])
 def test_as_many_as_the_rate_says_are_allowed_at_once(limit: int, seconds: int) -> None:
     rate = Rate(limit=limit, seconds=seconds)
-    assert [take_allowance("user:1", rate) for _ in range(limit)] == [0.0] * limit
+    counted = [count_request("user:1", rate) for _ in range(limit)]
+    assert [each.remaining for each in counted] == list(range(limit))[::-1]
+    assert {each.wait for each in counted} == {0.0}
     assert take_allowance("user:1", rate) == pytest.approx(seconds / limit, abs=0.001)
     later(seconds / limit + 0.001)
     assert take_allowance("user:1", rate) == 0
@@ -160,7 +183,7 @@ def two_webs(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 @pytest.mark.django_db(transaction=True)
 def test_two_web_processes_count_concurrent_requests_together_exactly(two_webs: list[str]) -> None:
     caller = new_caller("carol")
-    headers = {"Authorization": f"Token {Token.objects.get(user=caller.user).key}"}
+    headers = {"Authorization": f"Token {token_of(caller.user)}"}
 
     def ask(number: int) -> int:
         return httpx2.get(f"{two_webs[number % 2]}/api/agents/", headers=headers).status_code

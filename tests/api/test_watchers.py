@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from config.env import EnvError, load
+from config.env import load
+from config.env_values import EnvError
 from config.http.headers import ADMIN, DATA, DOCS, PAGES
 from sessions_app.api.client_address import site_of
 from tests.api.conftest import Caller, problem

@@ -12,12 +12,12 @@ import httpx2
 from django.contrib.auth.models import User
 from django.core import serializers
 from django.db.models.functions import Now
-from rest_framework.authtoken.models import Token
 
 from agent_core.execution import Status, new_id
 from automations.models import CronJob, RunRecord, ScheduledMessage
 from sessions_app.models import (
     Agent,
+    Connection,
     ConsentQuestion,
     Delivery,
     Document,
@@ -29,10 +29,13 @@ from sessions_app.models import (
     Preference,
     Session,
     TaskState,
+    TelegramBot,
+    TelegramChat,
     Turn,
 )
 from sessions_app.models.turn import OPEN_STATES
 from tests.fleet import until
+from tests.tokens import token_of
 
 HOURLY = {"kind": "every", "seconds": 3600}
 SPARED = (
@@ -42,6 +45,8 @@ SPARED = (
     "routine_id",
     "message_id",
     "hook_id",
+    "connection",
+    "token_id",
 )  # path parameters of what can be deleted
 MESSAGES = 5  # in the first session: enough events to fill a look into its stream
 MARKS = 30  # for every window of the first agent: enough to fill a look into the stream of the agent
@@ -68,7 +73,7 @@ class Inhabitant:
         own = {
             each
             for name, ids in self.ids.items()
-            if name not in {"document", "revision", "turn_id", "delivery_id"}
+            if name not in {"document", "revision", "turn_id", "delivery_id", "chat_id"}
             for each in ids
         }
         return {each.encode() for each in own | {self.secret, self.hook_token}}
@@ -108,6 +113,21 @@ class Inhabitant:
         given = {"name": self.secret, "channel": "webhook", "address": f"https://{self.secret}.invalid/"}
         return self.post(f"/api/agents/{agent}/hooks/", given)
 
+    def connection(self) -> str:
+        """The server of this connection does not exist."""
+        given = {
+            "name": f"of-{self.name}-{next(self.made)}",
+            "provider": "ollama",
+            "base_url": "https://models.invalid/v1",
+            "secret": self.secret,
+            "models": ["m"],
+        }
+        return str(self.post("/api/connections/", given)["name"])
+
+    def token_id(self) -> str:
+        """Another token, which nobody uses."""
+        return str(self.post("/api/tokens/", {"name": self.secret, "scopes": ["read"]})["id"])
+
     def spare(self, parameter: str) -> str:
         """Something new of this kind, which may be deleted."""
         makers: dict[str, Callable[[], str]] = {
@@ -116,6 +136,8 @@ class Inhabitant:
             "job_id": self.automation,
             "routine_id": self.routine,
             "message_id": self.scheduled_message,
+            "connection": self.connection,
+            "token_id": self.token_id,
             "hook_id": lambda: str(self.hook(self.agent())["id"]),  # one agent has not so many
         }
         return makers[parameter]()
@@ -125,7 +147,7 @@ class Inhabitant:
 def settle(url: str, name: str) -> Iterator[Inhabitant]:
     """A user with all that is to be seen of one, once the turns have ended."""
     user = User.objects.create_user(name)
-    token = Token.objects.create(user=user).key
+    token = token_of(user)
     with httpx2.Client(base_url=url, headers={"Authorization": f"Token {token}"}, timeout=30) as http:
         one = Inhabitant(name=name, token=token, http=http)
         _furnish(one)
@@ -149,6 +171,9 @@ def _furnish(one: Inhabitant) -> None:
     one.ids["message_id"] = [one.scheduled_message()]
     hook = one.hook(agent)
     one.ids["hook_id"], one.hook_token = [hook["id"]], hook["token"]
+    one.ids["connection"] = [one.connection()]
+    one.ids["token_id"] = [one.token_id()]
+    one.ids["chat_id"] = [_chat(agent, one.secret)]
     one.ids["delivery_id"] = [_delivery(sessions[0], one.secret)]
     one.ids["execution_id"] = [_execution(sessions[0], one.secret)]
     one.ids["question_id"] = [_consent(sessions[0], one.secret)]
@@ -195,6 +220,15 @@ def _delivery(session: str, secret: str) -> int:
     return int(row.pk)
 
 
+def _chat(agent: str, secret: str) -> int:
+    """A chat that is connected by a Telegram bot."""
+    owner = Agent.objects.get(name=agent)
+    bot = TelegramBot.objects.create(
+        agent=owner, telegram_id=owner.pk, username=secret, token_ciphertext=secret, enabled=False
+    )
+    return TelegramChat.objects.create(bot=bot, chat_id=4001, name=secret).chat_id
+
+
 def _execution(session: str, secret: str) -> str:
     """A question that waits."""
     row = ExecutionState.objects.create(
@@ -233,6 +267,9 @@ def belongings(name: str) -> list[str]:
         TaskState: "session__owner",
         Preference: "user",
         Hook: "agent__owner",
+        TelegramBot: "agent__owner",
+        TelegramChat: "bot__agent__owner",
+        Connection: "owner",
         CronJob: "agent__owner",
         RunRecord: "job__agent__owner",
         ScheduledMessage: "session__owner",

@@ -25,6 +25,7 @@ from automations.routines.edit import NewRoutine, add_routine, update_routine
 from automations.routines.mode import apply_jobs_flag
 from automations.tools.routines import offered
 from config.operations import checks, status
+from config.operations.status_text import status_lines
 from sessions_app import flags
 from sessions_app.agents.documents import write_document
 from sessions_app.agents.edit import update_agent
@@ -200,13 +201,13 @@ def test_a_claim_tells_nobody_else_with_the_scope_session(awake: Person, setting
 def test_flags_that_were_changed_are_shown(person: Person, settings: Any) -> None:
     assert flags.changed_flags() == []
     assert checks.check_flags().detail == "all have their defaults"
-    assert not any(line.startswith("flags") for line in status.status_lines(status.read_status()))
+    assert not any(line.startswith("flags") for line in status_lines(status.read_status()))
     settings.RONDO_SCHEDULER_CRON_JOBS = False
     settings.RONDO_HEARTBEAT_BROADCAST_SCOPE = "session"
     found = checks.check_flags()
     assert found.ok
     assert found.detail == "heartbeat.broadcast_scope is session; scheduler.cron_jobs is off"
-    lines = [line for line in status.status_lines(status.read_status()) if "is " in line and "." in line][-2:]
+    lines = [line for line in status_lines(status.read_status()) if "is " in line and "." in line][-2:]
     assert lines == [
         "flags        heartbeat.broadcast_scope is session",
         "             scheduler.cron_jobs is off",

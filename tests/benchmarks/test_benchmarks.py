@@ -62,6 +62,7 @@ def test_every_benchmark_gives_its_figures(figures: dict[str, dict[str, Any]]) -
         "context of 1,000 messages to 100",
         "context of 300 messages to 100",
         "memory per waiting turn",
+        "memory of a beat process at rest",
         "request beside 6 open streams to none",
         "deposits by many at once",
         "updates drained",
@@ -76,9 +77,9 @@ def test_every_benchmark_gives_its_figures(figures: dict[str, dict[str, Any]]) -
 
 @pytest.mark.processes
 def test_a_chat_turn_keeps_to_its_statements(figures: dict[str, dict[str, Any]]) -> None:
-    assert 6 <= figures["SQL per chat turn"]["value"] <= 8
-    assert "lock 2" in figures["SQL per chat turn, round trips"]["note"]
-    assert figures["SQL per automation's turn"]["value"] > figures["SQL per chat turn"]["value"]
+    for whose in ("chat turn", "automation's turn"):
+        assert 6 <= figures[f"SQL per {whose}"]["value"] <= 8
+        assert "lock 2" in figures[f"SQL per {whose}, round trips"]["note"]
     assert figures["SQL per fired job"]["value"] < 0.2  # a batch, not a loop
 
 

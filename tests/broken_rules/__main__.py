@@ -20,11 +20,17 @@ from tests.broken_rules.accounts import ACCOUNTS
 from tests.broken_rules.background import BACKGROUND
 from tests.broken_rules.bounds import BOUNDS
 from tests.broken_rules.deliveries import DELIVERIES
+from tests.broken_rules.doors import DOORS
 from tests.broken_rules.engine import ENGINE
+from tests.broken_rules.fleet import FLEET
+from tests.broken_rules.mcp import MCP
 from tests.broken_rules.messages import MESSAGES
+from tests.broken_rules.pages import PAGES
 from tests.broken_rules.planner import PLANNER
 from tests.broken_rules.promises import PROMISES
 from tests.broken_rules.table import BREAKS, Break
+from tests.broken_rules.telegram import TELEGRAM
+from tests.broken_rules.tokens import TOKENS
 from tests.up import ROOT
 
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
@@ -38,12 +44,18 @@ def main(words: list[str]) -> int:
         for each in BREAKS
         + BACKGROUND
         + PLANNER
+        + MCP
         + MESSAGES
         + DELIVERIES
         + PROMISES
         + BOUNDS
+        + DOORS
         + ENGINE
         + ACCOUNTS
+        + PAGES
+        + TELEGRAM
+        + TOKENS
+        + FLEET
         if not words or any(word in str(each).lower() for word in words)
     ]
     print(f"{len(chosen)} rules to break, {AT_ONCE} at once")

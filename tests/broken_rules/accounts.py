@@ -55,7 +55,7 @@ ACCOUNTS = (
         rule="10.4",
         how="the access log has the tokens of sign-in links",
         file="config/logs.py",
-        old=' | {"filters": ["sign_in_links"]}',
+        old=' | {"filters": ["secret_addresses"]}',
         new="",
         tests=(ENTER + "test_two_at_once_give_one_session_and_no_log_has_the_token",),
     ),

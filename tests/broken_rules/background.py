@@ -449,8 +449,8 @@ BACKGROUND = (
         rule="4.4",
         how="a claim waits for clocks that others hold",
         file="automations/firing/due_jobs.py",
-        old="CLAIM = Statement(_DUE.with_for_update(skip_locked=True))",
-        new="CLAIM = Statement(_DUE.with_for_update())",
+        old="CLAIM = Statement(_DUE.with_for_update(skip_locked=True, key_share=True))",
+        new="CLAIM = Statement(_DUE.with_for_update(key_share=True))",
         tests=("tests/chaos/test_beats.py::test_a_batch_skips_a_locked_clock_and_a_deleted_job",),
     ),
     Break(
@@ -500,8 +500,8 @@ BACKGROUND = (
         rule="4.12",
         how="a run keeps the limits that its job had without its timeout",
         file="automations/firing/insert_runs.py",
-        old="sa.case((_job.c.timeout_seconds.is_(None), EMPTY), else_=timeout)",
-        new="EMPTY",
+        old="_job.c.timeout_seconds.is_not(None))",
+        new="sa.false())",
         tests=(TOGETHER,),
     ),
 )

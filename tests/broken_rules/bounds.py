@@ -13,8 +13,27 @@ BUSY = "tests/sessions_app/turns/test_receive.py::"
 STATEMENTS = "tests/api/test_statements.py::"
 HINTS = "tests/sessions_app/test_hints.py::"
 AGENTS = "tests/sessions_app/web/test_agents.py::"
+ALERTS = "tests/config/operations/test_alerts.py::"
+
+LISTS = "tests/api/test_list_pages.py::"
 
 BOUNDS = (
+    Break(
+        rule="10.0",
+        how="a search of the API compares every row of a user",
+        file="sessions_app/postgres/search.py",
+        old='    return rows.filter(**{f"{time}__gte": oldest[0]}) if oldest else rows',
+        new="    return rows",
+        tests=(LISTS + "test_a_search_reads_the_newest_only",),
+    ),
+    Break(
+        rule="10.0",
+        how="the page of a user's deliveries is looked for among everybody's",
+        file="sessions_app/sessions/deliveries.py",
+        old="    rows = Delivery.objects.filter(in_sessions(user), owner_id=user.pk, session__isnull=False)",
+        new="    rows = Delivery.objects.filter(session__isnull=False)",
+        tests=(LISTS + "test_a_list_reads_its_page_and_nothing_of_others",),
+    ),
     Break(
         rule="6.6",
         how="a page applies another text than the one that was checked",
@@ -123,8 +142,8 @@ BOUNDS = (
         rule="10.0",
         how="a turn of an inactive owner begins",
         file="sessions_app/turns/claim.py",
-        old="    return sa.and_(owners.is_active(_owner()), owners.count_running",
-        new="    return sa.and_(sa.true(), owners.count_running",
+        old="    return sa.and_(owners.is_active(_owner()), owners.has_room",
+        new="    return sa.and_(sa.true(), owners.has_room",
         tests=(INACTIVE + "test_inactive_owners_turns_are_neither_claimed_nor_hinted_nor_woken",),
     ),
     Break(
@@ -177,5 +196,31 @@ BOUNDS = (
         old="                if waiting.pop(hint) > stale:",
         new="                if waiting.pop(hint):",
         tests=(HINTS + "test_hints_that_waited_too_long_are_dropped",),
+    ),
+    Break(
+        rule="7.4",
+        how="an answer of the page goes to whatever question the plan asks now",
+        file="sessions_app/web/actions.py",
+        old="        if not question:\n            raise NotWaiting\n",
+        new="",
+        tests=(
+            "tests/sessions_app/web/test_chat.py::test_an_answer_that_is_sent_twice_is_one_and_goes_to_no_other_question",
+        ),
+    ),
+    Break(
+        rule="10.1",
+        how="a client's method becomes a label",
+        file="config/http/measure.py",
+        old='    method = request.method if request.method in METHODS else "other"',
+        new='    method = request.method or "other"',
+        tests=(ALERTS + "test_requests_are_counted_by_route_and_clients_choose_no_label",),
+    ),
+    Break(
+        rule="10.1",
+        how="a refused message is counted in the transaction that its refusal rolls back",
+        file="sessions_app/turns/receive.py",
+        old='        metrics.count(metrics.Counted.QUEUE_FULL, queue="session")',
+        new="        pass",
+        tests=(ALERTS + "test_each_condition_fires_its_alert_and_quiet_fires_none",),
     ),
 )

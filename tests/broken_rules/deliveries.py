@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.broken_rules.table import Break
 
 SENDING = "tests/sessions_app/deliveries/test_send.py::"
+EVENTS = "tests/sessions_app/deliveries/test_system_events.py::"
 
 DELIVERIES = (
     Break(
@@ -62,5 +63,13 @@ DELIVERIES = (
         old="Reach(hosts=frozenset(host.lower() for host in settings.RONDO_WEBHOOK_HOSTS))",
         new='Reach(hosts=frozenset(["127.0.0.1"]))',
         tests=(SENDING + "test_private_addresses_are_refused_unless_the_operator_named_them",),
+    ),
+    Break(
+        rule="9.3",
+        how="an event that was lost is reported by another event",
+        file="sessions_app/deliveries/system_events.py",
+        old=" or delivery.event is not None",
+        new="",
+        tests=(EVENTS + "test_the_loss_of_an_event_is_no_event_and_it_can_be_sent_again",),
     ),
 )

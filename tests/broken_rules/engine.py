@@ -96,9 +96,9 @@ ENGINE = (
     Break(
         rule="10.0",
         how="a worker goes on in one session while the user's other sessions were refused",
-        file="sessions_app/turns/commit_statement.py",
-        old=".where(waits, ~others)",
-        new=".where(waits)",
+        file="sessions_app/turns/run.py",
+        old="elsewhere=waiting.elsewhere",
+        new="elsewhere=False",
         tests=(SHARES + "test_a_stay_ends_when_another_session_of_the_user_was_refused",),
     ),
     Break(
@@ -116,6 +116,16 @@ ENGINE = (
         old="            host.c.state != sa.literal_column(f\"'{TurnState.RUNNING}'\"),\n",
         new="",
         tests=(CLAIM + "test_the_sweep_leaves_guests_of_a_running_host",),
+    ),
+    Break(
+        rule="4.3",
+        how="a run may name a job that is not there",
+        file="automations/migrations/0001_initial.py",
+        old="""                "ALTER TABLE automations_runrecord ADD CONSTRAINT run_job_has_clock FOREIGN KEY (job_id)"
+                " REFERENCES automations_jobclock (job_id) DEFERRABLE INITIALLY DEFERRED",
+""",
+        new="",
+        tests=("tests/sessions_app/models/test_constraints.py::test_the_database_refuses_every_attack",),
     ),
     Break(
         rule="4.4",

@@ -6,6 +6,7 @@ from tests.broken_rules.table import Break
 
 UNIFIED = "tests/api/test_unified.py::"
 WORKER = "tests/sessions_app/worker/test_process.py::"
+RESTORED = "tests/sessions_app/retention/test_restored.py::"
 HUB = "tests/api/test_hub.py::"
 LEFT = "tests/automations/test_message_deliveries.py::"
 HOMES = "tests/automations/routines/test_deletion.py::"
@@ -15,6 +16,8 @@ GOING_ON = "tests/sessions_app/turns/test_run.py::"
 MAILBOX = "tests/sessions_app/mailbox/test_updates.py::"
 BUSY = "tests/sessions_app/turns/test_receive.py::"
 UNWATCHED = "tests/stories/test_unwatched.py::"
+CHATS = "tests/openai_api/test_chats.py::"
+ANSWERS = "tests/openai_api/test_answers.py::"
 PLANNED = "tests/agent_core/planner/test_run.py::"
 
 PROMISES = (
@@ -115,6 +118,14 @@ PROMISES = (
         tests=(HUB + "test_an_end_that_was_read_before_its_announcement_waits_for_the_last_pieces",),
     ),
     Break(
+        rule="9.1",
+        how="a restored database keeps the events of the server before, which windows wait for",
+        file="sessions_app/retention/restored.py",
+        old='"DELETE FROM {events} WHERE xid >= {_FUTURE}"',
+        new='"DELETE FROM {events} WHERE xid < {_FUTURE} AND xid >= {_FUTURE}"',
+        tests=(RESTORED + "test_migrate_removes_events_of_another_server_and_keeps_ours",),
+    ),
+    Break(
         rule="4.5",
         how="an account of slots goes back with its clock",
         file="automations/firing/due_jobs.py",
@@ -158,8 +169,8 @@ PROMISES = (
         rule="3.3",
         how="a heartbeat reads what was said in the primary session",
         file="sessions_app/turns/context.py",
-        old="    seen = history.fitting_entries(read.messages, room)\n",
-        new='    chat = Session.objects.get(agent=session.agent, key="unified:default")\n'
+        old="    seen = history.fitting_entries(read.messages, room, found)\n",
+        new='    chat = Session.objects.get(agent=read.session.agent, key="unified:default")\n'
         "    seen = history.fitting_entries(read_context(chat.pk, {}).messages, room)\n",
         tests=(UNWATCHED + "test_what_is_said_in_a_chat_stays_out_of_heartbeats",),
     ),
@@ -244,5 +255,44 @@ PROMISES = (
         tests=(
             "tests/sessions_app/turns/test_claim.py::test_a_turn_that_ends_wakes_a_persons_message_first",
         ),
+    ),
+    Break(
+        rule="3.5",
+        how="a program's yes is consent",
+        file="sessions_app/turns/consent.py",
+        old='    return answer != "yes" or not turn.metadata.get(BY_PROGRAM)',
+        new="    return True",
+        tests=(
+            ANSWERS + "test_a_yes_in_the_chat_is_no_consent_but_one_to_our_own_api_is",
+            "tests/automations/mcp_server/test_questions.py::test_words_of_a_program_are_never_consent",
+            "tests/api/test_ag_ui.py::test_a_yes_that_is_only_said_is_no_consent",
+        ),
+    ),
+    Break(
+        rule="9.4",
+        how="an edited history of a program goes on in the session that it left",
+        file="sessions_app/sessions/client_chats.py",
+        old="    return rows.exclude(Exists(later))\n",
+        new="    return rows\n",
+        tests=(CHATS + "test_an_edited_message_begins_a_branch",),
+    ),
+    Break(
+        rule="9.4",
+        how="a message that a program repeats becomes another turn",
+        file="sessions_app/sessions/client_chats.py",
+        old="(given.repeats or (bool(given.key) and not latest.delivered))",
+        new="False",
+        tests=(
+            CHATS + "test_a_repeated_request_gets_the_turn_of_the_first",
+            CHATS + "test_concurrent_first_requests_of_a_chat_make_one_session",
+        ),
+    ),
+    Break(
+        rule="9.4",
+        how="what an automation said is told again with each answer",
+        file="sessions_app/sessions/client_answers.py",
+        old="            row.told = told\n",
+        new="",
+        tests=(ANSWERS + "test_an_automations_answer_comes_first_in_the_next_answer_and_once",),
     ),
 )

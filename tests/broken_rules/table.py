@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 MAIN = "tests/stories/test_main_job.py::"
 TOOL = "tests/automations/tools/test_cron.py::"
+RETRIES = "tests/automations/firing/test_retries.py::"
 BOUND = "tests/automations/turn_kinds/test_bound.py::"
 SENDING = "tests/sessions_app/deliveries/test_send.py::"
 EDIT = "tests/automations/jobs/test_edit.py::"
@@ -48,8 +49,8 @@ BREAKS = (
         rule="1.6",
         how="a turn that ends leaves the next of its session to the sweep",
         file="sessions_app/turns/run.py",
-        old="    for waiting in next_lane(session_id):",
-        new="    for waiting in []:",
+        old="    for each in next_lane(session_id):",
+        new="    for each in []:",
         tests=("tests/sessions_app/worker/test_process.py::test_a_turns_end_starts_the_sessions_next_turn",),
     ),
     Break(
@@ -178,10 +179,26 @@ BREAKS = (
     Break(
         rule="4.4",
         how="a run is done when its turn starts",
-        file="automations/models/run.py",
-        old="state=RunState.RUNNING, started_at=Now()",
-        new="state=RunState.SUCCEEDED, started_at=Now(), finished_at=Now()",
+        file="automations/runs/statements.py",
+        old="values(state=running, started_at=sa.func.now())",
+        new="values(state='succeeded', started_at=sa.func.now(), finished_at=sa.func.now())",
         tests=(BOUND + "test_a_run_is_queued_then_running_then_follows_its_turn",),
+    ),
+    Break(
+        rule="4.4",
+        how="a turn ends without its run",
+        file="sessions_app/turns/commit_statement.py",
+        old="        written.append(run_parts().end(ended))\n",
+        new="        pass\n",
+        tests=(BOUND + "test_a_run_is_queued_then_running_then_follows_its_turn",),
+    ),
+    Break(
+        rule="4.7",
+        how="the turn of an earlier attempt writes the run of a later one",
+        file="automations/runs/statements.py",
+        old=", _run.c.attempt == found.c.attempt)",
+        new=")",
+        tests=(RETRIES + "test_an_earlier_attempts_turn_cannot_close_a_later_attempt",),
     ),
     Break(
         rule="4.4",
@@ -226,9 +243,9 @@ BREAKS = (
     Break(
         rule="4.8",
         how="the run does not keep the prompt",
-        file="automations/runs/record.py",
-        old="text=trigger.model_content",
-        new="text=trigger.content",
+        file="sessions_app/turns/context.py",
+        old="trigger.template, trigger.model_content",
+        new="trigger.template, trigger.content",
         tests=(BOUND + "test_the_run_keeps_the_prompt_whose_hash_the_history_has",),
     ),
     Break(
@@ -349,7 +366,7 @@ BREAKS = (
     Break(
         rule="4.10",
         how="the automations of the primary session are in the way of deleting a thread",
-        file="sessions_app/sessions/delete.py",
+        file="sessions_app/sessions/dependents.py",
         old="    return tuple(\n"
         "        blocker\n"
         "        for dependent in _dependents\n"
@@ -615,10 +632,26 @@ BREAKS = (
     Break(
         rule="10.0",
         how="claims of one user do not wait for one another",
-        file="sessions_app/turns/claim.py",
-        old="    few = owners.bounds_without_lock()\n    return CLAIM",
-        new="    few = owners.bounds()\n    return CLAIM",
+        file="sessions_app/migrations/0001_initial.py",
+        old="  PERFORM pg_advisory_xact_lock(hashtextextended('rondo:share:' || owner, 0));\n",
+        new="",
         tests=(SHARES + "test_claims_that_race_never_go_beyond_the_bound",),
+    ),
+    Break(
+        rule="1.7",
+        how="a message behind another one in a long transaction sends no hint",
+        file="sessions_app/turns/receive.py",
+        old="    if connection.in_atomic_block or not turn.is_behind:\n",
+        new="    if not turn.is_behind:\n",
+        tests=("tests/sessions_app/test_hints.py::test_a_message_behind_another_one_sends_no_hint",),
+    ),
+    Break(
+        rule="1.7",
+        how="a message behind an injected one sends no hint",
+        file="sessions_app/turns/enqueue_statements.py",
+        old="        ahead.c.host_id.is_(None),\n",
+        new="",
+        tests=("tests/sessions_app/test_hints.py::test_a_message_behind_another_one_sends_no_hint",),
     ),
     Break(
         rule="10.0",

@@ -60,7 +60,8 @@ def assert_done_once(session: Session, *turns: Turn) -> None:
         assert Event.objects.filter(turn_id=turn.pk, type=EventType.TURN_END).count() == 1
 
 
-def test_killed_before_the_claim(fleet: Fleet, person: Person) -> None:
+def test_killed_in_the_claim(fleet: Fleet, person: Person) -> None:
+    """PostgreSQL may still make the claim of a worker that does not exist any more: then its turn is rescued."""
     session = person.session()
     turn = receive(session.pk, MessageInput(content="hello"))
     flush_hints(5)
@@ -68,11 +69,9 @@ def test_killed_before_the_claim(fleet: Fleet, person: Person) -> None:
         worker = fleet.worker(ready=False)
         until(waiting, what="the worker is about to claim")
         worker.kill()
-    turn.refresh_from_db()
-    assert turn.state == TurnState.QUEUED
     fleet.worker()
     until(lambda: ended(turn))
-    assert turn.attempt == 1
+    assert (turn.state, turn.attempt) in {(TurnState.SUCCEEDED, 1), (TurnState.SUCCEEDED, 2)}
     assert_done_once(session, turn)
 
 

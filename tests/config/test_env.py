@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from config.env import Env, EnvError, all_queues, load, variables
+from config.env import Env, load, variables
+from config.env_values import EnvError, all_queues
 
 REQUIRED = {
     "SECRET_KEY": "sixteen-or-more.",
@@ -68,6 +69,14 @@ def test_all_missing_variables_are_named_in_one_line() -> None:
         ("SECRET_KEY", "fifteen-letters"),
         ("TURN_QUEUES", "turns.8"),
         ("TURN_QUEUES", "urgent"),
+        ("RONDO_DOORS", "openai,soap"),
+        ("RONDO_DOORS", "none,openai"),
+        ("RONDO_CORS_ORIGINS", "app.example"),
+        ("RONDO_CORS_ORIGINS", "https://app.example/"),
+        ("RONDO_CORS_ORIGINS", "https://ada:x@app.example"),
+        ("RONDO_CORS_ORIGINS", "https://*.app.example"),
+        ("RONDO_CORS_ORIGINS", "https://app.example,*"),
+        ("RONDO_DOCS_URL", "docs.example"),
     ],
 )
 def test_an_unreadable_value_is_refused_with_the_variables_name(name: str, value: str) -> None:
@@ -93,6 +102,11 @@ def test_a_model_is_offline_or_named_with_its_provider(name: str) -> None:
 @pytest.mark.parametrize("excuse", [{"DEBUG": "1"}, {"PYTEST_VERSION": "9"}])
 def test_debugging_and_tests_may_have_a_short_key(excuse: dict[str, str]) -> None:
     assert load({**REQUIRED, "SECRET_KEY": "short", **excuse}).secret_key == "short"
+
+
+def test_a_former_key_must_be_as_long_as_the_present_one() -> None:
+    with pytest.raises(EnvError, match="SECRET_KEY_FALLBACKS is too short"):
+        load({**REQUIRED, "SECRET_KEY_FALLBACKS": "sixteen-or-more.,short"})
 
 
 def test_lists_are_separated_by_commas() -> None:

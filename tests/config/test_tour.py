@@ -243,6 +243,18 @@ def test_a_wrong_token_and_an_unknown_agent_are_one_line(offline_up: Up) -> None
     assert "no agent 'nobody'" in _complaint("--data-dir", str(offline_up.data), "--agent", "nobody")
 
 
+def test_the_tour_says_what_to_do_when_the_token_of_the_data_folder_was_replaced(
+    offline_up: Up, tmp_path: Path
+) -> None:
+    stale = offline_up.connection() | {"token": "0" * 40}  # as it is after a replacement on the account page
+    (tmp_path / "connection.json").write_text(json.dumps(stale))
+    complaint = _complaint("--data-dir", str(tmp_path))
+    assert f"since {tmp_path / 'connection.json'} was written; restart the server" in complaint
+    assert "--token" in complaint
+    token = offline_up.connection()["token"]  # the token that replaced it; the tour goes on to the next check
+    assert "no agent" in _complaint("--data-dir", str(tmp_path), "--token", token, "--agent", "nobody")
+
+
 # What the tour would notice: one real tour is recorded, and played again with one answer changed.
 
 

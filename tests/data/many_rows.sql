@@ -15,6 +15,18 @@ INSERT INTO sessions_app_agent (
     '{"enabled": true, "interval_seconds": 1800, "active_hours": [8, 22], "ack_max_chars": 300}', 'whsec_' || n, 20, 1, now()
 FROM generate_series(1, 2000) n;
 
+INSERT INTO sessions_app_telegrambot (
+    agent_id, telegram_id, username, token_ciphertext, enabled, code_sha256, last_error, revision, created_at
+) SELECT
+    n, n, 'bot' || n, 'unreadable', true, '', '', 1, now()
+FROM generate_series(1, 2000) n;
+
+INSERT INTO sessions_app_telegramchat (
+    id, bot_id, chat_id, name, connected_at, partial_key, partial_count
+) SELECT
+    n, (n - 1) / 10 + 1, n, 'Person ' || n, now() - (20000 - n) * interval '1 minute', '', 0
+FROM generate_series(1, 20000) n;
+
 INSERT INTO sessions_app_session (
     id, agent_id, owner_id, type, key, state, deleting_since, reopens_as, channel, chat_id, chat_type, channel_meta, variables,
     revision, last_seq, window_from_seq, title, created_at, updated_at
@@ -32,7 +44,7 @@ FROM (SELECT n, CASE WHEN n <= 2000 THEN 'primary' WHEN n <= 4000 THEN 'heartbea
 INSERT INTO sessions_app_turn (
     id, session_id, state, content, kind, lane, metadata, origin_run, origin_attempt, on_busy, attempt, rescues, host_id,
     idempotency_key, claim, worker, steps_at_claim, usage, error_code, error, error_detail, due_at, queued_at, claimed_at,
-    finished_at
+    finished_at, owner_id
 ) SELECT
     n, md5('session' || s)::uuid, state, 'Hello ' || n, CASE WHEN n % 3 = 0 THEN 'automation' ELSE 'message' END,
     CASE WHEN n % 3 = 0 THEN 'auto' ELSE 'turns' END, '{}', CASE WHEN n % 3 = 0 THEN 'run:' || n ELSE '' END, 1, 'enqueue',
@@ -41,7 +53,8 @@ INSERT INTO sessions_app_turn (
     CASE WHEN state IN ('succeeded', 'failed', 'running') THEN md5('worker1')::uuid END, 0, '{}', '', '', '',
     now() - ((1000000 - n) * interval '30 days' / 1000000), now() - ((1000000 - n) * interval '30 days' / 1000000),
     CASE WHEN state = 'running' THEN now() - interval '1 minute' END,
-    CASE WHEN state NOT IN ('queued', 'running') THEN now() - ((1000000 - n) * interval '30 days' / 1000000) END
+    CASE WHEN state NOT IN ('queued', 'running') THEN now() - ((1000000 - n) * interval '30 days' / 1000000) END,
+    CASE WHEN s BETWEEN 4001 AND 14000 OR s > 195000 THEN 1 ELSE (s - 1) % 2000 + 1 END
 FROM (SELECT n, CASE WHEN n <= 20000 THEN 1 ELSE (n::bigint * 7919) % 200000 + 1 END s, CASE WHEN n > 999980 THEN 'running' WHEN n > 999800 THEN 'queued' WHEN n % 50 = 0 THEN 'failed' WHEN n % 101 = 0 THEN 'cancelled' WHEN n % 103 = 0 THEN 'merged' ELSE 'succeeded' END state FROM generate_series(1, 1000000) n) t;
 
 INSERT INTO sessions_app_turnstep (
@@ -79,25 +92,26 @@ FROM (SELECT n, CASE WHEN n <= 20000 THEN 1 ELSE (n::bigint * 7919) % 200000 + 1
 
 INSERT INTO sessions_app_delivery (
     id, session_id, session_key, message_id, idempotency_key, channel, address, meta, state, reason, attempts, last_error,
-    ended_at, created_at
+    ended_at, created_at, owner_id
 ) SELECT
     n, md5('session' || s)::uuid, 'sub:' || s, n, 'key' || n, 'email', 'a' || s || '@example.org', '{}', state, '', 1,
     CASE state WHEN 'failed' THEN 'refused' ELSE '' END,
     CASE state WHEN 'sent' THEN now() - ((1000000 - n) * interval '30 days' / 1000000) END,
-    now() - ((1000000 - n) * interval '30 days' / 1000000)
+    now() - ((1000000 - n) * interval '30 days' / 1000000),
+    CASE WHEN s BETWEEN 4001 AND 14000 OR s > 195000 THEN 1 ELSE (s - 1) % 2000 + 1 END
 FROM (SELECT n, CASE WHEN n <= 20000 THEN 1 ELSE (n::bigint * 7919) % 200000 + 1 END s, CASE WHEN n > 999800 THEN 'pending' WHEN n % 5000 = 0 THEN 'failed' ELSE 'sent' END state FROM generate_series(1, 1000000) n) d;
 
 INSERT INTO automations_cronjob (
     id, agent_id, name, message, session_id, kind, execution_mode, schedule_kind, expr, timezone, every_seconds, anchor,
     description, task_type, enabled, fault, overlap, catch_up, policy, max_retry, jitter_seconds, revision, updated_at, source,
-    system_event, imported_id, session_key, channel, "to", created_at
+    system_event, imported_id, session_key, channel, "to", created_at, owner_id
 ) SELECT
     'job' || n, agent, 'job ' || n, 'look', CASE of WHEN 'session' THEN md5('session' || agent)::uuid END,
     CASE of WHEN 'heartbeat' THEN 'system_event' ELSE 'agent_turn' END, CASE of WHEN 'heartbeat' THEN 'session' ELSE of END,
     CASE n % 2 WHEN 0 THEN 'cron' ELSE 'every' END, CASE n % 2 WHEN 0 THEN '0 9 * * *' ELSE '' END, 'Europe/Berlin',
     CASE n % 2 WHEN 1 THEN 3600 END, now() - interval '1 day', 'Look at it.', '', n % 5 <> 0, '', 'skip', 'one', '{}', 0, 0, 1,
     now(), CASE of WHEN 'heartbeat' THEN 'system' ELSE 'manual' END, CASE of WHEN 'heartbeat' THEN 'heartbeat' ELSE '' END, '',
-    '', '', '', now() - ((100000 - n) * interval '30 days' / 100000)
+    '', '', '', now() - ((100000 - n) * interval '30 days' / 100000), agent
 FROM (SELECT n, CASE WHEN n > 98000 THEN 'heartbeat' WHEN n % 3 = 1 THEN 'session' WHEN n % 3 = 2 THEN 'inline' ELSE 'isolated' END of, CASE WHEN n <= 50 THEN 1 ELSE n % 2000 + 1 END agent FROM generate_series(1, 100000) n) j;
 
 INSERT INTO automations_jobclock (
@@ -109,13 +123,14 @@ FROM generate_series(1, 100000) n;
 
 INSERT INTO automations_runrecord (
     run_id, job_id, state, attempt, session_id, session_key, turn_id, usage, scheduled_for, reason, not_before, snapshot,
-    rendered_prompt, error, error_detail, response_summary, created_at, finished_at
+    rendered_prompt, error, error_detail, response_summary, created_at, finished_at, owner_id
 ) SELECT
-    'job' || j || ':' || n, 'job' || j, state, 1, md5('session' || j)::uuid, '', n, '{}',
+    'job' || j || ':' || n, 'job' || j, state, 1, md5('session' || j)::uuid, '', greatest(n - n % 3, 3), '{}',
     date_trunc('second', now()) - (1000000 - n) * interval '2 seconds', CASE state WHEN 'skipped' THEN 'overlap' ELSE '' END,
-    CASE WHEN state = 'queued' AND n % 20 = 0 THEN now() - interval '1 minute' END, '{}', '', '', '', 'Done.',
+    CASE WHEN state = 'queued' AND n % 20 = 0 THEN now() - interval '1 minute' END, '{"policy": {}}', '', '', '', 'Done.',
     now() - ((1000000 - n) * interval '30 days' / 1000000),
-    CASE WHEN state NOT IN ('queued', 'running') THEN now() - ((1000000 - n) * interval '30 days' / 1000000) END
+    CASE WHEN state NOT IN ('queued', 'running') THEN now() - ((1000000 - n) * interval '30 days' / 1000000) END,
+    CASE WHEN j > 98000 THEN 0 WHEN j <= 50 THEN 1 ELSE j % 2000 + 1 END
 FROM (SELECT n, CASE WHEN n <= 20000 THEN 1 ELSE (n::bigint * 7919) % 100000 + 1 END j, CASE WHEN n > 999900 THEN 'running' WHEN n > 999800 THEN 'queued' WHEN n % 10 = 0 THEN 'skipped' ELSE 'succeeded' END state FROM generate_series(1, 1000000) n) r;
 
 INSERT INTO automations_scheduledmessage (

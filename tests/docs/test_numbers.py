@@ -60,6 +60,7 @@ CLAIMS = {  # by page, or by page and section
         f"({heartbeat.MOST_ROUTINES} of them, what is enabled first)",
         f"at most {briefing.MOST_SESSIONS} conversations and {briefing.MOST_JOBS} appointments",
         f"at most {briefing.LONGEST_LINE} characters",
+        f"the newest {briefing.NEWEST}",
         *(f"`{reason}`" for reason in WaitReason),
     ),
     "automations/Routines": (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from config.command_line import PROCESSES
 from tests.up import ROOT
 
 DOCS = ROOT / "docs"
@@ -114,9 +115,10 @@ def _shown_code(page: Path) -> list[str]:
 def test_make_targets_and_commands_that_a_page_names_exist(page: Path) -> None:
     code = _shown_code(page)
     targets = {match[1] for line in code if (match := re.search(r"(?:^|\s)make ([a-z][a-z-]*)", line))}
-    commands = {match[1] for line in code if (match := re.search(r"manage\.py ([a-z]\w*)", line))}
+    typed = r"(?:manage\.py|(?<![\w./-])rondo) ([a-z]\w*)\b(?!://)"  # no command: a server's name and address
+    commands = {match[1] for line in code for match in re.finditer(typed, line)}
     assert targets - _targets() == set()
-    assert commands - _commands() - DJANGOS == set()
+    assert commands - _commands() - DJANGOS - PROCESSES == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
@@ -171,15 +173,19 @@ def test_variables_that_pages_name_are_in_the_table() -> None:
     known = set(re.findall(r"^\| `([A-Z_]+)` \|", _text(DOCS / "configuration.md"), re.MULTILINE))
     for name in ("architecture.md", "operations.md", "glossary.md"):
         spans = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", _text(DOCS / name)))
-        assert {span for span in spans if not span.endswith("_ARROWS")} - known == set(), name
+        ours = {span for span in spans if not span.endswith("_ARROWS") and not span.startswith("OTEL_")}
+        assert ours - known == set(), name
 
 
 def test_operations_gauges_checks_and_log_lines_match_the_code() -> None:
     page = _text(DOCS / "operations.md")
     looked_at = (ROOT / "config" / "operations" / "checks.py").read_text()
-    metrics = (ROOT / "config" / "operations" / "metrics.py").read_text()
-    gauges = set(re.findall(r'(?:Gauge|Histogram)MetricFamily\(\s*"(\w+)"', metrics))
-    counters = {f"rondo_{name}_total" for name in re.findall(r'^    "(\w+)": "', metrics, re.MULTILINE)}
+    named = ("operations/metrics.py", "operations/counters.py", "http/measure.py")
+    code = "\n".join((ROOT / "config" / name).read_text() for name in named)
+    counted = set(re.findall(r'\bCounter(?:MetricFamily)?\(\s*"(rondo_\w+)"', code))
+    gauges = set(re.findall(r'"(rondo_\w+)"', code)) - counted
+    counters = {f"rondo_{name}_total" for name in re.findall(r'^    "(\w+)": "', code, re.MULTILINE)}
+    counters |= {f"{name}_total" for name in counted}
     assert len(counters) > 5
     assert set(re.findall(r"^\| `(rondo_\w+)` \|", page, re.MULTILINE)) == gauges | counters
     checks = re.findall(r'^    "(\w+)": [\w.]+,$', looked_at, re.MULTILINE)
@@ -193,12 +199,15 @@ def test_operations_gauges_checks_and_log_lines_match_the_code() -> None:
 def test_nobody_is_told_to_install_another_project_of_this_name() -> None:
     """The package index holds a `rondo` that is not this one."""
     told = re.compile(
-        r"(?:pip3?|pipx|uvx?|poetry|pdm|conda)\b[^\n`]*?\b(?:install|add|run|uvx)\b[^\n`]*?[\s'\"]rondo\b(?![/.])"
+        r"(?:pip3?|pipx|uvx?|poetry|pdm|conda)\b[^\n`]*?\b(?:install|add|run|uvx)\b"
+        r"(?:(?!\.whl)[^\n`])*?[\s'\"]rondo\b(?![/.])"  # after a wheel of ours, it is the command
         r"|\buvx\s+rondo\b|\brondo\[",
         re.IGNORECASE,
     )
     assert told.search("pip install 'rondo[notify]'")
     assert told.search("uv add rondo")
+    assert told.search("pipx run rondo up")
+    assert not told.search("pipx run --spec dist/rondo_server-0.1.0-py3-none-any.whl rondo up")
     assert not told.search("pip install apprise")
     files = [*PAGES, *_python(), ROOT / "Makefile", ROOT / "pyproject.toml", ROOT / "manage.py"]
     files += [path for path in (ROOT / "templates").rglob("*") if path.is_file()]

@@ -17,10 +17,13 @@ WRITERS = {"update", "values", "aupdate"}  # of a queryset, or of an SQLAlchemy 
 LISTS = {"save", "asave", "bulk_update", "abulk_update"}  # they name the columns that they write
 IN_SQL = re.compile(r"\bset\b[^;]*\b(?:state|status)\s*=", re.IGNORECASE)
 EXCEPTIONS = {
-    # a part of a larger statement: they choose a row and claim it, or end a turn with what its commit writes
+    # a part of a larger statement: they choose a row and claim it, or end a turn with what its commit writes; a run
+    # starts and ends with its turn
     "sessions_app/turns/claim.py:_claim_statement",
     "sessions_app/turns/commit_statement.py:_end_turn",
     "sessions_app/deliveries/send.py:CLAIM",
+    "automations/runs/statements.py:RunParts.start",
+    "automations/runs/statements.py:_end",
     # a new row, before it is stored
     "sessions_app/deliveries/outbox.py:enqueue_judged_delivery",
     # the HTTP status of a stored answer

@@ -11,8 +11,15 @@ from contextlib import contextmanager
 import pytest
 import redis
 
-from tests.fleet import until
+from sessions_app import hints
+from sessions_app.models import Session, Turn, TurnState
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.worker.process import WorkerProcess
+from tests.conftest import Person
+from tests.fleet import Fleet, until
 from tests.proxy import Proxy
+from tests.stories.test_main_job import ended
 
 DELAY = 0.1  # seconds of each answer, one for a batch of hints
 OTHERS = 500
@@ -83,3 +90,40 @@ def test_many_hints_share_a_round_trip(broker: str, queues: redis.Redis) -> None
         process.communicate(timeout=60)
         assert waiting(queues, "auto") == OTHERS
         assert sum(link.answers for link in proxy.links) < OTHERS // 4
+
+
+def sent(queues: redis.Redis, session: Session, key: str | None = None, content: str = "hello") -> int:
+    """Send a message to the session; returns how many hints it caused."""
+    hints.flush_hints(5.0)
+    before = waiting(queues, "turns")
+    receive(session.pk, MessageInput(content=content, idempotency_key=key))
+    hints.flush_hints(5.0)
+    return waiting(queues, "turns") - before
+
+
+@pytest.mark.rule("1.7")
+def test_a_message_behind_another_one_sends_no_hint(
+    queues: redis.Redis, person: Person, worker: WorkerProcess
+) -> None:
+    session, other = person.session(), person.session()
+    assert [sent(queues, session), sent(queues, session)] == [1, 0]
+    assert sent(queues, other) == 1, "another session waits for nobody"
+    assert sent(queues, session, key="k") == 1, (
+        "a transaction may commit after the turns before it have ended"
+    )
+    claimed = claim_next(session.pk, worker.id, auto_allowed=False)
+    assert claimed is not None
+    assert sent(queues, session) == 0, "two others wait, and the turn that runs looks for them"
+    Turn.objects.filter(session=session, state=TurnState.QUEUED).delete()
+    assert sent(queues, session) == 1, "the turn that runs may have looked already"
+    Turn.objects.filter(session=session, state=TurnState.QUEUED).update(host=claimed)
+    assert sent(queues, session) == 1, "nobody looks behind a message that was injected"
+
+
+@pytest.mark.rule("1.7")
+def test_messages_without_hints_of_their_own_are_answered(fleet: Fleet, person: Person) -> None:
+    fleet.environ["RONDO_SWEEP_SECONDS"] = "600"  # whoever waits for the sweep fails the test
+    session = person.session()
+    turns = [receive(session.pk, MessageInput(content=f"message {n}")) for n in range(25)]
+    fleet.worker()
+    until(lambda: all(ended(turn) for turn in turns), 30)

@@ -11,11 +11,11 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 
 from agent_core.testing import ModelServer
-from config.operations.metrics import COUNTERS
+from config.operations.counters import COUNTERS
 from sessions_app import metrics
 from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.metrics import Counted, count
-from sessions_app.models import Counter
+from sessions_app.models import Counter, Turn
 from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -27,7 +27,8 @@ pytestmark = pytest.mark.rule("10.1")
 @pytest.fixture(autouse=True)
 def _nothing_gathered(transactional_db: None) -> None:
     """What earlier tests counted in this process is theirs."""
-    metrics._gathered.reset()
+    metrics.flush_counters()
+    Counter.objects.all().delete()
 
 
 def value(name: str, **labels: str) -> int:
@@ -43,8 +44,8 @@ def scraped(line: str) -> float:
 
 
 def test_every_counter_is_shown_from_the_start() -> None:
-    named = set(COUNTERS) | {Counted.LOCK_WAIT_BUCKET, Counted.LOCK_WAIT_SUM}
-    assert named == set(Counted), "each has its words"
+    histograms = {each for each in Counted if each.endswith(("_bucket", "_sum"))}
+    assert set(COUNTERS) | histograms == set(Counted), "each has its words"
     assert scraped("rondo_heartbeat_skipped_due_to_lock_total") == 0
     assert scraped('rondo_lock_wait_ms_bucket{le="+Inf"}') == 0
     count(Counted.HEARTBEAT_SKIPPED)
@@ -78,7 +79,7 @@ def test_processes_that_add_at_once_lose_nothing() -> None:
         for _ in range(20):
             own = metrics._Gathered()
             for name in (Counted.MAILBOX_DRAIN, Counted.MAILBOX_DEPOSIT)[:: 1 if number % 2 else -1]:
-                own._sums[name, "{}"] += 1
+                own._sums[name, ()] += 1
             own.flush()
 
     threads = [threading.Thread(target=add, args=[number]) for number in range(8)]
@@ -87,6 +88,24 @@ def test_processes_that_add_at_once_lose_nothing() -> None:
     for thread in threads:
         thread.join(30)
     assert value(Counted.MAILBOX_DRAIN) == value(Counted.MAILBOX_DEPOSIT) == 160
+
+
+def test_who_flushes_waits_for_what_the_timer_writes() -> None:
+    """Hold the timer's write by a lock on its row: a flush beside it returns after it."""
+    count(Counted.MAILBOX_DRAIN)
+    metrics.flush_counters()
+    count(Counted.MAILBOX_DRAIN)
+    timer, beside = (threading.Thread(target=metrics.flush_counters) for _ in range(2))
+    with transaction.atomic():
+        Counter.objects.select_for_update().get(name=Counted.MAILBOX_DRAIN)
+        timer.start()
+        until(lambda: not metrics._gathered._sums, 10)
+        beside.start()
+        beside.join(0.2)
+        assert beside.is_alive()
+    timer.join(10)
+    beside.join(10)
+    assert value(Counted.MAILBOX_DRAIN) == 2
 
 
 def test_what_cannot_be_added_is_kept_for_the_next_time(settings: Any) -> None:
@@ -136,5 +155,11 @@ def test_workers_count_waits_drains_and_limits(
     assert value(Counted.MAILBOX_DRAIN) == 1
     assert value(Counted.TURN_LIMIT, code="model_unavailable") == 1
     assert scraped('rondo_turn_limit_count_total{code="model_unavailable"}') == 1
-    assert scraped("rondo_lock_wait_ms_count") == 2
+    assert scraped("rondo_lock_wait_ms_count") == scraped("rondo_turn_wait_seconds_count") == 2
+    assert scraped('rondo_turn_limits_reached_total{limit="model_unavailable"}') == 1
+    assert scraped('rondo_turns_total{lane="turns",outcome="succeeded",reason="none"}') == 1
+    assert scraped('rondo_turns_total{lane="turns",outcome="failed",reason="model_unavailable"}') == 1
+    assert scraped('rondo_turn_duration_seconds_count{lane="turns"}') == 2
+    used = [Turn.objects.get(pk=each.pk).usage.get("input_tokens", 0) for each in (turn, failed)]
+    assert scraped('rondo_tokens_total{type="input"}') == sum(used) > 0
     assert scraped("rondo_lock_wait_ms_sum") >= 0

@@ -22,7 +22,7 @@ from automations.models import CronJob, JobClock, RunRecord, RunState, Scheduled
 from automations.routines.edit import NewRoutine, add_routine
 from automations.routines.reads import routine
 from config.operations.status import read_status as status
-from config.operations.status import status_lines
+from config.operations.status_text import status_lines
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.models import MailboxEvent, Message, Turn, TurnState, Worker
 from sessions_app.operations.doctor import waiting_turns

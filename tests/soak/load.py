@@ -7,14 +7,13 @@ import json
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import psycopg
 
 from tests.fleet import until
 from tests.properties.queries import SQL
-from tests.soak.server import System
 
 SESSIONS = 6
 EVERY = 2  # seconds between two slots of a job, and about between two messages of a session
@@ -55,6 +54,22 @@ OPEN = "SELECT t.id, s.key, t.kind, t.state FROM sessions_app_turn t JOIN sessio
 OPEN += " WHERE t.state IN ('queued', 'running')"
 
 
+class System(Protocol):
+    """What the load is put on."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def token(self) -> str: ...
+
+    @property
+    def database_url(self) -> str: ...
+
+    @property
+    def headers(self) -> dict[str, str]: ...
+
+
 class Refused(Exception):
     """An answer that no patience mends."""
 
@@ -66,7 +81,9 @@ def ask(
     parts = urlsplit(system.url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
     try:
-        sent = {"Authorization": f"Token {token}", "Content-Type": "application/json"} | headers
+        sent = (
+            {"Authorization": f"Token {token}", "Content-Type": "application/json"} | system.headers | headers
+        )
         connection.request(method, path, None if body is None else json.dumps(body), sent)
         answer = connection.getresponse()
         return answer.status, answer.read()
@@ -102,6 +119,7 @@ class Load:
     """Sessions with a person who writes and an automation each."""
 
     system: System
+    name: str = ""  # part of the keys of its sessions
     posted: int = 0
     refused: list[str] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)  # seconds until a message was accepted
@@ -113,7 +131,7 @@ class Load:
     def start(self) -> None:
         """Make the sessions and their automations, and begin to write."""
         for number in range(SESSIONS):
-            key = f"web:soak-{number}"
+            key = f"web:soak-{self.name}{number}"
             made, _ = insist(self.system, "POST", "/api/sessions/", {"agent": "demo", "key": key}, f"s-{key}")
             job = {"message": "tick", "schedule": {"kind": "every", "seconds": EVERY}, "overlap": "queue"}
             path = f"/api/sessions/{made['id']}/automations/"
@@ -160,7 +178,8 @@ def verdict(system: System, load: Load) -> dict[str, Any]:
         for what, query in (SQL | EXACT).items():
             if rows := connection.execute(query).fetchall():
                 found[what] = rows[:5]
-        (sent,) = connection.execute(COUNTS["turns of messages"]).fetchone() or (0,)
+        own = COUNTS["turns of messages"].replace(OURS, f"s.key LIKE 'web:soak-{load.name}%'")
+        (sent,) = connection.execute(own).fetchone() or (0,)
         if sent != load.posted:
             found["messages accepted and turns that succeeded"] = (load.posted, sent)
     return found

@@ -19,8 +19,8 @@ from tests.up import ROOT, Up, clean_environ
 
 MALLORY = "mallory"
 _MAKE_MALLORY = (
-    "from django.contrib.auth.models import User; from rest_framework.authtoken.models import Token;"
-    f" print(Token.objects.create(user=User.objects.create_user('{MALLORY}')).key)"
+    "from django.contrib.auth.models import User; from sessions_app.tokens.issue import NewToken, make_token;"
+    f" print(make_token(User.objects.create_user('{MALLORY}'), NewToken(name='soak', scopes=['manage']))[1])"
 )
 
 
@@ -38,6 +38,11 @@ class System:
     @property
     def url(self) -> str:
         return str(self.up.connection()["url"])
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """None beyond those of every request."""
+        return {}
 
     @property
     def token(self) -> str:

@@ -21,17 +21,19 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.db import connections
 from django.test import Client
-from rest_framework.authtoken.models import Token
 
 import config.urls  # noqa: F401 - the pages of the admin are loaded with the addresses
 from automations.beat import Scheduler
+from automations.heartbeats.briefing import briefing
 from automations.runs.figures import NEWEST
+from automations.turn_kinds import recollection
+from automations.turn_kinds.heartbeat_state import state_variables
 from config.celery import app
 from sessions_app.admin.big_table import MOST_FILTERED
 from sessions_app.deliveries import send
 from sessions_app.deliveries import sweep as overdue
 from sessions_app.hints import DeliveryLane
-from sessions_app.models import Turn, TurnState
+from sessions_app.models import Agent, Turn, TurnState
 from sessions_app.retention.walk import count_batch, prune_batch, walks
 from sessions_app.sessions.delete import reopen_abandoned
 from sessions_app.streams import event_log
@@ -44,6 +46,7 @@ from sessions_app.worker import sweep as recover
 from tests import many_rows
 from tests.plans import Watch
 from tests.services import pointing_at, with_database
+from tests.tokens import token_of
 
 log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(400)]
@@ -127,6 +130,17 @@ def test_a_tick_and_the_turns_that_it_made(watch: Watch) -> None:
             run_turn(claim_next(session, uuid.uuid4(), auto_allowed=True))
 
 
+@pytest.mark.parametrize("number", [1, 2], ids=["busy", "quiet"])
+def test_what_background_turns_are_told(watch: Watch, number: int) -> None:
+    """The tick's job and heartbeat may be those of anybody."""
+    agent = Agent.objects.get(pk=number)
+    heartbeat = Turn(session=agent.sessions.get(type="heartbeat"), kind="heartbeat")
+    with watch.scene("briefing"):
+        assert "conversation: " in briefing(agent)
+        assert "conversation: " in state_variables(agent)["briefing"]
+        assert recollection._with_news(heartbeat)
+
+
 def test_the_post(watch: Watch) -> None:
     lane = DeliveryLane(
         session_id=many_rows.session((999_990 * 7919) % many_rows.SESSIONS + 1), channel="email"
@@ -205,7 +219,7 @@ def test_pruning(watch: Watch, name: str) -> None:
 @pytest.mark.parametrize("number", [1, 2, 3], ids=["busy", "quiet", "unified"])
 def test_every_list_of_the_api(watch: Watch, number: int) -> None:
     user = User.objects.get(pk=number)
-    client = Client(headers={"Authorization": f"Token {Token.objects.create(user=user).key}"})
+    client = Client(headers={"Authorization": f"Token {token_of(user)}"})
     schema = client.get("/api/schema/", headers={"Accept": "application/json"}).json()
     ids = {
         "name": "demo", "document": "USER.md", "session_id": many_rows.session(number), "job_id": _first_job(number),

@@ -61,7 +61,7 @@ TOO_LONG = body("This model's maximum context length is 8192 tokens.", code="con
             404,
             {"detail": "Not Found"},
             "model_not_found",
-            f"{REJECTED} (404: the model 'local-model' does not exist there, or OPENAI_BASE_URL is wrong).",
+            f"{REJECTED} (404: the model 'local-model' does not exist there, or the base URL is wrong).",
         ),
         (400, TOO_LONG, "context_too_long", f"{REJECTED} (400: context length exceeded)."),
         (
@@ -145,7 +145,7 @@ UNREADABLE = "The model provider sent an answer that cannot be read; tried 3 tim
         (
             http("302 Found", "text/plain", b"", "Location: http://127.0.0.1:9/\r\n"),
             "model_refused",
-            f"{REJECTED} (302: it redirects to another address; check OPENAI_BASE_URL).",
+            f"{REJECTED} (302: it redirects to another address; check the base URL).",
         ),
     ],
     ids=["page", "no json", "other shape", "no text", "redirect"],

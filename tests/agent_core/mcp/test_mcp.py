@@ -18,10 +18,9 @@ import pytest
 from mcp.server.mcpserver import Context as Call
 from mcp.server.mcpserver import Image
 
-from agent_core import tools
+from agent_core import guarded_transport, tools
 from agent_core.addresses import Reach
 from agent_core.exceptions import BadServer, ToolError, ToolFailed
-from agent_core.mcp import client
 from agent_core.mcp import offer as mcp_tools
 from agent_core.mcp.client import MOST_BYTES
 from agent_core.mcp.offer import LIST_SECONDS, MOST_TOOLS, Offer, offer_tools
@@ -332,7 +331,7 @@ def test_the_connection_uses_the_checked_address_and_original_host_name(
 ) -> None:
     resolving(monkeypatch, pages_test="127.0.0.1", other_test="127.0.0.1")
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
-    client.trust.cache_clear()
+    guarded_transport.trust.cache_clear()
     context, names = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), []
     context.load_cert_chain(CERTIFICATE)
     context.sni_callback = lambda _socket, name, _context: names.append(name)
@@ -348,7 +347,7 @@ def test_the_connection_uses_the_checked_address_and_original_host_name(
             assert set(names) == {"pages.test"}
             assert reason(f"https://other.test:{port}/mcp", reach) == "it cannot be reached"
     finally:
-        client.trust.cache_clear()
+        guarded_transport.trust.cache_clear()
 
 
 def test_a_call_times_out_and_reports_an_unknown_effect() -> None:

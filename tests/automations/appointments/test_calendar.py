@@ -209,6 +209,7 @@ def test_attention_lists_what_needs_a_person(person: Person, telegram: None) -> 
     assert attention(new_person("bob").user) == []
 
 
+@pytest.mark.usefixtures("real_telegram")
 def test_attention_tells_of_answers_that_nobody_gets(person: Person) -> None:
     session = person.session()
     new(session, name="mute")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.db.models.functions import Now
 
 from agent_core.testing import ModelServer
@@ -21,6 +23,8 @@ from automations.runs.record import RETRY_AFTER
 from sessions_app.hints import send
 from sessions_app.models import Agent, Message, Turn, TurnState
 from sessions_app.sessions.delete import delete_session
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.journal import Journal
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 
@@ -164,12 +168,19 @@ def test_an_earlier_attempts_turn_cannot_close_a_later_attempt(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
     _, run = failed_once(fleet, person_with_server)
-    stale = run.turn
+    stale, before = run.turn, RunRecord.objects.get(pk=run.pk)
     assert stale is not None
     record.record_outcome(stale, TurnResult(ending=Ending.SUCCEEDED), "late")
-    record.record_start(stale)
-    run.refresh_from_db()
-    assert (run.state, run.attempt) == (RunState.QUEUED, 2)
+    with transaction.atomic():  # so that no worker sees the turn
+        Turn.objects.filter(pk=stale.pk).update(
+            state=TurnState.QUEUED, claim=None, worker=None, finished_at=None
+        )
+        claimed = claim_next(stale.session_id, uuid.uuid4(), auto_allowed=True)
+        assert claimed is not None
+        Journal(claimed).record_prompt({}, {"prompt_ref": {}, "variables": {}}, "late")
+        run.refresh_from_db()
+        transaction.set_rollback(True)
+    assert (run.state, run.attempt, run.rendered_prompt) == (RunState.QUEUED, 2, before.rendered_prompt)
 
 
 def test_two_beats_queue_one_turn_for_an_attempt(

@@ -12,28 +12,16 @@ from agent_core.types import Ending, TurnResult
 from automations.appointments.panel import appointments_of
 from automations.exceptions import BadJob
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import NewJob, create_job, update_job
+from automations.jobs.edit import update_job
 from automations.jobs.explain import explain
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs.record import record_outcome
 from automations.schedules.plan import schedule_of
 from automations.selectors import automation
+from tests.automations.jobs.test_skip import EVERY, clock_of, new
 from tests.conftest import Person
 
 pytestmark = pytest.mark.rule("4.5")
-
-DAILY = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}
-EVERY = {"kind": "every", "seconds": 60}
-
-
-def new(person: Person, **fields: Any) -> CronJob:
-    return create_job(
-        NewJob(session_id=person.session().pk, **({"message": "go", "schedule": DAILY} | fields))
-    )
-
-
-def clock_of(job: CronJob) -> JobClock:
-    return JobClock.objects.get(pk=job.pk)
 
 
 def ahead(**length: float) -> datetime:

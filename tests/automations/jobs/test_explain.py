@@ -28,6 +28,7 @@ from sessions_app.turns.cancel import cancel_turn
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker.sweep import ToolHung
 from tests.conftest import Person, new_person
+from tests.doors import caller
 from tests.fleet import until
 
 pytestmark = pytest.mark.rule("4.5")
@@ -324,3 +325,44 @@ def test_a_route_that_lost_its_sender_is_warned_of(person: Person, telegram: Non
     on_the_web = {"channel": "web", "chat_id": "", "meta": {}}
     Session.objects.filter(pk=session.pk).update(last_route=on_the_web)
     assert explain(person.user, job.pk).warnings == (), "a person wrote on the web since"
+
+
+@pytest.mark.rule("4.9")
+def test_saving_warns_of_what_explain_warns_of(person: Person, telegram: None) -> None:
+    session, ada = person.session(key="telegram:42"), caller(person)
+    given = {"message": "go", "schedule": {"kind": "every", "seconds": 3600}}
+    made = ada.post(f"/api/sessions/{session.pk}/automations/", given).json()
+    assert made["warnings"] == []
+    channels.unregister("telegram")
+    warnings = list(explain(person.user, made["id"]).warnings)
+    assert warnings[0].startswith("Answers cannot be delivered by 'telegram'")
+    assert ada.patch(f"/api/automations/{made['id']}/", {"name": "n"}).json()["warnings"] == warnings
+    again = ada.post(f"/api/sessions/{session.pk}/automations/", given | {"name": "other"}).json()
+    assert again["warnings"] == warnings
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "warned"),
+    [
+        ("model_auth", RunState.FAILED, True),
+        ("model_not_configured", RunState.FAILED, True),
+        ("timeout", RunState.FAILED, False),
+        ("", RunState.SUCCEEDED, False),
+    ],
+)
+def test_a_model_that_failed_in_the_last_run_is_warned_of(
+    person: Person, code: str, state: str, warned: bool
+) -> None:
+    job = new(person.session())
+    runs = [(3, RunState.FAILED, "model_auth"), (2, state, code), (1, RunState.SKIPPED, GapReason.OVERLAP)]
+    for days, ended_as, reason in runs:
+        RunRecord.objects.create(
+            job=job, run_id=f"{job.pk}:{days}", scheduled_for=DAY - timedelta(days=days), state=ended_as,
+            reason=reason, error="The provider rejected the request (401: invalid API key).", finished_at=DAY,
+        )  # fmt: skip
+    said = [each for each in of(person, job).warnings if "model" in each]
+    assert bool(said) is warned
+    if warned:
+        assert said == [
+            "The model could not be called in the last run: The provider rejected the request (401: invalid API key)."
+        ]

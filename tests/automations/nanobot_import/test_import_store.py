@@ -24,7 +24,6 @@ from automations.nanobot_import.store_file import StoreRefused
 from sessions_app.agents.edit import create_agent
 from sessions_app.exceptions import NotFound
 from sessions_app.models import PRIMARY_KEY, Agent, Session, SessionState
-from sessions_app.operations.doctor import channels_served
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import primary_session
 from tests.automations.messages import later
@@ -558,12 +557,12 @@ def test_a_reserved_session_key_is_refused_even_if_it_exists(person: Person) -> 
     assert not CronJob.objects.filter(pk="b1").exists()
 
 
-def test_a_channel_not_configured_here_is_imported_with_a_warning(person: Person) -> None:
+@pytest.mark.usefixtures("real_telegram")
+def test_a_chat_that_is_not_connected_here_is_imported_with_a_warning(person: Person) -> None:
     assert one(person).outcome is Outcome.IMPORTED
     session = Session.objects.get(key=KEY)
     assert (session.channel, session.chat_id) == ("telegram", "42")
-    assert "telegram" in channels_served().detail
     [warning] = explain(person.user, imported()[0].pk).warnings
-    assert "the channel 'telegram' is not set up" in warning
+    assert "this chat of Telegram is not connected to the agent" in warning
     refused = one(person, id="other123", payload={"sessionKey": "webhook:ftp://x/"})
     assert refused.outcome is Outcome.REFUSED, "an address that a channel of this server does not take"

@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.db import IntegrityError
 from django.db.models.functions import Now
-from rest_framework.authtoken.models import Token
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.testing import ModelServer
@@ -43,6 +42,7 @@ from tests.api.conftest import Caller
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.stories.test_main_job import ended
+from tests.tokens import token_of
 
 pytestmark = pytest.mark.rule("6.8")
 
@@ -144,7 +144,7 @@ def test_a_dream_is_protected_and_goes_with_its_agent(dreamer: Person) -> None:
 def test_the_api_hides_the_dream_and_refuses_to_change_it(dreamer: Person) -> None:
     job = dream_of(dreamer)
     for person, refusal in ((dreamer, (409, "protected_job")), (new_person("bob"), (404, "not_found"))):
-        call = Caller(user=person.user, token=Token.objects.create(user=person.user).key)
+        call = Caller(user=person.user, token=token_of(person.user))
         assert call("GET", f"/api/automations/{job.pk}/").status_code == 404
         for method in ("PATCH", "DELETE"):
             answer = call(method, f"/api/automations/{job.pk}/", {"enabled": False})
@@ -417,7 +417,7 @@ def test_people_never_wait_for_dreams(
 def test_earlier_revisions_of_a_document_can_be_read_and_restored(
     dreamer: Person,
 ) -> None:
-    call = Caller(user=dreamer.user, token=Token.objects.create(user=dreamer.user).key)
+    call = Caller(user=dreamer.user, token=token_of(dreamer.user))
     path = f"/api/agents/{dreamer.agent.name}/documents/MEMORY.md/"
     assert call("GET", f"{path}revisions/").json()["results"] == []
     for number in range(1, KEPT + 3):
@@ -429,7 +429,7 @@ def test_earlier_revisions_of_a_document_can_be_read_and_restored(
     assert call("PUT", path, {"content": content}).json()["content"] == "text 2"
     assert call("GET", f"{path}revisions/{KEPT + 2}/").json()["content"] == f"text {KEPT + 2}"
     other = new_person("bob")
-    stranger = Caller(user=other.user, token=Token.objects.create(user=other.user).key)
+    stranger = Caller(user=other.user, token=token_of(other.user))
     assert stranger("GET", f"{path}revisions/").json()["results"] == [], "their own agent of that name"
     assert stranger("GET", f"{path}revisions/2/").status_code == 404
     assert call("GET", f"{path}revisions/1/").status_code == 404

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.db import transaction
 from django.db.models.functions import Now
-from rest_framework.authtoken.models import Token
 
 from agent_core.exceptions import ToolFailed
 from automations.firing.fire_jobs import fire_due_jobs
@@ -21,6 +20,7 @@ from tests.api.conftest import Caller
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.races import in_thread, waiting
+from tests.tokens import token_of
 
 pytestmark = pytest.mark.rule("4.1")
 
@@ -177,8 +177,8 @@ LEGACY_FIELDS = {
 
 @pytest.mark.parametrize("name", LEGACY_FIELDS)
 def test_the_api_refuses_legacy_fields_and_stores_nothing(person: Person, name: str) -> None:
-    token = Token.objects.create(user=person.user)
-    call = Caller(user=person.user, token=token.key)
+    token = token_of(person.user)
+    call = Caller(user=person.user, token=token)
     session = person.session()
     path, body = f"/api/sessions/{session.pk}/automations/", {"message": "go", "schedule": EVERY}
     made = call("POST", path, body).json()
@@ -202,8 +202,8 @@ def test_the_cron_tool_refuses_legacy_fields(person: Person, name: str) -> None:
 
 @pytest.mark.usefixtures("telegram")
 def test_legacy_jobs_have_no_place_in_the_api(person: Person) -> None:
-    token = Token.objects.create(user=person.user)
-    call = Caller(user=person.user, token=token.key)
+    token = token_of(person.user)
+    call = Caller(user=person.user, token=token)
     session = person.session(key="telegram:42")
     job = legacy_job(person, session_key=session.key)
     assert call("GET", f"/api/sessions/{session.pk}/automations/").json()["results"] == []

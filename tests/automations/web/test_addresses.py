@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, RunRecord, RunState, ScheduledMessage
 from automations.routines.edit import NewRoutine, add_routine
 from automations.scheduled_messages import MessageToSchedule, schedule_message
+from sessions_app.sessions.open import open_session, primary_session
 from tests.conftest import Person, new_person
 
 pytestmark = pytest.mark.django_db
@@ -27,7 +29,11 @@ class World:
         self.job = create_job(made)
         self.routine = add_routine(
             NewRoutine(
-                agent_id=owner.agent.pk, title="Secret routine", instructions="x", schedule="0 9 * * *"
+                agent_id=owner.agent.pk,
+                title="Secret routine",
+                instructions="x",
+                schedule="0 9 * * *",
+                session_id=self.session.pk,
             )
         )
         text = MessageToSchedule(
@@ -93,6 +99,23 @@ def test_nothing_of_others_exists_in_any_conversation(
     assert ScheduledMessage.objects.get().status == "pending"
 
 
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_what_is_of_one_conversation_does_not_exist_in_another_of_the_same_person(
+    world: World, method: str
+) -> None:
+    client = Client()
+    client.force_login(world.session.owner)
+    other = open_session(world.session.agent, title="Other")
+    panel = f"/sessions/{other.pk}/appointments/"
+    for address in world.addresses(other.pk):
+        answer = getattr(client, method)(address, {"to": "off"}, headers={"Accept": "text/html"})
+        assert answer.status_code in {404, 405} or address == panel, (address, answer.status_code)
+        assert b"Secret" not in answer.content.replace(b"Secret title", b""), address
+    assert CronJob.objects.filter(pk__in=[world.job.pk, world.routine.id], enabled=True).count() == 2
+    assert RunRecord.objects.filter(job=world.job).count() == 1
+    assert ScheduledMessage.objects.get().status == "pending"
+
+
 def test_the_owner_reaches_each_of_them(world: World) -> None:
     client = Client()
     client.force_login(world.session.owner)
@@ -145,8 +168,44 @@ def test_a_wrong_form_stores_nothing_and_says_why(eve: tuple[Client, Any], given
     assert preview.status_code == 200
 
 
+def test_the_lane_counts_slots_at_the_same_minute(world: World) -> None:
+    for name in ("One", "Two"):
+        schedule = {"kind": "cron", "expr": "59 23 * * *"}
+        create_job(NewJob(session_id=world.session.pk, message="x", name=name, schedule=schedule))
+    client = Client()
+    client.force_login(world.session.owner)
+    lane = client.get("/upcoming/").content.decode().partition("</svg></div></section>")[0]
+    assert re.findall(r'<text class="count" x="479" y="22">(\d+)</text>', lane) == ["2"]
+    assert "<title>23:59 One, 23:59 Two</title>" in lane
+
+
 @pytest.mark.parametrize("since", ["", "2026-11-24", "0001-01-01", "9999-12-31", "x", "%00", "2026-13-01"])
 def test_any_week_is_a_page(world: World, since: str) -> None:
     client = Client()
     client.force_login(world.session.owner)
     assert client.get(f"/upcoming/?from={since}").status_code == 200
+
+
+def test_the_page_that_deletes_a_conversation_names_what_is_not_sent_any_more(world: World) -> None:
+    client = Client()
+    client.force_login(world.session.owner)
+    asked = client.get(f"/sessions/{world.session.pk}/deleting/").content.decode()
+    assert "Secret name" in asked
+    assert "1 message scheduled in it is not sent any more" in asked
+    assert "Secret text" in asked
+    ScheduledMessage.objects.waiting().cancel()
+    assert "Secret text" not in client.get(f"/sessions/{world.session.pk}/deleting/").content.decode()
+
+
+@pytest.mark.parametrize("address", ["deleting/", "delete/"])
+def test_a_primary_conversation_is_not_asked_about_but_refused_with_the_reason(
+    world: World, address: str
+) -> None:
+    client = Client()
+    client.force_login(world.session.owner)
+    primary = primary_session(world.session.agent)
+    send = client.get if address == "deleting/" else client.post
+    refused = send(f"/sessions/{primary.pk}/{address}", headers={"Accept": "text/html"})
+    assert refused.status_code == 409
+    assert b"A primary session cannot be deleted by itself; delete its agent" in refused.content
+    assert b"<form" not in refused.content

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, RunRecord, RunState, ScheduledMessage
@@ -74,6 +74,22 @@ def test_a_slot_waits_while_the_conversation_is_busy(visitor: Visitor, beat: Non
     expect(page.locator(".appointment.paused")).to_be_visible()  # which cancels what waits
     visitor.model.release("busy")
     expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
+
+
+def test_a_list_that_comes_late_does_not_replace_a_form(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    open_panel(page)
+    late: list[Route] = []
+    page.route("**/appointments/", lambda route: late.append(route))  # noqa: PLW0108 - Playwright inspects it
+    page.evaluate("document.body.dispatchEvent(new Event('appointments-due'))")
+    until(lambda: page.evaluate("1") and late)  # evaluating lets Playwright see requests
+    page.get_by_role("link", name="Automation", exact=True).click()
+    page.get_by_label("What should the agent do?").fill("water the garden")
+    with page.expect_response("**/appointments/") as answered:
+        late[0].continue_()
+    answered.value.finished()
+    page.evaluate("() => new Promise(requestAnimationFrame)")  # what the answer would change is changed
+    expect(page.get_by_label("What should the agent do?")).to_have_value("water the garden")
 
 
 def test_the_form_shows_the_sentence_and_the_next_times(visitor: Visitor) -> None:
@@ -196,42 +212,6 @@ def test_why_and_each_slot_are_explained(visitor: Visitor) -> None:
     )
 
 
-def test_slots_are_reached_by_keyboard(visitor: Visitor) -> None:
-    session = visitor.person.session()
-    job = automation(session)
-    now = datetime.now(UTC).replace(microsecond=0)
-    for days, reason in ((2, "overlap"), (1, "missed")):
-        slot = now - timedelta(days=days)
-        RunRecord.objects.create(
-            run_id=f"{job.pk}:{days}",
-            job=job,
-            session=session,
-            scheduled_for=slot,
-            state=RunState.SKIPPED,
-            reason=reason,
-            finished_at=slot,
-        )
-    page = visitor.conversation(session)
-    page.get_by_role("link", name="Appointments").focus()
-    page.keyboard.press("Enter")
-    marks = page.locator(".strip a")
-    expect(marks).to_have_count(2)
-    expect(page.get_by_role("heading", name="Appointments")).to_be_focused()
-    for _ in range(4):  # past the two buttons above the list, to the newest slot
-        page.keyboard.press("Tab")
-        if marks.nth(1).evaluate("each => each === document.activeElement"):
-            break
-    expect(marks.nth(1).locator(".tip")).to_be_visible()
-    page.keyboard.press("ArrowLeft")
-    expect(marks.nth(0)).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(page.locator("#panel-body")).to_contain_text("the previous run had not ended")
-    expect(page.get_by_role("heading", name="Morning news")).to_be_focused()
-    page.keyboard.press("Escape")
-    expect(page.locator("#panel")).to_be_hidden()
-    expect(page.get_by_role("link", name="Appointments")).to_be_focused()
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_on_appointments(visitor: Visitor, scheme: str) -> None:
     session = visitor.person.session()
@@ -285,5 +265,9 @@ def test_appointments_fit_a_phone(visitor: Visitor) -> None:
     page.get_by_role("link", name="Appointments").click()
     expect(page.locator(".appointment")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    size = page.locator(".to-come").first.bounding_box()
+    assert size is not None
+    assert min(size["width"], size["height"]) >= 24  # for a finger
     page.goto("/upcoming/")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    expect(page.get_by_role("img", name="Today from 0 to 24 hours")).to_be_visible()

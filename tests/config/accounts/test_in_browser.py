@@ -57,13 +57,18 @@ def test_somebody_signs_in_gets_a_token_and_signs_out(visitor: Visitor) -> None:
     page.get_by_label("Password").fill("pw")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Your account")).to_be_visible()  # where they wanted to go
+    page.get_by_label("Name", exact=True).fill("phone")
     page.get_by_role("button", name="Make a token").click()
     key = page.locator(".secret").inner_text()
     authorization = {"Authorization": f"Token {key}"}
     assert httpx2.get(f"{visitor.site.url}/api/agents/", headers=authorization).status_code == 200
     page.goto("/")
     page.get_by_role("link", name="Your account: ada").click()
-    expect(page.get_by_text("You have a token, made")).to_be_visible()
+    expect(page.get_by_text("Last used today")).to_be_visible()
+    page.locator("summary", has_text="Revoke").click()
+    page.get_by_role("button", name="Revoke phone").click()
+    expect(page.get_by_text("The token was revoked.")).to_be_visible()
+    assert httpx2.get(f"{visitor.site.url}/api/agents/", headers=authorization).status_code == 401
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_label("Password")).to_be_visible()
     page.goto("/")

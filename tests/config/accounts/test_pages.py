@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from rest_framework.authtoken.models import Token
+
+from sessions_app.agents.edit import create_agent
+from sessions_app.models import ApiToken
+from sessions_app.sessions.open import open_session
+from tests.conftest import new_person
 
 pytestmark = pytest.mark.django_db
 
@@ -146,30 +150,87 @@ def test_the_old_password_cannot_be_guessed_here_either(client: Client) -> None:
     assert client.post("/account/password/", PASSWORDS).status_code == 429
 
 
-def test_a_token_is_shown_once_replaced_and_revoked(client: Client, ada: User) -> None:
-    def api(key: str) -> int:
-        return Client().get("/api/agents/", headers={"Authorization": f"Token {key}"}).status_code
+NEW_TOKEN = {"name": "phone", "scopes": ["read", "talk"], "limit": "", "life": "30"}
 
+
+def api(key: str, method: str = "GET") -> int:
+    headers = {"Authorization": f"Token {key}"}
+    return int(
+        Client().generic(method, "/api/agents/", b"{}", "application/json", headers=headers).status_code
+    )
+
+
+def made(answer: Any) -> str:
+    """The token that the page shows."""
+    [key] = re.findall(r'<p class="secret"><code>(.+?)</code>', answer.content.decode())
+    return str(key)
+
+
+def test_tokens_are_shown_once_listed_and_revoked(client: Client, ada: User) -> None:
     assert b"You have no token" in client.get("/account/").content
-    shown = client.post("/account/token/")
-    first = Token.objects.get(user=ada).key
-    assert first in shown.content.decode()
+    shown = client.post("/account/tokens/", NEW_TOKEN)
+    first = made(shown)
     assert "no-store" in shown.headers["Cache-Control"]
-    assert first not in client.get("/account/").content.decode()
-    assert api(first) == 200
-    client.post("/account/token/")
-    second = Token.objects.get(user=ada).key
-    assert (first != second, api(first), api(second)) == (True, 401, 200)
-    assert client.post("/account/token/revoke/").headers["Location"] == "/account/?done=revoked"
-    assert api(second) == 401
-    assert not Token.objects.exists()
-    assert client.post("/account/token/revoke/").status_code == 303
+    second = made(
+        client.post("/account/tokens/", NEW_TOKEN | {"name": "backup", "scopes": ["manage"], "life": ""})
+    )
+    page = client.get("/account/").content.decode()
+    assert first not in page
+    for text in ("phone", first[:8], "read, talk · everything", "Never used", "backup", "does not expire"):
+        assert text in page
+    assert (api(first), api(second)) == (200, 200)
+    assert (api(first, "POST"), api(second, "POST")) == (403, 400)
+    row = ApiToken.objects.get(name="phone")
+    assert row.expires_at is not None
+    assert 29 <= (row.expires_at - row.created_at).days <= 30
+    address = f"/account/tokens/{row.pk}/revoke/"
+    assert client.get(address).status_code == 405
+    assert client.post(address).headers["Location"] == "/account/?done=revoked"
+    assert (api(first), api(second)) == (401, 200)
+    assert client.post(address).status_code == 303
+
+
+def test_a_token_is_limited_to_what_is_ones_own(client: Client, ada: User) -> None:
+    agent, stranger = new_person("bob").agent, User.objects.create_user("carol")
+    own = create_agent(ada, "mine")
+    for limit in (f"agent:{agent.name}", f"session:{open_session(agent).pk}", "agent:nobody", "x"):
+        answer = client.post("/account/tokens/", NEW_TOKEN | {"limit": limit})
+        assert answer.status_code == 400
+        assert b"Select a valid choice" in answer.content
+    assert not ApiToken.objects.exists()
+    session = open_session(own, title="Plans")
+    made(client.post("/account/tokens/", NEW_TOKEN | {"limit": f"session:{session.pk}"}))
+    made(client.post("/account/tokens/", NEW_TOKEN | {"limit": "agent:mine"}))
+    page = client.get("/account/").content.decode()
+    assert "only conversation Plans" in page
+    assert "only agent mine" in page
+    token = ApiToken.objects.get(session=session)
+    client.force_login(stranger)
+    client.post(f"/account/tokens/{token.pk}/revoke/")
+    assert ApiToken.objects.filter(pk=token.pk).exists()
+
+
+@pytest.mark.parametrize(
+    "change", [{"name": ""}, {"name": "a" * 65}, {"scopes": []}, {"scopes": ["all"]}, {"life": "1"}]
+)
+def test_a_bad_token_form_makes_none_and_keeps_what_was_typed(client: Client, change: dict[str, Any]) -> None:
+    answer = client.post("/account/tokens/", NEW_TOKEN | change)
+    assert answer.status_code == 400
+    assert b"errorlist" in answer.content
+    assert not ApiToken.objects.exists()
+    assert "name" in change or b'value="phone"' in answer.content
 
 
 def test_nothing_of_an_account_is_changed_from_elsewhere(ada: User) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(ada)
-    addresses = ("/account/", "/account/password/", "/account/token/", "/account/token/revoke/", "/sign-out/")
+    addresses = (
+        "/account/",
+        "/account/password/",
+        "/account/tokens/",
+        "/account/tokens/x/revoke/",
+        "/sign-out/",
+    )
     for address in addresses:
         assert client.post(address, PASSWORDS).status_code == 403, address
         assert Client().post(address).headers["Location"].startswith("/sign-in/"), address

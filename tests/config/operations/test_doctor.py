@@ -26,13 +26,15 @@ from automations import doctor as jobs
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord
-from config.env import all_queues
+from config.env_values import all_queues
 from config.operations import checks
 from sessions_app.channels import base as channels
 from sessions_app.channels.notify import Notify
+from sessions_app.connections.edit import add_connection
 from sessions_app.hooks.edit import NewHook, add_hook
-from sessions_app.models import Delivery, Hook, OnBusy, Session, Turn, Worker
+from sessions_app.models import Connection, Delivery, Hook, OnBusy, Session, Turn, Worker
 from sessions_app.operations import doctor as turns
+from sessions_app.operations.connections import connections_usable
 from sessions_app.operations.doctor import Finding
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker import self_check
@@ -322,6 +324,24 @@ def test_addresses_that_lost_their_sender(person: Person, settings: Any, telegra
         assert "team" in wrong(turns.channels_served()), "a person wrote from there"
     finally:
         channels.unregister("notify")
+
+
+def test_connections_that_do_not_work(person: Person, settings: Any) -> None:
+    there = {
+        "provider": "openai-chat",
+        "base_url": "https://models.example/v1",
+        "secret": "key-of-a-provider",
+    }
+    ours, theirs = add_connection(None, "work", there), add_connection(person.user, "own", there)
+    assert connections_usable().ok
+    Connection.objects.filter(pk=theirs.pk).update(last_error="The API key is wrong.")
+    assert connections_usable().ok, "the owner is told"
+    Connection.objects.filter(pk=ours.pk).update(last_error="The model provider rejected the request (401).")
+    assert "work: The model provider rejected the request (401)" in wrong(connections_usable())
+    Connection.objects.update(last_error="")
+    settings.SECRET_KEY = "x" * 50
+    assert "own of a user: the secret of the connection 'own' cannot be read" in wrong(connections_usable())
+    assert "key-of-a-provider" not in connections_usable().words
 
 
 def test_legacy_jobs_whose_channel_nobody_serves(person: Person, telegram: None) -> None:

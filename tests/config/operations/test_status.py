@@ -15,7 +15,8 @@ from django.db.models.functions import Now
 from agent_core.testing import ModelServer
 from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock
-from config.operations.status import read_status, status_lines
+from config.operations.status import read_status
+from config.operations.status_text import status_lines
 from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.models import Priority, Turn, Worker
 from sessions_app.turns.receive import MessageInput, receive
@@ -38,7 +39,7 @@ def test_what_runs_where_now(fleet: Fleet, model_server: ModelServer, person_wit
     busy, idle = person_with_server.session(), person_with_server.session()
     turn = receive(busy.pk, MessageInput(content="[[hold:h]] hello"))
     until(lambda: model_server.held.get("h"))
-    until(lambda: read_status().beats)
+    until(lambda: len(read_status().fleet.processes) == 2)
     create_job(
         NewJob(session_id=idle.pk, message="go", name="Hourly", schedule={"kind": "every", "seconds": 3600})
     )
@@ -50,7 +51,7 @@ def test_what_runs_where_now(fleet: Fleet, model_server: ModelServer, person_wit
     assert done.returncode == 0
     [worker] = shown["workers"]
     assert (worker["alive"], worker["turns"], len(worker["queues"])) == (True, [turn.pk], 18)
-    assert len(shown["beats"]) == 1
+    assert [each["kind"] for each in shown["processes"]] == ["beat", "worker"]
     assert (shown["people"]["running"], shown["people"]["waiting"]) == (1, 0)
     assert (shown["agents"], shown["sessions"]) == (1, {"primary": 1, "sub": 2})
     assert (shown["next_job"]["name"], shown["due_jobs"], shown["due_messages"]) == ("Hourly", 0, 0)
@@ -76,11 +77,11 @@ def test_one_screen_for_a_person(person: Person) -> None:
     assert len(lines) <= 24
     assert all(len(line) < 120 for line in lines)
     assert re.fullmatch(
-        r"workers {6}h20 pid 20: SILENT for 10 min, running 0, reads turns.0, turns.any", lines[0]
+        r"workers {6}h20 pid 20: SILENT for 10 min, running 0, reads turns.0, turns.any", lines[1]
     )
     text = "\n".join(lines)
-    assert "and 18 more" in text
-    assert "beats        none seen" in text
+    assert "and 24 more" in text
+    assert "beats        none" in text
     assert "people       1 waiting, the oldest for 7 min; 0 running" in text
     assert f"Late ({job.pk}) overdue for 3 h" in text
     assert "1 due" in text
@@ -89,7 +90,7 @@ def test_one_screen_for_a_person(person: Person) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_server_with_nothing_in_it() -> None:
-    assert status_lines(read_status())[0] == "workers      none"
+    assert status_lines(read_status())[:3] == ["web          none", "workers      none", "beats        none"]
     assert read_status().next_job is None
 
 

@@ -1,5 +1,6 @@
 """`manage.py up`: started, refused, wounded and stopped as real processes."""
 
+import json
 import os
 import re
 import shutil
@@ -52,7 +53,7 @@ def test_the_first_start_prints_a_link_that_signs_in_and_the_password(up: Up) ->
     connection = up.connection()
     ready, about, account, stop = up.output.partition("Ready: ")[2].splitlines()
     assert ready.startswith(f"{connection['url']}/enter/")
-    assert "manage.py sign_in_link" in about
+    assert about.endswith(f"manage.py sign_in_link --data-dir {up.data}")
     assert f"{connection['admin_user']}, password {connection['admin_password']} " in account
     assert "Ctrl-C" in stop
     assert _press_button(ready) == 303
@@ -80,6 +81,25 @@ def test_the_command_prints_another_link_of_a_running_up(up: Up, tmp_path: Path)
         command, cwd=tmp_path, env=clean_environ(), capture_output=True, text=True, check=True
     )
     assert _press_button(done.stdout.strip()) == 303
+
+
+def test_a_command_joins_the_up_that_data_dir_names(up: Up, tmp_path: Path) -> None:
+    def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(ROOT / "manage.py"), *arguments]
+        shown = clean_environ() | environ
+        return subprocess.run(command, cwd=tmp_path, env=shown, capture_output=True, text=True, check=False)
+
+    link = run("sign_in_link", "--data-dir", str(up.data))
+    assert _press_button(link.stdout.strip()) == 303, link.stderr
+    # also between the options, with a sign, and before the variables of another server
+    elsewhere = {"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none", "SECRET_KEY": "x" * 50}
+    assert json.loads(run("status", f"--data-dir={up.data}", "--json", **elsewhere).stdout)["workers"]
+    for arguments in (["--data-dir", str(tmp_path)], ["--data-dir"], ["--data-dir="]):
+        refused = run("automations", "list", *arguments)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        [line] = refused.stderr.splitlines()
+        assert line.startswith("rondo: ")
+        assert "data" in line
 
 
 def test_connection_json_is_private_and_has_its_documented_shape(up: Up) -> None:
@@ -343,7 +363,23 @@ def _manage(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]
 def test_help_lists_up_before_anything_is_configured() -> None:
     done = _manage("help")
     assert done.returncode == 0, done.stderr
-    assert "    up\n" in done.stdout
+    assert "\n    up  " in done.stdout
+    assert "\nup\n" in _manage("help", "--commands").stdout  # with those of Django
+
+
+@pytest.mark.parametrize("command", ["chat", "automations", "sign_in_link", "token"])
+def test_commands_explain_themselves_where_no_server_runs(command: str, tmp_path: Path) -> None:
+    for where in ([], ["--data-dir", str(tmp_path / "none")]):
+        done = _manage(command, "--help", *where)
+        assert done.stdout.startswith(f"usage: manage.py {command} "), done.stderr
+        assert done.returncode == 0
+    refused = _manage(command, "--data-dir", str(tmp_path / "none"))
+    assert (refused.returncode, refused.stderr[:24]) == (1, "rondo: no server runs on")
+
+
+def test_the_word_help_in_a_text_is_a_word() -> None:
+    done = _manage("automations", "add", "help", "--every", "300")
+    assert (done.returncode, done.stderr.splitlines()[0][:15]) == (1, "rondo: not set:")
 
 
 def test_a_process_names_missing_settings_and_refuses_to_start() -> None:
@@ -364,6 +400,7 @@ PROGRAMS = {
     "web": ["-m", "config.web"],
     "worker": ["-m", "celery", "-A", "config", "worker", "-P", "threads", "-c", "1"],
     "beat": ["-m", "config.beat"],
+    "worker by the command line": [str(ROOT / "manage.py"), "worker", "-c", "1"],
     "celery beat": ["-m", "celery", "-A", "config", "beat", "--pidfile="],
 }
 

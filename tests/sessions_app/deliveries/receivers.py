@@ -86,6 +86,9 @@ class _Handler(BaseHTTPRequestHandler):
     receiver: Receiver
     protocol_version = "HTTP/1.1"
 
+    def do_GET(self) -> None:
+        self.do_POST()
+
     def do_POST(self) -> None:
         temper = self.receiver.note(self)
         self.close_connection = True

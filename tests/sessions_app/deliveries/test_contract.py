@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from config import env_values
 from sessions_app.channels import base
 from sessions_app.channels.mail import Email
 from sessions_app.channels.notify import Notify
@@ -57,8 +58,7 @@ class TestEmail(ChannelContract):
     @pytest.fixture
     def stage(self, settings: Any) -> Iterator[Stage]:
         with mail_server() as server:
-            settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
-            settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", server.port
+            settings.RONDO_MAIL_SERVER = env_values.mail_server(f"smtp://127.0.0.1:{server.port}")
             settings.DEFAULT_FROM_EMAIL = "Rondo <rondo@example.org>"
             yield Stage(
                 channel=Email(),
@@ -78,11 +78,13 @@ def _letter(letter: Any) -> Taken:
 @contextmanager
 def _mail_trouble(server: MailServer, settings: Any, kind: str) -> Iterator[None]:
     server.refuse, server.hang = "451 later" * (kind == "refuses"), kind == "hangs"
-    settings.EMAIL_PORT = 1 if kind == "gone" else server.port
+    port = 1 if kind == "gone" else server.port
+    settings.RONDO_MAIL_SERVER = settings.RONDO_MAIL_SERVER | {"port": port}
     try:
         yield
     finally:
-        server.refuse, server.hang, settings.EMAIL_PORT = "", False, server.port
+        server.refuse, server.hang = "", False
+        settings.RONDO_MAIL_SERVER = settings.RONDO_MAIL_SERVER | {"port": server.port}
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the library, at its import

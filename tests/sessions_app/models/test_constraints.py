@@ -16,6 +16,7 @@ from tests.conftest import Person
 ATTACKS = {
     "a second running turn": "UPDATE sessions_app_turn SET state = 'running'",
     "an unknown turn state": "UPDATE sessions_app_turn SET state = 'paused'",
+    "a turn of nobody": "UPDATE sessions_app_turn SET owner_id = 0",
     "an unknown kind": "UPDATE sessions_app_turn SET kind = 'whim'",
     "an unknown lane": "UPDATE sessions_app_turn SET lane = 'slow'",
     "an end without its instant": "UPDATE sessions_app_turn SET state = 'failed'",
@@ -61,6 +62,8 @@ ATTACKS = {
     "a bound job with a legacy field": "UPDATE automations_cronjob SET channel = 'telegram'",
     "a bound job that runs elsewhere": "UPDATE automations_cronjob SET execution_mode = 'isolated'",
     "a run of nothing": "UPDATE automations_runrecord SET job_id = NULL",
+    "a run of a job that is not there": "UPDATE automations_runrecord SET job_id = 'x' WHERE job_id IS NOT NULL",
+    "a clock gone from under its runs": "DELETE FROM automations_jobclock",
     "a run of a job and of a message": "UPDATE automations_runrecord SET scheduled_message_id ="
     " (SELECT min(id) FROM automations_scheduledmessage)",
     "two runs of one message": "INSERT INTO automations_runrecord (run_id, scheduled_message_id, scheduled_for, state,"

@@ -13,6 +13,7 @@ from django.db import connection, models, transaction
 from agent_core.execution import WAITING
 from automations.models import RunRecord, RunState
 from sessions_app.models import (
+    ApiToken,
     Delivery,
     Event,
     ExecutionState,
@@ -22,6 +23,7 @@ from sessions_app.models import (
     Pruning,
     Session,
     SignInLink,
+    StreamTicket,
     Turn,
     TurnState,
     TurnStep,
@@ -32,6 +34,7 @@ from sessions_app.retention.walk import count_batch, prune_batch, walks
 from tests.conftest import Person, new_person
 from tests.past import ago, past_run, past_turn, prune_all, ticking
 from tests.races import in_thread
+from tests.tokens import token_of
 
 pytestmark = pytest.mark.rule("10.3")
 
@@ -295,6 +298,20 @@ def test_sign_in_links_go_a_day_after_they_were_made(person: Person) -> None:
         )
     assert prune_all(1) == {"sign-in links": 2}
     assert SignInLink.objects.get().token_sha256 == "0" * 64
+
+
+def test_stream_tickets_go_a_day_after_they_were_made(person: Person) -> None:
+    token_of(person.user)
+    for number in (1, 0):
+        made = ago(number + 0.5)
+        StreamTicket.objects.create(
+            token=ApiToken.objects.get(),
+            ticket_sha256=f"{number}" * 64,
+            created_at=made,
+            expires_at=made + timedelta(minutes=1),
+        )
+    assert prune_all(1) == {"stream tickets": 1}
+    assert StreamTicket.objects.get().ticket_sha256 == "0" * 64
 
 
 def test_zero_keeps_everything_for_ever(session: Session, settings: Any) -> None:

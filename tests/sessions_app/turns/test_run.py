@@ -19,7 +19,7 @@ from django.test.utils import CaptureQueriesContext
 from sessions_app import hints
 from sessions_app.models import Lane, Message, Session, Turn, TurnState
 from sessions_app.turns.claim import claim_next
-from sessions_app.turns.commit import commit
+from sessions_app.turns.commit import NOTHING_WAITS, commit
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.lock import Handle, SessionLocks
@@ -57,9 +57,9 @@ class Observed:
         self.during()
         self.process.follow(handle)
 
-    def may_stay(self, since: float) -> bool:
+    def may_stay(self, since: float, *, elsewhere: bool) -> bool:
         self.between(self.process)
-        return True
+        return not elsewhere
 
 
 def filled(session: Session, count: int) -> list[Turn]:
@@ -109,15 +109,19 @@ def test_after_so_many_turns_in_a_row_it_is_the_turn_of_other_sessions(
     assert ended(session) == [turn.pk for turn in turns]
 
 
-def test_a_full_worker_stays_for_a_shorter_time(worker: WorkerProcess, person: Person) -> None:
+def test_a_slot_stays_for_a_shorter_time_when_something_waits_for_it(
+    worker: WorkerProcess, person: Person
+) -> None:
     since = time.monotonic() - STAY_WHEN_FULL
-    assert worker.may_stay(since)
+    assert worker.may_stay(since, elsewhere=False)
+    assert not worker.may_stay(since, elsewhere=True), "another session of the user was refused"
     held = [worker.locks.try_hold(person.session().pk) for _ in range(2)]
     assert None not in held
-    assert not worker.may_stay(since), "both of its slots are taken"
-    assert worker.may_stay(time.monotonic())
+    assert not worker.may_stay(since, elsewhere=False), "both of its slots are taken"
+    for elsewhere in (False, True):
+        assert worker.may_stay(time.monotonic(), elsewhere=elsewhere)
     worker.stopping.set()
-    assert not worker.may_stay(time.monotonic())
+    assert not worker.may_stay(time.monotonic(), elsewhere=False)
 
 
 def test_a_persons_hint_never_goes_on_with_an_automation(worker: WorkerProcess, person: Person) -> None:
@@ -211,7 +215,7 @@ def test_a_commit_locks_its_session_before_its_turn(worker: WorkerProcess, perso
         until(waiting)
         holder.execute("SELECT 1 FROM sessions_app_turn WHERE id = %s FOR UPDATE NOWAIT", [claimed.pk])
     thread.join(10)
-    assert came == [frozenset()]
+    assert came == [NOTHING_WAITS]
 
 
 def test_a_failing_later_claim_ends_the_stay_and_wakes_the_session(

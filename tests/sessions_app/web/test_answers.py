@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
 import pytest
+from django.db.models.functions import Now
 from django.test import Client
 
-from sessions_app.models import Session, SessionState, SessionType
+from sessions_app.models import ConsentQuestion, Session, SessionState, SessionType
 from sessions_app.models.session import PRIMARY_KEY
-from sessions_app.web import rendering
-from sessions_app.web.rendering import render
-from tests.conftest import Person
+from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.web import rendering, transcript
+from sessions_app.web.rendering import render, render_growing
+from sessions_app.worker.process import WorkerProcess
+from tests.conftest import Person, new_person
+from tests.conversations.stage import Stage
 
 pytestmark = pytest.mark.django_db
 BROWSER = {"Accept": "text/html"}
@@ -41,6 +50,43 @@ def test_a_table_that_would_blow_up_is_shown_as_text() -> None:
     assert render(wide) == f"<pre>{wide}</pre>"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "One\n\nTwo *words*",
+        "# Head\n- a\n- b\n\n- c\n\ntext\n\n```python\nx = 1\n\ny = 2\n```\n\n| a | b |\n|-|-|\n| c | d |\nend",
+        "Set\n===\n\n> quote\n> more\n\n1. one\n2. two\n\n   in it\n\n***\n\nend\u00e9 \U0001f600",
+        "<script>alert(1)</script>\n\n<b>x</b>\n\n[x](javascript:alert(1))\n\n![x](//x)",
+    ],
+)
+def test_a_growing_text_ends_as_the_same_html(text: str) -> None:
+    """As a window does it: each closed block is rendered once, whatever the pieces are."""
+    for step in (1, 3, 7, 1000):
+        source, kept, growing = "", "", ""
+        for end in [*range(step, len(text), step), len(text)]:
+            closed, length, growing = render_growing(text[len(source) : end])
+            source, kept = source + text[len(source) :][:length], kept + closed
+        assert (kept + growing).replace("\n", "") == render(text).replace("\n", ""), step
+        assert "<script" not in kept + growing
+        assert "javascript:" not in re.sub(r">[^<]*<", "><", kept + growing)
+
+
+def test_the_length_of_closed_blocks_is_that_of_a_browser() -> None:
+    assert render_growing("\U0001f600\r\n\rnext")[1] == 5
+    assert render_growing("one\n\n\n")[1] == 0
+    assert render_growing("[a]: /b") == ("", 0, "[a]: /b")
+
+
+def test_a_growing_text_is_bounded(ada: Client) -> None:
+    for text in ("[" * 3000, "x" * 30_000, "|" + "a|" * 60 + "\n|" + "-|" * 60 + "\n" + "a\n" * 9000):
+        answer = ada.post("/sessions/rendered/", {"text": text})
+        assert answer.json()["closed"] == ""
+        assert len(answer.json()["growing"]) <= rendering.LONGEST + 1
+    assert ada.post("/sessions/rendered/", {"text": ""}).json()["growing"] == ""
+    assert ada.post("/sessions/rendered/", {"text": "<i>\x00"}).json()["growing"].startswith("<p>&lt;i&gt;")
+    assert Client().post("/sessions/rendered/", {"text": "x"}).status_code == 302
+
+
 def test_an_agents_own_conversation_is_not_archived(ada: Client, person: Person) -> None:
     person.session()
     primary = Session.objects.get(agent=person.agent, key=PRIMARY_KEY)
@@ -68,6 +114,49 @@ def test_a_search_works_without_scripts(ada: Client, person: Person) -> None:
     assert b"Garden" not in page.content
 
 
+def _follow(ada: Client, link: str) -> tuple[list[str], str, str]:
+    """The titles of a part of the list, what its link to the next part says, and where it leads."""
+    shown = ada.get(link, headers={"HX-Request": "true"}).content.decode()
+    more = re.search(r'hx-get="([^"]+)".*<span class="note">([^<]+)</span>', shown)
+    titles = re.findall(r'<span class="name">([^<]+)</span>', shown)
+    return titles, more[2] if more else "", unescape(more[1]) if more else ""
+
+
+def test_every_conversation_is_reached_from_the_end_of_the_list(ada: Client, person: Person) -> None:
+    other = new_person("eve")
+    for number in range(130):
+        person.session(title=f"Number {number}")
+    other.session(title="Secret")
+    # the same instant for many: the place is the instant and the id
+    Session.objects.filter(title__endswith="5").update(updated_at=Now() - timedelta(hours=1))
+    first, said, link = _follow(ada, "/sessions/")
+    rest = Session.objects.filter(agent=person.agent, type__in=["primary", "sub"]).count() - 60
+    assert (len(first), said) == (60, f"{rest} earlier")
+    second, said, link = _follow(ada, link)
+    assert (len(second), said) == (60, f"{rest - 60} earlier")
+    third, said, link = _follow(ada, link)
+    assert (said, link) == ("", "")
+    every = first + second + third
+    assert len(every) == rest + 60
+    assert {f"Number {number}" for number in range(130)} <= set(every)
+    assert "Secret" not in every
+    # what was loaded stays when the list is loaded again, and it works without scripts
+    assert _follow(ada, "/sessions/?shown=120")[0] == first + second
+    page = ada.get("/").headers["Location"]
+    plain = re.search(r'href="(/\?before=[^"]+)"', ada.get(page).content.decode())
+    assert plain
+    assert second[0].encode() in ada.get(unescape(plain[1])).content
+
+
+@pytest.mark.parametrize(
+    "place", ["x", "2026-01-01_x", "_", "%00", "2026-01-01T00:00:00_" + "0" * 32, "9" * 5000]
+)
+def test_a_place_that_is_none_is_not_found(ada: Client, place: str) -> None:
+    for address in ("/", "/sessions/"):
+        assert ada.get(f"{address}?before={place}").status_code == 404
+    assert ada.get(f"/sessions/?shown={place}").status_code == 200
+
+
 def test_an_address_of_a_form_says_so(ada: Client) -> None:
     answer = ada.get("/sessions/new/")
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
@@ -80,3 +169,36 @@ def test_a_form_without_its_token_is_refused_with_a_page(person: Person) -> None
     answer = client.post("/sessions/new/", {"agent": person.agent.name})
     assert answer.status_code == 403
     assert b"Reload the page you came from" in answer.content
+
+
+@pytest.mark.rule("3.5")
+@pytest.mark.parametrize("given", [[["name", "harmless"]], "harmless", 5, None])
+def test_a_question_shows_the_real_arguments_whatever_they_are_called(
+    ada: Client, person: Person, given: Any
+) -> None:
+    """A template looks for a key `items` before it looks for the pairs."""
+    session = person.session()
+    call = {"id": "1", "name": "erase", "arguments": {"name": "whole disk", "items": given}, "version": "v"}
+    ConsentQuestion.objects.create(
+        id="q1234567", session=session, turn_id=1, text="May I?", calls=[call], asked_seq=1
+    )
+    for address in (f"/sessions/{session.pk}/", f"/sessions/{session.pk}/updates/"):
+        page = ada.get(address).content.decode()
+        assert "<dt>name</dt><dd>whole disk</dd>" in page
+        assert "<dt>items</dt>" in page
+
+
+def test_a_turn_that_ends_while_a_page_is_read_is_shown_once(
+    ada: Client, person: Person, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(agent=person.agent, worker=worker)
+    receive(stage.chat.pk, MessageInput(content="the only greeting"))
+    newest = transcript.newest
+
+    def read_later(*given: Any, **more: Any) -> Any:
+        stage.run()
+        return newest(*given, **more)
+
+    monkeypatch.setattr(transcript, "newest", read_later)
+    page = ada.get(f"/sessions/{stage.chat.pk}/").content.decode()
+    assert page.count('class="said">the only greeting') == 1

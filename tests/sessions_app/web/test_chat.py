@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
+from django.db.models.functions import Now
 from playwright.sync_api import expect
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
 from sessions_app.mailbox.updates import Mail, deposit
-from sessions_app.models import Engine, ReadMark, Turn
+from sessions_app.models import Delivery, Engine, Message, ReadMark, Session, Turn
 from tests.browser import NEEDS_CHROMIUM, Visitor, say, serious, use_engine
 from tests.fleet import until
 from tests.plugins import calls
@@ -43,6 +45,39 @@ def test_pieces_of_an_answer_appear_before_its_end(visitor: Visitor) -> None:
     visitor.model.release("half")
     expect(page.locator(".entry.agent:not(.live) .text")).to_contain_text("five")
     expect(page.locator("#live")).to_have_count(0)
+
+
+def test_an_answer_is_rendered_while_it_is_made(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    text = (
+        "A **bold** word and\n\n- one\n- two\n\n<img src=x onerror=window.ran=1> <javascript:window.ran=1>"
+        " and *then* some more words that come after the pause, which is at the half of it, and then its *end*"
+    )
+    say(page, f"[[pause:mid]] [[reply:{text}]]")
+    live = page.locator("#live .text")
+    expect(live.locator("strong")).to_have_text("bold")
+    expect(live.locator("li")).to_have_count(2)
+    expect(live.locator("img, a")).to_have_count(0)
+    assert "end" not in live.inner_text()
+    page.evaluate(
+        "document.body.dispatchEvent(new Event('refresh'))"
+    )  # the server's part of the page is empty
+    expect(live.locator("li")).to_have_count(2)
+    page.reload()
+    expect(live.locator("li")).to_have_count(2)
+    expect(live.locator("strong")).to_have_text("bold")
+    visitor.model.release("mid")
+    expect(page.locator(".entry.agent:not(.live) .text em").last).to_have_text("end")
+    assert page.evaluate("window.ran") is None
+
+
+def test_pieces_are_shown_while_the_server_renders_nothing(visitor: Visitor) -> None:
+    page = visitor.conversation()
+    page.route("**/sessions/rendered/", lambda route: route.abort())
+    say(page, "[[pause:raw]] [[reply:A **bold** word and more words that come after the pause]]")
+    expect(page.locator("#live .text")).to_contain_text("A **bold**")
+    visitor.model.release("raw")
+    expect(page.locator(".entry.agent:not(.live) strong")).to_have_text("bold")
 
 
 def test_messages_wait_while_an_answer_is_made(visitor: Visitor) -> None:
@@ -156,6 +191,65 @@ def test_a_plan_that_asks_whether_takes_yes_or_no(visitor: Visitor) -> None:
     assert Turn.objects.filter(content="yes", metadata__has_key="execution").exists()
 
 
+@pytest.mark.rule("7.4")
+def test_an_answer_that_is_sent_twice_is_one_and_goes_to_no_other_question(visitor: Visitor) -> None:
+    use_engine(visitor.person, Engine.PLANNER)
+    page = visitor.conversation()
+    say(page, "ask me which colour, then paint the door")
+    form = page.get_by_role("region", name="A question for you").locator("form")
+    expect(form).to_be_visible()
+    send = """async (form, [content, question]) => {
+        const data = new FormData(form);
+        data.set("content", content);
+        if (question !== null) data.set("question", question);
+        const sent = { method: "POST", body: new URLSearchParams(data), headers: { "HX-Request": "true" } };
+        const twice = [1, 2].map(() => fetch(form.action, sent));
+        return (await Promise.all(twice)).map((answer) => answer.status);
+    }"""
+    for question in ("", "another"):  # an older window, or a form without the question that was read
+        assert form.evaluate(send, ["red", question]) == [409, 409]
+    assert form.evaluate(send, ["blue", None]) == [204, 204]
+    expect(page.locator(".entry.person .said").last).to_have_text("blue")
+    assert list(Turn.objects.filter(content__in=["red", "blue"]).values_list("content", flat=True)) == [
+        "blue"
+    ]
+
+
+def test_another_window_shows_that_the_conversation_was_archived(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    one, other = visitor.conversation(session), visitor.conversation(session)
+    other.get_by_label("Message", exact=True).fill("half a sen")
+    one.get_by_role("button", name="More").click()
+    one.get_by_text("Archive…").click()
+    one.get_by_role("button", name="Archive it").click()
+    expect(other.get_by_text("This conversation is archived")).to_be_visible()
+    expect(other.get_by_label("Message", exact=True)).to_have_count(0)
+    expect(other.locator(".conversation[aria-current] .preview")).to_contain_text("Archived")
+    other.get_by_role("button", name="More").click()
+    expect(other.get_by_text("Archive…")).to_have_count(0)
+
+
+def test_the_end_of_the_list_is_loaded_by_keyboard(visitor: Visitor) -> None:
+    session = visitor.person.session(title="Now")
+    for number in range(65):
+        visitor.person.session(title=f"Old {number}")
+    Session.objects.exclude(pk=session.pk).update(updated_at=Now() - timedelta(days=1))
+    page = visitor.conversation(session)
+    lines = page.locator("#conversations .conversation")
+    expect(lines).to_have_count(60)
+    more = page.get_by_role("link", name="Show more")
+    all_of_them = Session.objects.filter(type__in=["primary", "sub"]).count()
+    expect(more).to_contain_text(f"{all_of_them - 60} earlier")
+    more.focus()
+    page.keyboard.press("Enter")
+    expect(lines).to_have_count(all_of_them)
+    expect(lines.nth(60)).to_be_focused()
+    expect(more).to_have_count(0)
+    with page.expect_response(re.compile(r"/sessions/\?")):  # an event loads the list again
+        page.evaluate("document.body.dispatchEvent(new Event('list-changed'))")
+    expect(lines).to_have_count(all_of_them)
+
+
 def test_two_windows_show_the_same(visitor: Visitor) -> None:
     session = visitor.person.session()
     one, other = visitor.conversation(session), visitor.conversation(session)
@@ -205,3 +299,26 @@ def test_an_answer_names_the_background_updates_it_was_told(visitor: Visitor) ->
     say(page, "hello again")
     expect(page.locator(".entry.agent:not(.live)")).to_have_count(2)
     expect(page.locator(".chip")).to_have_count(1)
+
+
+@pytest.mark.usefixtures("telegram")
+def test_the_state_of_a_delivery_changes_in_an_open_window(visitor: Visitor) -> None:
+    session = visitor.person.session(channel="telegram", address="42")
+    message = Message.objects.create(session=session, seq=1, role="assistant", content="Good morning")
+    Session.objects.filter(pk=session.pk).update(last_seq=1)
+    later = Now() + timedelta(hours=1)
+    Delivery.objects.create(
+        session=session,
+        session_key=session.key,
+        message=message,
+        idempotency_key="message:1",
+        channel="telegram",
+        address="42",
+        next_attempt_at=later,
+    )
+    page = visitor.conversation(session)
+    chip = page.locator(".chip.delivery")
+    expect(chip).to_have_text("telegram: pending")
+    Delivery.objects.update(next_attempt_at=Now(), hinted_at=None)
+    expect(chip).to_have_text("telegram: sent", timeout=40_000)
+    expect(page.locator(".entry")).to_have_count(1)

@@ -1,8 +1,7 @@
-"""The pages as a whole: accessibility, hostile text, phones, keyboards, restarts, long histories, deletes."""
+"""The pages as a whole: accessibility, hostile text, phones, restarts, long histories, deletes."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -118,27 +117,6 @@ def test_a_phone_shows_one_column_and_opens_the_list(visitor: Visitor) -> None:
     expect(page.locator(".entry.agent:not(.live)")).to_have_count(4)
 
 
-def test_everything_is_reached_by_keyboard(visitor: Visitor) -> None:
-    visitor.person.session(title="Other")
-    page = visitor.conversation(visitor.person.session(title="This"))
-    expect(page.get_by_label("Message", exact=True)).to_be_focused()
-    page.keyboard.type("one")
-    page.keyboard.press("Shift+Enter")
-    page.keyboard.type("two")
-    page.keyboard.press("Enter")
-    expect(page.locator(".entry.person .said").first).to_have_text(re.compile("one\ntwo"))
-    page.keyboard.type("/cl")
-    expect(page.get_by_role("option", name="/clear")).to_have_attribute("aria-selected", "true")
-    page.keyboard.press("Enter")
-    expect(page.locator(".entry.agent:not(.live) .text").last).to_contain_text("Conversation cleared")
-    for _ in range(20):
-        page.keyboard.press("Shift+Tab")
-        if page.evaluate("document.activeElement.textContent.includes('Other')"):
-            break
-    page.keyboard.press("Enter")
-    expect(page.locator("#title")).to_have_text("Other")
-
-
 def test_a_draft_survives_a_reload(visitor: Visitor) -> None:
     page = visitor.conversation()
     page.get_by_label("Message", exact=True).fill("not sent yet")
@@ -162,6 +140,23 @@ def test_a_window_goes_on_after_a_restart_of_the_server(visitor: Visitor) -> Non
     visitor.site.fleet.processes.append(visitor.site.web)
     expect(page.locator(".entry.agent:not(.live)")).to_have_count(1, timeout=20_000)
     expect(page.locator("#connection")).to_have_text("")
+
+
+def test_a_window_says_that_it_is_offline_and_goes_on(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    page = visitor.conversation(session)
+    page.context.set_offline(True)
+    expect(page.locator("#connection")).to_have_text("You are offline")
+    page.get_by_label("Message", exact=True).fill("hello")
+    page.keyboard.press("Enter")
+    expect(page.locator("#alert")).to_contain_text("Your text is kept")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("hello")
+    add_messages(session, "It came meanwhile.")
+    page.context.set_offline(False)
+    expect(page.locator("#connection")).to_have_text("")
+    page.get_by_label("Message", exact=True).press("Enter")
+    expect(page.locator(".entry.person .said")).to_have_text("hello")
+    expect(page.locator(".entry.agent .text").first).to_have_text("It came meanwhile.")
 
 
 def test_the_newest_of_many_messages_come_first(visitor: Visitor) -> None:

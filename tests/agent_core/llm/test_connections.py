@@ -1,0 +1,338 @@
+"""Models of connections: the real clients against a real HTTP server that speaks each provider's wire."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent_core import connections
+from agent_core.addresses import Reach
+from agent_core.connections import NOT_NAMES, PREFIXES, PROVIDERS, CallSettings, Connection
+from agent_core.images import Image
+from agent_core.policy import TurnPolicy
+from agent_core.testing import ModelServer
+from agent_core.turn.control import TurnControl
+from agent_core.types import Ending, TurnEventType
+from config.logs import CLIENTS, logging_config
+from tests.agent_core.fakes import QUICK, Run, assistant, drive, request, user
+from tests.agent_core.llm.test_pydantic_ai import CRON
+
+SECRET = "own-key-of-the-connection-4711"
+ENVIRONMENT = {
+    "OPENAI_API_KEY": "env-secret-openai",
+    "OPENAI_ORG_ID": "env-secret-org",
+    "OPENAI_CUSTOM_HEADERS": "X-Env: env-secret-header",
+    "ANTHROPIC_API_KEY": "env-secret-anthropic",
+    "ANTHROPIC_AUTH_TOKEN": "env-secret-token",
+    "ANTHROPIC_CUSTOM_HEADERS": "X-Env: env-secret-header",
+    "GOOGLE_API_KEY": "env-secret-google",
+    "GEMINI_API_KEY": "env-secret-gemini",
+    "AZURE_OPENAI_API_KEY": "env-secret-azure",
+    "AZURE_OPENAI_AD_TOKEN": "env-secret-ad",
+    "OPENROUTER_API_KEY": "env-secret-openrouter",
+    "OLLAMA_API_KEY": "env-secret-ollama",
+    "VLLM_API_KEY": "env-secret-vllm",
+}
+LOCAL = Reach(hosts=frozenset({"127.0.0.1"}))
+TRIED = ("openai-chat", "anthropic", "google", "azure", "ollama", "openrouter", "vllm", "litellm", "deepseek")
+
+
+@pytest.fixture(autouse=True)
+def reports() -> Iterator[list[tuple[str, str]]]:
+    """What is reported of connections, which is not stored here."""
+    found: list[tuple[str, str]] = []
+    before = connections.reporting()
+    connections.use_reporting(lambda known, error: found.append((known.name, error)))
+    yield found
+    connections.use_reporting(before)
+
+
+def work(server: ModelServer, provider: str = "openai-chat", **more: Any) -> Connection:
+    root = server.base_url.removesuffix("/v1")
+    paths = {"anthropic": root, "google": root, "azure": f"{root}/openai/v1"}
+    given: dict[str, Any] = {
+        "base_url": paths.get(provider, server.base_url),
+        "secret": SECRET,
+        "id": 1,
+    } | more
+    return Connection(name="work", provider=provider, **given)
+
+
+def ask(message: str, *given: Connection, model: str = "work:m", **more: Any) -> Run:
+    return drive(request(message, model=model, connections=given, **more))
+
+
+@pytest.mark.parametrize("provider", TRIED)
+@pytest.mark.parametrize("secret", [SECRET, ""])
+def test_each_provider_answers_and_is_sent_nothing_of_the_environment(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch, provider: str, secret: str
+) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    known = work(server, provider, secret=secret, reach=LOCAL)
+    history = (user("my favourite colour is blue"), assistant("Noted."))
+    name = "work:openai/m" if provider == "openrouter" else "work:m"
+    run = ask("what is my favourite colour?", known, model=name, history=history, tools=(CRON,))
+    assert run.result.reply == "Your favourite colour is blue. (offline model)", run.result
+    assert run.result.model == name
+    [received] = server.requests
+    sent = f"{received.path} {received.headers}"
+    assert "env-secret" not in sent
+    assert (SECRET in sent) is bool(secret)
+    assert SECRET not in received.path
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openai-chat"])
+def test_tool_calls_and_their_results_go_over_the_wire(server: ModelServer, provider: str) -> None:
+    run = ask("every 5 minutes, remind me to drink", work(server, provider), tools=(CRON,))
+    assert run.result.ending is Ending.SUCCEEDED
+    assert [each.name for each in run.outputs()] == ["cron"]
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "google", "openai-chat"])
+def test_reasoning_is_streamed_beside_the_answer(server: ModelServer, provider: str) -> None:
+    run = ask("[[think:let me see]][[reply:blue]] colour?", work(server, provider))
+    thoughts = [each.content for each in run.events if each.type is TurnEventType.LLM_THOUGHT]
+    assert "".join(each["text"] for each in thoughts) == "let me see"
+    assert {(each["step"], each["try"]) for each in thoughts} == {(1, 1)}
+    assert run.texts() == ["blue"]
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "google", "openai-chat"])
+def test_images_reach_a_model_that_sees(server: ModelServer, provider: str) -> None:
+    seen = Image(media_type="image/png", content=b"\x89PNG\r\n\x1a\nnew")
+    earlier = Image(media_type="image/jpeg", content=b"\xff\xd8\xffold")
+    history = (replace(user("a photo"), images=(earlier,)), assistant("Nice."))
+    known = work(server, provider)
+    assert ask("[[reply:A dog.]] what is it?", known, history=history, images=(seen,)).result.reply
+    shown = str(server.requests[0].body).replace("_", "/")  # Google's base64 is that of URLs
+    for image in (seen, earlier):
+        assert b64encode(image.content).decode() in shown
+    ask("[[reply:Hm.]] what?", known, history=history, settings=CallSettings(images=False))
+    assert b64encode(earlier.content).decode() not in str(server.requests[1].body)
+
+
+def test_settings_reach_the_provider(server: ModelServer) -> None:
+    settings = CallSettings(temperature=0.5, max_tokens=77)
+    ask("hello", work(server, "anthropic"), settings=settings)
+    ask("hello", work(server), settings=settings)
+    first, second = (each.body for each in server.requests)
+    assert (first["temperature"], first["max_tokens"]) == (0.5, 77)
+    assert second["temperature"] == 0.5
+    assert 77 in (second.get("max_tokens"), second.get("max_completion_tokens"))
+
+
+def test_the_reasoning_effort_reaches_the_provider(server: ModelServer) -> None:
+    known = work(server, "openrouter")
+    ask("hello", known, settings=CallSettings(reasoning="high"), model="work:anthropic/claude-sonnet-4.5")
+    assert server.requests[0].body["reasoning"]["effort"] == "high"
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "work:GPT-5",
+        "work:gpt-5 ",
+        "work: gpt-5",
+        "work:other:gpt-5",
+        "work:",
+        "work:gpt-5-mini",
+        "work:gpt-5\n",
+    ],
+)
+def test_only_an_allowed_model_is_called_letter_for_letter(server: ModelServer, model: str) -> None:
+    run = ask("hello", work(server, models=("gpt-5",)), model=model)
+    assert run.result.error_code == "model_not_configured"
+    assert "allowed: gpt-5" in (run.result.error_text or "")
+    assert server.requests == []
+    assert ask("hello", work(server, models=("gpt-5",)), model="work:gpt-5").result.reply
+
+
+def test_a_connection_whose_allowed_models_changed_is_checked_again(server: ModelServer) -> None:
+    assert ask("hello", work(server)).result.reply
+    assert ask("hello", work(server, models=("n",))).result.error_code == "model_not_configured"
+    assert ask("hello", work(server, fault="the secret is lost")).result.error_text == "The secret is lost."
+
+
+def test_a_users_connection_does_not_reach_a_private_address(server: ModelServer) -> None:
+    run = ask("hello", work(server, reach=Reach()))
+    assert run.result.error_text is not None
+    assert "not a public address" in run.result.error_text
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("provider", ["openai-chat", "anthropic", "google"])
+def test_a_redirect_is_not_followed(server: ModelServer, provider: str) -> None:
+    with ModelServer() as other:
+        server.failure_headers = {"Location": f"{other.base_url}/chat/completions"}
+        server.fail_with(307, {})
+        run = ask("hello", work(server, provider))
+        assert run.result.ending is Ending.FAILED
+        assert other.requests == []
+    assert len(server.requests) == 1
+
+
+ECHOES = (
+    f"bad key {SECRET}",
+    f"bad key {'-'.join(SECRET)}",
+    f"see https://x.test/?key={SECRET.replace('-', '%2D')}",
+    f"Authorization: Bearer {SECRET}",
+)
+
+
+@pytest.mark.parametrize("provider", ["openai-chat", "anthropic", "google"])
+@pytest.mark.parametrize("echo", ECHOES)
+@pytest.mark.parametrize("status", [401, 400, 500])
+def test_a_provider_that_echoes_the_key_shows_it_to_nobody(
+    server: ModelServer, caplog: pytest.LogCaptureFixture, provider: str, echo: str, status: int
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for name in CLIENTS:  # as in production, where LOG_LEVEL may be DEBUG
+        caplog.set_level(logging_config("DEBUG", "text")["loggers"][name]["level"], name)
+    server.failure_headers = {"X-Echo": SECRET}
+    server.fail_with(status, {"error": {"message": echo, "type": echo, "code": echo, "status": echo}})
+    run = ask("hello", work(server, provider))
+    assert str(status) in (run.result.error_text or "")
+    shown = f"{run.result} {[each.content for each in run.events]}"
+    assert SECRET not in shown
+    assert SECRET not in (run.result.error_detail or "")
+    assert SECRET not in caplog.text
+
+
+PATIENT = TurnPolicy(max_attempts=2, backoff_seconds=0.0, timeout_seconds=20.0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["-1", "nan", "inf", "1e400", "soon", "", "0", "-5.5", "Wed, 21 Oct 2015 07:28:00 GMT", "0x10"],
+)
+def test_a_wait_that_cannot_be_understood_is_ignored(server: ModelServer, value: str) -> None:
+    server.failure_headers = {"Retry-After": value.encode().decode("latin-1")}
+    run = ask("[[fail:429x1]] hello", work(server), policy=PATIENT)
+    assert run.result.ending is Ending.SUCCEEDED
+    assert [each.content["wait_seconds"] for each in run.events if each.type == "status"] == [0.0]
+
+
+def test_the_wait_that_the_provider_asks_for_is_kept(server: ModelServer) -> None:
+    server.failure_headers = {"Retry-After": "1"}
+    run = ask("[[fail:429x1]] hello", work(server), policy=PATIENT)
+    assert [each.content["wait_seconds"] for each in run.events if each.type == "status"] == [1.0]
+    assert run.result.ending is Ending.SUCCEEDED
+
+
+@pytest.mark.parametrize("value", ["31", "3600", "9" * 30, "Wed, 21 Oct 2099 07:28:00 GMT"])
+def test_a_longer_wait_than_the_bound_fails_at_once_with_the_reason(server: ModelServer, value: str) -> None:
+    server.failure_headers = {"Retry-After": value}
+    run = ask("[[fail:429]] hello", work(server), policy=TurnPolicy(timeout_seconds=60.0))
+    assert len(server.requests) == 1
+    assert "429" in (run.result.error_text or "")
+    assert "asks to wait" in (run.result.error_text or "")
+
+
+def test_a_cancel_ends_the_wait_for_the_provider(server: ModelServer) -> None:
+    server.failure_headers = {"Retry-After": "25"}
+    control = TurnControl()
+    given = request("[[fail:429]] hello", model="work:m", connections=(work(server),))
+    run = drive(given, control=control, on_event=lambda _event: control.cancel())
+    assert run.result.ending is Ending.CANCELLED
+
+
+@pytest.mark.parametrize("mark", ["[[fail:503]]", "[[fail:429]]"])
+def test_the_fallback_answers_when_the_model_cannot(server: ModelServer, mark: str) -> None:
+    with ModelServer() as other:
+        spare = Connection(name="spare", provider="anthropic", base_url=other.base_url.removesuffix("/v1"))
+        other.fail_with(0, {})
+        server.fail_with(int(mark[7:10]), {"error": {"message": "down"}})
+        run = ask("hello", work(server), spare, fallback_model="spare:n", policy=QUICK)
+        assert run.result.ending is Ending.SUCCEEDED
+        assert (run.result.model, len(other.requests)) == ("spare:n", 1)
+        assert mark[7:10] in run.result.fell_back
+        tries = [each.content["try"] for each in run.events if each.type == "llm_delta"]
+        assert set(tries) == {QUICK.max_attempts + 1}
+
+
+def test_a_model_that_cannot_be_connected_to_falls_back(server: ModelServer) -> None:
+    gone = Connection(name="gone", provider="ollama", base_url="http://127.0.0.1:9/v1")
+    run = ask("hello", gone, work(server), model="gone:x", fallback_model="work:m", policy=QUICK)
+    assert run.result.model == "work:m"
+    assert "connection refused" in run.result.fell_back
+
+
+@pytest.mark.parametrize("mark", ["[[fail:400]]", "[[fail:401]]", "[[drop]]"])
+def test_no_fallback_after_output_or_a_refusal(server: ModelServer, mark: str) -> None:
+    with ModelServer() as other:
+        spare = Connection(name="spare", provider="ollama", base_url=other.base_url)
+        run = ask(f"{mark} hello you there", work(server), spare, fallback_model="spare:n", policy=QUICK)
+        assert run.result.ending is Ending.FAILED
+        assert run.result.model == ""
+        assert other.requests == []
+
+
+def test_an_outage_is_reported_and_so_is_its_end_but_no_rejected_request(
+    server: ModelServer, reports: list[tuple[str, str]]
+) -> None:
+    ask("[[fail:400]] hello", work(server))
+    ask("hello", work(server))
+    assert reports == []
+    ask("[[fail:503]] hello", work(server))
+    [(name, error)] = reports
+    assert (name, "503" in error) == ("work", True)
+    ask("[[fail:503]] hello", work(server, error=error))
+    assert len(reports) == 1
+    ask("hello", work(server, error=error))
+    assert reports[1:] == [("work", "")]
+
+
+def test_when_both_fail_both_reasons_are_told(server: ModelServer) -> None:
+    gone = Connection(name="gone", provider="ollama", base_url="http://127.0.0.1:9/v1")
+    run = ask("[[fail:503]] hi", work(server), gone, fallback_model="gone:x", policy=QUICK)
+    assert "503" in (run.result.error_text or "")
+    assert "The fallback model failed too" in (run.result.error_text or "")
+
+
+def test_an_exhausted_limit_waits_and_then_falls_back(server: ModelServer) -> None:
+    connections.use_admission(lambda _connection: 40.0)
+    try:
+        limited = work(server, requests_per_minute=2)
+        spare = Connection(name="spare", provider="ollama", base_url=server.base_url)
+        run = ask("hello", limited, spare, fallback_model="spare:n")
+        assert "allows 2 requests per minute" in run.result.fell_back
+        assert run.result.model == "spare:n"
+    finally:
+        connections.use_admission(lambda _connection: 0.0)
+
+
+def test_the_table_of_providers_is_that_of_the_library(server: ModelServer) -> None:
+    from pydantic_ai.providers import infer_provider_class
+
+    for name in PREFIXES:
+        if name != "gateway" and not PREFIXES[name].missing:
+            infer_provider_class(name)
+    for name, known in PROVIDERS.items():
+        if known.base_url and not known.missing and name not in {"anthropic", "google"}:
+            made = models_provider(name, server)
+            assert made.rstrip("/") in (known.base_url, server.base_url), name
+    assert "offline" in NOT_NAMES
+
+
+def models_provider(name: str, server: ModelServer) -> str:
+    from agent_core.llm.clients import model_of
+
+    return str(model_of(work(server, name), "openai/m").base_url)
+
+
+def test_a_provider_without_its_package_names_the_extra() -> None:
+    missing = [name for name, known in PROVIDERS.items() if known.missing]
+    for name in missing:
+        run = ask("hello", Connection(name="work", provider=name, secret=SECRET))
+        assert run.result.error_code == "model_not_configured"
+        assert f"the extra {PROVIDERS[name].extra!r}" in (run.result.error_detail or "")
+    assert not set(missing) & set(TRIED)
+    assert "anthropic" in sys.modules

@@ -1,0 +1,137 @@
+"""One user with three places, each with something of everything: a session, another of its agent, one of another agent.
+
+Each place is full of a word of its own, which a token that does not reach the place may never be shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent_core.execution import new_id
+from automations.models import CronJob, RunRecord
+from sessions_app.models import (
+    Agent,
+    ConsentQuestion,
+    Delivery,
+    ExecutionState,
+    MailboxEvent,
+    TelegramBot,
+    TelegramChat,
+)
+from tests.api.conftest import Caller, made, new_caller
+
+HOURLY = {"kind": "every", "seconds": 3600}
+LATER = "2099-01-01T00:00:00Z"
+
+
+@dataclass(kw_only=True)
+class Place:
+    """A session with its contents. `ids`: by the name of a path parameter."""
+
+    agent: str
+    session: str
+    secret: str
+    ids: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class Places:
+    """`here` is where a limited token is at home, `beside` is of the same agent, `away` of another one."""
+
+    caller: Caller
+    here: Place
+    beside: Place
+    away: Place
+
+    def words_outside(self, *places: Place) -> list[str]:
+        """What must not be shown to somebody who reaches only these places."""
+        hidden = [each for each in (self.here, self.beside, self.away) if each not in places]
+        agents = {each.agent for each in hidden} - {each.agent for each in places}
+        return [*agents, *(word for each in hidden for word in (each.secret, each.session, *_unique(each)))]
+
+
+def _unique(place: Place) -> list[str]:
+    of_session = ("job_id", "run_id", "message_id", "execution_id", "question_id")
+    return [str(place.ids[name]) for name in of_session]
+
+
+def settle_places() -> Places:
+    """The user and the places."""
+    caller = new_caller("ada")
+    for name in ("agent-here", "agent-away"):
+        caller.agent(name)
+    made(
+        caller.post(
+            "/api/connections/", {"name": "mine", "provider": "openai-chat", "secret": "secret-of-mine"}
+        )
+    )
+    here, beside = (_furnish(caller, "agent-here", word) for word in ("secret-here", "secret-beside"))
+    return Places(caller=caller, here=here, beside=beside, away=_furnish(caller, "agent-away", "secret-away"))
+
+
+def _furnish(caller: Caller, agent: str, secret: str) -> Place:
+    session = caller.session(agent, title=secret)
+    place = Place(agent=agent, session=session, secret=secret)
+    turn = caller.post(f"/api/sessions/{session}/messages/", {"content": secret}).json()["id"]
+    job = caller.automation(session, name=secret, message=secret, enabled=False)["id"]
+    RunRecord.objects.create(
+        run_id=f"{job}:1000", job_id=job, session_id=CronJob.objects.get(pk=job).session_id, reason="overlap",
+        scheduled_for="1970-01-01T00:00:01Z", state="skipped", finished_at="2026-11-21T00:00:00Z",
+        rendered_prompt=secret,
+    )  # fmt: skip
+    message = made(
+        caller.post(
+            f"/api/sessions/{session}/scheduled-messages/", {"send_at": LATER, "message_text": secret}
+        )
+    )["id"]
+    place.ids = {
+        "session_id": session,
+        "turn_id": turn,
+        "job_id": job,
+        "run_id": f"{job}:1000",
+        "message_id": message,
+        **_waiting(session, turn, secret),
+        **_of_agent(caller, agent, secret),
+    }
+    MailboxEvent.objects.create(target_id=session, event_type="job_completed", summary=secret, detail=secret)
+    return place
+
+
+def _waiting(session: str, turn: int, secret: str) -> dict[str, Any]:
+    """Questions that wait, and a dead letter."""
+    execution = ExecutionState.objects.create(
+        id=new_id(), session_id=session, source="message", status="waiting_user", request=secret, question=secret,
+        asked_at="2026-11-21T00:00:00Z",
+    )  # fmt: skip
+    question = ConsentQuestion.objects.create(
+        id=new_id(), session_id=session, turn_id=turn, text=secret, calls=[{"name": secret, "arguments": {}}],
+        asked_seq=1,
+    )  # fmt: skip
+    delivery = Delivery.objects.create(
+        session_id=session, session_key=secret, idempotency_key=secret, channel="email", address=secret,
+        state="failed", last_error=secret,
+    )  # fmt: skip
+    return {"execution_id": execution.pk, "question_id": question.pk, "delivery_id": delivery.pk}
+
+
+def _of_agent(caller: Caller, agent: str, secret: str) -> dict[str, Any]:
+    """What an agent has. It is made once for each agent, except what has the place's word."""
+    address = f"/api/agents/{agent}"
+    owner = Agent.objects.get(name=agent)
+    for content in (agent, f"{agent}, again"):
+        caller.put(f"{address}/documents/USER.md/", {"content": content})
+    bot, _ = TelegramBot.objects.get_or_create(
+        agent=owner, defaults={"telegram_id": owner.pk, "username": agent, "token_ciphertext": "x", "enabled": False}
+    )  # fmt: skip
+    TelegramChat.objects.get_or_create(bot=bot, chat_id=4001, defaults={"name": agent})
+    routine = made(caller.post(f"{address}/routines/", {"title": f"{agent} {secret}", "schedule": "1h"}))
+    hook = made(caller.post(f"{address}/hooks/", {"name": agent}))
+    return {
+        "name": agent,
+        "document": "USER.md",
+        "revision": 1,
+        "chat_id": 4001,
+        "routine_id": routine["id"],
+        "hook_id": hook["id"],
+    }

@@ -1,0 +1,450 @@
+"""The AG-UI door over HTTP, read with the event models of the protocol's own package."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import pytest
+from ag_ui import core
+from pydantic import TypeAdapter
+
+from agent_core.llm.protocol import ModelReply
+from agent_core.types import ToolCall
+from sessions_app.models import ConsentQuestion, Engine, Message, Session, Turn
+from tests.api.conftest import Caller, Site, problem, serve
+from tests.conftest import Person, new_person
+from tests.fleet import until
+from tests.plugins import calls
+from tests.tokens import token_of
+
+EVENT: TypeAdapter[core.Event] = TypeAdapter(core.Event)
+STORY = "Once upon a time there was a very long answer."
+
+
+@pytest.fixture(scope="module")
+def processes(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    yield from serve(tmp_path_factory.mktemp("ag-ui"), RONDO_PLUGINS="tests.plugins")
+
+
+@dataclass(kw_only=True)
+class Thread:
+    """A client of one thread, as a front end has it: it keeps the messages and sends all of them with each run."""
+
+    site: Site
+    person: Person
+    token: str
+    id: str = "trip to Lisbon"
+    messages: list[dict[str, Any]] = field(default_factory=list)
+
+    def body(self, **more: Any) -> dict[str, Any]:
+        named = {"threadId": self.id, "runId": uuid.uuid4().hex, "messages": self.messages}
+        return named | {"tools": [], "context": [], "state": {}, "forwardedProps": {}} | more
+
+    def say(self, text: str) -> None:
+        self.messages.append({"id": uuid.uuid4().hex, "role": "user", "content": text})
+
+    def post(self, body: dict[str, Any], hear: Callable[[core.Event], object] = lambda _: None) -> list[Any]:
+        """Send a run and read its events until the stream ends. `hear` gets each as it comes."""
+        with self.open(body) as answer:
+            assert answer.status_code == 200, answer.read()
+            assert answer.headers["Content-Type"].startswith("text/event-stream")
+            events = []
+            for line in answer.iter_lines():
+                if line.startswith("data: "):
+                    events.append(EVENT.validate_json(line.removeprefix("data: ")))
+                    hear(events[-1])
+        in_order(events)
+        return events
+
+    def open(self, body: dict[str, Any]) -> Any:
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": "text/event-stream"}
+        url = f"{self.site.url}/ag-ui/{self.person.agent.name}/"
+        return httpx2.stream("POST", url, json=body, headers=headers, timeout=40)
+
+    def run(self, text: str, hear: Callable[[core.Event], object] = lambda _: None) -> list[Any]:
+        self.say(text)
+        return self.post(self.body(), hear)
+
+    def resume(self, interrupt: str, payload: Any, status: str = "resolved", **more: Any) -> list[Any]:
+        entry = {"interruptId": interrupt, "status": status, "payload": payload}
+        return self.post(self.body(resume=[entry], **more))
+
+
+@dataclass(kw_only=True)
+class Running:
+    """A run that is read in the background. `said`: a piece of its text has come."""
+
+    thread: Thread
+    body: dict[str, Any]
+    events: list[Any] = field(default_factory=list)
+    said: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def end(self) -> list[Any]:
+        self._reading.join(45)
+        assert not self._reading.is_alive()
+        return self.events
+
+    def _read(self) -> None:
+        self.events += self.thread.post(self.body, self._hear)
+
+    def _hear(self, event: core.Event) -> None:
+        if event.type == "TEXT_MESSAGE_CONTENT":
+            self.said.set()
+
+
+@pytest.fixture
+def thread(site: Site) -> Thread:
+    site.model.reset()
+    person = new_person("ada", model="openai-chat:test")
+    return Thread(site=site, person=person, token=token_of(person.user))
+
+
+def in_order(events: list[Any]) -> None:
+    """The protocol's order: one start, one end, and each text, call and step begins before it ends, once."""
+    kinds = [event.type.value for event in events]
+    assert kinds[0] == "RUN_STARTED"
+    assert kinds[-1] in {"RUN_FINISHED", "RUN_ERROR"}
+    assert not {"RUN_STARTED", "RUN_FINISHED", "RUN_ERROR"} & set(kinds[1:-1])
+    is_open: set[tuple[str, Any]] = set()
+    for event in events:
+        family, _, phase = event.type.value.rpartition("_")
+        named = getattr(event, "message_id", None) or getattr(event, "tool_call_id", None)
+        named = named or getattr(event, "step_name", "")
+        paired = {"TEXT_MESSAGE", "TOOL_CALL", "STEP", "REASONING", "REASONING_MESSAGE"}
+        if family in paired and phase != "RESULT":
+            key = (family, named)
+            assert (key in is_open) is (phase not in {"START", "STARTED"}), event
+            is_open ^= {key} if phase in {"START", "STARTED", "END", "FINISHED"} else set()
+    assert not is_open
+
+
+def text_of(events: list[Any]) -> str:
+    return "".join(event.delta for event in events if event.type == core.EventType.TEXT_MESSAGE_CONTENT)
+
+
+def snapshot_in(events: list[Any]) -> Any:
+    """The history that a client keeps."""
+    return [event for event in events if event.type == core.EventType.MESSAGES_SNAPSHOT][-1]
+
+
+def shown_after(before: list[dict[str, Any]], events: list[Any]) -> list[tuple[str, str]]:
+    """Roles and texts that the official client shows: a snapshot keeps known ids in their places, then adds others."""
+    shown = {each["id"]: (each["role"], each["content"]) for each in before}
+    for event in events:
+        if event.type == core.EventType.TEXT_MESSAGE_CONTENT:
+            role, text = shown.get(event.message_id, ("assistant", ""))
+            shown[event.message_id] = (role, text + event.delta)
+        elif event.type == core.EventType.MESSAGES_SNAPSHOT:
+            given = {each.id: (each.role, each.content) for each in event.messages}
+            shown = {name: given[name] for name in shown if name in given} | given
+    return list(shown.values())
+
+
+def test_an_answer_streams_and_the_thread_goes_on(thread: Thread) -> None:
+    thread.say(f"[[pause:story]] [[reply:{STORY}]]")
+    running = Running(thread=thread, body=thread.body())
+    assert running.said.wait(20), "the text comes while the model is still at work"
+    thread.site.model.release("story")
+    heard = running.end()
+    assert text_of(heard) == STORY
+    assert heard[-1].outcome.type == "success"
+    assert heard[-1].usage[0].output_tokens > 0
+    assert "very long answer" in text_of(thread.run("what did you say before?"))
+    [session] = Session.objects.filter(agent=thread.person.agent, key__startswith="web:ag-ui-")
+    assert heard[0].metadata["rondo"]["session"] == str(session.pk)
+    assert Turn.objects.filter(session=session).count() == 2
+
+
+def test_reasoning_is_streamed_beside_the_answer(thread: Thread) -> None:
+    events = thread.run(f"[[think:let me see]] [[reply:{STORY}]]")
+    thought = [event.delta for event in events if event.type == core.EventType.REASONING_MESSAGE_CONTENT]
+    assert "".join(thought) == "let me see"
+    assert text_of(events) == STORY
+
+
+def test_a_run_that_is_sent_again_is_the_same_turn(thread: Thread) -> None:
+    thread.say(f"[[reply:{STORY}]]")
+    body = thread.body()
+    first, again = thread.post(body), thread.post(body)
+    assert Turn.objects.filter(session__agent=thread.person.agent).count() == 1
+    assert first[0].metadata == again[0].metadata
+    snapshot = snapshot_in(again)
+    assert [(each.role, each.content) for each in snapshot.messages][1:] == [("assistant", STORY)]
+    assert snapshot.messages[0].id == thread.messages[0]["id"]
+
+
+def test_two_first_runs_of_one_thread_open_one_session(thread: Thread) -> None:
+    firsts = [[{"id": f"m{number}", "role": "user", "content": "hello"}] for number in range(4)]
+    runs = [Running(thread=thread, body=thread.body(messages=each)) for each in firsts]
+    assert all(run.end()[-1].outcome.type == "success" for run in runs)
+    assert Session.objects.filter(key__startswith="web:ag-ui-").count() == 1
+    assert Turn.objects.filter(state="succeeded").count() == 4
+
+
+def test_tool_calls_and_their_results_are_told(thread: Thread) -> None:
+    thread.site.model.answer_with(
+        ModelReply(text="", calls=(ToolCall(id="c1", name="count", arguments={"name": "sheep"}),)),
+        ModelReply(text="There is one."),
+    )
+    events = thread.run("count the sheep")
+    [begun] = [event for event in events if event.type == "TOOL_CALL_START"]
+    [arguments] = [event for event in events if event.type == "TOOL_CALL_ARGS"]
+    [result] = [event for event in events if event.type == "TOOL_CALL_RESULT"]
+    assert (begun.tool_call_name, json.loads(arguments.delta)) == ("count", {"name": "sheep"})
+    assert (result.tool_call_id, result.content) == (begun.tool_call_id, "counted sheep")
+    assert text_of(events) == "There is one."
+
+
+@pytest.mark.parametrize(("approved", "runs"), [(True, 1), (False, 0)])
+def test_consent_is_an_interrupt_that_names_the_call(thread: Thread, approved: bool, runs: int) -> None:
+    name = f"agui{runs}"
+    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": name}),))
+    thread.site.model.answer_with(asked)
+    [interrupt] = thread.run("erase the disk")[-1].outcome.interrupts
+    [call] = interrupt.metadata["rondo"]["calls"]
+    assert (call["name"], call["arguments"]) == ("erase", {"name": name})
+    thread.site.model.answer_with(
+        asked if approved else ModelReply(text="As you like."), ModelReply(text="Done.")
+    )
+    events = thread.resume(interrupt.id, {"approved": approved})
+    thread.site.model.forget_script()
+    assert events[-1].outcome.type == "success"
+    assert calls(thread.site.fleet.folder, name) == runs
+
+
+@pytest.mark.rule("3.5")
+def test_a_yes_that_is_only_said_is_no_consent(thread: Thread) -> None:
+    thread.site.model.answer_with(
+        ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "never"}),)),
+        ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "never"}),)),
+    )
+    assert thread.run("erase the disk")[-1].outcome.type == "interrupt"
+    thread.run("yes")
+    assert ConsentQuestion.objects.filter(state="granted").count() == 0
+    assert calls(thread.site.fleet.folder, "never") == 0
+
+
+@pytest.mark.parametrize(
+    "payload", [None, "yes", {"approved": "true"}, {"approved": 1}, {"approved": True, "calls": []}, {}]
+)
+def test_only_a_payload_of_the_schema_gives_consent(thread: Thread, payload: Any) -> None:
+    thread.site.model.answer_with(
+        ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "never"}),))
+    )
+    [interrupt] = thread.run("erase the disk")[-1].outcome.interrupts
+    entry = {"interruptId": interrupt.id, "status": "resolved", "payload": payload}
+    with thread.open(thread.body(resume=[entry])) as answer:
+        answer.read()
+        problem(answer, 400, "bad_answer")
+    assert ConsentQuestion.objects.get().state == "open"
+
+
+def test_nobody_answers_the_question_of_another_thread_or_user(thread: Thread, bob: Caller) -> None:
+    thread.site.model.answer_with(
+        ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "never"}),))
+    )
+    [interrupt] = thread.run("erase the disk")[-1].outcome.interrupts
+    entry = {"interruptId": interrupt.id, "status": "resolved", "payload": {"approved": True}}
+    other = Thread(site=thread.site, person=thread.person, token=thread.token, id="another thread")
+    for client in (other, Thread(site=thread.site, person=_with_agent(bob), token=bob.token)):
+        with client.open(client.body(resume=[entry])) as answer:
+            answer.read()
+            problem(answer, 404, "not_found")
+    assert ConsentQuestion.objects.get().state == "open"
+
+
+def test_a_question_of_a_plan_is_answered_by_its_id_and_once(thread: Thread) -> None:
+    thread.person.agent.engine = Engine.PLANNER
+    thread.person.agent.save()
+    events = thread.run("think about paint, then ask me which colour, then paint the door")
+    assert {"ACTIVITY_SNAPSHOT", "STEP_STARTED"} <= {event.type.value for event in events}
+    [interrupt] = events[-1].outcome.interrupts
+    assert "Which colour?" in interrupt.message
+    body = thread.body(
+        resume=[{"interruptId": interrupt.id, "status": "resolved", "payload": {"answer": "blue"}}]
+    )
+    assert "blue" in text_of(thread.post(body))
+    assert thread.post(body)[-1].type == "RUN_FINISHED"
+    assert Turn.objects.count() == 2
+    later = thread.body(resume=body["resume"])
+    with thread.open(later) as answer:
+        answer.read()
+        problem(answer, 409, "question_closed")
+
+
+def test_a_history_that_another_window_left_behind_is_refused(thread: Thread) -> None:
+    thread.run("first")
+    stale = list(thread.messages)
+    thread.run("second")
+    thread.messages = stale
+    thread.say("edited second")
+    with thread.open(thread.body()) as answer:
+        answer.read()
+        problem(answer, 409, "history_diverged")
+    assert not Message.objects.filter(content="edited second").exists()
+
+
+def test_a_broken_try_is_followed_by_the_history(thread: Thread) -> None:
+    thread.person.agent.policy = {"backoff_seconds": 0.01}
+    thread.person.agent.save()
+    events = thread.run(f"[[drop:x1]] [[reply:{STORY}]]")
+    snapshot = snapshot_in(events)
+    assert [each.content for each in snapshot.messages if each.role == "assistant"] == [STORY]
+    assert text_of(events) != STORY, "the first try has said something"
+
+
+def test_a_worker_that_is_killed_in_the_middle_is_replaced(thread: Thread) -> None:
+    site = thread.site
+    first = thread.run("[[reply:Good morning.]] hello")
+    thread.messages.append({"id": "shown", "role": "assistant", "content": text_of(first)})
+    thread.say(f"[[pause:killed]] [[reply:{STORY}]]")
+    running = Running(thread=thread, body=thread.body())
+    assert running.said.wait(20)
+    worker = next(each for each in site.fleet.processes if each.name.startswith("worker"))
+    worker.kill()
+    site.fleet.worker()
+    site.model.release("killed")
+    heard = running.end()
+    assert heard[-1].outcome.type == "success"
+    snapshot = snapshot_in(heard)
+    assert [each.content for each in snapshot.messages if each.role == "assistant"] == [
+        "Good morning.",
+        STORY,
+    ]
+    assert [role for role, _ in shown_after(thread.messages, heard)] == ["user", "assistant"] * 2
+    assert Turn.objects.latest("pk").attempt == 2
+
+
+def test_a_client_that_disconnects_cancels_nothing(thread: Thread) -> None:
+    thread.say(f"[[pause:gone]] [[reply:{STORY}]]")
+    body = thread.body()
+    with thread.open(body) as answer:
+        for line in answer.iter_lines():
+            if "TEXT_MESSAGE_CONTENT" in line:
+                break
+    thread.site.model.release("gone")
+    until(lambda: Turn.objects.get().state == "succeeded", 20, "the turn ends")
+    assert thread.post(body)[-1].outcome.type == "success"
+
+
+def test_a_failure_has_the_reason_of_the_provider(thread: Thread) -> None:
+    thread.site.model.fail_with(401, {"error": {"message": "Incorrect API key", "code": "invalid_api_key"}})
+    end = thread.run("hello")[-1]
+    assert (end.type.value, end.code) == ("RUN_ERROR", Turn.objects.get().error_code)
+    assert "401" in end.message
+    assert "test-key" not in end.message
+
+
+def test_a_cancelled_turn_says_so(thread: Thread) -> None:
+    thread.say("[[hold:stop]] hello")
+    running = Running(thread=thread, body=thread.body())
+    until(lambda: Turn.objects.filter(state="running").exists(), 20, "the turn runs")
+    with thread.site.client(thread.token) as http:
+        assert http.post(f"/api/turns/{Turn.objects.get().pk}/cancel/").status_code == 202
+    heard = running.end()
+    assert heard[-1].outcome.type == "cancelled"
+
+
+def test_a_thread_without_a_new_message_gets_its_history(thread: Thread) -> None:
+    thread.run(f"[[reply:{STORY}]]")
+    started, _empty, snapshot, end = thread.post(thread.body(messages=[]))
+    assert started.metadata["rondo"]["turn"] is None
+    assert [each.role for each in snapshot.messages] == ["user", "assistant"]
+    assert end.outcome.type == "success"
+    assert Turn.objects.count() == 1
+
+
+def test_an_image_reaches_the_model(thread: Thread) -> None:
+    image = b64encode(b"\x89PNG\r\n\x1a\nfor-ag-ui").decode()
+    source = {"type": "data", "value": image, "mimeType": "image/png"}
+    parts = [{"type": "text", "text": "[[reply:A dog.]]what is it?"}, {"type": "image", "source": source}]
+    thread.messages.append({"id": "i1", "role": "user", "content": parts})
+    assert text_of(thread.post(thread.body())) == "A dog."
+    assert image in str(thread.site.model.requests[-1].body)
+    assert Message.objects.get(role="user").content == "[[reply:A dog.]]what is it?\n\n[image]"
+
+
+def test_a_session_of_the_person_is_a_thread_by_its_id(thread: Thread, bob: Caller) -> None:
+    session = thread.person.session()
+    thread.id = str(session.pk)
+    thread.run("hello")
+    assert Turn.objects.get().session_id == session.pk
+    other = Thread(site=thread.site, person=_with_agent(bob), token=bob.token, id=str(session.pk))
+    other.run("mine")
+    assert Turn.objects.filter(session=session).count() == 1, "another user's id names a thread of its own"
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"messages": "no"}, "bad_run"),
+        ({"threadId": ""}, "bad_run"),
+        ({"threadId": "x" * 151}, "bad_run"),
+        ({"threadId": "a\nb"}, "bad_run"),
+        ({"runId": None}, "bad_run"),
+        ({"messages": [{"id": "1", "role": "user", "content": ""}]}, "empty_message"),
+        (
+            {"messages": [{"id": "1", "role": "tool", "toolCallId": "c", "content": "x"}]},
+            "unsupported_message",
+        ),
+        (
+            {
+                "messages": [
+                    {
+                        "id": "1",
+                        "role": "user",
+                        "content": [
+                            {"type": "image", "source": {"type": "url", "value": "https://a.example/b.png"}}
+                        ],
+                    }
+                ]
+            },
+            "unsupported_message",
+        ),
+        (
+            {
+                "messages": [
+                    {
+                        "id": "1",
+                        "role": "user",
+                        "content": [
+                            {
+                                "type": "image",
+                                "source": {"type": "data", "value": "PHN2Zz4=", "mimeType": "image/png"},
+                            }
+                        ],
+                    }
+                ]
+            },
+            "bad_image",
+        ),
+        ({"resume": [{"interruptId": "consent:none", "status": "resolved"}] * 2}, "bad_run"),
+    ],
+)
+def test_what_is_no_run_is_refused_and_opens_nothing(ada: Caller, more: dict[str, Any], code: str) -> None:
+    body = {"threadId": "t", "runId": "r", "messages": []} | more
+    problem(ada.post("/ag-ui/demo/", body, Accept="text/event-stream"), 400, code)
+    assert not Turn.objects.exists()
+
+
+def test_a_door_needs_a_token_and_an_own_agent(ada: Caller, bob: Caller, nobody: Any) -> None:
+    body = {"threadId": "t", "runId": "r", "messages": []}
+    assert nobody.post("/ag-ui/demo/", body, content_type="application/json").status_code == 401
+    ada.agent("other")
+    problem(bob.post("/ag-ui/other/", body), 404, "not_found")
+
+
+def _with_agent(caller: Caller) -> Person:
+    agent = caller.user.agents.get()
+    return Person(user=caller.user, agent=agent)

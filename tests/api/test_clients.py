@@ -1,0 +1,158 @@
+"""What docs/clients.md shows works: readers of events over a bad network, a typed client, an EventSource."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from sessions_app.events import Cursor
+from sessions_app.models import Event
+from tests.api.conftest import Site, Window
+from tests.api.node import FILES, MODULES, NEEDS_NODE, NODE, needs, tool
+from tests.docs.pages import section
+from tests.fleet import until
+from tests.proxy import Proxy
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+
+LONGEST_EXAMPLE = 40  # lines
+READERS = {
+    "events.py": ("Read events in Python", "python", sys.executable),
+    "events.mjs": ("Read events in JavaScript", "js", NODE or "node"),
+}
+
+
+@pytest.fixture(scope="module")
+def beat(processes: Site) -> Iterator[None]:
+    beat = processes.fleet.beat()
+    yield
+    beat.kill()
+
+
+@pytest.fixture
+def proxy(window: Window) -> Iterator[Proxy]:
+    """What stands between the reader and the server."""
+    proxy = Proxy(window.site.url)
+    yield proxy
+    proxy.end()
+
+
+def code_of(heading: str, language: str) -> str:
+    [code] = re.findall(
+        rf"^```{language}\n(.*?)^```", section("clients.md", heading), re.MULTILINE | re.DOTALL
+    )
+    return str(code)
+
+
+@contextmanager
+def reading(name: str, folder: Path, window: Window, url: str) -> Iterator[Path]:
+    """The program of the page, which reads through the proxy; the file that it prints to."""
+    heading, language, program = READERS[name]
+    script, printed = folder / name, folder / "printed"
+    script.write_text(code_of(heading, language))
+    with printed.open("w") as output, (folder / "errors").open("w") as errors:
+        command = [program, str(script), url, window.token, window.session]
+        child = subprocess.Popen(command, stdout=output, stderr=errors)
+        try:
+            yield printed
+        finally:
+            child.kill()
+            child.wait()
+
+
+def stored(window: Window, since: int) -> list[str]:
+    """The events of the session in the order of their cursors."""
+    rows = Event.objects.filter(session_id=window.session, pk__gt=since).order_by("xid", "pk")
+    return [f"{Cursor(xid=int(row.xid), id=row.pk)} {row.type}" for row in rows]
+
+
+@pytest.mark.rule("9.2")
+@pytest.mark.parametrize("name", ["events.py", pytest.param("events.mjs", marks=NEEDS_NODE)])
+def test_a_reader_goes_on_after_a_broken_connection(
+    name: str, window: Window, proxy: Proxy, tmp_path: Path
+) -> None:
+    with reading(name, tmp_path, window, proxy.url) as printed:
+
+        def ids() -> list[str]:
+            lines = [line.split()[:2] for line in printed.read_text().splitlines()]
+            return [" ".join(words) for words in lines if words[0] not in {"None", "null"}]
+
+        until(lambda: any(link.answers for link in proxy.links), 20, "the reader is connected")
+        since = max((row.pk for row in Event.objects.all()), default=0)
+        window.turn("one")
+        until(lambda: len(ids()) == len(stored(window, since)))
+        turn = window.send(f"[[hold:{name}]] two").json()["id"]
+        until(lambda: ids()[-1].endswith("turn_start"))
+        assert proxy.cut() >= 1  # in the middle of a turn
+        window.site.model.release(name)
+        until(lambda: window.http.get(f"/api/turns/{turn}/").json()["state"] == "succeeded")
+        until(lambda: len(ids()) >= len(stored(window, since)))
+        assert proxy.cut() >= 1
+        window.turn("three")
+        until(lambda: len(ids()) >= len(stored(window, since)))
+        assert ids() == stored(window, since)
+        assert [each.split()[1] for each in ids()].count("turn_end") == 3
+
+
+@pytest.mark.parametrize("name", ["events.py", pytest.param("events.mjs", marks=NEEDS_NODE)])
+def test_a_reader_ends_when_its_access_is_lost(name: str, window: Window, tmp_path: Path) -> None:
+    heading, language, program = READERS[name]
+    (tmp_path / name).write_text(code_of(heading, language))
+    command = [program, str(tmp_path / name), window.site.url, "wrong", window.session]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode != 0
+    assert "401" in done.stderr
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_is_short(name: str) -> None:
+    heading, language, _ = READERS[name]
+    assert len(code_of(heading, language).splitlines()) <= LONGEST_EXAMPLE
+
+
+@pytest.fixture
+def built(site: Site, tmp_path: Path) -> Path:
+    """The folder of the TypeScript client, with the types of the running server."""
+    for name in ("act.ts", "tsconfig.json", "package.json"):
+        shutil.copy(FILES / name, tmp_path)
+    (tmp_path / "node_modules").symlink_to(MODULES)
+    schema = httpx2.get(f"{site.url}/api/schema/", headers={"Accept": "application/json"})
+    (tmp_path / "schema.json").write_text(schema.text)
+    run(tmp_path, tool("openapi-typescript"), "schema.json", "-o", "schema.d.ts")
+    return tmp_path
+
+
+def run(folder: Path, *command: Any) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@needs("openapi-typescript", "tsc")
+def test_a_typed_client_drives_the_main_act(built: Path, beat: None, window: Window) -> None:
+    run(built, tool("tsc"), "-p", ".")  # also checks that a wrong call is an error
+    found = json.loads(run(built, NODE, "built/act.js", window.site.url, window.token))
+    assert found["state"] == "succeeded"
+    assert "blue" in found["reply"]
+    assert found["roles"] == ["user", "assistant"] * 3
+    assert found["problem"] == {
+        "status": 400, "code": "unknown_timezone", "type": "/api/docs/errors/#unknown_timezone",
+    }  # fmt: skip
+
+
+@needs("spectral")
+def test_spectral_finds_nothing_in_the_schema(site: Site, tmp_path: Path) -> None:
+    schema = httpx2.get(f"{site.url}/api/schema/", headers={"Accept": "application/json"})
+    (tmp_path / "schema.json").write_text(schema.text)
+    rules = str(FILES / "spectral.yaml")
+    run(tmp_path, tool("spectral"), "lint", "--fail-severity", "hint", "--ruleset", rules, "schema.json")

@@ -1,0 +1,122 @@
+"""Each response has a request id, whoever answers; log lines of the request and of its turn have it, too."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import httpx2
+import openai
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+
+from tests.api.conftest import Site, Window, start_web
+from tests.api.test_problems import without
+from tests.fleet import Process, until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+
+
+def raw(site: Site, *lines: bytes) -> bytes:
+    """What the server says to these lines before it closes the connection."""
+    host, port = site.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as caller:
+        caller.sendall(b"\r\n".join([*lines, b"", b""]))
+        answer = b""
+        while data := caller.recv(65_536):
+            answer += data
+    return answer
+
+
+def test_every_response_has_an_id_of_its_own(window: Window) -> None:
+    http, seen = window.http, []
+    answers = [
+        http.get("/api/agents/"),
+        http.get("/api/nothing/"),
+        http.patch(f"{window.address}/", content=b"x" * 1_100_000),  # refused before Django sees it
+        http.get("/v1/models"),
+        http.post("/v1/chat/completions", json={}),
+        http.post("/mcp", json={}),
+        httpx2.get(f"{window.site.url}/api/agents/"),
+        httpx2.get(f"{window.site.url}/sign-in/"),
+        httpx2.get(f"{window.site.url}/healthz"),
+        httpx2.get(f"{window.site.url}/static/rondo/rondo.css"),
+    ]
+    for answer in answers:
+        assert answer.headers.get_list("X-Request-Id")[1:] == [], answer.request.url
+        seen.append(answer.headers["x-request-id"])
+    assert all(each.startswith("req_") for each in seen)
+    assert len(set(seen)) == len(seen)
+
+
+def test_what_is_no_request_is_refused_with_an_id(site: Site) -> None:
+    for lines in (
+        [b"this is not HTTP"],
+        [b"GET / HTTP/1.1", b"Host: localhost", b"X-Long: " + b"x" * 20_000],
+    ):
+        answer = raw(site, *lines)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"\r\nX-Request-Id: req_" in answer
+        assert b"\r\nConnection: close\r\n" in answer
+
+
+def test_the_sdk_of_openai_reads_the_id(window: Window) -> None:
+    client = openai.OpenAI(base_url=f"{window.site.url}/v1", api_key=window.token, timeout=60)
+    assert str(client.models.retrieve("demo")._request_id).startswith("req_")
+    with pytest.raises(openai.NotFoundError) as refused:
+        client.models.retrieve("nobody")
+    assert str(refused.value.request_id).startswith("req_")
+
+
+def test_the_page_of_a_bug_shows_the_id(window: Window) -> None:
+    browser = Client()
+    browser.force_login(User.objects.get(username="ada"))
+    cookies = {settings.SESSION_COOKIE_NAME: browser.cookies[settings.SESSION_COOKIE_NAME].value}
+    with without("sessions_app_message"):
+        headers = {"Accept": "text/html", "X-Request-Id": "seen-by-ada"}
+        page = httpx2.get(f"{window.site.url}/sessions/{window.session}/", cookies=cookies, headers=headers)
+    assert page.status_code == 500
+    assert "tell the administrator this id: seen-by-ada" in page.text
+    assert "sessions_app" not in page.text
+
+
+@pytest.mark.parametrize("given", ["a" * 65, "", "a b", "a\tb", "x=1", "é"])
+def test_an_invalid_id_is_replaced(window: Window, given: str) -> None:
+    answer = window.http.get("/healthz", headers={b"X-Request-Id": given.encode()})
+    assert answer.headers["X-Request-Id"].startswith("req_")
+
+
+def test_one_of_several_ids_is_not_chosen(site: Site) -> None:
+    ids = [b"X-Request-Id: one", b"X-Request-Id: two", b"Connection: close"]
+    answer = raw(site, b"GET /healthz HTTP/1.1", b"Host: localhost", *ids)
+    assert b"x-request-id: req_" in answer.lower()
+
+
+def test_the_lines_of_the_request_and_of_its_turn_have_the_id(window: Window, tmp_path: Path) -> None:
+    url, web = start_web(tmp_path, LOG_FORMAT="json")
+    try:
+        given = {
+            "X-Request-Id": "order-17.a_B",
+            "Prefer": "wait=20",
+            "Authorization": f"Token {window.token}",
+        }
+        answer = httpx2.post(f"{url}{window.address}/messages/", json={"content": "hello"}, headers=given)
+    finally:
+        web.kill()
+    assert answer.headers["X-Request-Id"] == "order-17.a_B"
+    assert answer.json()["state"] == "succeeded"
+    assert "order-17" not in answer.text
+    [access] = [line for line in web.text().splitlines() if f"POST {window.address}/messages/" in line]
+    assert json.loads(access)["request"] == "order-17.a_B"
+    [worker] = [each for each in window.site.fleet.processes if each.name != "web"]
+    turn = f" turn={answer.json()['id']} "
+    for event in ("turn_start", "turn_end"):
+        until(lambda event=event: any(event in line for line in lines_of(worker, turn)))  # type: ignore[misc]
+    assert all("request=order-17.a_B" in line for line in lines_of(worker, turn))
+
+
+def lines_of(process: Process, words: str) -> list[str]:
+    return [line for line in process.text().splitlines() if words in line]

@@ -1,0 +1,274 @@
+"""Every operation with every kind of token, on what the token reaches and on what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from django.core.signals import request_finished
+from django.db import close_old_connections, transaction
+from django.urls import URLPattern, get_resolver
+
+from automations.mcp_server.toolbox import TOOLS
+from config.urls import CachedSchemaGenerator
+from sessions_app.api.base import ApiView
+from sessions_app.api.hooks import HookMessages
+from sessions_app.api.scopes import required_scope
+from sessions_app.models import Agent, ApiToken, Session, TokenScope
+from tests.api.conftest import Caller
+from tests.api.places import Place, Places, settle_places
+from tests.tokens import new_token
+
+pytestmark = pytest.mark.rule("10.6")
+
+ALLOWED = {  # what each scope includes
+    "read": {"read"},
+    "talk": {"read", "talk"},
+    "schedule": {"read", "schedule"},
+    "manage": {"read", "talk", "schedule", "manage"},
+}
+CHANGES = {  # each operation that is no GET, by the scope that it needs
+    "read": {"POST /api/schedules/preview/", "POST /api/stream-tickets/", "DELETE /api/tokens/{token_id}/"},
+    "talk": {
+        "POST /api/sessions/",
+        "POST /api/sessions/{session_id}/messages/",
+        "POST /api/turns/{turn_id}/cancel/",
+        "POST /api/executions/{execution_id}/cancel/",
+        "POST /api/executions/{execution_id}/answer/",
+        "POST /api/questions/{question_id}/answer/",
+    },
+    "schedule": {
+        "POST /api/sessions/{session_id}/automations/",
+        "PATCH /api/automations/{job_id}/",
+        "DELETE /api/automations/{job_id}/",
+        "POST /api/automations/{job_id}/skip/",
+        "POST /api/agents/{name}/routines/",
+        "PATCH /api/routines/{routine_id}/",
+        "DELETE /api/routines/{routine_id}/",
+        "POST /api/sessions/{session_id}/scheduled-messages/",
+        "DELETE /api/scheduled-messages/{message_id}/",
+    },
+    "manage": {
+        "POST /api/agents/",
+        "PATCH /api/agents/{name}/",
+        "DELETE /api/agents/{name}/",
+        "PUT /api/agents/{name}/documents/{document}/",
+        "PATCH /api/agents/{name}/preferences/",
+        "POST /api/agents/{name}/hooks/",
+        "PATCH /api/hooks/{hook_id}/",
+        "DELETE /api/hooks/{hook_id}/",
+        "POST /api/hooks/{hook_id}/token/",
+        "POST /api/agents/{name}/telegram/",
+        "PATCH /api/agents/{name}/telegram/",
+        "DELETE /api/agents/{name}/telegram/",
+        "POST /api/agents/{name}/telegram/code/",
+        "DELETE /api/agents/{name}/telegram/chats/{chat_id}/",
+        "POST /api/agents/{name}/signing-secret/",
+        "PATCH /api/sessions/{session_id}/",
+        "DELETE /api/sessions/{session_id}/",
+        "PATCH /api/sessions/{session_id}/memory/",
+        "POST /api/deliveries/{delivery_id}/redeliver/",
+        "POST /api/connections/",
+        "PATCH /api/connections/{connection}/",
+        "DELETE /api/connections/{connection}/",
+        "POST /api/connections/{connection}/test/",
+        "POST /api/tokens/",
+    },
+}
+SECRET_READS = {"GET /api/agents/{name}/signing-secret/"}  # the only reads that need `manage`
+OF_AGENT = {"name", "routine_id", "hook_id"}  # path parameters of what belongs to an agent, not to a session
+OF_ACCOUNT = {"connection"}
+HARMLESS = {
+    "If-Match": '"none"',
+    "Idempotency-Key": "matrix",
+}  # what is permitted is not done: 412, or a bad body
+
+
+@cache
+def operations() -> dict[str, str]:
+    """Each operation of the schema that is for users, with its declared scope."""
+    generator: Any = CachedSchemaGenerator
+    schema = generator().get_schema(public=True)
+    found = {
+        f"{method.upper()} {path}": operation.get("x-required-scope", "")
+        for path, methods in schema["paths"].items()
+        for method, operation in methods.items()
+    }
+    return {each: scope for each, scope in found.items() if each != "POST /api/hooks/{hook_id}/messages/"}
+
+
+@pytest.fixture(scope="module")
+def places(django_db_setup: None, django_db_blocker: Any) -> Iterator[Places]:
+    """The world of this module, which each request leaves as it was."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        found = settle_places()
+        Session.objects.filter(pk=found.here.session).update(key="web:here")
+        yield found
+        transaction.set_rollback(True)
+
+
+@pytest.fixture(scope="module")
+def tokens(places: Places) -> dict[str, Caller]:
+    """Callers by the name of their token: the scopes without a limit, and `manage` with each limit."""
+    user = places.caller.user
+    agent, session = Agent.objects.get(name=places.here.agent), Session.objects.get(pk=places.here.session)
+    made = {scope: new_token(user, scope, name=scope) for scope in ALLOWED}
+    made["agent"] = new_token(user, "manage", name="agent", agent=agent)
+    made["session"] = new_token(user, "manage", name="session", session=session)
+    return {name: Caller(user=user, token=token) for name, token in made.items()}
+
+
+def call(caller: Caller, operation: str, place: Place) -> Any:
+    """Ask, and take back whatever was done."""
+    method, path = operation.split()
+    values = {"connection": "mine", "token_id": ApiToken.objects.get(name="manage").pk, **place.ids}
+    with transaction.atomic():
+        body = {"no such field": 1} if method in {"POST", "PUT", "PATCH"} else None
+        answer = caller(
+            method, path.format(**values), body, **{k.replace("-", "_"): v for k, v in HARMLESS.items()}
+        )
+        answer.words = "" if answer.streaming else answer.content.decode()
+        if answer.streaming:  # it holds a place until it is closed
+            request_finished.disconnect(close_old_connections)
+            answer.close()
+            request_finished.connect(close_old_connections)
+        transaction.set_rollback(True)
+    return answer
+
+
+def code(answer: Any) -> str:
+    return str(answer.json()["code"]) if answer.status_code >= 400 else ""
+
+
+def is_served(answer: Any) -> bool:
+    """Permitted and found, whatever became of it."""
+    return answer.status_code < 500 and answer.status_code not in {401, 403, 404}
+
+
+@pytest.mark.parametrize("operation", operations())
+def test_an_operation_needs_its_scope(places: Places, tokens: dict[str, Caller], operation: str) -> None:
+    needed = operations()[operation]
+    for scope, allowed in ALLOWED.items():
+        answer = call(tokens[scope], operation, places.here)
+        if needed not in allowed:
+            assert (answer.status_code, code(answer)) == (403, "insufficient_scope"), (scope, answer.words)
+        elif "{token_id}" not in operation or scope == "manage":  # others see only themselves
+            assert is_served(answer), (scope, answer.status_code, answer.words)
+
+
+@pytest.mark.parametrize("operation", operations())
+@pytest.mark.parametrize("limit", ["agent", "session"])
+def test_a_limit_hides_everything_else(
+    places: Places, tokens: dict[str, Caller], limit: str, operation: str
+) -> None:
+    here, beside, away = places.here, places.beside, places.away
+    reached = [here, beside] if limit == "agent" else [here]
+    named = {part.strip("{}") for part in operation.split("/") if part.startswith("{")}
+    for place in (here, beside, away):
+        answer = call(tokens[limit], operation, place)
+        if not named:
+            is_refused = (answer.status_code, code(answer)) == (403, "beyond_limit")
+            assert is_refused or is_served(answer), answer.words
+            assert is_refused or not operation.startswith("POST") or answer.status_code in {200, 201, 400}
+        elif named & (OF_ACCOUNT | {"token_id"}) or (limit == "session" and named & OF_AGENT):
+            assert (answer.status_code, code(answer)) == (404, "not_found"), (place.secret, answer.words)
+        elif place in reached:
+            assert is_served(answer), (place.secret, answer.status_code, answer.words)
+        else:
+            assert (answer.status_code, code(answer)) == (404, "not_found"), (place.secret, answer.words)
+        shown = [word for word in places.words_outside(*reached) if word in answer.words]
+        assert not shown, place.secret
+
+
+def test_a_limited_token_makes_nothing_elsewhere(places: Places, tokens: dict[str, Caller]) -> None:
+    """Where the place is named in the body."""
+    here, away = places.here, places.away
+    hook = f"/api/agents/{here.agent}/hooks/"
+    routine = f"/api/agents/{here.agent}/routines/"
+    for caller, path, body, status in (
+        (tokens["agent"], "/api/sessions/", {"agent": here.agent}, 201),
+        (tokens["agent"], "/api/sessions/", {"agent": away.agent}, 404),
+        (tokens["session"], "/api/sessions/", {"agent": here.agent}, 404),
+        (tokens["agent"], hook, {"name": "x", "session": here.session}, 201),
+        (tokens["agent"], hook, {"name": "x", "session": away.session}, 404),
+        (tokens["agent"], routine, {"title": "x", "schedule": "1h", "session": away.session}, 404),
+        (tokens["agent"], "/api/schedules/preview/", {"schedule": {"kind": "every", "seconds": 9}}, 200),
+        (
+            tokens["agent"],
+            "/api/schedules/preview/",
+            {"schedule": {"kind": "every", "seconds": 9}, "agent": away.agent},
+            404,
+        ),
+        (tokens["agent"], "/api/agents/", {"name": "new"}, 403),
+        (tokens["agent"], "/api/connections/", {"name": "new", "provider": "ollama"}, 403),
+        (tokens["agent"], "/api/tokens/", {"name": "new", "scopes": ["read"]}, 403),
+        (tokens["session"], f"/api/sessions/{here.session}/messages/", {"content": "hello"}, 202),
+        (tokens["session"], f"/api/sessions/{away.session}/messages/", {"content": "hello"}, 404),
+        (tokens["session"], f"/api/sessions/{places.beside.session}/messages/", {"content": "hello"}, 404),
+    ):
+        with transaction.atomic():
+            assert caller.post(path, body).status_code == status, (path, body)
+            transaction.set_rollback(True)
+
+
+def test_lists_are_filtered(places: Places, tokens: dict[str, Caller]) -> None:
+    def ids(limit: str, address: str, name: str) -> set[str]:
+        return {each[name] for each in tokens[limit].get(address).json()["results"]}
+
+    assert ids("session", "/api/sessions/", "id") == {places.here.session}
+    assert {places.here.session, places.beside.session} < ids("agent", "/api/sessions/", "id")
+    assert places.away.session not in ids("agent", "/api/sessions/?page_size=100", "id")
+    assert ids("agent", "/api/sessions/?agent=agent-away", "id") == set()
+    assert (
+        ids("session", f"/api/sessions/?key={Session.objects.get(pk=places.beside.session).key}", "id")
+        == set()
+    )
+    assert ids("agent", "/api/agents/", "name") == {places.here.agent}
+    assert ids("session", "/api/agents/", "name") == set()
+    assert ids("agent", "/api/connections/", "name") == ids("session", "/api/connections/", "name") == set()
+    assert ids("agent", "/api/tokens/", "name") == {"agent"}
+    assert ids("read", "/api/tokens/", "name") == {"read"}
+    assert set(tokens) < ids("manage", "/api/tokens/", "name")
+
+
+def test_every_operation_declares_its_scope() -> None:
+    changes = {each: scope for each, scope in operations().items() if not each.startswith("GET ")}
+    assert changes == {each: scope for scope, found in CHANGES.items() for each in found}
+    reads = {each: scope for each, scope in operations().items() if each.startswith("GET ")}
+    assert {each for each, scope in reads.items() if scope != "read"} == SECRET_READS
+    views = {view for view in _views(get_resolver().url_patterns) if view is not HookMessages}
+    assert len(views) > 50
+    for view in views:
+        for method in {"get", "post", "put", "patch", "delete"} & set(view.http_method_names):
+            assert not hasattr(view, method) or required_scope(view, method) in set(TokenScope), (
+                view,
+                method,
+            )
+    for tool in TOOLS.values():
+        assert (tool.scope == TokenScope.READ) == bool(tool.hints.read_only_hint), tool.name
+
+
+def _views(patterns: Any) -> Iterator[type[ApiView]]:
+    """The views of the API and of the other doors."""
+    for each in patterns:
+        if not isinstance(each, URLPattern):
+            yield from _views(each.url_patterns)
+            continue
+        view: Any = getattr(each.callback, "cls", object)
+        if issubclass(view, ApiView):
+            yield view
+
+
+def test_an_operation_without_a_scope_is_for_no_token(
+    places: Places, tokens: dict[str, Caller], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sessions_app.api.agents import AgentList
+
+    monkeypatch.setattr(AgentList, "scopes", {})
+    answer = tokens["manage"].get("/api/agents/")
+    assert (answer.status_code, code(answer)) == (403, "insufficient_scope")
+    person = Caller(user=places.caller.user, token="")
+    person.client.force_login(places.caller.user)
+    assert person.client.get("/api/agents/").status_code == 200

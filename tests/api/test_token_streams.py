@@ -1,0 +1,245 @@
+"""Tokens on real connections: a revoked one ends what is open, and a ticket opens one stream."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx2
+import pytest
+from django.contrib.auth.models import User
+
+from sessions_app.events import Cursor
+from sessions_app.models import Agent, ApiToken, Event, Session
+from sessions_app.streams import access
+from sessions_app.streams.hub import Hub
+from sessions_app.streams.rights import Right
+from sessions_app.tokens.issue import revoke_tokens
+from tests.api.conftest import Site, Window, serve
+from tests.conftest import Person
+from tests.fleet import until
+from tests.tokens import new_token, token_of
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.processes,
+    pytest.mark.rule("10.6"),
+]
+
+SOON = 1.0  # seconds in which open streams end
+# without a notification it would be noticed only after a minute
+PATIENT = "import config.asgi; from sessions_app.streams import access; access.RECHECK = 60.0"
+
+
+@pytest.fixture(scope="module")
+def processes(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """As for other modules, but what a web process is not told it does not notice."""
+    yield from serve(tmp_path_factory.mktemp("tokens"), PATIENT)
+
+
+class Open:
+    """A response that is read in the background. `ended`: when it ended."""
+
+    def __init__(
+        self, site: Site, token: str, method: str, path: str, body: Any = None, **headers: str
+    ) -> None:
+        self.said, self.status, self.ended = "", 0, 0.0
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token:
+            named["Authorization"] = f"Bearer {token}"
+        self._ask: Any = lambda: httpx2.stream(
+            method,
+            f"{site.url}{path}",
+            json=body,
+            headers=named | {"Accept": "text/event-stream"},
+            timeout=60,
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        with suppress(httpx2.HTTPError), self._ask() as answer:  # the server may end first
+            self.status = answer.status_code
+            for piece in answer.iter_text():
+                self.said += piece
+        self.ended = time.monotonic()
+
+
+def opened(*streams: Open) -> None:
+    until(lambda: all(each.status == 200 and each.said for each in streams), 20, "the streams are open")
+
+
+def test_what_is_open_ends_within_a_second_of_the_revocation(window: Window) -> None:
+    """The streams of a session, of an agent, of /v1 and of AG-UI; the same streams of another token go on."""
+    site, user = window.site, User.objects.get(username="ada")
+    token = new_token(user, "talk")
+    chat = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "[[hold:a]] x"}]}
+    run = {"threadId": "t", "runId": "r", "state": {}, "tools": [], "context": [], "forwardedProps": {},
+           "messages": [{"id": "1", "role": "user", "content": "[[hold:b]] x"}]}  # fmt: skip
+    streams = [
+        Open(site, token, "GET", f"{window.address}/events/"),
+        Open(site, token, "GET", "/api/agents/demo/events/"),
+        Open(site, token, "POST", "/v1/chat/completions", chat),
+        Open(site, token, "POST", "/ag-ui/demo/", run),
+    ]
+    with window.stream() as other:
+        opened(*streams)
+        until(lambda: site.metric("rondo_event_subscribers") == 5, 10)
+        revoked = ApiToken.objects.get(user=user, name="another").pk
+        assert window.http.delete(f"/api/tokens/{revoked}/").status_code == 204
+        at = time.monotonic()
+        until(lambda: all(each.ended for each in streams), 10, "all streams end")
+        assert max(each.ended for each in streams) - at < SOON
+        assert not other.ended
+    assert "permission_denied" in streams[2].said
+    assert "RUN_ERROR" in streams[3].said
+    for name in ("a", "b"):
+        site.model.release(name)
+
+
+def test_who_waits_is_told_nothing_after_the_revocation(window: Window) -> None:
+    token = new_token(User.objects.get(username="ada"), "talk")
+    with window.site.client(token) as http, ThreadPoolExecutor(1) as pool:
+        body = {"content": "[[hold:w]] [[reply:an answer]]"}
+        waiting = pool.submit(
+            http.post, f"{window.address}/messages/", json=body, headers={"Prefer": "wait=30"}
+        )
+        until(lambda: window.site.metric("rondo_event_subscribers") == 1, 10)
+        revoke_tokens(ApiToken.objects.filter(name="another"))
+        answer = waiting.result(10)
+        assert (answer.status_code, answer.json()["reply"]) == (202, None)
+    window.site.model.release("w")
+
+
+def test_a_stream_ends_when_its_token_expires(window: Window) -> None:
+    end = datetime.now(UTC) + timedelta(seconds=2)
+    stream = Open(
+        window.site,
+        new_token(User.objects.get(username="ada"), "read", expires_at=end),
+        "GET",
+        f"{window.address}/events/",
+    )
+    opened(stream)
+    until(lambda: stream.ended, 10, "the stream ends")
+    assert (datetime.now(UTC) - end).total_seconds() < SOON + 0.5
+
+
+def test_a_stream_that_joins_after_the_revocation_was_told_ends_too(
+    hub: Hub, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request was let in before the revocation, and its stream begins after the check that followed."""
+    monkeypatch.setattr(access, "RECHECK", 60.0)
+    token_of(person.user)
+    valid = ApiToken.objects.get(user=person.user)
+    session = person.session()
+
+    def subscribe(token: str) -> Any:
+        right = Right(user_id=person.user.pk, token=token)
+        return hub.subscribe(session.pk, Cursor(xid=0, id=0), lambda: None, right=right)
+
+    listens = threading.Event()  # with the connection comes a check of all
+    read_all = hub._read_all_soon
+
+    def connected() -> None:
+        read_all()
+        listens.set()
+
+    monkeypatch.setattr(hub._listener, "_lost", connected)
+    first = subscribe(valid.pk)
+    until(lambda: listens.is_set() and not hub._access.is_due(), 10, "the first checks are over")
+    late = subscribe("revoked")
+    until(lambda: late.revoked, 2, "the newcomer is checked by itself")
+    assert not first.revoked
+
+
+def test_of_requests_after_the_revocation_none_succeeds(window: Window) -> None:
+    """Many use the token while it is revoked."""
+    token = new_token(User.objects.get(username="ada"), "read")
+    done = threading.Event()
+    asked: list[tuple[float, int]] = []
+
+    def use() -> None:
+        with window.site.client(token) as http:
+            while not done.is_set():
+                began = time.monotonic()
+                asked.append((began, http.get(f"{window.address}/").status_code))
+
+    with ThreadPoolExecutor(4) as pool:
+        users = [pool.submit(use) for _ in range(4)]
+        until(lambda: len(asked) > 20, 10)
+        revoke_tokens(ApiToken.objects.filter(name="another"))
+        at = time.monotonic()
+        until(lambda: sum(began > at for began, _ in asked) > 20, 10)
+        done.set()
+        for each in users:
+            each.result(10)
+    assert {status for began, status in asked if began > at} == {401}
+    assert 200 in {status for began, status in asked if began < at}
+
+
+def ticket(site: Site, token: str) -> str:
+    with site.client(token) as http:
+        answer = http.post("/api/stream-tickets/")
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["ticket"])
+
+
+def test_of_many_connections_with_one_ticket_one_is_served(window: Window) -> None:
+    site, secret = window.site, ticket(window.site, window.token)
+    barrier = threading.Barrier(8)
+
+    def connect() -> int:
+        barrier.wait()
+        with httpx2.stream(
+            "GET", f"{site.url}{window.address}/events/?ticket={secret}", timeout=20
+        ) as answer:
+            return int(answer.status_code)
+
+    with ThreadPoolExecutor(8) as pool:
+        statuses = sorted(each.result(30) for each in [pool.submit(connect) for _ in range(8)])
+    assert statuses == [200] + [401] * 7
+    site.web.wait_for("?ticket=***")
+    assert secret not in site.web.text()
+
+
+@contextmanager
+def by_ticket(window: Window, token: str, path: str = "") -> Iterator[Open]:
+    address = f"{path or window.address}/events/?ticket={ticket(window.site, token)}"
+    stream = Open(window.site, "", "GET", address)
+    opened(stream)
+    yield stream
+
+
+@pytest.mark.parametrize("how", ["the token", "the agent"])
+def test_a_stream_by_ticket_lives_as_long_as_its_token(window: Window, how: str) -> None:
+    user = User.objects.get(username="ada")
+    token = new_token(user, "read")
+    with by_ticket(window, token) as stream:
+        window.turn("[[reply:Good morning]]")
+        until(lambda: "Good morning" in stream.said, 10)
+        ends: dict[str, Callable[[], object]] = {
+            "the token": lambda: revoke_tokens(ApiToken.objects.filter(name="another")),
+            "the agent": lambda: window.http.delete("/api/agents/demo/"),
+        }
+        ends[how]()
+        until(lambda: stream.ended, 5, "the stream ends")
+
+
+def test_a_stream_of_a_limited_token_names_no_other_session(window: Window) -> None:
+    """Every window of an agent is told of background work in its other sessions, without any text."""
+    user = User.objects.get(username="ada")
+    session, agent = Session.objects.get(pk=window.session), Agent.objects.get(name="demo")
+    other = Session.objects.exclude(pk=session.pk).get(key="unified:default")
+    with ExitStack() as stack:
+        limited = stack.enter_context(by_ticket(window, new_token(user, "read", session=session)))
+        whole = stack.enter_context(by_ticket(window, window.token))
+        mark: dict[str, Any] = {"agent": agent, "type": "status", "scope": "agent", "content": {"n": 1}}
+        Event.objects.create(session_id=other.pk, **mark)
+        Event.objects.create(session_id=session.pk, **mark)
+        until(lambda: str(other.pk) in whole.said and "event: status" in limited.said, 10)
+        assert str(other.pk) not in limited.said
+        assert str(session.pk) in limited.said

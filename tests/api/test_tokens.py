@@ -1,0 +1,337 @@
+"""Tokens: made, listed, revoked, and tricked."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
+from django.utils.dateparse import parse_datetime
+
+from sessions_app.agents.edit import update_agent
+from sessions_app.models import Agent, ApiToken, Session, StreamTicket, Turn
+from sessions_app.tokens import tickets
+from sessions_app.tokens.issue import MOST_TOKENS, note_use
+from sessions_app.tokens.secret import hashed
+from tests.api.conftest import Caller, made, problem
+from tests.tokens import new_token
+
+pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.6")]
+
+READER = {"name": "dashboard", "scopes": ["read"]}
+KEY = {"Idempotency_Key": "the-same"}
+
+
+def caller(ada: Caller, *scopes: str, **limits: Any) -> Caller:
+    return Caller(user=ada.user, token=new_token(ada.user, *scopes, **limits))
+
+
+def demo() -> Any:
+    return Agent.objects.get(name="demo", owner__username="ada")
+
+
+def soon(**more: float) -> str:
+    return (datetime.now(UTC) + timedelta(**more)).isoformat()
+
+
+def test_a_token_is_shown_once_and_stored_as_a_hash(ada: Caller) -> None:
+    answer = ada.post("/api/tokens/", {**READER, "agent": "demo", "expires_at": soon(days=3)})
+    body = made(answer)
+    token = body.pop("token")
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert body["scopes"] == ["read"]
+    assert (body["agent"], body["session"], body["last_used_at"]) == ("demo", None, None)
+    assert body == ada.get(answer.headers["Location"]).json()
+    assert body in ada.get("/api/tokens/").json()["results"]
+    row = ApiToken.objects.get(pk=body["id"])
+    assert (row.token_sha256, row.prefix) == (hashed(token), token[:8])
+    assert token not in str(ApiToken.objects.values()) + ada.get("/api/tokens/").content.decode()
+    mine = Caller(user=ada.user, token=token)
+    assert mine.get("/api/agents/").status_code == 200
+    assert ada.delete(answer.headers["Location"]).status_code == 204
+    problem(mine.get("/api/agents/"), 401, "not_authenticated")
+    problem(ada.delete(answer.headers["Location"]), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        ({"name": ""}, 400, "bad_input"),
+        ({"name": " "}, 400, "empty_name"),
+        ({"name": "a" * 65}, 400, "bad_input"),
+        ({"name": "a\u2028b"}, 400, "bad_name"),
+        ({"scopes": []}, 400, "bad_input"),
+        ({"scopes": ["root"]}, 400, "bad_input"),
+        ({"scopes": ["read"] * 5}, 400, "bad_input"),
+        ({"scopes": "read"}, 400, "bad_input"),
+        ({"expires_at": "2020-01-01T00:00:00Z"}, 400, "past_time"),
+        ({"expires_at": "2999-01-01T00:00:00Z"}, 400, "bad_expires_at"),
+        ({"expires_at": "tomorrow"}, 400, "bad_input"),
+        ({"agent": "nobody"}, 404, "not_found"),
+        ({"session": "00000000-0000-0000-0000-000000000000"}, 404, "not_found"),
+        ({"token": "chosen-by-me"}, 400, "bad_input"),
+        ({"last_used_at": None}, 400, "bad_input"),
+    ],
+)
+def test_a_bad_token_is_not_made(ada: Caller, change: dict[str, Any], status: int, code: str) -> None:
+    problem(ada.post("/api/tokens/", READER | change), status, code)
+    assert ApiToken.objects.count() == 1
+
+
+def test_a_token_is_limited_to_one_thing_of_ones_own(ada: Caller, bob: Caller) -> None:
+    bob.agent("private")
+    foreign = bob.session("private")
+    problem(ada.post("/api/tokens/", READER | {"agent": "private"}), 404, "not_found")
+    problem(ada.post("/api/tokens/", READER | {"session": foreign}), 404, "not_found")
+    both = READER | {"agent": "demo", "session": ada.session()}
+    problem(ada.post("/api/tokens/", both), 400, "bad_limit")
+
+
+def test_a_user_has_a_bounded_number_of_tokens(ada: Caller, bob: Caller) -> None:
+    for number in range(MOST_TOKENS - 1):
+        new_token(ada.user, "read", name=str(number))
+    problem(ada.post("/api/tokens/", READER), 409, "too_many_tokens")
+    made(bob.post("/api/tokens/", READER))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": ""},
+        {"token_sha256": "secret"},
+        {"scopes": []},
+        {"scopes": ["root"]},
+        {"both": True},
+        {"expires_at": "2000-01-01T00:00:00Z"},
+    ],
+)
+def test_the_database_refuses_a_malformed_token(ada: Caller, wrong: dict[str, Any]) -> None:
+    fields = {"id": "new", "user": ada.user, "name": "n", "token_sha256": "a" * 64, "scopes": ["read"]}
+    ApiToken.objects.create(**fields).delete()
+    if "both" in wrong:
+        wrong = {"agent": demo(), "session": Session.objects.get(pk=ada.session())}
+    with pytest.raises(IntegrityError), transaction.atomic():
+        ApiToken.objects.create(**fields | wrong)
+
+
+def test_a_token_makes_none_with_more_than_it_has(ada: Caller) -> None:
+    """Neither by scope, nor by reach, nor by time."""
+    for scopes in (["read"], ["talk", "schedule"]):
+        problem(caller(ada, *scopes).post("/api/tokens/", READER), 403, "insufficient_scope")
+    session = Session.objects.get(pk=ada.session())
+    for limit in ({"agent": demo()}, {"session": session}):
+        problem(caller(ada, "manage", **limit).post("/api/tokens/", READER), 403, "beyond_limit")
+    end = datetime.now(UTC) + timedelta(hours=1)
+    passing = caller(ada, "manage", expires_at=end)
+    for later in (None, soon(hours=2)):
+        problem(passing.post("/api/tokens/", READER | {"expires_at": later}), 400, "bad_expires_at")
+    problem(passing.post("/api/tokens/", READER), 400, "bad_expires_at")
+    made(passing.post("/api/tokens/", READER | {"expires_at": end.isoformat()}))
+
+
+def test_only_a_token_that_manages_everything_sees_the_others(ada: Caller) -> None:
+    others = [ada.user.api_tokens.get().pk]
+    for reader in (caller(ada, "read", "talk", "schedule"), caller(ada, "manage", agent=demo())):
+        [own] = reader.get("/api/tokens/").json()["results"]
+        for each in others:
+            problem(reader.get(f"/api/tokens/{each}/"), 404, "not_found")
+            problem(reader.delete(f"/api/tokens/{each}/"), 404, "not_found")
+        assert reader.delete(f"/api/tokens/{own['id']}/").status_code == 204  # itself
+        problem(reader.get("/api/tokens/"), 401, "not_authenticated")
+    assert list(ada.user.api_tokens.values_list("pk", flat=True)) == others
+
+
+def test_a_token_that_has_expired_or_whose_user_is_inactive_is_refused(ada: Caller) -> None:
+    passing = caller(ada, "read", expires_at=datetime.now(UTC) + timedelta(minutes=5))
+    assert passing.get("/api/agents/").status_code == 200
+    past = Now() - timedelta(seconds=1)
+    ApiToken.objects.filter(expires_at__isnull=False).update(
+        created_at=Now() - timedelta(days=1), expires_at=past
+    )
+    problem(passing.get("/api/agents/"), 401, "not_authenticated")
+    ada.user.is_active = False
+    ada.user.save()
+    problem(ada.get("/api/agents/"), 401, "not_authenticated")
+
+
+@pytest.mark.parametrize("given", ["x" * 100_000, "\x80", "rdo_", "'; DROP TABLE x"])
+def test_nonsense_is_no_token(nobody: Any, given: str) -> None:
+    answer = nobody.get("/api/agents/", headers={"Authorization": f"Token {given}"})
+    problem(answer, 401, "not_authenticated")
+
+
+def test_the_last_use_is_noted_to_the_minute_and_without_waiting(ada: Caller) -> None:
+    row = ada.user.api_tokens.get()
+
+    def noted(ago: timedelta | None) -> Any:
+        ApiToken.objects.filter(pk=row.pk).update(last_used_at=None if ago is None else Now() - ago)
+        before = ApiToken.objects.get(pk=row.pk)
+        assert ada.get("/api/agents/").status_code == 200
+        after = ApiToken.objects.get(pk=row.pk)
+        note_use(before)  # of a request that read the row before: it writes nothing again
+        assert ApiToken.objects.get(pk=row.pk).last_used_at == after.last_used_at
+        return after.last_used_at != before.last_used_at
+
+    assert noted(None)
+    assert noted(timedelta(seconds=61))
+    assert not noted(timedelta(seconds=50))
+
+
+def test_a_token_goes_with_its_agent_or_session(ada: Caller) -> None:
+    session = ada.session()
+    of_session = caller(ada, "read", session=Session.objects.get(pk=session))
+    made(ada.post("/api/tokens/", READER | {"agent": "demo"}))
+    assert of_session.get(f"/api/sessions/{session}/").status_code == 200
+    Session.objects.filter(pk=session).delete()
+    problem(of_session.get("/api/agents/"), 401, "not_authenticated")
+    Agent.objects.filter(pk=demo().pk).delete()
+    assert ApiToken.objects.get().name == "test"
+
+
+def test_an_idempotency_key_does_not_show_what_another_token_made(ada: Caller) -> None:
+    limited = caller(ada, "manage", agent=demo())
+    ada.agent("other")
+    first = made(ada.post("/api/sessions/", {"agent": "demo"}, **KEY))
+    assert made(ada.post("/api/sessions/", {"agent": "demo"}, **KEY)) == first
+    assert made(limited.post("/api/sessions/", {"agent": "demo"}, **KEY))["id"] != first["id"]
+    made(ada.post("/api/sessions/", {"agent": "other"}, Idempotency_Key="elsewhere"))
+    problem(limited.post("/api/sessions/", {"agent": "other"}, Idempotency_Key="elsewhere"), 404, "not_found")
+    message = {"content": "hello"}
+    away = ada.session("other")
+    sent = ada.post(f"/api/sessions/{away}/messages/", message, **KEY)
+    assert sent.status_code == 202
+    problem(limited.post(f"/api/sessions/{away}/messages/", message, **KEY), 404, "not_found")
+
+
+def test_neither_etags_nor_cursors_nor_nested_ids_lead_out_of_a_limit(ada: Caller) -> None:
+    ada.agent("other")
+    here, away = ada.session("demo"), ada.session("other")
+    mine = caller(ada, "manage", session=Session.objects.get(pk=here))
+    tag = ada.get(f"/api/sessions/{away}/").headers["ETag"]
+    for given in (tag, "*", f'W/{tag}, "x"'):
+        problem(mine.get(f"/api/sessions/{away}/", If_None_Match=given), 404, "not_found")
+        problem(mine.patch(f"/api/sessions/{away}/", {"title": "x"}, If_Match=given), 404, "not_found")
+    page = ada.get("/api/sessions/?page_size=1").json()["next"]
+    assert page
+    found = mine.get(page[page.index("/api/") :]).json()["results"]
+    assert {each["id"] for each in found} <= {here}
+    job = ada.automation(away)["id"]
+    for path in (f"/api/automations/{job}/runs/", f"/api/sessions/{away}/automations/?page_size=1"):
+        problem(mine.get(path), 404, "not_found")
+    problem(mine.get(f"/api/sessions/{away}/events/", Last_Event_ID="1-1"), 404, "not_found")
+
+
+def test_a_thread_shows_a_limited_token_the_conversation_that_it_shows_everybody(ada: Caller) -> None:
+    """In unified mode a thread shows the primary session, whose other threads are not reached by their ids."""
+    here, beside = ada.session(channel="web"), ada.session(channel="web")
+    primary = ada.get("/api/agents/demo/").json()["primary_session"]
+    update_agent(demo().pk, {"unified_session": True})
+    mine = caller(ada, "talk", session=Session.objects.get(pk=here))
+    sent = mine.post(f"/api/sessions/{here}/messages/", {"content": "hello"})
+    assert sent.status_code == 202
+    assert Turn.objects.get().session_id == Session.objects.get(pk=primary).pk
+    assert mine.get(sent.headers["Location"]).status_code == 200
+    for other in (primary, beside):
+        problem(mine.get(f"/api/sessions/{other}/"), 404, "not_found")
+        problem(mine.post(f"/api/sessions/{other}/messages/", {"content": "hello"}), 404, "not_found")
+    update_agent(demo().pk, {"unified_session": False})
+    problem(mine.get(sent.headers["Location"]), 404, "not_found")
+
+
+def test_other_doors_keep_the_scope_and_the_limit(ada: Caller) -> None:
+    ada.agent("other")
+    reader, mine = caller(ada, "read"), caller(ada, "manage", agent=demo())
+    in_session = caller(ada, "manage", session=Session.objects.get(pk=ada.session()))
+    chat = {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}
+    refused = reader.post("/v1/chat/completions", chat)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "insufficient_scope")
+    assert mine.post("/v1/chat/completions", chat | {"model": "other"}).status_code == 404
+    assert in_session.post("/v1/chat/completions", chat).status_code == 404
+    assert [each["id"] for each in mine.get("/v1/models").json()["data"]] == ["demo"]
+    assert in_session.get("/v1/models").json()["data"] == []
+    assert mine.get("/v1/models/other").status_code == 404
+    run = {"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "hello"}],
+           "state": {}, "tools": [], "context": [], "forwardedProps": {}}  # fmt: skip
+    assert reader.post("/ag-ui/demo/", run).status_code == 403
+    for one, agent in ((mine, "other"), (in_session, "demo")):
+        assert one.post(f"/ag-ui/{agent}/", run).status_code == 404
+    assert not Turn.objects.exists()
+
+
+def test_a_chat_id_names_only_a_chat_within_the_limit(ada: Caller) -> None:
+    """The same id with another agent is another chat, and its answers are not found by it."""
+    ada.agent("other")
+    chat = {"messages": [{"role": "user", "content": "hello"}]}
+    header = {"X_OpenWebUI_Chat_Id": "chat-1"}
+    ada.post("/v1/chat/completions", chat | {"model": "other"}, **header)
+    [away] = Turn.objects.all()
+    mine = caller(ada, "talk", agent=demo())
+    mine.post("/v1/chat/completions", chat | {"model": "demo"}, **header)
+    [here] = Turn.objects.exclude(pk=away.pk)
+    assert here.session.agent_id == demo().pk
+    problem(mine.get(f"/api/turns/{away.pk}/"), 404, "not_found")
+    assert mine.get(f"/api/turns/{here.pk}/").status_code == 200
+
+
+def ticket_of(one: Caller) -> str:
+    answer = one.post("/api/stream-tickets/")
+    body = made(answer)
+    assert answer.headers["Cache-Control"] == "no-store"
+    left = parse_datetime(body["expires_at"])
+    assert left is not None
+    assert 50 < (left - datetime.now(UTC)).total_seconds() < 61
+    return str(body["ticket"])
+
+
+def test_a_ticket_is_for_streams_and_dies_with_its_token(ada: Caller, nobody: Any) -> None:
+    session = ada.session()
+    mine = caller(ada, "read", session=Session.objects.get(pk=session))
+    ticket = ticket_of(mine)
+    assert ticket not in str(StreamTicket.objects.values())
+    for address in ("/api/agents/", f"/api/sessions/{session}/", "/v1/models"):
+        assert nobody.get(f"{address}?ticket={ticket}").status_code == 401
+    problem(nobody.get(f"/api/sessions/{ada.session()}/events/?ticket={ticket}"), 404, "not_found")
+    events = f"/api/sessions/{session}/events/"
+    problem(nobody.get(f"{events}?ticket={ticket}"), 401, "not_authenticated")  # it was used up
+    twice = f"{events}?ticket={ticket_of(mine)}&ticket={ticket_of(mine)}"
+    problem(nobody.get(twice), 401, "not_authenticated")
+    late, revoked = ticket_of(mine), ticket_of(mine)
+    StreamTicket.objects.filter(ticket_sha256=hashed(late)).update(
+        created_at=Now() - timedelta(minutes=2), expires_at=Now() - timedelta(seconds=1)
+    )
+    problem(nobody.get(f"{events}?ticket={late}"), 401, "not_authenticated")
+    assert (
+        mine.delete(f"/api/tokens/{mine.get('/api/tokens/').json()['results'][0]['id']}/").status_code == 204
+    )
+    problem(nobody.get(f"{events}?ticket={revoked}"), 401, "not_authenticated")
+    assert not StreamTicket.objects.exists()
+
+
+def test_a_ticket_of_an_expired_token_opens_nothing(ada: Caller, nobody: Any) -> None:
+    mine = caller(ada, "read", expires_at=datetime.now(UTC) + timedelta(minutes=1))
+    ticket = ticket_of(mine)
+    ApiToken.objects.filter(expires_at__isnull=False).update(
+        created_at=Now() - timedelta(days=1), expires_at=Now() - timedelta(seconds=1)
+    )
+    answer = nobody.get(f"/api/agents/demo/events/?ticket={ticket}")
+    problem(answer, 401, "not_authenticated")
+
+
+def test_open_tickets_are_bounded(ada: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tickets, "MOST_OPEN", 2)
+    ticket_of(ada), ticket_of(ada)
+    refused = ada.post("/api/stream-tickets/")
+    problem(refused, 429, "too_many_tickets")
+    assert int(refused.headers["Retry-After"]) == 60
+    StreamTicket.objects.update(
+        created_at=Now() - timedelta(hours=1), expires_at=Now() - timedelta(minutes=1)
+    )
+    ticket_of(ada)
+
+
+def test_a_browser_needs_no_ticket(ada: Caller) -> None:
+    ada.client.force_login(ada.user)
+    answer = ada.client.post("/api/stream-tickets/")
+    problem(answer, 403, "insufficient_scope")

@@ -1,0 +1,161 @@
+"""Asking an agent by the SDK's client, on a real web process and worker."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from mcp import Client
+
+from automations.models import CronJob
+from sessions_app.models import Session, Turn
+from tests.api.conftest import Site
+from tests.automations.mcp_server.conftest import Door
+from tests.fleet import until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+
+
+def test_tools_are_listed_and_described(ada: Door) -> None:
+    async def work(client: Client) -> Any:
+        return await client.list_tools()
+
+    for mode in ("auto", "legacy"):
+        found = {tool.name: tool for tool in ada.talk(work, mode=mode).tools}
+        assert {"ask", "schedule", "explain", "skip_next", "read_mailbox"} <= found.keys()
+        assert found["explain"].annotations.read_only_hint is True
+        assert found["cancel_appointment"].annotations.destructive_hint is True
+        assert found["ask"].input_schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_short_answer_comes_with_the_call(ada: Door, mode: str) -> None:
+    found = ada.call("ask", {"message": "hello [[reply:How are you]]"}, mode=mode)
+    assert (found["state"], found["answer"]) == ("succeeded", "How are you")
+    assert ada.call("get_answer", {"turn": found["turn"]}, mode=mode)["answer"] == "How are you"
+
+
+def test_a_long_answer_is_read_later_by_its_turn(ada: Door, site: Site) -> None:
+    found = ada.call("ask", {"message": "[[hold:a]] [[reply:At last]]", "wait_seconds": 0})
+    assert (found["state"], found["answer"]) == ("working", None)
+    site.model.release("a")
+    assert ada.call("get_answer", {"turn": found["turn"]})["answer"] == "At last"
+
+
+def test_a_message_that_is_sent_twice_with_one_key_is_one_turn(ada: Door) -> None:
+    given = {"message": "hello [[reply:Hi]]", "idempotency_key": "k1"}
+    first, second = ada.call("ask", given), ada.call("ask", given)
+    assert first == second
+    assert "already used" in ada.refused("ask", given | {"message": "another"})
+
+    async def by_meta(client: Client) -> Any:
+        meta: Any = {"rondo/idempotencyKey": "k2"}
+        return await client.call_tool("ask", {"message": "by meta"}, meta=meta)
+
+    turns = {ada.talk(by_meta).structured_content["turn"] for _ in range(2)}
+    assert len(turns) == 1
+    assert Turn.objects.filter(session__owner=ada.user).count() == 2
+    ada.call("ask", {"message": "without a key"})
+    ada.call("ask", {"message": "without a key"})
+    assert Turn.objects.filter(session__owner=ada.user).count() == 4
+
+
+def test_a_provider_that_refuses_is_an_error_of_the_tool_and_of_the_turn(ada: Door) -> None:
+    assert "rejected the request" in ada.refused("ask", {"message": "[[fail:400]]"})
+    assert Turn.objects.get().state == "failed"
+
+
+def test_a_provider_that_breaks_off_is_tried_again(ada: Door) -> None:
+    assert ada.call("ask", {"message": "[[drop:x1]] [[reply:Whole]]"})["answer"] == "Whole"
+
+
+def test_a_turn_is_stopped(ada: Door, site: Site) -> None:
+    found = ada.call("ask", {"message": "[[pause:b]] [[reply:One two three]]", "wait_seconds": 0})
+    ada.call("stop", {"turn": found["turn"]})
+    until(lambda: Turn.objects.get().state == "cancelled")
+    site.model.release("b")
+    assert ada.call("get_answer", {"turn": found["turn"]})["state"] == "cancelled"
+    assert ada.call("stop", {"turn": found["turn"]})["state"] == "cancelled"  # again: no error, no change
+
+
+def test_conversations_are_opened_listed_and_read(ada: Door) -> None:
+    [agent] = ada.call("list_agents")["agents"]
+    given = {"title": "Trip", "idempotency_key": "open"}
+    opened = ada.call("open_session", given)["id"]
+    assert ada.call("open_session", given)["id"] == opened
+    ada.call("ask", {"session": opened, "message": "hello [[reply:Hi]]"})
+    assert [each["content"] for each in ada.call("read_session", {"session": opened})["messages"]][1] == "Hi"
+    assert ada.call("read_session", {"agent": "demo"})["messages"] == []
+    ids = {each["id"]: each["title"] for each in ada.call("list_sessions", {"agent": "demo"})["sessions"]}
+    assert ids[opened] == "Trip"
+    assert agent["primary_session"] in ids
+
+
+def test_what_belongs_to_somebody_else_does_not_exist(ada: Door, bob: Door) -> None:
+    opened = ada.call("open_session", {})["id"]
+    turn = ada.call("ask", {"session": opened, "message": "hello"})["turn"]
+    job = ada.call("schedule", {"session": opened, "message": "tea", "every_seconds": 3600})["id"]
+    before = Turn.objects.count(), CronJob.objects.count()
+    for name, given in (
+        ("ask", {"session": opened, "message": "hello"}),
+        ("get_answer", {"turn": turn}),
+        ("stop", {"turn": turn}),
+        ("answer_question", {"turn": turn, "question": "q", "answer": "a"}),
+        ("read_session", {"session": opened}),
+        ("read_mailbox", {"session": opened}),
+        ("list_appointments", {"session": opened}),
+        ("schedule", {"session": opened, "message": "tea", "every_seconds": 60}),
+        ("explain", {"job_id": job}),
+        ("skip_next", {"job_id": job}),
+        ("pause", {"job_id": job}),
+        ("resume", {"job_id": job}),
+        ("cancel_appointment", {"job_id": job}),
+    ):
+        assert "not_found" in bob.refused(name, given), name
+    assert ada.call("list_sessions")["sessions"] != bob.call("list_sessions")["sessions"]
+    assert (Turn.objects.count(), CronJob.objects.count()) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("ask", {}, "message: Field required"),
+        ("ask", {"message": ""}, "message"),
+        ("ask", {"message": "   "}, "empty"),
+        ("ask", {"message": "a\x00b"}, "NUL"),
+        ("ask", {"message": "x" * 100_001}, "message"),
+        ("ask", {"message": ["hello"]}, "message"),
+        ("ask", {"message": "hello", "wait_seconds": 51}, "wait_seconds"),
+        ("ask", {"message": "hello", "wait_seconds": True}, "wait_seconds"),
+        ("ask", {"message": "hello", "session": "x" * 36}, "session"),
+        ("ask", {"message": "hello", "agent": "nobody"}, "no such agent"),
+        ("ask", {"message": "hello", "idempotency_key": "ä"}, "idempotency_key"),
+        ("ask", {"message": "hello", "agent": "a\x00"}, "agent: Value error, must not hold a NUL"),
+        ("ask", {"message": "hello", "to": "x"}, "to: Extra inputs"),
+        ("get_answer", {"turn": 10**30}, "turn"),
+        ("get_answer", {"turn": 2**63 - 1}, "no such turn"),
+        ("get_answer", {"turn": "1"}, "turn"),
+        ("list_agents", {"all": 1}, "all"),
+        ("list_sessions", {"limit": 0}, "limit"),
+        ("open_session", {"title": "a\nb"}, "line break"),
+        ("schedule", {"message": "tea"}, "exactly one of"),
+        ("schedule", {"message": "tea", "every_seconds": 5, "at": "2999-01-01"}, "exactly one of"),
+        ("schedule", {"message": "tea", "at": "2999-01-01T10:00", "tz": "Europe/Berlin"}, "tz can only"),
+        ("schedule", {"message": "tea", "cron_expr": "0 25 * * *"}, "bad_cron"),
+        ("schedule", {"message": "tea", "cron_expr": "0 5 * * *", "tz": "Mars/X"}, "unknown_timezone"),
+        ("schedule", {"message": "tea", "at": "2001-01-01T10:00"}, "past_at"),
+        ("schedule", {"message": "  ", "every_seconds": 60}, "empty_message"),
+        ("explain", {"job_id": "a\x00"}, "NUL"),
+        ("explain", {"job_id": "nothing"}, "not_found"),
+        ("skip_next", {"job_id": "nothing", "slots": 101}, "slots"),
+    ],
+)
+def test_bad_arguments_are_refused_and_nothing_is_stored(
+    ada: Door, name: str, given: dict[str, Any], words: str
+) -> None:
+    before = Turn.objects.count(), CronJob.objects.count(), Session.objects.count()
+    said = ada.refused(name, given)
+    assert words in said
+    assert not re.search(r"constrained|function|\.none", said), "names of Python are shown"
+    assert (Turn.objects.count(), CronJob.objects.count(), Session.objects.count()) == before

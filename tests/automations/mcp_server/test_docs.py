@@ -1,0 +1,89 @@
+"""docs/mcp-server.md, followed: its configurations connect, its command runs, its table names the tools."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from automations.mcp_server.toolbox import TOOLS
+from tests.automations.mcp_server.conftest import Door
+from tests.docs.pages import page, section
+from tests.up import ROOT, clean_environ
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+
+
+@pytest.fixture
+def folder(ada: Door, tmp_path: Path) -> Path:
+    """A folder with the data folder of an `up`."""
+    (tmp_path / ".rondo").mkdir()
+    (tmp_path / ".rondo" / "connection.json").write_text(json.dumps({"url": ada.url, "token": ada.token}))
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    return tmp_path
+
+
+def configured(heading: str) -> Any:
+    [block] = re.findall(r"^```json\n(.*?)^```$", section("mcp-server.md", heading), re.MULTILINE | re.DOTALL)
+    return json.loads(block)["mcpServers"]["rondo"]
+
+
+async def names_of(client: Client) -> set[str]:
+    return {tool.name for tool in (await client.list_tools()).tools}
+
+
+def test_the_table_names_every_tool() -> None:
+    named = re.findall(r"^\| (`.*?`) \|", section("mcp-server.md", "Tools"), re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(named))) == set(TOOLS)
+
+
+def test_the_configuration_with_an_address_connects(ada: Door) -> None:
+    shown = configured("Connect a client by its address")
+    headers = {name: value.replace("YOUR_TOKEN", ada.token) for name, value in shown["headers"].items()}
+
+    async def run() -> set[str]:
+        async with httpx2.AsyncClient(headers=headers) as http:
+            url = shown["url"].replace("http://127.0.0.1:8000", ada.url)
+            async with Client(streamable_http_client(url, http_client=http)) as client:
+                return await names_of(client)
+
+    assert asyncio.run(run()) == set(TOOLS)
+
+
+def test_the_command_prints_the_tools(folder: Path) -> None:
+    [block] = re.findall(r"^```sh\n(.*?)^```$", page("mcp-server.md"), re.MULTILINE | re.DOTALL)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block], cwd=folder, capture_output=True, text=True, check=True
+    )
+    assert set(done.stdout.split()) == set(TOOLS)
+
+
+def test_the_configuration_with_a_program_connects(folder: Path) -> None:
+    shown = configured("Connect a client that starts a program")
+    program = {
+        "/path/to/rondo/.venv/bin/python": sys.executable,
+        "/path/to/rondo/manage.py": f"{ROOT}/manage.py",
+    }
+    program["/path/to/rondo/.rondo"] = str(folder / ".rondo")
+    args = [program.get(each, each) for each in shown["args"]]
+    server = StdioServerParameters(
+        command=program[shown["command"]], args=args, env=clean_environ(), cwd=os.sep
+    )
+
+    async def run() -> set[str]:
+        async with Client(stdio_client(server)) as client:
+            return await names_of(client)
+
+    assert asyncio.run(run()) == set(TOOLS)

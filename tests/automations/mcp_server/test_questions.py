@@ -1,0 +1,166 @@
+"""Questions of agents: a person answers them at the client, each by its id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp_types import ElicitResult
+
+from agent_core.llm.protocol import ModelReply
+from agent_core.types import ToolCall
+from sessions_app.models import Agent, ConsentQuestion, ConsentState, Engine, ExecutionState, Turn
+from tests.api.conftest import Site
+from tests.automations.mcp_server.conftest import Door, Human
+from tests.fleet import until
+from tests.plugins import calls
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.rule("3.5")]
+
+COLOUR = "ask me which colour, then paint the door"
+
+
+def erase(what: str) -> ModelReply:
+    return ModelReply(text="", calls=(ToolCall(id="e", name="erase", arguments={"name": what}),))
+
+
+def accept(**content: Any) -> ElicitResult:
+    return ElicitResult(action="accept", content=content)
+
+
+def erased(site: Site, name: str) -> int:
+    return calls(site.fleet.folder, name)
+
+
+@pytest.mark.parametrize("allow", [True, False])
+def test_consent_is_asked_at_the_client_and_counts_for_its_call(ada: Door, site: Site, allow: bool) -> None:
+    disk = f"disk-{allow}"
+    site.model.answer_with(
+        erase(disk), ModelReply(text="May I?"), *([erase(disk)] if allow else []), ModelReply(text="Done.")
+    )
+    human = Human(answers=[accept(allow=allow)])
+    found = ada.call("ask", {"message": "erase it"}, human=human)
+    assert (found["state"], found["answer"]) == ("succeeded", "Done.")
+    [asked] = human.asked
+    assert f'erase with {{"name": "{disk}"}}' in asked
+    assert erased(site, disk) == int(allow)
+    assert ConsentQuestion.objects.get().state == (ConsentState.GRANTED if allow else ConsentState.REFUSED)
+    site.model.forget_script()
+
+
+@pytest.mark.parametrize("words", ["yes", "ok", "yes #{id}", "是"])
+@pytest.mark.parametrize("engine", [Engine.CHAT, Engine.PLANNER])
+def test_words_of_a_program_are_never_consent(ada: Door, site: Site, words: str, engine: str) -> None:
+    name = f"words-{engine}-{words[:5]}".replace(" ", "-")
+    Agent.objects.update(engine=engine)
+    if engine == Engine.CHAT:
+        site.model.answer_with(erase(name), ModelReply(text="May I?"))
+        found = ada.call("ask", {"message": "erase it"})
+    else:
+        found = ada.call("ask", {"message": f'use tool erase with {{"name": "{name}"}}'})
+    assert found["state"] == "input_required", found
+    assert found["question"]["consent"] is True
+    question = ConsentQuestion.objects.get()
+    said = words.replace("{id}", question.pk)
+    if engine == Engine.CHAT:
+        site.model.answer_with(erase(name), ModelReply(text="Still not."))
+    ada.call("ask", {"message": said})
+    site.model.forget_script()
+    refusal = ada.refused(
+        "answer_question", {"turn": found["turn"], "question": question.pk, "answer": "yes"}
+    )
+    assert "needs_person" in refusal or "question_closed" in refusal
+    assert erased(site, name) == 0
+    assert not ConsentQuestion.objects.filter(state=ConsentState.GRANTED).exists()
+
+
+def test_a_question_of_a_plan_is_answered_at_the_client(ada: Door) -> None:
+    Agent.objects.update(engine=Engine.PLANNER)
+    human = Human(answers=[accept(answer="blue")])
+    found = ada.call("ask", {"message": COLOUR}, human=human)
+    assert human.asked == ["Which colour?"]
+    assert found["state"] == "succeeded", found
+    assert Turn.objects.filter(content="blue", state="succeeded").exists()
+
+
+def test_a_question_is_answered_by_its_id_in_earlier_revisions(ada: Door) -> None:
+    Agent.objects.update(engine=Engine.PLANNER)
+    found = ada.call("ask", {"message": COLOUR}, mode="legacy")
+    assert (found["state"], found["question"]["text"]) == ("input_required", "Which colour?")
+    given = {"turn": found["turn"], "question": found["question"]["id"], "answer": "blue"}
+    before = Turn.objects.count()
+    assert "question_closed" in ada.refused("answer_question", given | {"question": "another"})
+    assert Turn.objects.count() == before
+    assert ada.call("answer_question", given, mode="legacy")["state"] == "succeeded"
+    assert "question_closed" in ada.refused("answer_question", given | {"answer": "red"})
+    assert Turn.objects.count() == before + 1
+
+
+def test_a_question_that_a_person_dismisses_stays_open(ada: Door) -> None:
+    Agent.objects.update(engine=Engine.PLANNER)
+    found = ada.call("ask", {"message": COLOUR}, human=Human(answers=[ElicitResult(action="cancel")]))
+    assert found["state"] == "input_required"
+    assert ExecutionState.objects.get().status == "waiting_user"
+    later = ada.call("get_answer", {"turn": found["turn"]}, human=Human(answers=[accept(answer="red")]))
+    assert later["state"] == "succeeded"
+
+
+def test_a_question_that_a_person_declines_is_given_up(ada: Door) -> None:
+    Agent.objects.update(engine=Engine.PLANNER)
+    ada.call("ask", {"message": COLOUR}, human=Human(answers=[ElicitResult(action="decline")]))
+    assert ExecutionState.objects.get().status == "cancelled"
+    assert Turn.objects.count() == 1
+
+
+@pytest.mark.parametrize("content", [{}, {"allow": "true"}, {"allow": 1}, {"answer": "yes"}, {"allow": None}])
+def test_a_malformed_consent_is_refused_and_changes_nothing(
+    ada: Door, site: Site, content: dict[str, Any]
+) -> None:
+    site.model.answer_with(erase("malformed"), ModelReply(text="May I?"))
+    human = Human(answers=[ElicitResult(action="accept", content=content)])
+    assert "allow must be" in ada.refused("ask", {"message": "erase it"}, human=human)
+    assert ConsentQuestion.objects.get().state == ConsentState.OPEN
+    assert Turn.objects.count() == 1
+    assert erased(site, "malformed") == 0
+    site.model.forget_script()
+
+
+def test_a_state_of_somebody_else_or_of_nothing_is_refused(ada: Door, bob: Door) -> None:
+    turn = ada.call("ask", {"message": "hello"})
+    handle = f"{turn['session']}.{turn['turn']}"
+    before = Turn.objects.count()
+
+    def retried(state: str) -> Any:
+        async def work(client: Client) -> Any:
+            return await client.call_tool("ask", {"message": "hello"}, request_state=state)
+
+        return work
+
+    for state in (
+        handle,
+        "",
+        ".",
+        f"{turn['session']}.1e3",
+        "x" * 5000,
+        f"{turn['session']}.{2**70}",
+        "\x00.1",
+    ):
+        found = bob.talk(retried(state))
+        assert found.is_error, state
+        assert "no such" in found.content[0].text
+    assert ada.talk(retried(handle)).structured_content["turn"] == turn["turn"]
+    assert Turn.objects.count() == before
+
+
+def test_an_answer_given_in_a_window_goes_on_with_the_request(ada: Door, site: Site) -> None:
+    site.model.answer_with(
+        erase("window"), ModelReply(text="May I?"), erase("window"), ModelReply(text="Gone.")
+    )
+    found = ada.call("ask", {"message": "erase it"})
+    with site.client(ada.token) as http:
+        answered = http.post(f"/api/questions/{found['question']['id']}/answer/", json={"content": "yes"})
+        assert answered.status_code == 202
+    until(lambda: erased(site, "window") == 1)
+    assert ada.call("get_answer", {"turn": found["turn"]})["answer"] == "Gone."
+    site.model.forget_script()

@@ -1,0 +1,121 @@
+"""`manage.py mcp`: the SDK's client over standard input and output of a real process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from agent_core.llm.protocol import ModelReply
+from sessions_app.models import Turn
+from tests.api.conftest import Site, free_port
+from tests.automations.mcp_server.conftest import Door, Human, TasksOfClient
+from tests.automations.mcp_server.test_questions import accept, erase, erased
+from tests.up import ROOT, clean_environ
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+
+COMMAND = [str(ROOT / "manage.py"), "mcp"]
+
+
+def talk(environ: dict[str, str], folder: Path, work: Any, *, mode: Any = "auto", **more: Any) -> Any:
+    """Start the command as a client does, and do the work."""
+    server = StdioServerParameters(
+        command=sys.executable, args=COMMAND, env=clean_environ() | environ, cwd=folder
+    )
+
+    async def run() -> Any:
+        async with Client(stdio_client(server), mode=mode, **more) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+def ask(message: str) -> Any:
+    async def work(client: Client) -> Any:
+        found = await client.call_tool("ask", {"message": message})
+        assert not found.is_error, found.content
+        return found.structured_content
+
+    return work
+
+
+def named(door: Door) -> dict[str, str]:
+    return {"RONDO_URL": door.url, "RONDO_TOKEN": door.token}
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_an_agent_is_asked_over_standard_input(ada: Door, tmp_path: Path, mode: str) -> None:
+    found = talk(named(ada), tmp_path, ask("hello [[reply:Hi]]"), mode=mode)
+    assert (found["state"], found["answer"]) == ("succeeded", "Hi")
+    assert Turn.objects.get().session.owner == ada.user
+
+
+def test_beside_a_running_up_nothing_is_exported(ada: Door, tmp_path: Path) -> None:
+    (tmp_path / ".rondo").mkdir()
+    (tmp_path / ".rondo" / "connection.json").write_text(json.dumps({"url": ada.url, "token": ada.token}))
+    assert talk({}, tmp_path, ask("hello [[reply:Hi]]"))["answer"] == "Hi"
+
+
+@pytest.mark.rule("3.5")
+def test_tasks_and_questions_pass_through(ada: Door, site: Site, tmp_path: Path) -> None:
+    site.model.answer_with(
+        erase("stdio"), ModelReply(text="May I?"), erase("stdio"), ModelReply(text="Gone.")
+    )
+    human = Human(answers=[accept(allow=True)])
+    more = {"extensions": [TasksOfClient(human)], "elicitation_callback": human}
+    assert talk(named(ada), tmp_path, ask("erase it"), **more)["answer"] == "Gone."
+    assert erased(site, "stdio") == 1
+    site.model.forget_script()
+
+
+def test_without_a_server_the_command_says_what_to_set(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, *COMMAND],
+        cwd=tmp_path,
+        env=clean_environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "RONDO_URL" in done.stderr
+
+
+def test_a_stored_token_goes_to_its_own_server_only(ada: Door, tmp_path: Path) -> None:
+    (tmp_path / ".rondo").mkdir()
+    (tmp_path / ".rondo" / "connection.json").write_text(json.dumps({"url": ada.url, "token": ada.token}))
+    environ = clean_environ() | {"RONDO_URL": f"http://127.0.0.1:{free_port()}"}
+    done = subprocess.run(
+        [sys.executable, *COMMAND], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert ada.token not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("what", ["server", "token"])
+def test_a_server_that_refuses_or_is_away_ends_the_request(ada: Door, tmp_path: Path, what: str) -> None:
+    wrong = {"server": {"RONDO_URL": f"http://127.0.0.1:{free_port()}"}, "token": {"RONDO_TOKEN": "0" * 40}}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": hello})
+    environ = clean_environ() | named(ada) | wrong[what]
+    command = [sys.executable, *COMMAND]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environ, stdin=pipe, stdout=pipe, stderr=pipe
+    ) as started:
+        assert started.stdin is not None
+        assert started.stdout is not None
+        started.stdin.write(f"{line}\n".encode())
+        started.stdin.flush()
+        answer = json.loads(started.stdout.readline())
+        assert (answer["id"], "error" in answer) == (7, True)
+        started.stdin.close()
+        assert started.wait(20) == 0

@@ -1,0 +1,92 @@
+"""A form that was open for a while replaces nothing that the person has not seen."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from automations.jobs.edit import NewJob, create_job, update_job
+from automations.models import CronJob
+from automations.routines.edit import NewRoutine, add_routine, update_routine
+from tests.conftest import Person
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def client(person: Person) -> Client:
+    client = Client()
+    client.force_login(person.user)
+    return client
+
+
+def as_sent(client: Client, address: str) -> dict[str, Any]:
+    """What a browser sends of the form at this address, if nobody changes a field."""
+    page = client.get(address, headers={"HX-Request": "true"})
+    fields = [(each.html_name, each.field.widget, each.value()) for each in page.context["form"]]
+    shown = {name: widget.format_value(value) for name, widget, value in fields}
+    shown["unit"] = shown["unit"] if shown["unit"] != [""] else "60"  # a list always sends an entry
+    sent = {
+        name: value[0] if isinstance(value, list) else value
+        for name, value in shown.items()
+        if value not in (None, "", [])
+    }
+    return sent | {"revision": page.context.get("revision", "")}
+
+
+def made(person: Person, schedule: dict[str, Any]) -> tuple[CronJob, str]:
+    session = person.session()
+    job = create_job(NewJob(session_id=session.pk, message="news", name="News", schedule=schedule))
+    return job, f"/sessions/{session.pk}/automations/{job.pk}/"
+
+
+def test_an_old_form_does_not_take_back_what_was_changed_meanwhile(client: Client, person: Person) -> None:
+    job, address = made(person, {"kind": "every", "seconds": 3600})
+    sent = as_sent(client, address) | {"name": "Mine"}
+    update_job(job.pk, {"message": "other news", "schedule": {"kind": "cron", "expr": "5 5 * * *"}})
+    refused = client.post(address, sent, headers={"HX-Request": "true"})
+    job.refresh_from_db()
+    assert (job.name, job.message, job.expr) == ("News", "other news", "5 5 * * *")
+    assert (refused.status_code, b"It was changed meanwhile." in refused.content) == (422, True)
+    assert b'value="Mine"' in refused.content
+    again = sent | {"revision": refused.context["revision"]}  # now the person knows
+    assert client.post(address, again).status_code == 303
+    job.refresh_from_db()
+    assert (job.name, job.message, job.every_seconds) == ("Mine", "news", 3600)
+
+
+def test_a_mistake_in_an_old_form_does_not_make_it_a_new_one(client: Client, person: Person) -> None:
+    job, address = made(person, {"kind": "every", "seconds": 3600})
+    sent = as_sent(client, address)
+    update_job(job.pk, {"message": "other news"})
+    refused = client.post(address, sent | {"max_retry": "-1"})
+    assert refused.status_code == 422
+    assert client.post(address, sent | {"revision": refused.context["revision"]}).status_code == 422
+    job.refresh_from_db()
+    assert job.message == "other news"
+
+
+def test_an_old_form_of_a_routine_does_not_take_back_a_change(client: Client, person: Person) -> None:
+    session = person.session()
+    given = NewRoutine(agent_id=person.agent.pk, title="Read", schedule="2h", session_id=session.pk)
+    routine = add_routine(given)
+    address = f"/sessions/{session.pk}/routines/{routine.pk}/"
+    sent = as_sent(client, address) | {"description": "mine"}
+    update_routine(routine.pk, {"title": "Read the news"})
+    assert client.post(address, sent).status_code == 422
+    routine.refresh_from_db()
+    assert (routine.name, routine.description) == ("Read the news", "")
+
+
+def test_a_text_is_changed_without_moving_a_time_that_has_seconds(client: Client, person: Person) -> None:
+    at = (datetime.now(UTC) + timedelta(minutes=2)).replace(second=47, microsecond=250_000)
+    job, address = made(person, {"kind": "at", "at": at.isoformat()})
+    end = at.replace(microsecond=500_000) + timedelta(days=1)
+    update_job(job.pk, {"ends_at": end.isoformat()})
+    sent = as_sent(client, address) | {"message": "other news"}
+    assert client.post(address, sent).status_code == 303
+    job.refresh_from_db()
+    assert (job.message, job.at, job.ends_at) == ("other news", at, end)

@@ -1,0 +1,200 @@
+"""How the door of Telegram may be broken. As in table.py."""
+
+from __future__ import annotations
+
+from tests.broken_rules.table import Break
+
+UPDATES = "tests/sessions_app/telegram/test_updates.py::"
+BUTTONS = "tests/sessions_app/telegram/test_buttons.py::"
+BOTS = "tests/sessions_app/telegram/test_bots.py::"
+END = "tests/sessions_app/telegram/test_end_to_end.py::"
+
+TELEGRAM = (
+    Break(
+        rule="9.5",
+        how="Telegram: a code connects any number of chats",
+        file="sessions_app/telegram/binding.py",
+        old='    return bool(valid.update(code_sha256="", code_expires_at=None))',
+        new="    return valid.exists()",
+        tests=(
+            UPDATES + "test_a_code_connects_one_chat_once",
+            UPDATES + "test_of_two_chats_with_one_code_at_once_one_is_connected",
+        ),
+    ),
+    Break(
+        rule="9.5",
+        how="Telegram: an old code connects",
+        file="sessions_app/telegram/binding.py",
+        old=", code_expires_at__gt=Now())",
+        new=")",
+        tests=(UPDATES + "test_an_old_a_replaced_and_a_foreign_code_connect_nothing",),
+    ),
+    Break(
+        rule="9.5",
+        how="Telegram: a code connects a chat to the bot of somebody else",
+        file="sessions_app/telegram/binding.py",
+        old="    valid = TelegramBot.objects.filter(pk=bot_id, code",
+        new="    valid = TelegramBot.objects.filter(code",
+        tests=(UPDATES + "test_an_old_a_replaced_and_a_foreign_code_connect_nothing",),
+    ),
+    Break(
+        rule="9.5",
+        how="Telegram: codes can be guessed without end",
+        file="sessions_app/telegram/binding.py",
+        old='    if take_allowance(f"telegram-code:{bot_id}:{chat_id}", TRIES):',
+        new="    if False:",
+        tests=(UPDATES + "test_codes_are_tried_a_few_times_only",),
+    ),
+    Break(
+        rule="9.5",
+        how="Telegram: a code that is sent in a connected chat is said to the agent",
+        file="sessions_app/telegram/updates.py",
+        old="    if update.message is not None and (start := _START.fullmatch(text)):",
+        new="    if connected is None and (start := _START.fullmatch(text)):",
+        tests=(UPDATES + "test_a_code_is_stored_as_a_hash_and_never_said_to_the_agent",),
+    ),
+    Break(
+        rule="9.5",
+        how="Telegram: a chat that is not connected is heard",
+        file="sessions_app/telegram/updates.py",
+        old="    if connected is None:\n        return _to_stranger(bot, chat.id, NOT_CONNECTED)\n",
+        new="    connected = connected or TelegramChat()\n",
+        tests=(
+            UPDATES + "test_a_stranger_gets_one_sentence_and_nothing_else",
+            UPDATES + "test_nobody_else_speaks_in_a_connected_chat",
+        ),
+    ),
+    Break(
+        rule="9.5",
+        how="Telegram: a group is heard",
+        file="sessions_app/telegram/updates.py",
+        old='    if chat.type != "private":',
+        new='    if chat.type == "channel":',
+        tests=(UPDATES + "test_a_group_is_neither_connected_nor_heard",),
+    ),
+    Break(
+        rule="9.5",
+        how="Telegram: whoever writes in a chat is its person",
+        file="sessions_app/telegram/updates.py",
+        old="sender is None or sender.id != chat.id or sender.is_bot",
+        new="sender is None or sender.is_bot",
+        tests=(UPDATES + "test_nobody_else_speaks_in_a_connected_chat",),
+    ),
+    Break(
+        rule="9.5",
+        how="Telegram: an update that comes again is handled again",
+        file="sessions_app/telegram/updates.py",
+        old="is_new = bool(cursor.rowcount)",
+        new="is_new = True",
+        tests=(
+            UPDATES + "test_an_update_that_comes_again_causes_nothing",
+            UPDATES + "test_of_two_polls_with_one_update_one_handles_it",
+        ),
+    ),
+    Break(
+        rule="9.5",
+        how="Telegram: an update is stored apart from what it causes",
+        file="sessions_app/telegram/updates.py",
+        old="@transaction.atomic\ndef handle(",
+        new="def handle(",
+        tests=(UPDATES + "test_an_update_that_fails_is_not_counted",),
+    ),
+    Break(
+        rule="9.5",
+        how="Telegram: forwarded words count as the person's own",
+        file="sessions_app/telegram/updates.py",
+        old="    if message.forward_origin is not None or message.via_bot is not None:",
+        new="    if message.via_bot is not None:",
+        tests=(UPDATES + "test_forwarded_words_are_marked_as_somebody_elses",),
+    ),
+    Break(
+        rule="9.5",
+        how="Telegram: an inactive owner is served",
+        file="sessions_app/telegram/updates.py",
+        old="pk=bot_id, enabled=True, agent__owner__is_active=True)",
+        new="pk=bot_id, enabled=True)",
+        tests=(UPDATES + "test_what_is_not_served_waits_at_telegram",),
+    ),
+    Break(
+        rule="9.5",
+        how="Telegram: each worker polls each bot",
+        file="sessions_app/telegram/polling.py",
+        old=" for key, is_locked in rows if is_locked]",
+        new=" for key, _ in rows]",
+        tests=(END + "test_one_of_two_workers_polls_and_the_other_goes_on_after_a_kill",),
+    ),
+    Break(
+        rule="9.3",
+        how="Telegram: any chat can be written to",
+        file="sessions_app/telegram/sending.py",
+        old=".filter(bot__in=agent, chat_id=address)",
+        new=".filter(chat_id=address)",
+        tests=(
+            "tests/sessions_app/telegram/test_sending.py::test_only_the_chats_of_the_sessions_agent_are_written_to",
+        ),
+    ),
+    Break(
+        rule="3.5",
+        how="Telegram: anybody presses a button",
+        file="sessions_app/telegram/updates.py",
+        old="    if query.from_user.id != chat_id or binding",
+        new="    if binding",
+        tests=(BUTTONS + "test_nobody_else_presses",),
+    ),
+    Break(
+        rule="3.5",
+        how="Telegram: a button answers questions of other agents",
+        file="sessions_app/telegram/buttons.py",
+        old="    asked = ConsentQuestion.objects.filter(pk=question_id, session__agent_id=agent_id).first()",
+        new="    asked = ConsentQuestion.objects.filter(pk=question_id).first()",
+        tests=(BUTTONS + "test_a_forged_press_answers_no_question_of_another_agent",),
+    ),
+    Break(
+        rule="3.5",
+        how="Telegram: a button answers the question that was asked last",
+        file="sessions_app/telegram/buttons.py",
+        old="filter(pk=question_id, session__agent_id=agent_id).first()",
+        new='filter(session__agent_id=agent_id).order_by("-asked_seq").first()',
+        tests=(BUTTONS + "test_a_button_names_its_question_whatever_was_said_since",),
+    ),
+    Break(
+        rule="9.5",
+        how="a bot's token is shown in errors",
+        file="agent_core/text/redact.py",
+        old='    r"|(?<!\\d)\\d{6,16}(?::|%3A)[\\w-]{30,}"',
+        new='    r""',
+        tests=(BOTS + "test_a_token_is_removed_from_texts",),
+    ),
+    Break(
+        rule="9.5",
+        how="an update of another bot counts as one of the bot before it",
+        file="sessions_app/telegram/bots.py",
+        old="                    TelegramUpdate.objects.filter(bot=row).delete()",
+        new="                    pass",
+        tests=(UPDATES + "test_another_bots_update_is_not_taken_for_one_of_the_bot_before_it",),
+    ),
+    Break(
+        rule="9.5",
+        how="Telegram: what an update causes is known by the agent, not by the bot",
+        file="sessions_app/telegram/updates.py",
+        old='    return f"telegram:{bot.telegram_id}:{update_id}"',
+        new='    return f"telegram:{bot.pk}:{update_id}"',
+        tests=(UPDATES + "test_another_bots_update_is_not_taken_for_one_of_the_bot_before_it",),
+    ),
+    Break(
+        rule="9.5",
+        how="the tokens of bots stay encrypted with the former key",
+        file="sessions_app/management/commands/renew_secrets.py",
+        old="renew_secrets(), renew_tokens()",
+        new="renew_secrets(), (0, [])",
+        tests=(BOTS + "test_tokens_are_renewed_so_that_the_former_key_can_go",),
+    ),
+    Break(
+        rule="10.2",
+        how="doctor says nothing of a bot that nobody reads",
+        file="sessions_app/operations/telegram_bots.py",
+        old='    wrong = bots.filter(~Q(last_error="") | unread)',
+        new='    wrong = bots.filter(~Q(last_error=""))',
+        tests=(BOTS + "test_doctor_and_explain_name_what_is_not_read_or_not_connected",),
+    ),
+)

@@ -1,0 +1,64 @@
+"""`manage.py token`."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from sessions_app.models import ApiToken
+from sessions_app.sessions.open import open_session
+from tests.conftest import Person, new_person
+
+pytestmark = pytest.mark.django_db
+
+
+def run(*words: str) -> str:
+    out = io.StringIO()
+    call_command("token", *words, stdout=out)
+    return out.getvalue().strip()
+
+
+def test_the_command_makes_lists_and_revokes(person: Person) -> None:
+    session = open_session(person.agent)
+    wide = run("make", "backup", "--user", "ada", "--scope", "read", "--scope", "schedule")
+    narrow = run("make", "phone", "--user", "ada", "--scope", "talk", "--days", "3",
+                 "--session", str(session.pk))  # fmt: skip
+    for token, found in ((wide, 200), (narrow, 200)):
+        headers = {"Authorization": f"Token {token}"}
+        assert Client().get(f"/api/sessions/{session.pk}/", headers=headers).status_code == found
+    first, second = run("list", "--user", "ada").splitlines()
+    for word in (wide[:8], "read,schedule", "everything", "does not expire", "used 20", "backup"):
+        assert word in first
+    assert f"session {session.pk}" in second
+    assert "expires 20" in second
+    assert wide not in first
+    run("revoke", first.split()[0], "--user", "ada")
+    assert ApiToken.objects.get().name == "phone"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("list", "--user", "nobody"), "no user 'nobody'"),
+        (("make", "x", "--user", "ada", "--scope", "root"), "invalid choice"),
+        (("make", "x", "--user", "ada", "--scope", "read", "--days", "0"), "must be 1 to"),
+        (("make", "x", "--user", "ada", "--scope", "read", "--agent", "theirs"), "no such agent"),
+        (("make", "x" * 65, "--user", "ada", "--scope", "read"), "longer than"),
+        (("revoke", "none", "--user", "ada"), "no token 'none'"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_is_made(person: Person, words: tuple[str, ...], text: str) -> None:
+    User.objects.create_user("bob")
+    with pytest.raises(CommandError, match=text):
+        run(*words)
+    assert not ApiToken.objects.exists()
+
+
+def test_a_token_of_one_is_not_limited_to_a_session_of_another(person: Person) -> None:
+    session = open_session(new_person("bob").agent)
+    with pytest.raises(CommandError, match="no such session"):
+        run("make", "x", "--user", "ada", "--scope", "read", "--session", str(session.pk))

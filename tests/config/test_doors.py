@@ -1,0 +1,55 @@
+"""A protocol door that is off is neither imported nor addressed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from config.doors import DOORS, doors
+
+LOOK = """
+import sys
+import django
+django.setup()
+import config.urls
+from django.urls import get_resolver
+print(*sys.modules)
+print(*(str(each.pattern) for each in get_resolver().url_patterns))
+"""
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_a_door_can_be_chosen_alone(name: str) -> None:
+    assert doors(name) == (name,)
+
+
+def test_an_unknown_door_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"must be none or some of .*openai.*, not soap"):
+        doors("openai,soap")
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_a_door_that_is_off_is_not_imported_and_has_no_address(name: str) -> None:
+    others = ",".join(other for other in DOORS if other != name) or "none"
+    package, prefix = DOORS[name].urls.rpartition(".")[0], DOORS[name].prefix
+    modules, addresses = _look(name)
+    assert package in modules
+    assert prefix in addresses
+    modules, addresses = _look(others)
+    assert not [each for each in modules if each.startswith(package)]
+    assert prefix not in addresses
+
+
+def _look(served: str) -> tuple[list[str], list[str]]:
+    """The modules and the addresses of a fresh process that serves these doors."""
+    environ = {**os.environ, "RONDO_DOORS": served, "DJANGO_SETTINGS_MODULE": "config.settings"}
+    command = [sys.executable, "-c", LOOK]
+    seen = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
+    modules, addresses = seen.splitlines()[-2:]
+    return modules.split(), addresses.split()
+
+
+def test_the_mcp_sdk_is_not_loaded_before_its_first_request() -> None:
+    modules, _addresses = _look("mcp")
+    assert "mcp.server" not in modules

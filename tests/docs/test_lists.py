@@ -1,0 +1,51 @@
+"""docs/api.md names the filters of each list and the words of each state, as the schema has them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.docs.pages import section
+
+pytestmark = pytest.mark.django_db
+OF_EACH_LIST = {"order", "cursor", "page_size"}
+STATES = {
+    "session": "SessionState",
+    "turn": "TurnState",
+    "automation, routine": "AutomationState",
+    "run": "RunState",
+    "delivery": "DeliveryState",
+    "mailbox update": "MailState",
+}
+
+
+@pytest.fixture
+def schema() -> Any:
+    return Client().get("/api/schema/", headers={"Accept": "application/json"}).json()
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the table under a heading."""
+    lines = [line for line in section("api.md", heading).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def test_each_list_is_described_with_its_filters(schema: Any) -> None:
+    described = table("Lists")
+    assert len(described) == 6
+    for address, _, filters in described:
+        path = address.strip("`").replace("{id}", "{session_id}")
+        takes = {each["name"] for each in schema["paths"][path]["get"]["parameters"] if each["in"] == "query"}
+        named = set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", filters)))
+        assert named == takes - OF_EACH_LIST, address
+        assert takes >= OF_EACH_LIST
+
+
+def test_each_state_is_described(schema: Any) -> None:
+    described = {name: re.findall(r"`(\w+)`", words) for name, words in table("States and times")}
+    assert described.keys() == STATES.keys()
+    for name, words in described.items():
+        assert set(words) == set(schema["components"]["schemas"][STATES[name]]["enum"]), name

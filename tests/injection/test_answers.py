@@ -1,0 +1,193 @@
+"""What a model sends while a window is open: text, tool calls, plans, questions, errors. It is told over real HTTP."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agent_core.llm.protocol import ModelReply
+from agent_core.types import ToolCall
+from sessions_app.models import Engine
+from tests.agent_core.planner.plans import ask, plan
+from tests.browser import NEEDS_CHROMIUM, Visitor, say, use_engine
+from tests.injection.corpus import BLOCKS, LINES, RAN
+from tests.injection.watch import Watched, window
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.processes,
+    NEEDS_CHROMIUM,
+    pytest.mark.rule("10.5"),
+]
+EVERYTHING = "\n\n".join([*LINES, *BLOCKS])
+ONE_LINE = " ".join(" ".join(LINES).split())
+# a tool of the tests makes a file of this name
+FOR_A_FILE = " ".join(each for each in ONE_LINE.split() if "/" not in each)[:120]
+ALLOWED = {
+    *(
+        "p",
+        "br",
+        "hr",
+        "em",
+        "strong",
+        "s",
+        "code",
+        "pre",
+        "blockquote",
+        "ul",
+        "ol",
+        "li",
+        "a",
+        "span",
+        "div",
+    ),
+    *("h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td", "button"),
+}
+
+
+def talk(visitor: Visitor) -> tuple[Watched, Page]:
+    """A new conversation in a window under watch."""
+    watched = window(visitor, visitor.person.user)
+    watched.open(f"/sessions/{visitor.person.session().pk}/")
+    return watched, watched.page
+
+
+def unwanted(page: Page) -> list[str]:
+    """Elements and attributes in answers that markdown cannot make."""
+    found: list[str] = page.evaluate(
+        """(allowed) => [...document.querySelectorAll(".entry .text *")].flatMap((each) => [
+            ...(allowed.includes(each.localName) ? [] : [each.localName]),
+            ...[...each.attributes].map(({ name }) => name).filter((name) =>
+              !["href", "title", "rel", "target", "start", "class", "data-copy", "type", "aria-label"].includes(name)),
+        ])""",
+        sorted(ALLOWED),
+    )
+    return found
+
+
+def test_an_answer_is_text_while_it_is_written_and_afterwards(visitor: Visitor) -> None:
+    watched, page = talk(visitor)
+    visitor.model.answer_with(ModelReply(text=EVERYTHING))
+    say(page, f"[[pause:a]] {ONE_LINE}")
+    expect(page.locator("#live .text")).not_to_be_empty()
+    watched.look()
+    visitor.model.release("a")
+    answer = page.locator(".entry.agent:not(.live) .text").last
+    expect(answer).to_contain_text(LINES[1])
+    for line in LINES:
+        if not line.startswith(("[", "<http", "\u2028")):  # which markdown shows as links and as its entity
+            expect(answer).to_contain_text(line)
+    watched.look()
+    assert unwanted(page) == []
+    page.reload()
+    watched.look()
+    assert unwanted(page) == []
+    assert watched.faults == []
+
+
+def test_a_tool_call_is_text_with_its_name_arguments_and_result(visitor: Visitor) -> None:
+    watched, page = talk(visitor)
+    arguments = {"name": FOR_A_FILE, ONE_LINE: ONE_LINE, "items": LINES[0]}
+    visitor.model.answer_with(
+        ModelReply(
+            text=EVERYTHING,
+            calls=(
+                ToolCall(id="c1", name="count", arguments=arguments),
+                ToolCall(id="c2", name="'\"><img src=x onerror=__ran=1>", arguments={LINES[0]: LINES[1]}),
+            ),
+        ),
+        ModelReply(text="It is done."),
+    )
+    say(page, "[[pause:b]] count")
+    expect(page.locator("#live .text")).not_to_be_empty()
+    watched.look()
+    visitor.model.release("b")
+    expect(page.locator(".entry.agent:not(.live) .text").last).to_contain_text("It is done.")
+    for each in page.locator(".entry details.call summary").all():
+        each.click()
+    watched.look()
+    assert watched.shows(f"counted {FOR_A_FILE}")
+    assert watched.faults == []
+
+
+def test_a_question_for_consent_is_text(visitor: Visitor) -> None:
+    watched, page = talk(visitor)
+    arguments = {"name": FOR_A_FILE, ONE_LINE: [ONE_LINE], "items": [["name", LINES[0]]]}
+    visitor.model.answer_with(
+        ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments=arguments),))
+    )
+    say(page, "erase")
+    question = page.get_by_role("region", name="A question for you")
+    expect(question.locator("dd").first).to_have_text(FOR_A_FILE)
+    expect(question.locator("dt").last).to_have_text(ONE_LINE)
+    watched.look()
+    visitor.model.answer_with(ModelReply(text=LINES[2]))
+    question.get_by_role("button", name="Refuse").click()
+    expect(question).to_have_count(0)
+    watched.open("/upcoming/")
+    assert watched.faults == []
+
+
+def test_a_plan_and_its_question_are_text(visitor: Visitor) -> None:
+    use_engine(visitor.person, Engine.PLANNER)
+    watched, page = talk(visitor)
+    visitor.model.answer_with(plan(ask(EVERYTHING) | {"title": LINES[1]}, goal=ONE_LINE))
+    say(page, "plan")
+    question = page.get_by_role("region", name="A question for you")
+    expect(question).to_contain_text(LINES[0])
+    expect(page.get_by_role("region", name="Plan")).to_contain_text(LINES[1])
+    watched.look()
+    visitor.model.fail_with(400, {"error": {"message": ONE_LINE, "code": LINES[0], "type": LINES[1]}})
+    question.get_by_label("Your answer").fill(ONE_LINE)
+    question.get_by_role("button", name="Answer").click()
+    expect(page.locator(".entry.failure")).to_have_count(1)
+    watched.look()
+    assert watched.faults == []
+
+
+def test_parts_that_a_page_loads_later_are_text(visitor: Visitor) -> None:
+    """The panel, the list that a search finds, and titles that change elsewhere come through htmx."""
+    from automations.jobs.edit import NewJob, create_job
+
+    session = visitor.person.session(title=ONE_LINE[:200])
+    schedule = {"kind": "every", "seconds": 3600}
+    job = create_job(NewJob(session_id=session.pk, name="x", message=EVERYTHING, schedule=schedule))
+    type(job).objects.filter(pk=job.pk).update(name=ONE_LINE[:200])
+    watched = window(visitor, visitor.person.user)
+    watched.open(f"/sessions/{session.pk}/")
+    page = watched.page
+    page.get_by_role("link", name="Appointments").click()
+    for name in ("Why?", "← Appointments", "Delete", "Keep it", "Edit"):
+        page.locator("#panel-body").get_by_role("link", name=name).first.click()
+        expect(page.locator("#panel-body")).to_contain_text(LINES[0])
+        watched.look()
+    for each in (LINES[0], ONE_LINE[:100]):
+        page.get_by_label("Search in titles and messages").fill(each)
+        expect(page.locator("#conversations")).to_contain_text("1 found")
+        watched.look()
+    assert RAN in ONE_LINE
+    assert watched.faults == []
+
+
+def test_a_refusal_shows_what_was_typed_as_text(visitor: Visitor) -> None:
+    watched = window(visitor, visitor.person.user)
+    watched.open(f"/agents/{visitor.person.agent.name}/")
+    page = watched.page
+    for anchor, name, typed, button in (
+        ("model", "timezone", LINES[2], "Save"),
+        ("model", "model", ONE_LINE[:200], "Save"),
+        ("tools", "others", ONE_LINE, "Save"),
+        ("connections", "models", ONE_LINE, "Add"),
+    ):
+        section = page.locator(f"#{anchor}")
+        field = section.locator(f"[name={name}]")
+        if anchor == "connections":
+            section.get_by_label("Name").fill("work")
+        field.fill(typed)
+        section.get_by_role("button", name=button, exact=True).click()
+        expect(section.get_by_role("alert")).to_be_visible()
+        expect(field).to_have_value(re.compile(RAN))  # names of tools are listed
+        watched.look()
+    assert watched.faults == []

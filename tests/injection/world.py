@@ -1,0 +1,224 @@
+"""A person, and rows of every model, full of hostile text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.apps import apps
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import Group, User
+from django.contrib.contenttypes.models import ContentType
+from django.db import transaction
+from django.db.models import Model
+from django.db.models.functions import Now
+
+from agent_core.execution import Status, new_id
+from automations.models import (
+    CronJob,
+    ExecutionMode,
+    JobClock,
+    MessageStatus,
+    RunRecord,
+    RunState,
+    ScheduledMessage,
+)
+from sessions_app.agents.documents import put_document
+from sessions_app.agents.edit import create_agent
+from sessions_app.models import (
+    ApiToken,
+    Delivery,
+    DeliveryState,
+    ExecutionState,
+    Hook,
+    MailboxEvent,
+    Preference,
+    Session,
+    TelegramBot,
+    TelegramChat,
+)
+from tests.admin.conftest import NOW, fill
+from tests.conftest import Person
+from tests.injection.columns import LEGACY, SHAPE_OF_LEGACY, SHAPES, TEXTS, hostile_columns
+from tests.injection.corpus import BLOCKS, packed
+
+ROUNDS = 8  # rows of each model: a column of 200 characters has room for some of the corpus only
+SHORT = 18  # rows more of models with a column for one payload
+
+
+@dataclass(kw_only=True)
+class World:
+    """`rows`: of each round, a row of every model by name; `texts`: by column, what its rows hold."""
+
+    person: Person
+    staff: User
+    rows: list[dict[str, Any]]
+    texts: dict[str, list[str]] = field(default_factory=dict)
+
+    def every(self, name: str) -> list[Any]:
+        """The rows of this name, one of each round."""
+        return [each[name] for each in self.rows]
+
+
+def hostile_world(person: Person) -> World:
+    """Rows of every model that belong to the person, with each text of users and models replaced."""
+    staff = User.objects.create(username="boss", is_staff=True, is_superuser=True)
+    with transaction.atomic():  # no worker sees a delivery before it has ended
+        rows = [_more(fill(person), staff, number) for number in range(ROUNDS)]
+    for number in range(ROUNDS):
+        User.objects.create(username=f"user{number}")
+        agent = create_agent(person.user, f"agent {number}")
+        _bot(agent, number)
+    CronJob.objects.exclude(system_event="").delete()  # so that none is due
+    primary = Session.objects.get(agent=person.agent, type="primary")
+    MailboxEvent.objects.bulk_create(MailboxEvent(target=primary, event_type="x") for _ in range(SHORT))
+    ApiToken.objects.bulk_create(_token(person.user, number) for number in range(SHORT))
+    Hook.objects.bulk_create(_hook(person.agent, number) for number in range(SHORT))
+    given = {
+        "session": rows[0]["session"],
+        "send_at": NOW,
+        "message_text": "x",
+        "status": MessageStatus.CANCELLED,
+    }
+    ScheduledMessage.objects.bulk_create(ScheduledMessage(id=f"old{n}", **given) for n in range(ROUNDS))
+    for content in ("first", "again"):
+        put_document(person.agent.pk, "USER.md", content)
+    Preference.objects.create(agent=person.agent, user=person.user, content="x")
+    world = World(person=person, staff=staff, rows=rows)
+    _poison(world)
+    return world
+
+
+def _more(rows: dict[str, Any], staff: User, number: int) -> dict[str, Any]:
+    """What the pages show beside one row of every model. Nothing of it is due: no worker touches it."""
+    session, agent = rows["session"], rows["agent"]
+    Delivery.objects.filter(pk=rows["delivery"].pk).update(
+        state=DeliveryState.FAILED, last_error="x", next_attempt_at=None
+    )
+    rows["executionstate"] = ExecutionState.objects.create(
+        id=new_id(),
+        session=session,
+        source="message",
+        status=Status.WAITING_USER,
+        question="x",
+        asked_at=Now(),
+    )
+    rows["legacy"] = CronJob.objects.create(
+        agent=agent, name="old", message="x", schedule_kind="every", every_seconds=3600, anchor=NOW
+    )
+    JobClock.objects.create(job=rows["legacy"], next_run_at=None)
+    rows["routine"] = CronJob.objects.create(
+        agent=agent,
+        home=session,
+        name="news",
+        message="x",
+        execution_mode=ExecutionMode.ISOLATED,
+        schedule_kind="every",
+        every_seconds=3600,
+        anchor=NOW,
+    )
+    JobClock.objects.create(job=rows["routine"], next_run_at=None)
+    rows["told"] = RunRecord.objects.create(
+        run_id=f"{rows['scheduledmessage'].pk}:1",
+        scheduled_message=rows["scheduledmessage"],
+        session=session,
+        scheduled_for=NOW,
+        state=RunState.FAILED,
+        finished_at=NOW,
+    )
+    rows["group"] = Group.objects.create(name=f"group {number}")
+    bot = rows["telegrambot"]
+    TelegramBot.objects.filter(pk=bot.pk).update(enabled=False)  # else a worker would poll it
+    TelegramChat.objects.create(bot=bot, chat_id=4001 + number, name="x")
+    if number == 0:
+        Session.objects.filter(pk=session.pk).update(channel="telegram")
+    waits = ScheduledMessage.objects.filter(pk=rows["scheduledmessage"].pk)
+    if number % 3 == 1:
+        waits.update(status=MessageStatus.FAILED, last_error="x")
+    elif number % 3 == 2:
+        waits.update(status=MessageStatus.CANCELLED)
+    for row in (session, rows["user"]):
+        LogEntry.objects.create(
+            user=staff,
+            content_type=ContentType.objects.get_for_model(row),
+            object_id=row.pk,
+            object_repr="x",
+            action_flag=CHANGE,
+            change_message="x",
+        )
+    return rows
+
+
+def _hook(agent: Any, number: int) -> Hook:
+    digest = hashlib.sha256(str(number).encode()).hexdigest()
+    key, token = uuid.uuid4().hex[:12], {"token_sha256": digest, "token_salt": "x"}
+    return Hook(id=key, agent=agent, name="x", channel="webhook", address="x", **token)
+
+
+def _token(user: User, number: int) -> ApiToken:
+    digest = hashlib.sha256(f"token {number}".encode()).hexdigest()
+    key = uuid.uuid4().hex[:12]
+    return ApiToken(id=key, user=user, name="x", token_sha256=digest, prefix="x", scopes=["read"])
+
+
+def _bot(agent: Any, number: int) -> TelegramBot:
+    given = {"telegram_id": number + 1, "username": "x", "token_ciphertext": "x", "enabled": False}
+    return TelegramBot.objects.create(agent=agent, **given)
+
+
+def _poison(world: World) -> None:
+    shaped = {name.rpartition(".")[0] for name in SHAPES}
+    places = hostile_columns()
+    for label in sorted({*TEXTS, *shaped}):
+        model = apps.get_model(label)
+        names = [*TEXTS.get(label, "").split(), *_shaped(label)]
+        begins: dict[str, int] = {}  # each row of a column goes on where the one before had no more room
+        for count, row in enumerate(model._default_manager.order_by("pk")):
+            given = {}
+            for name in _fitting(row, names):
+                begin = begins.get(name, 0)
+                text, begins[name] = _text(f"§{places.index(f'{label}.{name}')}.{count}", row, name, begin)
+                world.texts.setdefault(f"{label}.{name}", []).append(text)
+                given[name] = _shape(label, name, text)
+            model._default_manager.filter(pk=row.pk).update(**given)
+
+
+def _shaped(label: str) -> list[str]:
+    return [name.rpartition(".")[2] for name in SHAPES if name.rpartition(".")[0] == label]
+
+
+def _fitting(row: Model, names: Iterable[str]) -> list[str]:
+    """The columns that may be changed in this row."""
+    found = list(names)
+    if isinstance(row, CronJob) and row.session_id is None and row.home_id is None:
+        found += [*LEGACY.split(), *SHAPE_OF_LEGACY]
+    if isinstance(row, ScheduledMessage):
+        barred = {"failed": "last_error", "cancelled": "cancelled_by_tool_call_id"}
+        found = [name for name in found if name not in barred.values() or name == barred.get(row.status)]
+    if isinstance(row, Session) and row.type == "primary":
+        found.remove("key")  # it is how the server finds this session
+    return found
+
+
+def _text(marker: str, row: Model, name: str, begin: int) -> tuple[str, int]:
+    column: Any = row._meta.get_field(name)
+    room = getattr(column, "max_length", None)
+    text, count = packed(marker, room, begin)
+    if room is None and isinstance(row, apps.get_model("sessions_app.Message")) and name == "content":
+        text = "\n\n".join([text, *BLOCKS])
+    return text, begin + count
+
+
+def _shape(label: str, name: str, text: str) -> Any:
+    shape = SHAPES.get(f"{label}.{name}") or SHAPE_OF_LEGACY.get(name if label.endswith("CronJob") else "")
+    return shape(text) if shape else text
+
+
+def forms_of(text: str) -> list[str]:
+    """How a page may show the text: as it is, or within JSON."""
+    within = [json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True)]
+    return [" ".join(each.split()) for each in (text, *within)]

@@ -1,0 +1,82 @@
+"""The official client of the OpenAI API, on a web process and a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import pytest
+from django.contrib.auth.models import User
+
+from sessions_app.models import Agent, Session, Turn
+from tests.api.conftest import Site, processes, site
+from tests.tokens import token_of
+
+__all__ = ["processes", "site"]
+
+
+@dataclass(kw_only=True)
+class Chatter:
+    """A user with an agent `demo` on the model server, and the official client with their token."""
+
+    site: Site
+    user: User
+    token: str
+    client: openai.OpenAI
+
+    def say(self, *said: Any, chat: str = "", heard: str = "(as shown)", **more: Any) -> Any:
+        """Send a history of the person's messages with `heard` as the answers; `chat`: the program's id of the chat."""
+        messages: list[Any] = []
+        for text in said:
+            messages += [{"role": "user", "content": text}, {"role": "assistant", "content": heard}]
+        headers = {"X-OpenWebUI-Chat-Id": chat} if chat else {}
+        headers |= more.pop("extra_headers", {})
+        return self.client.chat.completions.create(
+            model="demo", messages=messages[:-1], extra_headers=headers, **more
+        )
+
+    def hear(self, *said: Any, **more: Any) -> str:
+        """The text of the answer."""
+        return str(self.say(*said, **more).choices[0].message.content)
+
+    def sessions(self) -> list[Session]:
+        """The sessions of chats, the oldest first."""
+        return list(Session.objects.filter(client_chat__isnull=False).order_by("created_at"))
+
+    def said(self, session: Session) -> list[str]:
+        """What the person said in it."""
+        return list(session.messages.filter(role="user").order_by("seq").values_list("content", flat=True))
+
+
+@pytest.fixture
+def ada(site: Site) -> Iterator[Chatter]:
+    """Somebody with an agent `demo`."""
+    yield from _chatter(site, "ada")
+
+
+@pytest.fixture
+def bob(site: Site) -> Iterator[Chatter]:
+    """Somebody else with an agent `demo`."""
+    yield from _chatter(site, "bob")
+
+
+def _chatter(site: Site, name: str) -> Iterator[Chatter]:
+    user = User.objects.create_user(name)
+    token = token_of(user)
+    with site.client(token) as http:
+        made = http.post("/api/agents/", json={"name": "demo", "model": "openai-chat:test"})
+        assert made.status_code == 201, made.text
+    with openai.OpenAI(base_url=f"{site.url}/v1", api_key=token, timeout=60) as client:
+        yield Chatter(site=site, user=user, token=token, client=client)
+
+
+def turns() -> int:
+    """How many turns there are."""
+    return Turn.objects.count()
+
+
+def agent_of(chatter: Chatter) -> Agent:
+    """The person's agent."""
+    return Agent.objects.get(owner=chatter.user)

@@ -1,0 +1,369 @@
+"""Answers as the official client gets them: streams, usage, errors, disconnects and a worker that dies."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import openai
+import pytest
+
+from agent_core.llm.protocol import ModelReply
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.models import JobClock
+from sessions_app.models import ApiToken, ConsentQuestion, Message, Session, Turn, TurnState
+from sessions_app.tokens.issue import revoke_tokens
+from tests import plugins
+from tests.agent_core.planner.plans import says
+from tests.api.conftest import FEW_CONNECTIONS, Site, start_web
+from tests.fleet import until
+from tests.openai_api.conftest import Chatter, turns
+from tests.past import ago, ticking
+from tests.sessions_app.turns.test_consent import erase
+
+pytestmark = pytest.mark.processes
+
+TOOL: Any = {"type": "function", "function": {"name": "f", "parameters": {}}}
+TITLE = """### Task:
+Generate a concise title summarizing the chat history.
+### Guidelines:
+- Keep it short.
+### Output:
+JSON format: { "title": "your concise title here" }
+### Examples:
+- { "title": "Stock Trends" }
+### Chat History:
+<chat_history>
+USER: Where is the report?
+ASSISTANT: Here.
+</chat_history>"""
+FOLLOW_UPS = TITLE.replace('"title": "your concise title here"', '"follow_ups": ["1", "2"]').replace(
+    '- { "title": "Stock Trends" }', ""
+)
+TAGS = FOLLOW_UPS.replace("follow_ups", "tags")
+LIBRECHAT = (
+    "Please generate a concise, 5-word-or-less title for the conversation, using its same language, with no"
+    " punctuation. Apply title case conventions appropriate for the language. Never directly mention the language name"
+    " or the word title\n\nConversation:\nUser: Where is the report?\nAI: Here."
+)
+
+
+def text_of(stream: Any) -> str:
+    return "".join(each.choices[0].delta.content or "" for each in stream if each.choices)
+
+
+def test_a_stream_has_the_chunks_of_the_api(ada: Chatter) -> None:
+    chunks = list(ada.say("[[reply:Good morning.]]hi", stream=True, stream_options={"include_usage": True}))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert text_of(chunks) == "Good morning."
+    assert [each.choices[0].finish_reason for each in chunks if each.choices][-1] == "stop"
+    assert chunks[-1].choices == []
+    [turn] = Turn.objects.all()
+    assert chunks[-1].usage.prompt_tokens == turn.usage["input_tokens"] > 0
+    assert chunks[-1].usage.completion_tokens == turn.usage["output_tokens"] > 0
+    assert len({each.id for each in chunks}) == 1
+
+
+def test_a_stream_is_sent_while_the_model_still_speaks(ada: Chatter) -> None:
+    with ada.say("[[pause:later]][[reply:First words, then others.]]hi", stream=True) as stream:
+        pieces = iter(stream)
+        early = next(piece for piece in pieces if piece.choices[0].delta.content)
+        assert Turn.objects.get().state == TurnState.RUNNING
+        ada.site.model.release("later")
+        assert early.choices[0].delta.content + text_of(pieces) == "First words, then others."
+
+
+def test_reasoning_is_streamed_beside_the_answer(ada: Chatter) -> None:
+    chunks = list(ada.say("[[think:let me see]][[reply:Blue.]]hi", stream=True))
+    deltas = [each.choices[0].delta for each in chunks if each.choices]
+    assert "".join(getattr(each, "reasoning_content", None) or "" for each in deltas) == "let me see"
+    assert text_of(chunks) == "Blue."
+
+
+def test_a_whole_answer_has_its_usage(ada: Chatter) -> None:
+    answer = ada.say("[[reply:Yes.]]hi")
+    assert (answer.object, answer.choices[0].finish_reason) == ("chat.completion", "stop")
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
+
+
+def test_a_wrong_key_and_an_unknown_model_are_refused(ada: Chatter) -> None:
+    with pytest.raises(openai.AuthenticationError) as refused:
+        ada.client.with_options(api_key="wrong").models.list()
+    assert refused.value.code == "invalid_api_key"
+    with pytest.raises(openai.NotFoundError):
+        ada.client.chat.completions.create(model="nobody", messages=[{"role": "user", "content": "hi"}])
+    with pytest.raises(openai.NotFoundError):
+        ada.client.models.retrieve("nobody")
+
+
+@pytest.mark.parametrize(
+    ("param", "more"),
+    [
+        ("tool_choice", {"tools": [TOOL], "tool_choice": "required"}),
+        ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}}),
+        ("n", {"n": 2}),
+        ("n", {"extra_body": {"n": True}}),
+        ("response_format", {"response_format": {"type": "json_object"}}),
+        ("stop", {"stop": ["x"]}),
+        ("logprobs", {"logprobs": True}),
+        ("metadata", {"extra_body": {"metadata": "x"}}),
+        ("chat_id", {"extra_body": {"metadata": {"chat_id": 7}}}),
+        ("stream_options", {"extra_body": {"stream_options": "x"}}),
+        ("messages", {"extra_body": {"messages": []}}),
+        ("messages", {"extra_body": {"messages": [{"role": "assistant", "content": "x"}]}}),
+        ("messages[0].role", {"extra_body": {"messages": [{"role": "tool", "content": "x"}]}}),
+        (
+            "messages[0].content",
+            {"extra_body": {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}},
+        ),
+        ("X-OpenWebUI-Chat-Id", {"chat": "x" * 501}),
+    ],
+)
+def test_what_is_not_served_is_refused_with_its_name(ada: Chatter, param: str, more: dict[str, Any]) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        ada.say("hi", **more)
+    assert refused.value.param == param
+    assert turns() == 0
+
+
+def test_what_is_harmless_is_accepted(ada: Chatter) -> None:
+    parts: Any = [{"type": "text", "text": "[[reply:Heard.]]"}, {"type": "text", "text": "both"}]
+    answer = ada.client.chat.completions.create(
+        model="demo",
+        messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}],
+        temperature=0.2,
+        top_p=0.5,
+        max_tokens=100,
+        n=1,
+        tools=[TOOL],
+        tool_choice="auto",
+    )
+    assert answer.choices[0].message.content == "Heard."
+
+
+def test_a_model_that_is_down_is_an_error_in_both_forms(ada: Chatter) -> None:
+    with ada.site.client(ada.token) as http:
+        http.patch("/api/agents/demo/", json={"policy": {"max_attempts": 1}})
+    with pytest.raises(openai.InternalServerError) as refused:
+        ada.say("[[fail:503]]hi", chat="c")
+    assert "(turn " in str(refused.value)
+    assert turns() == 1, "the client has not tried again"
+    with pytest.raises(openai.APIError) as broken:
+        list(ada.say("[[fail:401]]hi", chat="d", stream=True))
+    assert broken.value.code == Turn.objects.latest("pk").error_code
+    assert set(Turn.objects.values_list("state", flat=True)) == {TurnState.FAILED}
+
+
+def test_a_model_that_breaks_off_in_the_middle_is_an_error(ada: Chatter) -> None:
+    with ada.site.client(ada.token) as http:
+        http.patch("/api/agents/demo/", json={"policy": {"max_attempts": 1}})
+    with pytest.raises(openai.APIError) as broken:
+        list(ada.say("[[drop]][[reply:Some words and no end.]]hi", stream=True))
+    assert broken.value.code == Turn.objects.get().error_code
+    assert Turn.objects.get().state == TurnState.FAILED
+
+
+@pytest.mark.rule("9.4")
+def test_a_disconnect_is_no_cancel(ada: Chatter) -> None:
+    with ada.say("[[pause:gone]][[reply:It goes on.]]hi", chat="c", stream=True) as stream:
+        next(piece for piece in stream if piece.choices[0].delta.content)
+    ada.site.model.release("gone")
+    until(lambda: Turn.objects.get().state == TurnState.SUCCEEDED, what="the turn ends")
+    assert Message.objects.filter(role="assistant").get().content == "It goes on."
+    assert ada.hear("[[pause:gone]][[reply:It goes on.]]hi", chat="c") == "It goes on."
+    assert turns() == 1
+
+
+def test_a_stream_survives_the_death_of_the_worker(ada: Chatter) -> None:
+    with ada.say("[[pause:dead]][[reply:Said by two workers.]]hi", stream=True) as stream:
+        pieces = iter(stream)
+        early = next(piece for piece in pieces if piece.choices[0].delta.content)
+        replace_worker(ada.site)
+        ada.site.model.release("dead")
+        assert early.choices[0].delta.content + text_of(pieces) == "Said by two workers."
+    turn = Turn.objects.get()
+    assert (turn.state, turn.attempt) == (TurnState.SUCCEEDED, 2)
+
+
+@pytest.mark.rule("9.4")
+def test_another_text_after_the_death_of_the_worker_is_an_error_and_then_the_answer(ada: Chatter) -> None:
+    ada.site.model.answer_with(ModelReply(text="One thing or other."), ModelReply(text="Something else."))
+    with ada.say("[[pause:other]]hi", chat="c", stream=True) as stream:
+        pieces = iter(stream)
+        next(piece for piece in pieces if piece.choices[0].delta.content)
+        replace_worker(ada.site)
+        ada.site.model.release("other")
+        with pytest.raises(openai.APIError) as broken:
+            text_of(pieces)
+    assert broken.value.code == "answer_restarted"
+    assert ada.hear("[[pause:other]]hi", chat="c") == "Something else."
+    assert turns() == 1
+
+
+def replace_worker(site: Site) -> None:
+    """SIGKILL the worker of the module, and start another one."""
+    alive = (
+        each for each in site.fleet.processes if each.name.startswith("worker") and each.child.poll() is None
+    )
+    next(alive).kill()
+    site.fleet.worker()
+
+
+@pytest.mark.parametrize("lost", ["token", "session"])
+def test_a_stream_ends_with_an_error_when_access_is_lost(ada: Chatter, lost: str) -> None:
+    with ada.say(f"[[pause:lost-{lost}]][[reply:Secret words and more.]]hi", stream=True) as stream:
+        pieces = iter(stream)
+        next(piece for piece in pieces if piece.choices[0].delta.content)
+        if lost == "token":
+            revoke_tokens(ApiToken.objects.filter(user=ada.user))
+        else:
+            [session] = ada.sessions()
+            with ada.site.client(ada.token) as http:
+                assert http.delete(f"/api/sessions/{session.pk}/").status_code == 200
+        with pytest.raises(openai.APIError):
+            text_of(pieces)
+    ada.site.model.release(f"lost-{lost}")
+
+
+def test_a_thread_of_a_unified_agent_streams_the_primary_session(ada: Chatter) -> None:
+    with ada.site.client(ada.token) as http:
+        assert http.patch("/api/agents/demo/", json={"unified_session": True}).status_code == 200
+    with ada.say("[[pause:unified]][[reply:In one conversation.]]hi", chat="c", stream=True) as stream:
+        pieces = iter(stream)
+        early = next(piece for piece in pieces if piece.choices[0].delta.content)
+        ada.site.model.release("unified")
+        assert early.choices[0].delta.content + text_of(pieces) == "In one conversation."
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer"),
+    [
+        (TITLE, '{"title": "Where is the report?"}'),
+        (TAGS, '{"tags": []}'),
+        (FOLLOW_UPS, '{"follow_ups": []}'),
+        (LIBRECHAT, "Where is the report?"),
+    ],
+)
+def test_a_front_ends_own_request_is_answered_without_a_turn(ada: Chatter, prompt: str, answer: str) -> None:
+    assert ada.hear(prompt, chat="c") == answer
+    assert text_of(ada.say(prompt, stream=True)) == answer
+    assert turns() == Session.objects.filter(type="sub").count() == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "### Task:\nGenerate a concise title for my essay",
+        f"What does this prompt do?\n{TITLE}",
+        f"{TITLE}\nPlease translate it.",
+        TITLE.replace("</chat_history>", ""),
+        TITLE.replace('"title":', "title"),
+        "Please generate a concise, 5-word-or-less title for my essay",
+    ],
+)
+def test_a_persons_message_is_not_taken_for_one(ada: Chatter, text: str) -> None:
+    ada.say(text)
+    assert Turn.objects.get().content == text
+
+
+def test_the_title_of_a_known_chat_is_that_of_its_session(ada: Chatter) -> None:
+    ada.say("plan the trip to Rome", chat="c")
+    assert ada.hear(TITLE, chat="c") == '{"title": "plan the trip to Rome"}'
+
+
+@pytest.mark.rule("9.4")
+def test_an_automations_answer_comes_first_in_the_next_answer_and_once(ada: Chatter) -> None:
+    ada.say("hello", chat="c")
+    [session] = ada.sessions()
+    job = ticking(session, name="news")
+    JobClock.objects.filter(job=job).update(next_run_at=ago(0.001))
+    fire_due_jobs()
+    said = Message.objects.filter(session=session, role="assistant", metadata__has_key="source")
+    until(said.exists, what="the automation has answered")
+    answer = ada.hear("hello", "[[reply:Fine.]]and?", chat="c")
+    assert answer.startswith("**news** (")
+    assert answer.endswith("---\n\nFine.")
+    assert said.get().content in answer
+    assert ada.hear("hello", "[[reply:Fine.]]and?", "[[reply:Bye.]]ok", chat="c") == "Bye."
+
+
+@pytest.mark.rule("9.4")
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_automations_answer_is_told_although_the_next_answer_failed(ada: Chatter, streams: bool) -> None:
+    ada.say("hello", chat="c")
+    [session] = ada.sessions()
+    JobClock.objects.filter(job=ticking(session, name="news")).update(next_run_at=ago(0.001))
+    fire_due_jobs()
+    news = Message.objects.filter(session=session, role="assistant", metadata__has_key="source")
+    until(news.exists, what="the automation has answered")
+    told = ""
+    with suppress(openai.APIError):
+        for chunk in ada.say("hello", "[[fail:401]]and?", chat="c", stream=streams):
+            told += chunk.choices[0].delta.content or ""
+    assert Turn.objects.latest("pk").state == TurnState.FAILED
+    told += ada.hear("hello", "[[fail:401]]and?", "[[reply:Bye.]]ok", chat="c")
+    assert told.count("**news** (") == 1
+    assert told.endswith("Bye.")
+
+
+def test_too_many_requests_are_told_when_to_come_again(ada: Chatter, tmp_path: Any) -> None:
+    url, web = start_web(tmp_path, RONDO_THROTTLE="2/h", **FEW_CONNECTIONS)
+    try:
+        with openai.OpenAI(base_url=f"{url}/v1", api_key=ada.token, max_retries=0) as client:
+            client.models.list()
+            client.models.list()
+            with pytest.raises(openai.RateLimitError) as refused:
+                client.models.list()
+        assert int(refused.value.response.headers["Retry-After"]) > 0
+        assert refused.value.code == "rate_limit_exceeded"
+    finally:
+        web.kill()
+
+
+def test_too_many_streams_are_refused_and_nothing_is_stored(ada: Chatter, tmp_path: Any) -> None:
+    url, web = start_web(tmp_path, RONDO_STREAMS_PER_USER="1", **FEW_CONNECTIONS)
+    try:
+        with openai.OpenAI(base_url=f"{url}/v1", api_key=ada.token, max_retries=0) as client:
+            message: Any = {"role": "user", "content": "[[hold:one]]hi"}
+            with client.chat.completions.create(model="demo", messages=[message], stream=True):
+                with pytest.raises(openai.RateLimitError):
+                    client.chat.completions.create(model="demo", messages=[message], stream=True)
+                assert turns() == 1
+            ada.site.model.release("one")
+    finally:
+        web.kill()
+
+
+def test_an_error_outside_of_the_views_has_its_status(ada: Chatter, site: Site) -> None:
+    with pytest.raises(openai.APIStatusError) as refused:
+        ada.say("x" * 9_000_000)
+    assert refused.value.status_code == 413
+    with pytest.raises(openai.BadRequestError) as too_long:
+        ada.say("x" * 100_001)
+    assert too_long.value.code == "message_too_long"
+    with site.client(ada.token) as http:
+        assert http.get("/v1/nothing").json()["code"] == "not_found"
+
+
+@pytest.mark.rule("3.5")
+@pytest.mark.parametrize("word", ["yes", "yes #"])
+def test_a_yes_in_the_chat_is_no_consent_but_one_to_our_own_api_is(ada: Chatter, word: str) -> None:
+    folder, model = ada.site.fleet.folder, ada.site.model
+    before = plugins.calls(folder, "disk")
+    model.answer_with(erase("disk"), says("I may not yet."))
+    answer = ada.hear("Tidy up.", chat="c")
+    [session] = ada.sessions()
+    assert answer.endswith(f"{ada.site.url}/sessions/{session.pk}/")
+    question = ConsentQuestion.objects.get()
+    said = word.replace("#", f"#{question.pk}")
+    model.answer_with(erase("disk"), says("Still not."))
+    ada.say("Tidy up.", said, chat="c")
+    assert plugins.calls(folder, "disk") == before
+    model.answer_with(erase("disk"), says("Erased."))
+    with ada.site.client(ada.token) as http:
+        open_ = ConsentQuestion.objects.get(state="open")
+        answered = http.post(
+            f"/api/questions/{open_.pk}/answer/", json={"content": "yes"}, headers={"Prefer": "wait=20"}
+        )
+        assert answered.status_code == 200, answered.text
+    assert plugins.calls(folder, "disk") == before + 1

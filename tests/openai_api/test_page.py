@@ -1,0 +1,63 @@
+"""docs/openai.md and docs/ag-ui.md, followed: the commands, the example and the configuration of LibreChat work."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import yaml
+
+from tests.docs.pages import page
+from tests.openai_api.conftest import Chatter
+
+pytestmark = pytest.mark.processes
+
+
+def test_the_commands_of_the_page_run(ada: Chatter, tmp_path: Path) -> None:
+    (tmp_path / ".rondo").mkdir()
+    connection = json.dumps({"url": ada.site.url, "token": ada.token})
+    (tmp_path / ".rondo" / "connection.json").write_text(connection)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    for name, said in (("openai.md", "data: [DONE]"), ("ag-ui.md", '"type":"RUN_FINISHED"')):
+        [block] = re.findall(r"^```sh\n(.*?)^```$", page(name), re.MULTILINE | re.DOTALL)
+        command = ["bash", "-euo", "pipefail", "-c", block]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert said in done.stdout
+        assert "Good morning!" in done.stdout
+
+
+def test_librechats_configuration_keeps_each_chat_apart(ada: Chatter) -> None:
+    [block] = re.findall(r"^```yaml\n(.*?)^```$", page("openai.md"), re.MULTILINE | re.DOTALL)
+    [shown] = yaml.safe_load(block)["endpoints"]["custom"]
+    assert (shown["apiKey"], shown["models"]) == ("${RONDO_TOKEN}", {"default": ["demo"], "fetch": True})
+    assert (shown["titleMethod"], shown["titleModel"]) == ("completion", "current_model")
+    url = shown["baseURL"].replace("http://rondo.example:8000", ada.site.url)
+    for chat in ("new", "one"):
+        headers = {
+            name: value.replace("{{LIBRECHAT_BODY_CONVERSATIONID}}", chat)
+            for name, value in shown["headers"].items()
+        }
+        with openai.OpenAI(base_url=url, api_key=ada.token, default_headers=headers) as client:
+            said: Any = [{"role": "user", "content": "[[reply:Hi]]hello"}]
+            if chat == "one":
+                said += [{"role": "assistant", "content": "Hi"}, {"role": "user", "content": "and more"}]
+            client.chat.completions.create(model=shown["models"]["default"][0], messages=said)
+    [session] = ada.sessions()
+    assert ada.said(session) == ["[[reply:Hi]]hello", "and more"]
+
+
+def test_the_example_of_the_page_runs(ada: Chatter) -> None:
+    [example] = re.findall(r"```python\n(.*?)```", page("openai.md"), re.DOTALL)
+    ran: dict[str, Any] = {"RONDO": ada.site.url, "TOKEN": ada.token}
+    exec(compile(example, "openai.md", "exec"), ran)
+    ran["client"].close()
+    assert "Lisbon" in ran["text"]
+    [session] = ada.sessions()
+    assert ada.said(session) == ["Plan a trip to Rome.", "And one to Lisbon."]

@@ -1,0 +1,155 @@
+"""deploy/Containerfile and deploy/compose.yaml, as far as they can be tried without an engine for containers."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+import yaml
+
+from config import env
+from config.celery import app
+from config.env_values import SHORTEST_KEY, EnvError
+from config.supervisor.fleet import WORKER_PATIENCE
+from tests.packaging.installed import project
+from tests.packaging.page import blocks, clean, exec_start
+from tests.up import ROOT
+
+DEPLOY = ROOT / "deploy"
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = {name: service for name, service in SERVICES.items() if service["image"] == "rondo"}
+ELSEWHERE = {"FORWARDED_ALLOW_IPS"}  # uvicorn's
+INSTRUCTIONS = {
+    *("FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"),
+}
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The instructions of the container file; a line that ends with a backslash goes on in the next."""
+    text = re.sub(r"^#.*\n", "", CONTAINERFILE, flags=re.MULTILINE).replace("\\\n", " ")
+    return [(line.split()[0], line.partition(" ")[2].strip()) for line in text.splitlines() if line.strip()]
+
+
+def only(name: str) -> str:
+    [value] = [value for word, value in instructions() if word == name]
+    return value
+
+
+def flags_of(command: str) -> set[str]:
+    """The flags that a command of ours takes."""
+    from celery.bin.worker import worker
+
+    parameters = {"web": uvicorn.main.params, "worker": worker.params, "beat": [], "migrate": []}[command]
+    return {flag for each in parameters for flag in each.opts}
+
+
+def filled(text: str) -> str:
+    """With a password in the place of each variable of compose."""
+    return re.sub(r"\$\{(\w+)[^}]*\}", "abc123", text)
+
+
+def test_the_container_file_has_what_an_engine_needs() -> None:
+    assert {word for word, _ in instructions()} <= INSTRUCTIONS
+    first = instructions()[0]
+    assert first[0] == "FROM"
+    version = re.fullmatch(r"python:(\d+)\.(\d+)-slim AS build", first[1])
+    assert version, first
+    oldest = re.search(r">=(\d+)\.(\d+)", project()["requires-python"])
+    assert oldest
+    assert tuple(map(int, version.groups())) >= tuple(map(int, oldest.groups()))
+    assert re.search(rf"useradd .*--uid {only('USER')}\b", CONTAINERFILE)
+    assert only("STOPSIGNAL") == "SIGTERM"  # as every process of ours ends by
+    assert json.loads(only("ENTRYPOINT")) == ["rondo"]
+    name, *flags = json.loads(only("CMD"))
+    assert {flag for flag in flags if flag.startswith("-")} <= flags_of(name)
+    assert flags[flags.index("--port") + 1] == only("EXPOSE")
+    assert "STATIC_ROOT=/app/static" in only("ENV")
+
+
+def test_the_image_can_collect_its_static_files(tmp_path: Path) -> None:
+    """The step that runs our code while the image is built, with the values that it has there."""
+    [step] = [value for word, value in instructions() if word == "RUN" and "collectstatic" in value]
+    program = tmp_path / "bin" / "rondo"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT / "manage.py"}" "$@"\n')
+    program.chmod(0o755)
+    script = "useradd() { :; }\n" + step.replace("/app", str(tmp_path))
+    done = subprocess.run(
+        ["bash", "-euc", script],
+        env=clean(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "static" / "rondo").is_dir()
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_has_settings_that_load(name: str) -> None:
+    service = OURS[name]
+    assert service["env_file"] == "rondo.env"
+    example = (DEPLOY / "rondo.env.example").read_text()
+    settings = dict(line.split("=", 1) for line in example.splitlines() if "=" in line and line[0] != "#")
+    assert settings["SECRET_KEY"] == ""  # nobody goes on with a key that all know
+    with pytest.raises(EnvError, match="not set: SECRET_KEY"):
+        env.load(settings)
+    settings |= {each: filled(value) for each, value in service["environment"].items()}
+    assert settings.keys() - ELSEWHERE <= {each.name for each in env.variables()}
+    loaded = env.load(settings | {"SECRET_KEY": "k" * SHORTEST_KEY})
+    assert loaded.database_url == "postgresql://rondo:abc123@postgres:5432/rondo"
+    assert loaded.celery_broker_url == "amqp://rondo:abc123@rabbitmq:5672//"
+    assert {"postgres", "rabbitmq"} <= SERVICES.keys()  # the hosts of these addresses
+
+
+def test_services_name_what_exists() -> None:
+    for name, service in SERVICES.items():
+        for other, how in service.get("depends_on", {}).items():
+            assert other in SERVICES, name
+            assert how["condition"] != "service_healthy" or "healthcheck" in SERVICES[other], name
+        for volume in service.get("volumes", []):
+            assert volume.partition(":")[0] in COMPOSE["volumes"], name
+    build = OURS["web"]["build"]
+    assert (DEPLOY / build["context"] / build["dockerfile"]).resolve() == DEPLOY / "Containerfile"
+    assert {"POSTGRES_USER": "rondo", "POSTGRES_DB": "rondo"}.items() <= SERVICES["postgres"][
+        "environment"
+    ].items()
+    assert SERVICES["rabbitmq"]["environment"]["RABBITMQ_DEFAULT_USER"] == "rondo"
+    assert all(":" in service["image"] for name, service in SERVICES.items() if name not in OURS)
+
+
+def test_every_command_takes_its_flags() -> None:
+    given = [service["command"] for service in OURS.values() if "command" in service]
+    units = [each.name for each in (DEPLOY / "systemd").iterdir()]
+    given += [exec_start(unit.replace("%%", "%"), "1")[1:] for unit in units]
+    assert len(given) == 6
+    for name, *words in given:
+        assert {word for word in words if word.startswith("-")} <= flags_of(name), (name, words)
+    [port] = OURS["web"]["ports"]
+    assert port.rpartition(":")[2] == only("EXPOSE")
+    assert app.conf.broker_url  # the worker of these flags is that of config.celery
+
+
+def test_a_container_of_a_worker_gets_the_time_to_hand_back_its_turns() -> None:
+    seconds = int(OURS["worker"]["stop_grace_period"].removesuffix("s"))
+    assert seconds > WORKER_PATIENCE
+    assert all(service["init"] for service in OURS.values())
+
+
+def test_the_page_sets_every_variable_that_compose_asks_for() -> None:
+    asked = set(re.findall(r"\$\{(\w+)", (DEPLOY / "compose.yaml").read_text()))
+    [block] = blocks("Containers")
+    [exported] = [line for line in block.splitlines() if line.startswith("export ")]
+    assert asked == set(re.findall(r"(\w+)=", exported))
+    services = re.findall(r"run --rm (\w+) (\w+)", block)
+    assert services == [("web", "createsuperuser")]

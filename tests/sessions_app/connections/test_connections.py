@@ -1,0 +1,452 @@
+"""Connections in use: an agent's turns call their models, whoever owns them, and nobody is shown their secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core import serializers
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from agent_core.llm.protocol import ModelReply
+from agent_core.testing import ModelServer
+from agent_core.types import ToolCall
+from automations.jobs.edit import NewJob, create_job
+from automations.jobs.explain import explain
+from sessions_app.agents.edit import new_agent, update_agent
+from sessions_app.connections.check import call_once
+from sessions_app.connections.edit import add_connection, delete_connection, update_connection
+from sessions_app.connections.usable import model_warnings, refusal, usable, usable_connections
+from sessions_app.exceptions import BadInput, ConnectionExists, ConnectionInUse, RevisionConflict
+from sessions_app.models import Agent, Connection, Event, Message, Turn, TurnState
+from tests.api.conftest import problem
+from tests.conftest import Person, new_person
+from tests.doors import caller
+from tests.inside import Inside
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SECRET = "own-key-of-the-connection-4711"
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def local(settings: Any) -> None:
+    settings.RONDO_CONNECTION_HOSTS = ("127.0.0.1",)
+
+
+def given(server: ModelServer, **more: Any) -> dict[str, Any]:
+    return {"provider": "openai-chat", "base_url": server.base_url, "secret": SECRET} | more
+
+
+def use(person: Person, **fields: Any) -> Agent:
+    agent = update_agent(person.agent.pk, {"policy": {"max_attempts": 1}} | fields)
+    person.agent.refresh_from_db()
+    return agent
+
+
+def everything() -> str:
+    """All rows of all tables."""
+    rows = [row for model in apps.get_models() for row in model._default_manager.all()]
+    return str(serializers.serialize("json", rows))
+
+
+def test_an_agent_answers_by_its_owners_connection_and_the_secret_is_in_no_row(
+    inside: Inside, server: ModelServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    add_connection(inside.person.user, "work", given(server))
+    use(inside.person, model="work:gpt-5")
+    session = inside.person.session()
+    turn = inside.say(session, "hello")
+    assert (turn.state, turn.model) == (TurnState.SUCCEEDED, "work:gpt-5")
+    [received] = server.requests
+    assert (received.body["model"], received.headers["authorization"]) == ("gpt-5", f"Bearer {SECRET}")
+    server.fail_with(401, {"error": {"message": f"bad key {SECRET}"}})
+    failed = inside.say(session, "hello again")
+    assert failed.error_code == "model_auth"
+    assert "401" in failed.error
+    assert SECRET not in everything()
+    assert SECRET not in "".join(capfd.readouterr())
+
+
+def test_a_plain_turn_reads_no_connections(inside: Inside) -> None:
+    session = inside.person.session()
+    inside.say(session, "hello")
+    with CaptureQueriesContext(
+        connection,
+    ) as seen:
+        inside.say(session, "hello")
+    assert not [each["sql"] for each in seen if "sessions_app_connection" in each["sql"]]
+
+
+def test_the_fallback_is_a_stored_fact_of_turn_and_answer(inside: Inside, server: ModelServer) -> None:
+    user = inside.person.user
+    add_connection(user, "gone", given(server, provider="ollama", base_url="http://127.0.0.1:1999/v1"))
+    add_connection(user, "spare", given(server))
+    use(inside.person, model="gone:x", fallback_model="spare:y")
+    turn = inside.say(inside.person.session(), "hello")
+    assert (turn.state, turn.model) == (TurnState.SUCCEEDED, "spare:y")
+    answer = Message.objects.filter(turn=turn, role="assistant").get()
+    assert answer.metadata["model"] == "spare:y"
+    assert "connection refused" in answer.metadata["fell_back"]
+    shown = caller(inside.person).get(f"/api/turns/{turn.pk}/").json()
+    assert shown["model"] == "spare:y"
+
+
+def test_a_dead_connection_is_told_where_it_matters_and_forgotten_when_it_works(
+    inside: Inside, server: ModelServer
+) -> None:
+    person = inside.person
+    row = add_connection(person.user, "work", given(server))
+    use(person, model="work:gpt-5")
+    session = person.session()
+    hourly = {"kind": "every", "seconds": 3600}
+    job = create_job(NewJob(session_id=session.pk, message="ping", schedule=hourly))
+    assert explain(person.user, job.pk).warnings == ()
+    server.fail_with(500, {"error": {"message": "down"}})
+    inside.say(session, "hello")
+    row.refresh_from_db()
+    since = row.state_since
+    assert "500" in row.last_error
+    inside.say(session, "hello")
+    row.refresh_from_db()
+    assert row.state_since == since  # written when the state changes
+    [warning] = explain(person.user, job.pk).warnings
+    assert warning.startswith("The model work:gpt-5 cannot be called: ")
+    saved = caller(person).patch("/api/agents/demo/", {"timezone": "Europe/Berlin"}).json()
+    assert saved["warnings"] == [warning]
+    server.fail_with(0, {})
+    inside.say(session, "hello")
+    assert explain(person.user, job.pk).warnings == ()
+
+
+def test_a_test_calls_the_model_once_and_keeps_the_outcome(person: Person, server: ModelServer) -> None:
+    row = add_connection(person.user, "work", given(server, models=["gpt-5"]))
+    assert call_once(row).error == ""
+    assert len(server.requests) == 1
+    server.fail_with(503, {"error": {"message": SECRET}})
+    tested = call_once(row)
+    assert "503" in tested.error
+    assert SECRET not in tested.error
+    row.refresh_from_db()
+    assert row.last_error == tested.error[:300]
+    assert len(server.requests) == 2
+    with pytest.raises(BadInput, match="allowed: gpt-5"):
+        call_once(row, "gpt-6")
+
+
+def test_anothers_connection_can_be_neither_used_nor_found(person: Person, server: ModelServer) -> None:
+    bob = new_person("bob")
+    add_connection(bob.user, "bobs", given(server))
+    unknown, others = (
+        refusal(person.user.pk, f"{name}:m").replace(name, "X") for name in ("nobodys", "bobs")
+    )
+    assert unknown == others
+    with pytest.raises(BadInput, match="no connection or provider 'bobs'"):
+        use(person, model="bobs:m")
+    with pytest.raises(BadInput, match="no connection or provider 'bobs'"):
+        new_agent(person.user, "second", {"model": "bobs:m"})
+    ada = caller(person)
+    assert ada.get("/api/connections/").json()["results"] == []
+    for method, body in (("PATCH", {"models": []}), ("DELETE", None), ("GET", None)):
+        problem(ada(method, "/api/connections/bobs/", body), 404, "not_found")
+    problem(ada.post("/api/connections/bobs/test/", {"model": "m"}), 404, "not_found")
+    Agent.objects.filter(pk=person.agent.pk).update(model="bobs:m")  # past the check
+    [found] = usable_connections(person.user.pk, ["bobs:m"])
+    assert (found.fault, found.secret) == ("there is no connection 'bobs'", "")
+
+
+def test_the_servers_connection_serves_all_and_is_changed_by_none(
+    inside: Inside, server: ModelServer
+) -> None:
+    add_connection(None, "house", given(server, models=["small"]))
+    ada = caller(inside.person)
+    [shown] = ada.get("/api/connections/").json()["results"]
+    assert (shown["owner"], shown["base_url"], shown["models"]) == ("server", None, ["small"])
+    assert SECRET not in json.dumps(shown)
+    problem(ada.patch("/api/connections/house/", {"models": []}), 404, "not_found")
+    problem(ada.delete("/api/connections/house/"), 404, "not_found")
+    with pytest.raises(BadInput, match="allowed: small"):
+        use(inside.person, model="house:large")
+    use(inside.person, model="house:small")
+    assert inside.say(inside.person.session(), "hello").state == TurnState.SUCCEEDED
+
+
+def test_a_model_that_somebody_made_up_says_nothing_of_the_servers_connection(
+    inside: Inside, server: ModelServer
+) -> None:
+    row = add_connection(None, "house", given(server))
+    use(inside.person, model="house:made-up")
+    server.fail_with(404, {"error": {"message": "no such model", "code": "model_not_found"}})
+    assert inside.say(inside.person.session(), "hello").error_code == "model_not_found"
+    assert "made-up" in call_once(row, "made-up").error
+    row.refresh_from_db()
+    assert row.last_error == ""
+    update_connection(row.pk, {"models": ["made-up"]})  # by the operator
+    assert inside.say(inside.person.session(), "hello").error_code == "model_not_found"
+    row.refresh_from_db()
+    assert "made-up" in row.last_error
+
+
+def test_a_users_own_connection_goes_before_the_servers(person: Person, server: ModelServer) -> None:
+    add_connection(None, "work", given(server, models=["a"]))
+    own = add_connection(person.user, "work", given(server, models=["b"]))
+    [found] = usable_connections(person.user.pk, ["work:b"])
+    assert found.id == own.pk
+
+
+def test_the_servers_connection_may_have_a_private_address_and_a_users_may_not(
+    person: Person, server: ModelServer, settings: Any
+) -> None:
+    settings.RONDO_CONNECTION_HOSTS = ()
+    add_connection(None, "house", given(server))
+    for url in (
+        server.base_url,
+        "http://localhost:11434/v1",
+        "http://169.254.169.254/v1",
+        "http://[::1]:8000/v1",
+    ):
+        with pytest.raises(BadInput, match="RONDO_CONNECTION_HOSTS"):
+            add_connection(person.user, "mine", given(server, base_url=url))
+    assert Connection.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"provider": "openai"}, "bad_provider"),
+        ({"provider": "OpenAI-Chat"}, "bad_provider"),
+        ({"provider": "groq"}, "bad_provider"),
+        ({"base_url": "ftp://x.example/v1"}, "bad_base_url"),
+        ({"base_url": "https://user:pass@x.example/v1"}, "bad_base_url"),
+        ({"base_url": "https://x.example/v1?key=1"}, "bad_base_url"),
+        ({"provider": "azure", "base_url": "https://x.openai.azure.com/"}, "bad_base_url"),
+        ({"provider": "ollama", "base_url": ""}, "bad_base_url"),
+        ({"secret": "short"}, "bad_secret"),
+        ({"secret": "with space in it"}, "bad_secret"),
+        ({"secret": "with\nline-break"}, "bad_secret"),
+        ({"models": ["../files"]}, "bad_models"),
+        ({"models": ["m?x=1"]}, "bad_models"),
+        ({"models": "gpt-5"}, "bad_models"),
+        ({"limits": {"requests_per_minute": -1}}, "bad_limits"),
+        ({"limits": {"tokens": 1}}, "bad_limits"),
+        ({"revision": 7}, "not_editable"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_stored(
+    person: Person, server: ModelServer, change: dict[str, Any], code: str
+) -> None:
+    with pytest.raises(BadInput) as raised:
+        add_connection(person.user, "work", given(server) | change)
+    assert raised.value.code == code
+    assert not Connection.objects.exists()
+
+
+def test_a_provider_without_its_package_is_refused_with_the_extra(
+    person: Person, server: ModelServer
+) -> None:
+    with pytest.raises(BadInput, match="the extra 'groq'"):
+        add_connection(person.user, "work", given(server, provider="groq"))
+    with pytest.raises(BadInput, match="the extra 'mistral'"):
+        use(person, model="mistral:large")
+
+
+@pytest.mark.parametrize(
+    "name", ["openai-chat", "anthropic", "offline", "test", "Work", "a b", "", "x" * 41, "a:b"]
+)
+def test_a_name_that_means_something_else_is_refused(person: Person, server: ModelServer, name: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        add_connection(person.user, name, given(server))
+    assert raised.value.code == "bad_name"
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "work:GPT-5",
+        "work: gpt-5",
+        "work:gpt-5 ",
+        "work:other:gpt-5",
+        "work:",
+        "Work:gpt-5",
+        " work:gpt-5",
+        "wörk:x",
+    ],
+)
+@pytest.mark.parametrize("field", ["model", "fallback_model"])
+def test_only_an_allowed_model_can_be_saved(
+    person: Person, server: ModelServer, field: str, model: str
+) -> None:
+    add_connection(person.user, "work", given(server, models=["gpt-5"]))
+    with pytest.raises(BadInput) as raised:
+        use(person, **{field: model})
+    assert raised.value.code == f"bad_{field}"
+    use(person, **{field: "work:gpt-5"})
+
+
+def test_two_connections_of_one_owner_cannot_have_one_name(person: Person, server: ModelServer) -> None:
+    for owner in (person.user, None):
+        add_connection(owner, "work", given(server))
+        with pytest.raises(ConnectionExists):
+            add_connection(owner, "work", given(server))
+        with pytest.raises(IntegrityError), transaction.atomic():
+            Connection.objects.create(owner=owner, name="work", provider="ollama")
+
+
+def test_a_connection_in_use_is_not_deleted(person: Person, server: ModelServer) -> None:
+    row = add_connection(person.user, "work", given(server))
+    use(person, fallback_model="work:m")
+    with pytest.raises(ConnectionInUse, match="demo"):
+        delete_connection(row.pk)
+    problem(caller(person).delete("/api/connections/work/"), 409, "connection_in_use")
+    use(person, fallback_model="")
+    delete_connection(row.pk)
+    assert not Connection.objects.exists()
+
+
+def test_a_connection_of_the_servers_default_model_is_not_deleted(
+    person: Person, server: ModelServer, settings: Any
+) -> None:
+    row = add_connection(None, "house", given(server))
+    settings.RONDO_MODEL = "house:m"
+    use(person, model="")
+    with pytest.raises(ConnectionInUse, match="demo"):
+        delete_connection(row.pk)
+    use(person, model="offline")
+    delete_connection(row.pk)
+
+
+def test_an_agent_whose_connection_is_gone_fails_with_the_reason(inside: Inside, server: ModelServer) -> None:
+    add_connection(inside.person.user, "work", given(server))
+    agent = use(inside.person, model="work:m")
+    Connection.objects.all().delete()  # as by two requests at once
+    turn = inside.say(inside.person.session(), "hello")
+    assert (turn.error_code, turn.error) == ("model_not_configured", "There is no connection 'work'.")
+    assert model_warnings(agent) == ["The model work:m cannot be called: there is no connection 'work'."]
+
+
+def test_after_a_change_of_the_servers_key_the_secret_must_be_entered_again(
+    inside: Inside, server: ModelServer, settings: Any
+) -> None:
+    row = add_connection(inside.person.user, "work", given(server))
+    use(inside.person, model="work:m")
+    old, settings.SECRET_KEY = settings.SECRET_KEY, "another-secret-key"
+    turn = inside.say(inside.person.session(), "hello")
+    assert "enter it again" in turn.error
+    assert server.requests == []
+    settings.SECRET_KEY_FALLBACKS = [old]
+    update_connection(row.pk, {"models": ["m"]})  # encrypts it with the present key
+    settings.SECRET_KEY_FALLBACKS = []
+    assert inside.say(inside.person.session(), "hello").state == TurnState.SUCCEEDED
+
+
+def test_a_secret_does_not_follow_to_a_new_address(person: Person, server: ModelServer) -> None:
+    row = add_connection(person.user, "work", given(server))
+    for change in ({"base_url": "https://evil.example/v1"}, {"provider": "openrouter"}, {"base_url": ""}):
+        with pytest.raises(BadInput, match="enter the secret again"):
+            update_connection(row.pk, change)
+    update_connection(row.pk, {"base_url": "https://new.example/v1", "secret": "another-key"})
+
+
+def test_an_edit_of_an_older_revision_is_refused(person: Person, server: ModelServer) -> None:
+    row = add_connection(person.user, "work", given(server))
+    update_connection(row.pk, {"models": ["a"]}, revision=1)
+    with pytest.raises(RevisionConflict):
+        update_connection(row.pk, {"models": ["b"]}, revision=1)
+
+
+def test_the_limit_counts_the_calls_of_all_agents(inside: Inside, server: ModelServer) -> None:
+    add_connection(inside.person.user, "work", given(server, limits={"requests_per_minute": 1}))
+    use(inside.person, model="work:m")
+    assert inside.say(inside.person.session(), "hello").state == TurnState.SUCCEEDED
+    turn = inside.say(inside.person.session(), "hello")
+    assert turn.error_code == "rate_limited"
+    assert "allows 1 requests per minute" in turn.error
+    assert len(server.requests) == 1
+
+
+def test_the_model_may_change_in_the_middle_of_a_conversation(inside: Inside, server: ModelServer) -> None:
+    with ModelServer() as other:
+        user, session = inside.person.user, inside.person.session()
+        add_connection(user, "one", given(server))
+        root = other.base_url.removesuffix("/v1")
+        add_connection(user, "two", given(other, provider="anthropic", base_url=root))
+        use(inside.person, model="one:m")
+        call = ToolCall(id="c1", name="current_time", arguments={})
+        server.answer_with(ModelReply(text="", calls=(call,)), ModelReply(text="Nine."))
+        inside.say(session, "what time is it?")
+        use(inside.person, model="two:n")
+        turn = inside.say(session, "and now?")
+        assert (turn.state, turn.model) == (TurnState.SUCCEEDED, "two:n")
+        assert "Nine." in json.dumps(other.requests[0].body["messages"])
+
+
+def test_secrets_are_renewed_so_that_the_former_key_can_go(person: Person, settings: Any) -> None:
+    there = {"provider": "ollama", "base_url": "https://models.example/v1"}
+    kept = add_connection(person.user, "kept", there | {"secret": SECRET})
+    add_connection(None, "keyless", there)
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "b" * 50, [settings.SECRET_KEY]
+    said = StringIO()
+    call_command("renew_secrets", stdout=said)
+    assert said.getvalue() == "1 secrets encrypted with SECRET_KEY\n"
+    settings.SECRET_KEY_FALLBACKS = []
+    kept.refresh_from_db()
+    assert usable(kept).secret == SECRET
+    settings.SECRET_KEY = "c" * 50
+    with pytest.raises(CommandError, match="kept") as refused:
+        call_command("renew_secrets", stdout=said)
+    assert SECRET not in str(refused.value)
+
+
+def test_reasoning_is_stored_nowhere(inside: Inside, server: ModelServer) -> None:
+    add_connection(inside.person.user, "work", given(server))
+    use(inside.person, model="work:m", model_settings={"temperature": 0.5, "max_tokens": 50})
+    turn = inside.say(inside.person.session(), "[[think:private musings]][[reply:yes]] hi")
+    assert Message.objects.get(turn=turn, role="assistant").content == "yes"
+    events = str(list(Event.objects.values_list("content", flat=True)))
+    assert "musings" not in events.replace("[[think:private musings]]", "")
+    body = server.requests[0].body
+    assert body["temperature"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "settings_",
+    [{"temperature": 2.1}, {"temperature": True}, {"temperature": "1"}, {"max_tokens": 0}, {"max_tokens": 1.5},
+     {"reasoning": "much"}, {"reasoning": []}, {"top_p": 1}],
+)  # fmt: skip
+def test_settings_outside_their_bounds_are_refused(person: Person, settings_: dict[str, Any]) -> None:
+    with pytest.raises(BadInput) as raised:
+        use(person, model_settings=settings_)
+    assert raised.value.code == "bad_model_settings"
+
+
+def test_the_api_takes_a_secret_and_never_gives_it_back(person: Person, server: ModelServer) -> None:
+    ada = caller(person)
+    body = given(server) | {"name": "work", "models": ["m"], "limits": {"requests_per_minute": 60}}
+    answers = [
+        ada.post("/api/connections/", body, **{"Idempotency-Key": "once"}),
+        ada.post("/api/connections/", body, **{"Idempotency-Key": "once"}),
+        ada.patch("/api/connections/work/", {"secret": SECRET + "-2", "models": ["m", "n"]}),
+        ada.get("/api/connections/work/"),
+        ada.get("/api/connections/"),
+        ada.patch("/api/connections/work/", {"secret": f"{SECRET} bad"}),
+        ada.post("/api/connections/work/test/", {}),
+    ]
+    assert [each.status_code for each in answers] == [201, 201, 200, 200, 200, 400, 200]
+    assert SECRET not in "".join(each.content.decode() + str(each.headers) for each in answers)
+    assert answers[3].json()["has_secret"] is True
+    assert answers[6].json()["ok"] is True
+    assert server.requests[0].headers["authorization"] == f"Bearer {SECRET}-2"
+    assert SECRET not in everything()
+    assert Turn.objects.count() == 0

@@ -1,0 +1,70 @@
+"""What turns cost: list prices of the provider behind a model's name, and what is said where none is known."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from agent_core.prices import Price, price_of
+from sessions_app.connections.edit import add_connection
+from sessions_app.connections.prices import Cost, Used, costs_of
+from tests.conftest import new_person
+
+MILLION = 1_000_000
+
+
+def test_a_token_that_is_written_costs_more_than_one_that_is_read() -> None:
+    price = price_of("openai-chat", "gpt-4o")
+    assert price is not None
+    assert price == price_of("openai-responses", "gpt-4o")
+    assert 0 < price.input < price.output
+    assert price.of(MILLION, 0) == price.input * MILLION
+
+
+@pytest.mark.parametrize("model", ["no-such-model", "", "x" * 200, "gpt-4o\x00"])
+def test_a_model_that_is_not_listed_has_no_price(model: str) -> None:
+    assert price_of("openai-chat", model) is None
+
+
+@pytest.mark.parametrize("provider", ["", "ollama", "vllm", "nobody", "offline"])
+def test_a_provider_that_is_not_listed_has_no_price(provider: str) -> None:
+    assert price_of(provider, "gpt-4o") is None
+
+
+@pytest.mark.django_db
+def test_a_model_of_a_connection_has_the_price_of_its_provider() -> None:
+    person, other = new_person("ada"), new_person("eve")
+    given = {"provider": "openai-chat", "secret": "key-of-a-test"}
+    add_connection(person.user, "work", given)
+    listed = price_of("openai-chat", "gpt-4o")
+    assert isinstance(listed, Price)
+
+    def used(owner_id: int, model: str) -> list[Used]:
+        return [Used(owner_id=owner_id, model=model, input_tokens=MILLION, output_tokens=0)]
+
+    known, foreign, free, nameless = costs_of(
+        [
+            used(person.user.pk, "work:gpt-4o"),
+            used(other.user.pk, "work:gpt-4o"),
+            used(person.user.pk, "offline"),
+            used(person.user.pk, ""),
+        ]
+    )
+    assert known == Cost(dollars=listed.of(MILLION, 0), is_partial=False)
+    assert foreign.is_partial
+    assert free == Cost(dollars=Decimal(0), is_partial=False)
+    assert nameless.is_partial
+
+
+@pytest.mark.parametrize(
+    ("cost", "words"),
+    [
+        (Cost(dollars=Decimal(0), is_partial=False), "$0.00"),
+        (Cost(dollars=Decimal(0), is_partial=True), "unknown"),
+        (Cost(dollars=Decimal("0.01234"), is_partial=False), "$0.0123"),
+        (Cost(dollars=Decimal("1234.5"), is_partial=True), "at least $1,234.50"),
+    ],
+)
+def test_a_cost_says_what_is_known(cost: Cost, words: str) -> None:
+    assert str(cost) == words

@@ -1,0 +1,50 @@
+"""Somebody whose agent has a bot, and the Bot API server that it talks with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from telegram import Update
+
+from sessions_app.models import TelegramBot
+from sessions_app.telegram.binding import issue_code, redeem
+from sessions_app.telegram.bots import add_bot, check_token
+from sessions_app.telegram.updates import Reply, handle
+from tests.bot_api import TOKEN, BotApi, serving_bots
+from tests.conftest import Person, new_person
+
+CHAT = 4001
+
+
+@pytest.fixture
+def api(settings: Any) -> Iterator[BotApi]:
+    """The Bot API of this process."""
+    with serving_bots(settings) as api:
+        yield api
+
+
+@pytest.fixture
+def person(transactional_db: None) -> Person:
+    return new_person("ada")
+
+
+@pytest.fixture
+def bot(api: BotApi, person: Person) -> TelegramBot:
+    """The bot of the person's agent."""
+    return add_bot(person.agent, check_token(TOKEN))
+
+
+@pytest.fixture
+def chat(bot: TelegramBot) -> int:
+    """A chat that is connected."""
+    assert redeem(bot.pk, CHAT, issue_code(bot.pk).code, "Ada") == ""
+    return CHAT
+
+
+def take(bot: TelegramBot, update: dict[str, Any]) -> Reply | None:
+    """Handle an update as a poll does, read by the real library."""
+    read = Update.de_json(update, None)
+    assert read is not None
+    return handle(bot.pk, read)

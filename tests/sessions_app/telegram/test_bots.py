@@ -1,0 +1,171 @@
+"""Bots: their tokens stay secret, what cannot work is refused when it is saved, and nothing hangs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db.models.functions import Now
+
+from agent_core.text.redact import redact
+from automations.jobs.explain import undeliverable
+from sessions_app.exceptions import BadInput, BotExists, BotTaken, TelegramAway
+from sessions_app.models import TelegramBot, TelegramChat
+from sessions_app.operations.telegram_bots import bots_read
+from sessions_app.telegram import bots, client
+from sessions_app.telegram.binding import disconnect
+from sessions_app.telegram.client import ApiError, client_of, wait_for
+from tests.bot_api import TOKEN, BotApi
+from tests.conftest import Person, new_person
+from tests.up import ROOT
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.5")]
+OTHER = "123456789:BBF-another-token-of-the-same-bot-for-tests"
+
+
+def test_a_token_is_stored_as_ciphertext_and_shown_nowhere(bot: TelegramBot) -> None:
+    bot.refresh_from_db()
+    assert TOKEN not in str(vars(bot))
+    assert bots.token_of(bot) == TOKEN
+    assert TOKEN not in repr(bots.check_token(TOKEN))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"POST https://api.telegram.org/bot{TOKEN}/getUpdates failed",
+        f"The token `{TOKEN}` was rejected by the server.",
+        f"https://bots.example/bot{TOKEN.replace(':', '%3A')}/getMe",
+    ],
+)
+def test_a_token_is_removed_from_texts(text: str) -> None:
+    assert TOKEN.partition(":")[2] not in redact(text)
+
+
+@pytest.mark.parametrize("token", ["", "abc", "123:short", f"{TOKEN}\n", f"{TOKEN}/../x", "1" * 300])
+def test_what_is_no_token_is_refused_before_anything_is_sent(api: BotApi, token: str) -> None:
+    with pytest.raises(BadInput, match="does not look like one"):
+        bots.check_token(token)
+    assert api.calls == {}
+
+
+def test_a_wrong_token_and_a_server_that_is_away_are_told_apart(api: BotApi, settings: Any) -> None:
+    with pytest.raises(BadInput, match="does not know this token"):
+        bots.check_token(OTHER)
+    api.is_gone = True
+    with pytest.raises(TelegramAway):
+        bots.check_token(TOKEN)
+    assert not TelegramBot.objects.exists()
+
+
+def test_without_the_extra_a_bot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bots, "is_installed", lambda: False)
+    with pytest.raises(BadInput, match="the extra 'telegram'") as refused:
+        bots.check_token(TOKEN)
+    assert refused.value.code == "missing_extra"
+
+
+def test_an_agent_has_one_bot_and_a_bot_one_agent(api: BotApi, bot: TelegramBot, person: Person) -> None:
+    checked = bots.check_token(TOKEN)
+    with pytest.raises(BotExists):
+        bots.add_bot(person.agent, checked)
+    with pytest.raises(BotTaken):
+        bots.add_bot(new_person("eve").agent, checked)
+
+
+def test_another_bots_token_disconnects_the_chats(api: BotApi, bot: TelegramBot, chat: int) -> None:
+    bots.update_bot(bot.pk, checked=bots.check_token(TOKEN))
+    assert TelegramChat.objects.count() == 1
+    other = bots.CheckedToken(token=OTHER, telegram_id=5, username="other")
+    bots.update_bot(bot.pk, checked=other)
+    assert not TelegramChat.objects.exists()
+
+
+def test_tokens_are_renewed_so_that_the_former_key_can_go(bot: TelegramBot, settings: Any) -> None:
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "b" * 50, [settings.SECRET_KEY]
+    said = StringIO()
+    call_command("renew_secrets", stdout=said)
+    assert said.getvalue() == "1 secrets encrypted with SECRET_KEY\n"
+    settings.SECRET_KEY_FALLBACKS = []
+    bot.refresh_from_db()
+    assert bots.token_of(bot) == TOKEN
+    settings.SECRET_KEY = "c" * 50
+    with pytest.raises(CommandError, match=f"@{bot.username}") as refused:
+        call_command("renew_secrets", stdout=said)
+    assert TOKEN not in str(refused.value)
+
+
+def test_a_bot_goes_with_its_agent(bot: TelegramBot, chat: int, person: Person) -> None:
+    from sessions_app.sessions.delete import delete_agent
+
+    delete_agent(person.agent.pk, with_dependents=True)
+    assert not TelegramBot.objects.exists()
+    assert not TelegramChat.objects.exists()
+
+
+@pytest.mark.parametrize("call", ["me", "updates"])
+def test_a_server_that_hangs_is_given_up(api: BotApi, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    monkeypatch.setattr(client, "ANSWER", 0.5)
+    monkeypatch.setattr(client, "CONNECT", 0.5)
+    asked = client.Client(TOKEN)
+    with api.hanging("getMe", "getUpdates"):
+        began = time.monotonic()
+        with pytest.raises(ApiError, match="in time"):
+            wait_for(asked.me() if call == "me" else asked.updates(None, 1), 10)
+        assert time.monotonic() - began < 5
+
+
+def test_an_error_does_not_carry_the_librarys_text(api: BotApi) -> None:
+    for status in (400, 401, 403, 404, 409, 429, 500, 502):
+        api.fail("sendMessage", status, retry_after=1 if status == 429 else 0)
+        with pytest.raises(ApiError) as caught:
+            wait_for(client_of(TOKEN).send(1, "hello"))
+        error = caught.value
+        assert TOKEN not in str(error)
+        assert error.__suppress_context__
+
+
+def test_the_library_is_not_loaded_where_there_is_no_bot() -> None:
+    """Not by the web process, a command or a worker without bots."""
+    code = (
+        "import django, sys; django.setup();"
+        "import config.urls, sessions_app.worker.process, sessions_app.telegram.polling as polling;"
+        "polling.Pollers().keep();"
+        "sys.exit('telegram' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=_environ(), check=False)
+    assert done.returncode == 0
+
+
+def _environ() -> dict[str, str]:
+    import os
+
+    return os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}
+
+
+@pytest.mark.rule("10.2")
+def test_doctor_and_explain_name_what_is_not_read_or_not_connected(
+    bot: TelegramBot, chat: int, person: Person
+) -> None:
+    session = person.session(key=f"telegram:{chat}")
+    assert bots_read().ok  # it is new
+    TelegramBot.objects.update(created_at=Now() - timedelta(minutes=5))
+    assert "@rondo_test_bot: no worker has read them yet" in bots_read().detail
+    bots.note_state(bot.pk, bot.revision, "")  # as the first answer to a poll does
+    assert bots_read().ok
+    assert undeliverable(session) == []
+    TelegramBot.objects.update(last_error="another program reads the updates of this bot")
+    assert "@rondo_test_bot: another program" in bots_read().detail
+    assert "another program" in undeliverable(session)[0]
+    TelegramBot.objects.update(last_error="")
+    TelegramChat.objects.update(blocked_at=Now())
+    assert "the person has blocked the bot" in undeliverable(session)[0]
+    disconnect(bot.pk, chat)
+    assert bots_read().detail == f"sessions whose chat is not connected: telegram:{chat}"
+    assert "not connected to the agent" in undeliverable(session)[0]

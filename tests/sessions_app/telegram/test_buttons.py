@@ -1,0 +1,146 @@
+"""A button answers the question that it names, once, for the person of its chat: attempts to trick it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_core.llm.protocol import ModelReply
+from agent_core.types import ToolCall
+from sessions_app.channels import base
+from sessions_app.models import ConsentQuestion, ExecutionState, Session, TelegramBot, Turn
+from sessions_app.telegram.binding import disconnect
+from sessions_app.telegram.buttons import ANSWERED, buttons_of
+from sessions_app.telegram.channel import Telegram
+from sessions_app.telegram.updates import NOT_YOURS
+from sessions_app.turns.questions import answer_consent
+from tests.agent_core.planner.plans import RESPOND, answers, ask, plan, says
+from tests.bot_api import BotApi, Sent
+from tests.inside import Inside
+from tests.sessions_app.telegram.conftest import CHAT, take
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
+
+
+@pytest.fixture
+def person(inside: Inside) -> Any:
+    return inside.person
+
+
+@pytest.fixture
+def session(api: BotApi, inside: Inside, chat: int) -> Session:
+    """The session of the connected chat."""
+    base.register(Telegram())
+    opened: Session = inside.person.session(key=f"telegram:{chat}")
+    return opened
+
+
+def asked_to_erase(inside: Inside, session: Session, *names: str) -> Sent:
+    """The message with the question, as it was sent."""
+    calls = (ToolCall(id=f"{n}", name="erase", arguments={"name": name}) for n, name in enumerate(names))
+    inside.model.answer_with(ModelReply(text="", calls=tuple(calls)), says("May I?"))
+    return shown(inside.say(session, "Tidy up."))
+
+
+def shown(turn: Turn) -> Sent:
+    return Sent(id=turn.pk, chat=CHAT, text="May I?", buttons=tuple(buttons_of(turn.pk)))
+
+
+def pressed(api: BotApi, bot: TelegramBot, sent: Sent, label: str, **more: Any) -> str:
+    api.press(sent, label, **more)
+    reply = take(bot, api.updates[-1])
+    assert reply is not None
+    return reply.text
+
+
+def test_a_button_names_its_question_whatever_was_said_since(
+    api: BotApi, bot: TelegramBot, inside: Inside, session: Session
+) -> None:
+    first = asked_to_erase(inside, session, "disk")
+    asked_to_erase(inside, session, "tape")
+    inside.model.answer_with(
+        ModelReply(text="", calls=(ToolCall(id="1", name="erase", arguments={"name": "disk"}),)),
+        says("Erased."),
+    )
+    assert pressed(api, bot, first, "Allow erase") == "You answered: yes."
+    inside.run(session)
+    assert (inside.did("disk"), inside.did("tape")) == (1, 0)
+    states = ConsentQuestion.objects.order_by("asked_seq").values_list("state", flat=True)
+    assert list(states) == ["granted", "open"]
+
+
+def test_a_second_press_says_that_it_was_answered(
+    api: BotApi, bot: TelegramBot, inside: Inside, session: Session
+) -> None:
+    sent = asked_to_erase(inside, session, "disk", "tape")
+    assert [label for label, _ in sent.buttons] == ["Allow erase and 1 more", "Refuse"]
+    assert pressed(api, bot, sent, "Refuse") == "You answered: no."
+    assert pressed(api, bot, sent, "Allow erase and 1 more") == ANSWERED
+    inside.run(session)
+    assert pressed(api, bot, sent, "Allow erase and 1 more") == ANSWERED
+    inside.run(session)
+    assert (inside.did("disk"), ConsentQuestion.objects.get().state) == (0, "refused")
+
+
+def test_a_question_that_was_answered_on_the_web_takes_no_press(
+    api: BotApi, bot: TelegramBot, inside: Inside, session: Session
+) -> None:
+    sent = asked_to_erase(inside, session, "disk")
+    answer_consent(ConsentQuestion.objects.get(), "no")
+    assert pressed(api, bot, sent, "Allow erase") == ANSWERED
+    inside.run(session)
+    assert inside.did("disk") == 0
+
+
+def test_nobody_else_presses(api: BotApi, bot: TelegramBot, inside: Inside, session: Session) -> None:
+    sent = asked_to_erase(inside, session, "disk")
+    assert pressed(api, bot, sent, "Allow erase", by=666) == NOT_YOURS
+    disconnect(bot.pk, CHAT)
+    assert pressed(api, bot, sent, "Allow erase") == NOT_YOURS
+    assert ConsentQuestion.objects.get().state == "open"
+
+
+def test_a_forged_press_answers_no_question_of_another_agent(
+    api: BotApi, bot: TelegramBot, inside: Inside, session: Session
+) -> None:
+    from tests.conftest import new_person
+
+    sent = asked_to_erase(inside, session, "disk")
+    theirs = new_person("eve").session()
+    question = ConsentQuestion.objects.get()
+    Session.objects.filter(pk=theirs.pk).update(channel="telegram")
+    ConsentQuestion.objects.filter(pk=question.pk).update(session=theirs)
+    assert pressed(api, bot, sent, "Allow erase") == ANSWERED
+    for data in ("", "yes", "yes:", "yes:zzzzzzzz", "maybe:1", f"yes:{question.pk}:1", "yes:\x00", "y" * 64):
+        assert pressed(api, bot, sent, "", data=data or " ") == ANSWERED
+    assert ConsentQuestion.objects.get().state == "open"
+    assert Turn.objects.filter(state="queued").count() == 0
+
+
+def test_the_same_press_twice_is_one_answer(
+    api: BotApi, bot: TelegramBot, inside: Inside, session: Session
+) -> None:
+    sent = asked_to_erase(inside, session, "disk")
+    api.press(sent, "Refuse")
+    update = api.updates[-1]
+    assert take(bot, update) is not None
+    assert take(bot, update) is None
+    assert Turn.objects.filter(content="no").count() == 1
+
+
+def test_a_plans_confirmation_has_buttons_and_its_open_question_none(
+    api: BotApi, bot: TelegramBot, inside: Inside, session: Session
+) -> None:
+    inside.planner()
+    inside.model.answer_with(plan(ask("Which colour?"), RESPOND))
+    assert shown(inside.say(session, "Paint it.")).buttons == ()
+    ExecutionState.objects.all().delete()
+    inside.model.answer_with(plan(ask("Shall I go on?", confirm=True), RESPOND))
+    sent = shown(inside.say(session, "Paint it."))
+    assert [label for label, _ in sent.buttons] == ["Yes", "No"]
+    inside.model.answer_with(answers("Painted."))
+    assert pressed(api, bot, sent, "Yes") == "You answered: yes."
+    inside.run(session)
+    assert ExecutionState.objects.get().status == "completed"
+    assert pressed(api, bot, sent, "No") == ANSWERED

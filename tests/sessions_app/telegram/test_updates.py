@@ -1,0 +1,245 @@
+"""Who may write by a bot, and that each update counts once: attempts to trick it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db.models.functions import Now
+
+from sessions_app.models import (
+    Message,
+    Session,
+    TelegramBot,
+    TelegramChat,
+    TelegramUpdate,
+    Turn,
+)
+from sessions_app.models.turn import BY_PROGRAM
+from sessions_app.telegram import updates
+from sessions_app.telegram.binding import connected_chat, disconnect, issue_code, redeem
+from sessions_app.telegram.bots import CheckedToken, add_bot, check_token, update_bot
+from sessions_app.telegram.updates import NotServed
+from tests.bot_api import BotApi
+from tests.conftest import Person, new_person
+from tests.races import UPDATE, gate
+from tests.sessions_app.telegram.conftest import CHAT, take
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.5")]
+OTHER_CHAT = 5002
+OTHER_TOKEN = "987654321:AAF-the-token-of-another-bot-for-the-tests"
+
+
+@pytest.fixture
+def other_bot(bot: TelegramBot, settings: Any) -> Any:
+    """The bot of somebody else."""
+    with BotApi(bot_id=987654321, token=OTHER_TOKEN, username="other_bot") as other:
+        settings.RONDO_TELEGRAM_URL = other.url
+        return add_bot(new_person("eve").agent, check_token(OTHER_TOKEN))
+
+
+def code(bot: TelegramBot) -> str:
+    return issue_code(bot.pk).code
+
+
+def text_of(reply: updates.Reply | None) -> str:
+    return reply.text if reply is not None else ""
+
+
+def test_a_code_connects_one_chat_once(api: BotApi, bot: TelegramBot) -> None:
+    given = code(bot)
+    assert "connected to the agent demo" in text_of(take(bot, api.say(CHAT, f"/start {given}")))
+    assert "not valid" in text_of(take(bot, api.say(OTHER_CHAT, f"/start {given}")))
+    assert [each.chat_id for each in TelegramChat.objects.all()] == [CHAT]
+
+
+def test_of_two_chats_with_one_code_at_once_one_is_connected(bot: TelegramBot) -> None:
+    given = code(bot)
+    with gate(bot, UPDATE) as held:
+        for chat in (CHAT, OTHER_CHAT):
+            held.start(partial(redeem, bot.pk, chat, given, ""))
+        first, second = held.open()
+    assert first == ""
+    assert "not valid" in second
+    assert [each.chat_id for each in TelegramChat.objects.all()] == [CHAT]
+
+
+def test_an_old_a_replaced_and_a_foreign_code_connect_nothing(
+    bot: TelegramBot, other_bot: TelegramBot
+) -> None:
+    replaced, last = code(bot), code(bot)
+    assert redeem(bot.pk, CHAT, replaced, "")
+    assert redeem(other_bot.pk, CHAT, last, "")
+    TelegramBot.objects.filter(pk=bot.pk).update(code_expires_at=Now() - timedelta(seconds=1))
+    assert redeem(bot.pk, CHAT, last, "")
+    assert redeem(bot.pk, CHAT, "", "")
+    assert not TelegramChat.objects.exists()
+
+
+def test_codes_are_tried_a_few_times_only(bot: TelegramBot) -> None:
+    given = code(bot)
+    for _ in range(5):
+        assert "not valid" in redeem(bot.pk, CHAT, "x" * 22, "")
+    assert "Too many" in redeem(bot.pk, CHAT, given, "")
+    assert redeem(bot.pk, OTHER_CHAT, given, "") == ""  # what a stranger tries holds up nobody else
+
+
+def test_a_code_is_stored_as_a_hash_and_never_said_to_the_agent(api: BotApi, bot: TelegramBot) -> None:
+    given = code(bot)
+    bot.refresh_from_db()
+    assert given not in str(vars(bot))
+    take(bot, api.say(CHAT, f"/start {given}"))
+    take(bot, api.say(CHAT, f"/start {code(bot)}"))  # once more, in a chat that is connected
+    assert not Turn.objects.exists()
+
+
+def test_a_group_is_neither_connected_nor_heard(api: BotApi, bot: TelegramBot, chat: int) -> None:
+    group = -100123
+    given = code(bot)
+    assert text_of(take(bot, api.say(group, f"/start {given}", sender=CHAT))) == updates.GROUPS
+    assert take(bot, api.say(group, "Tell me all.", sender=CHAT)) is None  # told once
+    assert not Turn.objects.exists()
+    assert TelegramChat.objects.count() == 1
+
+
+def test_a_stranger_gets_one_sentence_and_nothing_else(api: BotApi, bot: TelegramBot, chat: int) -> None:
+    replies = [take(bot, api.say(OTHER_CHAT, text)) for text in ("hi", "/clear", "yes", "/start", "hi")]
+    assert [text_of(each) for each in replies] == [updates.NOT_CONNECTED, "", "", "", ""]
+    assert not Turn.objects.exists()
+    assert not Session.objects.filter(key=f"telegram:{OTHER_CHAT}").exists()
+
+
+def test_strangers_together_get_a_bounded_number_of_sentences(api: BotApi, bot: TelegramBot) -> None:
+    replies = [take(bot, api.say(9_000 + number, "hi")) for number in range(40)]
+    assert sum(each is not None for each in replies) == updates.ALL_STRANGERS.limit
+
+
+def test_nobody_else_speaks_in_a_connected_chat(
+    api: BotApi, bot: TelegramBot, chat: int, other_bot: TelegramBot
+) -> None:
+    assert take(bot, api.say(CHAT, "Tell me all.", sender=OTHER_CHAT)) is None
+    assert text_of(take(other_bot, api.say(CHAT, "Tell me all."))) == updates.NOT_CONNECTED
+    disconnect(bot.pk, CHAT)
+    assert text_of(take(bot, api.say(CHAT, "Tell me all."))) == updates.NOT_CONNECTED
+    assert not Turn.objects.exists()
+
+
+def test_a_message_is_a_turn_of_the_chats_session(api: BotApi, bot: TelegramBot, chat: int) -> None:
+    reply = take(bot, api.say(CHAT, "Good morning!"))
+    assert reply is not None
+    assert reply.is_typing
+    turn = Turn.objects.get()
+    assert (turn.content, turn.session.key, turn.session.channel, turn.session.chat_id) == (
+        "Good morning!", f"telegram:{CHAT}", "telegram", str(CHAT),
+    )  # fmt: skip
+    assert turn.session.owner_id == bot.agent.owner_id
+
+
+def test_an_update_that_comes_again_causes_nothing(api: BotApi, bot: TelegramBot, chat: int) -> None:
+    message, photo = api.say(CHAT, "Good morning!"), api.say(CHAT, photo=[])
+    for _ in range(3):
+        take(bot, message)
+    assert Turn.objects.count() == 1
+    assert [text_of(take(bot, photo)) for _ in range(3)] == [updates.UNSUPPORTED, "", ""]
+
+
+def test_of_two_polls_with_one_update_one_handles_it(api: BotApi, bot: TelegramBot, chat: int) -> None:
+    update = api.say(CHAT, photo=[])
+    with gate(bot, UPDATE) as held:  # at the end of its transaction each looks whether the bot is there
+        for _ in range(2):
+            held.start(partial(take, bot, update))
+        assert [text_of(each) for each in held.open()] == [updates.UNSUPPORTED, ""]
+
+
+def test_ids_may_begin_anew_with_lower_numbers(api: BotApi, bot: TelegramBot, chat: int) -> None:
+    for number in (9_000, 10):
+        take(bot, api.say(CHAT, f"number {number}") | {"update_id": number})
+    assert Turn.objects.count() == 2
+
+
+def test_another_bots_update_is_not_taken_for_one_of_the_bot_before_it(
+    api: BotApi, bot: TelegramBot, chat: int
+) -> None:
+    take(bot, api.say(CHAT, "to the one") | {"update_id": 7})
+    update_bot(bot.pk, checked=CheckedToken(token=OTHER_TOKEN, telegram_id=987654321, username="other_bot"))
+    redeem(bot.pk, CHAT, code(bot), "Ada")
+    take(bot, api.say(CHAT, "to the other") | {"update_id": 7})
+    assert list(Turn.objects.order_by("pk").values_list("content", flat=True)) == [
+        "to the one",
+        "to the other",
+    ]
+
+
+def test_an_update_that_fails_is_not_counted(
+    api: BotApi, bot: TelegramBot, chat: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = api.say(CHAT, "Good morning!")
+    with monkeypatch.context() as broken:
+        broken.setattr(updates, "receive", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            take(bot, update)
+    assert not TelegramUpdate.objects.exists()
+    take(bot, update)
+    assert Turn.objects.count() == 1
+
+
+def test_old_updates_are_forgotten(api: BotApi, bot: TelegramBot, chat: int) -> None:
+    take(bot, api.say(CHAT, "one"))
+    TelegramUpdate.objects.update(created_at=Now() - updates.KEPT - timedelta(minutes=1))
+    take(bot, api.say(CHAT, "two"))
+    assert TelegramUpdate.objects.count() == 1
+
+
+@pytest.mark.parametrize("how", ["inactive", "off"])
+def test_what_is_not_served_waits_at_telegram(
+    api: BotApi, bot: TelegramBot, chat: int, person: Person, how: str
+) -> None:
+    if how == "off":
+        TelegramBot.objects.update(enabled=False)
+    else:
+        get_user_model().objects.filter(pk=person.user.pk).update(is_active=False)
+    with pytest.raises(NotServed):
+        take(bot, api.say(CHAT, "Good morning!"))
+    assert not TelegramUpdate.objects.exists()
+
+
+@pytest.mark.parametrize("what", ["photo", "voice", "sticker", "document"])
+def test_what_is_no_text_is_answered_with_one_sentence(
+    api: BotApi, bot: TelegramBot, chat: int, what: str
+) -> None:
+    about: dict[str, Any] = {"file_id": "f", "file_unique_id": "u"}
+    more: dict[str, Any] = {
+        "photo": [about | {"width": 1, "height": 1}],
+        "voice": about | {"duration": 1},
+        "sticker": about
+        | {"width": 1, "height": 1, "is_animated": False, "is_video": False, "type": "regular"},
+        "document": about,
+    }
+    assert text_of(take(bot, api.say(CHAT, None, **{what: more[what]}))) == updates.UNSUPPORTED
+    assert text_of(take(bot, api.edit(CHAT, "Good evening!"))) == updates.EDITED
+    assert not Turn.objects.exists()
+
+
+def test_forwarded_words_are_marked_as_somebody_elses(api: BotApi, bot: TelegramBot, chat: int) -> None:
+    origin = {"type": "hidden_user", "date": 1, "sender_user_name": "Eve"}
+    take(bot, api.say(CHAT, "yes", forward_origin=origin))
+    turn = Turn.objects.get()
+    assert turn.content == "Forwarded message:\n\nyes"
+    assert turn.metadata[BY_PROGRAM]
+
+
+def test_a_closed_conversation_says_so(api: BotApi, bot: TelegramBot, chat: int) -> None:
+    take(bot, api.say(CHAT, "Good morning!"))
+    Session.objects.filter(key=f"telegram:{CHAT}").archive()
+    assert "the session is archived" in text_of(take(bot, api.say(CHAT, "Good evening!")))
+    assert not Message.objects.exists()
+
+
+def test_the_tenth_chat_is_the_last(bot: TelegramBot) -> None:
+    for number in range(10):
+        assert redeem(bot.pk, 9_000 + number, code(bot), "") == ""
+    assert "10 chats" in redeem(bot.pk, 9_999, code(bot), "")
+    assert connected_chat(bot.pk, 9_999) is None

@@ -1,0 +1,191 @@
+"""Traces reach a collector: from the slot to delivery in one trace, also when a worker is killed in the middle."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from agent_core.telemetry import spans
+from agent_core.testing import ModelServer
+from automations.jobs.edit import NewJob, create_job
+from automations.models import RunRecord, RunState
+from sessions_app.models import Delivery, DeliveryState
+from sessions_app.turns.receive import MessageInput, receive
+from tests import plugins
+from tests.conftest import Person
+from tests.fleet import Fleet, until
+from tests.sessions_app.deliveries.receivers import http_receiver
+from tests.talk import ended
+from tests.up import ROOT
+
+pytestmark = pytest.mark.django_db(transaction=True)
+WORDS = "a secret of the conversation"
+
+
+@dataclass(kw_only=True)
+class Collector:
+    """Takes OTLP over HTTP."""
+
+    url: str = ""
+    bodies: list[bytes] = field(default_factory=list)
+
+    def spans(self) -> list[Any]:
+        proto = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+        found = []
+        for body in list(self.bodies):
+            for resource in proto.ExportTraceServiceRequest.FromString(body).resource_spans:
+                found += [span for scope in resource.scope_spans for span in scope.spans]
+        return found
+
+    def named(self, name: str) -> list[Any]:
+        return [span for span in self.spans() if span.name == name]
+
+
+def about(span: Any, name: str) -> Any:
+    [value] = [each.value for each in span.attributes if each.key == name]
+    return getattr(value, value.WhichOneof("value"))
+
+
+@contextmanager
+def collecting() -> Iterator[Collector]:
+    collector = Collector()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            collector.bodies.append(
+                gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+            )
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    collector.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield collector
+    finally:
+        server.shutdown()
+        thread.join(10)
+        server.server_close()
+
+
+@pytest.fixture
+def collector(fleet: Fleet) -> Iterator[Collector]:
+    pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
+    with collecting() as found:
+        fleet.environ |= {
+            "RONDO_TRACES": "1",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": found.url,
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+        }
+        yield found
+
+
+def test_one_trace_leads_from_the_slot_over_a_killed_worker_to_the_delivery(
+    fleet: Fleet, collector: Collector, model_server: ModelServer, person_with_server: Person, settings: Any
+) -> None:
+    with http_receiver() as receiver:
+        settings.RONDO_WEBHOOK_HOSTS = (receiver.host,)
+        fleet.environ |= {"RONDO_WEBHOOK_HOSTS": receiver.host}
+        session = person_with_server.session(channel="webhook", address=f"{receiver.url}/in?key=hidden")
+        worker = fleet.worker()
+        beat = fleet.beat()
+        message = 'use tool wait_again with {"name": "open"}'
+        create_job(
+            NewJob(
+                session_id=session.pk,
+                name="n",
+                message=message,
+                schedule={"kind": "every", "seconds": 1},
+                max_runs=1,
+            )
+        )
+        until(lambda: plugins.calls(fleet.folder, "open"))
+        until(lambda: collector.named("chat openai-chat:test"), what="the first worker's call is there")
+        worker.kill()
+        (fleet.folder / "open.go").touch()
+        second = fleet.worker()
+        until(lambda: Delivery.objects.filter(session=session, state=DeliveryState.SENT).exists())
+        assert (second.stop(), beat.stop()) == (0, 0)
+    run = RunRecord.objects.get(state=RunState.SUCCEEDED)
+    [slot] = until(lambda: collector.named("slot"))
+    assert not slot.parent_span_id
+    assert about(slot, "rondo.run") == run.pk
+    [turn] = until(lambda: collector.named("invoke_agent"))  # that of the killed attempt is lost
+    assert (turn.parent_span_id, about(turn, "rondo.attempt")) == (slot.span_id, 2)
+    assert about(turn, "gen_ai.conversation.id") == str(session.pk)
+    first, *_, last = collector.named("chat openai-chat:test")
+    [tool] = collector.named("execute_tool wait_again")
+    [delivery] = collector.named("deliver webhook")
+    assert (last.parent_span_id, tool.parent_span_id, delivery.parent_span_id) == (
+        turn.span_id, turn.span_id, slot.span_id,
+    )  # fmt: skip
+    assert first.parent_span_id != turn.span_id, "the call of the killed worker is in the trace, too"
+    assert about(last, "gen_ai.usage.input_tokens") > 0
+    assert {span.trace_id for span in collector.spans()} == {slot.trace_id}
+    sent = b"".join(collector.bodies)
+    assert b"use tool" not in sent
+    assert b"hidden" not in sent
+
+
+def test_a_persons_turn_is_a_trace_of_its_own_and_says_why_it_failed(
+    fleet: Fleet, collector: Collector, model_server: ModelServer, person_with_server: Person
+) -> None:
+    person_with_server.agent.policy = {"max_attempts": 1}
+    person_with_server.agent.save()
+    worker = fleet.worker()
+    session = person_with_server.session()
+    turns = [receive(session.pk, MessageInput(content=text)) for text in ("hello", f"[[fail:503]] {WORDS}")]
+    for turn in turns:
+        until(lambda turn=turn: ended(turn))  # type: ignore[misc]
+    assert worker.stop() == 0
+    good, bad = collector.named("invoke_agent")
+    assert len({span.trace_id for span in collector.spans()}) == 2
+    assert {span.span_id for span in collector.named("queue")} == {good.parent_span_id, bad.parent_span_id}
+    assert (good.status.code, bad.status.code, about(bad, "error.type")) == (0, 2, "model_unavailable")
+    failed = [
+        span for span in collector.spans() if span.trace_id == bad.trace_id and span.name.startswith("chat")
+    ]
+    assert about(failed[0], "error.type") == "model_unavailable"
+    assert WORDS.encode() not in b"".join(collector.bodies)
+
+
+def test_nothing_is_imported_while_traces_are_off() -> None:
+    code = (
+        "import sys, config.celery, django; django.setup(); import sessions_app.turns.run, automations.beat;"
+        "print([name for name in sys.modules if name.startswith('opentelemetry.sdk') or 'otlp' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_broken_sink_breaks_no_work() -> None:
+    class Broken:
+        def start(self, *_: Any) -> Any:
+            raise RuntimeError("broken")
+
+        first = start
+
+    spans.use_sink(Broken())
+    try:
+        spans.first_span("slot", spans.derived("run", "1"), datetime.now(UTC), {})
+        with spans.span("chat", {}) as span:
+            span.set({"a": 1})
+    finally:
+        spans.use_sink(None)
