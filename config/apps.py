@@ -4,7 +4,7 @@ from typing import Any
 from django.apps import AppConfig
 from django.conf import settings
 
-from config import loading
+from config import installation, loading
 
 
 class ProjectConfig(AppConfig):
@@ -17,11 +17,17 @@ class ProjectConfig(AppConfig):
         Then load the plugins. This app is the last in INSTALLED_APPS, so the other apps are ready.
         """
         from sessions_app import hints
+        from sessions_app.operations import processes
         from sessions_app.worker import self_check
 
         hints.use_celery_app(_celery_app)
         self_check.register_checks(_process_checks)
+        processes.use_facts(_facts)
         loading.end()
+        if settings.RONDO_SENTRY_DSN:
+            _start_error_reports()
+        if settings.RONDO_TRACES:
+            _start_traces()
         if settings.RONDO_PLUGINS:
             _celery_app()  # plugins may send Celery tasks
         for name in settings.RONDO_PLUGINS:
@@ -32,6 +38,36 @@ def _celery_app() -> Any:
     from config.celery import app
 
     return app
+
+
+def _start_error_reports() -> None:
+    """Report errors to Sentry. Without its package the process ends with one line."""
+    try:
+        from config.operations import error_reports
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            f"rondo: RONDO_SENTRY_DSN is set, but {error.name} is not installed (extra sentry)"
+        ) from None
+    error_reports.start(settings.RONDO_SENTRY_DSN, installation.VERSION)
+
+
+def _start_traces() -> None:
+    """Send spans by OpenTelemetry. Without its packages the process ends with one line."""
+    from agent_core.telemetry import spans
+
+    try:
+        from agent_core.telemetry.exporter import OtlpSink
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            f"rondo: RONDO_TRACES is set, but {error.name} is not installed (extra otel)"
+        ) from None
+    spans.use_sink(OtlpSink(installation.VERSION))
+
+
+def _facts() -> Any:
+    from config.operations.facts import facts
+
+    return facts()
 
 
 def _process_checks() -> Any:

@@ -1,15 +1,32 @@
 """The ASGI application. `python -m config.web` serves it and limits connections, which only a server can."""
 
 import os
+import sys
 
 import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 django.setup(set_prefix=False)
 
+from django.conf import settings  # noqa: E402
+
 import config.celery  # noqa: E402, F401 - loaded now, not with the first message
 from config.http.body_limit import LimitBody  # noqa: E402
+from config.http.cors import allow_origins  # noqa: E402
 from config.http.handler import Handler  # noqa: E402 - views and models need django.setup()
 from config.http.headers import AddHeaders  # noqa: E402
+from config.http.lifespan import Lifespan  # noqa: E402
+from config.http.request_id import IdentifyRequests  # noqa: E402
+from config.web import address_in  # noqa: E402
+from sessions_app.models import ProcessKind  # noqa: E402
+from sessions_app.operations.processes import Presence  # noqa: E402
 
-application = AddHeaders(LimitBody(Handler()))
+_presence = Presence(ProcessKind.WEB)
+
+
+def _begin() -> None:
+    _presence.start(address=address_in(sys.argv[1:]))
+
+
+_served = allow_origins(LimitBody(Handler()), settings.RONDO_CORS_ORIGINS)
+application = IdentifyRequests(AddHeaders(Lifespan(_served, begin=_begin, end=_presence.stop)))

@@ -19,11 +19,12 @@ def main() -> None:
     import django
 
     django.setup(set_prefix=False)
-    from celery.beat import Service
-
     from config.celery import app
 
-    service = Service(app, scheduler_cls=app.conf.beat_scheduler)
+    scheduler = app.conf.beat_scheduler
+    from celery.beat import Service  # after the app, which loads Celery without what Rondo does not use
+
+    service = Service(app, scheduler_cls=scheduler)
 
     def stop(*_: Any) -> None:
         service.sync()  # closes the scheduler

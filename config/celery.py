@@ -9,16 +9,22 @@ import os
 import socket
 from typing import Any
 
-from celery import Celery
-from celery.signals import setup_logging
 from django.conf import settings
-from kombu import Exchange, Queue
 
-from config.env import all_queues
+from config.env_values import all_queues
+from config.loading import hidden
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 # Celery would run Django's system checks in each worker, ignore what they find, and load the whole web side for them
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
+
+# packages that Celery loads wherever they are installed, for messages and pools that Rondo has not: 2 MB
+with hidden("yaml", "greenlet"):
+    from celery import Celery
+    from celery.signals import setup_logging
+    from kombu import Exchange, Queue
+
+    app = Celery("rondo", set_as_current=True)
 
 REDIS_SCHEMES = ("redis://", "rediss://", "valkey://", "valkeys://", "unix://")
 BROKER_SECONDS = 1.0  # longest wait for a broker that does not answer (with Celery's defaults over 12 s)
@@ -52,7 +58,6 @@ def _transport_options(broker_url: str) -> dict[str, Any]:
     return {}
 
 
-app = Celery("rondo", set_as_current=True)
 app.set_default()  # also for threads without a current app
 app.conf.update(
     broker_url=settings.CELERY_BROKER_URL,

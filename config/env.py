@@ -3,20 +3,15 @@
 `docs/configuration.md` holds the same table; a test compares the two.
 """
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
+from config import doors, installation
 from config import env_values as read
-from config.env_values import Variable
+from config.env_values import EnvError, Variable
 from config.env_values import variable as _variable
-
-SHORTEST_KEY = 16  # characters of SECRET_KEY
-
-
-class EnvError(Exception):
-    """A variable is missing or invalid. The text is one line and names the variable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +19,9 @@ class Env:
     """The configuration of a process. Each attribute holds the variable of its name in capital letters."""
 
     secret_key: str = _variable(str, None, "Signs browser sessions. A random text of 16 characters or more.")
+    secret_key_fallbacks: tuple[str, ...] = _variable(
+        read.former_keys, "", "Former values of `SECRET_KEY`, by commas: what was made with them stays valid."
+    )
     database_url: str = _variable(
         read.postgres_url, None, "PostgreSQL 15 or newer: `postgresql://user:password@host:5432/name`."
     )
@@ -69,14 +67,31 @@ class Env:
     )
     rondo_mcp: bool = _variable(read.boolean, "1", "Connects agents to the MCP servers in their settings.")
     rondo_mcp_hosts: tuple[str, ...] = _variable(
-        read.names,
-        "",
-        "Hosts (`name` or `name:port`) of MCP servers that may have addresses that are not public.",
+        read.names, "", "Hosts (`name` or `name:port`) of MCP servers that may have non-public addresses."
+    )
+    rondo_connection_hosts: tuple[str, ...] = _variable(
+        read.names, "", "Hosts of users' model connections that may have addresses that are not public."
     )
     rondo_webhook_hosts: tuple[str, ...] = _variable(
-        read.names,
+        read.names, "", "Hosts (`name` or `name:port`) of webhooks that may have non-public addresses."
+    )
+    rondo_doors: tuple[str, ...] = _variable(
+        doors.doors,
+        ",".join(doors.DOORS),
+        "Protocol doors that are served, separated by commas: `mcp` (the [MCP server](mcp-server.md) at `/mcp`), "
+        "`openai` (the [OpenAI-compatible API](openai.md) under `/v1/`), `ag-ui` ([AG-UI](ag-ui.md) under `/ag-ui/`). "
+        "`none`: none.",
+    )
+    rondo_cors_origins: tuple[str, ...] = _variable(
+        read.origins,
         "",
-        "Hosts (`name` or `name:port`) of webhooks that may have addresses that are not public.",
+        "Origins by commas, such as `https://app.example`, whose scripts may use the API and the doors "
+        "([CORS](api.md#cors)); `*`: all. Empty: none.",
+    )
+    rondo_docs_url: str = _variable(
+        read.docs_address,
+        "",
+        "Address of a copy of [errors.md](errors.md), for the `type` of errors. Empty: `/api/docs/errors/`.",
     )
     rondo_delivery_seconds: int = _variable(
         read.positive_int, "10", "Time limit of one delivery attempt, in seconds."
@@ -99,6 +114,9 @@ class Env:
         "",
         "Chat services of the channel `notify` (extra `notify`): a JSON object of Apprise URLs by the "
         'names that sessions use, such as `{"team": "slack://…"}`.',
+    )
+    rondo_telegram_url: str = _variable(
+        read.web_address, "https://api.telegram.org", "Bot API server of [Telegram bots](telegram.md)."
     )
     rondo_heartbeat_broadcast_scope: str = _variable(
         read.one_of("agent", "session"),
@@ -188,6 +206,17 @@ class Env:
     log_format: str = _variable(
         read.one_of("text", "json"), "text", "`text`, or `json` (one object per line)."
     )
+    rondo_beat_ping_url: str = _variable(
+        read.web_url, "", "URL that a working beat calls by GET once a minute, for a dead man's switch."
+    )
+    rondo_sentry_dsn: str = _variable(
+        read.web_url, "", "Address (DSN) to which errors are reported by Sentry's SDK (extra `sentry`)."
+    )
+    rondo_traces: bool = _variable(
+        read.boolean,
+        "0",
+        "Sends traces by OpenTelemetry (extra `otel`); the variables `OTEL_…` say where to.",
+    )
     rondo_throttle: tuple[int, int] | None = _variable(
         read.rate,
         "1200/min",
@@ -243,10 +272,10 @@ def load(environ: Mapping[str, str]) -> Env:
     known = variables()
     missing = [each.name for each in known if each.default is None and not environ.get(each.name, "").strip()]
     if missing:
-        raise EnvError(f"not set: {', '.join(missing)} (see docs/configuration.md, or use `manage.py up`)")
+        raise EnvError(f"not set: {', '.join(missing)} ({installation.SETTINGS_HINT})")
     env = Env(**{each.name.lower(): _value(each, environ) for each in known})
-    _check_queues(env)
-    _check_key(env, environ)
+    read.check_queues(env.turn_queues, env.turn_shards)
+    read.check_key(env.secret_key, environ, debug=env.debug)
     return env
 
 
@@ -256,33 +285,3 @@ def _value(variable: Variable, environ: Mapping[str, str]) -> Any:
         return variable.read(raw)
     except ValueError as error:
         raise EnvError(f"{variable.name} {error}") from None
-
-
-def all_queues(shards: int) -> tuple[str, ...]:
-    """Names of all queues: people's turns, automations, the one that all workers consume (rule 1.7), deliveries."""
-    people = tuple(f"turns.{shard}" for shard in range(shards))
-    automations = tuple(f"auto.{shard}" for shard in range(shards))
-    return (*people, *automations, "turns.any", "deliveries")
-
-
-def _check_queues(env: Env) -> None:
-    unknown = sorted(set(env.turn_queues) - set(all_queues(env.turn_shards)))
-    if unknown:
-        raise EnvError(
-            f"TURN_QUEUES names unknown queues: {', '.join(unknown)} (TURN_SHARDS is {env.turn_shards})"
-        )
-
-
-def _check_key(env: Env, environ: Mapping[str, str]) -> None:
-    """Refuse a key that can be guessed, since it lets anybody sign in. DEBUG and pytest runs may have a short one."""
-    if len(env.secret_key) < SHORTEST_KEY and not env.debug and "PYTEST_VERSION" not in environ:
-        raise EnvError(
-            f"SECRET_KEY is too short: it must be a random text of {SHORTEST_KEY} characters or more"
-        )
-
-
-def set_placeholders(environ: MutableMapping[str, str]) -> None:
-    """Set missing required variables to values that connect to nothing, for `help` and type checks."""
-    environ.setdefault("SECRET_KEY", "placeholder-that-signs-nothing")
-    environ.setdefault("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
-    environ.setdefault("CELERY_BROKER_URL", "memory://")

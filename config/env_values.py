@@ -3,7 +3,7 @@
 import ipaddress
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
@@ -17,6 +17,8 @@ _SECONDS = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 _MAIL_PORTS = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
 _SERVICE = re.compile(r"[a-z0-9_-]{1,40}")
 _MODEL = re.compile(r"offline|[^\s:]+:\S+")
+
+SHORTEST_KEY = 16  # characters of SECRET_KEY
 
 
 def boolean(raw: str) -> bool:
@@ -84,7 +86,7 @@ def one_of(*allowed: str) -> Callable[[str], str]:
 
 
 def mail_server(raw: str) -> dict[str, Any]:
-    """Django's mail settings. Errors do not repeat the value, since it holds a password."""
+    """The mail server, its host empty for none. Errors do not repeat the value, since it holds a password."""
     try:
         parts = urlsplit(raw or "smtp:")
         port = parts.port
@@ -93,12 +95,12 @@ def mail_server(raw: str) -> dict[str, Any]:
     if parts.scheme not in _MAIL_PORTS or (raw and not parts.hostname) or parts.path.strip("/"):
         raise ValueError("must be smtp://user:password@host:port, smtp+starttls://… or smtps://…")
     return {
-        "EMAIL_HOST": parts.hostname or "",
-        "EMAIL_PORT": port or _MAIL_PORTS[parts.scheme],
-        "EMAIL_HOST_USER": unquote(parts.username or ""),
-        "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
-        "EMAIL_USE_TLS": parts.scheme == "smtp+starttls",
-        "EMAIL_USE_SSL": parts.scheme == "smtps",
+        "host": parts.hostname or "",
+        "port": port or _MAIL_PORTS[parts.scheme],
+        "user": unquote(parts.username or ""),
+        "password": unquote(parts.password or ""),
+        "starttls": parts.scheme == "smtp+starttls",
+        "tls": parts.scheme == "smtps",
     }
 
 
@@ -116,9 +118,49 @@ def notify_services(raw: str) -> dict[str, str]:
     return dict(found)
 
 
+def web_address(raw: str) -> str:
+    """The address of a server: http or https with a host, without user name, query and fragment."""
+    parts = urlsplit(raw)
+    plain = not (parts.query or parts.fragment or parts.username or parts.password)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not plain:
+        raise ValueError("must be an address such as https://bots.example, without user name and query")
+    return raw
+
+
+def docs_address(raw: str) -> str:
+    """Empty, or an address on the web without a fragment."""
+    return web_address(raw) if raw else ""
+
+
+def origins(raw: str) -> tuple[str, ...]:
+    """Origins of browsers, separated by commas; or `*`."""
+    given = tuple(dict.fromkeys(names(raw)))
+    if given == ("*",):
+        return given
+    for each in given:
+        parts = urlsplit(each)
+        try:
+            is_origin = (
+                each == f"{parts.scheme}://{parts.netloc}" and bool(parts.hostname) and parts.port != 0
+            )
+        except ValueError:  # a port that is none
+            is_origin = False
+        if not is_origin or "@" in each or "*" in each:
+            raise ValueError(f"must be origins such as https://app.example without a path, or *, not {each}")
+    return tuple(each.lower() for each in given)
+
+
 def names(raw: str) -> tuple[str, ...]:
     """Names separated by commas."""
     return tuple(name for name in (part.strip() for part in raw.split(",")) if name)
+
+
+def former_keys(raw: str) -> tuple[str, ...]:
+    """Keys separated by commas, each as long as the present one must be: they let people sign in, too."""
+    found = names(raw)
+    if any(len(key) < SHORTEST_KEY for key in found):
+        raise ValueError(f"is too short: each must be a random text of {SHORTEST_KEY} characters or more")
+    return found
 
 
 def networks(raw: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
@@ -172,6 +214,10 @@ def rate(raw: str) -> tuple[int, int] | None:
     return int(found[1]), _SECONDS[found[2]]
 
 
+class EnvError(Exception):
+    """A variable is missing or invalid. The text is one line and names the variable."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Variable:
     """An environment variable: `read` raises ValueError for an invalid value; without `default` it is required."""
@@ -185,3 +231,39 @@ class Variable:
 def variable(read: Callable[[str], Any], default: str | None, meaning: str) -> Any:
     """A field of `config.env.Env` that is read from the environment variable of the same name."""
     return field(metadata={"read": read, "default": default, "meaning": meaning})
+
+
+def set_placeholders(environ: MutableMapping[str, str]) -> None:
+    """Set missing required variables to values that connect to nothing, for `help` and type checks."""
+    environ.setdefault("SECRET_KEY", "placeholder-that-signs-nothing")
+    environ.setdefault("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    environ.setdefault("CELERY_BROKER_URL", "memory://")
+
+
+def all_queues(shards: int) -> tuple[str, ...]:
+    """Names of all queues: people's turns, automations, the one that all workers consume (rule 1.7), deliveries."""
+    people = tuple(f"turns.{shard}" for shard in range(shards))
+    automations = tuple(f"auto.{shard}" for shard in range(shards))
+    return (*people, *automations, "turns.any", "deliveries")
+
+
+def web_url(raw: str) -> str:
+    """An http or https URL with a host, or nothing."""
+    parts = urlsplit(raw)
+    if raw and (parts.scheme not in {"http", "https"} or not parts.hostname):
+        raise ValueError("must be a URL such as https://example.org/ping")
+    return raw
+
+
+def check_queues(queues: Iterable[str], shards: int) -> None:
+    """Refuse names of queues that do not exist. EnvError."""
+    if unknown := sorted(set(queues) - set(all_queues(shards))):
+        raise EnvError(f"TURN_QUEUES names unknown queues: {', '.join(unknown)} (TURN_SHARDS is {shards})")
+
+
+def check_key(key: str, environ: Mapping[str, str], *, debug: bool) -> None:
+    """Refuse a key that can be guessed, since it lets anybody sign in. DEBUG and pytest runs may have a short one."""
+    if len(key) < SHORTEST_KEY and not debug and "PYTEST_VERSION" not in environ:
+        raise EnvError(
+            f"SECRET_KEY is too short: it must be a random text of {SHORTEST_KEY} characters or more"
+        )

@@ -1,4 +1,4 @@
-"""Logging with structlog: one line per event, with session, turn, run and worker where they are known."""
+"""Logging with structlog: one line per event, with request, session, turn, run and worker where they are known."""
 
 import logging
 import os
@@ -10,9 +10,17 @@ from structlog.types import EventDict, Processor
 
 from agent_core.text.redact import redact, secrets_of
 
-# an address such as /enter/<token>/, in the access log and wherever else a path is logged
-_SIGN_IN_LINK = re.compile(r"(/enter/+)[^/\s\"'?#\\]+")
-CONTEXT = ("worker", "session", "turn", "run")  # bound with structlog.contextvars.bind_contextvars
+# addresses such as /enter/<token>/ and …/events/?ticket=<ticket>, in the access log and wherever else a path is logged
+_SECRET_ADDRESS = re.compile(r"(/enter/+|[?&]ticket=)[^/&\s\"'?#\\]+")
+CLIENTS = (
+    "openai",
+    "anthropic",
+    "google_genai",
+    "httpcore",
+    "httpcore2",
+    "telegram",
+)  # and what they send with
+CONTEXT = ("request", "worker", "session", "turn", "run")  # bound with structlog.contextvars.bind_contextvars
 
 
 def _drop_color_message(_logger: Any, _name: str, event: EventDict) -> EventDict:
@@ -58,23 +66,23 @@ def _render_text(_logger: Any, _name: str, event: EventDict) -> str:
 
 
 def _redactor() -> Any:
-    """A processor that removes secrets of this process's environment and sign-in links from the finished line."""
+    """A processor that removes secrets of this process's environment, sign-in links and tickets from a line."""
     secrets = secrets_of(os.environ)
 
     def redacted(_logger: Any, _name: str, line: Any) -> str:
-        return _SIGN_IN_LINK.sub(r"\1***", redact(line, secrets))
+        return _SECRET_ADDRESS.sub(r"\1***", redact(line, secrets))
 
     return redacted
 
 
-class HideSignInLinks(logging.Filter):
-    """Removes sign-in links from the arguments of a record: for the access log, which uvicorn may format itself."""
+class HideSecretAddresses(logging.Filter):
+    """Removes sign-in links and tickets from the arguments of a record, for the access log: uvicorn may format it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Change the record; it is always logged."""
         if isinstance(record.args, tuple):
             hidden = (
-                _SIGN_IN_LINK.sub(r"\1***", each) if isinstance(each, str) else each for each in record.args
+                _SECRET_ADDRESS.sub(r"\1***", each) if isinstance(each, str) else each for each in record.args
             )
             record.args = tuple(hidden)
         return True
@@ -102,7 +110,7 @@ def logging_config(level: str, log_format: str) -> dict[str, Any]:
                 "processors": _final_processors(log_format),
             }
         },
-        "filters": {"sign_in_links": {"()": HideSignInLinks}},
+        "filters": {"secret_addresses": {"()": HideSecretAddresses}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
@@ -112,7 +120,7 @@ def logging_config(level: str, log_format: str) -> dict[str, Any]:
             "django.request": {"level": "ERROR"},
             "uvicorn": through_root,
             "uvicorn.error": through_root,
-            "uvicorn.access": through_root | {"filters": ["sign_in_links"]},
+            "uvicorn.access": through_root | {"filters": ["secret_addresses"]},
             "celery": through_root,
             # A line per hint and per model call would be too many; turns log their own lines.
             "celery.worker.strategy": {"level": "WARNING"},
@@ -120,6 +128,8 @@ def logging_config(level: str, log_format: str) -> dict[str, Any]:
             "axes": {"level": "WARNING"},
             "httpx": {"level": "WARNING"},
             "httpx2": {"level": "WARNING"},
+            # On DEBUG these log requests and answers with their headers, so keys and prompts, too.
+            **{name: {"level": "WARNING"} for name in CLIENTS},
             # These log what MCP servers send, with tracebacks; our own line names the server and the error.
             "mcp": {"level": "CRITICAL"},
             "client": {"level": "CRITICAL"},

@@ -2,10 +2,9 @@
 
 import os
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-from config import env, loading
+from config import env, env_values, installation, loading
 
 loading.begin()
 
@@ -13,12 +12,11 @@ from config import database, logs  # noqa: E402 - they import structlog
 
 try:
     ENV = env.load(os.environ)
-except env.EnvError as error:
+except env_values.EnvError as error:
     raise SystemExit(f"rondo: {error}") from None  # a one-line error in every process
 
-BASE_DIR = Path(__file__).resolve().parent.parent
-
 # Read by the apps.
+RONDO_COMMAND = installation.COMMAND
 RONDO_MODEL = ENV.rondo_model
 RONDO_PLUGINS = ENV.rondo_plugins
 RONDO_FETCH_URL = ENV.rondo_fetch_url
@@ -27,14 +25,22 @@ RONDO_HEARTBEAT_REALTIME_STATUS_HINT = ENV.rondo_heartbeat_realtime_status_hint
 RONDO_HEARTBEAT_ROUTINE_REFLECTION = ENV.rondo_heartbeat_routine_reflection
 RONDO_SCHEDULER_CRON_JOBS = ENV.rondo_scheduler_cron_jobs
 RONDO_MCP = ENV.rondo_mcp
+RONDO_TRACES = ENV.rondo_traces
+RONDO_SENTRY_DSN = ENV.rondo_sentry_dsn
+RONDO_BEAT_PING_URL = ENV.rondo_beat_ping_url
 RONDO_MCP_HOSTS = ENV.rondo_mcp_hosts
+RONDO_CONNECTION_HOSTS = ENV.rondo_connection_hosts
 RONDO_WEBHOOK_HOSTS = ENV.rondo_webhook_hosts
+RONDO_DOORS = ENV.rondo_doors
+RONDO_CORS_ORIGINS = ENV.rondo_cors_origins
+RONDO_DOCS_URL = ENV.rondo_docs_url
 RONDO_DELIVERY_SECONDS = ENV.rondo_delivery_seconds
 RONDO_DELIVERY_RETRY_SECONDS = ENV.rondo_delivery_retry_seconds
 RONDO_NOTIFY = ENV.rondo_notify
-EMAIL_HOST, EMAIL_PORT = ENV.email_url["EMAIL_HOST"], ENV.email_url["EMAIL_PORT"]
-EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = (ENV.email_url[f"EMAIL_HOST_{name}"] for name in ("USER", "PASSWORD"))
-EMAIL_USE_TLS, EMAIL_USE_SSL = ENV.email_url["EMAIL_USE_TLS"], ENV.email_url["EMAIL_USE_SSL"]
+RONDO_TELEGRAM_URL = ENV.rondo_telegram_url
+# for python-telegram-bot: times as its next version returns them; else it warns with each 429
+os.environ.setdefault("PTB_TIMEDELTA", "true")
+RONDO_MAIL_SERVER = ENV.email_url
 DEFAULT_FROM_EMAIL = ENV.default_from_email
 OPENAI_BASE_URL = ENV.openai_base_url
 OPENAI_API_KEY = ENV.openai_api_key
@@ -70,6 +76,7 @@ RONDO_KEEP_JOB_SESSIONS_DAYS = ENV.rondo_keep_job_sessions_days
 RONDO_KEEP_DELIVERIES_DAYS = ENV.rondo_keep_deliveries_days
 
 SECRET_KEY = ENV.secret_key
+SECRET_KEY_FALLBACKS = list(ENV.secret_key_fallbacks)
 DEBUG = ENV.debug
 ALLOWED_HOSTS = list(ENV.allowed_hosts)
 CSRF_FAILURE_VIEW = "config.http.pages.csrf_failure"
@@ -77,6 +84,8 @@ CSRF_TRUSTED_ORIGINS = list(ENV.csrf_trusted_origins)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = ENV.https
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENV.https else None
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if ENV.https else 0
+# the proxy redirects to HTTPS; subdomains and browsers' preload lists are a matter of the domain, not of this server
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W008", "security.W021"]
 
 INSTALLED_APPS = [
     "unfold",
@@ -90,7 +99,6 @@ INSTALLED_APPS = [
     "django.contrib.postgres",
     "django_htmx",
     "rest_framework",
-    "rest_framework.authtoken",
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "axes",
@@ -101,6 +109,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "config.http.headers.add_headers",
+    "config.http.version.api_version",
     "django.middleware.security.SecurityMiddleware",
     "config.http.problems.api_problems",
     "config.http.pages.PageErrors",
@@ -124,7 +133,7 @@ DATABASES = {"default": database.database_settings(ENV.database_url, ENV.db_pool
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [installation.ROOT / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -132,6 +141,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
+            "libraries": {"times": "sessions_app.web.times"},
         },
     },
 ]
@@ -171,7 +181,10 @@ REST_FRAMEWORK: dict[str, Any] = {
         "sessions_app.api.auth.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": [
+        "rest_framework.permissions.IsAuthenticated",
+        "sessions_app.api.scopes.HasScope",
+    ],
     "DEFAULT_THROTTLE_CLASSES": ["sessions_app.api.throttle.Throttle"],
     "NUM_PROXIES": 0,  # uvicorn already replaces the address of a trusted proxy by the client's
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
@@ -186,8 +199,13 @@ REST_FRAMEWORK: dict[str, Any] = {
 
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Rondo",
-    "VERSION": "0.1.0",
-    "DESCRIPTION": "LLM agent sessions that keep their appointments.",
+    "VERSION": installation.VERSION,
+    "DESCRIPTION": "LLM agent sessions that keep their appointments. Every answer names the version of the API in"
+    " `Rondo-Version`; a request may name the version that it expects, too.",
+    "CONTACT": {"name": "The Rondo authors"},
+    "LICENSE": {"name": "MIT", "identifier": "MIT"},
+    "OAS_VERSION": "3.1.0",
+    "SERVERS": [{"url": "/", "description": "This server."}],
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["config.http.watchers.IsUserOrWatcher"],
     "SERVE_AUTHENTICATION": [
@@ -203,10 +221,17 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "config.http.openapi.add_problems",
     ],
     "ENUM_NAME_OVERRIDES": {
+        "AutomationMode": "automations.models.ExecutionMode",
+        "AutomationSource": "automations.models.Source",
         "AutomationState": "automations.selectors.STATES",
-        "MailState": "sessions_app.api.serializers.MAIL_STATES",
+        "ConsentState": "sessions_app.models.ConsentState",
+        "DeliveryState": "sessions_app.models.DeliveryState",
+        "MailState": "sessions_app.api.mailbox_serializers.MAIL_STATES",
+        "RoutineMode": "automations.api.routine_serializers.MODES",
+        "RoutineSource": "automations.api.routine_serializers.SOURCES",
         "RunState": "automations.models.RunState",
         "SessionState": "sessions_app.api.serializers.SESSION_STATES",
+        "TurnKind": "sessions_app.models.TurnKind",
         "TurnState": "sessions_app.models.TurnState",
     },
 }
@@ -239,6 +264,8 @@ UNFOLD: dict[str, Any] = {
     "DASHBOARD_CALLBACK": "config.operations.dashboard.dashboard",
     "SIDEBAR": {"navigation": f"{_NAVIGATION}.sidebar"},
 }
+
+DATA_UPLOAD_MAX_MEMORY_SIZE = None  # config.http.body_limit has limited each body
 
 LOGGING = logs.logging_config(ENV.log_level, ENV.log_format)
 logs.configure()

@@ -1,5 +1,6 @@
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
@@ -8,7 +9,10 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from config.accounts import pages
 from config.accounts.enter import enter_by_link
+from config.doors import DOORS
 from config.http import sign_in
+from config.http.codes import ERRORS_PAGE
+from config.http.reference.errors import ErrorsPage
 from config.operations import health, metrics
 from sessions_app.api.query import ChecksQuery, Parameter
 
@@ -54,8 +58,8 @@ urlpatterns = [
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
     path("account/", pages.account, name="account"),
     path("account/password/", pages.password_form, name="account-password"),
-    path("account/token/", pages.make_token, name="account-token"),
-    path("account/token/revoke/", pages.revoke_token, name="account-token-revoke"),
+    path("account/tokens/", pages.make_token, name="account-tokens"),
+    path("account/tokens/<slug:token_id>/revoke/", pages.revoke_token, name="account-token-revoke"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", metrics.metrics, name="metrics"),
@@ -64,5 +68,7 @@ urlpatterns = [
     path("api/", include("sessions_app.api.urls")),
     path("api/", include("automations.api.urls")),
     path("api/schema/", SchemaView.as_view(), name="schema"),
+    path(ERRORS_PAGE[1:], ErrorsPage.as_view(), name="errors"),
     path("api/docs/", DocsView.as_view(url_name="schema"), name="docs"),
+    *(path(DOORS[name].prefix, include(DOORS[name].urls)) for name in settings.RONDO_DOORS),
 ]

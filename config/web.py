@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 
@@ -15,9 +16,23 @@ WEB_GRACE = 3  # seconds that open event streams have to end
 OPTIONS = {
     "--http": "config.http.connection:ClientConnection",
     "--ws": "none",
-    "--lifespan": "off",
+    "--lifespan": "on",
     "--timeout-graceful-shutdown": str(WEB_GRACE),
 }
+
+
+def address_in(arguments: Sequence[str]) -> str:
+    """Where a web process with these arguments listens, to tell people; empty: not at a port."""
+    found = {"--host": "127.0.0.1", "--port": "8000"}
+    given = iter(arguments)
+    for each in given:
+        name, is_whole, value = each.partition("=")
+        if name in {"--uds", "--fd"}:
+            return ""
+        if name in found:
+            found[name] = value if is_whole else next(given, "")
+    host, port = found.values()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods
 
 from config.accounts.sign_in_links import is_valid, redeem
 from config.http.watchers import is_on_this_machine
+from config.installation import COMMAND
 
 # The address holds the token: no request that the page makes may name it. With `no-referrer` a browser would also hide
 # the origin of the form, and Django's protection against forged requests would refuse it.
@@ -42,5 +43,5 @@ def _sign_in(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _page(request: HttpRequest, *, is_valid: bool) -> HttpResponse:
-    context = {"state": "valid" if is_valid else "dead"}
+    context = {"state": "valid" if is_valid else "dead", "command": COMMAND}
     return render(request, "web/enter.html", context, status=200 if is_valid else 410)

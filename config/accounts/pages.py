@@ -9,13 +9,16 @@ from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
-from rest_framework.authtoken.models import Token
 
+from config.accounts.tokens import TokenForm, tokens_of
 from config.http.sign_in import limit_password_changes
+from config.installation import COMMAND
+from sessions_app.exceptions import SessionsError
+from sessions_app.models import ApiToken
+from sessions_app.tokens.issue import revoke_tokens
 from sessions_app.web.pages import page, person, person_page
 
 DONE = {"profile": "Saved.", "password": "Your password was changed.", "revoked": "The token was revoked."}
@@ -34,6 +37,7 @@ class SignIn(LoginView):
 
     template_name = "web/sign_in.html"
     authentication_form = SignInForm
+    extra_context = {"command": COMMAND}
 
 
 class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -86,18 +90,21 @@ def password_form(request: HttpRequest) -> HttpResponse:
 
 @person_page("POST")
 def make_token(request: HttpRequest) -> HttpResponse:
-    """Replace the API token by a new one, and show it this once."""
-    with transaction.atomic():
-        user = User.objects.select_for_update(no_key=True).get(pk=person(request).pk)
-        Token.objects.filter(user=user).delete()
-        token = Token.objects.create(user=user)
-    return _show(request, key=token.key)
+    """Make an API token, and show it this once."""
+    form = TokenForm(person(request), request.POST)
+    if not form.is_valid():
+        return _show(request, status=400, token_form=form)
+    try:
+        made = form.make()
+    except SessionsError as refusal:
+        return _show(request, status=400, token_form=form, problem=f"{refusal}.")
+    return _show(request, made=made)
 
 
 @person_page("POST")
-def revoke_token(request: HttpRequest) -> HttpResponse:
-    """Delete the API token."""
-    Token.objects.filter(user=person(request)).delete()
+def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
+    """Revoke an API token."""
+    revoke_tokens(ApiToken.objects.filter(user=person(request), pk=token_id))
     return _done("revoked")
 
 
@@ -110,6 +117,7 @@ def _show(request: HttpRequest, status: int = 200, **context: Any) -> HttpRespon
     shown = {
         "profile": ProfileForm(instance=user),
         "password": PasswordForm(user),
-        "token": Token.objects.filter(user=user).first(),
+        "tokens": tokens_of(user),
+        "token_form": TokenForm(user),
     }
     return page(request, "account.html", status=status, **(shown | context))

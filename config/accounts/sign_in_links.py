@@ -5,9 +5,7 @@ The token has 256 random bits. The database has only its hash, so somebody who r
 
 from __future__ import annotations
 
-import hashlib
 import re
-import secrets
 from datetime import timedelta
 
 from django.contrib.auth.models import User
@@ -15,6 +13,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from sessions_app.models import SignInLink
+from sessions_app.tokens.secret import hashed, new_secret
 
 VALID = timedelta(minutes=10)
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -27,8 +26,8 @@ RETURNING u.id"""
 
 def issue(user: User) -> str:
     """Create a link. Returns its path, `/enter/<token>/`, which is not stored."""
-    token = secrets.token_urlsafe(32)
-    SignInLink.objects.create(user=user, token_sha256=_hash(token), expires_at=Now() + VALID)
+    token = new_secret()
+    SignInLink.objects.create(user=user, token_sha256=hashed(token), expires_at=Now() + VALID)
     return f"/enter/{token}/"
 
 
@@ -36,7 +35,7 @@ def is_valid(token: str) -> bool:
     """Whether the link would sign somebody in now."""
     if not _TOKEN.fullmatch(token):
         return False
-    found = SignInLink.objects.filter(token_sha256=_hash(token), used_at=None, expires_at__gt=Now())
+    found = SignInLink.objects.filter(token_sha256=hashed(token), used_at=None, expires_at__gt=Now())
     return found.filter(user__is_active=True).exists()
 
 
@@ -45,10 +44,6 @@ def redeem(token: str) -> User | None:
     if not _TOKEN.fullmatch(token):
         return None
     with connection.cursor() as cursor:
-        cursor.execute(_REDEEM, [_hash(token)])
+        cursor.execute(_REDEEM, [hashed(token)])
         row = cursor.fetchone()
     return User.objects.get(pk=row[0]) if row else None
-
-
-def _hash(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()

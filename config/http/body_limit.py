@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from config.doors import API, DOORS, is_for_programs
+from config.http.codes import PROBLEM, problem_body
 from sessions_app.api.client_address import site_of
 
-API = "/api/"
-LONGEST_BODY = 1024 * 1024  # bytes, under /api/
+LONGEST_BODY = 1024 * 1024  # bytes, of programs; some doors take more
 ADMIN = "/admin/"
 BODILESS = {"GET", "HEAD", "OPTIONS"}
 PAGES = (
@@ -26,14 +27,17 @@ PAGES = (
     *("/enter/", "/sign-in/", "/sign-out/", "/account/"),
 )
 # by path prefix; other paths accept no body
-LONGEST = {API: LONGEST_BODY} | dict.fromkeys((ADMIN, *PAGES), 2 * LONGEST_BODY)
+LONGEST = (
+    {API: LONGEST_BODY}
+    | {f"/{door.prefix}": door.megabytes * LONGEST_BODY for door in DOORS.values()}
+    | dict.fromkeys((ADMIN, *PAGES), 2 * LONGEST_BODY)
+)
 FORM = b"application/x-www-form-urlencoded"  # pages send nothing else, and parsing other types is expensive
 BODY_SECONDS = 30.0  # until the whole body has arrived
 MOST_HELD = 64 * LONGEST_BODY  # bytes of all bodies in the memory of a process
 MOST_HELD_BY_ONE = MOST_HELD // 4  # of the requests of one address
 DRAINED = 16 * LONGEST_BODY  # bytes read and dropped, so that a client that is still sending gets the answer
 DRAIN_SECONDS = 2.0  # for a client that sends less than it announced
-TOO_LARGE = f"A request body may have at most {LONGEST_BODY} bytes."
 RETRY_AFTER = 2  # seconds
 
 # key in the ASGI scope: a function that the application calls to release the body before a long response
@@ -106,7 +110,7 @@ class LimitBody:
         if len(body) > longest or declared > longest:
             await _drain(receive, len(body), more=more)
             raise _too_large(longest)
-        if body and not _path(scope).startswith(API) and _content_type(scope) != FORM:
+        if body and not is_for_programs(_path(scope)) and _content_type(scope) != FORM:
             raise _Refused(415, "unsupported_media_type", f"Send forms as {FORM.decode()}.")
 
     def _append(self, body: bytearray, piece: bytes, site: str) -> None:
@@ -139,7 +143,11 @@ def _content_type(scope: Any) -> bytes:
 def _longest(scope: Any) -> int:
     if scope["method"] in BODILESS:
         return 0
-    path = _path(scope)
+    return longest_body(_path(scope))
+
+
+def longest_body(path: str) -> int:
+    """The most bytes that a body sent to this address may have."""
     return next((longest for prefix, longest in LONGEST.items() if path.startswith(prefix)), 0)
 
 
@@ -149,12 +157,13 @@ def _declared(scope: Any) -> int:
 
 
 def _too_large(longest: int) -> _Refused:
-    text = (
-        f"A request body may have at most {longest} bytes."
-        if longest
-        else "This address accepts no request body."
-    )
-    return _Refused(413, "too_large", text)
+    return _Refused(413, "too_large", too_large(longest))
+
+
+def too_large(longest: int) -> str:
+    """What is wrong with a longer body."""
+    most = f"A request body may have at most {longest} bytes."
+    return most if longest else "This address accepts no request body."
 
 
 def _replay(body: bytearray, receive: Receive) -> Receive:
@@ -180,9 +189,9 @@ async def _refuse(refused: _Refused, scope: Any, send: Send) -> None:
     """Answer and close the connection, since the rest of the body may still arrive on it."""
     phrase = HTTPStatus(refused.status).phrase
     kind, content = b"text/plain; charset=utf-8", f"{refused.status} {phrase}\n{refused.text}\n".encode()
-    if _path(scope).startswith(API):
-        problem = {"type": "about:blank", "title": phrase, "status": refused.status, "code": refused.code}
-        kind, content = b"application/problem+json", json.dumps(problem | {"detail": refused.text}).encode()
+    if is_for_programs(_path(scope)):
+        body = problem_body(refused.status, refused.code, refused.text)
+        kind, content = PROBLEM.encode(), json.dumps(body).encode()
     headers = [(b"content-type", kind), (b"content-length", b"%d" % len(content)), (b"connection", b"close")]
     if refused.status == 503:
         headers.append((b"retry-after", b"%d" % RETRY_AFTER))

@@ -7,9 +7,12 @@ read its response, for as long as the client likes.
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 import h11
@@ -17,7 +20,9 @@ from django.conf import settings
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from config.http.codes import PROBLEM, problem_body
 from config.http.open_files import free_connections
+from config.http.request_id import HEADER, new_id
 from sessions_app.api.client_address import site_of
 
 HEAD_SECONDS = 10.0  # for a whole request head, from the connection's start or the head's first byte
@@ -28,15 +33,36 @@ MOST_PIECES = (
 STALLED_SECONDS = 30.0  # that a client may leave a response unread, or not acknowledge packets
 
 
-def _refusal(status: str, text: str) -> bytes:
-    retry = "Retry-After: 5\r\n" if status.startswith("503") else ""
-    head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\n{retry}Connection: close\r\n"
-    return f"{head}Content-Length: {len(text)}\r\n\r\n{text}".encode()
+@dataclass(frozen=True)
+class Refusal:
+    """A response that no application makes: a problem with a request id, after which the connection is closed."""
+
+    status: HTTPStatus
+    code: str
+    detail: str
+
+    def response(self) -> bytes:
+        """The whole response."""
+        body = json.dumps(problem_body(self.status.value, self.code, self.detail)).encode()
+        head = [
+            f"HTTP/1.1 {self.status.value} {self.status.phrase}",
+            f"Content-Type: {PROBLEM}",
+            f"Content-Length: {len(body)}",
+            f"{HEADER}: {new_id()}",
+            *(["Retry-After: 5"] if self.status is HTTPStatus.SERVICE_UNAVAILABLE else []),
+            "Connection: close",
+        ]
+        return "\r\n".join((*head, "", "")).encode() + body
 
 
-TOO_MANY = _refusal("503 Service Unavailable", "The server has too many connections.\n")
-TOO_LONG = _refusal("400 Bad Request", f"A request head may have at most {LONGEST_HEAD} bytes.\n")
-TOO_MANY_PIECES = _refusal("400 Bad Request", f"A request body may have at most {MOST_PIECES} chunks.\n")
+def _bad(detail: str) -> Refusal:
+    return Refusal(HTTPStatus.BAD_REQUEST, "bad_request", detail)
+
+
+TOO_MANY = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "The server has too many connections.")
+TOO_LONG = _bad(f"A request head may have at most {LONGEST_HEAD} bytes.")
+TOO_MANY_PIECES = _bad(f"A request body may have at most {MOST_PIECES} chunks.")
+INVALID = _bad("The request is not valid HTTP/1.1.")
 OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
@@ -52,7 +78,7 @@ class _LimitedParser(h11.Connection):
     h11 limits a head only while it is incomplete, and does not limit the number of chunks.
     """
 
-    refusal = b""
+    refusal: Refusal | None = None
     _pieces = 0
 
     def next_event(self) -> Any:
@@ -60,10 +86,10 @@ class _LimitedParser(h11.Connection):
         event = h11.NEED_DATA if self.refusal else super().next_event()
         if isinstance(event, h11.Request):
             self._pieces = 0
-            self.refusal = TOO_LONG if _length(event) > LONGEST_HEAD else b""
+            self.refusal = TOO_LONG if _length(event) > LONGEST_HEAD else None
         elif isinstance(event, h11.Data):
             self._pieces += 1
-            self.refusal = TOO_MANY_PIECES if self._pieces > MOST_PIECES else b""
+            self.refusal = TOO_MANY_PIECES if self._pieces > MOST_PIECES else None
         return h11.NEED_DATA if self.refusal else event
 
 
@@ -89,7 +115,7 @@ class ClientConnection(H11Protocol):
         self._open[self._site] += 1
         if self._is_one_too_many():
             self._refused = True
-            transport.write(TOO_MANY)
+            transport.write(TOO_MANY.response())
             transport.close()
             return
         _detect_dead_peer(transport)
@@ -142,8 +168,15 @@ class ClientConnection(H11Protocol):
         """Answer a refused request, unless its response has begun, and close the connection."""
         if not self.conn.refusal or self.transport.is_closing():
             return
+        self._close_with(self.conn.refusal)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the signature is uvicorn's
+        """Refuse what is not HTTP, with a request id like all else."""
+        self._close_with(INVALID)
+
+    def _close_with(self, refusal: Refusal) -> None:
         if not self._is_in_request() or not self.cycle.response_started:
-            self.transport.write(self.conn.refusal)
+            self.transport.write(refusal.response())
         self.transport.close()
 
     def _is_in_request(self) -> bool:

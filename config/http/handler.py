@@ -23,9 +23,12 @@ from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import set_script_prefix
 
-from config.http.body_limit import API, RELEASE_BODY
+from config.doors import API
+from config.http.body_limit import RELEASE_BODY
+from config.http.measure import count_request
 from config.http.problems import QUICK_SECONDS, REQUEST_SECONDS, server_busy
-from config.http.threads import NoThreadFree, RequestThreads
+from config.http.threads import RequestThreads
+from sessions_app.exceptions import NoThreadFree
 from sessions_app.postgres.connection import at_most
 
 STREAM_THREADS = 4  # that open streams: after a restart all clients reconnect at once
@@ -77,6 +80,7 @@ class Handler(ASGIHandler):
                 response = await threads.run(partial(self._answer, scope, request), undo=_close)
         except NoThreadFree:
             response = server_busy(request, random.randint(*RETRY_AFTER))  # noqa: S311 - not for security
+        count_request(request, response.status_code)
         try:
             _release(request, body)
             scope[RELEASE_BODY]()

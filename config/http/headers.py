@@ -1,4 +1,4 @@
-"""Headers of every response: Content-Security-Policy, and `Cache-Control: no-store` for the API.
+"""Headers of every response: Content-Security-Policy; for the API also `Cache-Control` and what is left of the limit.
 
 Each area has the strictest policy that it works with. The admin (Alpine) needs `eval` and inline styles, the pages of
 the API docs need inline styles. Other pages have their scripts and styles in files.
@@ -11,7 +11,7 @@ from typing import Any
 
 from django.http.response import HttpResponseBase
 
-from config.http.body_limit import API
+from config.doors import API, API_VERSION, FOR_PROGRAMS, VERSION_HEADER, is_for_programs
 
 POLICY = "Content-Security-Policy"
 _SHARED = "base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
@@ -22,7 +22,7 @@ ADMIN = f"{_OF_SITE}; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-
 DOCS = f"{_OF_SITE}; script-src 'self'; style-src 'self' 'unsafe-inline'; {_SHARED}"
 PAGES = f"{_OF_SITE}; script-src 'self'; style-src 'self'; {_SHARED}"
 DATA = f"default-src 'none'; {_SHARED}"
-AREAS = {"/admin/": ADMIN, "/api/docs/": DOCS, API: DATA}
+AREAS = {"/admin/": ADMIN, "/api/docs/": DOCS} | dict.fromkeys(FOR_PROGRAMS, DATA)
 
 
 def add_headers(get_response: Any) -> Any:
@@ -31,7 +31,9 @@ def add_headers(get_response: Any) -> Any:
     def answer(request: Any) -> HttpResponseBase:
         response: HttpResponseBase = get_response(request)
         response.headers.setdefault(POLICY, _policy(request))
-        if request.path.startswith(API):
+        for name, value in getattr(request, "rate_limit_headers", {}).items():
+            response.headers[name] = value
+        if is_for_programs(request.path):
             response.headers.setdefault("Cache-Control", "no-store")
         return response
 
@@ -63,7 +65,10 @@ def _completed(scope: Any, given: Iterable[tuple[bytes, bytes]]) -> list[tuple[b
     headers = list(given)
     names = {name.lower() for name, _ in headers}
     least = {POLICY: DATA, "X-Content-Type-Options": "nosniff"}
-    if scope["path"].removeprefix(scope.get("root_path", "")).startswith(API):
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    if is_for_programs(path):
         least["Cache-Control"] = "no-store"
+    if path.startswith(API):
+        least[VERSION_HEADER] = API_VERSION
     missing = {name: value for name, value in least.items() if name.lower().encode() not in names}
     return headers + [(name.encode(), value.encode()) for name, value in missing.items()]

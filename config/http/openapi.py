@@ -10,8 +10,9 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSe
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import Direction
 
-from config.http.codes import CODES
-from config.http.problems import PROBLEM
+from config.http.codes import CODES, PROBLEM
+from config.http.reference.examples import add_examples
+from config.http.reference.naming import TAGS, name_of, tag_of
 from sessions_app.api.fields import MOST_ERRORS
 
 if TYPE_CHECKING:  # rest_framework imports this module while it is loaded
@@ -78,6 +79,8 @@ class Schema(AutoSchema):
         operation = super().get_operation(*args, **kwargs)
         if operation is None:
             return None
+        if scope := cast("ApiView", self.view).scopes.get(self.method.lower()):
+            operation["x-required-scope"] = scope.value
         parameters = operation.setdefault("parameters", [])
         parameters += self._conditional_headers()
         parameters += [each.to_openapi() for each in cast("ApiView", self.view).takes_by(self.method.lower())]
@@ -90,7 +93,20 @@ class Schema(AutoSchema):
             operation["responses"]["304"] = {"description": "Not modified.", "headers": {"ETag": _TAG}}
         for status in self._errors(named, has_body="requestBody" in operation):
             _add_error(operation["responses"], status)
+        add_examples(operation)
         return operation
+
+    def get_operation_id(self) -> str:
+        """The id that follows from method and path."""
+        return name_of(self.method, self.path).id
+
+    def get_summary(self) -> str:
+        """What the operation does, in a few words."""
+        return name_of(self.method, self.path).summary
+
+    def get_tags(self) -> list[str]:
+        """The resource of the operation."""
+        return [tag_of(self.path)]
 
     def _accepts_browser_sessions(self) -> bool:
         from rest_framework.authentication import SessionAuthentication
@@ -132,10 +148,12 @@ class Schema(AutoSchema):
         }
         if "{" in self.path:
             found.add(404)
+        if cast("ApiView", self.view).scopes:  # a token without the scope, or with a limit
+            found.add(403)
         if self.method != "GET":
             found |= {403, 413} if self._accepts_browser_sessions() else {413}
         if has_body:
-            found.add(415)
+            found |= {408, 415}
         if self.method in _CHANGES:
             found.add(412)
         if named & _ONCE:
@@ -186,11 +204,39 @@ class HookScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-cal
         ]
 
 
+class TicketScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """Event streams accept a ticket in their address."""
+
+    target_class = "sessions_app.api.auth.TicketAuthentication"
+    name = "streamTicket"
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> Any:  # noqa: ARG002 - the library's signature
+        """`?ticket=…`."""
+        text = "A ticket of `/api/stream-tickets/`, which opens one event stream once."
+        return {"type": "apiKey", "in": "query", "name": "ticket", "description": text}
+
+
 def add_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """Add the schema of an error, and one for each status with its codes."""
+    used = {tag for methods in result["paths"].values() for each in methods.values() for tag in each["tags"]}
+    result["tags"] = [{"name": tag, "description": TAGS.get(tag, tag)} for tag in sorted(used)]
     schemas = result["components"]["schemas"]
     schemas["Problem"] = _PROBLEM
+    for name, schema in schemas.items():
+        if name.startswith(
+            "Paginated"
+        ):  # DRF's are in the style of OpenAPI 3.0, with addresses of another server
+            link = {"type": ["string", "null"], "format": "uri", "description": "The address of that page."}
+            schema["properties"] |= {"next": link, "previous": link}
+    answered = {
+        status
+        for methods in result["paths"].values()
+        for each in methods.values()
+        for status in each["responses"]
+    }
     for status, codes in CODES.items():
+        if str(status) not in answered:
+            continue
         known = {
             "status": {"type": "integer", "enum": [status]},
             "code": {"type": "string", "enum": list(codes)},

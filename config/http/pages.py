@@ -9,8 +9,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from automations.schedules.errors import ScheduleError
-from config.http.body_limit import API
+from config.doors import is_for_programs
 from config.http.codes import status_of
+from config.http.request_id import current_id
 from sessions_app.exceptions import SessionsError
 from sessions_app.web.fragments import is_fragment
 
@@ -38,11 +39,18 @@ TEXTS = {
 
 def error_page(request: HttpRequest, status: int, text: str = "") -> HttpResponse:
     """The error for a browser. It reads nothing from the database, which may be away."""
-    title, text = TITLES.get(status, TITLES[400]), text or TEXTS.get(status, TEXTS[400])
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR and (found := current_id()):
+        text = f"{TEXTS[status]} If it happens again, tell the administrator this id: {found}"
+    title, text = TITLES.get(status, TITLES[400]), _sentence(text) or TEXTS.get(status, TEXTS[400])
     if is_fragment(request):
         return HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")
     shown = render_to_string("web/error.html", {"title": title, "text": text})
     return HttpResponse(shown, status=status, headers={"Cache-Control": "no-store"})
+
+
+def _sentence(text: str) -> str:
+    """The text with a full stop, unless it ends with a mark of its own."""
+    return f"{text}." if text[-1:].isalnum() else text
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:  # noqa: ARG001 - Django's signature
@@ -76,7 +84,7 @@ class PageErrors:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """The page of a refusal; None for all else, and for the API, whose errors DRF answers."""
-        if request.path.startswith(API):
+        if is_for_programs(request.path):
             return None
         if isinstance(error, SessionsError | ScheduleError):
             text = str(error)

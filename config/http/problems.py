@@ -20,16 +20,17 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, Js
 from rest_framework import exceptions as drf
 
 from automations.schedules.errors import ScheduleError
-from config.http.body_limit import API, LONGEST_BODY, TOO_LARGE
-from config.http.codes import code_of, status_of
+from config.doors import is_for_programs
+from config.http.body_limit import longest_body, too_large
+from config.http.codes import PROBLEM, code_of, problem_body, status_of
+from config.http.error_fields import body_of, errors_of
 from config.http.pages import error_page, wants_page
 from sessions_app.api.fields import MOST_ERRORS
-from sessions_app.exceptions import SessionsError, TooManyStreams, TooManyWaiting
+from sessions_app.exceptions import SessionsError, TooManyStreams, TooManyTickets, TooManyWaiting
 from sessions_app.postgres.connection import at_most
 
 log = structlog.get_logger(__name__)
 
-PROBLEM = "application/problem+json"
 LONGEST_PATH = 200  # characters of a field's dotted path
 LONGEST_TEXT = 300  # characters of an explanation, which may repeat a part of the input
 TEXTS = {
@@ -53,8 +54,7 @@ UNSURE = (
 
 def problem(status: int, code: str, detail: str, **extras: Any) -> HttpResponse:
     """`{type, title, status, code, detail}` and `extras` such as `errors` by field."""
-    phrase = HTTPStatus(status).phrase
-    body = {"type": "about:blank", "title": phrase, "status": status, "code": code, "detail": detail}
+    body = problem_body(status, code, detail)
     response = JsonResponse(body | extras, status=status, content_type=PROBLEM)
     return response if status >= 500 else unlogged(response)
 
@@ -75,7 +75,7 @@ def database_unavailable(request: HttpRequest, error: BaseException) -> HttpResp
     """503 for a database that does not answer, with a line in the log instead of a traceback."""
     first = (str(error).splitlines() or [""])[0]
     log.warning("database_unavailable", path=request.path, error=type(error).__name__, detail=first)
-    if request.path.startswith(API):
+    if is_for_programs(request.path):
         detail = AWAY if request.method in {"GET", "HEAD"} else UNSURE
         response = problem(503, "unavailable", detail)
     else:
@@ -89,9 +89,9 @@ def problem_of(error: Exception, context: Any = None) -> HttpResponse | None:
     if isinstance(error, OUTAGES) and context:
         return database_unavailable(context["request"], error)
     if isinstance(error, SessionsError):
-        return _of_ours(error)
+        return _of_ours(error, context)
     if isinstance(error, ScheduleError):
-        return problem(400, error.code, error.message)
+        return _bad_field(error.code, error.message, context)
     if isinstance(error, drf.APIException):
         return _of_drf(error)
     if isinstance(error, DatabaseError):
@@ -99,11 +99,20 @@ def problem_of(error: Exception, context: Any = None) -> HttpResponse | None:
     return _of_django(error)
 
 
-def _of_ours(error: SessionsError) -> HttpResponse:
-    response = problem(status_of(error.code), error.code, str(error), **error.details)
+def _bad_field(code: str, text: str, context: Any, **details: Any) -> HttpResponse:
+    """400 with `errors`, as far as it concerns a field."""
+    errors = details.get("errors") or errors_of(code, text[:LONGEST_TEXT], body_of(context))
+    return problem(400, code, text, **details | ({"errors": errors} if errors else {}))
+
+
+def _of_ours(error: SessionsError, context: Any) -> HttpResponse:
+    status = status_of(error.code)
+    if status == 400:
+        return _bad_field(error.code, str(error), context, **error.details)
+    response = problem(status, error.code, str(error), **error.details)
     if response.status_code == 401:
         response["WWW-Authenticate"] = "Bearer"  # for hooks; DRF has rejected other unknown clients before
-    if isinstance(error, TooManyStreams | TooManyWaiting):
+    if isinstance(error, TooManyStreams | TooManyTickets | TooManyWaiting):
         response["Retry-After"] = str(error.retry_after)
     return response
 
@@ -123,8 +132,6 @@ def _of_django(error: Exception) -> HttpResponse | None:
         return problem(404, "not_found", "Not found.")
     if isinstance(error, PermissionDenied):
         return plain_problem(403)
-    if isinstance(error, RequestDataTooBig):
-        return problem(413, "too_large", TOO_LARGE)
     return None
 
 
@@ -136,8 +143,9 @@ def _of_drf(error: drf.APIException) -> HttpResponse:
         rest = sum(1 for _ in every)
         detail = f"{first}: {texts[0]}" + (f" ({rest:,} more fields are not shown.)" if rest else "")
         return problem(400, "bad_input", detail, errors=found)
-    code = "malformed_body" if isinstance(error, drf.ParseError) else code_of(error.status_code)
-    response = problem(error.status_code, code, str(error.detail))
+    if isinstance(error, drf.ParseError):
+        return _bad_field("malformed_body", str(error.detail), None)
+    response = problem(error.status_code, code_of(error.status_code), str(error.detail))
     if header := getattr(error, "auth_header", None):
         response["WWW-Authenticate"] = header
     if (wait := getattr(error, "wait", None)) is not None:
@@ -170,17 +178,18 @@ def api_problems(get_response: Any) -> Any:
 
 
 def _check_length(request: HttpRequest) -> HttpResponse | None:
-    if not request.path.startswith(API) or request.method in {"GET", "HEAD"}:
+    if not is_for_programs(request.path) or request.method in {"GET", "HEAD"}:
         return None
     length = request.META.get("CONTENT_LENGTH") or ""
     if not length.isdigit():
         # sent in chunks: DRF would treat it as empty; config.http.body_limit has limited its size
         request.META["CONTENT_LENGTH"] = length = str(len(request.body))
-    return problem(413, "too_large", TOO_LARGE) if int(length[:12]) > LONGEST_BODY else None
+    longest = longest_body(request.path)
+    return problem(413, "too_large", too_large(longest)) if int(length[:12]) > longest else None
 
 
 def _as_problem(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    if not request.path.startswith(API):
+    if not is_for_programs(request.path):
         return response
     if response.status_code == 301 and request.method not in {"GET", "HEAD"}:
         # CommonMiddleware redirects to the address with a slash; clients would follow with GET and without the body
@@ -223,7 +232,7 @@ def server_busy(request: HttpRequest, seconds: int) -> HttpResponse:
 
 
 def _plain(request: HttpRequest, status: int) -> HttpResponse:
-    if request.path.startswith(API):
+    if is_for_programs(request.path):
         return plain_problem(status)
     if wants_page(request):
         return error_page(request, status)

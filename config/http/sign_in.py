@@ -23,7 +23,7 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse
 
 from config.http.pages import error_page, wants_page
-from sessions_app.api.allowance import Rate, take_allowance
+from sessions_app.allowance import Rate, take_allowance
 from sessions_app.api.client_address import site_of
 
 BY_ADDRESS = Rate(limit=20, seconds=60)

@@ -11,15 +11,12 @@ from typing import TypeVar
 
 from django.db import connections
 
+from sessions_app.exceptions import NoThreadFree
 from sessions_app.postgres.connection import has_waited
 
 PATIENCE = 5.0  # seconds that a request waits for a thread
 
 T = TypeVar("T")
-
-
-class NoThreadFree(Exception):
-    """No thread became free in time."""
 
 
 class RequestThreads:

@@ -13,10 +13,15 @@ from django.db import Error, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from automations import doctor as automations
-from config.env import all_queues
+from config.env_values import all_queues
+from config.installation import COMMAND
+from config.operations import fleet_checks
+from config.operations.fleet import limits_of, read_fleet
 from sessions_app import flags, hints
 from sessions_app.models import Agent
 from sessions_app.operations import doctor as sessions
+from sessions_app.operations import telegram_bots
+from sessions_app.operations.connections import connections_usable
 from sessions_app.operations.doctor import Check, Finding, some_named
 from sessions_app.worker import self_check
 
@@ -38,7 +43,7 @@ def check_configuration() -> Finding:
         )
     errors = [error for error in django_checks.run_checks() if error.is_serious()]
     if errors:
-        cure = str(errors[0].hint or "see `manage.py check`").splitlines()[0]
+        cure = str(errors[0].hint or f"see `{COMMAND} check`").splitlines()[0]
         return Finding(ok=False, detail=str(errors[0].msg).splitlines()[0], cure=cure)
     return Finding(ok=True, detail="consistent")
 
@@ -52,10 +57,12 @@ def check_models() -> Finding:
     """Each model in use has a known provider and a key."""
     from agent_core.exceptions import ModelError
     from agent_core.models import resolve
+    from sessions_app.connections.usable import names_connection
 
     broken = {}
     in_agents = Agent.objects.exclude(model="").order_by().values_list("model", flat=True).distinct()
-    for name in sorted({settings.RONDO_MODEL, *in_agents}):
+    # connections have a check of their own
+    for name in sorted(each for each in {settings.RONDO_MODEL, *in_agents} if not names_connection(each)):
         try:
             resolve(name)
         except ModelError as error:
@@ -86,7 +93,9 @@ def check_migrations() -> Finding:
     if missing:
         names = (f"{migration.app_label}.{migration.name}" for migration, _ in missing)
         return Finding(
-            ok=False, detail=f"not applied: {some_named(names, len(missing))}", cure="run `manage.py migrate`"
+            ok=False,
+            detail=f"not applied: {some_named(names, len(missing))}",
+            cure=f"run `{COMMAND} migrate`",
         )
     return Finding(ok=True, detail="all applied")
 
@@ -128,13 +137,18 @@ CHECKS: dict[str, Check] = {
     "lock_connection": sessions.lock_connection,
     "broker": check_broker,
     "models": check_models,
+    "connections": connections_usable,
     "workers": sessions.workers,
     "shards": check_queues,
     "beat": automations.beat,
+    "processes": fleet_checks.processes,
+    "versions": fleet_checks.versions,
+    "fleet_settings": fleet_checks.fleet_settings,
     "stuck_turns": sessions.stuck_turns,
     "overlong_turns": sessions.overlong_turns,
     "waiting_turns": sessions.waiting_turns,
     "channels": sessions.channels_served,
+    "telegram": telegram_bots.bots_read,
     "deliveries": sessions.deliveries_sent,
     "oldest_transaction": sessions.oldest_transaction,
     "jobs_set_aside": automations.jobs_set_aside,
@@ -152,8 +166,8 @@ NOT_CHECKED = Finding(ok=False, detail="not checked", cure="repair the database 
 PROCESS_CHECKS = {
     name: CHECKS[name]
     for name in (
-        *("configuration", "flags", "models", "shards", "channels", "legacy_channels"),
-        *("stuck_turns", "overlong_turns"),
+        *("configuration", "flags", "models", "connections", "shards", "channels", "legacy_channels"),
+        *("stuck_turns", "overlong_turns", "broker", "lock_connection"),
     )
 }
 HERE = "with the environment of this process, since no worker {}"
@@ -165,6 +179,15 @@ def run_all_checks() -> dict[str, Finding]:
         probe_database()
     except psycopg.Error as error:
         return _without_database(_failed(error))
+    try:
+        fleet = read_fleet()
+    except (Error, psycopg.Error):  # a check reports the reason
+        return _run_all_checks()
+    with limits_of(fleet):
+        return _run_all_checks()
+
+
+def _run_all_checks() -> dict[str, Finding]:
     found = run_checks({name: check for name, check in CHECKS.items() if name not in PROCESS_CHECKS})
     if not found["database"].ok:
         return _without_database(found["database"])
@@ -226,5 +249,5 @@ def _failed(error: Exception) -> Finding:
     return Finding(
         ok=False,
         detail=f"the database does not answer, or reports an error ({type(error).__name__})",
-        cure="start it and run `manage.py migrate`, or correct DATABASE_URL",
+        cure=f"start it and run `{COMMAND} migrate`, or correct DATABASE_URL",
     )

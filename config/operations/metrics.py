@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import psycopg
 import structlog
@@ -11,97 +10,95 @@ from django.conf import settings
 from django.db import Error
 from django.http import HttpRequest, HttpResponse
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from automations import selectors as automations
+from automations.runs.figures import FAILURES_IN_A_ROW, jobs_failing_in_a_row
+from config import installation
 from config.http.watchers import is_watcher
+from config.operations.checks import READINESS_CHECKS, run_checks
+from config.operations.counters import counter_families
 from sessions_app import metrics as counters
-from sessions_app.metrics import BUCKETS, EVERYTHING, LABELS, Counted
 from sessions_app.operations import figures as sessions
+from sessions_app.postgres.connection import at_most
 from sessions_app.streams.hub import hub
 
 log = structlog.get_logger(__name__)
 
-COUNTERS = {
-    "delivery_failed_count": "Deliveries that failed for good (dead letters).",
-    "delivery_sent_count": "Deliveries that a channel accepted.",
-    "heartbeat_deliver_count": "Heartbeats whose reply was put into the mailbox.",
-    "heartbeat_skipped_due_to_lock": "Heartbeats skipped because their session was busy.",
-    "heartbeat_suppress_count": "Heartbeats with nothing to report.",
-    "job_session_created": "Sessions created for isolated jobs.",
-    "mailbox_deposit_count": "Updates put into mailboxes.",
-    "mailbox_drain_count": "Updates that turns have shown and acknowledged.",
-    "turn_limit_count": "Turns ended by a limit of their policy, by its code.",
-}
-LOCK_WAIT = "Milliseconds from the arrival of a turn until a worker began it."
+DATABASE_SECONDS = 0.8  # for the checks of readiness, as in /readyz
 
 
-class _Gauges(Collector):
-    """Gauges, read from the database at each scrape."""
+class _Collector(Collector):
+    """Gauges, read from the database at each scrape, and the stored counters."""
 
     def describe(self) -> Iterable[Metric]:
         """Nothing, so that registration does not query the database."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """All metrics; none if the database does not answer."""
+        """All metrics; without the database only what needs none."""
+        yield GaugeMetricFamily("rondo_event_subscribers", "Open event streams.", value=hub().subscribers())
+        version = GaugeMetricFamily("rondo_build_info", "The version, as a label.", labels=["version"])
+        version.add_metric([installation.VERSION], 1)
+        yield version
+        ready = _readiness()
+        yield _by_label("rondo_ready", "Whether a part that turns need works.", "check", ready)
+        if not ready["database"]:
+            return
         try:
-            yield from self._gauges()
-            yield from _counters()
+            yield from _gauges()
+            yield from counter_families(counters.figures())
         except (Error, psycopg.Error) as error:
             log.warning("metrics_without_database", error=type(error).__name__)
 
-    def _gauges(self) -> Iterable[Metric]:
-        turns = GaugeMetricFamily("rondo_open_turns", "Queued and running turns.", labels=["state"])
-        for state, count in sessions.open_turns().items():
-            turns.add_metric([state], count)
-        yield turns
-        alive = sessions.live_workers(settings.RONDO_WORKER_LOST_SECONDS)
-        yield GaugeMetricFamily("rondo_workers", "Live workers.", value=len(alive))
-        late = automations.seconds_overdue()
-        yield GaugeMetricFamily(
-            "rondo_overdue_seconds", "Seconds by which the most overdue job or message is late.", value=late
-        )
-        unread = sessions.unread_mail()
-        yield GaugeMetricFamily(
-            "rondo_mailbox_waiting", "Updates that no turn has shown yet.", value=unread.waiting
-        )
-        meaning = "Pending, sending and failed deliveries."
-        deliveries = GaugeMetricFamily("rondo_open_deliveries", meaning, labels=["state"])
-        for state, count in sessions.open_deliveries().items():
-            deliveries.add_metric([state], count)
-        yield deliveries
-        readers = hub().subscribers()
-        yield GaugeMetricFamily(
-            "rondo_event_subscribers", "Open event streams of this process.", value=readers
-        )
+
+def _readiness() -> dict[str, float]:
+    with at_most(DATABASE_SECONDS):
+        return {name: float(found.ok) for name, found in run_checks(READINESS_CHECKS).items()}
 
 
-def _counters() -> Iterable[Metric]:
-    """All counters, also those at 0, so that graphs begin at 0."""
-    found: dict[str, dict[tuple[str, ...], int]] = {}
-    for figure in counters.figures():
-        found.setdefault(figure.name, {})[tuple(figure.labels.values())] = figure.value
-    for name, meaning in COUNTERS.items():
-        labels = LABELS.get(Counted(name), ())
-        family = CounterMetricFamily(f"rondo_{name}", meaning, labels=labels)
-        for values, value in found.get(name, {} if labels else {(): 0}).items():
-            family.add_metric(values, value)
-        yield family
-    yield _lock_wait(found)
+def _gauges() -> Iterable[Metric]:
+    yield _by_label("rondo_open_turns", "Queued and running turns.", "state", sessions.open_turns())
+    yield from _queues()
+    alive = sessions.live_workers(settings.RONDO_WORKER_LOST_SECONDS)
+    yield GaugeMetricFamily("rondo_workers", "Live workers.", value=len(alive))
+    yield GaugeMetricFamily("rondo_beats", "Beats that listen.", value=automations.beats_seen())
+    if (silent := counters.seconds_since_beat()) is not None:
+        meaning = "Seconds since a beat last finished a round."
+        yield GaugeMetricFamily("rondo_beat_last_round_age_seconds", meaning, value=silent)
+    late = automations.seconds_overdue()
+    yield GaugeMetricFamily(
+        "rondo_overdue_seconds", "Seconds by which the most overdue job or message is late.", value=late
+    )
+    meaning = f"Automations whose last {FAILURES_IN_A_ROW} attempts failed."
+    yield GaugeMetricFamily("rondo_failing_automations", meaning, value=jobs_failing_in_a_row())
+    unread = sessions.unread_mail()
+    yield GaugeMetricFamily(
+        "rondo_mailbox_waiting", "Updates that no turn has shown yet.", value=unread.waiting
+    )
+    meaning = "Pending, sending and failed deliveries."
+    yield _by_label("rondo_open_deliveries", meaning, "state", sessions.open_deliveries())
 
 
-def _lock_wait(found: dict[str, Any]) -> Metric:
-    stored, so_far, buckets = found.get(Counted.LOCK_WAIT_BUCKET, {}), 0, []
-    for bound in [*map(str, BUCKETS), EVERYTHING]:
-        so_far += stored.get((bound,), 0)
-        buckets.append((bound, float(so_far)))
-    total = found.get(Counted.LOCK_WAIT_SUM, {}).get((), 0)
-    return HistogramMetricFamily("rondo_lock_wait_ms", LOCK_WAIT, buckets=buckets, sum_value=total)
+def _queues() -> Iterable[Metric]:
+    """Depth and age of the queue of each lane."""
+    waiting = sessions.queued_by_lane()
+    depth = {lane: found.count for lane, found in waiting.items()}
+    yield _by_label("rondo_queued_turns", "Queued turns.", "lane", depth)
+    ages = {lane: found.oldest_seconds for lane, found in waiting.items()}
+    meaning = "Seconds that the oldest queued turn has waited."
+    yield _by_label("rondo_oldest_queued_turn_seconds", meaning, "lane", ages)
 
 
-REGISTRY.register(_Gauges())
+def _by_label(name: str, meaning: str, label: str, values: dict[str, int] | dict[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, meaning, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+REGISTRY.register(_Collector())
 
 
 def metrics(request: HttpRequest) -> HttpResponse:

@@ -14,7 +14,7 @@ GROUPS = {  # by title: name of the link, model, icon
     "People": (
         ("Users", "auth.user", "person"),
         ("Groups", "auth.group", "group"),
-        ("Tokens", "authtoken.tokenproxy", "key"),
+        ("Tokens", "sessions_app.apitoken", "key"),
         ("Sessions", "sessions_app.session", "forum"),
         ("Preferences", "sessions_app.preference", "tune"),
     ),
@@ -22,6 +22,8 @@ GROUPS = {  # by title: name of the link, model, icon
         ("Agents", "sessions_app.agent", "smart_toy"),
         ("Documents", "sessions_app.document", "description"),
         ("Hooks", "sessions_app.hook", "webhook"),
+        ("Connections", "sessions_app.connection", "key"),
+        ("Telegram bots", "sessions_app.telegrambot", "chat"),
     ),
     "Appointments": (
         ("Automations", "automations.cronjob", "event_repeat"),
@@ -39,6 +41,7 @@ GROUPS = {  # by title: name of the link, model, icon
         ("Mailboxes", "sessions_app.mailboxevent", "inbox"),
     ),
     "Internals": (
+        ("Processes", "sessions_app.process", "dns"),
         ("Workers", "sessions_app.worker", "memory"),
         ("Journal steps", "sessions_app.turnstep", "list"),
         ("Events", "sessions_app.event", "bolt"),

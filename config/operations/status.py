@@ -1,24 +1,19 @@
-"""`manage.py status`: the current state of workers, beats, turns, jobs and mailboxes, read from the database."""
+"""`manage.py status`: the current state of all processes, turns, jobs and mailboxes, read from the database."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
-from django.db import connection
 from django.db.models import Count, F, Min, Q
 from django.db.models.functions import Now
 
 from automations.models import JobClock, ScheduledMessage
+from config.operations.fleet import Fleet, read_fleet
 from sessions_app import flags
 from sessions_app.models import Agent, Lane, Session, Turn, TurnState, Worker
 from sessions_app.operations.figures import Unread, open_deliveries, unread_mail
-from sessions_app.postgres.notify import JOBS
-
-MOST_WORKERS = 12  # shown to a person; JSON has all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +27,6 @@ class WorkerNow:
     silent_seconds: float
     queues: list[str]
     turns: list[int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BeatNow:
-    """A beat process, found by its LISTEN connection: client address and age of the connection."""
-
-    address: str
-    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +56,8 @@ class NextJob:
 class FleetStatus:
     """The state of a fleet. `sessions`: counts by type; `deliveries`: counts by state."""
 
+    fleet: Fleet
     workers: list[WorkerNow]
-    beats: list[BeatNow]
     people: LaneNow
     automations: LaneNow
     agents: int
@@ -85,6 +72,11 @@ class FleetStatus:
     def to_json(self) -> dict[str, Any]:
         """A JSON object; times in ISO format."""
         shown = asdict(self)
+        del shown["fleet"]
+        shown["processes"] = [asdict(each) for each in self.fleet.processes]
+        for process in shown["processes"]:
+            process["started_at"] = process["started_at"].isoformat()
+        shown["differences"] = [str(each) for each in self.fleet.differences]
         if self.next_job is not None:
             shown["next_job"]["at"] = self.next_job.at.isoformat()
         return shown
@@ -92,10 +84,11 @@ class FleetStatus:
 
 def read_status() -> FleetStatus:
     """Read the current state from the database."""
+    fleet = read_fleet()
     by_type = Session.objects.values_list("type").annotate(count=Count("pk")).order_by("type")
     return FleetStatus(
-        workers=_workers(),
-        beats=_beats(),
+        fleet=fleet,
+        workers=_workers(fleet),
         people=lane_now(Lane.PEOPLE),
         automations=lane_now(Lane.AUTO),
         agents=Agent.objects.count(),
@@ -105,11 +98,11 @@ def read_status() -> FleetStatus:
         due_messages=ScheduledMessage.objects.waiting().filter(send_at__lte=Now()).count(),
         mailbox=unread_mail(),
         deliveries=open_deliveries(),
-        flags=dict(flags.flag_values()),
+        flags=dict(flags.flag_values(fleet.alive[0].settings if fleet.alive else None)),
     )
 
 
-def _workers() -> list[WorkerNow]:
+def _workers(fleet: Fleet) -> list[WorkerNow]:
     runs: dict[Any, list[int]] = {}
     running = Turn.objects.filter(state=TurnState.RUNNING, claim__isnull=False).order_by("pk")
     for worker, turn in running.values_list("worker", "pk"):
@@ -120,24 +113,13 @@ def _workers() -> list[WorkerNow]:
             id=str(row.pk),
             host=row.host,
             pid=row.pid,
-            alive=row.silent.total_seconds() <= settings.RONDO_WORKER_LOST_SECONDS,
+            alive=row.silent.total_seconds() <= fleet.lost_after,
             silent_seconds=round(max(0.0, row.silent.total_seconds()), 1),
             queues=row.shards,
             turns=runs.get(row.pk, []),
         )
         for row in rows
     ]
-
-
-def _beats() -> list[BeatNow]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT coalesce(host(client_addr), 'local'),"
-            " extract(epoch FROM clock_timestamp() - backend_start)::float8 FROM pg_stat_activity"
-            " WHERE datname = current_database() AND query = %s ORDER BY backend_start",
-            [f'LISTEN "{JOBS}"'],
-        )
-        return [BeatNow(address=address, seconds=round(age, 1)) for address, age in cursor.fetchall()]
 
 
 def lane_now(lane: Lane) -> LaneNow:
@@ -168,83 +150,3 @@ def _next_job() -> NextJob | None:
     return NextJob(
         id=clock.pk, name=clock.job.name, at=clock.next_run_at, seconds=round(clock.left.total_seconds(), 1)
     )
-
-
-def status_lines(status: FleetStatus) -> list[str]:
-    """The status as lines of text for a terminal."""
-    sessions = ", ".join(f"{count:,} {kind}" for kind, count in status.sessions.items()) or "none"
-    unread = status.mailbox
-    return [
-        *_worker_lines(status.workers),
-        f"beats        {_beat_words(status.beats)}",
-        f"people       {_lane_words(status.people)}",
-        f"automations  {_lane_words(status.automations)}",
-        f"next job     {_job_words(status)}",
-        f"messages     {status.due_messages:,} due",
-        f"mailboxes    {unread.waiting:,} waiting, {unread.urgent:,} of them urgent",
-        f"deliveries   {_delivery_words(status.deliveries)}",
-        f"agents       {status.agents:,}",
-        f"sessions     {sessions}",
-        *_labelled("flags", flags.changed_flags()),
-    ]
-
-
-def _labelled(label: str, texts: Iterable[str]) -> list[str]:
-    """A line for each text, the label before the first."""
-    return [f"{'' if number else label:12} {text}" for number, text in enumerate(texts)]
-
-
-def _delivery_words(counts: dict[str, int]) -> str:
-    waiting = counts["pending"] + counts["sending"]
-    return f"{waiting:,} on the way, {counts['failed']:,} given up"
-
-
-def _worker_lines(workers: list[WorkerNow]) -> list[str]:
-    if not workers:
-        return ["workers      none"]
-    # silent workers first, then those with most turns
-    ordered = sorted(workers, key=lambda worker: (worker.alive, -len(worker.turns)))
-    words = [_worker_words(worker) for worker in ordered[:MOST_WORKERS]]
-    if (more := len(workers) - MOST_WORKERS) > 0:
-        words.append(f"and {more:,} more")
-    return _labelled("workers", words)
-
-
-def _worker_words(worker: WorkerNow) -> str:
-    life = "alive" if worker.alive else f"SILENT for {_span(worker.silent_seconds)}"
-    return (
-        f"{worker.host} pid {worker.pid}: {life}, running {len(worker.turns)}, reads {_queues(worker.queues)}"
-    )
-
-
-def _queues(queues: list[str]) -> str:
-    return f"{len(queues)} queues" if len(queues) > 4 else ", ".join(queues)
-
-
-def _beat_words(beats: list[BeatNow]) -> str:
-    if not beats:
-        return "none seen"
-    return ", ".join(f"{beat.address} for {_span(beat.seconds)}" for beat in beats)
-
-
-def _lane_words(lane: LaneNow) -> str:
-    oldest = f", the oldest for {_span(lane.oldest_seconds)}" if lane.waiting else ""
-    why = f", {lane.inactive:,} of inactive accounts" if lane.inactive else ""
-    why += f", {lane.refused:,} behind other turns of their users" if lane.refused else ""
-    return f"{lane.waiting:,} waiting{oldest}{why}; {lane.running:,} running"
-
-
-def _job_words(status: FleetStatus) -> str:
-    job = status.next_job
-    if job is None:
-        return "none"
-    when = f"in {_span(job.seconds)}" if job.seconds >= 0 else f"overdue for {_span(-job.seconds)}"
-    due = f"; {status.due_jobs:,} due" if status.due_jobs else ""
-    return f"{job.name} ({job.id}) {when}, {job.at:%Y-%m-%d %H:%M:%S}Z{due}"
-
-
-def _span(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from config.installation import COMMAND, ROOT
 from config.supervisor import signals
 from config.supervisor.children import Child, Children, StopOrder
 from config.supervisor.datadir import Keys
@@ -19,7 +20,6 @@ from config.supervisor.servers import Servers
 from config.supervisor.spawn import spawn
 from config.supervisor.terminal import last_line
 
-ROOT = Path(__file__).resolve().parents[2]  # the folder of manage.py
 ADMIN_USER = "admin"
 WORKER_PATIENCE = 20.0  # seconds for a worker to hand back its turns
 # `bootstrap` has just run Django's checks; Celery would run them again, and load all URLs for them.
@@ -82,7 +82,7 @@ def _run_step(arguments: list[str], log: Path, environ: Mapping[str, str]) -> No
             process.terminate()
             process.wait()
     if process.returncode != 0:
-        raise SetupError(f"`manage.py {arguments[0]}` failed: {last_line(log)}; log: {log}")
+        raise SetupError(f"`{COMMAND} {arguments[0]}` failed: {last_line(log)}; log: {log}")
 
 
 class Gate:
@@ -123,12 +123,17 @@ def start_fleet(children: Children, folder: Path, options: UpOptions, environ: M
     return gate
 
 
+def worker_command(name: str, concurrency: int) -> list[str]:
+    """The words after `python -m` that run a worker."""
+    pool = ["-P", "threads", "-c", str(concurrency)]
+    return [*_CELERY, "worker", *pool, "-n", f"{name}@%h", "--without-gossip", "--without-mingle"]
+
+
 def _plan(options: UpOptions) -> list[tuple[list[str], str, StopOrder, float]]:
     web = ["config.web", "--host", options.host, "--port", str(options.port), "--no-use-colors"]
     plan = [(web, "web", StopOrder.SOURCE, WEB_GRACE + 3.0)]
     for n in range(1, options.workers + 1):
-        worker = [*_CELERY, "worker", "-P", "threads", "-c", str(options.concurrency)]
-        worker += ["-n", f"worker{n}@%h", "--without-gossip", "--without-mingle"]
+        worker = worker_command(f"worker{n}", options.concurrency)
         plan.append((worker, f"worker{n}", StopOrder.WORKER, WORKER_PATIENCE))
     beats = range(1, options.beats + 1)
     return [*plan, *((["config.beat"], f"beat{n}", StopOrder.SOURCE, 5.0) for n in beats)]

@@ -1,6 +1,7 @@
 """`manage.py up`: start everything, supervise it, stop it."""
 
 import os
+import shlex
 import sys
 import time
 import urllib.error
@@ -9,10 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from config.installation import COMMAND, DATA_FOLDER
 from config.supervisor import datadir, fleet, signals
 from config.supervisor.children import CHECK_SECONDS, Children
 from config.supervisor.datadir import Keys
 from config.supervisor.errors import SetupError, StopRequested
+from config.supervisor.join import OPTION
 from config.supervisor.options import WILDCARDS, UpOptions, parse_up_options
 from config.supervisor.ports import check_port
 from config.supervisor.servers import Servers, start_servers
@@ -58,7 +61,7 @@ def _run(options: UpOptions, folder: Path, keys: Keys) -> None:
             say(
                 f"Warning: --host {options.host} accepts any host name; set ALLOWED_HOSTS to the names of this server"
             )
-        _announce(connection, created, has_link=options.serves_loopback)
+        _announce(connection, created, folder, has_link=options.serves_loopback)
         while not signals.stop_requested(CHECK_SECONDS):
             children.check()
     except StopRequested:
@@ -112,12 +115,15 @@ def _readiness(url: str) -> str:
         return str(error)
 
 
-def _announce(connection: dict[str, Any], created: dict[str, Any], *, has_link: bool) -> None:
+def _announce(connection: dict[str, Any], created: dict[str, Any], folder: Path, *, has_link: bool) -> None:
     """Print the link that signs in. The password is shown only at the first start; connection.json keeps it."""
     path = created["sign_in_path"] if has_link else None
     say(f"Ready: {connection['url']}{path or '/'}")
     if path:
-        say("  The link signs you in once, within 10 minutes. For another one: manage.py sign_in_link")
+        where = "" if folder == DATA_FOLDER.resolve() else f" {OPTION} {shlex.quote(str(folder))}"
+        say(
+            f"  The link signs you in once, within 10 minutes. For another one: {COMMAND} sign_in_link{where}"
+        )
     if created["admin_is_new"]:
         user, password = connection["admin_user"], connection["admin_password"]
         say(f"  Your account is {user}, password {password} (shown only now).")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from config.installation import COMMAND, DATA_FOLDER
 from config.supervisor.errors import SetupError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -49,16 +50,14 @@ def _number(least: int, most: int) -> Callable[[str], int]:
 
 def up_parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="manage.py up",
+        prog=f"{COMMAND} up",
         description="Start everything: database, broker, web, workers, beat. Ctrl-C stops it.",
         epilog="Set DATABASE_URL or CELERY_BROKER_URL to use your own servers instead of the embedded ones.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--host", default="127.0.0.1", help="address that the web process listens on")
     parser.add_argument("--port", default=8000, type=_number(1, 65535), help="port of the web process")
-    parser.add_argument(
-        "--data-dir", default=Path(".rondo"), type=Path, help="folder of data, secrets and logs"
-    )
+    parser.add_argument("--data-dir", default=DATA_FOLDER, type=Path, help="folder of data, secrets and logs")
     parser.add_argument("--workers", default=1, type=_number(0, 64), help="worker processes")
     parser.add_argument(
         "--concurrency", default=100, type=_number(1, 2000), help="turns that a worker runs at a time"

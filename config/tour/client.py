@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from config.installation import UP
+
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 REQUEST_SECONDS = 75.0  # longer than a message that is sent with `Prefer: wait=60`
 
@@ -61,7 +63,7 @@ class Server:
             return ApiAnswer(status=error.code, body=_json(error.read()))
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            raise TourError(f"no server answers at {self.url} ({reason}); start it with `make up`") from None
+            raise TourError(f"no server answers at {self.url} ({reason}); start it with `{UP}`") from None
 
     def get(self, path: str) -> Any:
         """The body of a GET. Raises TourError unless the status is 200."""

@@ -15,6 +15,7 @@ from threading import Event
 from types import FrameType
 from typing import NoReturn
 
+from config.installation import COMMAND, DATA_FOLDER, UP
 from config.tour.act import POLL_SECONDS
 from config.tour.background import HEARTBEAT_OFF
 from config.tour.client import Server, TourError
@@ -44,12 +45,12 @@ class _Parser(argparse.ArgumentParser):
 def tour_parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
     parser = _Parser(
-        prog="manage.py tour",
+        prog=f"{COMMAND} tour",
         description="Demonstrate the main features on a running server, through its public API.",
         epilog="The tour creates a session and an agent and removes them at the end, also after a failure or Ctrl-C.",
     )
     parser.add_argument(
-        "--data-dir", default=Path(".rondo"), type=Path, help="folder of `manage.py up` (default: .rondo)"
+        "--data-dir", default=DATA_FOLDER, type=Path, help=f"folder of `{COMMAND} up` (default: %(default)s)"
     )
     parser.add_argument("--url", help="URL of another server; needs --token")
     parser.add_argument("--token", help="API token for it")
@@ -96,10 +97,10 @@ def _server(options: TourOptions) -> Server:
         connection = json.loads(path.read_text())
         return Server(connection["url"], options.token or connection["token"])
     except OSError as error:
-        text = f"no server runs on {options.data_dir} ({path}: {error.strerror}); start it with `make up`"
+        text = f"no server runs on {options.data_dir} ({path}: {error.strerror}); start it with `{UP}`"
         raise TourError(text) from None
     except (ValueError, KeyError, TypeError):
-        raise TourError(f"{path} is not the connection file of a server; restart `make up`") from None
+        raise TourError(f"{path} is not the connection file of a server; restart `{UP}`") from None
 
 
 def _take(server: Server, options: TourOptions) -> int:
@@ -124,7 +125,7 @@ def _check_server(server: Server, report: TourReport, options: TourOptions) -> s
     """Check server, token and agent before anything is created; returns the agent's model."""
     listed = server.ask("GET", "/api/agents/")
     if listed.status in {401, 403}:
-        raise TourError(f"{server.url} rejects the token ({listed})")
+        raise TourError(f"{server.url} rejects the token ({listed}){_cure(options)}")
     if listed.status != 200 or "results" not in listed.body:
         raise TourError(f"{server.url} is not a working Rondo server ({listed})")
     model = options.model
@@ -138,6 +139,14 @@ def _check_server(server: Server, report: TourReport, options: TourOptions) -> s
     whose = f"agent {options.agent}" if options.model is None else "a new agent"
     report.say(f"Tour of {server.url}, {whose}, model {model}")
     return model
+
+
+def _cure(options: TourOptions) -> str:
+    """What helps when the token of connection.json was replaced on the account page since `up` wrote it."""
+    if options.token is not None or options.url is not None:
+        return ""
+    since = f"since {options.data_dir / 'connection.json'} was written"
+    return f": it was replaced or revoked {since}; restart the server, or give the new one with --token"
 
 
 def _clean_up(server: Server, report: TourReport, key: str, own: str) -> None:

@@ -6,8 +6,10 @@ import psycopg
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error
 
+from config.installation import COMMAND
 from config.operations.checks import probe_database
-from config.operations.status import read_status, status_lines
+from config.operations.status import read_status
+from config.operations.status_text import status_lines
 
 
 class Command(BaseCommand):
@@ -24,7 +26,7 @@ class Command(BaseCommand):
             status = read_status()
         except (Error, psycopg.Error) as error:
             name = type(error).__name__
-            raise CommandError(f"the database does not answer ({name}); run `manage.py doctor`") from None
+            raise CommandError(f"the database does not answer ({name}); run `{COMMAND} doctor`") from None
         self.stdout.write(
             json.dumps(status.to_json()) if options["json"] else "\n".join(status_lines(status))
         )

@@ -2,6 +2,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from config.installation import COMMAND
 from config.tour.main import tour_parser
 
 
@@ -14,4 +15,4 @@ class Command(BaseCommand):
         tour_parser().print_help()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        raise CommandError("run it from the command line: manage.py tour")
+        raise CommandError(f"run it from the command line: {COMMAND} tour")

@@ -2,6 +2,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from config.installation import COMMAND
 from config.supervisor.options import up_parser
 
 
@@ -14,4 +15,4 @@ class Command(BaseCommand):
         up_parser().print_help()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        raise CommandError("run it from the command line: manage.py up")
+        raise CommandError(f"run it from the command line: {COMMAND} up")

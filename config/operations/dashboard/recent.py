@@ -135,20 +135,21 @@ def heartbeats() -> Iterator[Part]:
 
 
 def tokens() -> Iterator[Part]:
-    """Tokens by agent."""
+    """Tokens and their cost by agent."""
     rows = [
         [
             link_to(list_url(Turn, session__agent__id__exact=each.agent_id), f"{each.name} of {each.owner}"),
             f"{each.turns:,}",
             f"{each.input_tokens:,}",
             f"{each.output_tokens:,}",
+            str(each.cost),
         ]
         for each in sessions.tokens_by_agent(SHOWN)
     ]
-    note = (
-        f"At most the newest {sessions.NEWEST_TURNS:,} turns of 24 hours are counted. Prices are not known."
+    note = f"At most the newest {sessions.NEWEST_TURNS:,} turns of 24 hours are counted, by list prices."
+    yield table_panel(
+        "Tokens and cost by agent", ["agent", "turns", "input", "output", "cost"], rows, note=note
     )
-    yield table_panel("Tokens by agent", ["agent", "turns", "input", "output"], rows, note=note)
 
 
 def next_slots_part() -> Iterator[Part]:
@@ -163,4 +164,4 @@ def next_slots_part() -> Iterator[Part]:
         wait = f"in {span(at - now)}" if at > now else f"overdue for {span(now - at)}"
         rows.append([instant(at), wait, link(thing), what, str(agent)])
     headers = ["slot (UTC)", "when", "what", "schedule", "agent"]
-    yield table_panel("Next slots", headers, rows, more=list_url(CronJob, enabled__exact=1))
+    yield table_panel("Next slots", headers, rows, more=list_url(CronJob, enabled__exact=1), wide=True)
