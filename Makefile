@@ -5,13 +5,21 @@ ARGS ?=
 PROCESSES = $(if $(ARGS),,-n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder)
 PY := .venv/bin/python
 READY := .venv/.ready
-LOCK_HEAD := \# Every dependency with the hashes of all its files. Made by "make lock" from pyproject.toml.
+DEV := .venv/.ready-dev
+LOCK_MARK := \# Every dependency
+LOCK_HEAD := $(LOCK_MARK) of a server, with the hashes of all its files. Made by "make lock" from pyproject.toml.
+DEV_LOCK_HEAD := $(LOCK_MARK) of a server and of its checks and tests. Made by "make lock", as requirements.lock.
+COMPILE = $(PY) -m piptools compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(ARGS)
+# A lock is complete. Without --no-deps, pip may try a release that is newer than a pin, if a package asks for an extra of it.
+install = echo "Installing the packages of $(1) ($$(grep -c == $(1))) into .venv; this takes a while the first time …" \
+	&& $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(1)
 
 # some images turn Python's bytecode cache off; without it each process compiles everything again, about a second
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test evals check format-check lint types imports migrations broken-rules rules pictures tour soak bench bench-check fmt lock
+.PHONY: help up test evals check format-check lint types imports migrations broken-rules rules pictures tour soak bench bench-check fmt wheel node-tools lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,69 +27,85 @@ help: ## list the targets
 up: $(READY) ## start everything; Ctrl-C stops it (ARGS="--port 9000", ARGS=--help)
 	@$(PY) manage.py up $(ARGS)
 
-test: $(READY) ## run the whole test suite (ARGS="-k name" and other flags of pytest)
+test: $(DEV) ## run the whole test suite (ARGS="-k name" and other flags of pytest)
 	@$(PY) -m pytest $(PROCESSES) $(ARGS)
 
-broken-rules: $(READY) ## break rules of docs/rules.md on purpose and check that their tests fail (ARGS="4.8 closure")
+broken-rules: $(DEV) ## break rules of docs/rules.md on purpose and check that their tests fail (ARGS="4.8 closure")
 	@$(PY) -m tests.broken_rules $(ARGS)
 
-evals: $(READY) ## play twenty conversations with a real model; costs tokens (ARGS=--renew, ARGS=--help)
+evals: $(DEV) ## play twenty conversations with a real model; costs tokens (ARGS=--renew, ARGS=--help)
 	@$(PY) -m tests.conversations $(ARGS)
 
 check: format-check lint types imports migrations test ## run format, lint, types, import contracts, migrations and tests
 
-rules: $(READY) ## generate docs/rules.md from the rule marks of the tests
+rules: $(DEV) ## generate docs/rules.md from the rule marks of the tests
 	@$(PY) -m tests.rules
 
 tour: $(READY) ## demonstrate the main features on a running server
 	@$(PY) manage.py tour $(ARGS)
 
-soak: $(READY) ## test a separate server under load, faults and abusive clients (ARGS="--minutes 60", ARGS=--help)
+soak: $(DEV) ## test a separate server under load, faults and abusive clients (ARGS="--minutes 60", ARGS=--help)
 	@$(PY) -m tests.soak $(ARGS)
 
-pictures: $(READY) ## take the pictures of docs/images/ again, from running pages (needs chromium)
+pictures: $(DEV) ## take the pictures of docs/images/ again, from running pages (needs chromium)
 	@$(PY) -m pytest -q tests/pictures.py $(ARGS)
 
-bench: $(READY) ## run the benchmarks
+bench: $(DEV) ## run the benchmarks
 	@$(PY) -m benchmarks $(ARGS)
 
-bench-check: $(READY) ## run the benchmarks with small sizes and name what got worse than the stored baseline
+bench-check: $(DEV) ## run the benchmarks with small sizes and name what got worse than the stored baseline
 	@$(PY) -m benchmarks --quick --check benchmarks/baseline.json $(ARGS)
 
-fmt: $(READY) ## format the code and apply the linter's automatic fixes
+fmt: $(DEV) ## format the code and apply the linter's automatic fixes
 	@$(PY) -m ruff format .
 	@$(PY) -m ruff check --fix .
 
-lock: $(READY) ## pin every dependency of pyproject.toml in requirements.lock
-	@$(PY) -m piptools compile --quiet --upgrade --extra dev --generate-hashes --allow-unsafe --strip-extras \
-		--no-header --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file .venv/lock pyproject.toml
-	@{ echo '$(LOCK_HEAD)'; cat .venv/lock; } > requirements.lock
+wheel: $(DEV) ## build the wheel in dist/, with the command `rondo`
+	@$(PY) -m hatchling build -t wheel
 
-format-check: $(READY)
+node-tools: ## install the packages of npm in .node/, with which the tests check the schema and a TypeScript client
+	@mkdir -p .node && cp tests/api/typescript/package.json .node/
+	@npm install --prefix .node --no-audit --no-fund --ignore-scripts --loglevel error
+
+lock: $(DEV) ## pin what pyproject.toml names in both locks; pins that are there stay (ARGS=--upgrade renews them)
+	@cp requirements.lock .venv/lock && $(COMPILE) --output-file .venv/lock pyproject.toml
+	@{ echo '$(LOCK_HEAD)'; grep -v '^$(LOCK_MARK)' .venv/lock; } > requirements.lock
+	@cp requirements-dev.lock .venv/lock
+	@$(COMPILE) --extra dev --constraint requirements.lock --output-file .venv/lock pyproject.toml
+	@{ echo '$(DEV_LOCK_HEAD)'; grep -v '^$(LOCK_MARK)' .venv/lock; } > requirements-dev.lock
+
+format-check: $(DEV)
 	@echo "== format"
 	@$(PY) -m ruff format --check --output-format concise .
 
-lint: $(READY)
+lint: $(DEV)
 	@echo "== lint"
 	@$(PY) -m ruff check --output-format concise .
 
-types: $(READY)
+types: $(DEV)
 	@echo "== types"
 	@$(PY) -m mypy
 
-imports: $(READY)
+imports: $(DEV)
 	@echo "== imports"
 	@.venv/bin/lint-imports
 
-migrations: $(READY)
+migrations: $(DEV)
 	@echo "== migrations"
 	@DJANGO_SETTINGS_MODULE=tests.settings_for_checks $(PY) manage.py makemigrations --check --dry-run
 
-$(READY): requirements.lock
+# what `make up` needs, and no test tool
+$(READY): requirements.lock | $(PY)
+	@$(call install,requirements.lock)
+	@touch $@
+
+# all of that and what the checks, tests and benchmarks need
+$(DEV): requirements-dev.lock requirements.lock | $(PY)
+	@$(call install,requirements-dev.lock)
+	@touch $(READY) $@
+
+$(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "Rondo needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Choose another: make up PYTHON=python3.12"; exit 1; }
-	@test -x $(PY) || $(PYTHON) -m venv .venv || { \
+	@$(PYTHON) -m venv .venv || { \
 		echo "cannot create .venv; on Debian and Ubuntu, install python3-venv"; rm -rf .venv; exit 1; }
-	@echo "Installing $$(grep -c == requirements.lock) packages into .venv; this takes a minute the first time …"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@touch $@

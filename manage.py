@@ -1,36 +1,18 @@
 #!/usr/bin/env python
-"""Rondo's command line.
+"""Rondo's command line. A wheel installs this file as the command `rondo`."""
 
-`up` runs without Django, because it provides the settings that Django requires; `tour`, because it is a client of a
-running server.
-"""
-
-import os
 import sys
+from pathlib import Path
 
 
 def main() -> int:
     """Run one command; the exit code is 0 or 1 (2 for wrong usage)."""
-    if sys.argv[1:2] == ["up"]:
-        from config.supervisor.main import main as up
+    root = str(Path(__file__).resolve().parent)
+    if root not in sys.path:  # in a wheel, the code lies in a folder of its own
+        sys.path.insert(0, root)
+    from config.command_line import main as run
 
-        return up(sys.argv[2:])
-    if sys.argv[1:2] == ["tour"]:
-        from config.tour.main import main as tour
-
-        return tour(sys.argv[2:])
-    if sys.argv[1:2] in ([], ["help"], ["--help"], ["-h"]):
-        from config.env import set_placeholders
-
-        set_placeholders(os.environ)  # Django lists our commands only if the settings load
-    from config.supervisor.join import join_running
-
-    join_running(os.environ)
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    from django.core.management import execute_from_command_line
-
-    execute_from_command_line(sys.argv)
-    return 0
+    return run()
 
 
 if __name__ == "__main__":
