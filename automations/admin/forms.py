@@ -41,6 +41,7 @@ class JobForm(VerbForm[CronJob]):
         "bad_max_runs": "max_runs",
         "bad_jitter_seconds": "jitter_seconds",
         "bad_max_retry": "max_retry",
+        "bad_ping_url": "ping_url",
     }
     name = forms.CharField(
         required=False, max_length=200, widget=TextInput, help_text="Default: the first words of the message."

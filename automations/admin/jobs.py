@@ -49,6 +49,7 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
     given = [
         "name", "message", "schedule_kind", "cron", "cron_timezone", "seconds", "once_at", "enabled", "overlap",
         "catch_up", "timeout_seconds", "last_at", "max_runs", "jitter_seconds", "max_retry",
+        "ping_url",
     ]  # fmt: skip
     facts = [
         "id", "agent", "session_link", "category", "words", "next_run", "paused_until", "last_slot", "started_by",
@@ -61,7 +62,7 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
     ]  # fmt: skip
     plain = [
         "name", "message", "schedule_kind", "enabled", "overlap", "catch_up", "timeout_seconds", "ends_at", "max_runs",
-        "jitter_seconds", "max_retry",
+        "jitter_seconds", "max_retry", "ping_url",
     ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[CronJob]:
@@ -143,7 +144,7 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
         given = form.cleaned_data
         same = [
             "name", "message", "enabled", "overlap", "catch_up", "timeout_seconds", "max_runs", "jitter_seconds",
-            "max_retry",
+            "max_retry", "ping_url",
         ]  # fmt: skip
         return bind_job(
             NewJob(

@@ -44,6 +44,7 @@ KEPT = (
     "max_retry",
     "timeout_seconds",
     "jitter_seconds",
+    "ping_url",
 )
 
 
@@ -171,8 +172,9 @@ def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
         form.add_error(None, ValidationError(CONFLICT, code=error.code))
         return False
     except SessionsError as error:
-        text = str(error) or str(error.__doc__)
-        form.add_error(None, text[:1].upper() + text[1:])
+        name = error.code.removeprefix("bad_")
+        text = str(error).replace(name, "it", 1) if name in form.fields else str(error)
+        form.add_error(name if name in form.fields else None, text[:1].upper() + text[1:])
         return False
     return True
 

@@ -11,6 +11,7 @@ from automations.jobs.validate import (
     LONGEST_JITTER,
     LONGEST_MESSAGE,
     LONGEST_NAME,
+    LONGEST_PING_URL,
     LONGEST_TIMEOUT,
     MOST_RETRIES,
 )
@@ -213,6 +214,12 @@ class AutomationForm(ScheduleForm):
         label="Delay each run by a fixed time, up to so many seconds",
         initial=0,
     )
+    ping_url = forms.CharField(
+        required=False,
+        max_length=LONGEST_PING_URL,
+        label="Call this address after each run",
+        widget=forms.URLInput({"placeholder": "https://hc-ping.com/…"}),
+    )
 
     def changes(self) -> dict[str, Any]:
         """Those of the values that differ from the initial ones, so that nothing else is replaced."""
@@ -240,6 +247,7 @@ class AutomationForm(ScheduleForm):
             "max_retry": given["max_retry"] or 0,
             "timeout_seconds": given["timeout_seconds"],
             "jitter_seconds": given["jitter_seconds"] or 0,
+            "ping_url": given["ping_url"],
         }
 
 

@@ -37,6 +37,23 @@ def test_an_automation_is_paused_until_a_time_and_resumed(visitor: Visitor) -> N
     assert JobClock.objects.get().paused_until is None
 
 
+def test_a_bad_address_of_a_ping_is_named_at_its_field(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    job = automation(session)
+    page = visitor.conversation(session)
+    open_panel(page)
+    page.get_by_role("link", name="Edit Morning news").click()
+    page.locator(".schedule summary").click()
+    page.get_by_label("Call this address").fill("ftp://pings.example.com/")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".field-ping_url .error")).to_contain_text("It ")
+    page.get_by_label("Call this address").fill("https://pings.example.com/1")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".appointment h3")).to_have_text(job.name)
+    job.refresh_from_db()
+    assert job.ping_url == "https://pings.example.com/1"
+
+
 def test_several_slots_are_left_out_where_they_are_listed(visitor: Visitor) -> None:
     session = visitor.person.session()
     before = automation(session).clock.next_run_at

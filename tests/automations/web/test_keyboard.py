@@ -101,6 +101,7 @@ def test_an_automation_is_made_with_all_its_fields_by_keyboard(visitor: Visitor)
     write(page.locator("[name=max_retry]"), "2")
     write(page.locator("[name=timeout_seconds]"), "90")
     write(page.locator("[name=jitter_seconds]"), "5")
+    write(page.locator("[name=ping_url]"), "https://pings.example.com/garden")
     shown = {name: page.locator(f"[name={name}]").input_value() for name in ("overlap", "catch_up")}
     press(page.get_by_role("button", name="Create"))
     expect(page.locator(".appointment h3")).to_have_text("Garden")
@@ -108,6 +109,7 @@ def test_an_automation_is_made_with_all_its_fields_by_keyboard(visitor: Visitor)
     job = CronJob.objects.get()
     assert (job.expr, job.timezone, job.max_runs) == ("15 8 * * 1-5", "Europe/Berlin", 7)
     assert (job.max_retry, job.timeout_seconds, job.jitter_seconds) == (2, 90, 5)
+    assert job.ping_url == "https://pings.example.com/garden"
     assert {"overlap": job.overlap, "catch_up": job.catch_up} == shown
     assert job.ends_at is not None
     assert job.ends_at.year == 2099
