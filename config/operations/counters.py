@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
+from sessions_app.channels.base import all_names
 from sessions_app.metrics import (
     BUCKETS,
     DURATIONS,
@@ -61,7 +62,7 @@ def counter_families(figures: Iterable[Counter]) -> Iterable[Metric]:
     for name, meaning in COUNTERS.items():
         labels = LABELS.get(Counted(name), ())
         family = CounterMetricFamily(f"rondo_{name}", meaning, labels=labels)
-        begun = dict.fromkeys(KNOWN.get(Counted(name), []) if labels else [()], 0)
+        begun = dict.fromkeys(_known(Counted(name)) if labels else [()], 0)
         for values, value in (begun | found.get(name, {})).items():
             family.add_metric(values, value)
         yield family
@@ -70,6 +71,12 @@ def counter_families(figures: Iterable[Counter]) -> Iterable[Metric]:
     yield _wait(found, "rondo_lock_wait_ms", "Milliseconds", 1)
     yield _wait(found, "rondo_turn_wait_seconds", "Seconds", 1000)
     yield _duration(found)
+
+
+def _known(counted: Counted) -> Iterable[tuple[str, ...]]:
+    if counted is Counted.DELIVERY_ATTEMPT_FAILED:
+        return [(channel,) for channel in all_names()]  # plugins may have registered more
+    return KNOWN.get(counted, [])
 
 
 def _deliveries(found: _Found) -> Metric:

@@ -26,6 +26,8 @@ _encode = json.JSONEncoder(sort_keys=True).encode  # `dumps` makes an encoder fo
 INTERVAL = 0.1  # seconds between two sends
 PAYLOAD_LIMIT = 7000  # bytes; PostgreSQL rejects 8000
 
+Batch = list[tuple[str, str]]  # channel, payload
+
 log = structlog.get_logger(__name__)
 
 
@@ -38,7 +40,10 @@ class Try(NamedTuple):
 
 
 class Publisher:
-    """One thread and one autocommit connection per process. It drops what it cannot send, since readers poll too."""
+    """One thread and one autocommit connection per process. It drops what it cannot send, since readers poll too.
+
+    It tries twice, since the first try may only find that the server has ended the connection.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -85,7 +90,8 @@ class Publisher:
             self._thread.start()
         self._changed.notify_all()
 
-    def _take(self) -> list[tuple[str, str]]:
+    def _take(self) -> tuple[Batch, Batch]:
+        """Wait for something to send: pieces of answers, and the other notifications."""
         with self._changed:
             self._busy = False
             self._changed.notify_all()
@@ -93,34 +99,43 @@ class Publisher:
             self._busy = True
             plain, self._plain = list(self._plain), {}
             live, self._live = self._live, {}
-        batch = []
+        pieces = []
         for (session_id, turn_id, of, kind), said in live.items():
             about = {"s": session_id, "turn": turn_id, **of._asdict()}
             if isinstance(said, dict):
-                batch.append((EVENTS, json.dumps(about | {"retrying": said})))
+                pieces.append((EVENTS, json.dumps(about | {"retrying": said})))
                 continue
             # numbered, because PostgreSQL sends equal notifications of one statement only once
             for number, piece in enumerate(_pieces("".join(said))):
-                batch.append((EVENTS, json.dumps(about | {"n": number, kind: piece})))
-        return batch + plain  # the pieces of an answer before the notification that it has ended
+                pieces.append((EVENTS, json.dumps(about | {"n": number, kind: piece})))
+        return pieces, plain
 
     def _run(self) -> None:
         while True:
-            batch = self._take()
-            if not batch:
+            pieces, plain = self._take()
+            if not (pieces or plain):
                 continue  # there were only empty pieces
-            try:
-                if self._connection is None or self._connection.closed:
-                    self._connection = connect_directly(settings.DATABASE_LOCK_URL, "rondo publish")
-                channels, payloads = zip(*batch, strict=True)
-                self._connection.execute(
-                    "SELECT pg_notify(c, p) FROM unnest(%s::text[], %s::text[]) AS n(c, p)",
-                    [list(channels), list(payloads)],
-                )
-            except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
-                log.warning("publish_failed", dropped=len(batch), error=type(error).__name__)
-                self.close()
+            # the pieces of an answer before the notification that it has ended
+            if not self._send([*pieces, *plain]) and plain:
+                # the server may have ended the connection long ago; twice is harmless, but not for pieces
+                self._send(plain)
             time.sleep(INTERVAL)
+
+    def _send(self, batch: Batch) -> bool:
+        """Whether they were sent. If not, the next ones get another connection."""
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = connect_directly(settings.DATABASE_LOCK_URL, "rondo publish")
+            channels, payloads = zip(*batch, strict=True)
+            self._connection.execute(
+                "SELECT pg_notify(c, p) FROM unnest(%s::text[], %s::text[]) AS n(c, p)",
+                [list(channels), list(payloads)],
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
+            log.warning("publish_failed", dropped=len(batch), error=type(error).__name__)
+            self.close()
+            return False
+        return True
 
 
 def _pieces(text: str) -> list[str]:

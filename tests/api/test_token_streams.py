@@ -103,6 +103,9 @@ def test_what_is_open_ends_within_a_second_of_the_revocation(window: Window) -> 
 
 def test_who_waits_is_told_nothing_after_the_revocation(window: Window) -> None:
     token = new_token(User.objects.get(username="ada"), "talk")
+    until(
+        lambda: window.site.metric("rondo_event_subscribers") == 0, 10, "the streams of other tests are gone"
+    )
     with window.site.client(token) as http, ThreadPoolExecutor(1) as pool:
         body = {"content": "[[hold:w]] [[reply:an answer]]"}
         waiting = pool.submit(

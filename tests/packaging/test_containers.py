@@ -110,6 +110,29 @@ def test_a_service_has_settings_that_load(name: str) -> None:
     assert loaded.database_url == "postgresql://rondo:abc123@postgres:5432/rondo"
     assert loaded.celery_broker_url == "amqp://rondo:abc123@rabbitmq:5672//"
     assert {"postgres", "rabbitmq"} <= SERVICES.keys()  # the hosts of these addresses
+    assert f"STATIC_ROOT={loaded.static_root}" in only("ENV")  # where the image has collected them
+
+
+def test_only_a_proxy_on_the_same_machine_is_believed() -> None:
+    """It comes from the gateway of the engine's network, whose address nobody knows before."""
+    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert [port for port in published if not port.startswith("127.0.0.1:")] == []
+    assert OURS["web"]["environment"]["FORWARDED_ALLOW_IPS"] == "*"
+
+
+def test_the_build_reads_what_it_copies_and_no_more() -> None:
+    """Without the list, an engine takes in the whole checkout, with the virtual environment and the secrets."""
+    lines = (DEPLOY / "Containerfile.dockerignore").read_text().splitlines()
+    everything, *kept = [line for line in lines if line and not line.startswith("#")]
+    assert everything == "*"
+    copied = {
+        name
+        for word, value in instructions()
+        if word == "COPY" and "--from" not in value
+        for name in value.split()[:-1]
+    }
+    assert {line.removeprefix("!") for line in kept if line.startswith("!")} == copied
+    assert [line for line in kept if not line.startswith("!")] == ["**/__pycache__"]
 
 
 def test_services_name_what_exists() -> None:

@@ -2,89 +2,42 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
-import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import signal
+import time
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
-import yaml
+from django.db import transaction
+from django.db.models.functions import Now
 
-from agent_core.testing import ModelServer
+from automations.jobs.clock import notify_beats
 from automations.jobs.edit import NewJob, create_job
-from automations.models import RunRecord, RunState
-from sessions_app.models import Delivery, DeliveryState
+from automations.models import JobClock, RunRecord, RunState
+from sessions_app.models import Delivery, DeliveryState, Turn, TurnState
 from sessions_app.turns.receive import MOST_WAITING, MessageInput, receive
-from tests.api.conftest import start_web
+from tests.config.operations.watching import (
+    PROMTOOL,
+    Scrape,
+    Story,
+    Watched,
+    asked_by,
+    expressions,
+    needs_promtool,
+    rules,
+    shown_in,
+)
 from tests.conftest import Person
-from tests.fleet import QUICK, Fleet, until
-from tests.sessions_app.deliveries.receivers import Receiver, http_receiver
+from tests.fleet import until
 from tests.talk import ended
 from tests.tokens import token_of
-from tests.up import ROOT
 
-RULES = ROOT / "deploy" / "prometheus" / "rondo.rules.yml"
-DASHBOARD = ROOT / "deploy" / "grafana" / "rondo.json"
-RUNBOOK = ROOT / "docs" / "operations.md"
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed (Debian: the package prometheus)"
-)
-_LINE = re.compile(r"(?P<series>\w+(?:\{.*\})?) (?P<value>\S+)")
-_NAME = re.compile(r"\brondo_\w+")
-HALF = 40  # samples of 15 s: ten minutes
-FIRING = 'sort(count by (alertname) (ALERTS{alertstate="firing"}))'
-
-Scrape = dict[str, str]
-
-
-def rules() -> list[dict[str, Any]]:
-    [group] = yaml.safe_load(RULES.read_text())["groups"]
-    return list(group["rules"])
-
-
-@dataclass(kw_only=True)
-class Watched:
-    """A running server, whose metrics are scraped over HTTP."""
-
-    url: str
-    fleet: Fleet
-    receiver: Receiver
-    scrapes: dict[str, Scrape] = field(default_factory=dict)
-
-    def scrape(self) -> Scrape:
-        answer = httpx2.get(f"{self.url}/metrics", timeout=20)
-        assert answer.status_code == 200
-        return {
-            found["series"]: found["value"]
-            for line in answer.text.splitlines()
-            if (found := _LINE.fullmatch(line))
-        }
-
-    def until(self, series: str, least: float) -> Scrape:
-        """The first scrape in which this series is so high."""
-        found: list[Scrape] = []
-
-        def look() -> bool:
-            found[:] = [self.scrape()]
-            return float(found[0].get(series, "-1")) >= least
-
-        until(look, 30, f"{series} is {least}")
-        return found[0]
-
-
-@pytest.fixture
-def watched(fleet: Fleet, model_server: ModelServer, settings: Any, tmp_path: Path) -> Iterator[Watched]:
-    with http_receiver() as receiver:
-        settings.RONDO_WEBHOOK_HOSTS = (receiver.host,)
-        fleet.environ |= {"RONDO_WEBHOOK_HOSTS": receiver.host}
-        url, web = start_web(tmp_path, **QUICK)
-        fleet.processes.append(web)
-        yield Watched(url=url, fleet=fleet, receiver=receiver)
+AGE = "rondo_beat_last_round_age_seconds"
+OVERDUE = "rondo_overdue_seconds"
+FAILED_ATTEMPTS = 'rondo_delivery_attempts_failed_total{channel="webhook"}'
+EVERY_SECOND = {"kind": "every", "seconds": 1}
+SEVEN_MINUTES = timedelta(minutes=7)
 
 
 def use_up_a_budget(watched: Watched, person: Person) -> Scrape:
@@ -97,132 +50,165 @@ def use_up_a_budget(watched: Watched, person: Person) -> Scrape:
     return watched.until('rondo_turn_limits_reached_total{limit="timeout"}', 1)
 
 
-def fail_three_times(watched: Watched, person: Person) -> Scrape:
-    """An automation whose model answers 503, every second."""
-    session = person.session()
-    schedule = {"kind": "every", "seconds": 1}
-    job = NewJob(session_id=session.pk, name="fails", message="[[fail:503]]", schedule=schedule, max_runs=3)
-    create_job(job)
-    failed = RunRecord.objects.filter(session=session, state=RunState.FAILED)
-    until(lambda: failed.count() == 3)
-    watched.until('rondo_runs_total{outcome="failed",reason="model_unavailable"}', 3)
+def fail_in_one_run(watched: Watched, person: Person) -> Scrape:
+    """One run, all of whose three attempts fail, since the model answers 500."""
+    create_job(
+        NewJob(
+            session_id=person.session().pk,
+            message="[[fail:500]]",
+            schedule=EVERY_SECOND,
+            max_runs=1,
+            max_retry=2,
+        )
+    )
+    for attempt in (2, 3):
+        waiting = RunRecord.objects.filter(state=RunState.QUEUED, attempt=attempt, not_before__isnull=False)
+        until(waiting.exists)
+        assert float(watched.scrape()["rondo_failing_automations"]) == 0
+        waiting.update(not_before=Now())  # nobody waits for five minutes here
+        notify_beats()
+    until(RunRecord.objects.filter(state=RunState.FAILED, attempt=3).exists)
     return watched.until("rondo_failing_automations", 1)
 
 
-def lose_a_letter(watched: Watched, person: Person) -> Scrape:
-    """A webhook whose receiver says that the address is gone."""
-    address = watched.receiver.set("/gone", "410")
-    session = person.session(channel="webhook", address=address)
+def fail_in_three_runs(watched: Watched, person: Person) -> Scrape:
+    """Three runs of one automation, each with one attempt that fails."""
+    session = person.session()
+    create_job(NewJob(session_id=session.pk, message="[[fail:503]]", schedule=EVERY_SECOND, max_runs=3))
+    failed = RunRecord.objects.filter(session=session, state=RunState.FAILED)
+    until(lambda: failed.count() == 3)
+    watched.until("rondo_failing_automations", 2)
+    return watched.until('rondo_turn_limits_reached_total{limit="model_unavailable"}', 6)
+
+
+def lose_a_letter(watched: Watched, person: Person, temper: str) -> Scrape:
+    """A webhook whose receiver says that the address is gone (410), or fails at each attempt (500)."""
+    session = person.session(channel="webhook", address=watched.receiver.set(f"/{temper}", temper))
     receive(session.pk, MessageInput(content="hello"))
-    until(lambda: Delivery.objects.filter(session=session, state=DeliveryState.FAILED).exists())
-    return watched.until('rondo_open_deliveries{state="failed"}', 1)
+    lost = Delivery.objects.filter(state=DeliveryState.FAILED)
+    until(lost.filter(session=session).exists)
+    return watched.until('rondo_open_deliveries{state="failed"}', lost.count())
 
 
 def fill_a_queue(watched: Watched, person: Person) -> Scrape:
     """One message more than may wait, while no worker lives."""
-    token = token_of(person.user)
     address = f"{watched.url}/api/sessions/{person.session().pk}/messages/"
-    headers = {"Authorization": f"Token {token}"}
+    headers = {"Authorization": f"Token {token_of(person.user)}"}
     with httpx2.Client(headers=headers, timeout=20) as http:
         answers = [http.post(address, json={"content": f"{n}"}).status_code for n in range(MOST_WAITING + 1)]
     assert (set(answers[:-1]), answers[-1]) == ({202}, 429)
     return watched.until('rondo_queue_full_total{queue="session"}', 1)
 
 
-@needs_promtool
-@pytest.mark.rule("10.1")
-def test_each_condition_fires_its_alert_and_quiet_fires_none(
-    watched: Watched, person_with_server: Person, tmp_path: Path
-) -> None:
-    person, fleet = person_with_server, watched.fleet
-    worker, beat = fleet.worker(), fleet.beat()
+def answer_with_errors(watched: Watched) -> tuple[Scrape, dict[str, float]]:
+    """Requests that are answered with 503, and what they add to each counter in a second."""
+    before, began = watched.scrape(), time.monotonic()
+    for _ in range(50):
+        assert httpx2.get(f"{watched.url}/readyz", timeout=20).status_code == 503
+    after, seconds = watched.scrape(), time.monotonic() - began
+    requests = [name for name in after if name.startswith("rondo_http_requests_total")]
+    return after, {name: (float(after[name]) - float(before.get(name, 0))) / seconds for name in requests}
+
+
+def wait_long(watched: Watched) -> Scrape:
+    """Messages that nobody began for seven minutes."""
+    Turn.objects.filter(state=TurnState.QUEUED).update(queued_at=Now() - SEVEN_MINUTES)
+    return watched.until('rondo_oldest_queued_turn_seconds{lane="turns"}', 400)
+
+
+def start_slowly(watched: Watched) -> Scrape:
+    """A worker takes them at last."""
+    watched.fleet.worker()
+    until(lambda: not Turn.objects.filter(state=TurnState.QUEUED).exists())
+    return watched.until("rondo_turn_wait_seconds_count", MOST_WAITING)
+
+
+def make_all_real(watched: Watched, person: Person) -> tuple[Scrape, dict[str, Scrape], dict[str, float]]:
+    """A scrape of a quiet server, by alert one in which its condition is true, and how errors go on in a second."""
+    answer_with_errors(watched)  # the first error of a route makes its counter
+    worker, beat = watched.fleet.worker(), watched.fleet.beat()
     quiet = watched.until("rondo_beat_rounds_total", 1)
     loud = {
         "RondoBudgetReached": use_up_a_budget(watched, person),
-        "RondoAutomationFailing": fail_three_times(watched, person),
-        "RondoDeadLetter": lose_a_letter(watched, person),
+        "RondoAutomationFailing": fail_in_one_run(watched, person),
+        "RondoModelFails": fail_in_three_runs(watched, person),
+        "RondoDeadLetter": lose_a_letter(watched, person, "410"),
     }
+    lose_a_letter(watched, person, "500")
+    loud["RondoDeliveriesFail"] = watched.until(FAILED_ATTEMPTS, 7)
     worker.kill()
-    until(lambda: float(watched.scrape()["rondo_workers"]) == 0)
-    loud |= {"RondoNoWorker": watched.scrape(), "RondoQueueFull": fill_a_queue(watched, person)}
+    no_worker = watched.when(lambda scrape: float(scrape["rondo_workers"]) == 0, "no worker is seen")
+    loud |= {"RondoNoWorker": no_worker, "RondoNotReady": no_worker}
+    loud["RondoHttpErrors"], growth = answer_with_errors(watched)
+    loud["RondoQueueFull"] = fill_a_queue(watched, person)
+    loud |= {"RondoQueueLong": wait_long(watched), "RondoTurnsStartSlowly": start_slowly(watched)}
     beat.kill()
-    until(lambda: float(watched.scrape()["rondo_beats"]) == 0)
-    loud["RondoBeatSilent"] = watched.scrape()
-    assert fired_by(quiet, quiet, tmp_path) == set()
+    no_beat = watched.when(lambda scrape: float(scrape["rondo_beats"]) == 0, "no beat is seen")
+    return quiet, loud | {"RondoBeatSilent": no_beat}, growth
+
+
+@pytest.mark.rule("10.1")
+@pytest.mark.timeout(180)
+def test_each_condition_fires_its_alert_and_quiet_fires_none(
+    watched: Watched, person_with_server: Person, tmp_path: Path
+) -> None:
+    quiet, loud, errors = make_all_real(watched, person_with_server)
+    assert {rule["alert"] for rule in rules()} == {*loud, "RondoDown"}
+    shown = shown_in([quiet, *loud.values()])
+    for expression in (*expressions(), *(rule["expr"] for rule in rules())):
+        assert asked_by(expression) <= shown, expression
+    if PROMTOOL is None:
+        pytest.skip("each name and label is there; whether it fires is for promtool, which is not installed")
+    assert Story(before=quiet, after=quiet).fires(tmp_path) == set()
+    assert Story(before=quiet, after=quiet, up=False).fires(tmp_path) == {"RondoDown"}
     for alert, scrape in loud.items():
-        assert alert in fired_by(quiet, scrape, tmp_path), alert
+        growth = errors if alert == "RondoHttpErrors" else {}
+        assert alert in Story(before=quiet, after=scrape, growth=growth).fires(tmp_path), alert
+    last = Story(before=quiet, after=loud["RondoTurnsStartSlowly"])
+    assert last.unanswered(expressions(), tmp_path) == []  # no panel stays empty
 
 
-def fired_by(before: Scrape, after: Scrape, folder: Path) -> set[str]:
-    """The alerts that fire five minutes after the series went from one scrape to the other, and did not before.
+def grown(watched: Watched, series: str) -> tuple[Scrape, float]:
+    """A scrape after the series has grown by four seconds, and its growth in a second. Beats have reasons to work."""
+    first, began = watched.scrape(), time.monotonic()
 
-    promtool evaluates the real rule file. It is asked for nothing, so it names what it found instead.
-    """
-    series = [
-        {"series": _with_instance(name), "values": f"{_held(before.get(name))} {_held(after.get(name))}"}
-        for name in sorted({*before, *after})
-        if name.startswith("rondo_")
-    ]
-    series.append({"series": 'up{job="rondo",instance="web"}', "values": f"1x{2 * HALF}"})
-    quiet = {"expr": FIRING, "eval_time": "9m", "exp_samples": []}
-    loud = {
-        "expr": FIRING,
-        "eval_time": "15m",
-        "exp_samples": [{"labels": '{alertname="asked"}', "value": 1}],
-    }
-    file = folder / "alerts.test.yml"
-    test = {"interval": "15s", "input_series": series, "promql_expr_test": [quiet, loud]}
-    file.write_text(
-        yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "15s", "tests": [test]})
-    )
-    done = subprocess.run(
-        ["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False
-    )
-    said = done.stdout + done.stderr
-    assert "time: 9m" not in said, f"an alert fired before:\n{said}"
-    assert "time: 15m" in said, said
-    return set(re.findall(r'alertname="(Rondo\w+)"', said))
+    def is_higher(scrape: Scrape) -> bool:
+        notify_beats()
+        return float(scrape[series]) >= float(first[series]) + 4
 
-
-def _held(value: str | None) -> str:
-    return f"_x{HALF}" if value is None else f"{float(value):.6f}+0x{HALF - 1}"
-
-
-def _with_instance(series: str) -> str:
-    name, _, labels = series.partition("{")
-    return f'{name}{{job="rondo",instance="web"' + (f",{labels}" if labels else "}")
+    last = watched.when(is_higher, f"{series} has grown", 15)
+    return last, (float(last[series]) - float(first[series])) / (time.monotonic() - began)
 
 
 @needs_promtool
-def test_promtool_accepts_the_rule_file() -> None:
-    done = subprocess.run(
-        ["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.rule("10.1")
+def test_a_beat_that_hangs_is_silent_although_its_process_is_there(watched: Watched, tmp_path: Path) -> None:
+    """Nothing is due, so only the missing rounds tell."""
+    watched.fleet.worker()
+    beat = watched.fleet.beat()
+    quiet = watched.until("rondo_beat_rounds_total", 1)
+    beat.signal(signal.SIGSTOP)
+    hung, growth = grown(watched, AGE)
+    assert (float(hung["rondo_beats"]), float(hung[OVERDUE])) == (1, 0)
+    assert Story(before=quiet, after=hung, growth={AGE: growth}).fires(tmp_path) == {"RondoBeatSilent"}
 
 
-def test_each_alert_has_its_texts_and_its_part_of_the_page() -> None:
-    found = rules()
-    assert len(found) >= 8
-    headings = set(re.findall(r"^### (\w+)$", RUNBOOK.read_text(), re.MULTILINE))
-    for rule in found:
-        about = rule["annotations"]
-        assert set(about) == {"summary", "description", "runbook"}
-        assert about["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
-        assert rule["labels"]["severity"] in {"critical", "warning"}
-    assert headings >= {rule["alert"] for rule in found}
-
-
-def test_the_dashboard_and_the_rules_name_only_metrics_that_are_there(watched: Watched) -> None:
+@needs_promtool
+@pytest.mark.rule("10.1")
+def test_a_beat_that_works_and_does_not_fire_is_silent(
+    watched: Watched, person: Person, tmp_path: Path
+) -> None:
+    """Somebody holds the row that is due, so the beat finishes its rounds without it."""
+    watched.fleet.worker()
     watched.fleet.beat()
-    shown = watched.until("rondo_beat_rounds_total", 1)
-    names = {series.partition("{")[0] for series in shown} | {"rondo_delivery_attempts_failed_total"}
-    names |= {"rondo_run_attempts_failed_total"}  # without a failure they have no labels yet
-    panels = json.loads(DASHBOARD.read_text())["panels"]
-    asked = " ".join(target["expr"] for panel in panels for target in panel["targets"])
-    asked += " ".join(rule["expr"] for rule in rules())
-    assert len(panels) > 15
-    assert set(_NAME.findall(asked)) - names == set()
+    quiet = watched.until("rondo_beat_rounds_total", 1)
+    job = create_job(NewJob(session_id=person.session().pk, message="go", schedule=EVERY_SECOND))
+    with transaction.atomic():
+        JobClock.objects.select_for_update().get(job=job)
+        late, growth = grown(watched, OVERDUE)
+    assert float(late["rondo_beats"]) == 1
+    assert float(late[AGE]) < 4
+    assert Story(before=quiet, after=late, growth={OVERDUE: growth}).fires(tmp_path) == {"RondoBeatSilent"}
 
 
 @pytest.mark.rule("10.1")
