@@ -4,6 +4,7 @@ ARGS ?=
 # the whole suite runs in one process per core, up to four; chosen tests run in one process
 PROCESSES = $(if $(ARGS),,-n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder)
 PY := .venv/bin/python
+NODE_PACKAGES := .node
 READY := .venv/.ready
 DEV := .venv/.ready-dev
 LOCK_MARK := \# Every dependency
@@ -28,6 +29,8 @@ up: $(READY) ## start everything; Ctrl-C stops it (ARGS="--port 9000", ARGS=--he
 	@$(PY) manage.py up $(ARGS)
 
 test: $(DEV) ## run the whole test suite (ARGS="-k name" and other flags of pytest)
+	@$(MAKE) --silent node-tools 2> .venv/node-tools.log \
+		|| echo "Skipping the tests of the TypeScript client and of Spectral: npm or its registry is missing (see .venv/node-tools.log)"
 	@$(PY) -m pytest $(PROCESSES) $(ARGS)
 
 broken-rules: $(DEV) ## break rules of docs/rules.md on purpose and check that their tests fail (ARGS="4.8 closure")
@@ -63,9 +66,7 @@ fmt: $(DEV) ## format the code and apply the linter's automatic fixes
 wheel: $(DEV) ## build the wheel in dist/, with the command `rondo`
 	@$(PY) -m hatchling build -t wheel
 
-node-tools: ## install the packages of npm in .node/, with which the tests check the schema and a TypeScript client
-	@mkdir -p .node && cp tests/api/typescript/package.json .node/
-	@npm install --prefix .node --no-audit --no-fund --ignore-scripts --loglevel error
+node-tools: $(NODE_PACKAGES)/.ready ## install npm's packages in .node/: the TypeScript client's and Spectral, which `make test` uses
 
 lock: $(DEV) ## pin what pyproject.toml names in both locks; pins that are there stay (ARGS=--upgrade renews them)
 	@cp requirements.lock .venv/lock && $(COMPILE) --output-file .venv/lock pyproject.toml
@@ -103,6 +104,14 @@ $(READY): requirements.lock | $(PY)
 $(DEV): requirements-dev.lock requirements.lock | $(PY)
 	@$(call install,requirements-dev.lock)
 	@touch $(READY) $@
+
+# of the tests alone. npm compares each package with its hash in the lock
+$(NODE_PACKAGES)/.ready: tests/api/typescript/package.json tests/api/typescript/package-lock.json
+	@echo "Installing npm's packages into $(@D); this takes a while the first time …"
+	@mkdir -p $(@D) && cp $^ $(@D)
+	@npm ci --prefix $(@D) --prefer-offline --fetch-retries 1 --fetch-retry-mintimeout 1000 --fetch-timeout 30000 \
+		--no-audit --no-fund --ignore-scripts --loglevel error > /dev/null
+	@touch $@
 
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

@@ -63,17 +63,20 @@ def _found(row: M | None, missing: str) -> M:
     return row
 
 
-def agents(user: AbstractBaseUser) -> QuerySet[Agent]:
-    """Return the user's agents, each with `primary_session`, the id of its primary session."""
+def agents(user: AbstractBaseUser, *, to_ask: bool = False) -> QuerySet[Agent]:
+    """Return the user's agents, each with `primary_session`, the id of its primary session.
+
+    `to_ask`: those that messages may be sent to; with a limit to a session, the agent of that session.
+    """
     primary = Session.objects.filter(agent=OuterRef("pk"), key=PRIMARY_KEY).values("pk")[:1]
-    rows = Agent.objects.filter(limits.in_agents(user, "pk"), owner_id=user.pk)
-    return rows.annotate(primary_session=Subquery(primary))
+    reached = limits.asked_agents(user) if to_ask else limits.in_agents(user, "pk")
+    return Agent.objects.filter(reached, owner_id=user.pk).annotate(primary_session=Subquery(primary))
 
 
-def agent(user: AbstractBaseUser, name: str) -> Agent:
-    """Return one agent of the user. NotFound."""
-    rows = agents(user).none() if "\x00" in name else agents(user).filter(name=name)
-    return _first(rows, "there is no such agent")
+def agent(user: AbstractBaseUser, name: str, *, to_ask: bool = False) -> Agent:
+    """Return one agent of the user; `to_ask` as for `agents`. NotFound."""
+    rows = agents(user, to_ask=to_ask)
+    return _first(rows.none() if "\x00" in name else rows.filter(name=name), "there is no such agent")
 
 
 def documents(user: AbstractBaseUser, agent_name: str) -> list[Document]:
@@ -115,6 +118,12 @@ def session(user: AbstractBaseUser, session_id: uuid.UUID, *, lock: bool = False
     """Return one session of the user; `lock` locks its row until the transaction ends. NotFound."""
     found = (LOCKED_SESSION if lock else ONE_SESSION).first(owner=user.pk, session=session_id)
     return _reached(user, found)
+
+
+def only_session(user: AbstractBaseUser) -> Any | None:
+    """Return the session that the request is limited to; None without such a limit. NotFound."""
+    only = limits.limit_of(user).session_id
+    return None if only is None else session(user, only)
 
 
 def _reached(user: AbstractBaseUser, found: Any) -> Any:

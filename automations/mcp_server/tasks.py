@@ -20,6 +20,7 @@ from mcp_types import (
 )
 from pydantic import Field
 
+from agent_core.text.times import utc_text
 from automations.mcp_server.progress import Progress
 from automations.mcp_server.results import AskResult
 
@@ -76,8 +77,8 @@ def task_of(found: Progress, *, created: bool = False) -> dict[str, Any]:
         task_id=found.handle,
         status=status,
         status_message=last.error or None,
-        created_at=first.queued_at.isoformat(),
-        last_updated_at=updated.isoformat(),
+        created_at=utc_text(first.queued_at),
+        last_updated_at=utc_text(updated),
         ttl_ms=days * DAY_MS if days else None,
     )
     if not created and status == "input_required":

@@ -16,6 +16,7 @@ from django.db.models import BigIntegerField, DurationField, ExpressionWrapper, 
 from django.db.models.functions import Cast, Extract, Now
 
 from agent_core.exceptions import FINAL_CODES
+from agent_core.text.times import utc_text
 from agent_core.types import Ending, TurnResult
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.run import PINGS_KEY, RunTransitions
@@ -134,7 +135,7 @@ def _report_failed(turn: Turn, only: str | None) -> None:
             "run": run.pk,
             "automation": run.job_id,
             "automation_name": run.snapshot.get("name", ""),
-            "scheduled_for": run.scheduled_for.isoformat(),
+            "scheduled_for": utc_text(run.scheduled_for),
             "attempts": run.attempt,
             "reason": run.reason,
             "error": run.error,

@@ -45,9 +45,11 @@ class PlanAnswer(BaseModel):
 def session_of(user: User, agent: Any, thread_id: str) -> Any:
     """The session of a thread: that of the user's sessions with this id, or one that is opened for it.
 
-    Another user's session is not found by its id, which then names a thread of one's own. BadInput for a session of
-    another agent.
+    Another user's session is not found by its id, which then names a thread of one's own. For a token that is limited
+    to a session, each thread is that session. BadInput for a session of another agent.
     """
+    if (only := selectors.only_session(user)) is not None:
+        return only
     with suppress(ValueError):
         named = uuid.UUID(thread_id)
         with suppress(NotFound):

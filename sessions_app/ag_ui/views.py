@@ -42,7 +42,8 @@ class AgentRuns(ApiView):
     def post(self, request: Request, name: str) -> HttpResponseBase:
         """Queue the message or the answer, and stream what its turn does. Without either, send the history."""
         run = read_run(request.data)
-        session = threads.session_of(self.user, selectors.agent(self.user, name), run.thread_id)
+        agent = selectors.agent(self.user, name, to_ask=True)
+        session = threads.session_of(self.user, agent, run.thread_id)
         cursor = now()  # before the turn, so that nothing of it is missed
         turn = threads.start_turn(self.user, session, run)
         about = {"rondo": {"session": str(session.pk), "turn": turn and turn.pk}}

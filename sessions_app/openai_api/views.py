@@ -35,7 +35,7 @@ class ModelList(DoorView):
 
     def get(self, _request: Request) -> JsonResponse:
         """The user's agents."""
-        rows = selectors.agents(self.user).order_by("name")[:MOST_MODELS]
+        rows = selectors.agents(self.user, to_ask=True).order_by("name")[:MOST_MODELS]
         return JsonResponse({"object": "list", "data": [_model(each) for each in rows]})
 
 
@@ -44,7 +44,7 @@ class ModelDetail(DoorView):
 
     def get(self, _request: Request, name: str) -> JsonResponse:
         """One agent."""
-        return JsonResponse(_model(selectors.agent(self.user, name)))
+        return JsonResponse(_model(selectors.agent(self.user, name, to_ask=True)))
 
 
 def _model(agent: Agent) -> dict[str, Any]:
@@ -64,8 +64,8 @@ class ChatCompletions(DoorView):
     def post(self, request: Request) -> HttpResponseBase:
         """Answer the last message of a chat."""
         given = read_request(request)
-        agent = selectors.agent(self.user, given.model)
-        title = client_chats.chat_title(agent, DOOR, given.chat_key) if given.chat_key else ""
+        agent = selectors.agent(self.user, given.model, to_ask=True)
+        title = client_chats.chat_title(self.user, agent, DOOR, given.chat_key)
         if (text := answer_task(given.shown, title)) is not None:
             return _answer_at_once(given, text)
         if not given.streams:

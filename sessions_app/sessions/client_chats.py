@@ -3,6 +3,8 @@
 The person's messages are compared with those that were accepted before, never the program's copies of answers. A
 history that continues the newest message continues its session; one that leaves it earlier becomes a branch; any other
 is refused.
+
+All chats of a token that is limited to a session are that session: a new chat goes on there, and none becomes a branch.
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ from sessions_app.turns.receive import program_message, receive
 
 MOST_ALIKE = 20  # messages with the same history and the same answer that are told apart
 _SPACE = " \t\n\r\f\v"
+ONE_SESSION = (
+    "all chats of this token are one session, which has gone on since the message that yours follows; start a new"
+    " chat, which goes on in that session"
+)
 UNKNOWN = "the messages before the last one are not those of this chat; start a new chat"
 
 
@@ -80,13 +86,23 @@ def accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> Accept
 
 @transaction.atomic
 def _accept(user: AbstractBaseUser, agent: Agent, given: ClientHistory) -> AcceptedMessage:
+    scope = ClientMessage.objects.filter(chat__agent=agent, chat__door=given.door).order_by("-pk")
+    of = [str(agent.pk), given.door]
+    if (only := selectors.only_session(user)) is not None:
+        given, scope, of = (
+            replace(given, key=f"only:{only.pk}"),
+            scope.filter(chat=only.pk),
+            [*of, str(only.pk)],
+        )
     paths = given.paths()
     _lock(f"{agent.pk} {given.door} {paths[0] if given.key else paths[1]}")
-    scope = ClientMessage.objects.filter(chat__agent=agent, chat__door=given.door).order_by("-pk")
-    request_key = _hashed(str(agent.pk), given.door, given.request_key) if given.request_key else ""
+    request_key = _hashed(*of, given.request_key) if given.request_key else ""
     if (earlier := _earlier(scope, given, paths[-1], request_key)) is not None:
         return earlier
-    chat, position = _place(user, agent, given, scope, paths)
+    if only is None:
+        chat, position = _place(user, agent, given, scope, paths)
+    else:
+        chat, position = _place_in(only, given, scope, paths)
     message = replace(program_message(with_note(given.text, len(given.images))), images=given.images)
     news = take_news(user, chat)
     turn = receive(chat.session_id, message, agent.owner_id)
@@ -142,6 +158,20 @@ def _place(
             "the agent has one conversation in all chats (unified mode), so it cannot be branched; go on at its end"
         )
     return _branch(row), row.position + 1
+
+
+def _place_in(
+    only: Session, given: ClientHistory, scope: QuerySet[ClientMessage], paths: list[str]
+) -> tuple[ClientChat, int]:
+    """The chat of this session and the message's position in it. HistoryDiverged for a history that has not its end."""
+    if len(given.said) > 1:
+        before = scope.filter(path=paths[-2])
+        if not _unfollowed(before).exists():
+            raise HistoryDiverged(ONE_SESSION if before.exists() else UNKNOWN)
+    chat = ClientChat.objects.filter(session=only.pk).first()
+    chat = chat or _new(only, given.door, _hashed(given.key), told=only.last_seq)
+    last = chat.accepted.aggregate(last=Max("position"))["last"]
+    return chat, (last or 0) + 1
 
 
 def _adopt(rows: QuerySet[ClientMessage], given: ClientHistory, paths: list[str]) -> list[ClientMessage]:
@@ -246,8 +276,12 @@ def _ends(rows: list[ClientMessage]) -> list[int]:
     return ends
 
 
-def chat_title(agent: Agent, door: str, key: str) -> str:
-    """The title of the chat's newest session; empty if there is none."""
+def chat_title(user: AbstractBaseUser, agent: Agent, door: str, key: str) -> str:
+    """The title of the chat's newest session; empty if there is none, or without a key."""
+    if (only := selectors.only_session(user)) is not None:
+        return str(only.title)
+    if not key:
+        return ""
     rows = ClientChat.objects.filter(agent=agent, door=door, chat=_hashed(key)).order_by("-number")
     return rows.values_list("session__title", flat=True).first() or ""
 

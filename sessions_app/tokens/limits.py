@@ -64,6 +64,12 @@ def in_agents(user: AbstractBaseUser, agent: str = "agent") -> Q:
     return Q() if limit.agent_id is None else Q(**{agent: limit.agent_id})
 
 
+def asked_agents(user: AbstractBaseUser) -> Q:
+    """Condition on agents to whom the request may send messages. A limit to a session reaches its agent for that."""
+    only = limit_of(user).session_id
+    return in_agents(user, "pk") if only is None else Q(sessions=only)
+
+
 def in_sessions(user: AbstractBaseUser, session: str = "session") -> Q:
     """Condition on rows that belong to a session: `session` is the path to it."""
     limit = limit_of(user)

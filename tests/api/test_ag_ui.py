@@ -17,12 +17,13 @@ from pydantic import TypeAdapter
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
+from sessions_app.agents.edit import create_agent
 from sessions_app.models import ConsentQuestion, Engine, Message, Session, Turn
 from tests.api.conftest import Caller, Site, problem, serve
 from tests.conftest import Person, new_person
 from tests.fleet import until
 from tests.plugins import calls
-from tests.tokens import token_of
+from tests.tokens import new_token, token_of
 
 EVENT: TypeAdapter[core.Event] = TypeAdapter(core.Event)
 STORY = "Once upon a time there was a very long answer."
@@ -436,6 +437,30 @@ def test_what_is_no_run_is_refused_and_opens_nothing(ada: Caller, more: dict[str
     body = {"threadId": "t", "runId": "r", "messages": []} | more
     problem(ada.post("/ag-ui/demo/", body, Accept="text/event-stream"), 400, code)
     assert not Turn.objects.exists()
+
+
+@pytest.mark.rule("10.6")
+def test_a_token_of_an_agent_opens_threads_of_that_agent(thread: Thread) -> None:
+    thread.token = new_token(thread.person.user, "talk", agent=thread.person.agent)
+    thread.run("hello")
+    assert Turn.objects.get().session.key == f"web:ag-ui-{thread.id}"
+    user = thread.person.user
+    thread.person = Person(user=user, agent=create_agent(user, "other", model="offline"))
+    with thread.open(thread.body()) as refused:
+        assert refused.status_code == 404
+
+
+@pytest.mark.rule("10.6")
+def test_each_thread_of_a_token_of_a_session_is_that_session(thread: Thread) -> None:
+    session, beside = thread.person.session(), thread.person.session()
+    token = new_token(thread.person.user, "talk", session=session)
+    for named in ("any text", str(session.pk), str(beside.pk)):
+        mine = Thread(site=thread.site, person=thread.person, token=token, id=named)
+        started = mine.run(f"[[reply:{named}]]hello")[0]
+        assert (started.thread_id, started.metadata["rondo"]["session"]) == (named, str(session.pk))
+    assert set(Turn.objects.values_list("session", flat=True)) == {session.pk}
+    history = Thread(site=thread.site, person=thread.person, token=token, id="new")
+    assert len(snapshot_in(history.post(history.body())).messages) == 6
 
 
 def test_a_door_needs_a_token_and_an_own_agent(ada: Caller, bob: Caller, nobody: Any) -> None:

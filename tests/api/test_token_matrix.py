@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.core.signals import request_finished
 from django.db import close_old_connections, transaction
+from django.db.models import Max
 from django.urls import URLPattern, get_resolver
 
 from automations.mcp_server.toolbox import TOOLS
@@ -16,7 +17,7 @@ from config.urls import CachedSchemaGenerator
 from sessions_app.api.base import ApiView
 from sessions_app.api.hooks import HookMessages
 from sessions_app.api.scopes import required_scope
-from sessions_app.models import Agent, ApiToken, Session, TokenScope
+from sessions_app.models import Agent, ApiToken, Session, TokenScope, Turn
 from tests.api.conftest import Caller
 from tests.api.places import Place, Places, settle_places
 from tests.tokens import new_token
@@ -130,12 +131,16 @@ def call(caller: Caller, operation: str, place: Place) -> Any:
             method, path.format(**values), body, **{k.replace("-", "_"): v for k, v in HARMLESS.items()}
         )
         answer.words = "" if answer.streaming else answer.content.decode()
-        if answer.streaming:  # it holds a place until it is closed
-            request_finished.disconnect(close_old_connections)
-            answer.close()
-            request_finished.connect(close_old_connections)
+        close(answer)
         transaction.set_rollback(True)
     return answer
+
+
+def close(answer: Any) -> None:
+    if answer.streaming:  # it holds a place until it is closed
+        request_finished.disconnect(close_old_connections)
+        answer.close()
+        request_finished.connect(close_old_connections)
 
 
 def code(answer: Any) -> str:
@@ -180,6 +185,53 @@ def test_a_limit_hides_everything_else(
             assert (answer.status_code, code(answer)) == (404, "not_found"), (place.secret, answer.words)
         shown = [word for word in places.words_outside(*reached) if word in answer.words]
         assert not shown, place.secret
+
+
+@pytest.mark.parametrize(
+    "door", ["GET /v1/models/{name}", "POST /v1/chat/completions", "POST /ag-ui/{name}/"]
+)
+def test_a_door_needs_its_scope_and_talks_where_the_token_reaches(
+    places: Places, tokens: dict[str, Caller], door: str
+) -> None:
+    method = door.partition(" ")[0]
+    for scope, allowed in ALLOWED.items():
+        answer = knock(tokens[scope], door, places.here)
+        assert answer.status_code == (200 if method == "GET" or "talk" in allowed else 403), scope
+    for limit in ("agent", "session"):
+        reached = [places.here, places.beside] if limit == "agent" else [places.here]
+        for place in (places.here, places.beside, places.away):
+            answer = knock(tokens[limit], door, place)
+            assert answer.status_code == (404 if place is places.away else 200), (limit, place.secret)
+            assert not [word for word in places.words_outside(*reached) if word in answer.words]
+            assert bool(answer.talked_in) is (method == "POST" and answer.status_code == 200)
+            if limit == "session":
+                assert answer.talked_in <= {places.here.session}
+
+
+def knock(caller: Caller, door: str, place: Place) -> Any:
+    """Say something by a door; `talked_in` of the answer: the sessions that have got a turn. It is taken back."""
+    method, path = door.split()
+    said = [{"id": "m1", "role": "user", "content": "hello"}]
+    body = {"model": place.agent, "stream": True, "messages": said}
+    if "ag-ui" in path:
+        body = {"threadId": place.session, "runId": "r", "messages": said}
+    before = Turn.objects.aggregate(last=Max("pk"))["last"]
+    with transaction.atomic():
+        answer = caller(method, path.format(name=place.agent), body if method == "POST" else None)
+        answer.words = "" if answer.streaming else answer.content.decode()
+        close(answer)
+        rows = Turn.objects.filter(pk__gt=before).values_list("session", flat=True)
+        answer.talked_in = {str(each) for each in rows}
+        transaction.set_rollback(True)
+    return answer
+
+
+def test_the_models_are_the_agents_that_a_token_talks_to(places: Places, tokens: dict[str, Caller]) -> None:
+    def models(name: str) -> list[str]:
+        return [each["id"] for each in tokens[name].get("/v1/models").json()["data"]]
+
+    assert models("agent") == models("session") == [places.here.agent]
+    assert models("read") == ["agent-away", "agent-here"]
 
 
 def test_a_limited_token_makes_nothing_elsewhere(places: Places, tokens: dict[str, Caller]) -> None:

@@ -10,6 +10,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitResult, EmptyResult
 
 from agent_core.llm.protocol import ModelReply
+from agent_core.text.times import utc_text
 from sessions_app.models import Agent, ConsentQuestion, ConsentState, Engine, Turn
 from tests.api.conftest import Site
 from tests.automations.mcp_server.conftest import Door, Human, TasksOfClient, task_request
@@ -73,7 +74,10 @@ def test_a_client_with_tasks_gets_a_handle_at_once_and_the_answer_by_it(ada: Doo
     assert (result.is_error, result.content[0].text) == (False, "At last")
     ended = get(ada, task_id)
     assert (ended.status, ended.ttl_ms) == ("completed", 90 * 24 * 3600 * 1000)
-    assert ended.result["structuredContent"]["turn"] == Turn.objects.get().pk
+    turn = Turn.objects.get()
+    assert ended.result["structuredContent"]["turn"] == turn.pk
+    times = (utc_text(turn.queued_at), utc_text(turn.finished_at))  # type: ignore[arg-type]
+    assert (ended.created_at, ended.last_updated_at) == times
 
 
 def test_the_clients_extension_hides_the_task(ada: Door) -> None:

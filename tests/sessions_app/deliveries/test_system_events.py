@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 from django.db import IntegrityError
 
 from agent_core.testing import ModelServer
+from agent_core.text.times import utc_text
 from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
 from sessions_app.channels.webhook import signature
@@ -25,6 +27,7 @@ from tests.talk import ended, say
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.3")]
 WORDS = "a secret of the conversation"
+TIME = re.compile(r'"(\d{4}-\d\d-\d\dT[^"]*)"')
 
 
 def body(got: Received) -> dict[str, Any]:
@@ -64,11 +67,15 @@ def test_a_failed_run_a_dead_letter_and_a_used_up_budget_are_posted_once_each(
     assert by_type["run.failed"]["run"] == run.pk
     assert (by_type["run.failed"]["automation"], by_type["run.failed"]["attempts"]) == (job.pk, 1)
     assert by_type["run.failed"]["reason"] == "model_unavailable"
+    assert by_type["run.failed"]["scheduled_for"] == utc_text(run.scheduled_for)
     assert (by_type["budget.reached"]["turn"], by_type["budget.reached"]["limit"]) == (slow.pk, "timeout")
     dead = Delivery.objects.get(session=away, channel="webhook", state=DeliveryState.FAILED)
     assert by_type["delivery.failed"]["failed_delivery"] == dead.pk
     posts = [each for each in receiver.requests if each.path == "/events"]
     assert WORDS.encode() not in b"".join(each.body for each in posts)
+    times = [TIME.findall(each.body.decode()) for each in posts]
+    assert all(times)
+    assert {time[-1] for found in times for time in found} == {"Z"}
     refused, again = [each for each in posts if each.key == f"run.failed_{run.pk}"]
     assert (refused.temper, again.temper) == ("500", "take")
     stamp = int(again.headers["webhook-timestamp"])

@@ -1,0 +1,133 @@
+"""A token that is limited to an agent or a session talks there, and shows nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import openai
+import pytest
+
+from sessions_app.models import Agent, Message, Session, Turn
+from tests.openai_api.conftest import Chatter, turns
+from tests.tokens import new_token
+
+pytestmark = [pytest.mark.processes, pytest.mark.rule("10.6")]
+
+
+@pytest.fixture
+def with_token(ada: Chatter) -> Iterator[Callable[..., Chatter]]:
+    """Makes a chatter with another token of Ada's; `limits` as in `new_token`. There is a second agent, `other`."""
+    with ada.site.client(ada.token) as http:
+        assert (
+            http.post("/api/agents/", json={"name": "other", "model": "openai-chat:test"}).status_code == 201
+        )
+    with ExitStack() as clients:
+
+        def make(**limits: Any) -> Chatter:
+            token = new_token(ada.user, "talk", **limits)
+            client = openai.OpenAI(base_url=f"{ada.site.url}/v1", api_key=token, timeout=60, max_retries=0)
+            return replace(ada, token=token, client=clients.enter_context(client))
+
+        yield make
+
+
+def session_of(chatter: Chatter, **fields: Any) -> Session:
+    with chatter.site.client(chatter.token) as http:
+        made = http.post("/api/sessions/", json={"agent": "demo"} | fields)
+    return Session.objects.get(pk=made.json()["id"])
+
+
+def test_a_token_of_an_agent_has_that_model_and_its_sessions(ada: Chatter, with_token: Any) -> None:
+    limited = with_token(agent=Agent.objects.get(name="demo"))
+    assert [each.id for each in limited.client.models.list()] == ["demo"]
+    assert limited.hear("[[reply:One.]]first", chat="c1") == "One."
+    assert limited.hear("[[reply:One.]]first", "[[reply:Two.]]second", chat="c1") == "Two."
+    limited.say("hello", chat="c2")
+    assert [session.agent.name for session in limited.sessions()] == ["demo", "demo"]
+    with pytest.raises(openai.NotFoundError):
+        limited.client.models.retrieve("other")
+    with pytest.raises(openai.NotFoundError):
+        limited.client.chat.completions.create(model="other", messages=[{"role": "user", "content": "x"}])
+
+
+def test_all_chats_of_a_token_of_a_session_are_that_session(ada: Chatter, with_token: Any) -> None:
+    session = session_of(ada, title="Home")
+    limited = with_token(session=session)
+    assert [each.id for each in limited.client.models.list()] == ["demo"]
+    with pytest.raises(openai.NotFoundError):
+        limited.client.models.retrieve("other")
+    assert limited.hear("[[reply:One.]]first", chat="c1") == "One."
+    assert limited.hear("[[reply:One.]]first", "[[reply:Two.]]second", chat="c1", stream=False) == "Two."
+    assert limited.hear("[[reply:Three.]]third") == "Three."
+    assert limited.hear("[[reply:Three.]]third", "[[reply:Four.]]fourth") == "Four."
+    assert limited.said(session) == [
+        "[[reply:One.]]first", "[[reply:Two.]]second", "[[reply:Three.]]third", "[[reply:Four.]]fourth",
+    ]  # fmt: skip
+    assert set(Turn.objects.values_list("session", flat=True)) == {session.pk}
+    asked = '### Task:\nName it.\n### Output:\nJSON format: {"title": ""}\n<chat_history>\nUSER: x\n</chat_history>'
+    assert limited.hear(asked, chat="c1") == '{"title": "Home"}'
+
+
+def test_a_chat_that_is_behind_the_session_is_refused_and_begins_no_branch(
+    ada: Chatter, with_token: Any
+) -> None:
+    limited = with_token(session=session_of(ada))
+    limited.say("a", chat="c")
+    limited.say("a", "b", chat="c")
+    before = turns(), Session.objects.count()
+    for history in (["a", "other"], ["a", "b"], ["never said", "x"]):
+        with pytest.raises(openai.ConflictError, match="start a new chat") as refused:
+            limited.say(*history, chat="c")
+        assert refused.value.code == "history_diverged"
+    assert (turns(), Session.objects.count()) == before
+    limited.say("anew", chat="c2")
+    assert limited.said(Session.objects.get(client_chat__isnull=False)) == ["a", "b", "anew"]
+
+
+def test_a_message_that_is_sent_again_has_one_turn(ada: Chatter, with_token: Any) -> None:
+    limited = with_token(session=session_of(ada))
+    key = {"Idempotency-Key": "k1"}
+    ada.say("[[reply:x]]hello", extra_headers=key)  # the same key without the limit is another request
+    assert limited.hear("[[reply:y]]hello", extra_headers=key) == "y"
+    assert limited.hear("[[reply:y]]hello", extra_headers=key) == "y"
+    assert turns() == 2
+
+
+def test_news_come_from_the_session_alone(ada: Chatter, with_token: Any) -> None:
+    ada.say("a", chat="c")
+    ada.say("a", "b", chat="c")
+    ada.say("a", "c", chat="c")  # a branch: both are sessions of one chat
+    first, branch = ada.sessions()
+    news = {first.pk: "News of the first.", branch.pk: "News of the branch."}
+    for session in (first, branch):
+        tell(session, news[session.pk])
+    limited = with_token(session=branch)
+    heard = limited.hear("hello", chat="c9")
+    assert "News of the branch." in heard
+    assert "News of the first." not in heard
+
+
+def test_a_session_with_a_past_has_no_news(ada: Chatter, with_token: Any) -> None:
+    session = session_of(ada)
+    with ada.site.client(ada.token) as http:
+        http.post(
+            f"/api/sessions/{session.pk}/messages/", json={"content": "hi"}, headers={"Prefer": "wait=30"}
+        )
+    tell(session, "Old news.")
+    limited = with_token(session=session)
+    assert "Old news." not in limited.hear("hello")
+    tell(session, "New news.")
+    assert "New news." in limited.hear("and now?")
+
+
+def tell(session: Session, text: str) -> None:
+    """What an automation says in it."""
+    row = Session.objects.get(pk=session.pk)
+    source = {"kind": "automation", "id": "x", "name": "daily", "run_id": "x:1"}
+    Message.objects.create(
+        session=row, seq=row.last_seq + 1, role="assistant", content=text, metadata={"source": source}
+    )
+    Session.objects.filter(pk=session.pk).update(last_seq=row.last_seq + 1)
