@@ -44,7 +44,7 @@ class CronJobAdmin(TwoStepDelete[CronJob], Uncounted[CronJob], VerbAdmin[CronJob
     search_fields = ["=id", "=session__id", "=session__key", "name"]
     search_help_text = "Id, the session's id or key, or a part of the name"
     ordering = ["-created_at", "-id"]
-    actions = ["delete_chosen", "pause", "resume"]
+    actions = ["delete_selected", "pause", "resume"]
     autocomplete_fields = ["session"]
     given = [
         "name", "message", "schedule_kind", "cron", "cron_timezone", "seconds", "once_at", "enabled", "overlap",

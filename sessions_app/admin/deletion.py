@@ -53,7 +53,7 @@ class RowToDelete:
 class TwoStepDelete(PageAdmin[M]):
     """Rows that `remove` deletes, one or several at once."""
 
-    actions: Sequence[Any] | None = ("delete_chosen",)
+    actions: Sequence[Any] | None = ("delete_selected",)  # in place of Django's action of this name
 
     def also_deleted(self, obj: M) -> str:
         """A sentence that says what is deleted with the row."""
@@ -84,20 +84,15 @@ class TwoStepDelete(PageAdmin[M]):
         return self._two_steps(request, [row], {})
 
     @admin.action(description="Delete the selected %(verbose_name_plural)s", permissions=["delete"])
-    def delete_chosen(self, request: HttpRequest, queryset: QuerySet[M]) -> HttpResponse | None:
+    def delete_selected(self, request: HttpRequest, queryset: QuerySet[M]) -> HttpResponse | None:
         rows = list(queryset[: MOST_AT_ONCE + 1])
         if len(rows) > MOST_AT_ONCE:
             self.message_user(request, f"Delete at most {MOST_AT_ONCE} at once.", messages.ERROR)
             return None
         if not all(self.has_delete_permission(request, row) for row in rows):
             raise PermissionDenied
-        hidden = {"action": "delete_chosen", "index": request.POST.get("index", "0")}
+        hidden = {"action": "delete_selected", "index": request.POST.get("index", "0")}
         return self._two_steps(request, rows, hidden)
-
-    def get_actions(self, request: HttpRequest) -> Any:
-        found = super().get_actions(request)
-        found.pop("delete_selected", None)
-        return found
 
     def _two_steps(self, request: HttpRequest, rows: list[M], hidden: dict[str, str]) -> HttpResponse:
         chosen = [

@@ -32,8 +32,19 @@ if TYPE_CHECKING:
     def display(*, description: str, label: dict[str, str]) -> Callable[[F], F]:
         """A column with coloured labels: the colour of each value."""
 else:
-    from unfold.admin import ModelAdmin, TabularInline
+    from unfold.admin import ModelAdmin as UnfoldModelAdmin
+    from unfold.admin import TabularInline
     from unfold.decorators import display
+
+    class ModelAdmin(UnfoldModelAdmin):
+        """Unfold's class, with a `get_action_choices` that has the parameters of every Django."""
+
+        def get_action_choices(self, request, default_choices=None, action_location=None):
+            """Pairs of a name and a label for a list or, since Django 6.1, another `action_location`."""
+            location = {} if action_location is None else {"action_location": action_location}
+            choices = default_choices or [("", "Select action")]
+            return super(UnfoldModelAdmin, self).get_action_choices(request, choices, **location)
+
 
 # Makes ModelAdmin[Session] possible at run time.
 django_stubs_ext.monkeypatch()

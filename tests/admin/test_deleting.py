@@ -108,7 +108,7 @@ def test_a_primary_session_is_not_deleted(staff: Client, person: Person) -> None
 def test_several_at_once_follow_the_same_rule(staff: Client, person: Person) -> None:
     free, bound = person.session(), person.session()
     job = make_job(bound)
-    chosen = {"action": "delete_chosen", "index": "0", "_selected_action": [free.pk, bound.pk]}
+    chosen = {"action": "delete_selected", "index": "0", "_selected_action": [free.pk, bound.pk]}
     page = staff.post(url(free, "changelist"), chosen)
     assert page.status_code == 200
     assert job.pk in page.content.decode()
@@ -152,7 +152,7 @@ def test_a_user_with_agents_is_not_deleted(staff: Client, rows: dict[str, Any]) 
     page = staff.get(url(user, "delete")).content.decode()
     assert "Delete the user&#x27;s agents first: demo" in page
     assert job.pk in page
-    chosen = {"action": "delete_chosen", "index": "0", "_selected_action": [user.pk]}
+    chosen = {"action": "delete_selected", "index": "0", "_selected_action": [user.pk]}
     for response in (
         staff.post(url(user, "delete"), agreed(job), follow=True),
         staff.post(url(user, "changelist"), chosen | agreed(job), follow=True),

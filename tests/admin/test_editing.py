@@ -149,7 +149,7 @@ def test_system_jobs_are_read_only_but_may_be_paused(staff: Client, rows: dict[s
     assert staff.get(url(job, "change")).status_code == 200
     assert edit(staff, job, message="other").status_code == 403
     assert staff.post(url(job, "delete"), {"confirmed": "yes"}).status_code == 403
-    chosen = {"action": "delete_chosen", "_selected_action": [job.pk], "confirmed": "yes"}
+    chosen = {"action": "delete_selected", "_selected_action": [job.pk], "confirmed": "yes"}
     staff.post(url(job, "changelist"), chosen)
     stored = CronJob.objects.get(pk=job.pk)
     assert (stored.message, stored.enabled) == (job.message, True)
