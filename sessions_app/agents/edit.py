@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 from zoneinfo import available_timezones
 
@@ -12,7 +12,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from agent_core.connections import EFFORTS, LARGEST_TEMPERATURE, MOST_TOKENS
+from agent_core.connections import EFFORTS, LARGEST_TEMPERATURE, MOST_TOKENS, prefix_of
 from agent_core.exceptions import PolicyError
 from agent_core.policy import TurnPolicy
 from sessions_app import permits
@@ -46,9 +46,12 @@ def new_agent(owner: AbstractBaseUser, name: str, given: Mapping[str, Any]) -> A
     )
 
 
-def update_agent(agent_id: int, changes: Mapping[str, Any], *, revision: int | None = None) -> Agent:
+def update_agent(
+    agent_id: int, changes: Mapping[str, Any], *, revision: int | None = None, is_limited: bool = False
+) -> Agent:
     """Change settings. Objects are merged; null removes a key, except from `heartbeat`.
 
+    `is_limited`: of the owner's connections, only those exist that the agent uses already.
     BadInput, NotFound; RevisionConflict if `revision` is not the agent's.
     """
     with transaction.atomic():
@@ -60,7 +63,7 @@ def update_agent(agent_id: int, changes: Mapping[str, Any], *, revision: int | N
         zone, heartbeat = agent.timezone, agent.heartbeat
         if revision is not None and revision != agent.revision:
             raise RevisionConflict
-        columns = _columns(changes, agent)
+        columns = _columns(changes, agent, _used_connections(agent) if is_limited else None)
         toggled = columns.get("unified_session", agent.unified_session) != agent.unified_session
         for name, value in columns.items():
             setattr(agent, name, value)
@@ -81,11 +84,13 @@ def _notify_dependents(agent: Agent, zone: str, heartbeat: dict[str, Any]) -> No
             dependent.heartbeat_changed(agent)
 
 
-def _columns(given: Mapping[str, Any], agent: Agent) -> dict[str, Any]:
+def _columns(given: Mapping[str, Any], agent: Agent, reached: frozenset[str] | None = None) -> dict[str, Any]:
     """Check the given settings, and merge those that are merged with what the agent has. BadInput."""
     columns: dict[str, Any] = {}
     for name, value in given.items():
-        if name in _MERGED:
+        if name in _MODELS:
+            columns[name] = _model(name, agent, value, reached)
+        elif name in _MERGED:
             columns[name] = _MERGED[name](agent, value)
         elif name not in _CHECKS:
             raise BadInput(f"the setting {name[:60]!r} cannot be changed", code="not_editable")
@@ -142,11 +147,15 @@ def _within(name: str, least: int, most: int) -> Callable[[Any], str]:
     return check
 
 
-def _model(name: str, agent: Agent, value: Any) -> str:
+def _used_connections(agent: Agent) -> frozenset[str]:
+    return frozenset(prefix_of(each) for each in (agent.effective_model, agent.fallback_model))
+
+
+def _model(name: str, agent: Agent, value: Any, reached: frozenset[str] | None) -> str:
     """Check a model that the agent's owner may use; empty: the server's, or no fallback. BadInput."""
     if not isinstance(value, str) or len(value) > LONGEST_MODEL:
         raise BadInput(f"{name} must be a text of at most {LONGEST_MODEL} characters", code=f"bad_{name}")
-    if value and (why := refusal(agent.owner_id, value)):
+    if value and (why := refusal(agent.owner_id, value, reached)):
         raise BadInput(f"{name} {value[:100]!r} cannot be used: {why}", code=f"bad_{name}")
     return value
 
@@ -190,12 +199,11 @@ def _events_url_problem(value: Any) -> str:
     return ""
 
 
+_MODELS = {"model", "fallback_model"}
 # settings whose new value depends on the agent
 _MERGED: dict[str, Callable[[Agent, Any], Any]] = {
     "heartbeat": lambda agent, value: _heartbeat(agent.heartbeat | dict(value)),
     "policy": lambda agent, value: _policy(agent.policy | dict(value)),
-    "model": partial(_model, "model"),
-    "fallback_model": partial(_model, "fallback_model"),
     "model_settings": lambda agent, value: _model_settings(agent.model_settings | dict(value)),
     "mcp_servers": lambda agent, value: mcp_settings.merge_servers(agent.mcp_servers, value),
     "allow_tools": lambda _agent, value: value,

@@ -29,6 +29,7 @@ from sessions_app.api.serializers import (
 from sessions_app.idempotency import StoredAnswer
 from sessions_app.models import Agent, Document
 from sessions_app.sessions.delete import delete_agent
+from sessions_app.tokens.limits import limit_of
 
 DELETE_AUTOMATIONS = flag_parameter(
     "delete_automations", "Also delete the automations that block the deletion."
@@ -76,7 +77,8 @@ class AgentDetail(ApiView):
         """
         agent = selectors.agent(self.user, name)
         revision = revision_expected(self.request, agent.revision)
-        edit.update_agent(agent.pk, self.read(AgentChanges, partial=True, of=AgentOut), revision=revision)
+        changes = self.read(AgentChanges, partial=True, of=AgentOut)
+        edit.update_agent(agent.pk, changes, revision=revision, is_limited=bool(limit_of(self.user)))
         return self.get(self.request, name)
 
     @extend_schema(responses={200: DeletedOut, 409: BlockedOut})

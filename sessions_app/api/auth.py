@@ -75,6 +75,12 @@ def right_of(request: Request) -> Right:
     token = request.auth
     if isinstance(token, ApiToken):
         only = limit_of(user).session_id
-        return Right(user_id=user.pk, token=token.pk, expires_at=token.expires_at, only=only)
+        return Right(
+            user_id=user.pk,
+            token=token.pk,
+            expires_at=token.expires_at,
+            only=only,
+            is_limited=token.is_limited,
+        )
     browser = request.session.session_key
     return Right(user_id=user.pk, browser=browser, password=user.password if browser else "")

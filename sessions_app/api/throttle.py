@@ -11,12 +11,17 @@ from rest_framework.throttling import BaseThrottle
 from sessions_app.allowance import Rate, Taken, count_request
 from sessions_app.api.client_address import site_of
 from sessions_app.hooks.inbound import Caller
+from sessions_app.models import ApiToken
+from sessions_app.tokens.limits import share_of_limited
 
 NAME = "requests"  # of the policy; structured fields have names
 
 
 class Throttle(BaseThrottle):
-    """Limits each user, each hook, and each address without a token, to RONDO_THROTTLE over all web processes."""
+    """Limits each user, each hook, and each address without a token, to RONDO_THROTTLE over all web processes.
+
+    A token of one agent or session is counted by itself first: it has half of its user's rate at most.
+    """
 
     _wait: float | None = None
 
@@ -25,7 +30,12 @@ class Throttle(BaseThrottle):
         if settings.RONDO_THROTTLE is None:
             return True
         limit, seconds = settings.RONDO_THROTTLE
-        taken = count_request(self._key(request), Rate(limit=limit, seconds=seconds))
+        whole, token = Rate(limit=limit, seconds=seconds), request.auth
+        if isinstance(token, ApiToken) and token.is_limited:
+            share = count_request(f"token:{token.pk}", Rate(limit=share_of_limited(limit), seconds=seconds))
+            taken = share if share.wait else _tighter(share, count_request(self._key(request), whole))
+        else:
+            taken = count_request(self._key(request), whole)
         self._wait = taken.wait
         # the middleware adds them to whatever answer becomes of the request
         request._request.rate_limit_headers = rate_limit_headers(taken)  # noqa: SLF001 - Django's request
@@ -41,6 +51,11 @@ class Throttle(BaseThrottle):
         if isinstance(request.auth, Caller):
             return f"hook:{request.auth.hook.pk}"
         return f"address:{site_of(self.get_ident(request) or '')}"
+
+
+def _tighter(share: Taken, of_user: Taken) -> Taken:
+    """The one that ends first, for the headers."""
+    return of_user if of_user.wait or of_user.remaining < share.remaining else share
 
 
 def rate_limit_headers(taken: Taken) -> dict[str, str]:

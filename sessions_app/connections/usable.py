@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from django.conf import settings
@@ -85,8 +85,11 @@ def model_choice(agent: Agent) -> dict[str, Any]:
     }
 
 
-def refusal(user_id: int, model: str) -> str:
-    """Why a model string cannot be used by this user's agents; empty if it can. Nothing is sent to its provider."""
+def refusal(user_id: int, model: str, reached: Container[str] | None = None) -> str:
+    """Why a model string cannot be used by this user's agents; empty if it can. Nothing is sent to its provider.
+
+    `reached`: the names of the only connections that exist for the request; None: all of the user's.
+    """
     if is_registered(model):
         return ""
     prefix = prefix_of(model)
@@ -96,6 +99,8 @@ def refusal(user_id: int, model: str) -> str:
     if prefix in PREFIXES:
         return (why := PREFIXES[prefix].missing) and f"{prefix}: {why}"
     [connection] = usable_connections(user_id, [model])
+    if reached is not None and (not connection.id or prefix not in reached):
+        return f"there is no connection {prefix!r} that this token reaches, and no such provider"
     if not connection.id:
         known = dict.fromkeys(visible_connections(user_id).values_list("name", flat=True))
         return (

@@ -141,7 +141,7 @@ class AnswerStream:
     def __init__(self, right: Right) -> None:
         self.reply: Reply | None = None
         self._subscription: Subscription | None = None
-        self._free = STREAM_SLOTS.take(right.user_id)
+        self._free = STREAM_SLOTS.take(right)
         weakref.finalize(self, self._free)  # when an error comes before a response holds it
 
     def close(self) -> None:

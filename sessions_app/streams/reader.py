@@ -22,7 +22,7 @@ class StreamReader:
     def __init__(self, opened: Topic, shows: Topic, cursor: Cursor, right: Right) -> None:
         self._opened, self._shows, self._cursor, self._right = opened, shows, cursor, right
         self._subscription: Subscription | None = None
-        self._free = STREAM_SLOTS.take(right.user_id)
+        self._free = STREAM_SLOTS.take(right)
         weakref.finalize(self, self._free)  # when an error comes before a response holds it
 
     def close(self) -> None:

@@ -18,28 +18,33 @@ from sessions_app.exceptions import TooManyStreams
 from sessions_app.models import Agent, ApiToken, Session
 from sessions_app.postgres.statements import Statement, table
 from sessions_app.streams.event_log import Topic, array_parameter
+from sessions_app.tokens.limits import share_of_limited
 
 
 @dataclass(frozen=True, kw_only=True)
 class Right:
     """The access of a stream: a user, and the id of a token, or a browser's session with the password hash then.
 
-    `expires_at`: when the token expires. `only`: the session that it is limited to.
+    `expires_at`: when the token expires. `only`: the session that it is limited to. `is_limited`: to one, or an agent.
     """
 
     user_id: int
     token: str | None = None
     expires_at: datetime | None = None
     only: uuid.UUID | None = None
+    is_limited: bool = False
     browser: str | None = field(default=None, repr=False)
     password: str = field(default="", repr=False)  # hashed; a change of it ends the streams of browsers
 
 
 class StreamSlots:
-    """Counts each user's open streams in this process, together with requests that wait for a turn."""
+    """Counts each user's open streams in this process, together with requests that wait for a turn.
+
+    A limited token is counted by itself, too: it has half of them at most, so that it cannot shut its owner out.
+    """
 
     def __init__(self) -> None:
-        self._taken: Counter[int] = Counter()
+        self._taken: Counter[int | str] = Counter()  # by the id of a user or of a limited token
         self._guard = threading.RLock()  # re-entrant: the garbage collector may free a stream at any point
 
     def taken(self, user_id: int) -> int:
@@ -47,23 +52,28 @@ class StreamSlots:
         with self._guard:
             return self._taken[user_id]
 
-    def take(self, user_id: int) -> Callable[[], None]:
+    def take(self, right: Right) -> Callable[[], None]:
         """Take a slot; returns the function that frees it. TooManyStreams."""
-        most = settings.RONDO_STREAMS_PER_USER
+        most: dict[int | str, int] = {right.user_id: settings.RONDO_STREAMS_PER_USER}
+        if right.is_limited and right.token is not None:
+            most[right.token] = share_of_limited(settings.RONDO_STREAMS_PER_USER)
         with self._guard:
-            if self._taken[user_id] >= most:
+            full = next((key for key in most if self._taken[key] >= most[key]), None)
+            if full is not None:
+                who = "This token has" if isinstance(full, str) else "You have"
                 raise TooManyStreams(
-                    f"You have {most} event streams open, as many as RONDO_STREAMS_PER_USER allows. Close one."
+                    f"{who} {most[full]} event streams open, as many as RONDO_STREAMS_PER_USER allows. Close one."
                 )
-            self._taken[user_id] += 1
-        taken = [user_id]
+            self._taken.update(most.keys())
+        taken = list(most)
 
         def free() -> None:
             with self._guard:
                 while taken:
-                    self._taken[taken.pop()] -= 1
-                if not self._taken[user_id]:
-                    del self._taken[user_id]
+                    key = taken.pop()
+                    self._taken[key] -= 1
+                    if not self._taken[key]:
+                        del self._taken[key]
 
         return free
 

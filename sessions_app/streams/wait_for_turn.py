@@ -27,7 +27,7 @@ async def until_ended(turn: Turn, right: Right, seconds: float, run: Run) -> boo
     """Wait at most `seconds`; whether the turn has ended and the client may still see it. TooManyStreams."""
     if len(_waiting) >= MOST_WAITING:
         return False
-    free = STREAM_SLOTS.take(right.user_id)
+    free = STREAM_SLOTS.take(right)
     _waiting.add(free)
     try:
         try:

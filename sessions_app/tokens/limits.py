@@ -45,6 +45,11 @@ class Limit:
 UNLIMITED = Limit()
 
 
+def share_of_limited(most: int) -> int:
+    """What a token of one agent or session has of its user's bound: half of it, rounded up."""
+    return (most + 1) // 2
+
+
 def put_limit(user: AbstractBaseUser, limit: Limit) -> None:
     """Limit all reads that are made for this user object."""
     setattr(user, _ATTRIBUTE, limit)

@@ -11,10 +11,11 @@ from django.db.models.functions import Now
 from sessions_app.exceptions import TooManyTickets
 from sessions_app.models import ApiToken, StreamTicket
 from sessions_app.tokens.issue import valid_token
+from sessions_app.tokens.limits import share_of_limited
 from sessions_app.tokens.secret import LONGEST, hashed, new_secret
 
 VALID = timedelta(seconds=60)
-MOST_OPEN = 100  # tickets of one user that are not used
+MOST_OPEN = 100  # tickets of one user that are not used; a limited token has half of them at most
 _REDEEM = """
 DELETE FROM sessions_app_streamticket WHERE ticket_sha256 = %s AND expires_at > now() RETURNING token_id"""
 
@@ -24,7 +25,10 @@ def issue_ticket(token: ApiToken) -> tuple[str, datetime]:
     ticket = new_secret()
     with transaction.atomic():
         User.objects.select_for_update(no_key=True).get(pk=token.user_id)
-        if StreamTicket.objects.filter(token__user=token.user_id, expires_at__gt=Now()).count() >= MOST_OPEN:
+        is_open = StreamTicket.objects.filter(token__user=token.user_id, expires_at__gt=Now())
+        if is_open.count() >= MOST_OPEN or (
+            token.is_limited and is_open.filter(token=token).count() >= share_of_limited(MOST_OPEN)
+        ):
             raise TooManyTickets
         row = StreamTicket.objects.create(token=token, ticket_sha256=hashed(ticket), expires_at=Now() + VALID)
         row.refresh_from_db(fields=["expires_at"])
