@@ -202,6 +202,21 @@ def test_the_page_leads_to_a_login_and_to_a_fleet_that_runs(running: Fleet) -> N
     _wait_until_healthy(running.machine)
 
 
+def test_a_program_gets_a_token_and_what_watches_finds_the_metrics(running: Fleet) -> None:
+    [tokens] = blocks("Make a token for a program")
+    token, listed = running.machine.run(tokens).strip().split("\n", 1)
+    assert "talk" in listed
+    assert token not in listed
+    with running.http(Authorization=f"Token {token}") as http:
+        assert http.get("/api/agents/").status_code == 200
+        assert http.post("/api/agents/", json={"name": "more"}).status_code == 403
+    [watch] = blocks("Watch it")
+    told = running.machine.run(watch.replace("8000", str(running.port)))
+    assert 'rondo_ready{check="database"} 1.0' in told
+    [target] = re.findall(r'targets: \["(.+)"\]', (DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    assert f"http://{target}/metrics" in watch
+
+
 def test_a_restored_backup_goes_on_with_every_appointment(running: Fleet) -> None:
     machine = running.machine
     token = machine.run("rondo token make --user admin --scope manage tests").split()[-1]
