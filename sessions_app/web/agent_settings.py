@@ -1,4 +1,4 @@
-"""Sections of an agent's page: its model and connection, its documents, its memory, its hooks."""
+"""Sections of an agent's page: its model and connection, its documents, its memory, its hooks and system events."""
 
 from __future__ import annotations
 
@@ -151,8 +151,21 @@ def _memory(request: HttpRequest, agent: Agent, outcome: Outcome | None) -> dict
     }
 
 
-def _hooks(request: HttpRequest, agent: Agent, _outcome: Outcome | None) -> dict[str, Any]:
-    return {"hooks": selectors.hooks_of(person(request), agent.name).order_by("name", "pk")[:MOST_HOOKS]}
+@person_page("POST")
+def change_events_url(request: HttpRequest, name: str) -> HttpResponse:
+    """Change the address to which system events are posted; an empty one ends them."""
+    return change_agent(
+        request, name, "hooks", lambda: {"events_url": request.POST.get("events_url", "").strip()}
+    )
+
+
+def _hooks(request: HttpRequest, agent: Agent, outcome: Outcome | None) -> dict[str, Any]:
+    return {
+        "hooks": selectors.hooks_of(person(request), agent.name).order_by("name", "pk")[:MOST_HOOKS],
+        "events_url": outcome.typed.get("events_url", "") if outcome else agent.events_url,
+        "is_wrong": outcome is not None and bool(outcome.problem),
+        "longest_url": Agent._meta.get_field("events_url").max_length,
+    }
 
 
 def register_sections() -> None:
@@ -164,7 +177,7 @@ def register_sections() -> None:
         ("hooks", "Hooks", _hooks, 70),
     ):
         template = f"web/agent/{anchor}.html"
-        has_revision = anchor == "model"
+        has_revision = anchor in {"model", "hooks"}
         register_section(
             Section(
                 anchor=anchor,

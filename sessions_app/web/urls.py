@@ -42,6 +42,7 @@ urlpatterns = [
     path("agents/", agents.agent_list, name="agents"),
     path("agents/<key:name>/", agents.about_agent, name="agent"),
     path("agents/<key:name>/model/", agent_settings.change_model, name="agent-model"),
+    path("agents/<key:name>/events/", agent_settings.change_events_url, name="agent-events"),
     path("agents/<key:name>/connections/", agent_connections.add_connection, name="add-connection"),
     path(f"{_CONNECTION}/", agent_connections.change_connection, name="change-connection"),
     path(f"{_CONNECTION}/delete/", agent_connections.delete_connection, name="delete-connection"),

@@ -226,6 +226,26 @@ def test_no_text_of_an_agent_runs_as_a_script(visitor: Visitor) -> None:
     assert page.evaluate("window.ran") is None
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_the_address_of_system_events_is_set(visitor: Visitor, *, scripts: bool) -> None:
+    page = opened(visitor, java_script_enabled=scripts)
+    section = page.locator("#hooks")
+    address = section.get_by_label("Address for system events")
+    for typed, said in (
+        ("http://10.0.0.1/events", "is not a public address"),
+        ("https://example.org/events", "Saved"),
+        ("", "Saved"),
+    ):
+        address.fill(typed)
+        section.get_by_role("button", name="Save").click()
+        expect(section.get_by_role("alert" if "not" in said else "status")).to_contain_text(said)
+        expect(address).to_have_value(typed)
+        if "not" in said:
+            expect(address).to_have_attribute("aria-invalid", "true")
+        else:
+            assert Agent.objects.get().events_url == typed
+
+
 @pytest.mark.usefixtures("telegram")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_on_the_page(visitor: Visitor, scheme: str) -> None:

@@ -97,6 +97,24 @@ def test_a_bad_setting_is_named_and_kept_as_typed(
     assert Agent.objects.get(pk=person.agent.pk).revision == person.agent.revision
 
 
+def test_the_address_of_system_events_is_set_and_emptied(client: Client, person: Person) -> None:
+    url = "https://example.org/rondo"
+    answer = client.post("/agents/demo/events/", form(person, events_url=f" {url} "))
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/agents/demo/?saved=hooks#hooks")
+    assert f'value="{url}"' in client.get("/agents/demo/?saved=hooks").content.decode()
+    refused = client.post("/agents/demo/events/", form(person, events_url="https://10.0.0.1/<x>"))
+    page = refused.content.decode()
+    assert refused.status_code == 400
+    assert "is not a public address" in page
+    assert 'value="https://10.0.0.1/&lt;x&gt;"' in page, "what was typed is kept"
+    assert Agent.objects.get(pk=person.agent.pk).events_url == url
+    late = client.post("/agents/demo/events/", {"revision": "0", "events_url": ""})
+    assert late.status_code == 412
+    assert f"<p>{url}</p>" in late.content.decode(), "what is stored meanwhile"
+    assert client.post("/agents/demo/events/", form(person, events_url="")).status_code == 303
+    assert Agent.objects.get(pk=person.agent.pk).events_url == ""
+
+
 def test_tools_are_allowed_by_name(client: Client, person: Person) -> None:
     update_agent(person.agent.pk, {"mcp_servers": {"docs": {"url": "https://tools.example.org/mcp"}}})
     given = {"tool": ["cron", "fetch_url"], "others": "docs__search, docs__note"}
