@@ -6,21 +6,25 @@ PROCESSES = $(if $(ARGS),,-n logical --maxprocesses 4 --dist loadfile --no-loads
 PY := .venv/bin/python
 NODE_PACKAGES := .node
 READY := .venv/.ready
+# `make test-django` tests with this Django, in an environment of its own
+VERSION ?= 6.1
+DJANGO := .venv/django-$(VERSION)
 DEV := .venv/.ready-dev
 LOCK_MARK := \# Every dependency
 LOCK_HEAD := $(LOCK_MARK) of a server, with the hashes of all its files. Made by "make lock" from pyproject.toml.
 DEV_LOCK_HEAD := $(LOCK_MARK) of a server and of its checks and tests. Made by "make lock", as requirements.lock.
+LOCK_DJANGO := Django<5.3 # so that the locks serve Python 3.11 whichever Python makes them
 COMPILE = $(PY) -m piptools compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(ARGS)
 # A lock is complete. Without --no-deps, pip may try a release that is newer than a pin, if a package asks for an extra of it.
-install = echo "Installing the packages of $(1) ($$(grep -c == $(1))) into .venv; this takes a while the first time …" \
-	&& $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(1)
+install = echo "Installing the packages of $(2) ($$(grep -c == $(2))) into $(1); this takes a while the first time …" \
+	&& $(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(2)
 
 # some images turn Python's bytecode cache off; without it each process compiles everything again, about a second
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test evals check format-check lint types imports migrations broken-rules rules pictures tour soak bench bench-check fmt wheel node-tools lock
+.PHONY: help up test test-django evals check format-check lint types imports migrations broken-rules rules pictures tour soak bench bench-check fmt wheel node-tools lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +36,10 @@ test: $(DEV) ## run the whole test suite (ARGS="-k name" and other flags of pyte
 	@$(MAKE) --silent node-tools 2> .venv/node-tools.log \
 		|| echo "Skipping the tests of the TypeScript client and of Spectral: npm or its registry is missing (see .venv/node-tools.log)"
 	@$(PY) -m pytest $(PROCESSES) $(ARGS)
+
+test-django: $(DJANGO)/.ready ## run the tests with another Django (VERSION=6.0 PYTHON=python3.13 ARGS=tests/api)
+	@echo "== Django $$($(DJANGO)/bin/python -m django --version), $$($(DJANGO)/bin/python -V)"
+	@$(DJANGO)/bin/python -m pytest $(PROCESSES) $(ARGS)
 
 broken-rules: $(DEV) ## break rules of docs/rules.md on purpose and check that their tests fail (ARGS="4.8 closure")
 	@$(PY) -m tests.broken_rules $(ARGS)
@@ -69,8 +77,9 @@ wheel: $(DEV) ## build the wheel in dist/, with the command `rondo`
 node-tools: $(NODE_PACKAGES)/.ready ## install npm's packages in .node/: the TypeScript client's and Spectral, which `make test` uses
 
 lock: $(DEV) ## pin what pyproject.toml names in both locks; pins that are there stay (ARGS=--upgrade renews them)
-	@cp requirements.lock .venv/lock && $(COMPILE) --output-file .venv/lock pyproject.toml
-	@{ echo '$(LOCK_HEAD)'; grep -v '^$(LOCK_MARK)' .venv/lock; } > requirements.lock
+	@echo '$(LOCK_DJANGO)' > .venv/lock-django
+	@cp requirements.lock .venv/lock && $(COMPILE) --constraint .venv/lock-django --output-file .venv/lock pyproject.toml
+	@{ echo '$(LOCK_HEAD)'; grep -v -e '^$(LOCK_MARK)' -e '-c .venv/lock-django$$' .venv/lock; } > requirements.lock
 	@cp requirements-dev.lock .venv/lock
 	@$(COMPILE) --extra dev --constraint requirements.lock --output-file .venv/lock pyproject.toml
 	@{ echo '$(DEV_LOCK_HEAD)'; grep -v '^$(LOCK_MARK)' .venv/lock; } > requirements-dev.lock
@@ -97,12 +106,12 @@ migrations: $(DEV)
 
 # what `make up` needs, and no test tool
 $(READY): requirements.lock | $(PY)
-	@$(call install,requirements.lock)
+	@$(call install,.venv,requirements.lock)
 	@touch $@
 
 # all of that and what the checks, tests and benchmarks need
 $(DEV): requirements-dev.lock requirements.lock | $(PY)
-	@$(call install,requirements-dev.lock)
+	@$(call install,.venv,requirements-dev.lock)
 	@touch $(READY) $@
 
 # of the tests alone. npm compares each package with its hash in the lock
@@ -111,6 +120,14 @@ $(NODE_PACKAGES)/.ready: tests/api/typescript/package.json tests/api/typescript/
 	@mkdir -p $(@D) && cp $^ $(@D)
 	@npm ci --prefix $(@D) --prefer-offline --fetch-retries 1 --fetch-retry-mintimeout 1000 --fetch-timeout 30000 \
 		--no-audit --no-fund --ignore-scripts --loglevel error > /dev/null
+	@touch $@
+
+# the packages of the tests, with another Django than the locks have; it comes first, since it may refuse the Python
+$(DJANGO)/.ready: requirements-dev.lock
+	@$(PYTHON) -m venv --clear $(DJANGO)
+	@$(DJANGO)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps "Django==$(VERSION).*"
+	@awk '/^[^ ]/ {other = !/^(#|django==)/} other' requirements-dev.lock > $(DJANGO)/lock
+	@$(call install,$(DJANGO),$(DJANGO)/lock)
 	@touch $@
 
 $(PY):

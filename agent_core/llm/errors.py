@@ -38,6 +38,7 @@ from agent_core.addresses import NotPublic
 from agent_core.exceptions import ModelError, ModelRefused, ModelUnavailable
 from agent_core.llm.protocol import ModelCall
 from agent_core.text.redact import HIDDEN, SHORTEST, redact, secrets_of
+from agent_core.text.status_phrases import status_phrase
 
 LONGEST_REASON: Final = 200  # characters of a provider's message that people see
 _LONGEST_MESSAGE: Final = 1000  # characters of the message that operators see
@@ -156,7 +157,7 @@ def _redirect(error: Exception) -> int:
 
 def _phrase(error: Exception) -> str:
     status = error.status_code if isinstance(error, ModelHTTPError) else 0
-    return responses.get(status, "no reason given").lower()
+    return status_phrase(status).lower() if status in responses else "no reason given"
 
 
 def _connection(error: Exception) -> str:

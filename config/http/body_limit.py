@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 
+from agent_core.text.status_phrases import status_phrase
 from config.doors import API, DOORS, is_for_programs
 from config.http.codes import PROBLEM, problem_body
 from sessions_app.api.client_address import site_of
@@ -187,7 +187,7 @@ async def _drain(receive: Receive, taken: int, *, more: bool) -> None:
 
 async def _refuse(refused: _Refused, scope: Any, send: Send) -> None:
     """Answer and close the connection, since the rest of the body may still arrive on it."""
-    phrase = HTTPStatus(refused.status).phrase
+    phrase = status_phrase(refused.status)
     kind, content = b"text/plain; charset=utf-8", f"{refused.status} {phrase}\n{refused.text}\n".encode()
     if is_for_programs(_path(scope)):
         body = problem_body(refused.status, refused.code, refused.text)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
+
+from agent_core.text.status_phrases import status_phrase
 
 PROBLEM = "application/problem+json"
 ERRORS_PAGE = "/api/docs/errors/"
@@ -150,5 +151,5 @@ def type_of(code: str) -> str:
 
 def problem_body(status: int, code: str, detail: str) -> dict[str, Any]:
     """`{type, title, status, code, detail}`, the body of each error of the API."""
-    title = HTTPStatus(status).phrase
+    title = status_phrase(status)
     return {"type": type_of(code), "title": title, "status": status, "code": code, "detail": detail}

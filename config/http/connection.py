@@ -20,6 +20,7 @@ from django.conf import settings
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from agent_core.text.status_phrases import status_phrase
 from config.http.codes import PROBLEM, problem_body
 from config.http.open_files import free_connections
 from config.http.request_id import HEADER, new_id
@@ -45,7 +46,7 @@ class Refusal:
         """The whole response."""
         body = json.dumps(problem_body(self.status.value, self.code, self.detail)).encode()
         head = [
-            f"HTTP/1.1 {self.status.value} {self.status.phrase}",
+            f"HTTP/1.1 {self.status.value} {status_phrase(self.status)}",
             f"Content-Type: {PROBLEM}",
             f"Content-Length: {len(body)}",
             f"{HEADER}: {new_id()}",

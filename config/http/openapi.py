@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSerializerExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import Direction
 
+from agent_core.text.status_phrases import status_phrase
 from config.http.codes import CODES, PROBLEM
 from config.http.reference.examples import add_examples
 from config.http.reference.naming import TAGS, name_of, tag_of
@@ -86,7 +86,7 @@ class Schema(AutoSchema):
         parameters += [each.to_openapi() for each in cast("ApiView", self.view).takes_by(self.method.lower())]
         named = {each["name"] for each in parameters if each["in"] != "path"}
         for status, answer in operation["responses"].items():
-            answer["description"] = answer["description"] or f"{HTTPStatus(int(status)).phrase}."
+            answer["description"] = answer["description"] or f"{status_phrase(int(status))}."
             if headers := self._headers(int(status), named):
                 answer["headers"] = headers
         if "If-None-Match" in named:
@@ -162,9 +162,7 @@ class Schema(AutoSchema):
 
 
 def _add_error(responses: dict[str, Any], status: int) -> None:
-    answer = responses.setdefault(
-        str(status), {"description": f"{HTTPStatus(status).phrase}.", "content": {}}
-    )
+    answer = responses.setdefault(str(status), {"description": f"{status_phrase(status)}.", "content": {}})
     answer["content"][PROBLEM] = {"schema": {"$ref": f"#/components/schemas/Problem{status}"}}
     if headers := _ERROR_HEADERS.get(status):
         answer["headers"] = headers

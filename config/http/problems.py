@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from http import HTTPStatus
 from itertools import islice
 from math import ceil
 from typing import Any
@@ -19,6 +18,7 @@ from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from rest_framework import exceptions as drf
 
+from agent_core.text.status_phrases import status_phrase
 from automations.schedules.errors import ScheduleError
 from config.doors import is_for_programs
 from config.http.body_limit import longest_body, too_large
@@ -67,7 +67,7 @@ def unlogged(response: HttpResponse) -> HttpResponse:
 
 def plain_problem(status: int) -> HttpResponse:
     """A problem with the default code and text of its status."""
-    phrase = HTTPStatus(status).phrase
+    phrase = status_phrase(status)
     return problem(status, code_of(status), TEXTS.get(status, f"{phrase}."))
 
 
@@ -236,5 +236,5 @@ def _plain(request: HttpRequest, status: int) -> HttpResponse:
         return plain_problem(status)
     if wants_page(request):
         return error_page(request, status)
-    text = f"{status} {HTTPStatus(status).phrase}\n"
+    text = f"{status} {status_phrase(status)}\n"
     return HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")

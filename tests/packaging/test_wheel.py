@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from packaging.requirements import Requirement
 
 from config.installation import VERSION, data_folder
 from tests.packaging.installed import Installed, build_wheel, install, pins, project
@@ -96,6 +97,18 @@ def test_its_metadata_name_the_distribution_its_license_and_its_extras(wheel: Pa
         line.partition(";")[0] for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line
     }
     assert len(required) == len(project()["dependencies"])
+
+
+def test_its_metadata_name_each_django_that_is_allowed_and_no_other(wheel: Path) -> None:
+    named = [
+        line.rpartition(" ")[2] for line in _metadata(wheel).get_all("Classifier", []) if " Django " in line
+    ]
+    [required] = [each for each in map(Requirement, project()["dependencies"]) if each.name == "Django"]
+    existing = ("5.1", "5.2", "6.0", "6.1", "6.2")
+    assert named == [version for version in existing if required.specifier.contains(f"{version}.5")]
+    makefile = (ROOT / "Makefile").read_text()
+    assert f"VERSION ?= {named[-1]}\n" in makefile  # the newest one is what `make test-django` takes
+    assert pins("requirements.lock")["django"].startswith(f"{named[0]}.")  # the locks serve Python 3.11
 
 
 def test_the_run_lock_holds_no_test_tool() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from http import HTTPStatus
 from typing import Any
 
 from django.http import HttpResponse
 from django.shortcuts import render
 from rest_framework.request import Request
 
+from agent_core.text.status_phrases import status_phrase
 from config.http.codes import CODES
 from config.http.reference.error_texts import MEANINGS
 from sessions_app.api.query import ChecksQuery
@@ -27,7 +27,7 @@ def chapters() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Titles of the statuses, each with its codes in alphabetical order and their meanings."""
     for status, codes in CODES.items():
         yield (
-            f"{status} {HTTPStatus(status).phrase}",
+            f"{status} {status_phrase(status)}",
             [(code, MEANINGS.get(code, "")) for code in sorted(codes)],
         )
 

@@ -83,7 +83,7 @@ TOO_LONG = body("This model's maximum context length is 8192 tokens.", code="con
             "model_refused",
             f"{REJECTED} (400: Unsupported parameter: 'max_tokens').",
         ),
-        (422, {}, "model_refused", f"{REJECTED} (422: unprocessable entity)."),
+        (422, {}, "model_refused", f"{REJECTED} (422: unprocessable content)."),
         (429, body(), "rate_limited", f"{OVERLOADED} (429: too many requests); tried 3 times."),
         (503, body(), "model_unavailable", f"{OVERLOADED} (503: service unavailable); tried 3 times."),
         (
