@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from config import env
+from config.doors import DOORS
 from config.command_line import FLEET, PROCESSES
 from config.supervisor import postgres, valkey
 from tests.migrated import wait_until_ready
@@ -263,9 +264,10 @@ def _restore(machine: Machine) -> None:
     """The page's sections from an empty server to tables that are filled."""
     _, database, _ = blocks("Prepare the database and the broker")
     _, settings, _ = blocks("Install")
+    aside, restore, start = blocks("Restore")
     machine.run(database)
+    machine.run(aside)
     machine.run(settings)
-    restore, start = blocks("Restore")
     load, _, migrate = restore.partition("rondo migrate")
     machine.run(load)
     assert _events_of_the_future(machine) > 0  # the old server was far ahead
@@ -303,6 +305,20 @@ def test_the_page_names_every_file_of_deploy() -> None:
     text = (ROOT / "docs" / "deploy.md").read_text()
     names = {path.name for path in DEPLOY.iterdir() if path.is_file()}
     assert [name for name in names if f"deploy/{name}" not in text] == []
+
+
+def test_the_proxy_passes_every_body_that_a_door_takes() -> None:
+    text = (DEPLOY / "nginx.conf").read_text()
+    usual, *places = re.split(r"^    location ~ ", text, flags=re.MULTILINE)
+    sizes = [(place.split(" {")[0], _megabytes(place)) for place in places]
+    for door in DOORS.values():
+        found = [size for pattern, size in sizes if re.search(pattern, f"/{door.prefix}")]
+        assert (found or [_megabytes(usual)])[0] > door.megabytes, door.prefix
+
+
+def _megabytes(text: str) -> int:
+    [size] = re.findall(r"client_max_body_size (\d+)m;", text)
+    return int(size)
 
 
 def test_files_of_settings_name_variables_that_exist() -> None:

@@ -126,7 +126,9 @@ def test_every_machine_tells_the_same_of_all_whatever_its_terminal_has(machines:
 def test_an_upgrade_by_the_page_loses_and_doubles_nothing(machines: Fleet) -> None:
     load = Load(system=machines, name="upgrade-")
     load.start()
-    tables, workers, others = (block.replace("0.1.0", "0.2.0") for block in blocks("Upgrade"))
+    version, *steps = blocks("Upgrade")
+    assert version in blocks("Install")[0]
+    tables, workers, others = (block.replace("0.1.0", "0.2.0") for block in steps)
     link, migrate = tables.splitlines()
     for node in machines.nodes:
         node.install("0.2.0")
