@@ -1,0 +1,131 @@
+"""deploy/nginx.conf before a web process: TLS, streams without delay, and its limits. Needs nginx."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.api.conftest import start_web
+from tests.conftest import Person
+from tests.fleet import QUICK, Fleet, until
+from tests.packaging.nodes import PATH
+from tests.tokens import token_of
+from tests.up import ROOT, free_port
+
+NGINX = shutil.which("nginx", path=PATH)
+pytestmark = [
+    pytest.mark.skipif(NGINX is None, reason="nginx is not installed"),
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.processes,
+]
+CERTIFICATE = ROOT / "tests" / "data" / "tls_for_tests.pem"
+HOST = "rondo.example"
+SOON = 3.0  # seconds in which the first line of a stream comes; a proxy that keeps it back needs longer
+AROUND = """
+daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
+events {{}}
+http {{
+    access_log off; gzip on;
+    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    include {folder}/rondo.conf;
+}}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proxy:
+    """nginx on this machine: its port for HTTP, and a client over TLS."""
+
+    plain: int
+    http: httpx2.Client
+
+
+@pytest.fixture
+def proxy(fleet: Fleet, tmp_path: Path) -> Iterator[Proxy]:
+    plain, tls = free_port(), free_port()
+    url, web = start_web(
+        tmp_path, **QUICK, HTTPS="1", ALLOWED_HOSTS=f"{HOST},127.0.0.1", FORWARDED_ALLOW_IPS="127.0.0.1"
+    )
+    fleet.processes.append(web)
+    places = {
+        "127.0.0.1:8000": url.removeprefix("http://"),
+        "listen 80;": f"listen 127.0.0.1:{plain};",
+        "listen 443 ssl;": f"listen 127.0.0.1:{tls} ssl;",
+        "/etc/ssl/rondo/fullchain.pem": str(CERTIFICATE),
+        "/etc/ssl/rondo/privkey.pem": str(CERTIFICATE),
+    }
+    text = (ROOT / "deploy" / "nginx.conf").read_text()
+    for there, here in places.items():
+        assert there in text
+        text = text.replace(there, here)
+    (tmp_path / "rondo.conf").write_text(text)
+    (tmp_path / "nginx.conf").write_text(AROUND.format(folder=tmp_path))
+    assert NGINX is not None
+    process = subprocess.Popen(
+        [NGINX, "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")], env=os.environ
+    )
+    client = httpx2.Client(
+        base_url=f"https://127.0.0.1:{tls}", headers={"Host": HOST}, verify=False, timeout=30
+    )
+    try:
+        with client as http:
+            until(lambda: _answers(http), 20, "nginx answers")
+            yield Proxy(plain=plain, http=http)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
+
+
+def _answers(http: httpx2.Client) -> bool:
+    with suppress(httpx2.TransportError):
+        return bool(http.get("/healthz").status_code == 200)
+    return False
+
+
+def plain_http_is_led_to_https(proxy: Proxy) -> None:
+    answer = httpx2.get(f"http://127.0.0.1:{proxy.plain}/sign-in/?next=/x", headers={"Host": HOST})
+    assert (answer.status_code, answer.headers["Location"]) == (301, f"https://{HOST}/sign-in/?next=/x")
+
+
+def pages_know_that_they_came_by_https(proxy: Proxy) -> None:
+    answer = proxy.http.get("/sign-in/")
+    assert answer.status_code == 200
+    assert "secure" in answer.headers["Set-Cookie"].lower()
+
+
+def nobody_outside_reads_the_metrics_by_a_forged_address(proxy: Proxy) -> None:
+    assert proxy.http.get("/metrics", headers={"X-Forwarded-For": "127.0.0.1"}).status_code == 403
+
+
+def a_stream_begins_at_once(proxy: Proxy, person: Person) -> None:
+    address, began = f"/api/sessions/{person.session().pk}/events/", time.monotonic()
+    headers = {"Authorization": f"Token {token_of(person.user)}"}
+    with proxy.http.stream("GET", address, headers=headers) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        assert next(answer.iter_text())
+        assert time.monotonic() - began < SOON
+
+
+def a_body_of_more_than_2_mb_goes_no_further(proxy: Proxy) -> None:
+    answer = proxy.http.post("/api/agents/", content=b"x" * (2 * 1024 * 1024 + 1))
+    assert (answer.status_code, answer.headers["Server"][:5]) == (413, "nginx")
+
+
+def test_the_proxy_of_the_page_leads_to_https_and_delays_no_stream(proxy: Proxy, person: Person) -> None:
+    plain_http_is_led_to_https(proxy)
+    pages_know_that_they_came_by_https(proxy)
+    nobody_outside_reads_the_metrics_by_a_forged_address(proxy)
+    a_body_of_more_than_2_mb_goes_no_further(proxy)
+    a_stream_begins_at_once(proxy, person)
