@@ -14,6 +14,8 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.forms import ReadOnlyPasswordHashWidget
+from django.contrib.auth.hashers import is_password_usable
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.http import HttpRequest
@@ -27,6 +29,7 @@ from sessions_app.models import Agent
 from sessions_app.sessions.delete import Deletion
 from sessions_app.sessions.dependents import Blocker
 
+TIMES = ("last_login", "date_joined")
 RIGHTS = ("is_staff", "is_superuser", "groups", "user_permissions")
 
 for model in (User, Group):
@@ -49,9 +52,29 @@ class StillOwns(SessionsError):
     code = "still_owns"
 
 
+class PasswordState(ReadOnlyPasswordHashWidget):
+    """Says whether there is a password, and nothing of its hash."""
+
+    # Pages of Unfold ask for this and for `summary`, which Django 6.1 has no more; they would show the whole hash.
+    read_only = True
+
+    def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
+        exists = bool(value) and is_password_usable(value)
+        context = super().get_context(name, value, attrs)
+        return context | {"summary": [{"label": "A password is set." if exists else "No password is set."}]}
+
+
+class AccountForm(UserChangeForm):  # type: ignore[misc]  # it has no annotations
+    """Unfold's form of a user."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.fields["password"].widget = PasswordState()
+
+
 @admin.register(User)
 class UserAdmin(TwoStepDelete[User], DjangoUserAdmin[User]):
-    form = UserChangeForm
+    form = AccountForm
     add_form = UserCreationForm
     add_fieldsets = DjangoUserAdmin.add_fieldsets  # Unfold's is empty
     change_password_form = AdminPasswordChangeForm
@@ -70,7 +93,7 @@ class UserAdmin(TwoStepDelete[User], DjangoUserAdmin[User]):
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
         fixed = () if is_superuser(request) else RIGHTS
-        return [*super().get_readonly_fields(request, obj), *fixed]
+        return [*super().get_readonly_fields(request, obj), *TIMES, *fixed]
 
     def refusal(self, obj: User) -> str:
         names = ", ".join(Agent.objects.filter(owner=obj).order_by("name").values_list("name", flat=True))

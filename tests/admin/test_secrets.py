@@ -172,6 +172,16 @@ def test_no_page_shows_a_secret_to_any_kind_of_staff(owner: Person, kind: str) -
     assert not [each for each in LogEntry.objects.values() if any(secret in str(each) for secret in secrets)]
 
 
+@pytest.mark.parametrize("kind", ["superuser", "view"])
+def test_a_users_page_says_whether_there_is_a_password(owner: Person, kind: str) -> None:
+    client = signed_in(staff_of(kind))
+    address = reverse("admin:auth_user_change", args=[owner.user.pk])
+    assert "A password is set." in client.get(address).content.decode()
+    owner.user.set_unusable_password()
+    owner.user.save()
+    assert "No password is set." in client.get(address).content.decode()
+
+
 def test_only_the_signing_secret_address_returns_a_secret(owner: Person) -> None:
     caller = Caller(user=owner.user, token=api_token_of(owner.user))
     session = owner.agent.sessions.get(title="A thread")
