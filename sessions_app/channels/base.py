@@ -114,6 +114,11 @@ def known() -> dict[str, Channel]:
     return dict(_channels)
 
 
+def all_names() -> set[str]:
+    """The names of all channels that deliveries may have, also of internal ones."""
+    return {*_channels, *_internal}
+
+
 def check_destination(channel: str, address: str, agent_id: int | None = None) -> None:
     """BadInput `bad_channel` or `bad_address` unless this channel can send to this address, for this agent."""
     found = _channels.get(channel)
