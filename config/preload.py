@@ -33,6 +33,8 @@ def main() -> None:
     os.read(0, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.argv = [module, *arguments]
+    if not hasattr(sys.modules.get(module), "__path__"):  # runpy warns of a module that is loaded already
+        sys.modules.pop(module, None)
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

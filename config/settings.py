@@ -124,6 +124,7 @@ MIDDLEWARE = [
     "axes.middleware.AxesMiddleware",
 ]
 
+VERSION = installation.VERSION  # of the server, for clients
 ROOT_URLCONF = "config.urls"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # another address for locks means that this one goes through a pooler

@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import chain
 
 import uvicorn
+from uvicorn.config import LOGGING_CONFIG
 
 from config.http.open_files import backlog
 
@@ -35,11 +36,23 @@ def address_in(arguments: Sequence[str]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _keep_logging() -> None:
+    """Make uvicorn use the log settings of Django, which it would replace if Django is loaded already."""
+    from django.apps import apps
+
+    if apps.ready:
+        from django.conf import settings
+
+        LOGGING_CONFIG.clear()
+        LOGGING_CONFIG.update(settings.LOGGING)
+
+
 def main() -> None:
     """Serve until SIGTERM or SIGINT."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # macOS reports no limit and accepts none
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each connection needs a descriptor
+    _keep_logging()
     ours = OPTIONS | {"--backlog": str(backlog())}
     uvicorn.main(["config.asgi:application", *chain(*ours.items()), *sys.argv[1:]])
 

@@ -29,6 +29,7 @@ from automations.jobs.edit import NewJob, bind_job, delete_job, parse_api_schedu
 from automations.jobs.explain import explain
 from automations.jobs.skip import skip_slots
 from automations.models import CronJob, RunState
+from automations.runs.describe import REASONS
 from automations.schedules.describe import preview
 from sessions_app.api import filters
 from sessions_app.api.base import KEY, ApiView, tagged_response
@@ -188,6 +189,7 @@ class RunsOfUser(ApiView):
     @extend_schema(responses=RunOut(many=True))
     def get(self, _request: Request) -> Response:
         """List your runs of automations, routines and scheduled messages, the latest slot first."""
+        self.check_value("reason", REASONS, lambda only: selectors.runs_of_user(self.user, only))
         return self.page(selectors.runs_of_user(self.user, self.wanted(RUN_FILTERS), self.term), RunOut)
 
 

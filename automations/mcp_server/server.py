@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import cache, partial, wraps
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import psycopg
 import structlog
+from django.conf import settings
 from django.db import DatabaseError, InterfaceError, OperationalError
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
@@ -59,7 +59,7 @@ def mcp_server() -> Server[Any]:
     """The server of this process."""
     server: Server[Any] = Server(
         "rondo",
-        version=_version(),
+        version=settings.VERSION,
         title="Rondo",
         instructions=INSTRUCTIONS,
         on_list_tools=_list_tools,
@@ -76,13 +76,6 @@ def mcp_server() -> Server[Any]:
 def _input_schema(name: str) -> dict[str, Any] | None:
     tool = TOOLS.get(name)
     return tool.takes.model_json_schema() if tool else None
-
-
-def _version() -> str:
-    try:
-        return version("rondo")
-    except PackageNotFoundError:  # run from a checkout
-        return "0"
 
 
 def _guarded(handler: Handler) -> Handler:

@@ -68,6 +68,7 @@ FAILED = {
     "commit_failed": "its result could not be stored",
     "internal_error": "an internal error occurred",
 }
+REASONS = frozenset({*GAPS, *CANCELLED, *FAILED} - {""})  # plugins add codes of failures
 _UNKNOWN_FAILURE = "an error occurred"
 
 

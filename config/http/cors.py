@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from config.doors import is_for_programs
+from config.doors import VERSION_HEADER, is_for_programs
 from config.http.request_id import HEADER as REQUEST_ID
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 EXPOSED_HEADERS = (
     *("ETag", "Location", "Preference-Applied", "Retry-After", "RateLimit", "RateLimit-Policy"),
-    *("WWW-Authenticate", "Allow", REQUEST_ID),
+    *("WWW-Authenticate", "Allow", "X-Should-Retry", REQUEST_ID, VERSION_HEADER),
 )
 MAX_AGE = 3600  # seconds that a browser keeps the answer to a preflight request
 

@@ -13,8 +13,8 @@ _TIMES = ("send_at", "next_run_at", "schedule.at", "schedule")
 # fields or headers by code, for codes that do not name their field as `bad_<field>` or `empty_<field>` does: the first
 # of them that the request has, else the first
 FIELDS: dict[str, tuple[str, ...]] = {
+    "bad_channel": ("channel", "address"),
     "bad_cron": ("schedule.expr", "schedule"),
-    "bad_cursor": ("Last-Event-ID",),
     "bad_document": ("content",),
     "bad_idempotency_key": ("Idempotency-Key",),
     "bad_if_match": ("If-Match",),
@@ -33,7 +33,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "message_too_long": ("content", "message"),
     "never_fires": ("schedule.expr", "schedule", "next_run_at", "ends_at", "paused_until", "enabled"),
     "past_at": (*_TIMES, "enabled"),
-    "past_time": _TIMES,
+    "past_time": (*_TIMES, "expires_at"),
     "reserved_key": ("key", "channel"),
     "text_too_long": ("message_text",),
     "unknown_timezone": ("schedule.timezone", "timezone", *_TIMES),

@@ -75,7 +75,7 @@ def counter_families(figures: Iterable[Counter]) -> Iterable[Metric]:
 
 def _known(counted: Counted) -> Iterable[tuple[str, ...]]:
     if counted is Counted.DELIVERY_ATTEMPT_FAILED:
-        return [(channel,) for channel in all_names()]  # plugins may have registered more
+        return [(channel,) for channel in sorted(all_names())]  # plugins may have registered more
     return KNOWN.get(counted, [])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from sessions_app import idempotency
 from sessions_app.api import filters, headers
 from sessions_app.api.pagination import CursorPage
 from sessions_app.api.query import ChecksQuery, Parameter
-from sessions_app.exceptions import BeyondLimit, InsufficientScope
+from sessions_app.exceptions import BadInput, BeyondLimit, InsufficientScope
 from sessions_app.models import TokenScope
 from sessions_app.postgres.compiled import Keyed
 from sessions_app.postgres.merged_rows import Merged
@@ -132,6 +132,19 @@ class ApiView(ChecksQuery):
     def wanted(self, lookups: Mapping[str, str]) -> dict[str, Any]:
         """The given query parameters as conditions of a queryset, by the `lookups` of their names."""
         return filters.wanted(self.request.query_params, self.takes["get"], lookups)
+
+    def check_value(
+        self, name: str, known: Collection[str], rows: Callable[[dict[str, str]], Keyed[Any]]
+    ) -> None:
+        """BadInput for a filter's value that is neither `known` nor found: plugins have values of their own.
+
+        `rows`: the user's rows with this value.
+        """
+        value = self.parameter(name)
+        if value is None or value in known or rows({name: value}).keys.first.exists():
+            return
+        text = f"must be one of {', '.join(sorted(known))}"
+        raise BadInput(f"query parameter {name!r} {text}", code="bad_parameter", errors={name: [text]})
 
     @property
     def term(self) -> str:

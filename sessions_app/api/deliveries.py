@@ -16,6 +16,7 @@ from sessions_app.api.fields import Output, TextOrNull
 from sessions_app.api.query import Parameter
 from sessions_app.api.scopes import MANAGE, READ
 from sessions_app.api.serializers import SentOut
+from sessions_app.channels.base import all_names
 from sessions_app.deliveries import outbox, signing_key
 from sessions_app.deliveries.system_events import EventName
 from sessions_app.models import Delivery, DeliveryState
@@ -81,7 +82,7 @@ class DeliveriesOfUser(ApiView):
     ordering = ("-place",)
     takes = {
         "get": (
-            *(filters.AGENT, filters.SESSION, STATE, Parameter(name="channel", longest=64)),
+            *(filters.AGENT, filters.SESSION, STATE, Parameter(name="channel", longest=64, known=all_names)),
             *filters.times("created_at"),
             filters.search_in("the address"),
         )

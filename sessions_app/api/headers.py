@@ -103,11 +103,13 @@ def seconds_to_wait(request: Request | HttpRequest) -> int:
 
 def last_event(request: Request) -> Cursor | None:
     """The cursor after which a stream resumes: Last-Event-ID or ?last_event_id. BadInput `bad_cursor`."""
-    text = request.headers.get("Last-Event-ID") or request.query_params.get("last_event_id") or ""
+    header = request.headers.get("Last-Event-ID")
+    text = header or request.query_params.get("last_event_id") or ""
     if not text:
         return None
     try:
         return Cursor.parse(text)
     except ValueError:
         text = f"{text[:40]!r} is not an event id of this server; connect without it"
-        raise BadInput(text, code="bad_cursor") from None
+        where = "Last-Event-ID" if header else "last_event_id"
+        raise BadInput(text, code="bad_cursor", errors={where: [text]}) from None

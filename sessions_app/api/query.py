@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -34,6 +34,7 @@ class Format(StrEnum):
 class Parameter:
     """A query parameter. `choices` are its only values; without any it takes a text of this format.
 
+    `known` returns its only values where plugins add some, so that the schema cannot name them.
     The schema is made from the same fields that a value is checked against. `schema` describes a parameter that its
     reader checks, such as those of pagination.
     """
@@ -41,6 +42,7 @@ class Parameter:
     name: str
     description: str = ""
     choices: tuple[str, ...] = ()
+    known: Callable[[], Iterable[str]] | None = None
     format: Format = Format.ANY
     longest: int = LONGEST_VALUE
     schema: Mapping[str, Any] | None = None
@@ -51,6 +53,8 @@ class Parameter:
             return f"must be one of {', '.join(self.choices)}"
         if self.schema is None and len(value) > self.longest:
             return f"must have at most {self.longest:,} characters"
+        if self.known is not None and value not in (names := sorted(self.known())):
+            return f"must be one of {', '.join(names)}"
         if self.format is Format.TIME and moment_of(value) is None:
             return (
                 "must be an ISO time with an offset, such as 2027-01-01T09:00:00Z (in an address, + is %2B)"

@@ -18,6 +18,7 @@ from sessions_app.api.mailbox_serializers import MailOut
 from sessions_app.api.query import Parameter
 from sessions_app.api.scopes import MANAGE, READ, TALK
 from sessions_app.api.serializers import (
+    SESSION_STATES,
     BlockedOut,
     DeletedOut,
     NewSession,
@@ -34,6 +35,7 @@ FILTERS = {
     "agent": "agent__name",
     "key": "key",
     "type": "type",
+    "state": "shown_state",
     "since": "created_at__gte",
     "until": "created_at__lt",
 }
@@ -49,6 +51,7 @@ class SessionList(ApiView):
             filters.AGENT,
             Parameter(name="key", longest=LONGEST_KEY),
             Parameter(name="type", choices=tuple(SessionType.values)),
+            Parameter(name="state", choices=tuple(SESSION_STATES)),
             *filters.times("created_at"),
             filters.search_in("the title"),
         )

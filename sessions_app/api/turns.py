@@ -29,6 +29,7 @@ from sessions_app.streams.rights import Right
 from sessions_app.streams.wait_for_turn import Run, until_ended
 from sessions_app.tokens.limits import limit_of
 from sessions_app.turns.cancel import cancel_turn
+from sessions_app.turns.error_codes import ERROR_CODES
 from sessions_app.turns.receive import MessageInput, receive
 
 PREFER = OpenApiParameter(
@@ -38,6 +39,7 @@ PREFER = OpenApiParameter(
     description="`wait=N`: wait up to N ≤ 60 seconds for the turn to end, and answer 200 with it.",
 )
 
+STATE = Parameter(name="state", choices=tuple(TurnState.values))
 FILTERS = {
     "agent": "session__agent__name",
     "session": "session_id",
@@ -92,13 +94,14 @@ def _missing_first(user: User, session_id: uuid.UUID) -> Iterator[None]:
 class TurnList(ApiView):
     scopes = {"get": READ}
     ordering = ("-id",)
+    takes = {"get": (STATE,)}
 
     @extend_schema(responses=TurnOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
         """The session's turns, the newest first; in a thread of a unified agent the primary session's and the thread's
         own that go on beside them.
         """
-        return self.page(history.turns_of(self.user, session_id), TurnOut)
+        return self.page(history.turns_of(self.user, session_id, self.parameter("state")), TurnOut)
 
 
 class TurnsOfUser(ApiView):
@@ -108,7 +111,7 @@ class TurnsOfUser(ApiView):
     takes = {
         "get": (
             *(filters.AGENT, filters.SESSION),
-            Parameter(name="state", choices=tuple(TurnState.values)),
+            STATE,
             Parameter(name="error_code", longest=64),
             *filters.times("created_at"),
             filters.search_in("the content"),
@@ -118,6 +121,7 @@ class TurnsOfUser(ApiView):
     @extend_schema(responses=TurnOut(many=True))
     def get(self, _request: Request) -> Response:
         """Your turns in all sessions, the newest first."""
+        self.check_value("error_code", ERROR_CODES, lambda only: history.turns_of_user(self.user, only))
         rows = history.turns_of_user(self.user, self.wanted(FILTERS), self.term)
         return self.page(rows, TurnOut)
 

@@ -114,9 +114,9 @@ def known() -> dict[str, Channel]:
     return dict(_channels)
 
 
-def all_names() -> list[str]:
-    """The names of all channels that send deliveries, also of internal ones."""
-    return sorted({*_channels, *_internal})
+def all_names() -> set[str]:
+    """The names of all channels that deliveries may have, also of internal ones."""
+    return {*_channels, *_internal}
 
 
 def check_destination(channel: str, address: str, agent_id: int | None = None) -> None:

@@ -25,7 +25,7 @@ from sessions_app.sessions.client_answers import ClientAnswer
 from sessions_app.sessions.client_chats import AcceptedMessage
 from sessions_app.streams.hub import hub
 from sessions_app.streams.items import Item
-from sessions_app.streams.rights import STREAM_SLOTS, Right
+from sessions_app.streams.rights import STREAM_SLOTS, Right, is_revoked
 from sessions_app.streams.subscription import Subscription, WakeUp
 from sessions_app.streams.wait_for_turn import RECHECK, Run, until_ended
 
@@ -41,6 +41,7 @@ RESTARTED = (
     " Send the same request again to get all of it; nothing is done twice"
 )
 CONSENT = "\n\nA yes in this chat is no consent. Answer on the page of the conversation: {page}"
+REVOKED = "The token is not valid any more. The turn goes on"
 ENDED = "The stream ended before the answer: the session was deleted, or access to it was lost"
 
 log = structlog.get_logger(__name__)
@@ -84,11 +85,14 @@ class WholeAnswer(JsonResponse):
         self["X-Request-Id"] = f"turn-{reply.turn_id}"
 
     async def later(self, run: Run) -> None:
-        """Wait for the end of the turn. It stays 504 if that takes too long, or too many requests wait."""
+        """Wait for the end of the turn. It stays 504 if that takes too long; 401 if the token was revoked meanwhile."""
         reply = self._reply
         try:
             if await until_ended(reply.accepted.turn, reply.right, WAIT_SECONDS, run):
                 await run(self._finish)
+            elif await run(partial(is_revoked, reply.right)):
+                self._set(401, reply.failed(401, "not_authenticated", REVOKED))
+                self["WWW-Authenticate"] = "Token"
         except TooManyStreams as error:
             self._set(429, reply.failed(429, error.code, str(error)))
             self["Retry-After"] = str(error.retry_after)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
 from rest_framework.views import APIView
 
 from sessions_app.api.auth import TokenAuthentication
@@ -14,6 +15,7 @@ from sessions_app.exceptions import BadInput
 from sessions_app.sessions.client_answers import ClientAnswer
 
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+LONGEST_SHOWN = 200  # characters of a text with an address
 CODES = {"not_authenticated": "invalid_api_key", "throttled": "rate_limit_exceeded"}
 
 
@@ -28,6 +30,13 @@ def error_body(status: int, code: str, message: str, param: str | None = None) -
     """The error as its object."""
     kind = TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     return {"error": {"message": message, "type": kind, "param": param, "code": CODES.get(code, code)}}
+
+
+@csrf_exempt
+def unknown_address(request: HttpRequest) -> JsonResponse:
+    """404 for an address under /v1/ that this API does not have."""
+    text = f"There is nothing at this address: {request.method} {request.path}"[:LONGEST_SHOWN]
+    return JsonResponse(error_body(404, "not_found", text), status=404)
 
 
 def turn_error(answer: ClientAnswer, turn_id: int) -> dict[str, Any]:

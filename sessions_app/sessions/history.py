@@ -81,13 +81,17 @@ _LISTED: CompiledQuery[Any] = CompiledQuery(
 )
 
 
-def turns_of(user: AbstractBaseUser, session_id: uuid.UUID) -> Keyed[Turn]:
-    """Return the turns that a session shows; a thread of a unified agent also shows those of its own. NotFound."""
+def turns_of(user: AbstractBaseUser, session_id: uuid.UUID, state: str | None = None) -> Keyed[Turn]:
+    """Return the turns that a session shows; a thread of a unified agent also shows those of its own. NotFound.
+
+    `state`: only those in this state.
+    """
     behind = shown_id(user, session_id)
-    shown = Turn.objects.filter(session=owned(user, behind))
+    rows = Turn.objects.filter(state=state) if state else Turn.objects.all()
+    shown = rows.filter(session=owned(user, behind))
     if behind == session_id:
         return turns(user, shown)
-    own = Turn.objects.filter(session=owned(user, session_id))
+    own = rows.filter(session=owned(user, session_id))
     beside = Message.objects.filter(session=owned(user, session_id), shown_after_seq__isnull=False)
     return turns(user, shown, own.filter(pk__in=beside.values("turn_id")), own.filter(state__in=OPEN_STATES))
 

@@ -18,6 +18,7 @@ from sessions_app.exceptions import TooManyStreams
 from sessions_app.models import Agent, ApiToken, Session
 from sessions_app.postgres.statements import Statement, table
 from sessions_app.streams.event_log import Topic, array_parameter
+from sessions_app.tokens.issue import valid_token
 from sessions_app.tokens.limits import share_of_limited
 
 
@@ -79,6 +80,11 @@ class StreamSlots:
 
 
 STREAM_SLOTS = StreamSlots()
+
+
+def is_revoked(right: Right) -> bool:
+    """Whether the token of this access is not valid any more."""
+    return right.token is not None and valid_token(right.token) is None
 
 
 def _doubtful() -> Statement:

@@ -89,7 +89,8 @@ def _checked(new: NewToken) -> list[str]:
     if not given:
         raise BadInput(f"a token needs a scope: {', '.join(TokenScope.values)}", code="bad_scopes")
     if new.agent is not None and new.session is not None:
-        raise BadInput("a token is limited to an agent or to a session, not to both", code="bad_limit")
+        text = "a token is limited to an agent or to a session, not to both"
+        raise BadInput(text, code="bad_limit", errors={"agent": [text], "session": [text]})
     _check_end(new.expires_at)
     return [each for each in TokenScope.values if each in given]
 

@@ -22,21 +22,25 @@ def _sessions() -> QuerySet[Any]:
 
     `target_id` is the session that it shows (see `with_target`). `shown_state` of an open one is active or idle.
     """
-    shown = Case(
-        When(~Q(state=SessionState.OPEN), then=F("state")),
-        # two probes, because each partial index covers one state only
-        default=Coalesce(_active_if(TurnState.RUNNING), _active_if(TurnState.QUEUED), Value("idle")),
-        output_field=CharField(),
-    )
     rows: QuerySet[Session] = with_target(Session.objects.filter(owner_id=Parameter("owner")))
     last_seq = Subquery(Session.objects.filter(pk=OuterRef("target_id")).values("last_seq"))
     return rows.annotate(
         waiting_plans=waiting_plans(),
         waiting_chats=waiting_chats(),
-        shown_state=shown,
+        shown_state=shown_state(),
         agent_name=F("agent__name"),
         shown_seq=last_seq,
         last_words=_last_words(),
+    )
+
+
+def shown_state() -> Case:
+    """Expression: the state of a session as it is shown."""
+    return Case(
+        When(~Q(state=SessionState.OPEN), then=F("state")),
+        # two probes, because each partial index covers one state only
+        default=Coalesce(_active_if(TurnState.RUNNING), _active_if(TurnState.QUEUED), Value("idle")),
+        output_field=CharField(),
     )
 
 

@@ -368,7 +368,11 @@ def test_a_bad_page_size(ada: Caller, session: str, size: str) -> None:
 @pytest.mark.parametrize("cursor", ["x", "1", "1-", "-1", "1-x", "99999999999999999999-1", "\uff11-1"])
 def test_a_bad_event_cursor(ada: Caller, session: str, cursor: str) -> None:
     address = f"/api/sessions/{session}/events/"
-    problem(ada.get(f"{address}?last_event_id={cursor}"), 400, "bad_cursor")
+    body = problem(ada.get(f"{address}?last_event_id={cursor}"), 400, "bad_cursor")
+    assert list(body["errors"]) == ["last_event_id"]
+    if cursor.isascii():
+        body = problem(ada.get(address, Last_Event_ID=cursor), 400, "bad_cursor")
+        assert list(body["errors"]) == ["Last-Event-ID"]
 
 
 def test_a_bad_idempotency_key(ada: Caller, session: str) -> None:
@@ -419,3 +423,22 @@ def test_a_bug_tells_nothing_about_itself(ada: Caller, monkeypatch: pytest.Monke
 def test_an_instant_that_utc_does_not_have_is_refused(ada: Caller, after: str) -> None:
     body = {"schedule": {"kind": "every", "seconds": 300}, "after": after}
     assert "after" in problem(ada.post("/api/schedules/preview/", body), 400, "bad_input")["errors"]
+
+
+def test_the_field_that_is_wrong_is_named(ada: Caller) -> None:
+    """Where codes are shared by fields of several resources."""
+    session = ada.session()
+    token, past = {"name": "x", "scopes": ["read"]}, "2020-01-01T00:00:00Z"
+    message = {"send_at": past, "message_text": "x"}
+    for answer, fields in (
+        (ada.post("/api/tokens/", token | {"expires_at": past}), ["expires_at"]),
+        (ada.post("/api/tokens/", token | {"agent": "demo", "session": session}), ["agent", "session"]),
+        (
+            ada.patch(f"/api/sessions/{ada.session(channel='web')}/", {"address": "a@example.org"}),
+            ["address"],
+        ),
+        (ada.post("/api/sessions/", {"agent": "demo", "channel": "We b"}), ["channel"]),
+        (ada.post(f"/api/sessions/{session}/scheduled-messages/", message), ["send_at"]),
+    ):
+        assert answer.status_code == 400, answer.content
+        assert list(answer.json()["errors"]) == fields, answer.json()

@@ -200,6 +200,41 @@ def test_sessions_are_searched_and_cut_by_time(ada: Caller) -> None:
     assert trip not in found(ada, "/api/sessions/?since=2026-11-20T12:00:01Z")
 
 
+def test_a_value_of_a_plugin_is_found_by_those_who_have_it(ada: Caller, bob: Caller) -> None:
+    session = ada.session()
+    broken = turn(session, state="failed", finished_at=NOON, error_code="a_plugins_own")
+    ran = run(ada.automation(session)["id"], 1, state="failed", reason="a_plugins_own")
+    assert found(ada, "/api/turns/?error_code=a_plugins_own") == [broken]
+    assert found(ada, "/api/turns/?error_code=a_plugins_own&state=queued") == []
+    assert found(ada, "/api/runs/?reason=a_plugins_own", "run_id") == [ran]
+    for address in ("/api/turns/?error_code=a_plugins_own", "/api/runs/?reason=a_plugins_own"):
+        problem(bob.get(address), 400, "bad_parameter")
+
+
+def test_sessions_and_their_turns_are_filtered_by_state(ada: Caller) -> None:
+    idle, active, archived = (ada.session(channel="web") for _ in range(3))
+    done, waits = turn(active, 1, state="failed", finished_at=NOON), turn(active, 2)
+    Session.objects.filter(pk=archived).update(state="archived")
+    only = "type=sub&state"
+    for state, expected in (
+        ("idle", [idle]),
+        ("active", [active]),
+        ("archived", [archived]),
+        ("deleting", []),
+    ):
+        assert found(ada, f"/api/sessions/?{only}={state}") == expected
+        listed = ada.get(f"/api/sessions/?{only}={state}").json()["results"]
+        assert {each["state"] for each in listed} <= {state}
+    address = f"/api/sessions/{active}/turns/"
+    assert found(ada, f"{address}?state=queued") == [waits]
+    assert found(ada, f"{address}?state=failed") == [done]
+    Agent.objects.filter(owner=ada.user).update(
+        unified_session=True
+    )  # the thread shows its own open turns beside
+    assert found(ada, f"{address}?state=queued") == [waits]
+    assert found(ada, f"{address}?state=failed") == []
+
+
 def test_a_history_is_read_from_its_end_and_searched(ada: Caller) -> None:
     session = ada.session()
     for seq in (1, 2, 3):
@@ -224,5 +259,16 @@ def test_bad_values_are_named(ada: Caller) -> None:
     ):
         body = problem(ada.get(f"/api/turns/?{query}"), 400, "bad_parameter")
         assert list(body["errors"]) == [query.partition("=")[0]], query
+    for address, known in (
+        ("/api/turns/?error_code=zz", "tool_hung"),
+        ("/api/runs/?reason=typo", "overlap"),
+        ("/api/deliveries/?channel=zz", "webhook"),
+        ("/api/sessions/?state=zz", "idle"),
+        (f"/api/sessions/{ada.session()}/turns/?state=zz", "queued"),
+    ):
+        body = problem(ada.get(address), 400, "bad_parameter")
+        [(name, [text])] = body["errors"].items()
+        assert f"?{name}=" in address
+        assert known in text.removeprefix("must be one of ").split(", ")
     for cursor in ("cD0xMg==", "cD0xMi5h", "cD05OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTku"):  # 12 · 12.a · 10^32.
         problem(ada.get(f"/api/turns/?cursor={cursor}"), 400, "bad_cursor")

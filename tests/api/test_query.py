@@ -95,7 +95,7 @@ def test_every_text_in_a_query_is_bounded(ada: Caller, schema: Any) -> None:
             most = each["schema"].get("maxLength", 0)
             if each["in"] != "query" or not most or "{" in path:
                 continue
-            assert ada.get(f"{path}?{each['name']}={'x' * most}").json().get("code") != "bad_parameter"
+            assert "must have at most" not in ada.get(f"{path}?{each['name']}={'x' * most}").text
             body = problem(ada.get(f"{path}?{each['name']}={'x' * (most + 1)}"), 400, "bad_parameter")
             assert body["errors"] == {each["name"]: [f"must have at most {most:,} characters"]}
             checked += 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 
@@ -198,6 +200,30 @@ def test_another_text_after_the_death_of_the_worker_is_an_error_and_then_the_ans
     assert broken.value.code == "answer_restarted"
     assert ada.hear("[[pause:other]]hi", chat="c") == "Something else."
     assert turns() == 1
+
+
+def test_a_token_that_is_revoked_while_the_answer_is_awaited_is_refused(ada: Chatter) -> None:
+    client = ada.client.with_options(max_retries=0)
+    said: Any = [{"role": "user", "content": "[[pause:revoked]]hi"}]
+    with ThreadPoolExecutor() as others:
+        asked = others.submit(lambda: client.chat.completions.create(model="demo", messages=said))
+        try:
+            until(lambda: Turn.objects.filter(state=TurnState.RUNNING).exists(), 20, "the turn runs")
+            revoke_tokens(ApiToken.objects.filter(user=ada.user))
+            with pytest.raises(openai.AuthenticationError) as refused:
+                asked.result(20)
+        finally:
+            ada.site.model.release("revoked")
+    assert refused.value.code == "invalid_api_key"
+    assert "not valid any more" in refused.value.message
+
+
+def test_an_address_that_does_not_exist_is_refused_in_the_form_of_this_api(ada: Chatter) -> None:
+    for method in ("GET", "POST"):
+        answer = httpx2.request(method, f"{ada.site.url}/v1/nix")
+        text = f"There is nothing at this address: {method} /v1/nix"
+        error = {"message": text, "type": "invalid_request_error", "param": None, "code": "not_found"}
+        assert (answer.status_code, answer.json()) == (404, {"error": error})
 
 
 def replace_worker(site: Site) -> None:

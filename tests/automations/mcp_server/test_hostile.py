@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from django.contrib.auth.models import User
 
+from config.installation import VERSION
 from sessions_app.models import Turn
 from tests.api.conftest import Site, start_web
 from tests.automations.mcp_server.conftest import Door
@@ -45,6 +46,11 @@ def test_without_a_token_there_is_nothing(ada: Door) -> None:
     User.objects.update(is_active=False)
     assert post(ada, ask()).status_code == 401
     assert not Turn.objects.exists()
+
+
+def test_the_server_names_its_version(ada: Door) -> None:
+    answer = post(ada, call("initialize", **HELLO))
+    assert f'"version":"{VERSION}"' in answer.text.replace(" ", "")
 
 
 def test_a_browsers_sign_in_is_not_accepted(ada: Door, site: Site) -> None:
