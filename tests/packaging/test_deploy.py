@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from config import env
-from config.doors import DOORS
 from config.command_line import FLEET, PROCESSES
+from config.doors import DOORS
 from config.supervisor import postgres, valkey
 from tests.migrated import wait_until_ready
 from tests.packaging.page import Machine, blocks, clean, exec_start
