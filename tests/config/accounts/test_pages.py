@@ -168,6 +168,9 @@ def made(answer: Any) -> str:
 
 def test_tokens_are_shown_once_listed_and_revoked(client: Client, ada: User) -> None:
     assert b"You have no token" in client.get("/account/").content
+    assert (
+        b"uses all of its tools" in client.get("/account/").content
+    )  # so that nobody trusts the limits too far
     shown = client.post("/account/tokens/", NEW_TOKEN)
     first = made(shown)
     assert "no-store" in shown.headers["Cache-Control"]
