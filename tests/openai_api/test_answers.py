@@ -368,7 +368,7 @@ def test_an_error_outside_of_the_views_has_its_status(ada: Chatter, site: Site) 
         ada.say("x" * 100_001)
     assert too_long.value.code == "message_too_long"
     with site.client(ada.token) as http:
-        assert http.get("/v1/nothing").json()["code"] == "not_found"
+        assert http.get("/v1/nothing").json()["error"]["code"] == "not_found"
 
 
 @pytest.mark.rule("3.5")
