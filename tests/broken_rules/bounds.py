@@ -126,7 +126,7 @@ BOUNDS = (
         rule="10.0",
         how="a user may have every stream",
         file="sessions_app/streams/rights.py",
-        old="            if self._taken[user_id] >= most:",
+        old="            if full is not None:",
         new="            if False:",
         tests=(STREAMS + "test_streams_are_limited_per_user",),
     ),

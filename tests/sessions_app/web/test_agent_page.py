@@ -243,7 +243,7 @@ def test_the_address_of_system_events_is_set(visitor: Visitor, *, scripts: bool)
         if "not" in said:
             expect(address).to_have_attribute("aria-invalid", "true")
         else:
-            assert Agent.objects.get().events_url == typed
+            until(Agent.objects.filter(events_url=typed).exists, 10, "it is stored")
 
 
 @pytest.mark.usefixtures("telegram")
