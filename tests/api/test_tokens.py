@@ -146,7 +146,7 @@ def test_only_a_token_that_manages_everything_sees_the_others(ada: Caller) -> No
 def test_a_token_that_has_expired_or_whose_user_is_inactive_is_refused(ada: Caller) -> None:
     passing = caller(ada, "read", expires_at=datetime.now(UTC) + timedelta(minutes=5))
     assert passing.get("/api/agents/").status_code == 200
-    past = Now() - timedelta(seconds=1)
+    past = Now() - timedelta(minutes=10)
     ApiToken.objects.filter(expires_at__isnull=False).update(
         created_at=Now() - timedelta(days=1), expires_at=past
     )
@@ -248,15 +248,15 @@ def test_other_doors_keep_the_scope_and_the_limit(ada: Caller) -> None:
     refused = reader.post("/v1/chat/completions", chat)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "insufficient_scope")
     assert mine.post("/v1/chat/completions", chat | {"model": "other"}).status_code == 404
-    assert in_session.post("/v1/chat/completions", chat).status_code == 404
-    assert [each["id"] for each in mine.get("/v1/models").json()["data"]] == ["demo"]
-    assert in_session.get("/v1/models").json()["data"] == []
-    assert mine.get("/v1/models/other").status_code == 404
+    assert in_session.post("/v1/chat/completions", chat | {"model": "other"}).status_code == 404
+    for one in (mine, in_session):
+        assert [each["id"] for each in one.get("/v1/models").json()["data"]] == ["demo"]
+        assert one.get("/v1/models/other").status_code == 404
     run = {"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "hello"}],
            "state": {}, "tools": [], "context": [], "forwardedProps": {}}  # fmt: skip
     assert reader.post("/ag-ui/demo/", run).status_code == 403
-    for one, agent in ((mine, "other"), (in_session, "demo")):
-        assert one.post(f"/ag-ui/{agent}/", run).status_code == 404
+    for one in (mine, in_session):
+        assert one.post("/ag-ui/other/", run).status_code == 404
     assert not Turn.objects.exists()
 
 
@@ -299,7 +299,7 @@ def test_a_ticket_is_for_streams_and_dies_with_its_token(ada: Caller, nobody: An
     problem(nobody.get(twice), 401, "not_authenticated")
     late, revoked = ticket_of(mine), ticket_of(mine)
     StreamTicket.objects.filter(ticket_sha256=hashed(late)).update(
-        created_at=Now() - timedelta(minutes=2), expires_at=Now() - timedelta(seconds=1)
+        created_at=Now() - timedelta(minutes=11), expires_at=Now() - timedelta(minutes=10)
     )
     problem(nobody.get(f"{events}?ticket={late}"), 401, "not_authenticated")
     assert (
@@ -313,7 +313,7 @@ def test_a_ticket_of_an_expired_token_opens_nothing(ada: Caller, nobody: Any) ->
     mine = caller(ada, "read", expires_at=datetime.now(UTC) + timedelta(minutes=1))
     ticket = ticket_of(mine)
     ApiToken.objects.filter(expires_at__isnull=False).update(
-        created_at=Now() - timedelta(days=1), expires_at=Now() - timedelta(seconds=1)
+        created_at=Now() - timedelta(days=1), expires_at=Now() - timedelta(minutes=10)
     )
     answer = nobody.get(f"/api/agents/demo/events/?ticket={ticket}")
     problem(answer, 401, "not_authenticated")

@@ -73,7 +73,7 @@ def test_an_old_a_replaced_and_a_foreign_code_connect_nothing(
     replaced, last = code(bot), code(bot)
     assert redeem(bot.pk, CHAT, replaced, "")
     assert redeem(other_bot.pk, CHAT, last, "")
-    TelegramBot.objects.filter(pk=bot.pk).update(code_expires_at=Now() - timedelta(seconds=1))
+    TelegramBot.objects.filter(pk=bot.pk).update(code_expires_at=Now() - timedelta(minutes=10))
     assert redeem(bot.pk, CHAT, last, "")
     assert redeem(bot.pk, CHAT, "", "")
     assert not TelegramChat.objects.exists()
