@@ -7,9 +7,9 @@ from typing import Any
 
 from django import forms
 
-from automations.jobs.validate import LONGEST_MESSAGE, LONGEST_NAME, LONGEST_TIMEOUT, MOST_RETRIES
+from automations.jobs.validate import LONGEST_MESSAGE, LONGEST_NAME, MOST_RETRIES
 from automations.models import CronJob, ExecutionMode
-from automations.web.forms import EVERY, ONCE, AutomationForm, ScheduleForm, schedule_fields
+from automations.web.forms import EVERY, ONCE, AutomationForm, ScheduleForm, schedule_fields, timeout_field
 from automations.web.moment_field import MomentField, wall_time
 
 
@@ -51,13 +51,7 @@ class RoutineForm(ScheduleForm):
         label="Where it runs",
     )
     max_retry = forms.IntegerField(min_value=0, max_value=MOST_RETRIES, label="Retries after a failure")
-    timeout_seconds = forms.IntegerField(
-        required=False,
-        min_value=1,
-        max_value=LONGEST_TIMEOUT,
-        label="Time limit in seconds",
-        widget=forms.NumberInput({"placeholder": "as for all turns"}),
-    )
+    timeout_seconds = timeout_field()
 
     @staticmethod
     def stored(job: CronJob) -> dict[str, Any]:

@@ -172,9 +172,11 @@ def _stored(form: forms.Form, store: Callable[[], object]) -> bool:
         form.add_error(None, ValidationError(CONFLICT, code=error.code))
         return False
     except SessionsError as error:
-        name = error.code.removeprefix("bad_")
-        text = str(error).replace(name, "it", 1) if name in form.fields else str(error)
-        form.add_error(name if name in form.fields else None, text[:1].upper() + text[1:])
+        name, text = error.code.removeprefix("bad_"), str(error)
+        field = name if name in form.fields else None
+        if text.startswith(f"{field} "):  # the API's name of the field, which the form shows with a label
+            text = f"it{text.removeprefix(name)}"
+        form.add_error(field, text[:1].upper() + text[1:])
         return False
     return True
 

@@ -156,6 +156,17 @@ def _cron_fields(expr: str) -> dict[str, Any]:
     return {"repeat": CRON}
 
 
+def timeout_field() -> forms.IntegerField:
+    """The time limit of an automation's or a routine's turns, in seconds."""
+    return forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=LONGEST_TIMEOUT,
+        label="Time limit in seconds",
+        widget=forms.NumberInput({"placeholder": "as for all turns"}),
+    )
+
+
 class AutomationForm(ScheduleForm):
     """What an automation does and when. The functions that store it check the values once more."""
 
@@ -200,13 +211,7 @@ class AutomationForm(ScheduleForm):
     max_retry = forms.IntegerField(
         required=False, min_value=0, max_value=MOST_RETRIES, label="Retries after a failure", initial=0
     )
-    timeout_seconds = forms.IntegerField(
-        required=False,
-        min_value=1,
-        max_value=LONGEST_TIMEOUT,
-        label="Time limit in seconds",
-        widget=forms.NumberInput({"placeholder": "as for all turns"}),
-    )
+    timeout_seconds = timeout_field()
     jitter_seconds = forms.IntegerField(
         required=False,
         min_value=0,
