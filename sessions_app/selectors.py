@@ -44,7 +44,7 @@ from sessions_app.postgres.merged_rows import Merged
 from sessions_app.postgres.search import found_in, matching
 from sessions_app.tokens import limits
 from sessions_app.turns.question_reads import with_consents
-from sessions_app.turns.session_reads import LISTED_SESSIONS, LOCKED_SESSION, ONE_SESSION, TARGET, shown_state
+from sessions_app.turns.session_reads import LISTED_SESSIONS, LOCKED_SESSION, ONE_SESSION, TARGET, in_state
 
 M = TypeVar("M", bound=Model)
 NO_SESSION = "there is no such session"
@@ -110,9 +110,10 @@ def _with_view(document: Document) -> Document:
 def sessions(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> Keyed[Any]:
     """Return the user's sessions with these values of fields, each as it is shown, in the order of creation."""
     rows = Session.objects.filter(limits.these_sessions(user), owner_id=user.pk)
-    if "shown_state" in wanted:
-        rows = rows.alias(shown_state=shown_state())
-    keys = matching(rows, wanted, found_in(term, "title"), time="created_at")
+    fields = dict(wanted)
+    if state := fields.pop("shown_state", None):
+        rows = in_state(rows, state, user.pk)
+    keys = matching(rows, fields, found_in(term, "title"), time="created_at")
     return Keyed(keys=keys, load=partial(LISTED_SESSIONS.all, owner=user.pk))
 
 

@@ -536,6 +536,10 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='session',
+            index=models.Index(fields=['owner', 'state', 'created_at', 'id'], name='session_of_owner_by_state'),
+        ),
+        migrations.AddIndex(
+            model_name='session',
             index=models.Index(fields=['agent', 'created_at', 'id'], name='session_of_agent'),
         ),
         migrations.AddIndex(

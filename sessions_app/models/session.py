@@ -134,6 +134,7 @@ class Session(models.Model):
             # lists of a user's sessions, newest first: all, of one type, of one agent
             models.Index(fields=["owner", "created_at", "id"], name="session_of_owner"),
             models.Index(fields=["owner", "type", "created_at", "id"], name="session_of_owner_by_type"),
+            models.Index(fields=["owner", "state", "created_at", "id"], name="session_of_owner_by_state"),
             models.Index(fields=["agent", "created_at", "id"], name="session_of_agent"),
             # an agent's conversations, newest first: ids are read from the index alone
             models.Index(

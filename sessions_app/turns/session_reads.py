@@ -9,10 +9,12 @@ from django.db.models.functions import Coalesce, Left
 
 from sessions_app.models import Message, Session, SessionState, Turn, TurnState
 from sessions_app.models.message import BY_AUTOMATION
+from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.compiled import CompiledQuery, Parameter, is_any_of
 from sessions_app.turns.question_reads import waiting_chats, waiting_plans
 from sessions_app.turns.threads import with_target
 
+ACTIVE, IDLE = "active", "idle"  # states of an open session, as it is shown
 LOOKED_BACK = 100  # newest messages of a history that are searched for its last visible words
 LONGEST_LOOK = 1_000  # characters of a message that are read for them
 
@@ -39,9 +41,21 @@ def shown_state() -> Case:
     return Case(
         When(~Q(state=SessionState.OPEN), then=F("state")),
         # two probes, because each partial index covers one state only
-        default=Coalesce(_active_if(TurnState.RUNNING), _active_if(TurnState.QUEUED), Value("idle")),
+        default=Coalesce(_active_if(TurnState.RUNNING), _active_if(TurnState.QUEUED), Value(IDLE)),
         output_field=CharField(),
     )
+
+
+def in_state(rows: QuerySet[Session], state: str, owner: Any) -> QuerySet[Session]:
+    """Of a user's sessions, those that are shown in this state (see `shown_state`).
+
+    Not by that expression: PostgreSQL would compute it for each of the user's sessions.
+    """
+    if state in SessionState.values and state != SessionState.OPEN:
+        return rows.filter(state=state)
+    busy = Turn.objects.filter(owner_id=owner, state__in=OPEN_STATES).order_by().values("session")
+    opened = rows.filter(state=SessionState.OPEN)
+    return opened.filter(pk__in=busy) if state == ACTIVE else opened.exclude(pk__in=busy)
 
 
 def _active_if(state: TurnState) -> Subquery:
@@ -50,7 +64,7 @@ def _active_if(state: TurnState) -> Subquery:
     With EXISTS, or without the order of the queue's index, PostgreSQL may read the turns of all sessions at once.
     """
     turns = Turn.objects.filter(session=OuterRef("pk"), state=state).order_by("lane", "due_at", "id")
-    return Subquery(turns.annotate(active=Value("active")).values("active")[:1])
+    return Subquery(turns.annotate(active=Value(ACTIVE)).values("active")[:1])
 
 
 def _last_words() -> Subquery:
