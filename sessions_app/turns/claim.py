@@ -12,7 +12,6 @@ from typing import Any
 
 import sqlalchemy as sa
 from django.conf import settings
-from django.db import transaction
 
 from sessions_app import events, flags, metrics, owners
 from sessions_app.models import EventType, Lane, Session, SessionState, Turn, TurnState, TurnStep
@@ -194,7 +193,9 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
     }
     row = _claim(given)
     if row is None and IS_REFUSED.first(session_id=session_id, **owners.bounds()):
-        row = _claim_or_mark(given)
+        mark_refused(session_id)
+        # a turn of the owner may have ended, and looked for refused ones, before the mark was there
+        row = _claim(given)
     return _begin(row)
 
 
@@ -202,13 +203,9 @@ def _claim(given: dict[str, Any]) -> Any | None:
     return CLAIM[given["auto_allowed"]].first(**given, **owners.bounds())
 
 
-@transaction.atomic(savepoint=False)
-def _claim_or_mark(given: dict[str, Any]) -> Any | None:
-    """Try once more, and mark the turn if it is refused again: nobody else claims for its owner meanwhile."""
-    row = _claim(given)
-    if row is None:
-        MARK_REFUSED.run(session_id=given["session_id"], max_wait=given["max_wait"], **owners.bounds())
-    return row
+def mark_refused(session_id: uuid.UUID) -> None:
+    """Mark the session's next turn if its owner has no room for it. Then look again whether there is room."""
+    MARK_REFUSED.run(session_id=session_id, max_wait=settings.AUTOMATION_MAX_WAIT, **owners.bounds())
 
 
 def _begin(row: Any | None) -> Turn | None:

@@ -14,7 +14,7 @@ from django.conf import settings
 from sessions_app import owners
 from sessions_app.models import Lane, Session, SessionState, Turn
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
-from sessions_app.turns.claim import SESSION_ID, head_of_lane, may_go_on
+from sessions_app.turns.claim import SESSION_ID, head_of_lane, mark_refused, may_go_on
 
 _turn, _session = table(Turn), table(Session)
 
@@ -77,12 +77,14 @@ def _next_lane_statement() -> Statement:
     )
     woken = _woken(here)
     # while a turn runs, nothing else can: its worker asks again afterwards
-    room = sa.and_(~here.c.busy, here.c.active, here.c.running < owners.most(here.c.waiting))
-    own = sa.func.coalesce(here.c.handed_back, sa.case((room, here.c.waiting)))
+    own = sa.func.coalesce(
+        here.c.handed_back, sa.case((sa.and_(~here.c.busy, here.c.active), here.c.waiting))
+    )
+    has_room = sa.or_(here.c.handed_back.is_not(None), here.c.running < owners.most(here.c.waiting))
     return Statement(
         sa.union_all(
-            sa.select(woken.c.session_id, woken.c.lane),
-            sa.select(SESSION_ID.label("session_id"), own.label("lane")).where(own.is_not(None)),
+            sa.select(woken.c.session_id, woken.c.lane, sa.true().label("has_room")),
+            sa.select(SESSION_ID.label("session_id"), own.label("lane"), has_room).where(own.is_not(None)),
         ),
         prepared=True,
     )
@@ -95,6 +97,15 @@ def next_lane(session_id: uuid.UUID) -> list[Any]:
     """Return the sessions to wake, with `session_id` and `lane`.
 
     That is this session, if it could run a turn now, and before it one of the same owner that was refused for want of
-    room, if there is room now.
+    room, if there is room now. If there is none for this session, it is marked as refused.
     """
+    found = _look(session_id)
+    if not all(each.has_room for each in found):
+        mark_refused(session_id)
+        # the turns that left no room may have ended, and looked for refused ones, before the mark was there
+        found += _look(session_id)
+    return [each for each in found if each.has_room]
+
+
+def _look(session_id: uuid.UUID) -> list[Any]:
     return NEXT_LANE.all(session_id=session_id, max_wait=settings.AUTOMATION_MAX_WAIT, **owners.bounds())

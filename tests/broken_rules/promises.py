@@ -19,6 +19,7 @@ UNWATCHED = "tests/stories/test_unwatched.py::"
 CHATS = "tests/openai_api/test_chats.py::"
 ANSWERS = "tests/openai_api/test_answers.py::"
 PLANNED = "tests/agent_core/planner/test_run.py::"
+SHARES = "tests/sessions_app/turns/test_shares.py::"
 
 PROMISES = (
     Break(
@@ -245,6 +246,30 @@ PROMISES = (
         old="        if is_first:\n            raise\n",
         new="        raise\n",
         tests=(GOING_ON + "test_a_failing_later_claim_ends_the_stay_and_wakes_the_session",),
+    ),
+    Break(
+        rule="10.0",
+        how="a session that finds no room after its turn waits for the sweep",
+        file="sessions_app/turns/next_lane.py",
+        old="        mark_refused(session_id)\n",
+        new="",
+        tests=(SHARES + "test_a_session_that_finds_no_room_after_its_turn_is_woken_by_the_next_that_ends",),
+    ),
+    Break(
+        rule="10.0",
+        how="nobody looks for room after the mark",
+        file="sessions_app/turns/next_lane.py",
+        old="        found += _look(session_id)\n",
+        new="",
+        tests=(SHARES + "test_a_place_that_becomes_free_while_a_session_is_marked_is_not_lost",),
+    ),
+    Break(
+        rule="10.0",
+        how="a refused claim is not tried again after the mark",
+        file="sessions_app/turns/claim.py",
+        old="        row = _claim(given)\n    return",
+        new="    return",
+        tests=(SHARES + "test_a_place_that_becomes_free_while_a_session_is_marked_is_not_lost",),
     ),
     Break(
         rule="10.0",

@@ -239,7 +239,7 @@ def server_is_up_for(seconds: int) -> bool:
 def test_a_people_hint_does_not_take_an_automation(session: Session) -> None:
     automation(session, "job", datetime.now(UTC))
     assert claim_next(session.pk, ME, auto_allowed=False) is None
-    assert [tuple(each) for each in next_lane(session.pk)] == [(session.pk, "auto")]
+    assert [(each.session_id, each.lane) for each in next_lane(session.pk)] == [(session.pk, "auto")]
     assert claim_next(session.pk, ME, auto_allowed=True) is not None
 
 

@@ -173,7 +173,9 @@ def test_a_turn_that_is_resumed_needs_no_further_place(bounded: int, person: Per
     first = turns[0]
     assert first is not None
     assert Turn.objects.hand_back(first)
-    assert [tuple(each) for each in next_lane(first.session_id)] == [(first.session_id, "turns")]
+    assert [(each.session_id, each.lane) for each in next_lane(first.session_id)] == [
+        (first.session_id, "turns")
+    ]
     again = claim_next(first.session_id, worker, auto_allowed=True)
     assert again is not None
     assert (again.pk, again.attempt) == (first.pk, 2)
@@ -193,6 +195,57 @@ def test_a_refused_claim_wakes_nobody_until_there_is_room(bounded: int, person: 
         "each is woken once"
     )
     assert next_lane(begun[0].session_id) == []
+
+
+def test_a_session_that_finds_no_room_after_its_turn_is_woken_by_the_next_that_ends(
+    bounded: int, person: Person, broker: str
+) -> None:
+    """Others may have taken its place, and no hint of its own comes: it would wait for the sweep."""
+    worker = a_worker()
+    begun = [claim_next(turn.session_id, worker, auto_allowed=True) for turn in flood(person, bounded)]
+    [waiting] = flood(person, 1)
+    assert next_lane(waiting.session_id) == []
+    assert begun[0] is not None
+    end(begun[0])
+    assert [row.session_id for row in next_lane(begun[0].session_id)] == [waiting.session_id]
+
+
+@pytest.mark.parametrize("is_claim", [True, False], ids=["claim", "after a turn"])
+def test_a_place_that_becomes_free_while_a_session_is_marked_is_not_lost(
+    settings: Any, person: Person, broker: str, is_claim: bool
+) -> None:
+    """The turn that ends looks for refused ones a moment before the mark is there."""
+    settings.RONDO_TURNS_PER_USER = 1
+    worker = a_worker()
+    [begun, waiting] = flood(person, 2)
+    last = claim_next(begun.session_id, worker, auto_allowed=True)
+    assert last is not None
+    with ThreadPoolExecutor(1) as thread:
+
+        def before_marking(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+            if "share_of" in str(sql).partition(" WHERE ")[0] and str(sql).startswith("UPDATE"):
+                assert thread.submit(end_and_look, last).result() == []
+            return execute(sql, params, many, context)
+
+        with connection.execute_wrapper(before_marking):
+            if is_claim:
+                assert claim_next(waiting.session_id, worker, auto_allowed=True) is not None
+            else:
+                assert waiting.session_id in {row.session_id for row in next_lane(waiting.session_id)}
+    assert last.state == TurnState.SUCCEEDED, "it ended just before the mark"
+
+
+def end(turn: Turn) -> None:
+    Turn.objects.filter(pk=turn.pk).update(state=TurnState.SUCCEEDED, finished_at=Now())
+
+
+def end_and_look(turn: Turn) -> list[Any]:
+    try:
+        end(turn)
+        turn.state = TurnState.SUCCEEDED
+        return next_lane(turn.session_id)
+    finally:
+        connection.close()
 
 
 def test_a_blocked_session_does_not_delay_other_refused_sessions(
