@@ -40,7 +40,11 @@ def _update(turn: Any) -> Any:
 
 
 def _is(*states: RunState) -> Any:
-    return _run.c.state.in_([sa.literal_column(f"'{state}'") for state in states])
+    # not the bare column: PostgreSQL might read the index of all open runs instead of finding this one by its key, if
+    # few were open when it planned
+    return sa.func.coalesce(_run.c.state, sa.literal_column("''")).in_(
+        [sa.literal_column(f"'{state}'") for state in states]
+    )
 
 
 def _end(turn: Any, *where: Any) -> Any:

@@ -170,7 +170,6 @@ MARK_REFUSED = Statement(
     .where(
         _turn.c.id == _next_id(),
         _turn.c.state == sa.literal_column("'queued'"),
-        ~_may_begin(_turn.c.lane),
         _turn.c.share_of.is_(None),
     )
     .values(share_of=_owner())
@@ -204,7 +203,10 @@ def _claim(given: dict[str, Any]) -> Any | None:
 
 
 def mark_refused(session_id: uuid.UUID) -> None:
-    """Mark the session's next turn if its owner has no room for it. Then look again whether there is room."""
+    """Mark the session's next turn. The caller then looks again whether its owner has room for it.
+
+    Not only if there is none now: a place that is free now may be taken when the caller looks.
+    """
     MARK_REFUSED.run(session_id=session_id, max_wait=settings.AUTOMATION_MAX_WAIT, **owners.bounds())
 
 

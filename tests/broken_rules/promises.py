@@ -265,6 +265,14 @@ PROMISES = (
     ),
     Break(
         rule="10.0",
+        how="a session is marked only if there is no room at that moment",
+        file="sessions_app/turns/claim.py",
+        old="        _turn.c.share_of.is_(None),\n",
+        new="        _turn.c.share_of.is_(None),\n        ~_may_begin(_turn.c.lane),\n",
+        tests=(SHARES + "test_a_place_that_is_free_only_while_a_session_is_marked_leaves_the_mark",),
+    ),
+    Break(
+        rule="10.0",
         how="a refused claim is not tried again after the mark",
         file="sessions_app/turns/claim.py",
         old="        row = _claim(given)\n    return",

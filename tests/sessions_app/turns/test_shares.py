@@ -223,7 +223,7 @@ def test_a_place_that_becomes_free_while_a_session_is_marked_is_not_lost(
     with ThreadPoolExecutor(1) as thread:
 
         def before_marking(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
-            if "share_of" in str(sql).partition(" WHERE ")[0] and str(sql).startswith("UPDATE"):
+            if marks(sql):
                 assert thread.submit(end_and_look, last).result() == []
             return execute(sql, params, many, context)
 
@@ -233,6 +233,40 @@ def test_a_place_that_becomes_free_while_a_session_is_marked_is_not_lost(
             else:
                 assert waiting.session_id in {row.session_id for row in next_lane(waiting.session_id)}
     assert last.state == TurnState.SUCCEEDED, "it ended just before the mark"
+
+
+@pytest.mark.parametrize("is_claim", [True, False], ids=["claim", "after a turn"])
+def test_a_place_that_is_free_only_while_a_session_is_marked_leaves_the_mark(
+    settings: Any, person: Person, broker: str, is_claim: bool
+) -> None:
+    """Without it nobody would wake the session: it found no room before and after."""
+    settings.RONDO_TURNS_PER_USER = 1
+    worker = a_worker()
+    [begun, waiting, quicker] = flood(person, 3)
+    last = claim_next(begun.session_id, worker, auto_allowed=True)
+    assert last is not None
+    with ThreadPoolExecutor(1) as thread:
+
+        def around_marking(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+            if not marks(sql):
+                return execute(sql, params, many, context)
+            end(last)
+            try:
+                return execute(sql, params, many, context)
+            finally:
+                assert thread.submit(claimed_at_once, [quicker.session], worker).result() == 1
+
+        with connection.execute_wrapper(around_marking):
+            if is_claim:
+                assert claim_next(waiting.session_id, worker, auto_allowed=True) is None
+            else:
+                assert next_lane(waiting.session_id) == []
+    end(quicker)
+    assert [row.session_id for row in next_lane(quicker.session_id)] == [waiting.session_id]
+
+
+def marks(sql: Any) -> bool:
+    return str(sql).startswith("UPDATE") and "share_of" in str(sql).partition(" WHERE ")[0]
 
 
 def end(turn: Turn) -> None:
