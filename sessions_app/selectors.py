@@ -109,7 +109,7 @@ def _with_view(document: Document) -> Document:
 
 def sessions(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") -> Keyed[Any]:
     """Return the user's sessions with these values of fields, each as it is shown, in the order of creation."""
-    rows = Session.objects.filter(limits.these_sessions(user), owner_id=user.pk)
+    rows: QuerySet[Session] = Session.objects.filter(limits.these_sessions(user), owner_id=user.pk)
     fields = dict(wanted)
     if state := fields.pop("shown_state", None):
         rows = in_state(rows, state, user.pk)
