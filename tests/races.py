@@ -53,6 +53,22 @@ def gate(row: models.Model, strength: str) -> Iterator[Gate]:
         yield Gate(holder)
 
 
+@contextmanager
+def before(words: str, action: Callable[[], Any]) -> Iterator[list[Any]]:
+    """Do something on another connection, and commit it, once before the first statement with these words."""
+    came: list[Any] = []
+
+    def wrap(execute: Any, statement: str, *more: Any) -> Any:
+        if words in statement and not came:
+            thread, results = in_thread(action)
+            thread.join(20)
+            came.extend(results)
+        return execute(statement, *more)
+
+    with connection.execute_wrapper(wrap):
+        yield came
+
+
 def waiting() -> int:
     """How many backends wait for another one's lock."""
     with connection.cursor() as cursor:

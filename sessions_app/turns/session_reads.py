@@ -51,7 +51,7 @@ def in_state(rows: QuerySet[Session], state: str, owner: Any) -> QuerySet[Sessio
 
     Not by that expression: PostgreSQL would compute it for each of the user's sessions.
     """
-    if state in SessionState.values and state != SessionState.OPEN:
+    if state not in (ACTIVE, IDLE):
         return rows.filter(state=state)
     busy = Turn.objects.filter(owner_id=owner, state__in=OPEN_STATES).order_by().values("session")
     opened = rows.filter(state=SessionState.OPEN)

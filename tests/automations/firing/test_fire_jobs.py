@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 
 from automations.firing.batch_size import LARGEST, LONGEST, BatchSize
@@ -19,25 +16,9 @@ from sessions_app.models import Session, Turn, TurnState
 from sessions_app.turns.next_lane import next_lane
 from tests.conftest import Person
 from tests.fleet import Fleet, until
-from tests.races import in_thread
+from tests.races import before
 
 pytestmark = pytest.mark.rule("4.4")
-
-
-@contextmanager
-def before(words: str, action: Callable[[], Any]) -> Iterator[list[Any]]:
-    """Do something on another connection, and commit it, once before the first statement with these words."""
-    came: list[Any] = []
-
-    def wrap(execute: Any, statement: str, *more: Any) -> Any:
-        if words in statement and not came:
-            thread, results = in_thread(action)
-            thread.join(20)
-            came.extend(results)
-        return execute(statement, *more)
-
-    with connection.execute_wrapper(wrap):
-        yield came
 
 
 def due_job(session: Session, **fields: Any) -> CronJob:

@@ -29,6 +29,7 @@ from tests.automations.messages import a_worker
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.many_rows import insert_many
+from tests.races import before
 from tests.sessions_app.turns.test_receive import automation
 from tests.sessions_app.turns.test_run import Observed
 from tests.stories.test_main_job import ended
@@ -36,6 +37,7 @@ from tests.stories.test_main_job import ended
 pytestmark = pytest.mark.rule("1.7", "10.0")
 
 BOUND = 6
+MARK = "SET share_of=(SELECT"  # in the statement that marks a turn as refused, and in no other
 
 
 @pytest.fixture
@@ -189,7 +191,7 @@ def test_a_refused_claim_wakes_nobody_until_there_is_room(bounded: int, person: 
         assert claim_next(turn.session_id, worker, auto_allowed=True) is None
         assert next_lane(turn.session_id) == [], "a wake-up now would be refused, and wake again, for ever"
     assert begun[0] is not None
-    Turn.objects.filter(pk=begun[0].pk).update(state=TurnState.SUCCEEDED, finished_at=Now())
+    end(begun[0])
     assert [row.session_id for row in next_lane(begun[0].session_id)] == [first.session_id]
     assert [row.session_id for row in next_lane(begun[0].session_id)] == [second.session_id], (
         "each is woken once"
@@ -220,19 +222,12 @@ def test_a_place_that_becomes_free_while_a_session_is_marked_is_not_lost(
     [begun, waiting] = flood(person, 2)
     last = claim_next(begun.session_id, worker, auto_allowed=True)
     assert last is not None
-    with ThreadPoolExecutor(1) as thread:
-
-        def before_marking(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
-            if marks(sql):
-                assert thread.submit(end_and_look, last).result() == []
-            return execute(sql, params, many, context)
-
-        with connection.execute_wrapper(before_marking):
-            if is_claim:
-                assert claim_next(waiting.session_id, worker, auto_allowed=True) is not None
-            else:
-                assert waiting.session_id in {row.session_id for row in next_lane(waiting.session_id)}
-    assert last.state == TurnState.SUCCEEDED, "it ended just before the mark"
+    with before(MARK, lambda: end_and_look(last)) as came:
+        if is_claim:
+            assert claim_next(waiting.session_id, worker, auto_allowed=True) is not None
+        else:
+            assert waiting.session_id in {row.session_id for row in next_lane(waiting.session_id)}
+    assert came == [[]], "it ended just before the mark, and found nobody"
 
 
 @pytest.mark.parametrize("is_claim", [True, False], ids=["claim", "after a turn"])
@@ -248,7 +243,7 @@ def test_a_place_that_is_free_only_while_a_session_is_marked_leaves_the_mark(
     with ThreadPoolExecutor(1) as thread:
 
         def around_marking(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
-            if not marks(sql):
+            if MARK not in sql:
                 return execute(sql, params, many, context)
             end(last)
             try:
@@ -265,21 +260,13 @@ def test_a_place_that_is_free_only_while_a_session_is_marked_leaves_the_mark(
     assert [row.session_id for row in next_lane(quicker.session_id)] == [waiting.session_id]
 
 
-def marks(sql: Any) -> bool:
-    return str(sql).startswith("UPDATE") and "share_of" in str(sql).partition(" WHERE ")[0]
-
-
 def end(turn: Turn) -> None:
     Turn.objects.filter(pk=turn.pk).update(state=TurnState.SUCCEEDED, finished_at=Now())
 
 
 def end_and_look(turn: Turn) -> list[Any]:
-    try:
-        end(turn)
-        turn.state = TurnState.SUCCEEDED
-        return next_lane(turn.session_id)
-    finally:
-        connection.close()
+    end(turn)
+    return next_lane(turn.session_id)
 
 
 def test_a_blocked_session_does_not_delay_other_refused_sessions(
@@ -294,7 +281,7 @@ def test_a_blocked_session_does_not_delay_other_refused_sessions(
     assert begun[0] is not None
     assert begun[1] is not None
     Turn.objects.filter(pk=begun[1].pk).update(session_id=at_work.session_id)
-    Turn.objects.filter(pk=begun[0].pk).update(state=TurnState.SUCCEEDED, finished_at=Now())
+    end(begun[0])
     assert [row.session_id for row in next_lane(begun[0].session_id)] == [good.session_id]
 
 
