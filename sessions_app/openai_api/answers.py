@@ -183,12 +183,14 @@ class AnswerStream:
             yield data(reply.failed(500, "server_error", "Internal error. It was logged"))
 
     async def _end(self, reply: Reply, sent: str) -> AsyncGenerator[bytes, None]:
-        """The rest of the finished answer, and the last chunks."""
+        """The rest of the answer, also of one that was only begun, and the last chunks."""
         answer = await self.run(partial(client_answers.answer_of, reply.turn_id))
+        rest = unsent(answer.text, sent, whole=True)
         if not answer.succeeded:
+            if rest:
+                yield reply.completion.chunk({"content": rest})
             await self.run(partial(client_answers.mark_delivered, reply.accepted.row.pk))
             raise _Broken(turn_error(answer, reply.turn_id))
-        rest = unsent(answer.text, sent, whole=True)
         if rest is None:
             raise _Broken(reply.failed(500, "answer_restarted", RESTARTED))
         if rest := rest + reply.below(answer):

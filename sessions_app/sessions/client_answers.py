@@ -20,7 +20,7 @@ MOST_BRANCHES_READ = 20  # newest sessions of a chat that are asked for such ans
 
 @dataclass(frozen=True, kw_only=True)
 class ClientAnswer:
-    """The outcome of a turn so far. `text`: all that was answered; `error`: what people see.
+    """The outcome of a turn so far. `text`: all that was answered, of a failed turn what it began; `error`: for people.
 
     `asks_consent`: it ends with a question that only a page or our own API takes a yes to.
     """
@@ -47,8 +47,9 @@ def answer_of(turn_id: int) -> ClientAnswer:
     if turn is None:
         return ClientAnswer(state=TurnState.CANCELLED, text="", usage={}, error="The session was deleted.")
     said: list[Message] = []
-    if turn.state == TurnState.SUCCEEDED:
-        said = list(Message.objects.filter(turn=turn, role="assistant").order_by("seq"))
+    if turn.state not in OPEN_STATES:
+        answers = Message.objects.filter(turn=turn, role="assistant").order_by("seq")
+        said = [each for each in answers if "closure" not in each.metadata]
     return ClientAnswer(
         state=turn.state,
         text="\n\n".join(each.content.strip() for each in said if each.content.strip()),

@@ -165,6 +165,22 @@ def test_a_model_that_breaks_off_in_the_middle_is_an_error(ada: Chatter) -> None
     assert Turn.objects.get().state == TurnState.FAILED
 
 
+def test_what_a_model_began_before_it_broke_off_is_sent_to_a_client_that_comes_later(ada: Chatter) -> None:
+    with ada.site.client(ada.token) as http:
+        http.patch("/api/agents/demo/", json={"policy": {"max_attempts": 1}})
+    text = "[[hold:it]][[drop]][[reply:Some words and no end.]]hi"
+    with ada.say(text, chat="c", stream=True) as stream:
+        next(iter(stream))
+    ada.site.model.release("it")
+    until(Turn.objects.filter(state=TurnState.FAILED).exists, what="the turn fails")
+    said = ""
+    with pytest.raises(openai.APIError):
+        for chunk in ada.say(text, chat="c", stream=True):
+            said += chunk.choices[0].delta.content or ""
+    assert said == Message.objects.get(metadata__partial=True).content.strip()
+    assert turns() == 1
+
+
 @pytest.mark.rule("9.4")
 def test_a_disconnect_is_no_cancel(ada: Chatter) -> None:
     with ada.say("[[pause:gone]][[reply:It goes on.]]hi", chat="c", stream=True) as stream:

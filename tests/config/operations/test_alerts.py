@@ -123,6 +123,11 @@ def start_slowly(watched: Watched) -> Scrape:
     return watched.until("rondo_turn_wait_seconds_count", MOST_WAITING)
 
 
+def _has_no_worker(scrape: Scrape) -> bool:
+    """Both say so: a scrape reads them one after the other, and the worker may become lost in between."""
+    return {float(scrape["rondo_workers"]), float(scrape['rondo_ready{check="workers"}'])} == {0}
+
+
 def make_all_real(watched: Watched, person: Person) -> tuple[Scrape, dict[str, Scrape], dict[str, float]]:
     """A scrape of a quiet server, by alert one in which its condition is true, and how errors go on in a second."""
     answer_with_errors(watched)  # the first error of a route makes its counter
@@ -137,7 +142,7 @@ def make_all_real(watched: Watched, person: Person) -> tuple[Scrape, dict[str, S
     lose_a_letter(watched, person, "500")
     loud["RondoDeliveriesFail"] = watched.until(FAILED_ATTEMPTS, 7)
     worker.kill()
-    no_worker = watched.when(lambda scrape: float(scrape["rondo_workers"]) == 0, "no worker is seen")
+    no_worker = watched.when(_has_no_worker, "no worker is seen")
     loud |= {"RondoNoWorker": no_worker, "RondoNotReady": no_worker}
     loud["RondoHttpErrors"], growth = answer_with_errors(watched)
     loud["RondoQueueFull"] = fill_a_queue(watched, person)

@@ -96,7 +96,8 @@ def test_a_window_says_that_its_conversation_was_deleted_elsewhere(visitor: Visi
     assert delete_session(session.pk).deleted
     expect(page.locator("#writing")).to_have_text("This conversation was deleted.")
     expect(page.locator("#connection")).to_have_text("")
-    expect(page.get_by_role("link", name="New conversation").or_(page.locator(".begin"))).to_be_visible()
+    expect(page.locator(f"#to-{session.pk}")).to_have_count(0)
+    expect(page.get_by_role("button", name="New conversation")).to_be_visible()
 
 
 def test_a_button_works_at_the_moment_it_appears(visitor: Visitor) -> None:
