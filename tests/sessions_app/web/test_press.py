@@ -1,0 +1,69 @@
+"""What the server sends in the middle of a press takes no click from the person, by mouse or by keyboard."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agent_core.llm.protocol import ModelReply
+from agent_core.types import ToolCall
+from sessions_app.models import Message
+from tests.browser import NEEDS_CHROMIUM, Visitor, say
+from tests.keyboard import go_to
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
+
+
+def refresh(page: Page, name: str, path: str) -> None:
+    """As when an event comes. Returns when the page has asked the server and got its answer."""
+    with page.expect_response(lambda answer: path in answer.url) as answered:
+        page.evaluate(f"document.body.dispatchEvent(new Event('{name}'))")
+    answered.value.finished()
+    page.evaluate("() => new Promise((done) => setTimeout(done, 50))")  # htmx swaps in tasks of its own
+
+
+@pytest.mark.parametrize("by", ["mouse", "keyboard"])
+def test_a_button_is_pressed_although_its_question_is_shown_anew(visitor: Visitor, by: str) -> None:
+    visitor.model.answer_with(
+        ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "x"}),))
+    )
+    page = visitor.conversation()
+    say(page, "erase the disk")
+    question = page.get_by_role("region", name="A question for you")
+    refuse = question.get_by_role("button", name="Refuse")
+    go_to(refuse, "Shift+Tab")
+    visitor.model.answer_with(ModelReply(text="As you like."))
+    if by == "mouse":
+        refuse.hover()
+        page.mouse.down()
+        refresh(page, "refresh", "/updates/")
+        page.mouse.up()
+    else:
+        page.keyboard.down("Space")
+        refresh(page, "refresh", "/updates/")
+        page.keyboard.up("Space")
+    expect(question).to_have_count(0)
+    expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text("As you like.")
+
+
+def test_a_link_of_the_list_is_followed_although_the_list_changes_and_the_change_is_shown_later(
+    visitor: Visitor,
+) -> None:
+    other = visitor.person.session(title="The other one")
+    page = visitor.conversation()
+    link = page.locator(f"#to-{other.pk}")
+    link.hover()
+    page.mouse.down()
+    other.title = "Its new name"
+    other.save()
+    refresh(page, "list-changed", "/sessions/?")
+    expect(link).to_contain_text("The other one")
+    page.mouse.move(1000, 10)  # a press that becomes no click
+    page.mouse.up()
+    expect(link).to_contain_text("Its new name")
+    link.hover()
+    page.mouse.down()
+    refresh(page, "list-changed", "/sessions/?")
+    page.mouse.up()
+    expect(page).to_have_url(f"{visitor.site.url}/sessions/{other.pk}/")
+    assert not Message.objects.exists()
