@@ -112,12 +112,14 @@ def places(django_db_setup: None, django_db_blocker: Any) -> Iterator[Places]:
 
 @pytest.fixture(scope="module")
 def tokens(places: Places) -> dict[str, Caller]:
-    """Callers by the name of their token: the scopes without a limit, and `manage` with each limit."""
+    """Callers by the name of their token: the scopes without a limit, `manage` with each, all scopes in one session."""
     user = places.caller.user
     agent, session = Agent.objects.get(name=places.here.agent), Session.objects.get(pk=places.here.session)
     made = {scope: new_token(user, scope, name=scope) for scope in ALLOWED}
     made["agent"] = new_token(user, "manage", name="agent", agent=agent)
     made["session"] = new_token(user, "manage", name="session", session=session)
+    for scope in ALLOWED:
+        made[f"{scope} there"] = new_token(user, scope, name=f"{scope} there", session=session)
     return {name: Caller(user=user, token=token) for name, token in made.items()}
 
 
@@ -185,6 +187,23 @@ def test_a_limit_hides_everything_else(
             assert (answer.status_code, code(answer)) == (404, "not_found"), (place.secret, answer.words)
         shown = [word for word in places.words_outside(*reached) if word in answer.words]
         assert not shown, place.secret
+
+
+@pytest.mark.parametrize("operation", operations())
+def test_in_one_session_each_scope_allows_what_it_allows_anywhere(
+    places: Places, tokens: dict[str, Caller], operation: str
+) -> None:
+    needed = operations()[operation]
+    for place in (places.here, places.beside, places.away):
+        all_there = call(tokens["session"], operation, place)
+        for scope, allowed in ALLOWED.items():
+            answer = call(tokens[f"{scope} there"], operation, place)
+            if needed not in allowed:
+                assert (answer.status_code, code(answer)) == (403, "insufficient_scope"), (scope, answer.words)
+            else:
+                assert (answer.status_code, code(answer)) == (all_there.status_code, code(all_there)), scope
+            shown = [word for word in places.words_outside(places.here) if word in answer.words]
+            assert not shown, (scope, place.secret)
 
 
 @pytest.mark.parametrize(

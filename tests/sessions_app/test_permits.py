@@ -117,13 +117,13 @@ def test_a_stranger_is_told_nothing_of_the_mailbox(
     fleet.worker()
     session = person_with_server.session()
     deposit(
-        session.pk, Mail(event_type="job_completed", source_key="job:x", summary="The safe opens with 1234.")
+        session.pk, Mail(event_type="job_completed", source_key="job:x", summary="The safe opens with Sesame.")
     )
     assert System(session).say("Anything new?").state == "succeeded"
-    assert "1234" not in str(model_server.requests[-1].body)
+    assert "Sesame" not in str(model_server.requests[-1].body)
     assert MailboxEvent.objects.get().acknowledged_at is None
     say(session, "Anything new?")
-    assert "1234" in str(model_server.requests[-1].body)
+    assert "Sesame" in str(model_server.requests[-1].body)
 
 
 def test_a_post_uses_the_hook_settings_at_run_time(

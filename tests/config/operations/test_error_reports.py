@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 
 from agent_core.testing import ModelServer
 from sessions_app.turns.receive import MessageInput, receive
@@ -51,6 +52,7 @@ def test_the_error_of_a_tool_is_reported_by_its_class_and_ids_alone(
     envelopes: tuple[str, list[bytes]], fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
     dsn, taken = envelopes
+    User.objects.filter(pk=person_with_server.user.pk).update(username="lovelace")  # "ada" may be in an id
     worker = fleet.worker(RONDO_SENTRY_DSN=dsn)
     session = person_with_server.session()
     turn = receive(session.pk, MessageInput(content='use tool break with {"name": "told-in-private"}'))
@@ -63,5 +65,5 @@ def test_the_error_of_a_tool_is_reported_by_its_class_and_ids_alone(
     [raised] = event["exception"]["values"]
     assert (raised["type"], raised["stacktrace"]["frames"][-1]["function"]) == ("RuntimeError", "_break")
     sent = b"".join(taken)
-    for secret in (b"secret-from-a-tool", b"told-in-private", b"test-key", b"ada", b"vars", b"context_line"):
+    for secret in (b"secret-from-a-tool", b"told-in-private", b"test-key", b"lovelace", b"vars", b"context_line"):
         assert secret not in sent, secret
