@@ -18,6 +18,9 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     import django
 
+    from config.loading import leave_out_pages
+
+    leave_out_pages()
     django.setup(set_prefix=False)
     from config.celery import app
 

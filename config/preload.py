@@ -26,6 +26,10 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     import django
 
+    from config.loading import leave_out_pages
+
+    if module == "config.beat":
+        leave_out_pages()
     django.setup(set_prefix=False)
     for word in sys.argv[1:]:  # a module
         for name in NEEDED.get(word, ()):
