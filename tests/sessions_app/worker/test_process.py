@@ -253,7 +253,8 @@ def test_an_empty_answer_piece_does_not_stop_the_publisher(transactional_db: Non
         sender.flush(5)
         sender.notify(EVENTS, {"s": "after"})
         with closing(listening.notifies(timeout=10)) as notes:
-            assert "after" in next(notes).payload
+            # turns of earlier tests in this process may still tell of themselves
+            assert any('"after"' in note.payload for note in notes)
     sender.close()
 
 
