@@ -183,7 +183,8 @@ def test_an_interrupt_keeps_partial_output_and_runs_next(
         listening.execute(f"LISTEN {EVENTS}")
         running = receive(session.pk, MessageInput(content="[[pause:p]] tell me a long story"))
         with closing(listening.notifies(timeout=30)) as notes:
-            assert any('"text"' in note.payload for note in notes), "the first words were said"
+            said_by_it = f'"turn": {running.pk},'
+            assert any(said_by_it in note.payload and '"text"' in note.payload for note in notes)
     urgent = receive(session.pk, MessageInput(content="stop, listen", on_busy=OnBusy.INTERRUPT))
     until(lambda: ended(running) and ended(urgent))
     assert (running.state, urgent.state) == ("cancelled", "succeeded")
