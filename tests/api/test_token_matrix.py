@@ -199,7 +199,10 @@ def test_in_one_session_each_scope_allows_what_it_allows_anywhere(
         for scope, allowed in ALLOWED.items():
             answer = call(tokens[f"{scope} there"], operation, place)
             if needed not in allowed:
-                assert (answer.status_code, code(answer)) == (403, "insufficient_scope"), (scope, answer.words)
+                assert (answer.status_code, code(answer)) == (403, "insufficient_scope"), (
+                    scope,
+                    answer.words,
+                )
             else:
                 assert (answer.status_code, code(answer)) == (all_there.status_code, code(all_there)), scope
             shown = [word for word in places.words_outside(places.here) if word in answer.words]

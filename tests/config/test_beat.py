@@ -41,7 +41,8 @@ def test_a_beat_loads_nothing_that_only_others_use() -> None:
     heavy = ["cryptography", "greenlet", "yaml", "rich", "pydantic", "pydantic_ai", "httpx", "prompt_toolkit"]
     heavy += ["unfold", "axes", "django.contrib.admin.options"]
     loads = (
-        "import sys, django; from config.loading import leave_out_pages; leave_out_pages(); django.setup(); import config.celery, celery.beat, automations.beat;"
+        "import sys, django; from config.loading import leave_out_pages; leave_out_pages();"
+        "django.setup(); import config.celery, celery.beat, automations.beat;"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
     environ = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings", "RONDO_PLUGINS": ""}

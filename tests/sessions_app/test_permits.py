@@ -117,7 +117,8 @@ def test_a_stranger_is_told_nothing_of_the_mailbox(
     fleet.worker()
     session = person_with_server.session()
     deposit(
-        session.pk, Mail(event_type="job_completed", source_key="job:x", summary="The safe opens with Sesame.")
+        session.pk,
+        Mail(event_type="job_completed", source_key="job:x", summary="The safe opens with Sesame."),
     )
     assert System(session).say("Anything new?").state == "succeeded"
     assert "Sesame" not in str(model_server.requests[-1].body)

@@ -65,5 +65,12 @@ def test_the_error_of_a_tool_is_reported_by_its_class_and_ids_alone(
     [raised] = event["exception"]["values"]
     assert (raised["type"], raised["stacktrace"]["frames"][-1]["function"]) == ("RuntimeError", "_break")
     sent = b"".join(taken)
-    for secret in (b"secret-from-a-tool", b"told-in-private", b"test-key", b"lovelace", b"vars", b"context_line"):
+    for secret in (
+        b"secret-from-a-tool",
+        b"told-in-private",
+        b"test-key",
+        b"lovelace",
+        b"vars",
+        b"context_line",
+    ):
         assert secret not in sent, secret
