@@ -80,9 +80,9 @@ def job_rows(user: AbstractBaseUser, kinds: Iterable[Kind] = tuple(_OF_KIND)) ->
 
 
 def _reached(user: AbstractBaseUser) -> Q:
-    """Condition: what a token reaches. One that is limited to a session reaches what lives in it."""
+    """Condition: what a token reaches. One that is limited to a session reaches no routine and no heartbeat."""
     limit = limit_of(user)
-    return _lives_in(list(limit.session_ids)) if limit.session_id is not None else in_agents(user)
+    return in_agents(user) if limit.session_id is None else Q(session_id__in=limit.session_ids)
 
 
 def jobs_of_sessions(user: AbstractBaseUser, session_ids: Iterable[uuid.UUID]) -> list[Any]:

@@ -8,11 +8,10 @@ from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 
 from automations.models import RunRecord, RunState
+from automations.models.run import CANCELLED_BY_ERROR
 from automations.runs.skips import LATE_AFTER, GapReason
 
 LATE_MS = LATE_AFTER // timedelta(milliseconds=1)
-# no person decided these: the last attempt failed, or could not be queued
-CANCELLED_BY_ERROR = frozenset({"retry_error", "superseded"})
 
 
 class SlotState(StrEnum):

@@ -346,7 +346,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='runrecord',
-            index=models.Index(condition=models.Q(('state', 'failed')), fields=['created_at', 'run_id'], name='run_failed'),
+            index=models.Index(condition=models.Q(('state', 'failed'), models.Q(('reason__in', ('retry_error', 'superseded')), ('state', 'cancelled')), _connector='OR'), fields=['created_at', 'run_id'], name='run_failed'),
         ),
         migrations.AddConstraint(
             model_name='runrecord',

@@ -41,6 +41,8 @@ TASKS_KEY = (
 HOME_KEY = "home"  # in a turn's metadata: the conversation that gets the result; empty: the primary one
 PINGS_KEY = "pings"  # in a turn's metadata: the job has a `ping_url`
 OPEN_RUNS = (RunState.QUEUED, RunState.RUNNING)
+# reasons of cancelled runs whose attempts failed: no person decided these
+CANCELLED_BY_ERROR = ("retry_error", "superseded")
 
 
 class RunTransitions(models.QuerySet["RunRecord"]):
@@ -190,7 +192,11 @@ class RunRecord(models.Model):
             ),
             models.Index(fields=["not_before"], condition=Q(not_before__isnull=False), name="run_retry_due"),
             # for operators: the newest failures; other runs do not write it
-            models.Index(fields=["created_at", "run_id"], condition=Q(state="failed"), name="run_failed"),
+            models.Index(
+                fields=["created_at", "run_id"],
+                condition=Q(state="failed") | Q(state="cancelled", reason__in=CANCELLED_BY_ERROR),
+                name="run_failed",
+            ),
             # lists of a user's runs by slot: all, and those of a state that not nearly all have
             models.Index(
                 fields=["owner_id", "scheduled_for", "run_id"],

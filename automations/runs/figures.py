@@ -16,6 +16,9 @@ NEWEST = 20_000  # runs of the last 24 hours that are counted
 MOST_FAILURES = 1_000  # failed runs of the last 24 hours that are looked at
 FAILURES_IN_A_ROW = 3  # attempts, of one run or of several, after which an automation counts as failing
 
+# written as the partial index has it
+_HAS_FAILED = "(state = 'failed' OR (reason IN ('retry_error', 'superseded') AND state = 'cancelled'))"
+
 _RECENT = """
 WITH recent AS MATERIALIZED (
   SELECT created_at, state, lag_ms FROM automations_runrecord
@@ -25,28 +28,29 @@ SELECT date_trunc('hour', created_at), state, count(*), NULL::timestamptz, NULL:
 UNION ALL
 SELECT now(), '', count(*), min(created_at),
   percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY lag_ms) FROM recent"""
-# a job fails if its last run that was not skipped failed
-_FAILING = """
+# a job fails if its last run that was not skipped failed, or was cancelled while it waited for another attempt
+_FAILING = f"""
 WITH failed AS MATERIALIZED (
   SELECT job_id, created_at FROM automations_runrecord
-  WHERE state = 'failed' AND created_at > now() - interval '24 hours'
+  WHERE {_HAS_FAILED} AND created_at > now() - interval '24 hours'
   ORDER BY created_at DESC, run_id DESC LIMIT %s
 )
 SELECT last.run_id, jobs.failures
 FROM (SELECT job_id, count(*) AS failures, max(created_at) AS latest FROM failed
       WHERE job_id IS NOT NULL GROUP BY job_id) AS jobs
 CROSS JOIN LATERAL (
-  SELECT run_id, state FROM automations_runrecord AS run
+  SELECT run_id, {_HAS_FAILED} AS has_failed FROM automations_runrecord AS run
   WHERE run.job_id = jobs.job_id AND state IN ('succeeded', 'failed', 'cancelled')
   ORDER BY scheduled_for DESC LIMIT 1
 ) AS last
-WHERE last.state = 'failed' ORDER BY jobs.latest DESC"""
+WHERE last.has_failed ORDER BY jobs.latest DESC"""  # noqa: S608 - a constant
 
-# the newest runs of a job that ended or are tried again, up to the first that did not fail
-_IN_A_ROW = """
+# the newest runs of a job that ended or are tried again, up to the first that did not fail; an attempt that waits has
+# its number already
+_IN_A_ROW = f"""
 WITH failed AS MATERIALIZED (
   SELECT job_id FROM automations_runrecord
-  WHERE state = 'failed' AND created_at > now() - interval '24 hours'
+  WHERE {_HAS_FAILED} AND created_at > now() - interval '24 hours'
   ORDER BY created_at DESC, run_id DESC LIMIT %(most)s
 ), tried AS MATERIALIZED (
   SELECT job_id FROM automations_runrecord
@@ -56,15 +60,15 @@ SELECT count(*) FROM (SELECT job_id FROM failed UNION SELECT job_id FROM tried) 
 CROSS JOIN LATERAL (
   SELECT sum(failures) FILTER (WHERE good = 0) AS failures FROM (
     SELECT CASE WHEN state = 'failed' THEN attempt ELSE attempt - 1 END AS failures,
-      sum((state IN ('succeeded', 'cancelled'))::int) OVER (ORDER BY scheduled_for DESC) AS good
+      sum((state IN ('succeeded', 'cancelled') AND NOT {_HAS_FAILED})::int) OVER (ORDER BY scheduled_for DESC) AS good
     FROM (
-      SELECT state, attempt, scheduled_for FROM automations_runrecord AS run
+      SELECT state, reason, attempt, scheduled_for FROM automations_runrecord AS run
       WHERE run.job_id = jobs.job_id AND (state IN ('succeeded', 'failed', 'cancelled') OR attempt > 1)
       ORDER BY scheduled_for DESC LIMIT %(times)s
     ) AS newest
   ) AS counted
 ) AS last
-WHERE last.failures >= %(times)s"""
+WHERE last.failures >= %(times)s"""  # noqa: S608 - a constant
 
 
 @dataclass(frozen=True, kw_only=True)

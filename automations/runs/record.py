@@ -19,7 +19,7 @@ from agent_core.exceptions import FINAL_CODES
 from agent_core.text.times import utc_text
 from agent_core.types import Ending, TurnResult
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
-from automations.models.run import PINGS_KEY, RunTransitions
+from automations.models.run import CANCELLED_BY_ERROR, PINGS_KEY, RunTransitions
 from automations.runs import report
 from sessions_app import metrics
 from sessions_app.deliveries.system_events import EventName, fail_address, report_event, store_ping
@@ -131,16 +131,20 @@ def _report_failed(turn: Turn, only: str | None) -> None:
     """Report the runs that this turn ended as failed to the owner's program, if there is one."""
     runs = RunRecord.objects.of_attempt(turn).filter(state=RunState.FAILED)
     for run in runs.filter(pk=only) if only else runs:
-        data = {
-            "run": run.pk,
-            "automation": run.job_id,
-            "automation_name": run.snapshot.get("name", ""),
-            "scheduled_for": utc_text(run.scheduled_for),
-            "attempts": run.attempt,
-            "reason": run.reason,
-            "error": run.error,
-        }
-        report_event(turn.session_id, EventName.RUN_FAILED, data, of=run.pk)
+        _tell_program(run, turn.session_id, run.attempt)
+
+
+def _tell_program(run: RunRecord, session_id: uuid.UUID, attempts: int) -> None:
+    data = {
+        "run": run.pk,
+        "automation": run.job_id,
+        "automation_name": run.snapshot.get("name", ""),
+        "scheduled_for": utc_text(run.scheduled_for),
+        "attempts": attempts,
+        "reason": run.reason,
+        "error": run.error,
+    }
+    report_event(session_id, EventName.RUN_FAILED, data, of=run.pk)
 
 
 def _retry(attempt: RunTransitions, delay: timedelta, result: TurnResult, closure: str) -> None:
@@ -182,6 +186,9 @@ def end_run(run: RunRecord, reason: str, detail: str = "") -> bool:
     if has_own_session(run) and run.session_id is not None:
         archive(run.session_id)
     done = bool(waits.cancel_queued(reason, **({"error_detail": detail[:2000]} if detail else {})))
+    if done and reason in CANCELLED_BY_ERROR and run.session_id is not None:
+        run.refresh_from_db(fields=["reason", "error"])
+        _tell_program(run, run.session_id, max(1, run.attempt - 1))
     if done and reason in REPORTED and run.of_job.execution_mode != ExecutionMode.SESSION:
         _report_cancelled(run.of_job, run, reason)
     return done

@@ -28,6 +28,7 @@ FILTERS = {
     "session": "session_id",
     "state": "state",
     "channel": "channel",
+    "reason": "reason",
     "since": "created_at__gte",
     "until": "created_at__lt",
 }
@@ -83,6 +84,7 @@ class DeliveriesOfUser(ApiView):
     takes = {
         "get": (
             *(filters.AGENT, filters.SESSION, STATE, Parameter(name="channel", longest=64, known=all_names)),
+            Parameter(name="reason", longest=300, description="As `reason` of the delivery says it."),
             *filters.times("created_at"),
             filters.search_in("the address"),
         )

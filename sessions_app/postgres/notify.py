@@ -6,6 +6,7 @@ thread sends the collected notifications at most ten times a second. They contai
 
 from __future__ import annotations
 
+import atexit
 import json
 import threading
 import time
@@ -24,6 +25,7 @@ JOBS = "rondo_jobs"
 TEXT, THOUGHT = "text", "thought"  # kinds of pieces
 _encode = json.JSONEncoder(sort_keys=True).encode  # `dumps` makes an encoder for each call
 INTERVAL = 0.1  # seconds between two sends
+LAST_SECONDS = 2.0  # that the end of a process waits for the last send
 PAYLOAD_LIMIT = 7000  # bytes; PostgreSQL rejects 8000
 
 Batch = list[tuple[str, str]]  # channel, payload
@@ -88,6 +90,7 @@ class Publisher:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="rondo-publish", daemon=True)
             self._thread.start()
+            atexit.register(self.flush, LAST_SECONDS)  # a command ends sooner than its notification is sent
         self._changed.notify_all()
 
     def _take(self) -> tuple[Batch, Batch]:

@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from automations.appointments.jobs import job_rows
 from sessions_app.connections.edit import add_connection
 from sessions_app.exceptions import TooManyStreams
 from sessions_app.models import Agent, Session
+from sessions_app.sessions.open import primary_session
 from sessions_app.streams.rights import Right, StreamSlots
 from sessions_app.tokens import tickets
+from sessions_app.tokens.limits import Limit, put_limit
 from tests.api.conftest import Caller, problem
+from tests.api.test_lists import delivery, found
 from tests.tokens import new_token
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.6")]
@@ -92,3 +96,26 @@ def test_a_limited_token_leaves_half_of_the_streams_to_its_owner(settings: Any) 
     held[0]()  # a second call frees nothing
     slots.take(mine)
     assert slots.taken(7) == 4
+
+
+def test_a_token_of_one_session_is_not_shown_where_the_agents_events_go(ada: Caller) -> None:
+    session = ada.session()
+    sent = {"channel": "events", "address": "https://hooks.example/secret"}
+    event = delivery(session, 1, **sent, event={"type": "run.failed", "data": {}})
+    answer = delivery(session, 2)
+    of_session = limited(ada, "read", session=Session.objects.get(pk=session))
+    for address in ("/api/deliveries/", f"/api/sessions/{session}/deliveries/"):
+        assert found(of_session, address) == [answer]
+        assert found(limited(ada, "read"), address) == [answer, event]
+    assert found(of_session, "/api/deliveries/?search=secret") == []
+    assert of_session.get(f"/api/deliveries/{event}/").status_code == 404
+
+
+def test_a_token_of_one_session_reaches_no_routine_and_no_heartbeat_as_an_appointment(ada: Caller) -> None:
+    agent = Agent.objects.get(owner=ada.user)
+    primary = primary_session(agent)
+    bound = ada.automation(str(primary.pk))["id"]
+    routine = ada.post(f"{AGENT}routines/", {"title": "secret", "schedule": "1d"}).json()["id"]
+    assert {bound, routine} < set(job_rows(ada.user).values_list("pk", flat=True))
+    put_limit(ada.user, Limit(session_id=primary.pk))
+    assert list(job_rows(ada.user).values_list("pk", flat=True)) == [bound]

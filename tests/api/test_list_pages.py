@@ -34,29 +34,6 @@ def test_a_search_reads_the_newest_only(ada: Caller, monkeypatch: pytest.MonkeyP
     assert found(ada, "/api/turns/?search=hello&order=asc") == turns[2:]
 
 
-@pytest.mark.rule("10.0")
-def test_every_list_takes_both_orders(ada: Caller) -> None:
-    session, _ = ada.session(), ada.session()
-    jobs = [ada.automation(session)["id"] for _ in range(3)]
-    for minute in range(3):
-        turn(session, minute)
-        run(jobs[0], minute)
-        delivery(session, minute)
-    for address in (
-        *OF_ALL_SESSIONS,
-        "/api/sessions/",
-        *(f"/api/sessions/{session}/{part}/" for part in ("turns", "automations", "deliveries")),
-        f"/api/automations/{jobs[0]}/runs/",
-    ):
-        one, other = (
-            [each for page in pages(ada, f"{address}?page_size=2&order={order}") for each in page["results"]]
-            for order in ("asc", "desc")
-        )
-        assert len(one) > 2
-        assert one == other[::-1], address
-        assert ada.get(address).json()["results"] in (one, other)
-
-
 def test_rows_of_one_instant_are_listed_once_in_both_directions(ada: Caller) -> None:
     """More of them than a cursor may skip: a batch of automations gives all its turns one time."""
     insert_many(

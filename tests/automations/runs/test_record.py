@@ -15,8 +15,9 @@ from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.retries import queue_due_retries
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import remove_routine, update_routine
+from automations.runs.figures import failing_jobs, jobs_failing_in_a_row
 from sessions_app.agents.edit import update_agent
-from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionState, Turn, TurnState
+from sessions_app.models import Agent, Delivery, MailboxEvent, Message, Session, SessionState, Turn, TurnState
 from sessions_app.sessions.archive import archive
 from sessions_app.sessions.open import primary_session
 from sessions_app.turns.receive import MessageInput, receive
@@ -60,7 +61,8 @@ def test_a_repeatedly_failing_routine_is_reported_once_with_sessions_archived(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
     fleet.worker()
-    Agent.objects.filter(pk=person_with_server.agent.pk).update(policy={"max_attempts": 1})
+    told = {"events_url": "https://events.invalid/"}
+    Agent.objects.filter(pk=person_with_server.agent.pk).update(policy={"max_attempts": 1}, **told)
     home = person_with_server.session()
     job = job_of(person_with_server, "[[fail:503x9]] look", max_retry=3, home=home)
     fire_due_jobs()
@@ -76,6 +78,11 @@ def test_a_repeatedly_failing_routine_is_reported_once_with_sessions_archived(
     assert (event.target_id, event.event_type, event.priority) == (home.pk, "job_failed", 1)
     assert event.summary.startswith("report: The turn failed")
     assert MailboxEvent.objects.filter(reason="superseded").count() == 2
+    # each run had one attempt, which failed, so operators and the owner's program are told, too
+    assert jobs_failing_in_a_row() == failing_jobs(1).count == 1
+    reports = Delivery.objects.filter(event__type="run.failed").order_by("id")
+    assert [each.event["data"]["attempts"] for each in reports if each.event] == [1, 1, 1]
+    assert {each.event["data"]["reason"] for each in reports if each.event} == {"superseded"}
 
 
 @pytest.mark.parametrize("how", ["paused", "deleted", "edited"])
