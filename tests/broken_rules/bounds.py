@@ -30,7 +30,7 @@ BOUNDS = (
         rule="10.0",
         how="the page of a user's deliveries is looked for among everybody's",
         file="sessions_app/sessions/deliveries.py",
-        old="    rows = Delivery.objects.filter(in_sessions(user), owner_id=user.pk, session__isnull=False)",
+        old="    rows = Delivery.objects.filter(_reached(user), owner_id=user.pk, session__isnull=False)",
         new="    rows = Delivery.objects.filter(session__isnull=False)",
         tests=(LISTS + "test_a_list_reads_its_page_and_nothing_of_others",),
     ),

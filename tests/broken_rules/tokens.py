@@ -61,7 +61,7 @@ TOKENS = (
             (
                 "deliveries",
                 "sessions_app/sessions/deliveries.py",
-                "Delivery.objects.filter(in_sessions(user), session__",
+                "Delivery.objects.filter(_reached(user), session__",
                 "Delivery.objects.filter(session__",
             ),
             (
