@@ -14,8 +14,7 @@ LOCK_MARK := \# Every dependency
 LOCK_HEAD := $(LOCK_MARK) of a server, with the hashes of all its files. Made by "make lock" from pyproject.toml.
 DEV_LOCK_HEAD := $(LOCK_MARK) of a server and of its checks and tests. Made by "make lock", as requirements.lock.
 LOCK_DJANGO := Django<5.3 # so that the locks serve Python 3.11 whichever Python makes them
-COMPILE = $(PY) -m piptools compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
-	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(ARGS)
+COMPILE = $(PY) -m piptools compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header $(ARGS)
 # A lock is complete. Without --no-deps, pip may try a release that is newer than a pin, if a package asks for an extra of it.
 install = echo "Installing the packages of $(2) ($$(grep -c == $(2))) into $(1); this takes a while the first time …" \
 	&& $(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(2)

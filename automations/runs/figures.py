@@ -11,13 +11,14 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from automations.models import CronJob, JobClock, RunRecord, ScheduledMessage
+from automations.models.run import CANCELLED_BY_ERROR
 
 NEWEST = 20_000  # runs of the last 24 hours that are counted
 MOST_FAILURES = 1_000  # failed runs of the last 24 hours that are looked at
 FAILURES_IN_A_ROW = 3  # attempts, of one run or of several, after which an automation counts as failing
 
-# written as the partial index has it
-_HAS_FAILED = "(state = 'failed' OR (reason IN ('retry_error', 'superseded') AND state = 'cancelled'))"
+# as the partial index `run_failed` has it; a tuple of texts is written as SQL's list
+_HAS_FAILED = f"(state = 'failed' OR (reason IN {CANCELLED_BY_ERROR} AND state = 'cancelled'))"
 
 _RECENT = """
 WITH recent AS MATERIALIZED (

@@ -131,17 +131,17 @@ def _report_failed(turn: Turn, only: str | None) -> None:
     """Report the runs that this turn ended as failed to the owner's program, if there is one."""
     runs = RunRecord.objects.of_attempt(turn).filter(state=RunState.FAILED)
     for run in runs.filter(pk=only) if only else runs:
-        _tell_program(run, turn.session_id, run.attempt)
+        _tell_program(run, turn.session_id, run.reason, run.attempt)
 
 
-def _tell_program(run: RunRecord, session_id: uuid.UUID, attempts: int) -> None:
+def _tell_program(run: RunRecord, session_id: uuid.UUID, reason: str, attempts: int) -> None:
     data = {
         "run": run.pk,
         "automation": run.job_id,
         "automation_name": run.snapshot.get("name", ""),
         "scheduled_for": utc_text(run.scheduled_for),
         "attempts": attempts,
-        "reason": run.reason,
+        "reason": reason,
         "error": run.error,
     }
     report_event(session_id, EventName.RUN_FAILED, data, of=run.pk)
@@ -187,15 +187,19 @@ def end_run(run: RunRecord, reason: str, detail: str = "") -> bool:
         archive(run.session_id)
     done = bool(waits.cancel_queued(reason, **({"error_detail": detail[:2000]} if detail else {})))
     if done and reason in CANCELLED_BY_ERROR and run.session_id is not None:
-        run.refresh_from_db(fields=["reason", "error"])
-        _tell_program(run, run.session_id, max(1, run.attempt - 1))
+        _tell_program(run, run.session_id, reason, _tried(run))
     if done and reason in REPORTED and run.of_job.execution_mode != ExecutionMode.SESSION:
         _report_cancelled(run.of_job, run, reason)
     return done
 
 
+def _tried(run: RunRecord) -> int:
+    """The attempts of a run that waited for another one, whose number it has already."""
+    return max(1, run.attempt - 1)
+
+
 def _report_cancelled(job: CronJob, run: RunRecord, reason: str) -> None:
-    tried = max(1, run.attempt - 1)
+    tried = _tried(run)
     times = "once" if tried == 1 else f"{tried} times"
     failure = run.response_summary or "The run failed."
     text = f"{job.name}: {failure} It was tried {times}; {REPORTED[reason]}."

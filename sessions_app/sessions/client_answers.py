@@ -48,8 +48,9 @@ def answer_of(turn_id: int) -> ClientAnswer:
         return ClientAnswer(state=TurnState.CANCELLED, text="", usage={}, error="The session was deleted.")
     said: list[Message] = []
     if turn.state not in OPEN_STATES:
-        answers = Message.objects.filter(turn=turn, role="assistant").order_by("seq")
-        said = [each for each in answers if "closure" not in each.metadata]
+        said = list(Message.objects.filter(turn=turn, role="assistant").order_by("seq"))
+    if turn.state != TurnState.SUCCEEDED:  # its closure is the error
+        said = [each for each in said if "closure" not in each.metadata]
     return ClientAnswer(
         state=turn.state,
         text="\n\n".join(each.content.strip() for each in said if each.content.strip()),

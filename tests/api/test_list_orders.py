@@ -9,7 +9,7 @@ import pytest
 
 from agent_core.execution import new_id
 from config.urls import CachedSchemaGenerator
-from sessions_app.models import Agent, ExecutionState, MailboxEvent, Session, TelegramBot, TelegramChat
+from sessions_app.models import Agent, ExecutionState, MailboxEvent, Session, TelegramBot, TelegramChat, Turn
 from tests.api.conftest import Caller, made
 from tests.api.test_lists import delivery, pages, run, turn
 from tests.past import ago, say
@@ -46,14 +46,8 @@ def fill(ada: Caller) -> dict[str, Any]:
         execution = {"source": "message", "status": "waiting_user", "question": "?", "asked_at": ago(1)}
         ExecutionState.objects.create(id=new_id(), session_id=session, request=one, **execution)
         MailboxEvent.objects.create(target_id=session, event_type="job_completed", summary=one)
-        say(Session.objects.get(pk=session), _turn(session, n), ago(1))
+        say(Session.objects.get(pk=session), Turn.objects.get(pk=turn(session, n)), ago(1))
     return ids
-
-
-def _turn(session: str, n: int) -> Any:
-    from sessions_app.models import Turn
-
-    return Turn.objects.get(pk=turn(session, n))
 
 
 def _post_all(ada: Caller, agent: str, session: str, one: str) -> str:

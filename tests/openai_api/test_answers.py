@@ -181,6 +181,14 @@ def test_what_a_model_began_before_it_broke_off_is_sent_to_a_client_that_comes_l
     assert turns() == 1
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_turn_that_succeeds_without_an_answer_says_so(ada: Chatter, streams: bool) -> None:
+    answer = ada.say("[[empty]]hi", stream=streams)
+    said = text_of(answer) if streams else answer.choices[0].message.content
+    assert Turn.objects.get().state == TurnState.SUCCEEDED
+    assert said == Message.objects.get(metadata__has_key="closure").content != ""
+
+
 @pytest.mark.rule("9.4")
 def test_a_disconnect_is_no_cancel(ada: Chatter) -> None:
     with ada.say("[[pause:gone]][[reply:It goes on.]]hi", chat="c", stream=True) as stream:
