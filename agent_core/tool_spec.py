@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 
@@ -18,7 +19,7 @@ class Effect(StrEnum):
     DANGEROUS = "dangerous"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class ToolSpec:
     """A tool as it is described to the model. ``parameters`` is a JSON schema of type object.
 
@@ -36,6 +37,11 @@ class ToolSpec:
     withheld: bool = False
     asks: bool = True
     source: str = field(default="", repr=False)  # an address may contain a secret
+
+    @cached_property
+    def as_text(self) -> str:
+        """What the model is told of the tool, to be counted."""
+        return f"{self.name} {self.description} {json.dumps(self.parameters)}"
 
     def effect_with(self, arguments: dict[str, Any]) -> Effect:
         """Return the effect of a call with these arguments."""

@@ -7,7 +7,7 @@ process can read what a newer one wrote.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -193,7 +193,7 @@ class Usage:
 
     def to_json(self) -> JSON:
         """Return the three counts by name."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Usage:

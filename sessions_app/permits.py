@@ -136,14 +136,15 @@ def permitted(specs: Iterable[ToolSpec], permit: Permit, agent: Agent) -> tuple[
     """Return the tools as the turn may use them. A stranger may use those that only read and those its hook allows."""
     is_strangers = permit.stranger is not None
     allowed = allowed_now(permit, agent.pk) if is_strangers else frozenset(agent.allow_tools)
-    return tuple(
-        replace(
-            spec,
-            asks=spec.name not in allowed,
-            withheld=is_strangers and spec.effect is not Effect.READ and spec.name not in allowed,
-        )
-        for spec in specs
-    )
+
+    def restricted(spec: ToolSpec) -> ToolSpec:
+        asks = spec.name not in allowed
+        withheld = is_strangers and spec.effect is not Effect.READ and asks
+        # most are as they were, and the text of a tool is composed once
+        is_same = (spec.asks, spec.withheld) == (asks, withheld)
+        return spec if is_same else replace(spec, asks=asks, withheld=withheld)
+
+    return tuple(map(restricted, specs))
 
 
 def is_free(permit: Permit, effect: Effect) -> bool:

@@ -16,12 +16,19 @@ _NAME = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)$")
 _FORMER_KEYS = "SECRET_KEY_FALLBACKS"  # separated by commas
 _SERVICES = "RONDO_NOTIFY"  # a JSON object of addresses that contain keys
 _PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]*?:([^\s/?#]+)@", re.IGNORECASE)
+_BOT = r"\d{6,16}(?::|%3A)[\w-]{30,}"  # a bot's token, also in an address of the Bot API
 _SHAPE = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|ghp|glpat)[-_][\w*-]{6,}|\bkey[-_](?=[\w*-]*\d)[\w*-]{6,}|\bAIza[\w-]{6,}"
-    r"|(?<!\d)\d{6,16}(?::|%3A)[\w-]{30,}"  # a bot's token, also in an address of the Bot API
+    rf"|(?<!\d){_BOT}"
     r"|\bBearer \S{6,}|\bBasic [\w+/=-]{12,}|(?<=://)[^\s/@]+(?=@)",
     re.IGNORECASE,
 )
+# each shape contains one of these, or looks like a bot's token: most log lines have neither, and the search is slow
+_SIGNS = (
+    *(f"{name}{dash}" for name in ("sk", "pk", "rk", "xai", "ghp", "glpat", "key") for dash in "-_"),
+    *("aiza", "bearer ", "basic ", "://"),
+)
+_BOT_SHAPE = re.compile(_BOT, re.IGNORECASE)
 
 
 def secrets_of(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -47,7 +54,12 @@ def redact(text: str, secrets: Iterable[str] | None = None, *, more: Iterable[st
     known = secrets_of(os.environ) if secrets is None else secrets
     for secret in (*known, *(form for each in more for form in (each, quote(each, safe="")))):
         text = text.replace(secret, HIDDEN)
-    return _SHAPE.sub(HIDDEN, text)
+    return _SHAPE.sub(HIDDEN, text) if _may_have_shape(text) else text
+
+
+def _may_have_shape(text: str) -> bool:
+    folded = text.casefold()
+    return any(sign in folded for sign in _SIGNS) or _BOT_SHAPE.search(text) is not None
 
 
 def _passwords(value: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from agent_core.exceptions import ToolError, ToolFailed, UnknownTool
@@ -17,7 +18,7 @@ SEPARATOR = "__"  # between the names of an MCP server and its tool; names of re
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Tool:
     """A tool.
 
@@ -47,6 +48,10 @@ class Tool:
 
     def spec(self) -> ToolSpec:
         """Return the description for the model."""
+        return self._spec
+
+    @cached_property
+    def _spec(self) -> ToolSpec:
         return ToolSpec(
             name=self.name,
             description=self.description.strip(),

@@ -6,7 +6,6 @@ shortened. The system prompt and the message to answer stay.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -43,8 +42,7 @@ def room(fixed: int) -> int:
 
 def of_tools(tools: Iterable[ToolSpec]) -> int:
     """Return the tokens of the tools' descriptions."""
-    texts = (f"{tool.name} {tool.description} {json.dumps(tool.parameters)}" for tool in tools)
-    return sum(map(tokens.of_text, texts))
+    return sum(tokens.of_text(tool.as_text) for tool in tools)
 
 
 def clipped(text: str, most: int) -> str:
@@ -93,7 +91,7 @@ def fit_call(call: ModelCall) -> ModelCall:
 
 def _is_surely_short(call: ModelCall) -> bool:
     """A text has no more tokens than characters, so the tokens of a short request need not be counted."""
-    tools = sum(len(str(tool.parameters)) + len(tool.description) for tool in call.tools)
+    tools = sum(len(tool.as_text) for tool in call.tools)
     return len(call.system_prompt) + sum(map(_length, call.entries)) + tools < limit()
 
 

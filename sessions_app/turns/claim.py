@@ -45,7 +45,7 @@ def head_of_lane(lane: str) -> Any:
     )
 
 
-def _next_id() -> Any:
+def next_id() -> Any:
     """The order: a RUNNING turn, an automation that waited too long, people's messages, automations by slot."""
     running = _turn.alias()
     started = sa.select(running.c.id).where(
@@ -63,13 +63,13 @@ def _next_id() -> Any:
     )
 
 
-def _owner() -> Any:
+def owner_of_session() -> Any:
     session = _session.alias()
     return sa.select(session.c.owner_id).where(session.c.id == SESSION_ID).scalar_subquery()
 
 
 def _may_begin(lane: Any) -> Any:
-    return sa.and_(owners.is_active(_owner()), owners.has_room(_owner(), lane))
+    return sa.and_(owners.is_active(owner_of_session()), owners.has_room(owner_of_session(), lane))
 
 
 def may_go_on(turn: Any, owner: Any) -> Any:
@@ -79,13 +79,13 @@ def may_go_on(turn: Any, owner: Any) -> Any:
 
 def _claim_statement(*, with_run: bool) -> Any:
     picked = _turn.alias()
-    candidate = sa.select(picked.c.id).where(picked.c.id == _next_id()).with_for_update().scalar_subquery()
+    candidate = sa.select(picked.c.id).where(picked.c.id == next_id()).with_for_update().scalar_subquery()
     steps = sa.select(sa.func.coalesce(sa.func.max(_step.c.n) + 1, 0)).where(_step.c.turn_id == _turn.c.id)
     steps_now = steps.scalar_subquery()
     unowned = sa.or_(_turn.c.claim.is_(None), _turn.c.worker == _ME, worker_is_gone(_turn.c.worker))
     takeable = sa.or_(
         sa.and_(_turn.c.state == TurnState.QUEUED, _may_begin(_turn.c.lane)),
-        sa.and_(_turn.c.state == TurnState.RUNNING, unowned, may_go_on(_turn, _owner())),
+        sa.and_(_turn.c.state == TurnState.RUNNING, unowned, may_go_on(_turn, owner_of_session())),
     )
     open_session = sa.exists().where(_session.c.id == SESSION_ID, _session.c.state != SessionState.DELETING)
     rescued = sa.and_(
@@ -107,7 +107,7 @@ def _claim_statement(*, with_run: bool) -> Any:
             state=TurnState.RUNNING,
             claim=sa.bindparam("new_claim", type_=sa.Uuid()),
             worker=_ME,
-            share_of=_owner(),
+            share_of=owner_of_session(),
             attempt=_turn.c.attempt + 1,
             rescues=rescues,
             steps_at_claim=steps_now,
@@ -154,60 +154,25 @@ CLAIM = {
     with_run: Statement(partial(_claim_statement, with_run=with_run), prepared=True)
     for with_run in (False, True)
 }
-# selects the session if it has a queued turn and its owner's room may have been the reason to refuse it
-IS_REFUSED = Statement(
-    sa.select(_session.c.id).where(
-        _session.c.id == SESSION_ID,
-        owners.is_active(_session.c.owner_id),
-        owners.count_running_turns(_session.c.owner_id) >= owners.MOST_OF_AUTO,
-        sa.exists().where(_turn.c.session_id == SESSION_ID, _turn.c.state == sa.literal_column("'queued'")),
-    ),
-    prepared=True,
-)
-# a refused turn is marked, so that the next turn of its owner that ends wakes it; see `next_lane.py`
-MARK_REFUSED = Statement(
-    sa.update(_turn)
-    .where(
-        _turn.c.id == _next_id(),
-        _turn.c.state == sa.literal_column("'queued'"),
-        _turn.c.share_of.is_(None),
-    )
-    .values(share_of=_owner())
-)
 
 
 def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) -> Turn | None:
     """Claim the session's next turn; None if there is none to run. The caller holds the session's lock.
 
-    With `auto_allowed` false nothing is claimed if the next turn is an automation's.
+    With `auto_allowed` false nothing is claimed if the next turn is an automation's. None also if the owner has no room
+    for it: after the lock's release `next_lane` finds that out, and has the session woken when there is room.
     """
-    given = {
-        "session_id": session_id,
-        "worker": worker,
-        "new_claim": uuid.uuid4(),
-        "auto_allowed": auto_allowed,
+    row = CLAIM[auto_allowed].first(
+        session_id=session_id,
+        worker=worker,
+        new_claim=uuid.uuid4(),
+        auto_allowed=auto_allowed,
+        max_wait=settings.AUTOMATION_MAX_WAIT,
+        everywhere=flags.tells_every_window(),
         **limits_of_silence(),
-        "max_wait": settings.AUTOMATION_MAX_WAIT,
-        "everywhere": flags.tells_every_window(),
-    }
-    row = _claim(given)
-    if row is None and IS_REFUSED.first(session_id=session_id, **owners.bounds()):
-        mark_refused(session_id)
-        # a turn of the owner may have ended, and looked for refused ones, before the mark was there
-        row = _claim(given)
+        **owners.bounds(),
+    )
     return _begin(row)
-
-
-def _claim(given: dict[str, Any]) -> Any | None:
-    return CLAIM[given["auto_allowed"]].first(**given, **owners.bounds())
-
-
-def mark_refused(session_id: uuid.UUID) -> None:
-    """Mark the session's next turn. The caller then looks again whether its owner has room for it.
-
-    Not only if there is none now: a place that is free now may be taken when the caller looks.
-    """
-    MARK_REFUSED.run(session_id=session_id, max_wait=settings.AUTOMATION_MAX_WAIT, **owners.bounds())
 
 
 def _begin(row: Any | None) -> Turn | None:

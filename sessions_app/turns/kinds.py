@@ -7,7 +7,7 @@ and `to_judge` may be called in a transaction of the flow.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -38,7 +38,7 @@ class Trigger:
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that the journal stores."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Trigger:

@@ -14,7 +14,7 @@ from django.conf import settings
 from sessions_app import owners
 from sessions_app.models import Lane, Session, SessionState, Turn
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
-from sessions_app.turns.claim import SESSION_ID, head_of_lane, mark_refused, may_go_on
+from sessions_app.turns.claim import SESSION_ID, head_of_lane, may_go_on, next_id, owner_of_session
 
 _turn, _session = table(Turn), table(Session)
 
@@ -91,6 +91,16 @@ def _next_lane_statement() -> Statement:
 
 
 NEXT_LANE = _next_lane_statement()
+# a refused turn is marked, so that the next turn of its owner that ends wakes it
+MARK_REFUSED = Statement(
+    sa.update(_turn)
+    .where(
+        _turn.c.id == next_id(),
+        _turn.c.state == sa.literal_column("'queued'"),
+        _turn.c.share_of.is_(None),
+    )
+    .values(share_of=owner_of_session())
+)
 
 
 def next_lane(session_id: uuid.UUID) -> list[Any]:
@@ -101,7 +111,8 @@ def next_lane(session_id: uuid.UUID) -> list[Any]:
     """
     found = _look(session_id)
     if not all(each.has_room for each in found):
-        mark_refused(session_id)
+        # not only if there is none now: a place that is free now may be taken when the next look comes
+        MARK_REFUSED.run(session_id=session_id, max_wait=settings.AUTOMATION_MAX_WAIT, **owners.bounds())
         # the turns that left no room may have ended, and looked for refused ones, before the mark was there
         found += _look(session_id)
     return [each for each in found if each.has_room]

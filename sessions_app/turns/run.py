@@ -7,6 +7,7 @@ worker continues.
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
 from collections.abc import Callable
@@ -38,7 +39,6 @@ from sessions_app.turns.next_lane import next_lane
 
 log = structlog.get_logger(__name__)
 
-MOST_IN_A_ROW = 20  # turns of one session that a slot runs before it serves others
 LONGEST_REASON = 300  # characters of the reason why the model is asked again
 PUBLISHED = {TurnEventType.LLM_DELTA, TurnEventType.LLM_THOUGHT, TurnEventType.STATUS}
 UNSTORED, UNSTORED_TEXT = "commit_failed", "It could not be stored."
@@ -58,8 +58,8 @@ class Runner(Protocol):
     def follow(self, handle: Handle) -> None:
         """A turn begins under this handle. If the worker is already stopping, the turn is stopped too."""
 
-    def may_stay(self, since: float, *, elsewhere: bool) -> bool:
-        """Whether the next turn of a session may run at once. `since`: when its first turn began (monotonic).
+    def may_stay(self, since: float, turns: int, *, elsewhere: bool) -> bool:
+        """Whether the session's next turn may run at once, after these. `since`: when the first began (monotonic).
 
         `elsewhere`: another session of the same user waits for one of the user's turns to end.
         """
@@ -77,12 +77,12 @@ def run_next_turns(
         return  # there is nothing to do, or the holder looks for the next turn after its release
     since = time.monotonic()
     try:
-        for number in range(MOST_IN_A_ROW):
-            turn = _claim(runner, session_id, lane, is_first=number == 0)
+        for number in itertools.count(1):
+            turn = _claim(runner, session_id, lane, is_first=number == 1)
             if turn is None:
                 break
             waiting = _run(runner, handle, turn)
-            if lane not in waiting.lanes or not runner.may_stay(since, elsewhere=waiting.elsewhere):
+            if lane not in waiting.lanes or not runner.may_stay(since, number, elsewhere=waiting.elsewhere):
                 break
             renewed = runner.locks.renew(handle)
             if renewed is None:

@@ -39,10 +39,9 @@ from sessions_app.worker.sweep import fail_hung_tools, sweep_turns
 log = structlog.get_logger(__name__)
 
 TICK = 0.5  # seconds between two checks of the heartbeat thread
-STAY, STAY_WHEN_FULL = (
-    2.0,
-    0.25,
-)  # seconds that a slot goes on with one session's turns, if nothing waits for it and if something does
+STAY, MOST_IN_A_ROW = 2.0, 20  # seconds and turns that a slot goes on with one session
+# if something may wait for the slot; a turn with a model takes longer than that, so the slot gives way after each
+STAY_WHEN_FULL, MOST_WHEN_FULL = 1.0, 5  # seconds, turns
 # After a break or with a new connection `steady_since` is set: this worker counts no other as lost for a while (see
 # `worker_is_gone`). Returns the slots of the other workers.
 _HEARTBEAT = """
@@ -147,14 +146,14 @@ class WorkerProcess:
         if self.stopping.is_set():
             handle.control.stop()
 
-    def may_stay(self, since: float, *, elsewhere: bool) -> bool:
-        """Whether a slot goes on with a session whose first turn began at `since`, though other sessions may wait.
+    def may_stay(self, since: float, turns: int, *, elsewhere: bool) -> bool:
+        """Whether a slot goes on with a session, though others may wait, after these turns, begun at `since`.
 
         `elsewhere`: one of the same user waits, since as many turns of the user run as may.
         """
         is_full = elsewhere or self.auto_slots.is_waited_for() or len(self.locks.held()) >= self._slots
-        stay = STAY_WHEN_FULL if is_full else STAY
-        return not self.stopping.is_set() and time.monotonic() - since < stay
+        stay, most = (STAY_WHEN_FULL, MOST_WHEN_FULL) if is_full else (STAY, MOST_IN_A_ROW)
+        return not self.stopping.is_set() and turns < most and time.monotonic() - since < stay
 
     def _on_control(self, _channel: str, message: dict[str, object]) -> None:
         if question := message.get(self_check.QUESTION):

@@ -142,7 +142,7 @@ BOUNDS = (
         rule="10.0",
         how="a turn of an inactive owner begins",
         file="sessions_app/turns/claim.py",
-        old="    return sa.and_(owners.is_active(_owner()), owners.has_room",
+        old="    return sa.and_(owners.is_active(owner_of_session()), owners.has_room",
         new="    return sa.and_(sa.true(), owners.has_room",
         tests=(INACTIVE + "test_inactive_owners_turns_are_neither_claimed_nor_hinted_nor_woken",),
     ),

@@ -234,9 +234,9 @@ PROMISES = (
     Break(
         rule="1.2",
         how="a slot goes on with one session for ever",
-        file="sessions_app/turns/run.py",
-        old="        for number in range(MOST_IN_A_ROW):\n",
-        new="        for number in iter(int, 1):\n",
+        file="sessions_app/worker/process.py",
+        old=" and turns < most and ",
+        new=" and ",
         tests=(GOING_ON + "test_after_so_many_turns_in_a_row_it_is_the_turn_of_other_sessions",),
     ),
     Break(
@@ -251,8 +251,8 @@ PROMISES = (
         rule="10.0",
         how="a session that finds no room after its turn waits for the sweep",
         file="sessions_app/turns/next_lane.py",
-        old="        mark_refused(session_id)\n",
-        new="",
+        old="    if not all(each.has_room for each in found):",
+        new="    if False:",
         tests=(SHARES + "test_a_session_that_finds_no_room_after_its_turn_is_woken_by_the_next_that_ends",),
     ),
     Break(
@@ -266,18 +266,10 @@ PROMISES = (
     Break(
         rule="10.0",
         how="a session is marked only if there is no room at that moment",
-        file="sessions_app/turns/claim.py",
+        file="sessions_app/turns/next_lane.py",
         old="        _turn.c.share_of.is_(None),\n",
-        new="        _turn.c.share_of.is_(None),\n        ~_may_begin(_turn.c.lane),\n",
+        new="        _turn.c.share_of.is_(None),\n        ~owners.has_room(owner_of_session(), _turn.c.lane),\n",
         tests=(SHARES + "test_a_place_that_is_free_only_while_a_session_is_marked_leaves_the_mark",),
-    ),
-    Break(
-        rule="10.0",
-        how="a refused claim is not tried again after the mark",
-        file="sessions_app/turns/claim.py",
-        old="        row = _claim(given)\n    return",
-        new="    return",
-        tests=(SHARES + "test_a_place_that_becomes_free_while_a_session_is_marked_is_not_lost",),
     ),
     Break(
         rule="10.0",

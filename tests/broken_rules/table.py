@@ -656,8 +656,8 @@ BREAKS = (
     Break(
         rule="10.0",
         how="a refused turn is not marked",
-        file="sessions_app/turns/claim.py",
-        old="    .values(share_of=_owner())\n",
+        file="sessions_app/turns/next_lane.py",
+        old="    .values(share_of=owner_of_session())\n",
         new="    .values(share_of=sa.null())\n",
         tests=(SHARES + "test_a_refused_claim_wakes_nobody_until_there_is_room",),
     ),

@@ -161,8 +161,8 @@ TELEGRAM = (
         rule="9.5",
         how="a bot's token is shown in errors",
         file="agent_core/text/redact.py",
-        old='    r"|(?<!\\d)\\d{6,16}(?::|%3A)[\\w-]{30,}"',
-        new='    r""',
+        old='    rf"|(?<!\\d){_BOT}"',
+        new='    rf""',
         tests=(BOTS + "test_a_token_is_removed_from_texts",),
     ),
     Break(

@@ -24,8 +24,8 @@ from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.receive import MessageInput, receive
-from sessions_app.turns.run import MOST_IN_A_ROW, run_next_turns
-from sessions_app.worker.process import STAY_WHEN_FULL, WorkerProcess
+from sessions_app.turns.run import run_next_turns
+from sessions_app.worker.process import MOST_IN_A_ROW, MOST_WHEN_FULL, STAY_WHEN_FULL, WorkerProcess
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.races import SHARE, gate, in_thread, waiting
@@ -57,9 +57,9 @@ class Observed:
         self.during()
         self.process.follow(handle)
 
-    def may_stay(self, since: float, *, elsewhere: bool) -> bool:
+    def may_stay(self, since: float, turns: int, *, elsewhere: bool) -> bool:
         self.between(self.process)
-        return not elsewhere
+        return not elsewhere and self.process.may_stay(since, turns, elsewhere=False)
 
 
 def filled(session: Session, count: int) -> list[Turn]:
@@ -113,15 +113,16 @@ def test_a_slot_stays_for_a_shorter_time_when_something_waits_for_it(
     worker: WorkerProcess, person: Person
 ) -> None:
     since = time.monotonic() - STAY_WHEN_FULL
-    assert worker.may_stay(since, elsewhere=False)
-    assert not worker.may_stay(since, elsewhere=True), "another session of the user was refused"
+    assert worker.may_stay(since, 1, elsewhere=False)
+    assert not worker.may_stay(since, 1, elsewhere=True), "another session of the user was refused"
     held = [worker.locks.try_hold(person.session().pk) for _ in range(2)]
     assert None not in held
-    assert not worker.may_stay(since, elsewhere=False), "both of its slots are taken"
+    assert not worker.may_stay(since, 1, elsewhere=False), "both of its slots are taken"
     for elsewhere in (False, True):
-        assert worker.may_stay(time.monotonic(), elsewhere=elsewhere)
+        assert worker.may_stay(time.monotonic(), MOST_WHEN_FULL - 1, elsewhere=elsewhere)
+        assert not worker.may_stay(time.monotonic(), MOST_WHEN_FULL, elsewhere=elsewhere)
     worker.stopping.set()
-    assert not worker.may_stay(time.monotonic(), elsewhere=False)
+    assert not worker.may_stay(time.monotonic(), 1, elsewhere=False)
 
 
 def test_a_persons_hint_never_goes_on_with_an_automation(worker: WorkerProcess, person: Person) -> None:

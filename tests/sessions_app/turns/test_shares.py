@@ -154,7 +154,7 @@ def test_a_stay_ends_when_another_session_of_the_user_was_refused(
     late = receive(other.pk, MessageInput(content="hello"))
     runner = Observed(worker)
     if is_refused:
-        runner.during = lambda: claim_next(other.pk, a_worker(), auto_allowed=False)
+        runner.during = lambda: (claim_next(other.pk, a_worker(), auto_allowed=False), next_lane(other.pk))
     hints.flush_hints(5.0)
     with redis.Redis.from_url(broker) as client:
         client.flushdb()  # the hints of the messages
@@ -212,9 +212,8 @@ def test_a_session_that_finds_no_room_after_its_turn_is_woken_by_the_next_that_e
     assert [row.session_id for row in next_lane(begun[0].session_id)] == [waiting.session_id]
 
 
-@pytest.mark.parametrize("is_claim", [True, False], ids=["claim", "after a turn"])
 def test_a_place_that_becomes_free_while_a_session_is_marked_is_not_lost(
-    settings: Any, person: Person, broker: str, is_claim: bool
+    settings: Any, person: Person, broker: str
 ) -> None:
     """The turn that ends looks for refused ones a moment before the mark is there."""
     settings.RONDO_TURNS_PER_USER = 1
@@ -223,16 +222,12 @@ def test_a_place_that_becomes_free_while_a_session_is_marked_is_not_lost(
     last = claim_next(begun.session_id, worker, auto_allowed=True)
     assert last is not None
     with before(MARK, lambda: end_and_look(last)) as came:
-        if is_claim:
-            assert claim_next(waiting.session_id, worker, auto_allowed=True) is not None
-        else:
-            assert waiting.session_id in {row.session_id for row in next_lane(waiting.session_id)}
+        assert waiting.session_id in {row.session_id for row in next_lane(waiting.session_id)}
     assert came == [[]], "it ended just before the mark, and found nobody"
 
 
-@pytest.mark.parametrize("is_claim", [True, False], ids=["claim", "after a turn"])
 def test_a_place_that_is_free_only_while_a_session_is_marked_leaves_the_mark(
-    settings: Any, person: Person, broker: str, is_claim: bool
+    settings: Any, person: Person, broker: str
 ) -> None:
     """Without it nobody would wake the session: it found no room before and after."""
     settings.RONDO_TURNS_PER_USER = 1
@@ -252,10 +247,7 @@ def test_a_place_that_is_free_only_while_a_session_is_marked_leaves_the_mark(
                 assert thread.submit(claimed_at_once, [quicker.session], worker).result() == 1
 
         with connection.execute_wrapper(around_marking):
-            if is_claim:
-                assert claim_next(waiting.session_id, worker, auto_allowed=True) is None
-            else:
-                assert next_lane(waiting.session_id) == []
+            assert next_lane(waiting.session_id) == []
     end(quicker)
     assert [row.session_id for row in next_lane(quicker.session_id)] == [waiting.session_id]
 
@@ -277,6 +269,7 @@ def test_a_blocked_session_does_not_delay_other_refused_sessions(
     closing, at_work, good = flood(person, 3)
     for turn in (closing, at_work, good):
         assert claim_next(turn.session_id, worker, auto_allowed=True) is None
+        assert next_lane(turn.session_id) == []
     Session.objects.filter(pk=closing.session_id).update(state=SessionState.DELETING, deleting_since=Now())
     assert begun[0] is not None
     assert begun[1] is not None
@@ -332,14 +325,13 @@ def test_a_users_running_turns_are_counted_by_their_index() -> None:
         for name, statement in (
             ("CLAIM", claim.CLAIM[False]),
             ("CLAIM with a run", claim.CLAIM[True]),
-            ("IS_REFUSED", claim.IS_REFUSED),
             ("NEXT_LANE", look.NEXT_LANE),
         ):
             cursor.execute(f"EXPLAIN {statement.text}", statement._constants | given | owners.bounds())
             plans[name] = "\n".join(str(row[0]) for row in cursor.fetchall())
         transaction.set_rollback(True)
     for name, plan in plans.items():
-        # the function in which claims count is planned apart; its query is the one of IS_REFUSED
+        # the function in which claims count is planned apart; its query is that of NEXT_LANE
         assert ("turn_share" in plan) is not name.startswith("CLAIM"), plan
         assert not re.search(r"Seq Scan on sessions_app_turn\b", plan), plan
 
