@@ -35,8 +35,12 @@ def _update(turn: Any) -> Any:
         .join_from(turn, shared, shared.c.turn_id == turn.c.id)
         .where(turn.c.origin_run == "", shared.c.not_before.is_(None))
     )
-    found = sa.union_all(own.where(turn.c.origin_run != ""), sharing).subquery("runs_of_turn")
-    return sa.update(_run).where(_run.c.run_id == found.c.run_id, _run.c.attempt == found.c.attempt)
+    found = sa.union_all(own.where(turn.c.origin_run != ""), sharing).cte("runs_of_turn")
+    # the keys once more as an array: a join alone may read the whole index, while the statistics say that it is empty
+    keys = sa.func.array(sa.select(found.c.run_id).scalar_subquery())
+    return sa.update(_run).where(
+        _run.c.run_id == sa.any_(keys), _run.c.run_id == found.c.run_id, _run.c.attempt == found.c.attempt
+    )
 
 
 def _is(*states: RunState) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
@@ -22,15 +23,25 @@ from tests.plans import Watch
 OPEN = 2_000
 
 
-def test_an_automations_turn_does_not_read_the_runs_of_others(person: Person, broker: str) -> None:
+@pytest.mark.parametrize("were_counted", [False, True], ids=["never analysed", "analysed when empty"])
+def test_an_automations_turn_does_not_read_the_runs_of_others(
+    person: Person, broker: str, *, were_counted: bool
+) -> None:
     session = person.session()
     job = due_job(session)
-    with connection.cursor() as cursor:
-        # forgets what earlier tests left: pages, and the figure that they hold no row
-        cursor.execute("TRUNCATE automations_runrecord CASCADE")
-    # as on a new server, whose tables nobody has analysed since: nothing in the cache, many rows
     run = RunRecord(job=job, state=RunState.QUEUED, session=session, snapshot={"policy": {}})
-    insert_many(run, OPEN, run_id="'run ' || n", scheduled_for="now() - n * interval '1 minute'")
+
+    def fill() -> None:
+        insert_many(run, OPEN, run_id="'run ' || n", scheduled_for="now() - n * interval '1 minute'")
+
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE automations_runrecord CASCADE")  # forgets the statistics, too
+        if were_counted:
+            fill()
+            # the worst that statistics can say: there are pages, and no row is in them
+            cursor.execute("DELETE FROM automations_runrecord")
+            cursor.execute("ANALYZE automations_runrecord")
+    fill()
     JobClock.objects.filter(job=job).update(next_run_at=Now() - timedelta(seconds=1))
     assert fire_due_jobs().queued == 1
     watch = Watch(growing=frozenset({"automations_runrecord"}))
