@@ -255,7 +255,11 @@ def mailbox(user: AbstractBaseUser, session_id: uuid.UUID) -> Merged[MailboxEven
         output_field=CharField(),
     )
     source = Session.objects.filter(agent_id=OuterRef("target__agent_id"), key=OuterRef("source_key"))
-    rows = MailboxEvent.objects.annotate(state=state, source_session=Subquery(source.values("pk")[:1]))
+    rows = MailboxEvent.objects.annotate(
+        state=state,
+        source_session=Subquery(source.values("pk")[:1]),
+        agent_name=F("target__agent__name"),
+    )
     return merged(rows, "target", user, {session_id, behind})
 
 

@@ -18,6 +18,7 @@ from agent_core.exceptions import (
 )
 from agent_core.llm import protocol
 from agent_core.llm.protocol import ModelCall, ModelReply, Thought, clean_reply, clean_text
+from agent_core.llm.span_names import model_attributes
 from agent_core.telemetry import spans
 from agent_core.turn import budget
 from agent_core.turn.control import Signal, TurnControl
@@ -145,12 +146,9 @@ class Exchange:
 
     def _traced(self, name: str, connection: Connection | None) -> Generator[TurnEvent, None, ModelReply]:
         """One attempt with its span."""
-        about: spans.Attributes = {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.request.model": name,
-            "rondo.try": self._tries,
-        }
-        with spans.span(f"chat {name}", about, kind="client") as span:
+        named = model_attributes(name, connection) if spans.is_on() else {}
+        about: spans.Attributes = {"gen_ai.operation.name": "chat", **named, "rondo.try": self._tries}
+        with spans.span(f"chat {named.get('gen_ai.request.model', name)}", about, kind="client") as span:
             reply = yield from self._attempt(name, connection)
             used = reply.usage
             span.set(

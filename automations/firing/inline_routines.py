@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -22,6 +23,7 @@ from automations.firing.due_routines import agents_with_due_routines, claim_due_
 from automations.firing.insert_runs import insert_inline_runs
 from automations.firing.job_batch import Batch
 from automations.firing.placement import attach_sessions, heartbeat_session
+from automations.firing.trace_slots import trace_slots
 from automations.heartbeats.readiness import Wait, WaitReason, why_routines_wait
 from automations.heartbeats.reminders import MODEL_FREE_TASKS
 from automations.jobs.clock import database_now
@@ -148,6 +150,7 @@ def _insert_runs(clocks: list[Any]) -> None:
     batch.write()
     advance_clocks(batch.clocks)
     insert_inline_runs(batch.runs)
+    transaction.on_commit(partial(trace_slots, [run["run_id"] for run in batch.runs]), robust=True)
 
 
 def _ended_by_mode_change(run: RunRecord) -> bool:

@@ -30,6 +30,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "empty_name": ("name",),
     "empty_text": ("message_text",),
     "malformed_body": (BODY,),
+    "internal_session": ("session",),
     "message_too_long": ("content", "message"),
     "never_fires": ("schedule.expr", "schedule", "next_run_at", "ends_at", "paused_until", "enabled"),
     "past_at": (*_TIMES, "enabled"),
@@ -39,9 +40,11 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "unknown_timezone": ("schedule.timezone", "timezone", *_TIMES),
     "unsupported_message": ("messages",),
 }
+# codes of a field if the request has it, else of what it is sent to
+IF_SENT = frozenset({"internal_session"})
 # codes of what is wrong with the request as a whole, or with what it is sent to
 WITHOUT_FIELD = frozenset(
-    {"bad_request", "bad_input", "bad_automation", "internal_session", "missing_extra", "needs_person"}
+    {"bad_request", "bad_input", "bad_automation", "missing_extra", "needs_person"}
     | {"no_images", "no_workspace", "not_private", "not_editable", "refused", "unsupported_value"}
 )
 
@@ -52,7 +55,8 @@ def errors_of(code: str, text: str, data: Any) -> dict[str, list[str]]:
         return {}
     kind, _, name = code.partition("_")
     fields = FIELDS.get(code) or ((name,) if kind in {"bad", "empty"} else ())
-    found = next((field for field in fields if _has(data, field)), next(iter(fields), ""))
+    first = "" if code in IF_SENT else next(iter(fields), "")
+    found = next((field for field in fields if _has(data, field)), first)
     return {found: [text]} if found else {}
 
 

@@ -64,6 +64,7 @@ class ConsentOut(Output):
 
 
 class QuestionOut(ConsentOut):
+    agent = serializers.CharField(source="agent_name")
     question_id = serializers.CharField(source="id")
     question = serializers.CharField(source="text", help_text="The text of the question.")
     answered_by = serializers.IntegerField(source="answered_by_id", allow_null=True)
@@ -77,6 +78,7 @@ class QuestionOut(ConsentOut):
 
 class ExecutionOut(Output):
     id = serializers.CharField()
+    agent = serializers.CharField(source="agent_name")
     session = serializers.UUIDField(source="session_id")
     turn = serializers.IntegerField(
         source="turn_id", allow_null=True, help_text="The current or last turn of this execution."

@@ -12,6 +12,7 @@ MAIL_STATES = ["pending", "acknowledged", "dropped"]
 
 class MailOut(Output):
     event_id = serializers.UUIDField()
+    agent = serializers.CharField(source="agent_name")
     session = serializers.UUIDField(source="target_id", help_text="The session that got it.")
     event_type = serializers.CharField()
     source_key = serializers.CharField(help_text="The key of the session that it reports on.")

@@ -89,8 +89,11 @@ def report_dead_letter(delivery: Delivery) -> None:
     """Observe settled deliveries: report one that was given up. An event that was given up is not reported."""
     if delivery.state != DeliveryState.FAILED or delivery.event is not None or delivery.session_id is None:
         return
+    turn = Turn.objects.filter(messages=delivery.message_id).first() if delivery.message_id else None
     data = {
         "failed_delivery": delivery.pk,
+        "turn": turn and turn.pk,
+        "run": (turn and turn.origin_run) or None,
         "channel": delivery.channel,
         "attempts": delivery.attempts,
         "last_error": delivery.last_error,

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from agent_core.telemetry import spans
 from agent_core.telemetry.spans import Span, Trace
 from sessions_app.models import Delivery, Turn
+from sessions_app.models.turn import RUNS_KEY
 
 
 def trace_of_run(run_id: str) -> Trace:
@@ -32,14 +33,14 @@ def turn_span(turn: Turn) -> Iterator[None]:
         "rondo.turn": turn.pk,
         "rondo.kind": turn.kind,
         "gen_ai.conversation.id": str(turn.session_id),
-        **({"rondo.run": turn.origin_run} if turn.origin_run else {}),
+        **_runs(turn),
     }
     if turn.attempt == 1 and not turn.origin_run:
         spans.first_span("queue", trace, turn.queued_at, about)
     about |= {"gen_ai.operation.name": "invoke_agent", "rondo.attempt": turn.attempt}
     with spans.span("invoke_agent", about, kind="consumer", below=trace, leads=True) as span:
         yield
-        span.set({"rondo.state": turn.state, **_used(turn)})
+        span.set({"rondo.state": turn.state, **_agent(turn), **_used(turn)})
         if turn.error_code:
             span.fail(turn.error_code)
 
@@ -55,12 +56,30 @@ def delivery_span(delivery: Delivery) -> AbstractContextManager[Span]:
     return spans.span(f"deliver {delivery.channel}", about, kind="producer", below=below)
 
 
+def _runs(turn: Turn) -> dict[str, str]:
+    """The run of the turn, or those that share it, whose slots have traces of their own."""
+    if turn.origin_run:
+        return {"rondo.run": turn.origin_run}
+    shared = turn.metadata.get(RUNS_KEY)
+    return {"rondo.runs": " ".join(shared)} if shared else {}
+
+
+def _agent(turn: Turn) -> dict[str, str]:
+    """The agent's name, if the turn got so far that it was read."""
+    is_read = "session" in turn._state.fields_cache and "agent" in turn.session._state.fields_cache
+    return {"gen_ai.agent.name": turn.session.agent.name} if is_read else {}
+
+
 def _trace_of_delivery(delivery: Delivery) -> Trace | None:
     if delivery.message is not None and delivery.message.turn is not None:
         turn = delivery.message.turn
         return trace_of_turn(turn.session_id, turn.pk, turn.origin_run)
-    run = (delivery.event or {}).get("data", {}).get("run")
-    return trace_of_run(run) if run else None
+    about = (delivery.event or {}).get("data", {})
+    if about.get("run"):
+        return trace_of_run(about["run"])
+    if about.get("turn") and delivery.session_id is not None:  # of a turn that is no run's
+        return trace_of_turn(delivery.session_id, about["turn"], "")
+    return None
 
 
 def _used(turn: Turn) -> dict[str, str | int]:

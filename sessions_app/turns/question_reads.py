@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import JSONObject
 
 from agent_core.execution import WAITING
@@ -45,7 +45,7 @@ def waiting_chats() -> ArraySubquery:
 
 
 def with_consents(rows: QuerySet[ExecutionState]) -> QuerySet[Any]:
-    """Annotate the executions with `consents`: their questions for consent, oldest first, with the answers."""
+    """Annotate the executions with `agent_name`, and `consents`: the questions and answers, oldest first."""
     asked = ConsentQuestion.objects.filter(session=OuterRef("session"), execution=OuterRef("pk"))
     shown = JSONObject(
         question_id="id",
@@ -56,12 +56,16 @@ def with_consents(rows: QuerySet[ExecutionState]) -> QuerySet[Any]:
         answered_at="answered_at",
         answered_by="answered_by_id",
     )
-    return rows.annotate(consents=ArraySubquery(asked.order_by("asked_seq").values(shown=shown)))
+    return rows.annotate(
+        agent_name=F("session__agent__name"),
+        consents=ArraySubquery(asked.order_by("asked_seq").values(shown=shown)),
+    )
 
 
 def question(user: AbstractBaseUser, question_id: str) -> ConsentQuestion:
-    """Return a question for consent. NotFound."""
-    rows = ConsentQuestion.objects.filter(in_sessions(user), session__owner_id=user.pk)
+    """Return a question for consent, with `agent_name`. NotFound."""
+    mine = ConsentQuestion.objects.filter(in_sessions(user), session__owner_id=user.pk)
+    rows = mine.annotate(agent_name=F("session__agent__name"))
     found = None if "\x00" in question_id else rows.filter(pk=question_id).first()
     if found is None:
         raise NotFound("there is no such question")

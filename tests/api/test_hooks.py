@@ -556,7 +556,9 @@ def test_a_hook_leads_into_a_conversation_of_its_agent(ada: Caller, bob: Caller)
         agent_id=agent_id, owner=ada.user, key="heartbeat:other", type="heartbeat", channel="heartbeat"
     )
     given = {"name": "x", "session": str(inner.pk)}
-    problem(ada.post("/api/agents/other/hooks/", given), 400, "internal_session")
+    assert problem(ada.post("/api/agents/other/hooks/", given), 400, "internal_session")["errors"].keys() == {
+        "session"
+    }
     problem(ada.patch(f"/api/hooks/{hook(ada).id}/", {"session": str(inner.pk)}), 400, "bad_input")
 
 

@@ -28,7 +28,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if service["image"] == "rondo"}
 ELSEWHERE = {"FORWARDED_ALLOW_IPS"}  # uvicorn's
 INSTRUCTIONS = {
-    *("FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"),
+    *("FROM", "WORKDIR", "COPY", "RUN", "ARG", "ENV", "USER", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"),
 }
 
 
@@ -93,6 +93,22 @@ def test_the_image_can_collect_its_static_files(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "static" / "rondo").is_dir()
+
+
+@pytest.mark.parametrize("extras", ["", "otel,telegram"])
+def test_the_image_has_the_extras_that_its_build_names(tmp_path: Path, extras: str) -> None:
+    assert only("ARG") == 'EXTRAS=""'
+    [step] = [value for word, value in instructions() if word == "RUN" and "$EXTRAS" in value]
+    pip, calls = tmp_path / "bin" / "pip", tmp_path / "calls"
+    pip.parent.mkdir()
+    pip.write_text(f'#!/bin/sh\necho "$@" >>"{calls}"\n')
+    pip.chmod(0o755)
+    environ = clean() | {"EXTRAS": extras}
+    subprocess.run(["sh", "-euc", step.replace("/app", str(tmp_path))], env=environ, cwd=tmp_path, check=True)
+    assert (calls.read_text().split() if calls.exists() else []) == (
+        ["install", "--no-cache-dir", f".[{extras}]"] if extras else []
+    )
+    assert set(extras.split(",")) - {""} <= project()["optional-dependencies"].keys()
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -71,6 +71,10 @@ def test_a_failed_run_a_dead_letter_and_a_used_up_budget_are_posted_once_each(
     assert (by_type["budget.reached"]["turn"], by_type["budget.reached"]["limit"]) == (slow.pk, "timeout")
     dead = Delivery.objects.get(session=away, channel="webhook", state=DeliveryState.FAILED)
     assert by_type["delivery.failed"]["failed_delivery"] == dead.pk
+    assert dead.message is not None
+    assert (by_type["delivery.failed"]["turn"], by_type["delivery.failed"]["run"]) == (
+        dead.message.turn_id, None,
+    )  # fmt: skip
     posts = [each for each in receiver.requests if each.path == "/events"]
     assert WORDS.encode() not in b"".join(each.body for each in posts)
     times = [TIME.findall(each.body.decode()) for each in posts]

@@ -15,10 +15,13 @@ from typing import Any
 
 import pytest
 
+from agent_core.connections import Connection
+from agent_core.llm.span_names import model_attributes
 from agent_core.telemetry import spans
 from agent_core.testing import ModelServer
 from automations.jobs.edit import NewJob, create_job
 from automations.models import RunRecord, RunState
+from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.models import Delivery, DeliveryState
 from sessions_app.turns.receive import MessageInput, receive
 from tests import plugins
@@ -117,7 +120,7 @@ def test_one_trace_leads_from_the_slot_over_a_killed_worker_to_the_delivery(
             )
         )
         until(lambda: plugins.calls(fleet.folder, "open"))
-        until(lambda: collector.named("chat openai-chat:test"), what="the first worker's call is there")
+        until(lambda: collector.named("chat test"), what="the first worker's call is there")
         worker.kill()
         (fleet.folder / "open.go").touch()
         second = fleet.worker()
@@ -130,7 +133,7 @@ def test_one_trace_leads_from_the_slot_over_a_killed_worker_to_the_delivery(
     [turn] = until(lambda: collector.named("invoke_agent"))  # that of the killed attempt is lost
     assert (turn.parent_span_id, about(turn, "rondo.attempt")) == (slot.span_id, 2)
     assert about(turn, "gen_ai.conversation.id") == str(session.pk)
-    first, *_, last = collector.named("chat openai-chat:test")
+    first, *_, last = collector.named("chat test")
     [tool] = collector.named("execute_tool wait_again")
     [delivery] = collector.named("deliver webhook")
     assert (last.parent_span_id, tool.parent_span_id, delivery.parent_span_id) == (
@@ -138,6 +141,8 @@ def test_one_trace_leads_from_the_slot_over_a_killed_worker_to_the_delivery(
     )  # fmt: skip
     assert first.parent_span_id != turn.span_id, "the call of the killed worker is in the trace, too"
     assert about(last, "gen_ai.usage.input_tokens") > 0
+    assert (about(last, "gen_ai.provider.name"), about(last, "gen_ai.request.model")) == ("openai", "test")
+    assert about(turn, "gen_ai.agent.name") == person_with_server.agent.name
     assert {span.trace_id for span in collector.spans()} == {slot.trace_id}
     sent = b"".join(collector.bodies)
     assert b"use tool" not in sent
@@ -164,6 +169,49 @@ def test_a_persons_turn_is_a_trace_of_its_own_and_says_why_it_failed(
     ]
     assert about(failed[0], "error.type") == "model_unavailable"
     assert WORDS.encode() not in b"".join(collector.bodies)
+
+
+def test_a_routine_and_the_events_of_a_turn_belong_to_their_trace(
+    fleet: Fleet, collector: Collector, model_server: ModelServer, person_with_server: Person, settings: Any
+) -> None:
+    with http_receiver() as receiver:
+        settings.RONDO_WEBHOOK_HOSTS = (receiver.host,)
+        fleet.environ |= {"RONDO_WEBHOOK_HOSTS": receiver.host}
+        agent = person_with_server.agent
+        agent.events_url, agent.policy = f"{receiver.url}/events", {"max_attempts": 1, "timeout_seconds": 1}
+        agent.save()
+        worker, beat = fleet.worker(), fleet.beat()
+        slow = receive(person_with_server.session().pk, MessageInput(content="[[hold:for-ever]] now"))
+        until(lambda: ended(slow))
+        routine = add_routine(NewRoutine(agent_id=agent.pk, title="news", execution_mode="inline"))
+        until(lambda: RunRecord.objects.filter(job=routine.pk, finished_at__isnull=False).exists())
+        until(lambda: Delivery.objects.filter(state=DeliveryState.SENT).exists())
+        assert (worker.stop(), beat.stop()) == (0, 0)
+    roots = {span.span_id: span for name in ("queue", "slot") for span in collector.named(name)}
+    for turn in collector.named("invoke_agent"):
+        assert turn.parent_span_id in roots, "the trace of each turn has its root"
+    [slot] = [span for span in collector.named("slot") if about(span, "rondo.automation") == routine.pk]
+    assert [span.trace_id for span in collector.named("invoke_agent")].count(slot.trace_id) == 1
+    [event] = collector.named("deliver events")
+    assert roots[event.parent_span_id].name == "queue"
+    assert about(roots[event.parent_span_id], "rondo.turn") == slow.pk
+
+
+@pytest.mark.parametrize(
+    ("model", "of", "expected"),
+    [
+        ("offline", None, ("rondo", "offline")),
+        ("anthropic:claude-x", None, ("anthropic", "claude-x")),
+        ("google:gemini:1", None, ("gcp.gemini", "gemini:1")),
+        ("mine:gpt", Connection(name="mine", provider="openai-responses"), ("openai", "gpt")),
+        ("mine:gpt", Connection(name="mine", provider="ollama"), ("ollama", "gpt")),
+    ],
+)
+def test_a_model_is_named_by_its_provider(
+    model: str, of: Connection | None, expected: tuple[str, str]
+) -> None:
+    named = model_attributes(model, of)
+    assert (named["gen_ai.provider.name"], named["gen_ai.request.model"]) == expected
 
 
 def test_nothing_is_imported_while_traces_are_off() -> None:
