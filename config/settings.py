@@ -220,6 +220,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "config.http.openapi.add_problems",
+        "config.http.reference.headers.add_headers",
     ],
     "ENUM_NAME_OVERRIDES": {
         "AutomationMode": "automations.models.ExecutionMode",

@@ -12,11 +12,11 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import F, Q
 
 from agent_core.execution import WAITING
-from automations.appointments.jobs import MOST_JOBS, appointment_kind, job_rows
+from automations.appointments.jobs import MOST_JOBS, appointment_kind, has_failed, job_rows
 from automations.appointments.messages import RECENT, message_now, name_of, with_run
 from automations.jobs.clock import database_now
 from automations.jobs.explain import fault_in_words, undeliverable
-from automations.models import MessageStatus, RunRecord, RunState, ScheduledMessage
+from automations.models import MessageStatus, RunRecord, ScheduledMessage
 from automations.runs.describe import describe_run
 from automations.schedules.zone_files import zone_or_utc
 from sessions_app.models import ConsentQuestion, ConsentState, Delivery, ExecutionState, Session
@@ -63,13 +63,13 @@ def attention(user: AbstractBaseUser) -> list[Notice]:
 def _of_jobs(user: AbstractBaseUser, now: datetime) -> Iterator[Notice]:
     troubled = Q(enabled=True) | ~Q(fault="")
     jobs: list[Any] = list(job_rows(user).filter(troubled)[:MOST_JOBS])
-    failed = [job.ended_run for job in jobs if job.ended_as == RunState.FAILED]
+    failed = [job.ended_run for job in jobs if has_failed(job)]
     runs = RunRecord.objects.defer("snapshot", "rendered_prompt", "prompt_variables").in_bulk(failed)
     for job in jobs:
         if job.fault:
             yield _of_job(job, "disabled", fault_in_words(job, now), job.updated_at)
             continue
-        run = runs.get(job.ended_run) if job.ended_as == RunState.FAILED else None
+        run = runs.get(job.ended_run) if has_failed(job) else None
         if run is not None and _is_current(job, run, now):
             text = describe_run(run, zone_or_utc(job.timezone))
             yield _of_job(job, "failing", text, run.finished_at)

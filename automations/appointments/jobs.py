@@ -19,6 +19,7 @@ from automations.jobs.facts import JobFacts, read_facts
 from automations.jobs.system import HEARTBEAT
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.category import Category, category
+from automations.models.run import CANCELLED_BY_ERROR
 from automations.selectors import paused_until, state_of, with_runs
 from sessions_app.models import PRIMARY_KEY, Agent, Session
 from sessions_app.tokens.limits import in_agents, limit_of
@@ -53,13 +54,14 @@ def job_rows(user: AbstractBaseUser, kinds: Iterable[Kind] = tuple(_OF_KIND)) ->
     """The user's automations, routines and heartbeats, with everything that an appointment is made of.
 
     `lives_in`, `lives_title`: the session that gets the results. `ended_as`, `ended_run`: state and id of the last run
-    that was tried to its end. What needs attention comes first, then what is next.
+    that succeeded, failed or was given up after an error. What needs attention comes first, then what is next.
     """
     which = Q(pk__in=[])
     for kind in kinds:
         which |= _OF_KIND[kind]
-    ended = RunRecord.objects.filter(job=OuterRef("pk"), state__in=[RunState.SUCCEEDED, RunState.FAILED])
-    last = ended.order_by("-scheduled_for")
+    by_error = Q(state=RunState.CANCELLED, reason__in=CANCELLED_BY_ERROR)
+    ended = Q(state__in=[RunState.SUCCEEDED, RunState.FAILED]) | by_error
+    last = RunRecord.objects.filter(ended, job=OuterRef("pk")).order_by("-scheduled_for")
     primary = Session.objects.filter(agent=OuterRef("agent"), key=PRIMARY_KEY)
     rows: QuerySet[Any] = (
         with_runs(CronJob.objects.filter(which, _reached(user), agent__owner_id=user.pk))
@@ -113,7 +115,12 @@ def appointment_kind(job: Any) -> Kind:
 
 def is_failing(job: Any) -> bool:
     """Whether an error has disabled the job, or its last run failed."""
-    return bool(job.fault) or (job.enabled and job.ended_as == RunState.FAILED)
+    return bool(job.fault) or (job.enabled and has_failed(job))
+
+
+def has_failed(job: Any) -> bool:
+    """Whether the last run failed, or was given up after an error."""
+    return job.ended_as is not None and job.ended_as != RunState.SUCCEEDED
 
 
 def appointment_state(job: Any) -> str:

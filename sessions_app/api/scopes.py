@@ -31,7 +31,8 @@ class HasScope(BasePermission):
         scope = required_scope(view, method)
         if scope is None or not token.allows(scope):
             raise InsufficientScope(_refusal(token, scope))
-        if token.is_limited and not view.kwargs and method not in view.within_limits:
+        reads = {"get", "head"} if "get" in view.within_limits else frozenset[str]()
+        if token.is_limited and not view.kwargs and method not in view.within_limits | reads:
             raise BeyondLimit
         return True
 

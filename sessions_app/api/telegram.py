@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
@@ -63,7 +64,7 @@ class AgentTelegram(ApiView):
         return bots.check_token(token)
 
     def _made(self, name: str, bot: TelegramBot) -> StoredAnswer:
-        return StoredAnswer(body=BotOut(bot).data, location=f"/api/agents/{name}/telegram/")
+        return StoredAnswer(body=BotOut(bot).data, location=f"/api/agents/{quote(name)}/telegram/")
 
     def _revision_expected(self, bot: TelegramBot) -> int | None:
         return None if basis_expected(self.request, str(bot.revision)) is None else bot.revision

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 
+from agent_core.text.times import utc_text
 from tests.api.conftest import Site
 from tests.api.generated import generated_from
+from tests.api.test_clients import code_of
+from tests.fleet import until
 from tests.tokens import token_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.rule("4.2")]
@@ -22,6 +28,13 @@ def client(site: Site) -> Iterator[Any]:
     token = token_of(User.objects.create_user("ada"))
     with generated_from(site.url).connect(site.url, token) as connected:
         yield connected
+
+
+@pytest.fixture
+def beat(site: Site) -> Iterator[None]:
+    beat = site.fleet.beat()
+    yield
+    beat.kill()
 
 
 def test_it_talks_schedules_and_explains(site: Site, client: Any) -> None:
@@ -52,6 +65,52 @@ def test_it_talks_schedules_and_explains(site: Site, client: Any) -> None:
     assert (same.run_id, same.automation, same.agent) == (run.run_id, job.id, "demo")
     explained = code.call("explain_automation", job.id, client=client)
     assert explained.next_[0] == skipped.next_run_at
+
+
+def test_it_drives_the_main_act(site: Site, client: Any, beat: None) -> None:
+    """An automation of a conversation runs, and the conversation knows of it."""
+    code = generated_from(site.url)
+    code.call("create_agent", client=client, body=code.model("NewAgent", name="helper", model="offline"))
+    session = code.call("create_session", client=client, body=code.model("NewSession", agent="helper"))
+
+    def say(content: str) -> Any:
+        told = code.model("NewMessage", content=content)
+        return code.call("send_message", session.id, client=client, body=told, prefer="wait=50")
+
+    say("My favourite colour is blue.")
+    schedule = {"kind": "at", "at": utc_text(datetime.now(UTC) + timedelta(seconds=2))}
+    body = code.model("NewAutomation", message="What is my favourite colour?", schedule=schedule)
+    job = code.call("create_session_automation", session.id, client=client, body=body)
+
+    def runs() -> list[Any]:
+        found = code.call("list_automation_runs", job.id, client=client).results
+        return [each for each in found if each.state in {"succeeded", "failed"}]
+
+    until(runs)
+    [run] = runs()
+    assert run.state == "succeeded"
+    assert "blue" in code.call("get_turn", run.turn, client=client).reply
+    assert "blue" in say("What did the automation say last? Quote it.").reply
+    history = code.call("list_session_messages", session.id, client=client).results
+    assert [each.role for each in history] == ["user", "assistant"] * 3
+
+
+def test_the_program_of_the_page_talks(site: Site, client: Any, tmp_path: Path) -> None:
+    code = generated_from(site.url)
+    code.call("create_agent", client=client, body=code.model("NewAgent", name="demo"))
+    session = code.call("create_session", client=client, body=code.model("NewSession", agent="demo"))
+    (tmp_path / "rondo_client").symlink_to(Path(code.module("client").__file__).parent)
+    program = code_of("Python", "python")
+    for there, here in {"http://localhost:8000": site.url, "…": client.token}.items():
+        assert there in program
+        program = program.replace(there, here)
+    (tmp_path / "talk.py").write_text(
+        f"from uuid import UUID\nsession_id = UUID('{session.id}')\n{program}\nprint(turn.state)"
+    )
+    done = subprocess.run(
+        [sys.executable, "talk.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.strip() == "succeeded", done.stderr
 
 
 def test_errors_are_classes_too(site: Site, client: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -44,6 +45,13 @@ def test_a_bot_is_made_shown_switched_and_deleted(bot: TelegramBot, ada: Caller)
     assert ada.patch(BOT, {"token": TOKEN, "enabled": True}).status_code == 200
     assert ada.delete(BOT).status_code == 204
     problem(ada.get(BOT), 404, "not_found")
+
+
+def test_the_address_of_a_new_bot_is_a_url(api: BotApi, ada: Caller) -> None:
+    ada.agent("日本 größe")
+    name = quote("日本 größe")
+    made = ada.post(f"/api/agents/{name}/telegram/", {"token": TOKEN})
+    assert (made.status_code, made.headers["Location"]) == (201, f"/api/agents/{name}/telegram/")
 
 
 def test_what_cannot_be_a_bot_is_refused(bot: TelegramBot, api: BotApi, ada: Caller) -> None:

@@ -112,14 +112,15 @@ def places(django_db_setup: None, django_db_blocker: Any) -> Iterator[Places]:
 
 @pytest.fixture(scope="module")
 def tokens(places: Places) -> dict[str, Caller]:
-    """Callers by the name of their token: the scopes without a limit, `manage` with each, the others in one session."""
+    """Callers by the name of their token: each scope without a limit, in one agent and in one session."""
     user = places.caller.user
     agent, session = Agent.objects.get(name=places.here.agent), Session.objects.get(pk=places.here.session)
     made = {scope: new_token(user, scope, name=scope) for scope in ALLOWED}
     made["agent"] = new_token(user, "manage", name="agent", agent=agent)
     made["session"] = new_token(user, "manage", name="session", session=session)
     for scope in ALLOWED.keys() - {"manage"}:
-        made[f"{scope} there"] = new_token(user, scope, name=f"{scope} there", session=session)
+        made[f"{scope} agent"] = new_token(user, scope, name=f"{scope} agent", agent=agent)
+        made[f"{scope} session"] = new_token(user, scope, name=f"{scope} session", session=session)
     return {name: Caller(user=user, token=token) for name, token in made.items()}
 
 
@@ -187,17 +188,22 @@ def test_a_limit_hides_everything_else(
             assert (answer.status_code, code(answer)) == (404, "not_found"), (place.secret, answer.words)
         shown = [word for word in places.words_outside(*reached) if word in answer.words]
         assert not shown, place.secret
+        if operation.startswith("GET ") and not operation.endswith("/events/"):
+            head = call(tokens[limit], operation.replace("GET", "HEAD"), place)
+            assert head.status_code == answer.status_code
 
 
 @pytest.mark.parametrize("operation", operations())
-def test_in_one_session_each_scope_allows_what_it_allows_anywhere(
-    places: Places, tokens: dict[str, Caller], operation: str
+@pytest.mark.parametrize("limit", ["agent", "session"])
+def test_within_a_limit_each_scope_allows_what_it_allows_anywhere(
+    places: Places, tokens: dict[str, Caller], limit: str, operation: str
 ) -> None:
     needed = operations()[operation]
+    reached = [places.here, places.beside] if limit == "agent" else [places.here]
     for place in (places.here, places.beside, places.away):
-        all_there = call(tokens["session"], operation, place)
+        all_there = call(tokens[limit], operation, place)
         for scope in ALLOWED.keys() - {"manage"}:
-            answer = call(tokens[f"{scope} there"], operation, place)
+            answer = call(tokens[f"{scope} {limit}"], operation, place)
             if needed not in ALLOWED[scope]:
                 assert (answer.status_code, code(answer)) == (403, "insufficient_scope"), (
                     scope,
@@ -205,7 +211,7 @@ def test_in_one_session_each_scope_allows_what_it_allows_anywhere(
                 )
             else:
                 assert (answer.status_code, code(answer)) == (all_there.status_code, code(all_there)), scope
-            shown = [word for word in places.words_outside(places.here) if word in answer.words]
+            shown = [word for word in places.words_outside(*reached) if word in answer.words]
             assert not shown, (scope, place.secret)
 
 

@@ -289,8 +289,8 @@ PLANNER = (
         rule="3.5",
         how="a stranger's turn is offered every tool",
         file="sessions_app/permits.py",
-        old="            withheld=is_strangers and spec",
-        new="            withheld=False and spec",
+        old="        withheld = is_strangers and spec",
+        new="        withheld = False and spec",
         tests=(STRANGERS + "test_a_strangers_turn_only_reads",),
     ),
     Break(

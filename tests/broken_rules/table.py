@@ -196,8 +196,8 @@ BREAKS = (
         rule="4.7",
         how="the turn of an earlier attempt writes the run of a later one",
         file="automations/runs/statements.py",
-        old=", _run.c.attempt == found.c.attempt)",
-        new=")",
+        old="found.c.run_id, _run.c.attempt == found.c.attempt\n",
+        new="found.c.run_id\n",
         tests=(RETRIES + "test_an_earlier_attempts_turn_cannot_close_a_later_attempt",),
     ),
     Break(

@@ -63,12 +63,18 @@ def check(operation: Operation, schema: Any, answer: Any) -> list[str]:
     if answer.status_code not in {200, 201, 202, 204}:
         return [f"{answer.status_code}: {answer.content.decode()[:300]}"]
     body = answer.json() if answer.content else None
-    shapes = operation.about["responses"][str(answer.status_code)].get("content", {})
+    described = operation.about["responses"][str(answer.status_code)]
+    shapes = described.get("content", {})
     wrong = [
         f"the answer: {each}"
         for content in shapes.values()
         for each in problems(schema, content["schema"], body)
     ]
+    # the request's id is added outside of the application; tests/api/test_request_ids.py is about it
+    everywhere = {name for name, header in described["headers"].items() if "$ref" in header} - {
+        "X-Request-Id"
+    }
+    wrong += [f"the answer has no {name}" for name in sorted(everywhere - answer.headers.keys())]
     if isinstance(body, dict) and body.get("results") == []:
         wrong.append("the list is empty, so it is no example")
     kept = answer_of(operation.id)

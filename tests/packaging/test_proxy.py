@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +17,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from config.http.codes import PROBLEM, problem_body
 from tests.api.conftest import start_web
 from tests.conftest import Person
-from tests.fleet import QUICK, Fleet, until
+from tests.fleet import QUICK, Fleet, Process, until
 from tests.packaging.nodes import PATH
 from tests.tokens import token_of
 from tests.up import ROOT, free_port
@@ -49,6 +52,7 @@ class Proxy:
 
     plain: int
     http: httpx2.Client
+    web: Process
 
 
 @pytest.fixture
@@ -81,7 +85,7 @@ def proxy(fleet: Fleet, tmp_path: Path) -> Iterator[Proxy]:
     try:
         with client as http:
             until(lambda: _answers(http), 20, "nginx answers")
-            yield Proxy(plain=plain, http=http)
+            yield Proxy(plain=plain, http=http, web=web)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(10)
@@ -120,7 +124,36 @@ def a_stream_begins_at_once(proxy: Proxy, person: Person) -> None:
 
 def a_body_of_more_than_2_mb_goes_no_further(proxy: Proxy) -> None:
     answer = proxy.http.post("/api/agents/", content=b"x" * (2 * 1024 * 1024 + 1))
-    assert (answer.status_code, answer.headers["Server"][:5]) == (413, "nginx")
+    assert answer.headers["Server"].startswith("nginx")
+    assert "Retry-After" not in is_problem(answer, 413, "too_large").headers
+
+
+def is_problem(answer: httpx2.Response, status: int, code: str) -> httpx2.Response:
+    """An answer of nginx that has the form of the API's."""
+    assert (answer.status_code, answer.headers["Content-Type"]) == (status, PROBLEM)
+    told = answer.json()
+    assert told | {"detail": ""} == problem_body(status, code, "")
+    assert told["detail"]
+    assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["X-Request-Id"])
+    return answer
+
+
+def who_asks_too_often_is_told_so(proxy: Proxy) -> None:
+    """While the web process is away: a slow one would keep the rate below the limit."""
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda _: proxy.http.get("/api/agents/"), range(600)))
+    refused = [
+        each for each in answers if each.headers["Server"].startswith("nginx") and each.status_code == 429
+    ]
+    assert refused, {each.status_code for each in answers}
+    assert is_problem(refused[0], 429, "throttled").headers["Retry-After"] == "1"
+
+
+def a_web_process_that_is_away_is_said_to_be(proxy: Proxy) -> None:
+    proxy.web.kill()
+    answer = proxy.http.get("/api/agents/")
+    assert is_problem(answer, 503, "unavailable").headers["Retry-After"] == "2"
+    assert proxy.http.get("/sign-in/").status_code == 502
 
 
 def test_the_proxy_of_the_page_leads_to_https_and_delays_no_stream(proxy: Proxy, person: Person) -> None:
@@ -129,3 +162,5 @@ def test_the_proxy_of_the_page_leads_to_https_and_delays_no_stream(proxy: Proxy,
     nobody_outside_reads_the_metrics_by_a_forged_address(proxy)
     a_body_of_more_than_2_mb_goes_no_further(proxy)
     a_stream_begins_at_once(proxy, person)
+    a_web_process_that_is_away_is_said_to_be(proxy)
+    who_asks_too_often_is_told_so(proxy)

@@ -4,6 +4,7 @@
 const LONGEST_PRESS = 2000; // milliseconds; nothing waits longer
 const late = new Set();
 let pressEnds = 0;
+let timer = 0;
 
 function press({ target }) {
   if (target.closest?.("a, button, summary")) pressEnds = Date.now() + LONGEST_PRESS;
@@ -11,6 +12,7 @@ function press({ target }) {
 
 function endPress() {
   pressEnds = 0;
+  clearTimeout(timer);
   for (const each of late) htmx.trigger(each, "again");
   late.clear();
 }
@@ -22,6 +24,6 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   const { elt } = event.detail.requestConfig;
   if (Date.now() > pressEnds || !elt.getAttribute("hx-trigger")?.endsWith("again")) return;
   event.detail.shouldSwap = false;
-  if (!late.size) setTimeout(endPress, LONGEST_PRESS);
+  if (!late.size) timer = setTimeout(endPress, LONGEST_PRESS);
   late.add(elt);
 });

@@ -122,15 +122,19 @@ def test_failing_appointments_come_first_then_by_time(person: Person) -> None:
     assert named(appointments_of(person.user, session.pk))["soon"].last[0].state == "waiting"
 
 
-def test_a_later_success_ends_the_failing(person: Person) -> None:
+@pytest.mark.parametrize(
+    ("ended", "reason"), [(RunState.FAILED, "timeout"), (RunState.CANCELLED, "superseded")]
+)
+def test_a_later_success_ends_the_failing(person: Person, ended: RunState, reason: str) -> None:
     session = person.session()
     job = new(session)
-    add_runs(job, state=RunState.FAILED, reason="timeout")
+    add_runs(job, state=ended, reason=reason)
+    assert appointments_of(person.user, session.pk)[0].is_failing
     slot = DAY + timedelta(days=1)
     for state, expected in ((RunState.SKIPPED, True), (RunState.SUCCEEDED, False)):
         slot += timedelta(days=1)
-        reason = "overlap" if state == RunState.SKIPPED else ""
-        fields = {"scheduled_for": slot, "finished_at": slot, "reason": reason}
+        why = "overlap" if state == RunState.SKIPPED else ""
+        fields = {"scheduled_for": slot, "finished_at": slot, "reason": why}
         RunRecord.objects.create(job=job, run_id=f"r{slot}", state=state, **fields)
         assert appointments_of(person.user, session.pk)[0].is_failing is expected
 

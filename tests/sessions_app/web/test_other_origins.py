@@ -1,0 +1,97 @@
+"""A page of another origin hears a session by docs/clients.md, with a ticket for each connection, in a real browser."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from sessions_app.models import Event, StreamTicket
+from sessions_app.turns.receive import MessageInput, receive
+from tests.api.conftest import Site, serve
+from tests.api.test_clients import code_of
+from tests.browser import NEEDS_CHROMIUM, Visitor
+from tests.fleet import until
+from tests.proxy import Proxy
+from tests.talk import ended
+from tests.tokens import token_of
+
+pytestmark = [NEEDS_CHROMIUM, pytest.mark.processes, pytest.mark.rule("9.2")]
+START = """([server, token, session]) => {
+  window.heard = [];
+  listen(server, token, session, (each) => heard.push(each));
+}"""
+
+
+@contextmanager
+def another_site() -> Iterator[str]:
+    """An empty page on another port; yields its origin."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def origin() -> Iterator[str]:
+    with another_site() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def served(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory, origin: str) -> Iterator[Site]:
+    """As for other modules, with a site whose pages may use the API."""
+    yield from serve(tmp_path_factory.mktemp("origins"), RONDO_CORS_ORIGINS=origin)
+
+
+def test_each_connection_of_a_page_elsewhere_takes_a_ticket_and_goes_on(
+    visitor: Visitor, origin: str
+) -> None:
+    session, token = visitor.person.session(), token_of(visitor.person.user)
+    proxy = Proxy(visitor.site.url)
+    page = visitor.browser.new_page()
+
+    def ids() -> list[str]:
+        return [each["event_id"] for each in page.evaluate("heard")]
+
+    def stored() -> list[str]:
+        rows = Event.objects.filter(session=session, type__in=["message", "turn_end"])
+        return [f"{row.xid}-{row.pk}" for row in rows.order_by("xid", "pk")]
+
+    def hears_all_of(text: str) -> None:
+        turn = receive(session.pk, MessageInput(content=text))
+        until(lambda: ended(turn) and ids() == stored())
+
+    try:
+        page.goto(origin)
+        page.add_script_tag(content=code_of("Read events on a page of another site", "js"))
+        with page.expect_response(lambda answer: "/events/?ticket=" in answer.url and answer.ok):
+            page.evaluate(START, [proxy.url, token, str(session.pk)])
+        hears_all_of("one")
+        for text in ("two", "three"):
+            assert proxy.cut() >= 1
+            hears_all_of(text)
+        assert len(ids()) == 9
+        assert not StreamTicket.objects.exists(), "each was used"
+    finally:
+        page.close()
+        proxy.end()
