@@ -255,11 +255,8 @@ def mailbox(user: AbstractBaseUser, session_id: uuid.UUID) -> Merged[MailboxEven
         output_field=CharField(),
     )
     source = Session.objects.filter(agent_id=OuterRef("target__agent_id"), key=OuterRef("source_key"))
-    rows = MailboxEvent.objects.annotate(
-        state=state,
-        source_session=Subquery(source.values("pk")[:1]),
-        agent_name=F("target__agent__name"),
-    )
+    its_id, agent = Subquery(source.values("pk")[:1]), F("target__agent__name")
+    rows = MailboxEvent.objects.annotate(state=state, source_session=its_id, agent_name=agent)
     return merged(rows, "target", user, {session_id, behind})
 
 
