@@ -143,7 +143,9 @@ def is_problem(answer: httpx2.Response, status: int, code: str) -> httpx2.Respon
 
 def who_asks_too_often_is_told_so(proxy: Proxy) -> None:
     answers = [proxy.http.get("/api/agents/") for _ in range(2 * BURST)]
-    assert is_problem(answers[-1], 429, "throttled").headers["Retry-After"] == "1"
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert len(refused) >= BURST // 2  # one a second is let through
+    assert is_problem(refused[0], 429, "throttled").headers["Retry-After"] == "1"
 
 
 def a_web_process_that_is_away_is_said_to_be(proxy: Proxy) -> None:
