@@ -16,6 +16,8 @@ from benchmarks import data, fleet
 from benchmarks.fleet import Worker
 from benchmarks.plugin import NOOP
 
+Filled = Callable[[], None]  # called when the queue is full and the workers still stand
+
 
 @contextmanager
 def stopped(processes: Sequence[Worker]) -> Iterator[None]:
@@ -27,7 +29,7 @@ def stopped(processes: Sequence[Worker]) -> Iterator[None]:
         _signal(processes, signal.SIGCONT)
 
 
-def noops(processes: Sequence[Worker], count: int) -> float:
+def noops(processes: Sequence[Worker], count: int, filled: Filled = lambda: None) -> float:
     """No-op tasks per second."""
     from config.celery import app as current_app
     from sessions_app.hints import shard_queues
@@ -42,17 +44,22 @@ def noops(processes: Sequence[Worker], count: int) -> float:
                 ignore_result=True,
                 producer=producer,
             )
+        filled()
         start = time.monotonic()
     fleet.until(lambda: fleet.waiting_hints() == 0, "the no-ops have run")
     return count / (time.monotonic() - start)
 
 
-def chats(processes: Sequence[Worker], sessions: list[Any], each: int) -> float:
+def chats(
+    processes: Sequence[Worker], sessions: list[Any], each: int, filled: Filled = lambda: None
+) -> float:
     """Turns per second of `each` messages to each session."""
-    return _drain(processes, sessions, each, lambda: data.queue_messages(sessions, each))
+    return _drain(processes, sessions, each, lambda: data.queue_messages(sessions, each), filled)
 
 
-def automations(processes: Sequence[Worker], sessions: list[Any], each: int) -> float:
+def automations(
+    processes: Sequence[Worker], sessions: list[Any], each: int, filled: Filled = lambda: None
+) -> float:
     """Turns per second of `each` automations of each session that are due at once, as beat fires them."""
     from benchmarks.beat import Beat
 
@@ -60,16 +67,19 @@ def automations(processes: Sequence[Worker], sessions: list[Any], each: int) -> 
         data.make_due(data.jobs(sessions, len(sessions) * each))
         Beat().tick_all()
 
-    return _drain(processes, sessions, each, fire)
+    return _drain(processes, sessions, each, fire, filled)
 
 
-def _drain(processes: Sequence[Worker], sessions: list[Any], each: int, fill: Callable[[], None]) -> float:
+def _drain(
+    processes: Sequence[Worker], sessions: list[Any], each: int, fill: Callable[[], None], filled: Filled
+) -> float:
     from sessions_app import hints
 
     count = len(sessions) * each
     with stopped(processes):
         fill()
         hints.flush_hints(60.0)
+        filled()
         start = datetime.now(UTC)
     fleet.until(lambda: data.count_succeeded(sessions) == count, f"{count} turns have run", every=0.1)
     seconds = (_last_finished(sessions) - start).total_seconds()

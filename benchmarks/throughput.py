@@ -11,6 +11,7 @@ import os
 import statistics
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from benchmarks import data, drain, fleet
@@ -42,8 +43,8 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
             # the first round warms up
             each, count = (sizes.messages, sizes.sessions) if number else (2, min(sizes.sessions, 20))
             for kind, measure in _kinds(processes, agent, count, each).items():
-                before = _processor_seconds(servers, processes)
-                rate = measure()
+                before: list[float] = []
+                rate = measure(partial(_note_processor_seconds, before, servers, processes))
                 after = _processor_seconds(servers, processes)
                 spent = [
                     (end - start) * 1000 / count / each for start, end in zip(before, after, strict=True)
@@ -59,7 +60,9 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
     return [*_rates(rates, sizes), *_costs(costs)]
 
 
-def _kinds(processes: list[Worker], agent: Any, count: int, each: int) -> dict[str, Callable[[], float]]:
+def _kinds(
+    processes: list[Worker], agent: Any, count: int, each: int
+) -> dict[str, Callable[[drain.Filled], float]]:
     def alone() -> list[Any]:
         return data.sessions(agent, count)
 
@@ -67,11 +70,11 @@ def _kinds(processes: list[Worker], agent: Any, count: int, each: int) -> dict[s
         return data.sessions_of_users(MODEL, count)
 
     return {
-        NOOP: lambda: drain.noops(processes, count * each),
-        CHAT: lambda: drain.chats(processes, alone(), each),
-        AUTOMATION: lambda: drain.automations(processes, alone(), each),
-        CHAT + MANY: lambda: drain.chats(processes, many(), each),
-        AUTOMATION + MANY: lambda: drain.automations(processes, many(), each),
+        NOOP: lambda filled: drain.noops(processes, count * each, filled),
+        CHAT: lambda filled: drain.chats(processes, alone(), each, filled),
+        AUTOMATION: lambda filled: drain.automations(processes, alone(), each, filled),
+        CHAT + MANY: lambda filled: drain.chats(processes, many(), each, filled),
+        AUTOMATION + MANY: lambda filled: drain.automations(processes, many(), each, filled),
     }
 
 
@@ -110,6 +113,10 @@ def _costs(costs: dict[str, list[list[float]]]) -> list[Figure]:
         )
         for name, values in zip(("workers", "PostgreSQL"), zip(*costs[kind], strict=True), strict=False)
     ]
+
+
+def _note_processor_seconds(found: list[float], servers: Servers, processes: list[Worker]) -> None:
+    found += _processor_seconds(servers, processes)
 
 
 def _processor_seconds(servers: Servers, processes: list[Worker]) -> list[float]:
