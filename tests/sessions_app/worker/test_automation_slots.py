@@ -90,7 +90,7 @@ def test_a_session_that_is_not_done_waits_behind_the_others(
     worker: WorkerProcess, person: Person, queues: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [other] = parked(worker, person, 1)
-    monkeypatch.setattr("sessions_app.worker.process.MOST_IN_A_ROW", 1)
+    monkeypatch.setattr("sessions_app.worker.process.MOST_WHEN_FULL", 1)
     first = with_automation(person)
     automation(first, "again", datetime.now(UTC))
     forget(queues)
