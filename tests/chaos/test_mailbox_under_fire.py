@@ -100,9 +100,15 @@ class Fire:
                 return
             self.cancelled += 1
 
-    def kill_a_worker(self) -> None:
+    def kill_a_worker(self, sessions: list[Session]) -> None:
         """One that is in the middle of a turn; another takes its place and need not be waited for."""
-        victim = until(self._busy_worker, 15, "a turn runs")
+
+        def victim_at_work() -> Process | None:
+            if not open_turns():  # they were quicker than this look
+                self.ask(self.chance.choice(sessions))
+            return self._busy_worker()
+
+        victim = until(victim_at_work, 15, "a turn runs")
         victim.kill()
         self.workers.remove(victim)
         self.workers.append(self.fleet.worker(ready=False))
@@ -173,7 +179,7 @@ def test_each_update_is_shown_once_or_dropped_with_a_reason(
             if round_ % 3 == 0:
                 fire.cancel_some_turn()
             if round_ % KILL_EVERY == KILL_EVERY - 1:
-                fire.kill_a_worker()
+                fire.kill_a_worker(sessions)
             if round_ == DELETE_AT:
                 assert delete_session(doomed.pk).deleted
     finally:
