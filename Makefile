@@ -17,7 +17,7 @@ LOCK_DJANGO := Django<5.3 # so that the locks serve Python 3.11 whichever Python
 COMPILE = $(PY) -m piptools compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header $(ARGS)
 # A lock is complete. Without --no-deps, pip may try a release that is newer than a pin, if a package asks for an extra of it.
 install = echo "Installing the packages of $(2) ($$(grep -c == $(2))) into $(1); this takes a while the first time …" \
-	&& $(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --no-compile -r $(2)
+	&& $(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(2)
 
 # some images turn Python's bytecode cache off; without it each process compiles everything again, about a second
 export PYTHONDONTWRITEBYTECODE :=
