@@ -14,8 +14,12 @@ READ, TALK, SCHEDULE, MANAGE = TokenScope.READ, TokenScope.TALK, TokenScope.SCHE
 
 def required_scope(view: Any, method: str) -> TokenScope | None:
     """The declared scope of a method of the view; HEAD has that of GET."""
-    scope: TokenScope | None = view.scopes.get("get" if method == "head" else method)
+    scope: TokenScope | None = view.scopes.get(_as_declared(method))
     return scope
+
+
+def _as_declared(method: str) -> str:
+    return "get" if method == "head" else method
 
 
 class HasScope(BasePermission):
@@ -31,8 +35,7 @@ class HasScope(BasePermission):
         scope = required_scope(view, method)
         if scope is None or not token.allows(scope):
             raise InsufficientScope(_refusal(token, scope))
-        reads = {"get", "head"} if "get" in view.within_limits else frozenset[str]()
-        if token.is_limited and not view.kwargs and method not in view.within_limits | reads:
+        if token.is_limited and not view.kwargs and _as_declared(method) not in view.within_limits:
             raise BeyondLimit
         return True
 

@@ -89,7 +89,7 @@ def report_dead_letter(delivery: Delivery) -> None:
     """Observe settled deliveries: report one that was given up. An event that was given up is not reported."""
     if delivery.state != DeliveryState.FAILED or delivery.event is not None or delivery.session_id is None:
         return
-    turn = Turn.objects.filter(messages=delivery.message_id).first() if delivery.message_id else None
+    turn = delivery.message and delivery.message.turn
     data = {
         "failed_delivery": delivery.pk,
         "turn": turn and turn.pk,

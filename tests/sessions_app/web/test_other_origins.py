@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -16,6 +13,7 @@ from tests.api.test_clients import code_of
 from tests.browser import NEEDS_CHROMIUM, Visitor
 from tests.fleet import until
 from tests.proxy import Proxy
+from tests.sessions_app.deliveries.receivers import http_receiver
 from tests.talk import ended
 from tests.tokens import token_of
 
@@ -26,35 +24,11 @@ START = """([server, token, session]) => {
 }"""
 
 
-@contextmanager
-def another_site() -> Iterator[str]:
-    """An empty page on another port; yields its origin."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 @pytest.fixture(scope="module")
 def origin() -> Iterator[str]:
-    with another_site() as found:
-        yield found
+    """Another site, whose pages are empty but for a word."""
+    with http_receiver() as receiver:
+        yield receiver.url
 
 
 @pytest.fixture(scope="module")
