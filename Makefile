@@ -12,12 +12,18 @@ DJANGO := .venv/django-$(VERSION)
 DEV := .venv/.ready-dev
 LOCK_MARK := \# Every dependency
 LOCK_HEAD := $(LOCK_MARK) of a server, with the hashes of all its files. Made by "make lock" from pyproject.toml.
+UV_LOCK_HEAD := $(LOCK_MARK) of uv, which installs the others. Made by "make lock", as requirements.lock.
 DEV_LOCK_HEAD := $(LOCK_MARK) of a server and of its checks and tests. Made by "make lock", as requirements.lock.
 LOCK_DJANGO := Django<5.3 # so that the locks serve Python 3.11 whichever Python makes them
 COMPILE = $(PY) -m piptools compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header $(ARGS)
-# A lock is complete. Without --no-deps, pip may try a release that is newer than a pin, if a package asks for an extra of it.
+# uv installs in seconds what takes pip a minute. pip does it where uv cannot be had or fails, and where pip's own settings name
+# other ways to packages than uv would take.
 install = echo "Installing the packages of $(2) ($$(grep -c == $(2))) into $(1); this takes a while the first time …" \
-	&& $(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(2)
+	&& { { ! $(1)/bin/python -m pip config list | grep -qE '\.(index-url|no-index|proxy|client-cert)=' \
+		&& $(call pip,$(1),requirements-uv.lock) && UV_SYSTEM_CERTS=1 $(1)/bin/uv pip install --quiet --compile-bytecode \
+			--require-hashes --no-deps --python $(1)/bin/python -r $(2); } > $(1)/uv.log 2>&1 || $(call pip,$(1),$(2)); }
+# A lock is complete. Without --no-deps, pip may try a release that is newer than a pin, if a package asks for an extra of it.
+pip = $(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(2)
 
 # some images turn Python's bytecode cache off; without it each process compiles everything again, about a second
 export PYTHONDONTWRITEBYTECODE :=
@@ -75,13 +81,15 @@ wheel: $(DEV) ## build the wheel in dist/, with the command `rondo`
 
 node-tools: $(NODE_PACKAGES)/.ready ## install npm's packages in .node/: the TypeScript client's and Spectral, which `make test` uses
 
-lock: $(DEV) ## pin what pyproject.toml names in both locks; pins that are there stay (ARGS=--upgrade renews them)
+lock: $(DEV) ## pin what pyproject.toml names in the locks, and uv; pins that are there stay (ARGS=--upgrade renews them)
 	@echo '$(LOCK_DJANGO)' > .venv/lock-django
 	@cp requirements.lock .venv/lock && $(COMPILE) --constraint .venv/lock-django --output-file .venv/lock pyproject.toml
 	@{ echo '$(LOCK_HEAD)'; grep -v -e '^$(LOCK_MARK)' -e '-c .venv/lock-django$$' .venv/lock; } > requirements.lock
 	@cp requirements-dev.lock .venv/lock
 	@$(COMPILE) --extra dev --constraint requirements.lock --output-file .venv/lock pyproject.toml
 	@{ echo '$(DEV_LOCK_HEAD)'; grep -v '^$(LOCK_MARK)' .venv/lock; } > requirements-dev.lock
+	@echo uv > .venv/uv.in && cp requirements-uv.lock .venv/lock && $(COMPILE) --no-annotate --output-file .venv/lock .venv/uv.in
+	@{ echo '$(UV_LOCK_HEAD)'; grep -v '^$(LOCK_MARK)' .venv/lock; } > requirements-uv.lock
 
 format-check: $(DEV)
 	@echo "== format"
@@ -104,12 +112,12 @@ migrations: $(DEV)
 	@DJANGO_SETTINGS_MODULE=tests.settings_for_checks $(PY) manage.py makemigrations --check --dry-run
 
 # what `make up` needs, and no test tool
-$(READY): requirements.lock | $(PY)
+$(READY): requirements.lock requirements-uv.lock | $(PY)
 	@$(call install,.venv,requirements.lock)
 	@touch $@
 
 # all of that and what the checks, tests and benchmarks need
-$(DEV): requirements-dev.lock requirements.lock | $(PY)
+$(DEV): requirements-dev.lock requirements.lock requirements-uv.lock | $(PY)
 	@$(call install,.venv,requirements-dev.lock)
 	@touch $(READY) $@
 

@@ -103,6 +103,29 @@ class Migration(migrations.Migration):
             ],
             options={
                 'verbose_name': 'automation',
+                'indexes': [
+                    models.Index(fields=['created_at', 'id'], name='job_by_age'),
+                    models.Index(condition=models.Q(('enabled', True), ('schedule_kind', 'cron')), fields=['timezone', 'id'], name='job_zones'),
+                    models.Index(condition=models.Q(('fault', ''), _negated=True), fields=['id'], name='job_set_aside'),
+                    models.Index(fields=['owner_id', 'created_at', 'id'], name='job_of_owner'),
+                ],
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(models.Q(('at__isnull', True), ('every_seconds__isnull', True), ('schedule_kind', 'cron'), models.Q(('expr', ''), _negated=True)), models.Q(('anchor__isnull', False), ('at__isnull', True), ('every_seconds__gte', 1), ('every_seconds__isnull', False), ('expr', ''), ('schedule_kind', 'every')), models.Q(('at__isnull', False), ('every_seconds__isnull', True), ('expr', ''), ('schedule_kind', 'at')), _connector='OR'), name='cronjob_exactly_one_schedule'),
+                    models.CheckConstraint(condition=models.Q(('execution_mode', 'session'), ('session__isnull', True), _connector='OR'), name='cronjob_bound_runs_in_session'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('execution_mode', 'session'), ('home__isnull', True)), models.Q(('channel', ''), ('channel_meta__isnull', True), ('deliver__isnull', True), ('execution_mode__in', ['inline', 'isolated']), ('kind', 'agent_turn'), ('session_key', ''), ('to', '')), _connector='OR'), name='cronjob_routine_has_no_legacy_field'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('active_from__isnull', True), ('active_to__isnull', True)), models.Q(('active_from__isnull', False), ('active_from__range', (0, 24)), ('active_to__range', (0, 24)), ('active_to__isnull', False), models.Q(('active_from', models.F('active_to')), _negated=True)), _connector='OR'), name='cronjob_active_hours'),
+                    models.CheckConstraint(condition=models.Q(('session__isnull', True), models.Q(('channel', ''), ('channel_meta__isnull', True), ('deliver__isnull', True), ('session_key', ''), ('to', '')), _connector='OR'), name='cronjob_bound_has_no_legacy_field'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('kind', 'agent_turn'), ('system_event', '')), models.Q(('kind', 'system_event'), ('session__isnull', True), models.Q(('system_event', ''), _negated=True)), _connector='OR'), name='cronjob_system_names_its_event'),
+                    models.UniqueConstraint(condition=models.Q(('system_event', ''), _negated=True), fields=('agent', 'system_event'), name='cronjob_system_event_once_per_agent'),
+                    models.UniqueConstraint(condition=models.Q(('imported_id', ''), _negated=True), fields=('agent', 'imported_id'), name='cronjob_imported_once_per_agent'),
+                    models.CheckConstraint(condition=models.Q(('max_runs__isnull', True), ('max_runs__gte', 1), _connector='OR'), name='cronjob_max_runs_positive'),
+                    models.CheckConstraint(condition=models.Q(('kind__in', ['agent_turn', 'system_event'])), name='cronjob_kind_known'),
+                    models.CheckConstraint(condition=models.Q(('execution_mode__in', ['session', 'inline', 'isolated'])), name='cronjob_execution_mode_known'),
+                    models.CheckConstraint(condition=models.Q(('anchor__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('created_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('ends_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('updated_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc)))), name='cronjob_times_readable'),
+                    models.CheckConstraint(condition=models.Q(('overlap__in', ['skip', 'queue'])), name='cronjob_overlap_known'),
+                    models.CheckConstraint(condition=models.Q(('catch_up__in', ['none', 'one', 'all'])), name='cronjob_catch_up_known'),
+                    models.CheckConstraint(condition=models.Q(('owner_id__gt', 0)), name='cronjob_has_owner'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -120,6 +143,11 @@ class Migration(migrations.Migration):
                 ('removed_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
                 ('agent', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='removed_routines', to='sessions_app.agent')),
             ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('agent', 'title'), name='removed_routine_once'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='ScheduledMessage',
@@ -142,6 +170,28 @@ class Migration(migrations.Migration):
                 ('sent_message', models.OneToOneField(blank=True, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='scheduled_message', to='sessions_app.message')),
                 ('session', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='scheduled_messages', to='sessions_app.session')),
             ],
+            options={
+                'indexes': [
+                    models.Index(fields=['created_at', 'id'], name='scheduled_by_age'),
+                    models.Index(condition=models.Q(('status', 'pending'), ('taken_at__isnull', True)), fields=['send_at', 'id'], name='scheduled_due'),
+                    models.Index(condition=models.Q(('status', 'pending'), ('taken_at__isnull', True)), fields=['session', 'send_at', 'id'], name='scheduled_head'),
+                    models.Index(fields=['session', 'created_at', 'id'], name='scheduled_of_session'),
+                    models.Index(condition=models.Q(('replaced_by__isnull', False)), fields=['replaced_by'], name='scheduled_replaced'),
+                ],
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('status__in', ['pending', 'sent', 'cancelled', 'failed'])), name='scheduled_state_known'),
+                    models.CheckConstraint(condition=models.Q(('chat_type', 'private')), name='scheduled_private'),
+                    models.CheckConstraint(condition=models.Q(('message_text__regex', '[^[:space:]]')), name='scheduled_text_not_empty'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('sent_at__isnull', False), ('status', 'sent')), models.Q(models.Q(('status', 'sent'), _negated=True), ('sent_at__isnull', True)), _connector='OR'), name='scheduled_sent_iff_sent_at'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('status', 'sent'), _negated=True), ('sent_message__isnull', False), _connector='OR'), name='scheduled_sent_is_in_history'),
+                    models.CheckConstraint(condition=models.Q(('sent_message__isnull', True), models.Q(('taken_at__isnull', False), models.Q(('status', 'cancelled'), _negated=True)), _connector='OR'), name='scheduled_said_once_taken'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('status', 'failed'), models.Q(('last_error', ''), _negated=True)), models.Q(models.Q(('status', 'failed'), _negated=True), ('last_error', '')), _connector='OR'), name='scheduled_failed_iff_error'),
+                    models.CheckConstraint(condition=models.Q(('status', 'cancelled'), models.Q(('cancelled_by_tool_call_id', ''), ('replaced_by__isnull', True)), _connector='OR'), name='scheduled_replaced_is_cancelled'),
+                    models.CheckConstraint(condition=models.Q(('replaced_by__isnull', True), models.Q(('replaced_by', models.F('id')), _negated=True), _connector='OR'), name='scheduled_replaced_by_another'),
+                    models.UniqueConstraint(condition=models.Q(('created_by_turn__isnull', False), models.Q(('created_by_tool_call_id', ''), _negated=True)), fields=('created_by_turn', 'created_by_tool_call_id'), name='scheduled_once_per_tool_call'),
+                    models.CheckConstraint(condition=models.Q(('created_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('send_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('sent_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('taken_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('updated_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc)))), name='scheduled_times_readable'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='RunRecord',
@@ -177,6 +227,24 @@ class Migration(migrations.Migration):
             ],
             options={
                 'verbose_name': 'run',
+                'indexes': [
+                    models.Index(fields=['created_at', 'run_id'], name='run_by_age'),
+                    models.Index(condition=models.Q(('state__in', ['queued', 'running'])), fields=['job'], name='run_open_of_job'),
+                    models.Index(condition=models.Q(('not_before__isnull', False)), fields=['not_before'], name='run_retry_due'),
+                    models.Index(condition=models.Q(('state', 'failed'), models.Q(('reason__in', ('retry_error', 'superseded')), ('state', 'cancelled')), _connector='OR'), fields=['created_at', 'run_id'], name='run_failed'),
+                    models.Index(condition=models.Q(('owner_id__gt', 0)), fields=['owner_id', 'scheduled_for', 'run_id'], name='run_of_owner'),
+                    models.Index(condition=models.Q(('owner_id__gt', 0), models.Q(('state', 'succeeded'), _negated=True)), fields=['owner_id', 'state', 'scheduled_for', 'run_id'], name='run_of_owner_by_state'),
+                ],
+                'constraints': [
+                    models.UniqueConstraint(fields=('job', 'scheduled_for'), name='run_once_per_slot'),
+                    models.UniqueConstraint(condition=models.Q(('scheduled_message__isnull', False)), fields=('scheduled_message',), name='run_once_per_message'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('job__isnull', False), ('scheduled_message__isnull', True)), models.Q(('job__isnull', True), ('scheduled_message__isnull', False)), _connector='OR'), name='run_of_a_job_or_a_message'),
+                    models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'running', 'succeeded', 'failed', 'cancelled', 'skipped'])), name='run_state_known'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('state', 'skipped'), _negated=True), models.Q(('reason', ''), _negated=True), _connector='OR'), name='run_skipped_with_reason'),
+                    models.CheckConstraint(condition=models.Q(('created_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('finished_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('not_before__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('scheduled_for__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('slots_from__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('slots_to__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('started_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc)))), name='run_times_readable'),
+                    models.CheckConstraint(condition=models.Q(('not_before__isnull', True), ('state', 'queued'), _connector='OR'), name='run_retry_waits_queued'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', True), ('state__in', ['queued', 'running'])), models.Q(('finished_at__isnull', False), ('state__in', ['succeeded', 'failed', 'cancelled', 'skipped'])), _connector='OR'), name='run_finished_iff_ended'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -195,206 +263,6 @@ class Migration(migrations.Migration):
                 'indexes': [models.Index(condition=models.Q(('inline', False), ('next_run_at__isnull', False)), fields=['next_run_at'], name='jobclock_due'), models.Index(condition=models.Q(('inline', True), ('next_run_at__isnull', False)), fields=['next_run_at'], name='jobclock_inline_due')],
                 'constraints': [models.CheckConstraint(condition=models.Q(('last_slot__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('next_run_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('paused_until__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('planned_from__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('skipped_to__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc)))), name='jobclock_times_readable'), models.CheckConstraint(condition=models.Q(('next_run_at__isnull', True), ('skipped_to__isnull', True), ('next_run_at__gt', models.F('skipped_to')), _connector='OR'), name='jobclock_next_is_not_skipped'), models.CheckConstraint(condition=models.Q(('next_run_at__isnull', True), ('paused_until__isnull', True), ('next_run_at__gte', models.F('paused_until')), _connector='OR'), name='jobclock_next_is_after_the_pause')],
             },
-        ),
-        migrations.AddIndex(
-            model_name='cronjob',
-            index=models.Index(fields=['created_at', 'id'], name='job_by_age'),
-        ),
-        migrations.AddIndex(
-            model_name='cronjob',
-            index=models.Index(condition=models.Q(('enabled', True), ('schedule_kind', 'cron')), fields=['timezone', 'id'], name='job_zones'),
-        ),
-        migrations.AddIndex(
-            model_name='cronjob',
-            index=models.Index(condition=models.Q(('fault', ''), _negated=True), fields=['id'], name='job_set_aside'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('at__isnull', True), ('every_seconds__isnull', True), ('schedule_kind', 'cron'), models.Q(('expr', ''), _negated=True)), models.Q(('anchor__isnull', False), ('at__isnull', True), ('every_seconds__gte', 1), ('every_seconds__isnull', False), ('expr', ''), ('schedule_kind', 'every')), models.Q(('at__isnull', False), ('every_seconds__isnull', True), ('expr', ''), ('schedule_kind', 'at')), _connector='OR'), name='cronjob_exactly_one_schedule'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.CheckConstraint(condition=models.Q(('execution_mode', 'session'), ('session__isnull', True), _connector='OR'), name='cronjob_bound_runs_in_session'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('execution_mode', 'session'), ('home__isnull', True)), models.Q(('channel', ''), ('channel_meta__isnull', True), ('deliver__isnull', True), ('execution_mode__in', ['inline', 'isolated']), ('kind', 'agent_turn'), ('session_key', ''), ('to', '')), _connector='OR'), name='cronjob_routine_has_no_legacy_field'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('active_from__isnull', True), ('active_to__isnull', True)), models.Q(('active_from__isnull', False), ('active_from__range', (0, 24)), ('active_to__range', (0, 24)), ('active_to__isnull', False), models.Q(('active_from', models.F('active_to')), _negated=True)), _connector='OR'), name='cronjob_active_hours'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.CheckConstraint(condition=models.Q(('session__isnull', True), models.Q(('channel', ''), ('channel_meta__isnull', True), ('deliver__isnull', True), ('session_key', ''), ('to', '')), _connector='OR'), name='cronjob_bound_has_no_legacy_field'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('kind', 'agent_turn'), ('system_event', '')), models.Q(('kind', 'system_event'), ('session__isnull', True), models.Q(('system_event', ''), _negated=True)), _connector='OR'), name='cronjob_system_names_its_event'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.UniqueConstraint(condition=models.Q(('system_event', ''), _negated=True), fields=('agent', 'system_event'), name='cronjob_system_event_once_per_agent'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.UniqueConstraint(condition=models.Q(('imported_id', ''), _negated=True), fields=('agent', 'imported_id'), name='cronjob_imported_once_per_agent'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.CheckConstraint(condition=models.Q(('max_runs__isnull', True), ('max_runs__gte', 1), _connector='OR'), name='cronjob_max_runs_positive'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['agent_turn', 'system_event'])), name='cronjob_kind_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.CheckConstraint(condition=models.Q(('execution_mode__in', ['session', 'inline', 'isolated'])), name='cronjob_execution_mode_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.CheckConstraint(condition=models.Q(('anchor__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('created_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('ends_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('updated_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc)))), name='cronjob_times_readable'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.CheckConstraint(condition=models.Q(('overlap__in', ['skip', 'queue'])), name='cronjob_overlap_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.CheckConstraint(condition=models.Q(('catch_up__in', ['none', 'one', 'all'])), name='cronjob_catch_up_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='removedroutine',
-            constraint=models.UniqueConstraint(fields=('agent', 'title'), name='removed_routine_once'),
-        ),
-        migrations.AddIndex(
-            model_name='scheduledmessage',
-            index=models.Index(fields=['created_at', 'id'], name='scheduled_by_age'),
-        ),
-        migrations.AddIndex(
-            model_name='scheduledmessage',
-            index=models.Index(condition=models.Q(('status', 'pending'), ('taken_at__isnull', True)), fields=['send_at', 'id'], name='scheduled_due'),
-        ),
-        migrations.AddIndex(
-            model_name='scheduledmessage',
-            index=models.Index(condition=models.Q(('status', 'pending'), ('taken_at__isnull', True)), fields=['session', 'send_at', 'id'], name='scheduled_head'),
-        ),
-        migrations.AddIndex(
-            model_name='scheduledmessage',
-            index=models.Index(fields=['session', 'created_at', 'id'], name='scheduled_of_session'),
-        ),
-        migrations.AddIndex(
-            model_name='scheduledmessage',
-            index=models.Index(condition=models.Q(('replaced_by__isnull', False)), fields=['replaced_by'], name='scheduled_replaced'),
-        ),
-        migrations.AddConstraint(
-            model_name='scheduledmessage',
-            constraint=models.CheckConstraint(condition=models.Q(('status__in', ['pending', 'sent', 'cancelled', 'failed'])), name='scheduled_state_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='scheduledmessage',
-            constraint=models.CheckConstraint(condition=models.Q(('chat_type', 'private')), name='scheduled_private'),
-        ),
-        migrations.AddConstraint(
-            model_name='scheduledmessage',
-            constraint=models.CheckConstraint(condition=models.Q(('message_text__regex', '[^[:space:]]')), name='scheduled_text_not_empty'),
-        ),
-        migrations.AddConstraint(
-            model_name='scheduledmessage',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('sent_at__isnull', False), ('status', 'sent')), models.Q(models.Q(('status', 'sent'), _negated=True), ('sent_at__isnull', True)), _connector='OR'), name='scheduled_sent_iff_sent_at'),
-        ),
-        migrations.AddConstraint(
-            model_name='scheduledmessage',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status', 'sent'), _negated=True), ('sent_message__isnull', False), _connector='OR'), name='scheduled_sent_is_in_history'),
-        ),
-        migrations.AddConstraint(
-            model_name='scheduledmessage',
-            constraint=models.CheckConstraint(condition=models.Q(('sent_message__isnull', True), models.Q(('taken_at__isnull', False), models.Q(('status', 'cancelled'), _negated=True)), _connector='OR'), name='scheduled_said_once_taken'),
-        ),
-        migrations.AddConstraint(
-            model_name='scheduledmessage',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status', 'failed'), models.Q(('last_error', ''), _negated=True)), models.Q(models.Q(('status', 'failed'), _negated=True), ('last_error', '')), _connector='OR'), name='scheduled_failed_iff_error'),
-        ),
-        migrations.AddConstraint(
-            model_name='scheduledmessage',
-            constraint=models.CheckConstraint(condition=models.Q(('status', 'cancelled'), models.Q(('cancelled_by_tool_call_id', ''), ('replaced_by__isnull', True)), _connector='OR'), name='scheduled_replaced_is_cancelled'),
-        ),
-        migrations.AddConstraint(
-            model_name='scheduledmessage',
-            constraint=models.CheckConstraint(condition=models.Q(('replaced_by__isnull', True), models.Q(('replaced_by', models.F('id')), _negated=True), _connector='OR'), name='scheduled_replaced_by_another'),
-        ),
-        migrations.AddConstraint(
-            model_name='scheduledmessage',
-            constraint=models.UniqueConstraint(condition=models.Q(('created_by_turn__isnull', False), models.Q(('created_by_tool_call_id', ''), _negated=True)), fields=('created_by_turn', 'created_by_tool_call_id'), name='scheduled_once_per_tool_call'),
-        ),
-        migrations.AddConstraint(
-            model_name='scheduledmessage',
-            constraint=models.CheckConstraint(condition=models.Q(('created_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('send_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('sent_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('taken_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('updated_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc)))), name='scheduled_times_readable'),
-        ),
-        migrations.AddIndex(
-            model_name='runrecord',
-            index=models.Index(fields=['created_at', 'run_id'], name='run_by_age'),
-        ),
-        migrations.AddIndex(
-            model_name='runrecord',
-            index=models.Index(condition=models.Q(('state__in', ['queued', 'running'])), fields=['job'], name='run_open_of_job'),
-        ),
-        migrations.AddIndex(
-            model_name='runrecord',
-            index=models.Index(condition=models.Q(('not_before__isnull', False)), fields=['not_before'], name='run_retry_due'),
-        ),
-        migrations.AddIndex(
-            model_name='runrecord',
-            index=models.Index(condition=models.Q(('state', 'failed'), models.Q(('reason__in', ('retry_error', 'superseded')), ('state', 'cancelled')), _connector='OR'), fields=['created_at', 'run_id'], name='run_failed'),
-        ),
-        migrations.AddConstraint(
-            model_name='runrecord',
-            constraint=models.UniqueConstraint(fields=('job', 'scheduled_for'), name='run_once_per_slot'),
-        ),
-        migrations.AddConstraint(
-            model_name='runrecord',
-            constraint=models.UniqueConstraint(condition=models.Q(('scheduled_message__isnull', False)), fields=('scheduled_message',), name='run_once_per_message'),
-        ),
-        migrations.AddConstraint(
-            model_name='runrecord',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('job__isnull', False), ('scheduled_message__isnull', True)), models.Q(('job__isnull', True), ('scheduled_message__isnull', False)), _connector='OR'), name='run_of_a_job_or_a_message'),
-        ),
-        migrations.AddConstraint(
-            model_name='runrecord',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'running', 'succeeded', 'failed', 'cancelled', 'skipped'])), name='run_state_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='runrecord',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'skipped'), _negated=True), models.Q(('reason', ''), _negated=True), _connector='OR'), name='run_skipped_with_reason'),
-        ),
-        migrations.AddConstraint(
-            model_name='runrecord',
-            constraint=models.CheckConstraint(condition=models.Q(('created_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('finished_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('not_before__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('scheduled_for__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('slots_from__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('slots_to__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc))), ('started_at__range', (datetime.datetime(1, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), datetime.datetime(9999, 12, 30, 0, 0, tzinfo=datetime.timezone.utc)))), name='run_times_readable'),
-        ),
-        migrations.AddConstraint(
-            model_name='runrecord',
-            constraint=models.CheckConstraint(condition=models.Q(('not_before__isnull', True), ('state', 'queued'), _connector='OR'), name='run_retry_waits_queued'),
-        ),
-        migrations.AddConstraint(
-            model_name='runrecord',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', True), ('state__in', ['queued', 'running'])), models.Q(('finished_at__isnull', False), ('state__in', ['succeeded', 'failed', 'cancelled', 'skipped'])), _connector='OR'), name='run_finished_iff_ended'),
-        ),
-        migrations.AddIndex(
-            model_name='cronjob',
-            index=models.Index(fields=['owner_id', 'created_at', 'id'], name='job_of_owner'),
-        ),
-        migrations.AddConstraint(
-            model_name='cronjob',
-            constraint=models.CheckConstraint(condition=models.Q(('owner_id__gt', 0)), name='cronjob_has_owner'),
-        ),
-        migrations.AddIndex(
-            model_name='runrecord',
-            index=models.Index(condition=models.Q(('owner_id__gt', 0)), fields=['owner_id', 'scheduled_for', 'run_id'], name='run_of_owner'),
-        ),
-        migrations.AddIndex(
-            model_name='runrecord',
-            index=models.Index(condition=models.Q(('owner_id__gt', 0), models.Q(('state', 'succeeded'), _negated=True)), fields=['owner_id', 'state', 'scheduled_for', 'run_id'], name='run_of_owner_by_state'),
         ),
         migrations.RunSQL(sql=WITH_OWNER, reverse_sql=migrations.RunSQL.noop),
         migrations.RunSQL(

@@ -130,7 +130,7 @@ def worker_command(name: str, concurrency: int) -> list[str]:
 
 
 def _plan(options: UpOptions) -> list[tuple[list[str], str, StopOrder, float]]:
-    web = ["config.web", "--host", options.host, "--port", str(options.port), "--no-use-colors"]
+    web = ["config.web", "--host", options.host, "--port", str(options.port)]
     plan = [(web, "web", StopOrder.SOURCE, WEB_GRACE + 3.0)]
     for n in range(1, options.workers + 1):
         worker = worker_command(f"worker{n}", options.concurrency)

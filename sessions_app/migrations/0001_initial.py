@@ -70,6 +70,19 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
                 ('updated_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
+            options={
+                'indexes': [
+                    models.Index(fields=['created_at', 'id'], name='session_by_age'),
+                    models.Index(fields=['key'], name='session_by_key'),
+                    models.Index(condition=models.Q(('state', 'deleting')), fields=['deleting_since'], name='session_deleting'),
+                ],
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(models.Q(('deleting_since__isnull', False), ('state', 'deleting')), models.Q(models.Q(('state', 'deleting'), _negated=True), ('deleting_since__isnull', True)), _connector='OR'), name='session_deleting_since'),
+                    models.CheckConstraint(condition=models.Q(('state__in', ['open', 'archived', 'deleting'])), name='session_state_known'),
+                    models.CheckConstraint(condition=models.Q(('type__in', ['primary', 'sub', 'heartbeat', 'job'])), name='session_type_known'),
+                    models.CheckConstraint(condition=models.Q(('chat_type__in', ['private', 'group'])), name='session_chat_type_known'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='ReadMark',
@@ -137,6 +150,12 @@ class Migration(migrations.Migration):
                 ('updated_at', models.DateTimeField(auto_now=True)),
                 ('owner', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='agents', to=settings.AUTH_USER_MODEL)),
             ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('owner', 'name'), name='agent_name_once_per_owner'),
+                    models.CheckConstraint(condition=models.Q(('engine__in', ['chat', 'planner'])), name='agent_engine_known'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='Allowance',
@@ -212,6 +231,11 @@ class Migration(migrations.Migration):
                 ('updated_at', models.DateTimeField(auto_now=True)),
                 ('agent', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='documents', to='sessions_app.agent')),
             ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('agent', 'name'), name='document_name_once_per_agent'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='DocumentRevision',
@@ -222,6 +246,11 @@ class Migration(migrations.Migration):
                 ('replaced_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
                 ('document', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='revisions', to='sessions_app.document')),
             ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('document', 'revision'), name='document_revision_once_per_document'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='IdempotencyKey',
@@ -236,6 +265,15 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL)),
             ],
+            options={
+                'indexes': [
+                    models.Index(fields=['created_at'], name='idempotency_age'),
+                    models.Index(fields=['key'], name='idempotency_key'),
+                ],
+                'constraints': [
+                    models.UniqueConstraint(fields=('user', 'address', 'key'), name='idempotency_key_once'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='Preference',
@@ -247,6 +285,11 @@ class Migration(migrations.Migration):
                 ('agent', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='preferences', to='sessions_app.agent')),
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL)),
             ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('agent', 'user'), name='preference_once_per_person'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='TaskState',
@@ -289,6 +332,14 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['session_id', 'seq'],
+                'indexes': [
+                    models.Index(condition=models.Q(('shown_after_seq__isnull', False)), fields=['session', 'shown_after_seq', 'seq'], name='message_beside'),
+                ],
+                'constraints': [
+                    models.UniqueConstraint(fields=('session', 'seq'), name='message_seq_once_per_session'),
+                    models.CheckConstraint(condition=models.Q(('role__in', ['user', 'assistant', 'tool'])), name='message_role_known'),
+                    models.CheckConstraint(condition=models.Q(('seq__gte', 1)), name='message_seq_from_one'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -310,6 +361,14 @@ class Migration(migrations.Migration):
                 ('agent', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='hooks', to='sessions_app.agent')),
                 ('session', models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='hooks', to='sessions_app.session')),
             ],
+            options={
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('name', ''), _negated=True), name='hook_has_a_name'),
+                    models.CheckConstraint(condition=models.Q(('token_sha256__regex', '^[0-9a-f]{64}$')), name='hook_token_is_a_hash'),
+                    models.UniqueConstraint(fields=('token_sha256',), name='hook_token_once'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('address', ''), ('channel', '')), models.Q(models.Q(('channel', ''), _negated=True), models.Q(('address', ''), _negated=True)), _connector='OR'), name='hook_route_whole_or_none'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='Event',
@@ -326,6 +385,17 @@ class Migration(migrations.Migration):
                 ('agent', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='sessions_app.agent')),
                 ('session', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='events', to='sessions_app.session')),
             ],
+            options={
+                'indexes': [
+                    models.Index(fields=['session', 'xid', 'id'], name='event_cursor'),
+                    models.Index(condition=models.Q(('scope', 'agent')), fields=['agent', 'xid', 'id'], name='event_agent_cursor'),
+                ],
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('type__in', ['turn_queued', 'turn_start', 'tool_call', 'tool_output', 'status', 'planning', 'plan', 'step_start', 'step_complete', 'replan', 'waiting', 'done', 'message', 'delivery', 'turn_end'])), name='event_type_known'),
+                    models.CheckConstraint(condition=models.Q(('scope__in', ['session', 'agent'])), name='event_scope_known'),
+                    models.CheckConstraint(condition=models.Q(('scope', 'session'), ('type', 'status'), _connector='OR'), name='event_for_all_is_status'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='Delivery',
@@ -354,6 +424,23 @@ class Migration(migrations.Migration):
             ],
             options={
                 'verbose_name_plural': 'deliveries',
+                'indexes': [
+                    models.Index(condition=models.Q(('session__isnull', False)), fields=['owner_id', 'created_at', 'id'], name='delivery_of_owner'),
+                    models.Index(condition=models.Q(('session__isnull', False), models.Q(('state', 'sent'), _negated=True)), fields=['owner_id', 'state', 'created_at', 'id'], name='delivery_of_owner_by_state'),
+                    models.Index(condition=models.Q(('state__in', ['pending', 'sending'])), fields=['session', 'channel', 'id'], name='delivery_on_the_way'),
+                    models.Index(condition=models.Q(('state', 'failed')), fields=['id'], name='delivery_dead_letters'),
+                    models.Index(fields=['session', 'id'], name='delivery_of_session'),
+                    models.Index(condition=models.Q(('state', 'sent'), _negated=True), fields=['session', 'state', 'id'], name='delivery_by_state'),
+                ],
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('owner_id__gt', 0), ('session__isnull', True), _connector='OR'), name='delivery_has_owner'),
+                    models.CheckConstraint(condition=models.Q(('state__in', ['pending', 'sending', 'sent', 'failed', 'withheld', 'closed'])), name='delivery_state_known'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('ended_at__isnull', True), ('state__in', ['pending', 'sending', 'failed'])), models.Q(('ended_at__isnull', False), ('state__in', ['sent', 'withheld', 'closed'])), _connector='OR'), name='delivery_ended_iff_nothing_follows'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('claim__isnull', False), ('next_attempt_at__isnull', False), ('state', 'sending')), models.Q(models.Q(('state', 'sending'), _negated=True), ('claim__isnull', True)), _connector='OR'), name='delivery_claimed_iff_sending'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['withheld', 'closed']), _negated=True), models.Q(('reason', ''), _negated=True), _connector='OR'), name='delivery_kept_back_with_reason'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('state', 'failed'), _negated=True), models.Q(('last_error', ''), _negated=True), _connector='OR'), name='delivery_failed_with_error'),
+                    models.CheckConstraint(condition=models.Q(('event__isnull', True), ('message__isnull', True), _connector='OR'), name='delivery_of_message_or_event'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -395,6 +482,27 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['id'],
+                'indexes': [
+                    models.Index(fields=['owner_id', 'queued_at', 'id'], name='turn_of_owner'),
+                    models.Index(condition=models.Q(('state', 'succeeded'), _negated=True), fields=['owner_id', 'state', 'queued_at', 'id'], name='turn_of_owner_by_state'),
+                    models.Index(condition=models.Q(('state', 'queued')), fields=['session', 'lane', 'due_at', 'id'], name='turn_queue'),
+                    models.Index(fields=['session', 'id'], name='turn_of_session'),
+                    models.Index(condition=models.Q(('share_of__isnull', False), ('state__in', ('queued', 'running'))), fields=['share_of', 'state', '-lane', 'id'], name='turn_share'),
+                    models.Index(condition=models.Q(('host__isnull', False)), fields=['host'], name='turn_of_host'),
+                    models.Index(condition=models.Q(('host__isnull', False), ('state', 'queued')), fields=['host'], name='turn_waiting_guest'),
+                    models.Index(condition=models.Q(('state', 'failed')), fields=['id'], name='turn_failed'),
+                ],
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('owner_id__gt', 0)), name='turn_has_owner'),
+                    models.UniqueConstraint(condition=models.Q(('state', 'running')), fields=('session',), name='turn_one_running_per_session'),
+                    models.UniqueConstraint(condition=models.Q(('idempotency_key__isnull', False)), fields=('session', 'idempotency_key'), name='turn_idempotency_key_once'),
+                    models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'running', 'succeeded', 'failed', 'cancelled', 'merged'])), name='turn_state_known'),
+                    models.CheckConstraint(condition=models.Q(('kind__in', ['message', 'automation', 'legacy', 'heartbeat', 'job', 'scheduled_message', 'system'])), name='turn_kind_known'),
+                    models.CheckConstraint(condition=models.Q(('lane__in', ['turns', 'auto'])), name='turn_lane_known'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', True), ('state__in', ('queued', 'running'))), models.Q(('finished_at__isnull', False), ('state__in', ('succeeded', 'failed', 'cancelled', 'merged'))), _connector='OR'), name='turn_finished_iff_ended'),
+                    models.CheckConstraint(condition=models.Q(('claim__isnull', True), models.Q(('state__in', ['queued', 'merged']), _negated=True), _connector='OR'), name='turn_claim_only_once_started'),
+                    models.CheckConstraint(condition=models.Q(('host__isnull', True), ('state__in', ['queued', 'merged']), _connector='OR'), name='turn_host_only_for_guests'),
+                ],
             },
         ),
         migrations.AddField(
@@ -424,6 +532,21 @@ class Migration(migrations.Migration):
                 ('target', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='mailbox', to='sessions_app.session')),
                 ('acknowledged_by', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='acknowledged', to='sessions_app.turn')),
             ],
+            options={
+                'indexes': [
+                    models.Index(condition=models.Q(('acknowledged_at__isnull', True), ('dropped_at__isnull', True)), fields=['target', '-priority', 'id'], name='mailbox_pending'),
+                    models.Index(fields=['target', 'id'], name='mailbox_of_session'),
+                    models.Index(condition=models.Q(('acknowledged_by__isnull', False)), fields=['acknowledged_by'], name='mailbox_of_turn'),
+                ],
+                'constraints': [
+                    models.UniqueConstraint(condition=models.Q(('acknowledged_at__isnull', True), ('dropped_at__isnull', True), models.Q(('dedupe_key', ''), _negated=True)), fields=('target', 'dedupe_key'), name='mailbox_one_unread_per_dedupe_key'),
+                    models.CheckConstraint(condition=models.Q(('acknowledged_at__isnull', True), ('dropped_at__isnull', True), _connector='OR'), name='mailbox_acknowledged_or_dropped'),
+                    models.CheckConstraint(condition=models.Q(('dropped_at__isnull', True), models.Q(('reason', ''), _negated=True), _connector='OR'), name='mailbox_dropped_with_reason'),
+                    models.CheckConstraint(condition=models.Q(('priority__in', [0, 1, 2])), name='mailbox_priority_known'),
+                    models.CheckConstraint(condition=models.Q(('target__isnull', False), ('dropped_at__isnull', False), _connector='OR'), name='mailbox_without_target_is_dropped'),
+                    models.CheckConstraint(condition=models.Q(('acknowledged_by__isnull', True), ('acknowledged_at__isnull', False), _connector='OR'), name='mailbox_turn_acknowledged_it'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='ExecutionState',
@@ -459,6 +582,16 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['-created_at', '-id'],
+                'indexes': [
+                    models.Index(fields=['session', '-created_at'], name='execution_of_session'),
+                    models.Index(condition=models.Q(('status__in', ['waiting_user', 'waiting_confirmation'])), fields=['asked_at'], name='execution_waits'),
+                ],
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('status__in', ['planning', 'running', 'waiting_user', 'waiting_confirmation', 'completed', 'failed', 'cancelled'])), name='execution_state_known'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('status__in', ['waiting_user', 'waiting_confirmation']), _negated=True), models.Q(models.Q(('question', ''), _negated=True), ('asked_at__isnull', False)), _connector='OR'), name='execution_waits_with_a_question'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('status__in', ['planning', 'running']), _negated=True), ('turn__isnull', False), _connector='OR'), name='execution_at_work_in_a_turn'),
+                    models.UniqueConstraint(condition=models.Q(('status__in', ['planning', 'running'])), fields=('session',), name='execution_one_at_work_per_session'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -478,6 +611,16 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['-asked_seq', '-id'],
+                'indexes': [
+                    models.Index(fields=['session', '-asked_seq'], name='consent_of_session'),
+                    models.Index(condition=models.Q(('state', 'open')), fields=['asked_at'], name='consent_open'),
+                ],
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('state__in', ['open', 'granted', 'refused', 'closed'])), name='consent_state_known'),
+                    models.CheckConstraint(condition=models.Q(('calls', []), _negated=True), name='consent_names_a_call'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('answered_at__isnull', True), ('state', 'open')), models.Q(('answered_at__isnull', False), ('state', 'closed')), models.Q(('answered_at__isnull', False), ('answered_by__isnull', False), ('state__in', ['granted', 'refused'])), _connector='OR'), name='consent_answered_by_a_turn'),
+                    models.UniqueConstraint(condition=models.Q(('state', 'open'), models.Q(('execution', ''), _negated=True)), fields=('execution',), name='consent_one_open_per_execution'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -492,39 +635,11 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['turn_id', 'n'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('turn', 'n'), name='turnstep_n_once_per_turn'),
+                    models.CheckConstraint(condition=models.Q(('kind__in', ['prompt', 'response', 'intent', 'result', 'inject', 'checkpoint', 'memory'])), name='turnstep_kind_known'),
+                ],
             },
-        ),
-        migrations.AddConstraint(
-            model_name='agent',
-            constraint=models.UniqueConstraint(fields=('owner', 'name'), name='agent_name_once_per_owner'),
-        ),
-        migrations.AddConstraint(
-            model_name='agent',
-            constraint=models.CheckConstraint(condition=models.Q(('engine__in', ['chat', 'planner'])), name='agent_engine_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='document',
-            constraint=models.UniqueConstraint(fields=('agent', 'name'), name='document_name_once_per_agent'),
-        ),
-        migrations.AddConstraint(
-            model_name='documentrevision',
-            constraint=models.UniqueConstraint(fields=('document', 'revision'), name='document_revision_once_per_document'),
-        ),
-        migrations.AddIndex(
-            model_name='idempotencykey',
-            index=models.Index(fields=['created_at'], name='idempotency_age'),
-        ),
-        migrations.AddIndex(
-            model_name='idempotencykey',
-            index=models.Index(fields=['key'], name='idempotency_key'),
-        ),
-        migrations.AddConstraint(
-            model_name='idempotencykey',
-            constraint=models.UniqueConstraint(fields=('user', 'address', 'key'), name='idempotency_key_once'),
-        ),
-        migrations.AddConstraint(
-            model_name='preference',
-            constraint=models.UniqueConstraint(fields=('agent', 'user'), name='preference_once_per_person'),
         ),
         migrations.AddIndex(
             model_name='session',
@@ -548,307 +663,15 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='session',
-            index=models.Index(fields=['created_at', 'id'], name='session_by_age'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
-            index=models.Index(fields=['key'], name='session_by_key'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
-            index=models.Index(condition=models.Q(('state', 'deleting')), fields=['deleting_since'], name='session_deleting'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
             index=models.Index(condition=models.Q(('state', 'archived'), ('type', 'job')), fields=['agent', 'chat_id', 'created_at'], name='session_of_job'),
         ),
         migrations.AddConstraint(
             model_name='session',
             constraint=models.UniqueConstraint(fields=('agent', 'key'), name='session_key_once_per_agent'),
         ),
-        migrations.AddConstraint(
-            model_name='session',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('deleting_since__isnull', False), ('state', 'deleting')), models.Q(models.Q(('state', 'deleting'), _negated=True), ('deleting_since__isnull', True)), _connector='OR'), name='session_deleting_since'),
-        ),
-        migrations.AddConstraint(
-            model_name='session',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['open', 'archived', 'deleting'])), name='session_state_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='session',
-            constraint=models.CheckConstraint(condition=models.Q(('type__in', ['primary', 'sub', 'heartbeat', 'job'])), name='session_type_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='session',
-            constraint=models.CheckConstraint(condition=models.Q(('chat_type__in', ['private', 'group'])), name='session_chat_type_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='hook',
-            constraint=models.CheckConstraint(condition=models.Q(('name', ''), _negated=True), name='hook_has_a_name'),
-        ),
-        migrations.AddConstraint(
-            model_name='hook',
-            constraint=models.CheckConstraint(condition=models.Q(('token_sha256__regex', '^[0-9a-f]{64}$')), name='hook_token_is_a_hash'),
-        ),
-        migrations.AddConstraint(
-            model_name='hook',
-            constraint=models.UniqueConstraint(fields=('token_sha256',), name='hook_token_once'),
-        ),
-        migrations.AddConstraint(
-            model_name='hook',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('address', ''), ('channel', '')), models.Q(models.Q(('channel', ''), _negated=True), models.Q(('address', ''), _negated=True)), _connector='OR'), name='hook_route_whole_or_none'),
-        ),
-        migrations.AddIndex(
-            model_name='event',
-            index=models.Index(fields=['session', 'xid', 'id'], name='event_cursor'),
-        ),
-        migrations.AddIndex(
-            model_name='event',
-            index=models.Index(condition=models.Q(('scope', 'agent')), fields=['agent', 'xid', 'id'], name='event_agent_cursor'),
-        ),
-        migrations.AddConstraint(
-            model_name='event',
-            constraint=models.CheckConstraint(condition=models.Q(('type__in', ['turn_queued', 'turn_start', 'tool_call', 'tool_output', 'status', 'planning', 'plan', 'step_start', 'step_complete', 'replan', 'waiting', 'done', 'message', 'delivery', 'turn_end'])), name='event_type_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='event',
-            constraint=models.CheckConstraint(condition=models.Q(('scope__in', ['session', 'agent'])), name='event_scope_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='event',
-            constraint=models.CheckConstraint(condition=models.Q(('scope', 'session'), ('type', 'status'), _connector='OR'), name='event_for_all_is_status'),
-        ),
-        migrations.AddIndex(
-            model_name='delivery',
-            index=models.Index(condition=models.Q(('session__isnull', False)), fields=['owner_id', 'created_at', 'id'], name='delivery_of_owner'),
-        ),
-        migrations.AddIndex(
-            model_name='delivery',
-            index=models.Index(condition=models.Q(('session__isnull', False), models.Q(('state', 'sent'), _negated=True)), fields=['owner_id', 'state', 'created_at', 'id'], name='delivery_of_owner_by_state'),
-        ),
-        migrations.AddConstraint(
-            model_name='delivery',
-            constraint=models.CheckConstraint(condition=models.Q(('owner_id__gt', 0), ('session__isnull', True), _connector='OR'), name='delivery_has_owner'),
-        ),
-        migrations.AddIndex(
-            model_name='turn',
-            index=models.Index(fields=['owner_id', 'queued_at', 'id'], name='turn_of_owner'),
-        ),
-        migrations.AddIndex(
-            model_name='turn',
-            index=models.Index(condition=models.Q(('state', 'succeeded'), _negated=True), fields=['owner_id', 'state', 'queued_at', 'id'], name='turn_of_owner_by_state'),
-        ),
-        migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.CheckConstraint(condition=models.Q(('owner_id__gt', 0)), name='turn_has_owner'),
-        ),
-        migrations.AddIndex(
-            model_name='delivery',
-            index=models.Index(condition=models.Q(('state__in', ['pending', 'sending'])), fields=['session', 'channel', 'id'], name='delivery_on_the_way'),
-        ),
-        migrations.AddIndex(
-            model_name='delivery',
-            index=models.Index(condition=models.Q(('state', 'failed')), fields=['id'], name='delivery_dead_letters'),
-        ),
-        migrations.AddIndex(
-            model_name='delivery',
-            index=models.Index(fields=['session', 'id'], name='delivery_of_session'),
-        ),
-        migrations.AddIndex(
-            model_name='delivery',
-            index=models.Index(condition=models.Q(('state', 'sent'), _negated=True), fields=['session', 'state', 'id'], name='delivery_by_state'),
-        ),
-        migrations.AddConstraint(
-            model_name='delivery',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['pending', 'sending', 'sent', 'failed', 'withheld', 'closed'])), name='delivery_state_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='delivery',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('ended_at__isnull', True), ('state__in', ['pending', 'sending', 'failed'])), models.Q(('ended_at__isnull', False), ('state__in', ['sent', 'withheld', 'closed'])), _connector='OR'), name='delivery_ended_iff_nothing_follows'),
-        ),
-        migrations.AddConstraint(
-            model_name='delivery',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('claim__isnull', False), ('next_attempt_at__isnull', False), ('state', 'sending')), models.Q(models.Q(('state', 'sending'), _negated=True), ('claim__isnull', True)), _connector='OR'), name='delivery_claimed_iff_sending'),
-        ),
-        migrations.AddConstraint(
-            model_name='delivery',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['withheld', 'closed']), _negated=True), models.Q(('reason', ''), _negated=True), _connector='OR'), name='delivery_kept_back_with_reason'),
-        ),
-        migrations.AddConstraint(
-            model_name='delivery',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'failed'), _negated=True), models.Q(('last_error', ''), _negated=True), _connector='OR'), name='delivery_failed_with_error'),
-        ),
-        migrations.AddConstraint(
-            model_name='delivery',
-            constraint=models.CheckConstraint(condition=models.Q(('event__isnull', True), ('message__isnull', True), _connector='OR'), name='delivery_of_message_or_event'),
-        ),
-        migrations.AddIndex(
-            model_name='turn',
-            index=models.Index(condition=models.Q(('state', 'queued')), fields=['session', 'lane', 'due_at', 'id'], name='turn_queue'),
-        ),
-        migrations.AddIndex(
-            model_name='turn',
-            index=models.Index(fields=['session', 'id'], name='turn_of_session'),
-        ),
-        migrations.AddIndex(
-            model_name='turn',
-            index=models.Index(condition=models.Q(('share_of__isnull', False), ('state__in', ('queued', 'running'))), fields=['share_of', 'state', '-lane', 'id'], name='turn_share'),
-        ),
-        migrations.AddIndex(
-            model_name='turn',
-            index=models.Index(condition=models.Q(('host__isnull', False)), fields=['host'], name='turn_of_host'),
-        ),
-        migrations.AddIndex(
-            model_name='turn',
-            index=models.Index(condition=models.Q(('host__isnull', False), ('state', 'queued')), fields=['host'], name='turn_waiting_guest'),
-        ),
-        migrations.AddIndex(
-            model_name='turn',
-            index=models.Index(condition=models.Q(('state', 'failed')), fields=['id'], name='turn_failed'),
-        ),
-        migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.UniqueConstraint(condition=models.Q(('state', 'running')), fields=('session',), name='turn_one_running_per_session'),
-        ),
-        migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.UniqueConstraint(condition=models.Q(('idempotency_key__isnull', False)), fields=('session', 'idempotency_key'), name='turn_idempotency_key_once'),
-        ),
-        migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'running', 'succeeded', 'failed', 'cancelled', 'merged'])), name='turn_state_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['message', 'automation', 'legacy', 'heartbeat', 'job', 'scheduled_message', 'system'])), name='turn_kind_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.CheckConstraint(condition=models.Q(('lane__in', ['turns', 'auto'])), name='turn_lane_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', True), ('state__in', ('queued', 'running'))), models.Q(('finished_at__isnull', False), ('state__in', ('succeeded', 'failed', 'cancelled', 'merged'))), _connector='OR'), name='turn_finished_iff_ended'),
-        ),
-        migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.CheckConstraint(condition=models.Q(('claim__isnull', True), models.Q(('state__in', ['queued', 'merged']), _negated=True), _connector='OR'), name='turn_claim_only_once_started'),
-        ),
-        migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.CheckConstraint(condition=models.Q(('host__isnull', True), ('state__in', ['queued', 'merged']), _connector='OR'), name='turn_host_only_for_guests'),
-        ),
         migrations.AddIndex(
             model_name='message',
             index=models.Index(fields=['turn', 'seq'], name='message_of_turn'),
-        ),
-        migrations.AddIndex(
-            model_name='message',
-            index=models.Index(condition=models.Q(('shown_after_seq__isnull', False)), fields=['session', 'shown_after_seq', 'seq'], name='message_beside'),
-        ),
-        migrations.AddConstraint(
-            model_name='message',
-            constraint=models.UniqueConstraint(fields=('session', 'seq'), name='message_seq_once_per_session'),
-        ),
-        migrations.AddConstraint(
-            model_name='message',
-            constraint=models.CheckConstraint(condition=models.Q(('role__in', ['user', 'assistant', 'tool'])), name='message_role_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='message',
-            constraint=models.CheckConstraint(condition=models.Q(('seq__gte', 1)), name='message_seq_from_one'),
-        ),
-        migrations.AddIndex(
-            model_name='mailboxevent',
-            index=models.Index(condition=models.Q(('acknowledged_at__isnull', True), ('dropped_at__isnull', True)), fields=['target', '-priority', 'id'], name='mailbox_pending'),
-        ),
-        migrations.AddIndex(
-            model_name='mailboxevent',
-            index=models.Index(fields=['target', 'id'], name='mailbox_of_session'),
-        ),
-        migrations.AddIndex(
-            model_name='mailboxevent',
-            index=models.Index(condition=models.Q(('acknowledged_by__isnull', False)), fields=['acknowledged_by'], name='mailbox_of_turn'),
-        ),
-        migrations.AddConstraint(
-            model_name='mailboxevent',
-            constraint=models.UniqueConstraint(condition=models.Q(('acknowledged_at__isnull', True), ('dropped_at__isnull', True), models.Q(('dedupe_key', ''), _negated=True)), fields=('target', 'dedupe_key'), name='mailbox_one_unread_per_dedupe_key'),
-        ),
-        migrations.AddConstraint(
-            model_name='mailboxevent',
-            constraint=models.CheckConstraint(condition=models.Q(('acknowledged_at__isnull', True), ('dropped_at__isnull', True), _connector='OR'), name='mailbox_acknowledged_or_dropped'),
-        ),
-        migrations.AddConstraint(
-            model_name='mailboxevent',
-            constraint=models.CheckConstraint(condition=models.Q(('dropped_at__isnull', True), models.Q(('reason', ''), _negated=True), _connector='OR'), name='mailbox_dropped_with_reason'),
-        ),
-        migrations.AddConstraint(
-            model_name='mailboxevent',
-            constraint=models.CheckConstraint(condition=models.Q(('priority__in', [0, 1, 2])), name='mailbox_priority_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='mailboxevent',
-            constraint=models.CheckConstraint(condition=models.Q(('target__isnull', False), ('dropped_at__isnull', False), _connector='OR'), name='mailbox_without_target_is_dropped'),
-        ),
-        migrations.AddConstraint(
-            model_name='mailboxevent',
-            constraint=models.CheckConstraint(condition=models.Q(('acknowledged_by__isnull', True), ('acknowledged_at__isnull', False), _connector='OR'), name='mailbox_turn_acknowledged_it'),
-        ),
-        migrations.AddIndex(
-            model_name='executionstate',
-            index=models.Index(fields=['session', '-created_at'], name='execution_of_session'),
-        ),
-        migrations.AddIndex(
-            model_name='executionstate',
-            index=models.Index(condition=models.Q(('status__in', ['waiting_user', 'waiting_confirmation'])), fields=['asked_at'], name='execution_waits'),
-        ),
-        migrations.AddConstraint(
-            model_name='executionstate',
-            constraint=models.CheckConstraint(condition=models.Q(('status__in', ['planning', 'running', 'waiting_user', 'waiting_confirmation', 'completed', 'failed', 'cancelled'])), name='execution_state_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='executionstate',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status__in', ['waiting_user', 'waiting_confirmation']), _negated=True), models.Q(models.Q(('question', ''), _negated=True), ('asked_at__isnull', False)), _connector='OR'), name='execution_waits_with_a_question'),
-        ),
-        migrations.AddConstraint(
-            model_name='executionstate',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status__in', ['planning', 'running']), _negated=True), ('turn__isnull', False), _connector='OR'), name='execution_at_work_in_a_turn'),
-        ),
-        migrations.AddConstraint(
-            model_name='executionstate',
-            constraint=models.UniqueConstraint(condition=models.Q(('status__in', ['planning', 'running'])), fields=('session',), name='execution_one_at_work_per_session'),
-        ),
-        migrations.AddIndex(
-            model_name='consentquestion',
-            index=models.Index(fields=['session', '-asked_seq'], name='consent_of_session'),
-        ),
-        migrations.AddIndex(
-            model_name='consentquestion',
-            index=models.Index(condition=models.Q(('state', 'open')), fields=['asked_at'], name='consent_open'),
-        ),
-        migrations.AddConstraint(
-            model_name='consentquestion',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['open', 'granted', 'refused', 'closed'])), name='consent_state_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='consentquestion',
-            constraint=models.CheckConstraint(condition=models.Q(('calls', []), _negated=True), name='consent_names_a_call'),
-        ),
-        migrations.AddConstraint(
-            model_name='consentquestion',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('answered_at__isnull', True), ('state', 'open')), models.Q(('answered_at__isnull', False), ('state', 'closed')), models.Q(('answered_at__isnull', False), ('answered_by__isnull', False), ('state__in', ['granted', 'refused'])), _connector='OR'), name='consent_answered_by_a_turn'),
-        ),
-        migrations.AddConstraint(
-            model_name='consentquestion',
-            constraint=models.UniqueConstraint(condition=models.Q(('state', 'open'), models.Q(('execution', ''), _negated=True)), fields=('execution',), name='consent_one_open_per_execution'),
-        ),
-        migrations.AddConstraint(
-            model_name='turnstep',
-            constraint=models.UniqueConstraint(fields=('turn', 'n'), name='turnstep_n_once_per_turn'),
-        ),
-        migrations.AddConstraint(
-            model_name='turnstep',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['prompt', 'response', 'intent', 'result', 'inject', 'checkpoint', 'memory'])), name='turnstep_kind_known'),
         ),
         migrations.CreateModel(
             name='MessageImage',
@@ -870,6 +693,11 @@ class Migration(migrations.Migration):
                 ('told', models.JSONField(default=dict)),
                 ('agent', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='sessions_app.agent')),
             ],
+            options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('agent', 'door', 'chat', 'number'), name='client_chat_once'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='ClientMessage',
@@ -886,26 +714,16 @@ class Migration(migrations.Migration):
                 ('chat', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='accepted', to='sessions_app.clientchat')),
                 ('turn', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='sessions_app.turn')),
             ],
-        ),
-        migrations.AddConstraint(
-            model_name='clientchat',
-            constraint=models.UniqueConstraint(fields=('agent', 'door', 'chat', 'number'), name='client_chat_once'),
-        ),
-        migrations.AddIndex(
-            model_name='clientmessage',
-            index=models.Index(fields=['path'], name='client_message_path'),
-        ),
-        migrations.AddIndex(
-            model_name='clientmessage',
-            index=models.Index(condition=models.Q(('turn__isnull', False)), fields=['turn'], name='client_message_turn'),
-        ),
-        migrations.AddConstraint(
-            model_name='clientmessage',
-            constraint=models.UniqueConstraint(fields=('chat', 'position'), name='client_message_once'),
-        ),
-        migrations.AddConstraint(
-            model_name='clientmessage',
-            constraint=models.UniqueConstraint(condition=models.Q(('request_key', ''), _negated=True), fields=('request_key',), name='client_message_key_once'),
+            options={
+                'indexes': [
+                    models.Index(fields=['path'], name='client_message_path'),
+                    models.Index(condition=models.Q(('turn__isnull', False)), fields=['turn'], name='client_message_turn'),
+                ],
+                'constraints': [
+                    models.UniqueConstraint(fields=('chat', 'position'), name='client_message_once'),
+                    models.UniqueConstraint(condition=models.Q(('request_key', ''), _negated=True), fields=('request_key',), name='client_message_key_once'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='TelegramBot',
@@ -973,6 +791,14 @@ class Migration(migrations.Migration):
             ],
             options={
                 'verbose_name': 'API token',
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('name', ''), _negated=True), name='api_token_has_a_name'),
+                    models.CheckConstraint(condition=models.Q(('token_sha256__regex', '^[0-9a-f]{64}$')), name='api_token_is_a_hash'),
+                    models.UniqueConstraint(fields=('token_sha256',), name='api_token_once'),
+                    models.CheckConstraint(condition=models.Q(('scopes__len__gt', 0), ('scopes__contained_by', ['read', 'talk', 'schedule', 'manage'])), name='api_token_scopes_are_known'),
+                    models.CheckConstraint(condition=models.Q(('agent__isnull', True), ('session__isnull', True), _connector='OR'), name='api_token_has_one_limit'),
+                    models.CheckConstraint(condition=models.Q(('expires_at__isnull', True), ('expires_at__gt', models.F('created_at')), _connector='OR'), name='api_token_expires_later'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -984,42 +810,13 @@ class Migration(migrations.Migration):
                 ('expires_at', models.DateTimeField()),
                 ('token', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='tickets', to='sessions_app.apitoken')),
             ],
-        ),
-        migrations.AddConstraint(
-            model_name='apitoken',
-            constraint=models.CheckConstraint(condition=models.Q(('name', ''), _negated=True), name='api_token_has_a_name'),
-        ),
-        migrations.AddConstraint(
-            model_name='apitoken',
-            constraint=models.CheckConstraint(condition=models.Q(('token_sha256__regex', '^[0-9a-f]{64}$')), name='api_token_is_a_hash'),
-        ),
-        migrations.AddConstraint(
-            model_name='apitoken',
-            constraint=models.UniqueConstraint(fields=('token_sha256',), name='api_token_once'),
-        ),
-        migrations.AddConstraint(
-            model_name='apitoken',
-            constraint=models.CheckConstraint(condition=models.Q(('scopes__len__gt', 0), ('scopes__contained_by', ['read', 'talk', 'schedule', 'manage'])), name='api_token_scopes_are_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='apitoken',
-            constraint=models.CheckConstraint(condition=models.Q(('agent__isnull', True), ('session__isnull', True), _connector='OR'), name='api_token_has_one_limit'),
-        ),
-        migrations.AddConstraint(
-            model_name='apitoken',
-            constraint=models.CheckConstraint(condition=models.Q(('expires_at__isnull', True), ('expires_at__gt', models.F('created_at')), _connector='OR'), name='api_token_expires_later'),
-        ),
-        migrations.AddConstraint(
-            model_name='streamticket',
-            constraint=models.CheckConstraint(condition=models.Q(('ticket_sha256__regex', '^[0-9a-f]{64}$')), name='stream_ticket_is_a_hash'),
-        ),
-        migrations.AddConstraint(
-            model_name='streamticket',
-            constraint=models.UniqueConstraint(fields=('ticket_sha256',), name='stream_ticket_once'),
-        ),
-        migrations.AddConstraint(
-            model_name='streamticket',
-            constraint=models.CheckConstraint(condition=models.Q(('expires_at__gt', models.F('created_at'))), name='stream_ticket_expires_later'),
+            options={
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('ticket_sha256__regex', '^[0-9a-f]{64}$')), name='stream_ticket_is_a_hash'),
+                    models.UniqueConstraint(fields=('ticket_sha256',), name='stream_ticket_once'),
+                    models.CheckConstraint(condition=models.Q(('expires_at__gt', models.F('created_at'))), name='stream_ticket_expires_later'),
+                ],
+            },
         ),
         migrations.RunSQL(  # volatile: the count has a snapshot of its own, which is taken after the lock
             sql="""

@@ -48,7 +48,7 @@ class Command(BaseCommand):
                 cursor.execute("ANALYZE")
         made = {
             "token": key,
-            "admin_password_valid": user.check_password(password),
+            "admin_password_valid": first or user.check_password(password),
             "admin_is_new": first,
             "sign_in_path": issue(user) if user.is_active else None,
         }

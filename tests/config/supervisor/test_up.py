@@ -56,6 +56,7 @@ def test_the_first_start_prints_a_link_that_signs_in_and_the_password(up: Up) ->
     assert about.endswith(f"manage.py sign_in_link --data-dir {up.data}")
     assert f"{connection['admin_user']}, password {connection['admin_password']} " in account
     assert "Ctrl-C" in stop
+    assert " ended (" not in up.output
     assert _press_button(ready) == 303
     assert _press_button(ready) == 410
     for log in (up.data / "logs").iterdir():
