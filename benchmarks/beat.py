@@ -5,7 +5,11 @@ from __future__ import annotations
 import threading
 
 from automations.beat import Scheduler
+from benchmarks import data
+from benchmarks.cost import Cost, measured
+from benchmarks.crowd import Crowd
 from config.celery import app
+from sessions_app import hints
 
 
 class Beat(Scheduler):
@@ -20,6 +24,25 @@ class Beat(Scheduler):
         before = self._waits.count
         while self._waits.count == before:
             self.tick()
+
+    def fire(self, crowd: Crowd, due: int, *, with_hints: bool = False) -> Cost:
+        """Fire so many jobs, and check that exactly they have a run and a turn. `with_hints`: until these are sent.
+
+        The cost is that of a second time: at the first, after the VACUUM of the call before, PostgreSQL plans again.
+        """
+        self._fire(crowd.pick(due), tidy=False, with_hints=with_hints)
+        return self._fire(crowd.pick(due), tidy=True, with_hints=with_hints)
+
+    def _fire(self, ids: list[str], *, tidy: bool, with_hints: bool) -> Cost:
+        data.make_due(ids)
+        with measured() as cost:
+            self.tick_all()
+            if with_hints:
+                hints.flush_hints(60.0)
+        hints.flush_hints(60.0)
+        data.check_fired(ids)
+        data.end_fired(tidy=tidy)
+        return cost
 
 
 class _Waits(threading.Event):

@@ -147,15 +147,17 @@ _END = (
     scheduled_for = to_timestamp(turn_id) WHERE state = 'queued'""",
     """UPDATE sessions_app_turn SET state = 'succeeded', finished_at = now(), idempotency_key = NULL
     WHERE state = 'queued'""",
-    "VACUUM ANALYZE automations_runrecord",
-    "VACUUM ANALYZE sessions_app_turn",
 )
+_TIDY = ("VACUUM ANALYZE automations_runrecord", "VACUUM ANALYZE sessions_app_turn")
 
 
-def end_fired() -> None:
-    """End all fired runs and turns, and vacuum, so that the next round finds no open runs and dead rows."""
+def end_fired(*, tidy: bool = True) -> None:
+    """End all fired runs and turns, so that the next round finds no open runs; `tidy`: and no dead rows.
+
+    After a VACUUM or ANALYZE PostgreSQL plans all statements again that use these tables.
+    """
     with connection.cursor() as cursor:
-        for statement in _END:
+        for statement in (*_END, *(_TIDY if tidy else ())):
             cursor.execute(statement)
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from benchmarks import data
-from benchmarks.cost import Cost, measured, median
+from benchmarks.cost import Cost, median
 from benchmarks.crowd import Crowd
 from benchmarks.floor import COMMIT
 from benchmarks.report import Figure
 from benchmarks.servers import Servers
 from benchmarks.sizes import Sizes
-
-if TYPE_CHECKING:
-    from benchmarks.beat import Beat
 
 TARGET_RATIO = 1.5
 TARGET_DATABASE_MS = 100.0  # for 1,000 due
@@ -47,9 +43,9 @@ def _measure(
     crowd.grow_to(jobs)
     beat = Beat()
     for _ in range(WARM_UP):
-        _fire(beat, crowd.pick(max(sizes.due)))
+        beat.fire(crowd, max(sizes.due))
     for due in sizes.due:
-        samples[jobs, due] += [_fire(beat, crowd.pick(due)) for _ in range(sizes.fire_rounds)]
+        samples[jobs, due] += [beat.fire(crowd, due) for _ in range(sizes.fire_rounds)]
         say(f"{jobs:,} jobs, {due:,} due: {median(samples[jobs, due]).wall:.1f} ms")
 
 
@@ -79,16 +75,3 @@ def _ratios(costs: dict[tuple[int, int], Cost], sizes: Sizes) -> list[Figure]:
         for due in sizes.due
         for jobs in sizes.jobs[1:]
     ]
-
-
-def _fire(beat: Beat, ids: list[str]) -> Cost:
-    """Fire these jobs, and check that exactly they have a run and a turn."""
-    from sessions_app import hints
-
-    data.make_due(ids)
-    with measured() as cost:
-        beat.tick_all()
-    hints.flush_hints(60.0)
-    data.check_fired(ids)
-    data.end_fired()
-    return cost

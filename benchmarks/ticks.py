@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import data
 from benchmarks.cost import Cost, measured, median
 from benchmarks.crowd import Crowd
 from benchmarks.fleet import ROOT
@@ -96,7 +95,7 @@ def _warm_beat(crowd: Crowd, sizes: Sizes) -> Beat:
 
     beat = Beat()
     for due in (1, *sizes.ticks_due):
-        _fire(beat, crowd.pick(due))
+        beat.fire(crowd, due, with_hints=True)
     return beat
 
 
@@ -104,7 +103,7 @@ def _measure_rondo(beat: Beat, crowd: Crowd, sizes: Sizes) -> _Ticks:
     return _Ticks(
         idle=_tick_idle(beat, sizes.idle_ticks),
         edited=_tick_after_edit(beat, crowd),
-        due={due: _fire(beat, crowd.pick(due)) for due in sizes.ticks_due},
+        due={due: beat.fire(crowd, due, with_hints=True) for due in sizes.ticks_due},
         written={},
     )
 
@@ -123,18 +122,6 @@ def _tick_after_edit(beat: Beat, crowd: Crowd) -> Cost:
     update_job(crowd.pick(1)[0], {"message": "look at the repo"})
     publisher().flush(60.0)
     return _tick_idle(beat, 1)
-
-
-def _fire(beat: Beat, ids: list[str]) -> Cost:
-    from sessions_app import hints
-
-    data.make_due(ids)
-    with measured() as cost:
-        beat.tick_all()
-        hints.flush_hints(60.0)
-    data.check_fired(ids)
-    data.end_fired()
-    return cost
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Generic, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connections
@@ -60,17 +61,20 @@ class _Plan:
 
 
 class CompiledQuery(Generic[M]):
-    """A queryset that is compiled at first use. `make` returns it; it has a `Parameter` for each value that varies."""
+    """A queryset that is compiled at first use. `make` returns it; it has a `Parameter` for each value that varies.
 
-    def __init__(self, make: Callable[[], QuerySet[M]]) -> None:
-        self._make = make
+    `prepared`: PostgreSQL parses and plans it once for each connection, as with `Statement`.
+    """
+
+    def __init__(self, make: Callable[[], QuerySet[M]], *, prepared: bool = False) -> None:
+        self._make, self._prepared = make, prepared
         self._plan: _Plan | None = None
 
     def all(self, **params: Any) -> list[M]:
         """Return the rows as instances of the model, with their annotations and related objects."""
         plan = self._plan or self._compile()
-        connection = connections[DEFAULT_DB_ALIAS]
-        with connection.cursor() as cursor:
+        connection: Any = connections[DEFAULT_DB_ALIAS]
+        with connection.prepared_cursor() if self._prepared else connection.cursor() as cursor:
             cursor.execute(plan.sql, [params[name] for name in plan.params])
             rows = cursor.fetchall()
         return [self._instance(plan, list(row), connection) for row in rows]
@@ -90,7 +94,7 @@ class CompiledQuery(Generic[M]):
         part = slice(columns[0], columns[-1] + 1)
         expressions = [each[0] for each in compiler.select]
         self._plan = _Plan(
-            sql=_with_constants(sql, params),
+            sql=_with_constants(sql, params, numbered=self._prepared),
             params=[each.name for each in params if isinstance(each, Parameter)],
             model=info["model"],
             fields=[each.target.attname for each in expressions[part]],
@@ -123,13 +127,20 @@ def _related(queryset: QuerySet[Any], info: Any, select: Any) -> list[Any]:
     return populators
 
 
-def _with_constants(sql: str, params: Sequence[Any]) -> str:
-    """Return the SQL with all values in it except the parameters; binding each of them again takes time."""
-    found = (
-        "%s" if isinstance(each, Parameter) else Literal(each).as_string().replace("%", "%%")
-        for each in params
-    )
-    return sql.replace("%%", "%%%%") % tuple(found)
+def _with_constants(sql: str, params: Sequence[Any], *, numbered: bool) -> str:
+    """Return the SQL with all values in it except the parameters; binding each of them again takes time.
+
+    `numbered`: for a prepared cursor, whose parameters are `$1`, `$2` …
+    """
+    numbers = count(1)
+    percent = "%" if numbered else "%%"
+
+    def shown(each: Any) -> str:
+        if isinstance(each, Parameter):
+            return f"${next(numbers)}" if numbered else "%s"
+        return Literal(each).as_string().replace("%", percent)
+
+    return sql.replace("%%", percent * 2) % tuple(shown(each) for each in params)
 
 
 @dataclass(frozen=True, kw_only=True)

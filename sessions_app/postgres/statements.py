@@ -101,7 +101,11 @@ class Statement:
 
     def _compile(self, dialect: Any) -> Any:
         clause = self._clause() if callable(self._clause) else self._clause
-        return clause.compile(dialect=dialect)
+        compiled = clause.compile(dialect=dialect)
+        if self._prepared and None not in compiled.params.values():
+            # PostgreSQL may plan a statement with parameters each time; without any it keeps the plan
+            return clause.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
+        return compiled
 
     @cached_property
     def _constants(self) -> dict[str, Any]:

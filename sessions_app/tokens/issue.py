@@ -124,8 +124,8 @@ def _valid() -> QuerySet[ApiToken]:
     return ApiToken.objects.select_related("user").filter(in_time, user__is_active=True)
 
 
-_BY_SECRET = CompiledQuery(lambda: _valid().filter(token_sha256=Parameter("token")))
-_BY_ID = CompiledQuery(lambda: _valid().filter(pk=Parameter("id")))
+_BY_SECRET = CompiledQuery(lambda: _valid().filter(token_sha256=Parameter("token")), prepared=True)
+_BY_ID = CompiledQuery(lambda: _valid().filter(pk=Parameter("id")), prepared=True)
 
 
 def find_token(secret: str) -> ApiToken | None:

@@ -47,7 +47,7 @@ def addressed() -> QuerySet[Any]:
     return rows.annotate(owner_is_active=F("owner__is_active"))
 
 
-_ADDRESSED = CompiledQuery(addressed)
+_ADDRESSED = CompiledQuery(addressed, prepared=True)
 
 
 def enter(session_id: uuid.UUID) -> Entered:
