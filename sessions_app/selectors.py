@@ -205,7 +205,7 @@ def as_shown(user: AbstractBaseUser, queued: Turn) -> Turn:
     return queued
 
 
-_TURN = CompiledQuery(lambda: _turns().filter(pk=Parameter("turn")), prepared=True)
+_TURN = CompiledQuery(lambda: _turns().filter(pk=Parameter("turn")))
 _LISTED_TURNS = CompiledQuery(lambda: _turns().filter(is_any_of("pk", "ids")))
 
 

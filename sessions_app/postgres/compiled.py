@@ -63,7 +63,8 @@ class _Plan:
 class CompiledQuery(Generic[M]):
     """A queryset that is compiled at first use. `make` returns it; it has a `Parameter` for each value that varies.
 
-    `prepared`: PostgreSQL parses and plans it once for each connection, as with `Statement`.
+    `prepared`: PostgreSQL parses and plans it once for each connection, as with `Statement`. For rows found by a unique
+    key: the plan of a query that reads more may be one for tables that were empty then.
     """
 
     def __init__(self, make: Callable[[], QuerySet[M]], *, prepared: bool = False) -> None:

@@ -83,7 +83,8 @@ class Statement:
     """A statement that is compiled at first use, and executed with named parameters.
 
     `clause`: the statement, or a function that composes it at first use. `prepared`: PostgreSQL parses and plans it
-    once for each connection. Not for statements whose best plan depends on their parameters.
+    once for each connection. Not for statements whose best plan depends on their parameters. One without parameters has
+    its constants in its text.
     """
 
     def __init__(self, clause: Any, *, prepared: bool = False) -> None:
@@ -114,6 +115,8 @@ class Statement:
     def _execute(self, cursor: Any, params: dict[str, Any]) -> None:
         given: Any = self._constants | params
         if self._prepared:
+            if params and not self._compiled.positiontup:
+                raise TypeError("this statement has no parameters")
             given = [given[name] for name in self._compiled.positiontup]
         cursor.execute(str(self._compiled), given)
 

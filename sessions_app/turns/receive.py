@@ -240,7 +240,7 @@ def _recipient() -> QuerySet[Any]:
     return found
 
 
-_RECIPIENT = CompiledQuery(_recipient, prepared=True)
+_RECIPIENT = CompiledQuery(_recipient)
 
 
 def _lock_key(session_id: uuid.UUID, key: str) -> None:

@@ -82,7 +82,7 @@ def _last_words() -> Subquery:
     return Subquery(text.order_by("-seq").values("text")[:1])
 
 
-ONE_SESSION = CompiledQuery(lambda: _sessions().filter(pk=Parameter("session")), prepared=True)
+ONE_SESSION = CompiledQuery(lambda: _sessions().filter(pk=Parameter("session")))
 LISTED_SESSIONS = CompiledQuery(lambda: _sessions().filter(is_any_of("pk", "ids")))
 LOCKED_SESSION = CompiledQuery(
     lambda: _sessions().filter(pk=Parameter("session")).select_for_update(no_key=True, of=("self",))
