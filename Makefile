@@ -17,12 +17,13 @@ DEV_LOCK_HEAD := $(LOCK_MARK) of a server and of its checks and tests. Made by "
 LOCK_DJANGO := Django<5.3 # so that the locks serve Python 3.11 whichever Python makes them
 COMPILE = $(PY) -m piptools compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header $(ARGS)
 # uv installs in seconds what takes pip a minute. pip does it where uv cannot be had or fails, and where pip's own settings name
-# other ways to packages than uv would take. What an interrupted uv leaves behind looks installed, so then all is installed again.
+# other ways to packages than uv would take. Their names alone are logged: an address may have a password.
+# What an interrupted uv leaves behind looks installed, so then all is installed again.
 install = echo "Installing the packages of $(2) ($$(grep -c == $(2))) into $(1); this takes a while the first time …" \
 	&& { { $(call uv,$(1),$(2)); } > $(1)/uv.log 2>&1 || { \
 		echo "uv cannot install them (see $(1)/uv.log); pip takes about a minute" && $(call pip,$(1),$(call again,$(1),force-) -r $(2)); }; } \
 	&& rm -f $(1)/.begun
-uv = ! $(1)/bin/python -m pip config list | grep -E '\.(index-url|no-index|proxy|client-cert|only-binary|no-binary)=' \
+uv = ! $(1)/bin/python -m pip config list | grep -oE '\.((no-)?index[a-z-]*|proxy|client-cert|(only|no)-binary)=' \
 	&& $(call pip,$(1),--only-binary :all: --retries 1 -r requirements-uv.lock) && again=$(call again,$(1)) && touch $(1)/.begun \
 	&& UV_SYSTEM_CERTS=1 $(1)/bin/uv pip install --quiet --compile-bytecode $$again \
 		--require-hashes --no-deps --python $(1)/bin/python -r $(2)
