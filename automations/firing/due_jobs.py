@@ -21,7 +21,10 @@ from sessions_app.postgres.statements import Statement, recordset, recordset_of,
 
 _clock, _job, _run = table(JobClock), table(CronJob), table(RunRecord)
 _turn, _session, _agent, _owner = table(Turn), table(Session), table(Agent), table(get_user_model())
-_JOB_IDS = sa.bindparam("job_ids", type_=sa.ARRAY(sa.Text()))
+_JOB_ID, _JOB_IDS = (
+    sa.bindparam("job_id", type_=sa.Text()),
+    sa.bindparam("job_ids", type_=sa.ARRAY(sa.Text())),
+)
 
 
 class Facts(NamedTuple):
@@ -108,13 +111,13 @@ _DUE = (
 CLAIM = Statement(_DUE.with_for_update(skip_locked=True, key_share=True))
 CLAIM_ONE = Statement(
     _DUE.add_columns(_clock.c.next_run_at)
-    .where(_clock.c.job_id == sa.bindparam("job_id", type_=sa.Text()))
+    .where(_clock.c.job_id == _JOB_ID)
     .with_for_update(skip_locked=True, key_share=True)
 )
 DUE_IDS = Statement(_DUE)
 
 
-def _read() -> Any:
+def _read(which: Any) -> Any:
     opened = (
         sa.select(
             sa.func.count(_turn.c.id).label("open"),
@@ -152,11 +155,12 @@ def _read() -> Any:
         .join(_owner, _owner.c.id == _agent.c.owner_id)
         .outerjoin(_session, _session.c.id == _job.c.session_id)
         .join(opened, sa.true())
-        .where(_clock.c.job_id == sa.any_(_JOB_IDS))
+        .where(which)
     )
 
 
-READ = Statement(_read(), prepared=True)
+READ = Statement(_read(_clock.c.job_id == sa.any_(_JOB_IDS)), prepared=True)
+READ_ONE = Statement(_read(_clock.c.job_id == _JOB_ID), prepared=True)  # mostly one is due; its plan is kept
 
 
 def due_job_ids(limit: int) -> list[str]:
@@ -175,7 +179,7 @@ def read_due_jobs(job_ids: Sequence[str]) -> tuple[list[DueJob], datetime]:
 
     A statement of its own after the claim, so that it sees every edit that was committed before the clock was locked.
     """
-    [row] = READ.all(job_ids=list(job_ids))
+    [row] = READ_ONE.all(job_id=job_ids[0]) if len(job_ids) == 1 else READ.all(job_ids=list(job_ids))
     return [_due_job(each) for each in row.jobs or ()], row.now
 
 
@@ -193,14 +197,15 @@ def lock_due_clock(job_id: str) -> datetime | None:
     return None if row is None else row.next_run_at
 
 
-def _move() -> Any:
+def move(*, only_one: bool = False) -> Any:
+    """The UPDATE of clocks, which is also part of the statement that inserts runs. `only_one`: as for `recordset`."""
     types: dict[str, Any] = {
         "job_id": sa.Text(),
         "next_run_at": sa.DateTime(timezone=True),
         "last_slot": sa.DateTime(timezone=True),
         "runs": sa.BigInteger(),
     }
-    given = recordset("clocks", types).subquery("moved")
+    given = recordset("clocks", types, only_one=only_one).subquery("moved")
     return (
         sa.update(_clock)
         .where(_clock.c.job_id == given.c.job_id)
@@ -212,8 +217,7 @@ def _move() -> Any:
     )
 
 
-MOVE = _move()  # also part of the statement that inserts runs
-ADVANCE = Statement(MOVE, prepared=True)
+ADVANCE = Statement(move(), prepared=True)
 
 
 def advance_clocks(clocks: Sequence[dict[str, Any]]) -> None:

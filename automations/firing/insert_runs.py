@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
-from automations.firing.due_jobs import MOVE, advance_clocks
+from automations.firing.due_jobs import advance_clocks, move
 from automations.firing.trace_slots import trace_slots
 from automations.models import CronJob, ExecutionMode, RunRecord, RunState
 from automations.models.run import PINGS_KEY
@@ -39,9 +39,9 @@ _COLUMNS: dict[str, Any] = {
 }
 
 
-def _given() -> Any:
+def _given(*, only_one: bool) -> Any:
     """The parameter `rows`, each with the id of its turn. The turns of a session are numbered in slot order."""
-    data = recordset("rows", _COLUMNS).subquery("data")
+    data = recordset("rows", _COLUMNS, only_one=only_one).subquery("data")
     # a subquery, so that the sequence is looked up once and not for each row
     sequence = f"(SELECT pg_get_serial_sequence('{_turn.name}', 'id')::regclass)"
     turn_id = sa.literal_column(f"nextval({sequence})", sa.BigInteger()).label("turn_id")
@@ -123,8 +123,8 @@ def _insert(rows: Any, **more: Any) -> Any:
     )
 
 
-def _queue() -> Any:
-    filled = _filled(_given())
+def _queue(*, only_one: bool = False) -> Any:
+    filled = _filled(_given(only_one=only_one))
     runs = _insert(
         filled,
         session_id=filled.c.session_id,
@@ -167,7 +167,9 @@ def _wait() -> Statement:
 
 
 QUEUE = Statement(_queue(), prepared=True)
-FIRE = Statement(_queue().add_cte(MOVE.cte("moved")), prepared=True)
+FIRE = Statement(_queue().add_cte(move().cte("moved")), prepared=True)
+# for one run of one job, as it is mostly
+FIRE_ONE = Statement(_queue(only_one=True).add_cte(move(only_one=True).cte("moved")), prepared=True)
 WAIT = _wait()
 
 
@@ -182,7 +184,10 @@ def insert_runs(rows: Sequence[dict[str, Any]], clocks: Sequence[dict[str, Any]]
         return []
     given = recordset_of("rows", sorted(rows, key=lambda row: str(row["scheduled_for"])))
     given["hinted"] = HINTS_PER_AGENT * max(1, len(rows) // 100)
-    return FIRE.all(**given, **recordset_of("clocks", clocks)) if clocks else QUEUE.all(**given)
+    if not clocks:
+        return QUEUE.all(**given)
+    fire = FIRE_ONE if len(rows) == len(clocks) == 1 else FIRE
+    return fire.all(**given, **recordset_of("clocks", clocks))
 
 
 def insert_inline_runs(rows: Sequence[dict[str, Any]]) -> None:
