@@ -19,6 +19,7 @@ import structlog
 
 from agent_core.turn.control import TurnControl
 from sessions_app.postgres.direct import connect_directly
+from sessions_app.turns.precedence import ALONE, Place
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +48,10 @@ def lock_key(session_id: uuid.UUID) -> int:
 
 @dataclass(eq=False)
 class Handle:
-    """One held session. `connection` is the one that has its lock; if that is an older one, the lock is lost."""
+    """One held session. `connection` is the one that has its lock; if that is an older one, the lock is lost.
+
+    `place`: its work's among that of the other sessions that the process holds.
+    """
 
     session_id: uuid.UUID
     connection: psycopg.Connection[Any] | None = None
@@ -55,6 +59,7 @@ class Handle:
     turn_id: int | None = None
     claim: uuid.UUID | None = None
     released: bool = False
+    place: Place = ALONE
 
 
 class SessionLocks:
@@ -107,7 +112,7 @@ class SessionLocks:
         with self._guard:
             if handle.connection is None or handle.connection is not self._connection:
                 return None
-            new = Handle(session_id=handle.session_id, connection=handle.connection)
+            new = Handle(session_id=handle.session_id, connection=handle.connection, place=handle.place)
             handle.released, handle.connection = True, None
             self._held[handle.session_id] = new
             return new

@@ -36,6 +36,7 @@ from sessions_app.turns.journal import Journal
 from sessions_app.turns.kinds import CommitRefused, kind_of
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.next_lane import next_lane
+from sessions_app.turns.precedence import Place
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +56,9 @@ class Runner(Protocol):
     def locks(self) -> SessionLocks:
         """The session locks of the process."""
 
+    def place(self, lane: str) -> Place:
+        """The place of a slot's work, which begins with a turn of this lane, among that of the process."""
+
     def follow(self, handle: Handle) -> None:
         """A turn begins under this handle. If the worker is already stopping, the turn is stopped too."""
 
@@ -72,16 +76,32 @@ def run_next_turns(
 
     `pass_on` gets the sessions that could run a turn afterwards, and their lanes.
     """
-    handle = runner.locks.try_hold(session_id, for_work=True)
-    if handle is None:
-        return  # there is nothing to do, or the holder looks for the next turn after its release
+    place = runner.place(lane)
+    place.step()
+    try:
+        handle = runner.locks.try_hold(session_id, for_work=True)
+        if handle is None:
+            return  # there is nothing to do, or the holder looks for the next turn after its release
+        handle.place = place
+        _run_held(runner, handle, lane)
+    finally:
+        place.end_turn()
+    # after the release, because the hint of a message that came before found the lock taken
+    for each in next_lane(session_id):
+        pass_on(each.session_id, each.lane)
+
+
+def _run_held(runner: Runner, handle: Handle, lane: str) -> None:
+    """Run the next turns of a session that is held, and release it."""
     since = time.monotonic()
     try:
         for number in itertools.count(1):
-            turn = _claim(runner, session_id, lane, is_first=number == 1)
+            handle.place.step()
+            turn = _claim(runner, handle.session_id, lane, is_first=number == 1)
             if turn is None:
                 break
             waiting = _run(runner, handle, turn)
+            handle.place.end_turn()
             if lane not in waiting.lanes or not runner.may_stay(since, number, elsewhere=waiting.elsewhere):
                 break
             renewed = runner.locks.renew(handle)
@@ -90,9 +110,6 @@ def run_next_turns(
             handle = renewed
     finally:
         runner.locks.release(handle)
-    # after the release, because the hint of a message that came before found the lock taken
-    for each in next_lane(session_id):
-        pass_on(each.session_id, each.lane)
 
 
 def _claim(runner: Runner, session_id: uuid.UUID, lane: str, *, is_first: bool) -> Turn | None:
@@ -137,6 +154,7 @@ def _finish(handle: Handle, turn: Turn) -> Waiting:
         return NOTHING_WAITS
     try:
         used_before = kind_of(turn).before(turn, journal, handle.control)
+        handle.place.step()
         prepared = prepare_turn(turn, journal, used_before)
         result = (
             _too_many_rescues(prepared)
@@ -150,6 +168,7 @@ def _finish(handle: Handle, turn: Turn) -> Waiting:
             return NOTHING_WAITS
         result = replace(result, usage=result.usage + prepared.used_before)
         result, short = compress_history(prepared, result, handle.control)
+        handle.place.step()
         waiting = commit(prepared, result, short)
     except (Stale, OperationalError, InterfaceError):
         raise
@@ -211,6 +230,7 @@ def _run_engine(handle: Handle, prepared: Prepared) -> TurnResult:
     story = run_engine(prepared, control)
     session_id = str(turn.session_id)
     connection.close()  # back to the pool during the model call
+    handle.place.step()
     while True:
         if turn.cancel_requested_at is not None and control.signal is not Signal.CANCEL:
             control.cancel()

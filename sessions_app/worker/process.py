@@ -32,6 +32,7 @@ from sessions_app.sessions import delete
 from sessions_app.telegram import polling
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.lost_workers import limits_of_silence
+from sessions_app.turns.precedence import Newcomers, Place
 from sessions_app.worker import self_check
 from sessions_app.worker.automation_slots import AutomationSlots
 from sessions_app.worker.sweep import fail_hung_tools, sweep_turns
@@ -63,6 +64,7 @@ class WorkerProcess:
         self._slots = slots
         self.auto_slots = AutomationSlots(slots)
         self.dispatcher = DeliveryDispatcher()
+        self.newcomers = Newcomers()
         self.stopping = threading.Event()
         self._ended = threading.Event()
         self._registered = threading.Event()
@@ -146,13 +148,21 @@ class WorkerProcess:
         if self.stopping.is_set():
             handle.control.stop()
 
+    def place(self, lane: str) -> Place:
+        """The place of a slot's work among that of the others: people's first turns go before everything else."""
+        return Place(self.newcomers, is_new=lane == Lane.PEOPLE, is_full=self._is_full)
+
+    def _is_full(self) -> bool:
+        """Whether others may wait for a slot."""
+        return self.auto_slots.is_waited_for() or len(self.locks.held()) >= self._slots
+
     def may_stay(self, since: float, turns: int, *, elsewhere: bool) -> bool:
         """Whether a slot goes on with a session, though others may wait, after these turns, begun at `since`.
 
         `elsewhere`: one of the same user waits, since as many turns of the user run as may.
         """
-        is_full = elsewhere or self.auto_slots.is_waited_for() or len(self.locks.held()) >= self._slots
-        stay, most = (STAY_WHEN_FULL, MOST_WHEN_FULL) if is_full else (STAY, MOST_IN_A_ROW)
+        limits = (STAY_WHEN_FULL, MOST_WHEN_FULL) if elsewhere or self._is_full() else (STAY, MOST_IN_A_ROW)
+        stay, most = limits
         return not self.stopping.is_set() and turns < most and time.monotonic() - since < stay
 
     def _on_control(self, _channel: str, message: dict[str, object]) -> None:

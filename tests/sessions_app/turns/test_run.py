@@ -23,6 +23,7 @@ from sessions_app.turns.commit import NOTHING_WAITS, commit
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.lock import Handle, SessionLocks
+from sessions_app.turns.precedence import Place
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import run_next_turns
 from sessions_app.worker.process import MOST_IN_A_ROW, MOST_WHEN_FULL, STAY_WHEN_FULL, WorkerProcess
@@ -51,6 +52,9 @@ class Observed:
     @property
     def locks(self) -> SessionLocks:
         return self.process.locks
+
+    def place(self, lane: str) -> Place:
+        return self.process.place(lane)
 
     def follow(self, handle: Handle) -> None:
         self.followed.append(handle)

@@ -1,0 +1,81 @@
+"""A turn that begins for a person goes before other work of its process: queues that go on, and automations.
+
+The threads of a process share one interpreter, so a session with a long queue would slow each step of such a turn. At
+each of its own steps other work waits until no such turn needs the processor, for a short time at most.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+# Seconds that a step takes at most if it does not wait for a model. So long a turn that begins counts after the begin
+# of each of its steps, and so long other work waits for each of its own.
+LONGEST = 0.03
+# Seconds after which a thread that has work asks a busy one for the interpreter. Python's 5 ms are as long as a turn;
+# less costs a full process 6 % of its turns, so it is less only while turns begin.
+SWITCH, QUICK_SWITCH = 0.005, 0.0005
+
+
+class Newcomers:
+    """The turns that begin in this process, each with the time until which it counts. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._until: dict[Place, float] = {}
+
+    @property
+    def some(self) -> bool:
+        """Whether there are any, also such as do not count any more."""
+        return bool(self._until)
+
+    def count(self, place: Place) -> None:
+        """Count the turn at this place from now on."""
+        with self._changed:
+            if not self._until:
+                sys.setswitchinterval(QUICK_SWITCH)
+            self._until[place] = time.monotonic() + LONGEST
+
+    def forget(self, place: Place) -> None:
+        """Count it no longer."""
+        with self._changed:
+            if self._until.pop(place, None) is not None:
+                self._changed.notify_all()
+                if not self._until:
+                    sys.setswitchinterval(SWITCH)
+
+    def wait_until_none_counts(self) -> None:
+        """Wait until none counts, for at most `LONGEST`."""
+        if not self.some:
+            return
+        give_up = time.monotonic() + LONGEST
+        with self._changed:
+            while (left := min(max(self._until.values(), default=0.0), give_up) - time.monotonic()) > 0:
+                self._changed.wait(left)
+
+
+class Place:
+    """The place of one slot's work among that of the others. `is_full`: whether others wait for a slot."""
+
+    def __init__(self, newcomers: Newcomers, *, is_new: bool, is_full: Callable[[], bool]) -> None:
+        self._newcomers, self._is_new, self._is_full = newcomers, is_new, is_full
+
+    def step(self) -> None:
+        """Begin a step of a turn. In a full process all are alike: nothing is gained by waiting."""
+        if self._is_full():
+            return
+        if self._is_new:
+            self._newcomers.count(self)
+        else:
+            self._newcomers.wait_until_none_counts()
+
+    def end_turn(self) -> None:
+        """The turn has ended; further ones at this place are not new."""
+        if self._is_new:
+            self._is_new = False
+            self._newcomers.forget(self)
+
+
+ALONE = Place(Newcomers(), is_new=False, is_full=lambda: True)  # beside no other work

@@ -1,0 +1,142 @@
+"""Other work of a process gives way to a turn that begins for a person, for a short time."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+from django.db import OperationalError
+
+from sessions_app.models import Lane, TurnState
+from sessions_app.turns import precedence, run
+from sessions_app.turns.precedence import Newcomers, Place
+from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.worker.process import WorkerProcess
+from tests.conftest import Person
+from tests.fleet import until
+
+LONG = 60.0  # seconds; a test that waited so long would have failed
+
+
+def place(newcomers: Newcomers, *, is_new: bool, is_full: bool = False) -> Place:
+    return Place(newcomers, is_new=is_new, is_full=lambda: is_full)
+
+
+def stepping(other: Place) -> threading.Thread:
+    thread = threading.Thread(target=other.step, daemon=True)
+    thread.start()
+    return thread
+
+
+def waits(newcomers: Newcomers) -> bool:
+    return bool(newcomers._changed._waiters)  # type: ignore[attr-defined]
+
+
+def test_a_queue_that_goes_on_waits_until_the_turn_that_begins_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(precedence, "LONGEST", LONG)
+    newcomers = Newcomers()
+    new, other = place(newcomers, is_new=True), place(newcomers, is_new=False)
+    new.step()
+    thread = stepping(other)
+    until(lambda: waits(newcomers))
+    new.end_turn()
+    thread.join(5.0)
+    assert not thread.is_alive()
+
+
+def test_it_waits_for_all_turns_that_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precedence, "LONGEST", LONG)
+    newcomers = Newcomers()
+    first, second, other = (place(newcomers, is_new=is_new) for is_new in (True, True, False))
+    first.step()
+    second.step()
+    thread = stepping(other)
+    until(lambda: waits(newcomers))
+    first.end_turn()
+    until(lambda: waits(newcomers))
+    assert thread.is_alive()
+    second.end_turn()
+    thread.join(5.0)
+    assert not thread.is_alive()
+
+
+def test_a_turn_that_waits_for_its_model_holds_nobody_up_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    newcomers = Newcomers()
+    place(newcomers, is_new=True).step()  # and never ends
+    stepping(place(newcomers, is_new=False)).join(5.0)
+    assert newcomers.some
+    assert not waits(newcomers)
+
+
+def test_many_turns_that_begin_hold_nobody_up_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    newcomers = Newcomers()
+    place(newcomers, is_new=True).step()
+    newcomers._until = dict.fromkeys(newcomers._until, LONG * 1000000000.0)
+    thread = stepping(place(newcomers, is_new=False))
+    thread.join(5.0)
+    assert not thread.is_alive()
+
+
+def test_in_a_full_process_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precedence, "LONGEST", LONG)
+    newcomers = Newcomers()
+    place(newcomers, is_new=True, is_full=True).step()
+    assert not newcomers.some
+    place(newcomers, is_new=True).step()
+    place(newcomers, is_new=False, is_full=True).step()  # returns
+
+
+def test_the_second_turn_of_a_session_is_not_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    newcomers = Newcomers()
+    own = place(newcomers, is_new=True)
+    own.step()
+    own.end_turn()
+    own.step()
+    assert not newcomers.some
+
+
+def test_threads_are_switched_sooner_only_while_turns_begin() -> None:
+    newcomers = Newcomers()
+    new = place(newcomers, is_new=True)
+    new.step()
+    assert sys.getswitchinterval() == pytest.approx(precedence.QUICK_SWITCH)
+    new.end_turn()
+    assert sys.getswitchinterval() == pytest.approx(precedence.SWITCH)
+
+
+def test_people_are_new_and_automations_give_way(
+    worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precedence, "LONGEST", LONG)
+    person = worker.place(Lane.PEOPLE)
+    person.step()
+    thread = stepping(worker.place(Lane.AUTO))
+    until(lambda: waits(worker.newcomers))
+    person.end_turn()
+    thread.join(5.0)
+    assert not thread.is_alive()
+
+
+def test_no_turn_counts_after_it_has_ended(
+    worker: WorkerProcess, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = person.session()
+    run.run_next_turns(worker, session.pk, Lane.PEOPLE)  # nothing waits
+    assert not worker.newcomers.some
+    turn = receive(session.pk, MessageInput(content="hello"))
+    run.run_next_turns(worker, session.pk, Lane.PEOPLE)
+    turn.refresh_from_db()
+    assert turn.state == TurnState.SUCCEEDED
+    assert not worker.newcomers.some
+
+    def fails(*_args: object, **_more: object) -> None:
+        raise OperationalError
+
+    receive(session.pk, MessageInput(content="again"))
+    monkeypatch.setattr(run, "claim_next", fails)
+    with pytest.raises(OperationalError):
+        run.run_next_turns(worker, session.pk, Lane.PEOPLE)
+    assert not worker.newcomers.some
