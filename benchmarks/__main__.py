@@ -22,7 +22,7 @@ from benchmarks.servers import Servers, servers
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes
 
 NAMES = (
-    *("throughput", "latency", "statements", "requests", "firing", "ticks", "scale"),
+    *("throughput", "latency", "fairness", "statements", "requests", "firing", "ticks", "scale"),
     *("waiting", "memory", "mailbox", "streams", "held", "heartbeats", "pages"),
 )
 

@@ -12,6 +12,7 @@ from django.db import connection
 ROWS_AT_ONCE = 5_000
 USERS = 20
 SOON, NOT_SOON = timedelta(hours=1), timedelta(days=30)
+AHEAD = timedelta(seconds=2)  # until the first of spread slots
 
 
 def person(model: str, **fields: Any) -> Any:
@@ -122,6 +123,27 @@ def make_due(ids: list[str]) -> None:
     JobClock.objects.filter(job_id__in=ids).update(
         next_run_at=datetime.now(UTC) - timedelta(seconds=1), last_slot=None
     )
+
+
+def spread(ids: list[str], seconds: float) -> dict[str, datetime]:
+    """Spread the next slots of these jobs evenly over the next `seconds`. Returns each job's slot."""
+    from automations.jobs.clock import notify_beats
+    from automations.models import CronJob, JobClock
+
+    begin = datetime.now(UTC).replace(microsecond=0) + AHEAD
+    slots = {
+        each: begin + timedelta(milliseconds=int(n * seconds * 1000 / len(ids))) for n, each in enumerate(ids)
+    }
+    jobs = list(CronJob.objects.filter(pk__in=ids))
+    for job in jobs:
+        job.anchor = slots[job.pk]
+    CronJob.objects.bulk_update(jobs, ["anchor"], batch_size=500)
+    clocks = list(JobClock.objects.filter(pk__in=ids))
+    for clock in clocks:
+        clock.next_run_at, clock.last_slot = slots[clock.pk], None
+    JobClock.objects.bulk_update(clocks, ["next_run_at", "last_slot"], batch_size=500)
+    notify_beats()
+    return slots
 
 
 def check_fired(ids: list[str]) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 HOUR = 3_600  # seconds
 SETTINGS = {"enabled": True, "interval_seconds": HOUR, "active_hours": [0, 24], "ack_max_chars": 300}
 NOT_DUE = timedelta(days=30)
-AHEAD = timedelta(seconds=2)  # until the first heartbeat in real time
+
 PATIENCE = 120.0  # seconds after the last heartbeat
 SAY_EVERY = 2_000
 
@@ -132,7 +132,7 @@ def _measure_lateness(
     rate = len(ids) / HOUR
     chosen = ids[: max(2, int(rate * sizes.heartbeat_seconds))]
     with fleet.workers(servers.folder, sizes.workers[0], sizes.concurrency), fleet.beat(servers.folder):
-        _spread(chosen, sizes.heartbeat_seconds)
+        data.spread(chosen, sizes.heartbeat_seconds)
         time.sleep(sizes.heartbeat_seconds)
         try:
             fleet.until(
@@ -149,26 +149,6 @@ def _measure_lateness(
         Figure(name=f"{name}, p99", value=p99(started), unit="ms", note=f"the latest {max(started):.0f} ms"),
         Figure(name="heartbeat's turn ended, p99", value=p99(ended), unit="ms", note="after its slot"),
     ]
-
-
-def _spread(ids: list[str], seconds: float) -> None:
-    """Spread their next slots evenly over the next `seconds`."""
-    from automations.jobs.clock import notify_beats
-    from automations.models import CronJob, JobClock
-
-    begin = datetime.now(UTC).replace(microsecond=0) + AHEAD
-    slots = {
-        each: begin + timedelta(milliseconds=int(n * seconds * 1000 / len(ids))) for n, each in enumerate(ids)
-    }
-    jobs = list(CronJob.objects.filter(pk__in=ids))
-    for job in jobs:
-        job.anchor = slots[job.pk]
-    CronJob.objects.bulk_update(jobs, ["anchor"], batch_size=500)
-    clocks = list(JobClock.objects.filter(pk__in=ids))
-    for clock in clocks:
-        clock.next_run_at, clock.last_slot = slots[clock.pk], None
-    JobClock.objects.bulk_update(clocks, ["next_run_at", "last_slot"], batch_size=500)
-    notify_beats()
 
 
 def _count_ended(ids: list[str]) -> int:

@@ -1,8 +1,8 @@
-"""How long messages wait: until the model is asked at half load, and until their commit beside long queues.
+"""How long messages wait at half load until the model is asked.
 
-One worker process; messages are received by this process, as a web process does it, by many users. At half load they
-arrive at random times (Poisson) at half of the rate at which the worker empties a queue with one message for each
-session, whether or not the earlier ones have been answered.
+One worker process; messages are received by this process, as a web process does it, by many users. They arrive at
+random times (Poisson) at half of the rate at which the worker empties a queue with one message for each session,
+whether or not the earlier ones have been answered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import data, drain, fleet
-from benchmarks.cost import MILLISECONDS, median_ratio, p99, percentiles
+from benchmarks.cost import MILLISECONDS, p99, percentiles
 from benchmarks.fleet import Worker
 from benchmarks.plugin import ASKED, MODEL
 from benchmarks.report import Figure
@@ -26,8 +26,6 @@ from benchmarks.sizes import Sizes
 
 SENDERS = 4  # threads that receive messages
 TARGET_MEDIAN, TARGET_P99 = 15.0, 50.0  # milliseconds from a message to the first model request
-TARGET_BESIDE_ONE = 1.2
-PROBE_EVERY = 0.1  # seconds between messages beside long queues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +47,11 @@ class Wait:
 
 
 def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
-    """Measure both in the same worker."""
+    """Measure in one worker."""
     asked = servers.folder / "asked"
     with fleet.worker(servers.folder, "latency", sizes.concurrency, **{ASKED: str(asked)}) as worker:
         drain.chats([worker], data.sessions_of_users(MODEL, 20), 2)  # warm-up
-        return [*_at_half_load(worker, asked, sizes, say), *_beside_queues(sizes, say)]
+        return _at_half_load(worker, asked, sizes, say)
 
 
 def _at_half_load(worker: Worker, asked: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
@@ -63,8 +61,8 @@ def _at_half_load(worker: Worker, asked: Path, sizes: Sizes, say: Callable[[str]
         rates.append(drain.chats([worker], data.sessions_of_users(MODEL, sizes.sessions), 1))
         sessions = data.sessions_of_users(MODEL, sizes.sessions)
         offsets = _arrivals(rates[-1] / 2, sizes.arrival_seconds, seed=number)
-        sent = _send(sessions, offsets, f"round {number}")
-        _wait_for(sessions, len(sent))
+        sent = send_at(sessions, offsets, f"round {number}")
+        wait_for(sessions, len(sent))
         waits += _waits(sent, sessions, asked)
         median = statistics.median(wait.asked for wait in waits)
         say(f"round {number}: {len(sent)} messages at {rates[-1] / 2:.0f}/s, median so far {median:.1f} ms")
@@ -110,7 +108,8 @@ def _waits(sent: list[Sent], sessions: list[Any], asked: Path) -> list[Wait]:
     ]
 
 
-def _wait_for(sessions: list[Any], count: int) -> None:
+def wait_for(sessions: list[Any], count: int) -> None:
+    """Wait until so many messages of these sessions are answered."""
     fleet.until(lambda: data.count_succeeded(sessions) == count, f"{count} messages are answered")
 
 
@@ -123,7 +122,7 @@ def _arrivals(rate: float, seconds: float, seed: int) -> list[float]:
     return times
 
 
-def _send(sessions: list[Any], offsets: Iterable[float], text: str) -> list[Sent]:
+def send_at(sessions: list[Any], offsets: Iterable[float], text: str) -> list[Sent]:
     """Receive a message for each offset in seconds, by the sessions in turn."""
     start = time.monotonic()
     with ThreadPoolExecutor(SENDERS) as pool:
@@ -155,53 +154,3 @@ def _first_requests(asked: Path) -> dict[str, float]:
         at, _, text = line.partition(" ")
         found.setdefault(text, float(at))
     return found
-
-
-def _beside_queues(sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
-    """Compare messages beside nothing, one session with a long queue, and a session with a queue for each slot."""
-    one = f"a session with {sizes.queued:,} queued turns"
-    full = f"{sizes.concurrency} sessions with {sizes.queued_each:,} queued turns"
-    cases = {"": (0, 0), one: (1, sizes.queued), full: (sizes.concurrency, sizes.queued_each)}
-    found: dict[str, list[float]] = {case: [] for case in cases}
-    for number in range(1, sizes.rounds + 1):
-        for case, (sessions, each) in cases.items():
-            found[case].append(_time_probes(sessions, each, sizes.probes))
-        say(
-            f"round {number}: "
-            + ", ".join(f"{times[-1]:.0f} ms {case or 'alone'}" for case, times in found.items())
-        )
-    alone = statistics.median(found[""])
-    return [
-        Figure(
-            name=f"message beside {case} to none",
-            value=median_ratio(found[case], found[""]),
-            at_most=TARGET_BESIDE_ONE if case == one else None,
-            note=f"{statistics.median(found[case]):.1f} ms to {alone:.1f} ms from receipt to commit",
-        )
-        for case in (one, full)
-    ]
-
-
-def _time_probes(count: int, each: int, probes: int) -> float:
-    """Median milliseconds of messages, one at a time, while `count` sessions with `each` queued turns are at work."""
-    from django.db.models.functions import Now
-
-    from sessions_app.hints import Hint, send
-    from sessions_app.models import Lane, Turn, TurnState
-
-    busy, idle = data.sessions_of_users(MODEL, count) if count else [], data.sessions_of_users(MODEL, probes)
-    for session in busy:
-        data.queue_rows(session, each)
-    send(Hint(session_id=session.pk, lane=Lane.PEOPLE) for session in busy)
-    ended = Turn.objects.filter(state=TurnState.SUCCEEDED)
-    fleet.until(lambda: all(ended.filter(session=session).exists() for session in busy), "all have begun")
-    _send(idle, [PROBE_EVERY * n for n in range(probes)], "Probe")
-    _wait_for(idle, probes)
-    waiting = Turn.objects.filter(session__in=busy, state=TurnState.QUEUED)
-    if busy and not waiting.exists():
-        raise RuntimeError(f"the queues of {each} turns ended before the {probes} messages did")
-    waiting.update(state=TurnState.CANCELLED, finished_at=Now())
-    running = Turn.objects.filter(session__in=busy, state=TurnState.RUNNING)
-    fleet.until(lambda: not running.exists(), "the last turns have ended")
-    times: Any = ended.filter(session__in=idle).values_list("queued_at", "finished_at")
-    return float(statistics.median((end - begin).total_seconds() * MILLISECONDS for begin, end in times))

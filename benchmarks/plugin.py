@@ -2,7 +2,8 @@
 
 With a file in BENCH_ASKED the model that answers at once appends a line to it for each request: the time
 (`time.monotonic`, which all processes of a machine share) and the first line of the message. The one that streams
-has the time of its first piece (`time.time`, as browsers count) in that piece.
+has the time of its first piece (`time.time`, as browsers count) in that piece. With BENCH_ONE_BY_ONE the worker does
+not go on with a session after a turn.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
-from celery import shared_task
+from celery import shared_task, signals
+from kombu.transport import redis
 
 from agent_core import models
 from agent_core.llm.protocol import ModelCall, ModelReply
+from sessions_app.worker.hint_acks import UnstoredHints
 
 MODEL = "instant"
 STREAMING = "streaming"
 STREAM_SECONDS = 0.4  # between its first piece and its last
 NOOP = "benchmarks.noop"
 ASKED = "BENCH_ASKED"
+ONE_BY_ONE = "BENCH_ONE_BY_ONE"
 
 
 class InstantModel:
@@ -53,6 +58,29 @@ class StreamingModel:
 @shared_task(name=NOOP, ignore_result=True)
 def noop(_session_id: str, _lane: str) -> None:
     """Do nothing; the arguments are those of a hint."""
+
+
+class AcknowledgedNoops(UnstoredHints):
+    """Hints as in any worker, but no-op tasks as Celery takes tasks by default: stored until they are acknowledged."""
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        taken = redis.QoS if message.headers["task"] == NOOP else UnstoredHints
+        taken.append(self, message, delivery_tag)
+
+    def ack(self, delivery_tag: str) -> None:
+        message = self._delivered.get(delivery_tag) if self._delivered else None
+        taken = redis.QoS if message is not None and message.headers["task"] == NOOP else UnstoredHints
+        taken.ack(self, delivery_tag)
+
+
+@signals.celeryd_after_setup.connect(weak=False)
+def _set_up_worker(**_: Any) -> None:
+    if redis.Channel.QoS is UnstoredHints:
+        redis.Channel.QoS = AcknowledgedNoops
+    if os.environ.get(ONE_BY_ONE):
+        from sessions_app.worker import process  # needs Django's settings
+
+        process.MOST_IN_A_ROW = process.MOST_WHEN_FULL = 1
 
 
 models.register(MODEL, InstantModel)
