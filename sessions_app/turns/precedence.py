@@ -6,7 +6,6 @@ each of its own steps other work waits until no such turn needs the processor, f
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,9 +13,6 @@ from collections.abc import Callable
 # Seconds that a step takes at most if it does not wait for a model. So long a turn that begins counts after the begin
 # of each of its steps, and so long other work waits for each of its own.
 LONGEST = 0.03
-# Seconds after which a thread that has work asks a busy one for the interpreter. Python's 5 ms are as long as a turn;
-# less costs a full process 6 % of its turns, so it is less only while turns begin.
-SWITCH, QUICK_SWITCH = 0.005, 0.0005
 
 
 class Newcomers:
@@ -34,8 +30,6 @@ class Newcomers:
     def count(self, place: Place) -> None:
         """Count the turn at this place from now on."""
         with self._changed:
-            if not self._until:
-                sys.setswitchinterval(QUICK_SWITCH)
             self._until[place] = time.monotonic() + LONGEST
 
     def forget(self, place: Place) -> None:
@@ -43,8 +37,6 @@ class Newcomers:
         with self._changed:
             if self._until.pop(place, None) is not None:
                 self._changed.notify_all()
-                if not self._until:
-                    sys.setswitchinterval(SWITCH)
 
     def wait_until_none_counts(self) -> None:
         """Wait until none counts, for at most `LONGEST`."""
@@ -57,14 +49,14 @@ class Newcomers:
 
 
 class Place:
-    """The place of one slot's work among that of the others. `is_full`: whether others wait for a slot."""
+    """The place of one slot's work among that of the others. `is_busy`: whether many sessions are at work."""
 
-    def __init__(self, newcomers: Newcomers, *, is_new: bool, is_full: Callable[[], bool]) -> None:
-        self._newcomers, self._is_new, self._is_full = newcomers, is_new, is_full
+    def __init__(self, newcomers: Newcomers, *, is_new: bool, is_busy: Callable[[], bool]) -> None:
+        self._newcomers, self._is_new, self._is_busy = newcomers, is_new, is_busy
 
     def step(self) -> None:
-        """Begin a step of a turn. In a full process all are alike: nothing is gained by waiting."""
-        if self._is_full():
+        """Begin a step of a turn. In a busy process all are alike: turns begin all the time, and waiting costs time."""
+        if self._is_busy():
             return
         if self._is_new:
             self._newcomers.count(self)
@@ -78,4 +70,4 @@ class Place:
             self._newcomers.forget(self)
 
 
-ALONE = Place(Newcomers(), is_new=False, is_full=lambda: True)  # beside no other work
+ALONE = Place(Newcomers(), is_new=False, is_busy=lambda: True)  # beside no other work

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 
 import pytest
@@ -19,8 +18,8 @@ from tests.fleet import until
 LONG = 60.0  # seconds; a test that waited so long would have failed
 
 
-def place(newcomers: Newcomers, *, is_new: bool, is_full: bool = False) -> Place:
-    return Place(newcomers, is_new=is_new, is_full=lambda: is_full)
+def place(newcomers: Newcomers, *, is_new: bool, is_busy: bool = False) -> Place:
+    return Place(newcomers, is_new=is_new, is_busy=lambda: is_busy)
 
 
 def stepping(other: Place) -> threading.Thread:
@@ -80,13 +79,13 @@ def test_many_turns_that_begin_hold_nobody_up_for_long(monkeypatch: pytest.Monke
     assert not thread.is_alive()
 
 
-def test_in_a_full_process_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_busy_process_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precedence, "LONGEST", LONG)
     newcomers = Newcomers()
-    place(newcomers, is_new=True, is_full=True).step()
+    place(newcomers, is_new=True, is_busy=True).step()
     assert not newcomers.some
     place(newcomers, is_new=True).step()
-    place(newcomers, is_new=False, is_full=True).step()  # returns
+    place(newcomers, is_new=False, is_busy=True).step()  # returns
 
 
 def test_the_second_turn_of_a_session_is_not_new(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,15 +95,6 @@ def test_the_second_turn_of_a_session_is_not_new(monkeypatch: pytest.MonkeyPatch
     own.end_turn()
     own.step()
     assert not newcomers.some
-
-
-def test_threads_are_switched_sooner_only_while_turns_begin() -> None:
-    newcomers = Newcomers()
-    new = place(newcomers, is_new=True)
-    new.step()
-    assert sys.getswitchinterval() == pytest.approx(precedence.QUICK_SWITCH)
-    new.end_turn()
-    assert sys.getswitchinterval() == pytest.approx(precedence.SWITCH)
 
 
 def test_people_are_new_and_automations_give_way(
@@ -118,6 +108,16 @@ def test_people_are_new_and_automations_give_way(
     person.end_turn()
     thread.join(5.0)
     assert not thread.is_alive()
+
+
+def test_a_worker_is_busy_when_more_than_a_few_sessions_are_at_work(
+    worker: WorkerProcess, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precedence, "LONGEST", LONG)
+    worker.place(Lane.PEOPLE).step()
+    held = [worker.locks.try_hold(person.session().pk) for _ in range(3)]
+    assert all(held)
+    worker.place(Lane.AUTO).step()  # returns
 
 
 def test_no_turn_counts_after_it_has_ended(
