@@ -6,16 +6,15 @@ import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agent_core import models
 from agent_core.llm.protocol import ModelCall, ModelReply
-from agent_core.turn.control import TurnControl
 from sessions_app.models import Agent, Engine, Session, Turn
 from sessions_app.turns.claim import claim_next
+from sessions_app.turns.lock import Handle
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import _finish
 from tests import plugins
@@ -75,7 +74,7 @@ class Inside:
     def run(self, session: Session) -> None:
         """All turns that wait in the session, in their order."""
         while (turn := claim_next(session.pk, uuid.uuid4(), auto_allowed=True)) is not None:
-            handle: Any = SimpleNamespace(control=TurnControl(), turn_id=turn.pk, claim=turn.claim)
+            handle = Handle(session_id=session.pk, turn_id=turn.pk, claim=turn.claim)
             _finish(handle, turn)
         session.refresh_from_db()
 

@@ -479,6 +479,14 @@ BACKGROUND = (
     ),
     Break(
         rule="4.4",
+        how="of several due jobs only the first is fired",
+        file="automations/firing/insert_runs.py",
+        old="fire = FIRE_ONE if len(rows) == len(clocks) == 1 else FIRE",
+        new="fire = FIRE_ONE",
+        tests=(FIRING + "test_a_session_with_many_due_jobs_counts_once",),
+    ),
+    Break(
+        rule="4.4",
         how="no turn that ends wakes a session that got no hint",
         file="automations/firing/insert_runs.py",
         old='> sa.bindparam("hinted", type_=sa.Integer()), placed.c.owner_id))',

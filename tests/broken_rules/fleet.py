@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.broken_rules.table import Break
 
 PROCESSES = "tests/config/operations/test_processes.py::"
+SLOTS = "tests/sessions_app/worker/test_free_slots.py::"
+PRECEDENCE = "tests/sessions_app/turns/test_precedence.py::"
 
 FLEET = (
     Break(
@@ -46,5 +48,37 @@ FLEET = (
         old="            if self._ended.is_set():\n                return  # its row has been removed\n",
         new="",
         tests=(PROCESSES + "test_a_presence_that_ended_never_comes_back",),
+    ),
+    Break(
+        rule="1.7",
+        how="an automation's turn does not give way to a person's that begins",
+        file="sessions_app/worker/process.py",
+        old="is_new=lane == Lane.PEOPLE",
+        new="is_new=True",
+        tests=(PRECEDENCE + "test_people_are_new_and_automations_give_way",),
+    ),
+    Break(
+        rule="1.7",
+        how="turns that begin one after the other hold up all other work",
+        file="sessions_app/turns/precedence.py",
+        old="min(max(self._until.values(), default=0.0), give_up)",
+        new="max(self._until.values(), default=0.0)",
+        tests=(PRECEDENCE + "test_many_turns_that_begin_hold_nobody_up_for_long",),
+    ),
+    Break(
+        rule="1.7",
+        how="a turn that could not be claimed holds up other work",
+        file="sessions_app/turns/run.py",
+        old="    finally:\n        place.end_turn()\n",
+        new="    finally:\n        pass\n",
+        tests=(PRECEDENCE + "test_no_turn_counts_after_it_has_ended",),
+    ),
+    Break(
+        rule="1.7",
+        how="a full worker stores the hints that it takes in the broker",
+        file="sessions_app/tasks.py",
+        old="        store_no_hints()\n",
+        new="",
+        tests=(SLOTS + "test_a_full_worker_leaves_hints_in_the_broker_and_stores_none_that_it_took",),
     ),
 )

@@ -227,8 +227,8 @@ PROMISES = (
         rule="1.2",
         how="what was meant for an ended turn reaches the next one",
         file="sessions_app/turns/lock.py",
-        old="            new = Handle(session_id=handle.session_id, connection=handle.connection)\n",
-        new="            return handle\n",
+        old="            new = Handle(session_id=handle.session_id,",
+        new="            return handle\n            new = Handle(session_id=handle.session_id,",
         tests=(GOING_ON + "test_a_signal_for_an_ended_turn_does_not_reach_the_next",),
     ),
     Break(

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +31,7 @@ from sessions_app.models import (
     Turn,
 )
 from sessions_app.turns.claim import claim_next
+from sessions_app.turns.lock import Handle
 from sessions_app.turns.questions import answer_consent, answer_question
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import _finish
@@ -339,7 +339,7 @@ def test_consent_is_not_asked_for_a_tool_removed_meanwhile(inside: Inside) -> No
     erase = tools.get("erase")
     with listening(control.stop):
         inside.model.answer_with(makes(call("erase", name="disk"), call("listen", "l")))
-        handle: Any = SimpleNamespace(control=control, turn_id=turn.pk, claim=turn.claim)
+        handle = Handle(session_id=session.pk, control=control, turn_id=turn.pk, claim=turn.claim)
         _finish(handle, turn)
         tools.unregister("erase")
         try:

@@ -15,6 +15,8 @@ from sessions_app.worker.process import WorkerProcess
 from tests.conftest import Person
 from tests.fleet import until
 
+pytestmark = pytest.mark.rule("1.7")
+
 LONG = 60.0  # seconds; a test that waited so long would have failed
 
 

@@ -14,6 +14,8 @@ from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 
+pytestmark = pytest.mark.rule("1.7")
+
 
 def test_full_worker_takes_the_next_turn_at_once(fleet: Fleet, person: Person) -> None:
     turns = [receive(person.session().id, MessageInput(content="hello")) for _ in range(9)]
