@@ -27,6 +27,7 @@ from tests import warm
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until, usual_environ
 from tests.tokens import token_of
+from tests.up import free_port
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -267,12 +268,6 @@ class Stream:
         assert event["type"] == block["event"]
         assert event["event_id"] == block.get("id")
         self.events.append(event)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _answers(url: str) -> bool:

@@ -20,7 +20,7 @@ from mcp import Client
 from agent_core.llm.protocol import ModelReply
 from sessions_app.connections.edit import add_connection
 from sessions_app.models import Agent, Connection, Message, Turn, TurnState
-from tests.api.conftest import Site, free_port
+from tests.api.conftest import Site
 from tests.api.generated import generated_from
 from tests.api.test_ag_ui import Thread, text_of
 from tests.automations.mcp_server.conftest import Door as McpDoor
@@ -28,6 +28,7 @@ from tests.automations.mcp_server.test_stdio import named, talk
 from tests.conftest import Person
 from tests.fleet import until
 from tests.tokens import token_of
+from tests.up import free_port
 
 pytestmark = [pytest.mark.processes, pytest.mark.rule("3.6")]
 

@@ -12,8 +12,9 @@ import httpx2
 import pytest
 
 from config.installation import ROOT
-from tests.api.conftest import FEW_CONNECTIONS, free_port
+from tests.api.conftest import FEW_CONNECTIONS
 from tests.fleet import Process, until
+from tests.up import free_port
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 

@@ -15,10 +15,10 @@ from mcp.client.stdio import stdio_client
 
 from agent_core.llm.protocol import ModelReply
 from sessions_app.models import Turn
-from tests.api.conftest import Site, free_port
+from tests.api.conftest import Site
 from tests.automations.mcp_server.conftest import Door, Human, TasksOfClient
 from tests.automations.mcp_server.test_questions import accept, erase, erased
-from tests.up import ROOT, clean_environ
+from tests.up import ROOT, clean_environ, free_port
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
