@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 HOUR = 3_600  # seconds
 SETTINGS = {"enabled": True, "interval_seconds": HOUR, "active_hours": [0, 24], "ack_max_chars": 300}
 NOT_DUE = timedelta(days=30)
-
 PATIENCE = 120.0  # seconds after the last heartbeat
 SAY_EVERY = 2_000
 

@@ -15,11 +15,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from celery import shared_task, signals
-from kombu.transport import redis
+from kombu.transport import redis, virtual
 
 from agent_core import models
 from agent_core.llm.protocol import ModelCall, ModelReply
-from sessions_app.worker.hint_acks import UnstoredHints
 
 MODEL = "instant"
 STREAMING = "streaming"
@@ -60,22 +59,22 @@ def noop(_session_id: str, _lane: str) -> None:
     """Do nothing; the arguments are those of a hint."""
 
 
-class AcknowledgedNoops(UnstoredHints):
-    """Hints as in any worker, but no-op tasks as Celery takes tasks by default: stored until they are acknowledged."""
+class AcknowledgedNoops(redis.QoS):
+    """No-op tasks as Celery takes tasks by default, stored until they are acknowledged; hints as Rondo takes them."""
 
     def append(self, message: Any, delivery_tag: str) -> None:
-        taken = redis.QoS if message.headers["task"] == NOOP else UnstoredHints
+        taken = redis.QoS if message.headers["task"] == NOOP else virtual.QoS
         taken.append(self, message, delivery_tag)
 
     def ack(self, delivery_tag: str) -> None:
         message = self._delivered.get(delivery_tag) if self._delivered else None
-        taken = redis.QoS if message is not None and message.headers["task"] == NOOP else UnstoredHints
+        taken = redis.QoS if message is not None and message.headers["task"] == NOOP else virtual.QoS
         taken.ack(self, delivery_tag)
 
 
 @signals.celeryd_after_setup.connect(weak=False)
-def _set_up_worker(**_: Any) -> None:
-    if redis.Channel.QoS is UnstoredHints:
+def _set_up_worker(conf: Any, **_: Any) -> None:
+    if conf.broker_transport_options.pop("ack_emulation", True) is False:
         redis.Channel.QoS = AcknowledgedNoops
     if os.environ.get(ONE_BY_ONE):
         from sessions_app.worker import process  # needs Django's settings

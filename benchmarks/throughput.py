@@ -80,7 +80,7 @@ def _kinds(
 
 def _rates(rates: dict[str, list[float]], sizes: Sizes) -> list[Figure]:
     notes = {
-        NOOP: f"-P threads -c {sizes.concurrency}, {sizes.workers[0]} worker(s)",
+        NOOP: f"-P threads -c {sizes.concurrency}, {sizes.workers[0]} worker(s); acknowledged, as hints are not",
         CHAT: f"{sizes.sessions} sessions, {sizes.messages} messages each",
         AUTOMATION: f"{sizes.sessions} sessions, {sizes.messages} automations due in each",
     }

@@ -47,6 +47,8 @@ def _transport_options(broker_url: str) -> dict[str, Any]:
     once: dict[str, Any] = {"max_retries": 0}
     if broker_url.startswith(REDIS_SCHEMES):
         return once | {
+            # a hint need not be stored again until it is acknowledged, by two transactions: the sweep sends a lost one
+            "ack_emulation": False,
             "socket_timeout": BROKER_SECONDS,
             "socket_connect_timeout": BROKER_SECONDS,
             "socket_keepalive": True,

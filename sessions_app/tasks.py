@@ -53,15 +53,6 @@ def _wake_loop_for_free_slots(consumer: Any) -> None:
     consumer.pool.on_apply = on_apply  # type: ignore[method-assign]
 
 
-@signals.worker_init.connect(weak=False)
-def _init(sender: Any, **_: Any) -> None:
-    if sender.app.connection_for_read().transport.driver_type == "redis":
-        # late, so that a worker with another broker does not load redis
-        from sessions_app.worker.hint_acks import store_no_hints
-
-        store_no_hints()
-
-
 def _is_stopping() -> bool:
     return any(flag is not None for flag in (state.should_stop, state.should_terminate))
 

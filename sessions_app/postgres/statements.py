@@ -148,8 +148,8 @@ def recordset(name: str, types: Mapping[str, Any], *, only_one: bool = False) ->
     """Select rows with columns of these types from parameters, which `recordset_of` makes.
 
     A single JSON text is cheaper to send than arrays. The LIMIT tells PostgreSQL how many rows there are; without it
-    it would expect 100, and read whole tables of thousands of rows to find one. `only_one`: for one row always, so that
-    PostgreSQL keeps the plan of a prepared statement. It plans again for each number of rows that it is told.
+    it would expect 100, and read whole tables of thousands of rows to find one. `only_one`: there is always exactly one
+    row, so PostgreSQL keeps the plan of a prepared statement. Told a number of rows, it plans each time.
     """
     columns: list[Any] = [sa.column(column, type_) for column, type_ in types.items()]
     rows = sa.func.jsonb_to_recordset(sa.cast(sa.bindparam(name, type_=sa.Text()), postgresql.JSONB))

@@ -50,7 +50,7 @@ def lock_key(session_id: uuid.UUID) -> int:
 class Handle:
     """One held session. `connection` is the one that has its lock; if that is an older one, the lock is lost.
 
-    `place`: its work's among that of the other sessions that the process holds.
+    `place`: its precedence among the sessions of this process.
     """
 
     session_id: uuid.UUID

@@ -1,7 +1,8 @@
 """A turn that begins for a person goes before other work of its process: queues that go on, and automations.
 
 The threads of a process share one interpreter, so a session with a long queue would slow each step of such a turn. At
-each of its own steps other work waits until no such turn needs the processor, for a short time at most.
+each of its own steps other work waits until no such turn needs the processor, for a short time at most. A person's hint
+says that a turn begins for a person, an automation's that none does.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 
-# Seconds that a step takes at most if it does not wait for a model. So long a turn that begins counts after the begin
-# of each of its steps, and so long other work waits for each of its own.
+# Seconds. A turn that begins has precedence for this long after each of its steps has begun: longer than a step takes
+# without a model. Other work waits at most this long before each of its own steps.
 LONGEST = 0.03
 
 
@@ -24,7 +25,7 @@ class Newcomers:
 
     @property
     def some(self) -> bool:
-        """Whether there are any, also such as do not count any more."""
+        """Whether there are any, including those that have no precedence any more."""
         return bool(self._until)
 
     def count(self, place: Place) -> None:

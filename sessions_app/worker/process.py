@@ -43,7 +43,7 @@ TICK = 0.5  # seconds between two checks of the heartbeat thread
 STAY, MOST_IN_A_ROW = 2.0, 20  # seconds and turns that a slot goes on with one session
 # if something may wait for the slot; a turn with a model takes longer than that, so the slot gives way after each
 STAY_WHEN_FULL, MOST_WHEN_FULL = 1.0, 5  # seconds, turns
-FEW = 0.25  # part of the slots up to which sessions give way to turns that begin
+FEW = 4  # sessions at work; with more of them nobody gives way: those that wait may hold a pooled connection
 # After a break or with a new connection `steady_since` is set: this worker counts no other as lost for a while (see
 # `worker_is_gone`). Returns the slots of the other workers.
 _HEARTBEAT = """
@@ -154,8 +154,8 @@ class WorkerProcess:
         return Place(self.newcomers, is_new=lane == Lane.PEOPLE, is_busy=self._is_busy)
 
     def _is_busy(self) -> bool:
-        """Whether more sessions are at work than give way to each other."""
-        return len(self.locks.held()) > max(2, self._slots * FEW)
+        """Whether too many sessions are at work for giving way."""
+        return len(self.locks.held()) > FEW
 
     def _is_full(self) -> bool:
         """Whether others may wait for a slot."""

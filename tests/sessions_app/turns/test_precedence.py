@@ -9,15 +9,16 @@ from django.db import OperationalError
 
 from sessions_app.models import Lane, TurnState
 from sessions_app.turns import precedence, run
-from sessions_app.turns.precedence import Newcomers, Place
+from sessions_app.turns.precedence import ALONE, Newcomers, Place
 from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.worker import process
 from sessions_app.worker.process import WorkerProcess
 from tests.conftest import Person
 from tests.fleet import until
 
 pytestmark = pytest.mark.rule("1.7")
 
-LONG = 60.0  # seconds; a test that waited so long would have failed
+LONG = 60.0  # seconds; nothing waits so long but by a mistake
 
 
 def place(newcomers: Newcomers, *, is_new: bool, is_busy: bool = False) -> Place:
@@ -28,6 +29,12 @@ def stepping(other: Place) -> threading.Thread:
     thread = threading.Thread(target=other.step, daemon=True)
     thread.start()
     return thread
+
+
+def assert_goes_on(other: Place) -> None:
+    thread = stepping(other)
+    thread.join(5.0)
+    assert not thread.is_alive()
 
 
 def waits(newcomers: Newcomers) -> bool:
@@ -64,7 +71,7 @@ def test_it_waits_for_all_turns_that_begin(monkeypatch: pytest.MonkeyPatch) -> N
     assert not thread.is_alive()
 
 
-def test_a_turn_that_waits_for_its_model_holds_nobody_up_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_that_waits_for_its_model_holds_nobody_up_for_long() -> None:
     newcomers = Newcomers()
     place(newcomers, is_new=True).step()  # and never ends
     stepping(place(newcomers, is_new=False)).join(5.0)
@@ -72,7 +79,7 @@ def test_a_turn_that_waits_for_its_model_holds_nobody_up_for_long(monkeypatch: p
     assert not waits(newcomers)
 
 
-def test_many_turns_that_begin_hold_nobody_up_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_turns_that_begin_hold_nobody_up_for_long() -> None:
     newcomers = Newcomers()
     place(newcomers, is_new=True).step()
     newcomers._until = dict.fromkeys(newcomers._until, LONG * 1000000000.0)
@@ -87,10 +94,10 @@ def test_in_a_busy_process_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None
     place(newcomers, is_new=True, is_busy=True).step()
     assert not newcomers.some
     place(newcomers, is_new=True).step()
-    place(newcomers, is_new=False, is_busy=True).step()  # returns
+    assert_goes_on(place(newcomers, is_new=False, is_busy=True))
 
 
-def test_the_second_turn_of_a_session_is_not_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_turn_of_a_session_is_not_new() -> None:
     newcomers = Newcomers()
     own = place(newcomers, is_new=True)
     own.step()
@@ -117,9 +124,29 @@ def test_a_worker_is_busy_when_more_than_a_few_sessions_are_at_work(
 ) -> None:
     monkeypatch.setattr(precedence, "LONGEST", LONG)
     worker.place(Lane.PEOPLE).step()
-    held = [worker.locks.try_hold(person.session().pk) for _ in range(3)]
+    held = [worker.locks.try_hold(person.session().pk) for _ in range(process.FEW + 1)]
     assert all(held)
-    worker.place(Lane.AUTO).step()  # returns
+    assert_goes_on(worker.place(Lane.AUTO))
+
+
+def test_each_step_of_a_turn_has_its_place(
+    worker: WorkerProcess, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = person.session()
+    for text in ("one", "two"):
+        receive(session.pk, MessageInput(content=text))
+    steps: list[bool] = []
+    step = Place.step
+
+    def noted(own: Place) -> None:
+        if own is not ALONE:
+            steps.append(own._is_new)
+        step(own)
+
+    monkeypatch.setattr(Place, "step", noted)
+    run.run_next_turns(worker, session.pk, Lane.PEOPLE)
+    # the lock; then the claim, the preparation, the model and the commit of each
+    assert steps == [True] * 5 + [False] * 4
 
 
 def test_no_turn_counts_after_it_has_ended(

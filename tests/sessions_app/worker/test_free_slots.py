@@ -28,7 +28,7 @@ def test_full_worker_takes_the_next_turn_at_once(fleet: Fleet, person: Person) -
 
 
 def _copies(client: redis.Redis) -> int:
-    """How often the server has stored a message until it is acknowledged, as kombu does with one more sorted set."""
+    """How often the server has stored a message until it is acknowledged: kombu adds it to a sorted set."""
     calls: int = client.info("commandstats").get("cmdstat_zadd", {}).get("calls", 0)
     return calls
 
