@@ -15,7 +15,6 @@ from benchmarks.sizes import Sizes
 
 TARGET_RATIO = 1.5
 TARGET_DATABASE_MS, TARGET_PROCESSOR_MS = 100.0, 40.0  # for 1,000 due
-WARM_UP = 3  # rounds that are not counted, for connections, plans and imports
 
 
 def run(_servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figure]:
@@ -43,8 +42,7 @@ def _measure(
 
     crowd.grow_to(jobs)
     beat = Beat()
-    for _ in range(WARM_UP):
-        beat.fire(crowd, max(sizes.due))
+    beat.warm_up(crowd, sizes.due)
     for due in sizes.due:
         samples[jobs, due] += [beat.fire(crowd, due) for _ in range(sizes.fire_rounds)]
         say(f"{jobs:,} jobs, {due:,} due: {median(samples[jobs, due]).wall:.1f} ms")

@@ -94,8 +94,7 @@ def _warm_beat(crowd: Crowd, sizes: Sizes) -> Beat:
     from benchmarks.beat import Beat
 
     beat = Beat()
-    for due in (1, *sizes.ticks_due):
-        beat.fire(crowd, due, with_hints=True)
+    beat.warm_up(crowd, sizes.ticks_due)
     return beat
 
 
