@@ -11,18 +11,20 @@ from typing import Any
 
 from django.db import connections, transaction
 from psycopg import sql
-from psycopg.errors import DeadlockDetected
+from psycopg.errors import DeadlockDetected, ForeignKeyViolation
 
 KEPT = {"django_migrations", "django_content_type", "auth_permission"}
 MANY = 1_000  # rows: more than these are truncated, which costs the same for any number
 TRIES = 4
+MEANWHILE = DeadlockDetected, ForeignKeyViolation  # what other processes did while the tables were emptied
 
 
 def empty_tables(alias: str = "default") -> None:
     """Delete what tests have committed.
 
     A worker that a module keeps may beat or sweep meanwhile. Each has then locked what the other wants,
-    PostgreSQL ends one of the two, and that one asks again.
+    PostgreSQL ends one of the two, and that one asks again. A page that is left may send its last mark of what was read
+    after the marks were deleted, and before the sessions are.
     """
     for tries_left in reversed(range(TRIES)):
         try:
@@ -30,7 +32,7 @@ def empty_tables(alias: str = "default") -> None:
                 _empty(cursor, alias)
             return
         except Exception as problem:
-            if not tries_left or not isinstance(problem.__cause__, DeadlockDetected):
+            if not tries_left or not isinstance(problem.__cause__, MEANWHILE):
                 raise
 
 
