@@ -21,10 +21,8 @@ from sessions_app.postgres.statements import Statement, recordset, recordset_of,
 
 _clock, _job, _run = table(JobClock), table(CronJob), table(RunRecord)
 _turn, _session, _agent, _owner = table(Turn), table(Session), table(Agent), table(get_user_model())
-_JOB_ID, _JOB_IDS = (
-    sa.bindparam("job_id", type_=sa.Text()),
-    sa.bindparam("job_ids", type_=sa.ARRAY(sa.Text())),
-)
+_JOB_ID = sa.bindparam("job_id", type_=sa.Text())
+_JOB_IDS = sa.bindparam("job_ids", type_=sa.ARRAY(sa.Text()))
 
 
 class Facts(NamedTuple):
