@@ -105,6 +105,7 @@ def _time_context(turn: Any) -> float:
     from sessions_app.turns.context import prepare_turn
     from sessions_app.turns.journal import Journal
 
+    turn.context = None  # the claim has read it
     with transaction.atomic():
         start = time.perf_counter()
         prepared = prepare_turn(turn, Journal(turn))

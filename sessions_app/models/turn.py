@@ -153,6 +153,7 @@ class Turn(models.Model):
     # not columns: whether this object was just queued, so nothing has happened to the turn yet, and whether another
     # turn waited in its lane then
     is_new = is_behind = False
+    context: Any = None  # nor is this: a `Context`, if the claim has read it
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="turns", db_index=False)
     kind = models.CharField(max_length=20, choices=TurnKind)

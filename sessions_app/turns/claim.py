@@ -1,4 +1,4 @@
-"""Claim the next turn of a session for this worker, in one statement.
+"""Claim the next turn of a session for this worker, in one statement, which also reads the context of most turns.
 
 No turn begins for an owner whose account is inactive, or who has the maximum number of turns running. The claims of a
 user are made one at a time, so that the count is exact.
@@ -18,6 +18,8 @@ from sessions_app.models import EventType, Lane, Session, SessionState, Turn, Tu
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
+from sessions_app.turns.context_statement import context_of, parameters, select_context
+from sessions_app.turns.kinds import kinds_read_with_claim
 from sessions_app.turns.lost_workers import ASKER as _ME
 from sessions_app.turns.lost_workers import limits_of_silence, worker_is_gone
 from sessions_app.turns.run_parts import run_parts
@@ -26,6 +28,7 @@ MAX_RESCUES = 3
 MOST_ATTEMPTS = 100  # claims of one turn, including those that were not rescues
 
 _turn, _step, _session = table(Turn), table(TurnStep), table(Session)
+_COLUMNS = len(_turn.c)
 SESSION_ID = sa.bindparam("session_id", type_=sa.Uuid())
 
 
@@ -136,7 +139,22 @@ def _claim_statement(*, with_run: bool) -> Any:
     everywhere = event_statements.tell_of_background(claimed, EventType.TURN_START, attempt)
     told = sa.select(everywhere.c.agent_id).scalar_subquery().label("told")
     parts = (start, run_parts().start(claimed)) if with_run else (start,)
-    return sa.select(claimed, told, _without_flush()).add_cte(*parts)
+    context = _context(claimed).lateral("context")
+    return (
+        sa.select(claimed, told, _without_flush(), context)
+        .select_from(claimed.outerjoin(context, sa.true()))
+        .add_cte(*parts)
+    )
+
+
+def _context(claimed: Any) -> Any:
+    """Select the context of a turn that begins; no row for a resumed one, or for a kind that reads it later.
+
+    The statement may have waited for the turn's row, and sees the database as it was before. For a turn that begins
+    nothing is missing then: no turn of its session was running. For a resumed one, what its lost worker wrote last is.
+    """
+    kinds: list[Any] = [sa.literal_column(f"'{kind}'") for kind in kinds_read_with_claim()]
+    return select_context(claimed.c.session_id, claimed.c.attempt == 1, claimed.c.kind.in_(kinds))
 
 
 def _without_flush() -> Any:
@@ -159,6 +177,8 @@ CLAIM = {
 def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) -> Turn | None:
     """Claim the session's next turn; None if there is none to run. The caller holds the session's lock.
 
+    Its `context` is set if it was read.
+
     With `auto_allowed` false nothing is claimed if the next turn is an automation's. None also if the owner has no room
     for it: after the lock's release `next_lane` finds that out, and has the session woken when there is room.
     """
@@ -169,6 +189,7 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
         auto_allowed=auto_allowed,
         max_wait=settings.AUTOMATION_MAX_WAIT,
         everywhere=flags.tells_every_window(),
+        **parameters(),
         **limits_of_silence(),
         **owners.bounds(),
     )
@@ -178,7 +199,10 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
 def _begin(row: Any | None) -> Turn | None:
     if row is None:
         return None
-    turn = instance_of(Turn, row[:-2])
+    turn = instance_of(Turn, row[:_COLUMNS])
+    context = row[_COLUMNS + 2 :]  # after `told` and `flush`
+    if context[0] is not None:
+        turn.context = context_of(context)
     if row.told is not None:
         events.announce(turn.session_id, row.told)
     if turn.attempt == 1:

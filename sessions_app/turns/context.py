@@ -97,7 +97,7 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     """Read what the turn needs and record step 0. `used_before` is the usage of `Kind.before`. Stale."""
     kind = kind_of(turn)
     most = 0 if kind.trigger_only else history.WINDOW
-    read = read_context(turn.session_id, kind.remembers(turn), most=most)
+    read = turn.context or read_context(turn.session_id, kind.remembers(turn), most=most)
     session = turn.session = read.session
     steps = journal.steps()
     policy = TurnPolicy().merged(kind.policy, session.agent.policy, turn.metadata.get("policy", {}))

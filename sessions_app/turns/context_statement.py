@@ -1,11 +1,15 @@
-"""The statement that reads what a turn needs: its session with agent, task state, documents and newest messages."""
+"""Read what a turn needs in one statement: its session with agent, task state, documents and newest messages.
+
+For most turns it is a part of the claim.
+"""
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,6 +24,7 @@ from sessions_app.postgres.statements import Statement, table
 
 _session, _agent, _task_state = table(Session), table(Agent), table(TaskState)
 _PARTS: tuple[Any, ...] = (Session, Agent, TaskState)
+ALL_TURNS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,22 +42,22 @@ def _of_session(select: Any) -> Any:
     return select.correlate(_session).scalar_subquery()
 
 
-def _context_statement() -> Statement:
+def select_context(session_id: Any, *where: Any) -> Any:
+    """Select the context of a session. Parameters: `most` and `of_turns`, as in `read_context`."""
     document, preference, mail = table(Document), table(Preference), table(MailboxEvent)
-    session_id = sa.bindparam("session_id", type_=sa.Uuid())
     documents = sa.select(sa.func.json_object_agg(document.c.name, document.c.content)).where(
         document.c.agent_id == _session.c.agent_id
     )
     preferences = sa.select(preference.c.content).where(
         preference.c.agent_id == _session.c.agent_id, preference.c.user_id == _session.c.owner_id
     )
-    has_mail = sa.exists().where(mail.c.target_id == session_id, *UNREAD)
+    has_mail = sa.exists().where(mail.c.target_id == _session.c.id, *UNREAD)
     columns = [
         column.label(f"{part.name}_{column.name}")
         for part in (_session, _agent, _task_state)
         for column in part.c
     ]
-    return Statement(
+    return (
         sa.select(
             *columns,
             _of_session(preferences).label("preferences"),
@@ -63,12 +68,11 @@ def _context_statement() -> Statement:
         .select_from(_session)
         .join(_agent, _agent.c.id == _session.c.agent_id)
         .outerjoin(_task_state, _task_state.c.session_id == _session.c.id)
-        .where(_session.c.id == session_id),
-        prepared=True,
+        .where(_session.c.id == session_id, *where)
     )
 
 
-CONTEXT = _context_statement()
+CONTEXT = Statement(select_context(sa.bindparam("session_id", type_=sa.Uuid())), prepared=True)
 
 
 def read_context(
@@ -78,21 +82,30 @@ def read_context(
 
     `of_turns`: what the metadata of a turn must contain for its messages to be read; empty: every message is.
     """
-    row = CONTEXT.first(
-        session_id=session_id, most=most, of_turns=json.dumps(dict(of_turns)) if of_turns else None
-    )
+    row = CONTEXT.first(session_id=session_id, **parameters(of_turns, most=most))
     if row is None:
         raise NotFound("there is no such session")
+    return context_of(row)
+
+
+def parameters(of_turns: Mapping[str, Any] = ALL_TURNS, *, most: int = history.WINDOW) -> dict[str, Any]:
+    """Return the parameters of `select_context`."""
+    return {"most": most, "of_turns": json.dumps(dict(of_turns)) if of_turns else None}
+
+
+def context_of(row: Sequence[Any]) -> Context:
+    """Make a context of the columns of `select_context`."""
     values = iter(row)
     session, agent, state = (
         instance_of(model, [next(values) for _ in model._meta.concrete_fields]) for model in _PARTS
     )
     session.agent = agent
     session._state.fields_cache["task_state"] = state if state.pk is not None else None
+    preferences, documents, has_mail, messages = values
     return Context(
         session=session,
-        preferences=row.preferences or "",
-        documents=row.documents or {},
-        has_mail=row.has_mail,
-        messages=[history.StoredMessage(**each) for each in row.messages],
+        preferences=preferences or "",
+        documents=documents or {},
+        has_mail=has_mail,
+        messages=[history.StoredMessage(**each) for each in messages],
     )

@@ -56,6 +56,9 @@ class Kind:
     interactive = False  # a person waits for the answer: messages may be injected, automations may be created
     replays_model_content = False  # later turns see what the model saw, not what people see
     policy: Mapping[str, Any] = NO_LIMITS  # limits of this kind; those of the agent override them
+    reads_with_claim = (
+        True  # the claim reads its context; else it is read after `before`, as `remembers` says
+    )
     trigger_only = False  # the model is shown the trigger without history and tools
     strategy = ""  # the name of the context strategy; empty: that of the session's type
     may_plan = True  # an agent with the planner engine makes a plan for it
@@ -193,6 +196,11 @@ def registered_kinds() -> frozenset[str]:
 def kinds_without_model() -> list[str]:
     """Return the names of the registered kinds whose turns ask no model."""
     return [str(kind.name) for kind in _KINDS.values() if not kind.asks_model]
+
+
+def kinds_read_with_claim() -> list[str]:
+    """Return the names of the registered kinds whose context is read by the claim."""
+    return [str(kind.name) for kind in _KINDS.values() if kind.reads_with_claim]
 
 
 def kind_of(turn: Turn) -> Kind:

@@ -172,6 +172,14 @@ BACKGROUND = (
         tests=(HEARTBEAT + "test_each_home_gets_its_own_turn_and_only_its_results",),
     ),
     Break(
+        rule="5.3",
+        how="the claim reads a heartbeat's messages of all homes",
+        file="automations/turn_kinds/heartbeat.py",
+        old="    reads_with_claim = False\n",
+        new="    reads_with_claim = True\n",
+        tests=(HEARTBEAT + "test_each_home_gets_its_own_turn_and_only_its_results",),
+    ),
+    Break(
         rule="6.1",
         how="reminders pile up",
         file="automations/turn_kinds/heartbeat.py",

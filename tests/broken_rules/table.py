@@ -57,8 +57,9 @@ BREAKS = (
         rule="4.1",
         how="an automation's turn sees no history",
         file="sessions_app/turns/context.py",
-        old="    most = 0 if kind.trigger_only else history.WINDOW",
-        new="    most = 0 if kind.trigger_only or turn.origin_run else history.WINDOW",
+        old="    session = turn.session = read.session\n",
+        new="    read = replace(read, messages=[]) if turn.origin_run else read\n"
+        "    session = turn.session = read.session\n",
         tests=(MAIN + "test_an_automation_and_its_session_share_one_history",),
     ),
     Break(
@@ -467,6 +468,16 @@ BREAKS = (
         old='            _turn.c.claim == sa.bindparam("claim", type_=sa.Uuid()),\n',
         new="",
         tests=("tests/sessions_app/turns/test_claim.py::test_a_stale_worker_writes_nothing",),
+    ),
+    Break(
+        rule="1.2",
+        how="a resumed turn is prepared from what was stored before its claim waited for a pending write",
+        file="sessions_app/turns/claim.py",
+        old="claimed.c.attempt == 1, ",
+        new="",
+        tests=(
+            "tests/sessions_app/turns/test_claim.py::test_a_resumed_turn_reads_what_its_lost_worker_wrote",
+        ),
     ),
     Break(
         rule="1.4",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, StepKind, ToolCall, TurnResult, Usage
@@ -140,6 +141,29 @@ def test_a_takeover_waits_for_a_pending_write_and_sees_it(session: Session) -> N
     resumed = Journal(came[0])
     assert [step.kind for step in resumed.steps()] == [StepKind.PROMPT, StepKind.RESPONSE]
     resumed.record(StepKind.RESPONSE, {})
+
+
+def test_a_turn_that_begins_is_claimed_with_its_context(session: Session) -> None:
+    receive(session.pk, MessageInput(content="hello"))
+    with CaptureQueriesContext(connection) as executed:
+        turn = claim_next(session.pk, ME, auto_allowed=False)
+        assert turn is not None
+        prepare_turn(turn, Journal(turn))
+    assert len(executed) == 2, "the claim, and step 0 of the journal"
+
+
+def test_a_resumed_turn_reads_what_its_lost_worker_wrote(session: Session) -> None:
+    turn = claimed(session)
+    journal = Journal(turn)
+    prepare_turn(turn, journal)
+    Worker.objects.filter(pk=ME).delete()
+    with transaction.atomic():
+        journal.record(StepKind.RESPONSE, {})
+        Document.objects.create(agent=session.agent, name="MEMORY.md", content="The user is a pirate.")
+        thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
+        until(waiting)
+    thread.join(10)
+    assert "pirate" in prepare_turn(came[0], Journal(came[0])).request.system_prompt
 
 
 def test_a_claim_moves_past_a_concurrently_cancelled_turn(session: Session) -> None:
