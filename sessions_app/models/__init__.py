@@ -1,5 +1,6 @@
 """The database models. Each state is listed once, next to its transitions, and enforced by a CHECK."""
 
+from sessions_app.models import one_of  # noqa: F401 - the lookup of the constraints below
 from sessions_app.models.agent import Agent, Document, DocumentRevision, Engine
 from sessions_app.models.allowance import Allowance
 from sessions_app.models.api_token import ApiToken, StreamTicket, TokenScope

@@ -84,7 +84,9 @@ class Agent(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["owner", "name"], name="agent_name_once_per_owner"),
-            models.CheckConstraint(condition=models.Q(engine__in=Engine.values), name="agent_engine_known"),
+            models.CheckConstraint(
+                condition=models.Q(engine__one_of=Engine.values), name="agent_engine_known"
+            ),
         ]
 
     def __str__(self) -> str:

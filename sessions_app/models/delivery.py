@@ -160,10 +160,12 @@ class Delivery(models.Model):
     class Meta:
         verbose_name_plural = "deliveries"
         constraints = [
-            models.CheckConstraint(condition=Q(state__in=DeliveryState.values), name="delivery_state_known"),
             models.CheckConstraint(
-                condition=Q(state__in=["pending", "sending", "failed"], ended_at__isnull=True)
-                | Q(state__in=["sent", "withheld", "closed"], ended_at__isnull=False),
+                condition=Q(state__one_of=DeliveryState.values), name="delivery_state_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(state__one_of=["pending", "sending", "failed"], ended_at__isnull=True)
+                | Q(state__one_of=["sent", "withheld", "closed"], ended_at__isnull=False),
                 name="delivery_ended_iff_nothing_follows",
             ),
             models.CheckConstraint(
@@ -172,7 +174,7 @@ class Delivery(models.Model):
                 name="delivery_claimed_iff_sending",
             ),
             models.CheckConstraint(
-                condition=~Q(state__in=["withheld", "closed"]) | ~Q(reason=""),
+                condition=~Q(state__one_of=["withheld", "closed"]) | ~Q(reason=""),
                 name="delivery_kept_back_with_reason",
             ),
             models.CheckConstraint(

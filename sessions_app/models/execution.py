@@ -121,15 +121,15 @@ class ExecutionState(models.Model):
         ordering = ["-created_at", "-id"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(status__in=[each.value for each in Status]), name="execution_state_known"
+                condition=Q(status__one_of=[each.value for each in Status]), name="execution_state_known"
             ),
             models.CheckConstraint(
-                condition=~Q(status__in=[each.value for each in WAITING])
+                condition=~Q(status__one_of=[each.value for each in WAITING])
                 | (~Q(question="") & Q(asked_at__isnull=False)),
                 name="execution_waits_with_a_question",
             ),
             models.CheckConstraint(
-                condition=~Q(status__in=[each.value for each in AT_WORK]) | Q(turn__isnull=False),
+                condition=~Q(status__one_of=[each.value for each in AT_WORK]) | Q(turn__isnull=False),
                 name="execution_at_work_in_a_turn",
             ),
             models.UniqueConstraint(

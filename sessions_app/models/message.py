@@ -42,7 +42,7 @@ class Message(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["session", "seq"], name="message_seq_once_per_session"),
             models.CheckConstraint(
-                condition=Q(role__in=[str(role) for role in Role]), name="message_role_known"
+                condition=Q(role__one_of=[str(role) for role in Role]), name="message_role_known"
             ),
             models.CheckConstraint(condition=Q(seq__gte=1), name="message_seq_from_one"),
         ]

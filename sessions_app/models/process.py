@@ -37,7 +37,8 @@ class Process(models.Model):
         verbose_name_plural = "processes"
         constraints = [
             models.CheckConstraint(
-                name="process_kind_known", condition=models.Q(kind__in=[kind.value for kind in ProcessKind])
+                name="process_kind_known",
+                condition=models.Q(kind__one_of=[kind.value for kind in ProcessKind]),
             ),
             models.CheckConstraint(name="process_lost_after_positive", condition=models.Q(lost_after__gt=0)),
             models.CheckConstraint(

@@ -121,13 +121,13 @@ class Session(models.Model):
                 name="session_deleting_since",
             ),
             models.CheckConstraint(
-                condition=models.Q(state__in=SessionState.values), name="session_state_known"
+                condition=models.Q(state__one_of=SessionState.values), name="session_state_known"
             ),
             models.CheckConstraint(
-                condition=models.Q(type__in=SessionType.values), name="session_type_known"
+                condition=models.Q(type__one_of=SessionType.values), name="session_type_known"
             ),
             models.CheckConstraint(
-                condition=models.Q(chat_type__in=ChatType.values), name="session_chat_type_known"
+                condition=models.Q(chat_type__one_of=ChatType.values), name="session_chat_type_known"
             ),
         ]
         indexes = [

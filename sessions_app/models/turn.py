@@ -226,20 +226,20 @@ class Turn(models.Model):
                 condition=Q(idempotency_key__isnull=False),
                 name="turn_idempotency_key_once",
             ),
-            models.CheckConstraint(condition=Q(state__in=TurnState.values), name="turn_state_known"),
-            models.CheckConstraint(condition=Q(kind__in=TurnKind.values), name="turn_kind_known"),
-            models.CheckConstraint(condition=Q(lane__in=Lane.values), name="turn_lane_known"),
+            models.CheckConstraint(condition=Q(state__one_of=TurnState.values), name="turn_state_known"),
+            models.CheckConstraint(condition=Q(kind__one_of=TurnKind.values), name="turn_kind_known"),
+            models.CheckConstraint(condition=Q(lane__one_of=Lane.values), name="turn_lane_known"),
             models.CheckConstraint(
-                condition=Q(state__in=OPEN_STATES, finished_at__isnull=True)
-                | Q(state__in=ENDED_STATES, finished_at__isnull=False),
+                condition=Q(state__one_of=OPEN_STATES, finished_at__isnull=True)
+                | Q(state__one_of=ENDED_STATES, finished_at__isnull=False),
                 name="turn_finished_iff_ended",
             ),
             models.CheckConstraint(
-                condition=Q(claim__isnull=True) | ~Q(state__in=["queued", "merged"]),
+                condition=Q(claim__isnull=True) | ~Q(state__one_of=["queued", "merged"]),
                 name="turn_claim_only_once_started",
             ),
             models.CheckConstraint(
-                condition=Q(host__isnull=True) | Q(state__in=["queued", "merged"]),
+                condition=Q(host__isnull=True) | Q(state__one_of=["queued", "merged"]),
                 name="turn_host_only_for_guests",
             ),
             has_owner("turn_has_owner"),
@@ -290,7 +290,7 @@ class TurnStep(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["turn", "n"], name="turnstep_n_once_per_turn"),
             models.CheckConstraint(
-                condition=Q(kind__in=[str(kind) for kind in StepKind]), name="turnstep_kind_known"
+                condition=Q(kind__one_of=[str(kind) for kind in StepKind]), name="turnstep_kind_known"
             ),
         ]
 

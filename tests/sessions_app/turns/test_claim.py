@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models.functions import Now
-from django.test.utils import CaptureQueriesContext
 
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, StepKind, ToolCall, TurnResult, Usage
@@ -141,15 +140,6 @@ def test_a_takeover_waits_for_a_pending_write_and_sees_it(session: Session) -> N
     resumed = Journal(came[0])
     assert [step.kind for step in resumed.steps()] == [StepKind.PROMPT, StepKind.RESPONSE]
     resumed.record(StepKind.RESPONSE, {})
-
-
-def test_a_turn_that_begins_is_claimed_with_its_context(session: Session) -> None:
-    receive(session.pk, MessageInput(content="hello"))
-    with CaptureQueriesContext(connection) as executed:
-        turn = claim_next(session.pk, ME, auto_allowed=False)
-        assert turn is not None
-        prepare_turn(turn, Journal(turn))
-    assert len(executed) == 2, "the claim, and step 0 of the journal"
 
 
 def test_a_resumed_turn_reads_what_its_lost_worker_wrote(session: Session) -> None:

@@ -194,14 +194,14 @@ def test_a_commit_waits_for_a_change_of_its_session_and_keeps_it(
     assert turn.state == TurnState.SUCCEEDED
 
 
-def test_a_plain_commit_is_one_statement_and_no_transaction(worker: WorkerProcess, person: Person) -> None:
+def test_a_plain_turn_is_three_statements_and_no_transaction(worker: WorkerProcess, person: Person) -> None:
     session = person.session()
     filled(session, 1)
-    claimed = claim_next(session.pk, worker.id, auto_allowed=False)
-    assert claimed is not None
-    with CaptureQueriesContext(connection) as read:
+    with CaptureQueriesContext(connection) as begun:
+        claimed = claim_next(session.pk, worker.id, auto_allowed=False)
+        assert claimed is not None
         prepared = prepare_turn(claimed, Journal(claimed))
-    assert len(read) == 2, "the context and step 0"
+    assert len(begun) == 2, "the claim with the context, and step 0"
     with CaptureQueriesContext(connection) as written:
         commit(prepared, ANSWER)
     assert len(written) == 1

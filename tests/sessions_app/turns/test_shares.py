@@ -19,6 +19,7 @@ from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
 from sessions_app.turns import claim
 from sessions_app.turns import next_lane as look
 from sessions_app.turns.claim import claim_next
+from sessions_app.turns.context_statement import parameters
 from sessions_app.turns.lost_workers import limits_of_silence
 from sessions_app.turns.next_lane import next_lane
 from sessions_app.turns.receive import MessageInput, receive
@@ -308,6 +309,7 @@ def test_a_users_running_turns_are_counted_by_their_index() -> None:
         "session_id": uuid.uuid4(), "worker": uuid.uuid4(), "new_claim": uuid.uuid4(), "auto_allowed": True,
         "max_wait": 600.0, "everywhere": True,
         **limits_of_silence(),
+        **parameters(),
     }  # fmt: skip
     plans = {}
     with transaction.atomic(), connection.cursor() as cursor:
