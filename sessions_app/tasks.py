@@ -64,6 +64,13 @@ def _ready(sender: Any, **_: Any) -> None:
     process.wait_until_registered(_is_stopping)
 
 
+@signals.task_received.connect(weak=False)
+def _received(request: Any, **_: Any) -> None:
+    is_persons = request.name == hints.TASK and list(request.args[1:]) == [Lane.PEOPLE]
+    if is_persons and (process := _process.peek()):
+        process.expect_person()
+
+
 @signals.worker_shutting_down.connect(weak=False)
 def _shutting_down(**_: Any) -> None:
     # a signal handler interrupts the main thread, which may hold a lock: do the work in another thread

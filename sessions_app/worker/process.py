@@ -153,6 +153,11 @@ class WorkerProcess:
         """The place of a slot's work among that of the others: people's first turns go before everything else."""
         return Place(self.newcomers, is_new=lane == Lane.PEOPLE, is_busy=self._is_busy)
 
+    def expect_person(self) -> None:
+        """A person's hint was received; a slot will take it."""
+        if not self._is_busy():
+            self.newcomers.expect()
+
     def _is_busy(self) -> bool:
         """Whether too many sessions are at work for giving way."""
         return len(self.locks.held()) > FEW

@@ -59,6 +59,22 @@ FLEET = (
     ),
     Break(
         rule="1.7",
+        how="a turn whose hint was received does not count until it begins",
+        file="sessions_app/tasks.py",
+        old="list(request.args[1:]) == [Lane.PEOPLE]",
+        new="False",
+        tests=(PRECEDENCE + "test_a_turn_whose_hint_was_received_counts_until_it_has_ended",),
+    ),
+    Break(
+        rule="1.7",
+        how="a turn that is expected counts for ever",
+        file="sessions_app/turns/precedence.py",
+        old="            self._until.pop(None, None)\n",
+        new="",
+        tests=(PRECEDENCE + "test_a_turn_whose_hint_was_received_counts_until_it_has_ended",),
+    ),
+    Break(
+        rule="1.7",
         how="turns that begin one after the other hold up all other work",
         file="sessions_app/turns/precedence.py",
         old="min(max(self._until.values(), default=0.0), give_up)",

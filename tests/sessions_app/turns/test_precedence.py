@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
+from celery import signals
 from django.db import OperationalError
 
+from agent_core.per_process import PerProcess
+from sessions_app import hints, tasks
 from sessions_app.models import Lane, TurnState
 from sessions_app.turns import precedence, run
 from sessions_app.turns.precedence import ALONE, Newcomers, Place
@@ -40,6 +44,32 @@ def assert_goes_on(other: Place) -> None:
 
 def waits(newcomers: Newcomers) -> bool:
     return bool(newcomers._changed._waiters)  # type: ignore[attr-defined]
+
+
+def test_a_turn_whose_hint_was_received_counts_until_it_has_ended(
+    worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precedence, "LONGEST", LONG)
+    monkeypatch.setattr(tasks, "_process", PerProcess())
+    tasks._process.put(worker)
+    for args in (["", Lane.AUTO], [""], []):
+        signals.task_received.send(None, request=SimpleNamespace(name=hints.TASK, args=args))
+        assert not worker.newcomers.some
+    signals.task_received.send(None, request=SimpleNamespace(name=hints.TASK, args=["", Lane.PEOPLE]))
+    thread = stepping(worker.place(Lane.AUTO))
+    until(lambda: waits(worker.newcomers))
+    person = worker.place(Lane.PEOPLE)
+    person.step()
+    person.end_turn()
+    thread.join(5.0)
+    assert not thread.is_alive()
+
+
+def test_a_turn_that_is_expected_and_never_begins_holds_nobody_up_for_long() -> None:
+    newcomers = Newcomers()
+    newcomers.expect()
+    stepping(place(newcomers, is_new=False)).join(5.0)
+    assert not waits(newcomers)
 
 
 def test_a_queue_that_goes_on_waits_until_the_turn_that_begins_has_ended(
