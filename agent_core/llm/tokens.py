@@ -43,6 +43,9 @@ def _unbroken(text: str, letters: int) -> int:
 
 def of_entry(entry: Entry) -> int:
     """The tokens of an entry with its calls and results."""
-    parts = [entry.content, *(result.output for result in entry.results)]
-    parts += [f"{call.name} {call.unparsed or call.arguments}" for call in entry.calls]
-    return _PER_ENTRY + sum(of_text(part) for part in parts) + images.TOKENS * len(entry.images)
+    count = _PER_ENTRY + of_text(entry.content) + images.TOKENS * len(entry.images)
+    for result in entry.results:
+        count += of_text(result.output)
+    for call in entry.calls:
+        count += of_text(f"{call.name} {call.unparsed or call.arguments}")
+    return count

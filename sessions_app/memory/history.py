@@ -81,15 +81,16 @@ def to_entry(message: StoredMessage | Message, images: Mapping[str, Image] = NO_
         said is None
     ):  # the model saw the same text; posts of older versions were stored without its data block
         said = posted(message.content) if stranger else message.content
-    said = "\n\n".join((said, *(_fate(**each) for each in getattr(message, "unsent", ()))))
+    if unsent := getattr(message, "unsent", ()):
+        said = "\n\n".join((said, *(_fate(**each) for each in unsent)))
     return Entry(
         role=Role(message.role),
         content=said,
-        calls=tuple(ToolCall.from_json(call) for call in message.parts.get("calls", ())),
-        results=tuple(ToolResult.from_json(result) for result in message.parts.get("results", ())),
+        calls=tuple(map(ToolCall.from_json, message.parts.get("calls", ()))),
+        results=tuple(map(ToolResult.from_json, message.parts.get("results", ()))),
         partial=bool(message.metadata.get("partial")),
         stranger=stranger,
-        images=images_of(message.metadata, images),
+        images=images_of(message.metadata, images) if images else (),
     )
 
 
