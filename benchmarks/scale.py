@@ -74,11 +74,10 @@ def _measure_contexts(agent: Any, sizes: Sizes, say: Callable[[str], None]) -> l
         data.history(session, length)
         data.queue_rows(session, 1)
     data.settle()
-    turns = {length: _claim(session) for length, session in sessions.items()}
     times: dict[int, list[float]] = {length: [] for length in lengths}
     for _ in range(sizes.contexts):
         for length in lengths:
-            times[length].append(_time_context(turns[length]))
+            times[length].append(_time_context(sessions[length]))
     cost = {length: statistics.median(times[length]) for length in lengths}
     say(", ".join(f"context of {length:,} messages {cost[length]:.2f} ms" for length in lengths))
     return [
@@ -92,22 +91,18 @@ def _measure_contexts(agent: Any, sizes: Sizes, say: Callable[[str], None]) -> l
     ]
 
 
-def _claim(session: Any) -> Any:
-    from sessions_app.turns.claim import claim_next
-
-    return claim_next(session.id, uuid.uuid4(), auto_allowed=False)
-
-
-def _time_context(turn: Any) -> float:
-    """Milliseconds to prepare a context; its step 0 is rolled back."""
+def _time_context(session: Any) -> float:
+    """Milliseconds to claim a turn and prepare its context; both are rolled back."""
     from django.db import transaction
 
+    from sessions_app.turns.claim import claim_next
     from sessions_app.turns.context import prepare_turn
     from sessions_app.turns.journal import Journal
 
-    turn.context = None  # the claim has read it
     with transaction.atomic():
         start = time.perf_counter()
+        turn = claim_next(session.id, uuid.uuid4(), auto_allowed=False)
+        assert turn is not None
         prepared = prepare_turn(turn, Journal(turn))
         elapsed = (time.perf_counter() - start) * 1000
         transaction.set_rollback(True)

@@ -66,8 +66,8 @@ def _ready(sender: Any, **_: Any) -> None:
 
 @signals.task_received.connect(weak=False)
 def _received(request: Any, **_: Any) -> None:
-    is_persons = request.name == hints.TASK and list(request.args[1:]) == [Lane.PEOPLE]
-    if is_persons and (process := _process.peek()):
+    for_person = request.name == hints.TASK and list(request.args or ())[1:] == [Lane.PEOPLE]
+    if for_person and (process := _process.peek()):
         process.expect_person()
 
 

@@ -51,7 +51,6 @@ class DreamKind(SlotKind):
 
     name = TurnKind.SYSTEM
     trigger_only = True
-    reads_with_claim = False
     strategy = strategies.DREAM
     may_plan = False
 

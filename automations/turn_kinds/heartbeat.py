@@ -49,7 +49,6 @@ class HeartbeatKind(SlotKind):
     policy: Mapping[str, Any] = MappingProxyType({"timeout_seconds": 120})
     may_plan = False
     keeps = HISTORY
-    reads_with_claim = False
 
     def before(self, turn: Turn, journal: Journal, control: TurnControl) -> Usage:
         """Before a reflection, bring the conversations' task states up to date."""

@@ -32,7 +32,6 @@ class ScheduledMessageKind(SlotKind):
     name = TurnKind.SCHEDULED_MESSAGE
     asks_model = False
     trigger_only = True
-    reads_with_claim = False
     may_plan = False
     delivers_answer = False
 

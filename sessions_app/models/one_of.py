@@ -12,24 +12,27 @@ from typing import TYPE_CHECKING, Any
 from django.db import models
 
 if TYPE_CHECKING:
-    _Lookup = models.Lookup[bool]
+    _Lookup = models.Lookup[Any]
 else:
     _Lookup = models.Lookup  # at run time Django's Lookup has no type parameters
 
-_PLAIN = re.compile(r"\w+")
+_WORD = re.compile(r"\w+")
 
 
 @models.CharField.register_lookup
 class OneOf(_Lookup):
-    """`column = ANY('{a,b}')`. ValueError for texts that are not single words."""
+    """`column = ANY('{"a","b"}')`. ValueError for anything but single words."""
 
     lookup_name = "one_of"
-    prepare_rhs = False
+
+    def get_prep_lookup(self) -> str:
+        """Make the constant."""
+        words = [] if isinstance(self.rhs, str) else [str(each) for each in self.rhs]
+        if not words or not all(_WORD.fullmatch(word) for word in words):
+            raise ValueError(f"not a list of single words: {self.rhs!r}")
+        return "{" + ",".join(f'"{word}"' for word in words) + "}"  # quoted: null would be no text
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, Any]:
         """Compile the condition."""
-        words = [str(each) for each in self.rhs]
-        if not all(_PLAIN.fullmatch(word) for word in words):
-            raise ValueError(f"not single words: {words}")
         column, params = self.process_lhs(compiler, connection)
-        return f"{column} = ANY(%s::text[])", (*params, "{" + ",".join(words) + "}")
+        return f"{column} = ANY(%s::text[])", (*params, self.rhs)

@@ -18,7 +18,7 @@ from sessions_app.models import EventType, Lane, Session, SessionState, Turn, Tu
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
-from sessions_app.turns.context_statement import context_of, parameters, select_context
+from sessions_app.turns.context_statement import parameters, select_context
 from sessions_app.turns.kinds import kinds_read_with_claim
 from sessions_app.turns.lost_workers import ASKER as _ME
 from sessions_app.turns.lost_workers import limits_of_silence, worker_is_gone
@@ -26,6 +26,7 @@ from sessions_app.turns.run_parts import run_parts
 
 MAX_RESCUES = 3
 MOST_ATTEMPTS = 100  # claims of one turn, including those that were not rescues
+LARGEST_CONTEXT = 50_000  # bytes of messages and documents; a longer context is read after the claim
 
 _turn, _step, _session = table(Turn), table(TurnStep), table(Session)
 _COLUMNS = len(_turn.c)
@@ -142,7 +143,7 @@ def _claim_statement(*, with_run: bool) -> Any:
     context = _context(claimed).lateral("context")
     return (
         sa.select(claimed, told, _without_flush(), context)
-        .select_from(claimed.outerjoin(context, sa.true()))
+        .select_from(claimed.outerjoin(context, _is_short(context)))
         .add_cte(*parts)
     )
 
@@ -150,11 +151,22 @@ def _claim_statement(*, with_run: bool) -> Any:
 def _context(claimed: Any) -> Any:
     """Select the context of a turn that begins; no row for a resumed one, or for a kind that reads it later.
 
-    The statement may have waited for the turn's row, and sees the database as it was before. For a turn that begins
-    nothing is missing then: no turn of its session was running. For a resumed one, what its lost worker wrote last is.
+    The statement sees the database as it was before it waited for a lock. A turn that begins misses no turn of its
+    session then, since none was running, only edits made while the claim waited. A resumed one would miss what its lost
+    worker wrote last.
     """
     kinds: list[Any] = [sa.literal_column(f"'{kind}'") for kind in kinds_read_with_claim()]
     return select_context(claimed.c.session_id, claimed.c.attempt == 1, claimed.c.kind.in_(kinds))
+
+
+def _is_short(context: Any) -> Any:
+    """Condition: the context fits in the buffers of the connection.
+
+    The locks of the claim last until its answer is sent, and a worker that stops meanwhile reads no more of it.
+    """
+    texts = (sa.func.octet_length(sa.cast(context.c[name], sa.Text())) for name in ("messages", "documents"))
+    length = sum(sa.func.coalesce(text, 0) for text in texts)
+    return length <= sa.literal_column(str(LARGEST_CONTEXT))
 
 
 def _without_flush() -> Any:
@@ -177,7 +189,7 @@ CLAIM = {
 def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) -> Turn | None:
     """Claim the session's next turn; None if there is none to run. The caller holds the session's lock.
 
-    Its `context` is set if it was read.
+    Its `context` is set if it was read; `prepare_turn` uses it.
 
     With `auto_allowed` false nothing is claimed if the next turn is an automation's. None also if the owner has no room
     for it: after the lock's release `next_lane` finds that out, and has the session woken when there is room.
@@ -202,7 +214,7 @@ def _begin(row: Any | None) -> Turn | None:
     turn = instance_of(Turn, row[:_COLUMNS])
     context = row[_COLUMNS + 2 :]  # after `told` and `flush`
     if context[0] is not None:
-        turn.context = context_of(context)
+        turn.context = context
     if row.told is not None:
         events.announce(turn.session_id, row.told)
     if turn.attempt == 1:

@@ -29,7 +29,7 @@ from sessions_app.memory import history, images
 from sessions_app.models import Agent, Session, SessionType, Turn
 from sessions_app.models.session import INSTRUCTIONS_KEY
 from sessions_app.permits import UNBOUND, Permit, permit_of, permitted, stranger_of
-from sessions_app.turns.context_statement import Context, read_context
+from sessions_app.turns.context_statement import Context, context_of, read_context
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.kinds import Kind, Trigger, kind_of
 from sessions_app.turns.tool_calls import ToolContext
@@ -97,7 +97,8 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     """Read what the turn needs and record step 0. `used_before` is the usage of `Kind.before`. Stale."""
     kind = kind_of(turn)
     most = 0 if kind.trigger_only else history.WINDOW
-    read = turn.context or read_context(turn.session_id, kind.remembers(turn), most=most)
+    given, turn.context = turn.context, None
+    read = context_of(given) if given else read_context(turn.session_id, kind.remembers(turn), most=most)
     session = turn.session = read.session
     steps = journal.steps()
     policy = TurnPolicy().merged(kind.policy, session.agent.policy, turn.metadata.get("policy", {}))

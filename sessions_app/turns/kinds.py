@@ -56,9 +56,6 @@ class Kind:
     interactive = False  # a person waits for the answer: messages may be injected, automations may be created
     replays_model_content = False  # later turns see what the model saw, not what people see
     policy: Mapping[str, Any] = NO_LIMITS  # limits of this kind; those of the agent override them
-    reads_with_claim = (
-        True  # the claim reads its context; else it is read after `before`, as `remembers` says
-    )
     trigger_only = False  # the model is shown the trigger without history and tools
     strategy = ""  # the name of the context strategy; empty: that of the session's type
     may_plan = True  # an agent with the planner engine makes a plan for it
@@ -67,6 +64,13 @@ class Kind:
         None  # of the newest messages, those that stay in the window after the turn; None: all
     )
     uses_standing_route = False  # without a route of its own its answer goes to the session's standing route
+
+    @property
+    def reads_with_claim(self) -> bool:
+        """Whether the claim reads its context: nothing is done before, and it is shown the messages of all turns."""
+        own = type(self)
+        is_plain = own.before is Kind.before and own.remembers is Kind.remembers
+        return is_plain and not self.trigger_only
 
     def before(self, turn: Turn, journal: Any, control: TurnControl) -> Usage:  # noqa: ARG002 - every kind is asked alike
         """Do work before the turn is prepared; returns its usage. No transaction is open. May raise Stale."""

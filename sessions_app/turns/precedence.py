@@ -2,7 +2,8 @@
 
 The threads of a process share one interpreter, so a session with a long queue would slow each step of such a turn. At
 each of its own steps other work waits until no such turn needs the processor, for a short time at most. A person's hint
-says that a turn begins for a person, an automation's that none does: it counts from the moment it is received.
+says that a turn begins for a person, an automation's that none does. Such a turn counts from the moment its hint is
+received.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ class Newcomers:
         return bool(self._until)
 
     def expect(self) -> None:
-        """Count a turn whose hint was received, until it has a place."""
+        """Count a turn whose hint was received, until one begins."""
         with self._changed:
             self._until[None] = time.monotonic() + LONGEST
 
     def count(self, place: Place) -> None:
         """Count the turn at this place from now on."""
         with self._changed:
-            self._until.pop(None, None)
+            if place not in self._until:
+                self._until.pop(None, None)
             self._until[place] = time.monotonic() + LONGEST
 
     def forget(self, place: Place) -> None:

@@ -154,8 +154,8 @@ class WorkerProcess:
         return Place(self.newcomers, is_new=lane == Lane.PEOPLE, is_busy=self._is_busy)
 
     def expect_person(self) -> None:
-        """A person's hint was received; a slot will take it."""
-        if not self._is_busy():
+        """A person's hint was received. A slot takes it, if one is free."""
+        if not self._is_busy() and len(self.locks.held()) < self._slots:
             self.newcomers.expect()
 
     def _is_busy(self) -> bool:

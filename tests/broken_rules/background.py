@@ -174,9 +174,9 @@ BACKGROUND = (
     Break(
         rule="5.3",
         how="the claim reads a heartbeat's messages of all homes",
-        file="automations/turn_kinds/heartbeat.py",
-        old="    reads_with_claim = False\n",
-        new="    reads_with_claim = True\n",
+        file="sessions_app/turns/kinds.py",
+        old="        return is_plain and not self.trigger_only",
+        new="        return True",
         tests=(HEARTBEAT + "test_each_home_gets_its_own_turn_and_only_its_results",),
     ),
     Break(

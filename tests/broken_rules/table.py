@@ -471,6 +471,16 @@ BREAKS = (
     ),
     Break(
         rule="1.2",
+        how="a worker that stops keeps the locks of its claim",
+        file="sessions_app/turns/claim.py",
+        old="LARGEST_CONTEXT = 50_000",
+        new="LARGEST_CONTEXT = 500_000_000",
+        tests=(
+            "tests/sessions_app/turns/test_claim.py::test_a_claim_is_committed_though_its_worker_reads_no_answer",
+        ),
+    ),
+    Break(
+        rule="1.2",
         how="a resumed turn is prepared from what was stored before its claim waited for a pending write",
         file="sessions_app/turns/claim.py",
         old="claimed.c.attempt == 1, ",

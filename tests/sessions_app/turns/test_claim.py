@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg
 import pytest
+from django.conf import settings
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, StepKind, ToolCall, TurnResult, Usage
+from sessions_app import owners
 from sessions_app.models import Document, Lane, Message, OnBusy, Session, Turn, TurnState, TurnStep, Worker
 from sessions_app.turns import commit as commit_module
-from sessions_app.turns.claim import claim_next
+from sessions_app.turns.claim import CLAIM, claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
+from sessions_app.turns.context_statement import parameters
 from sessions_app.turns.journal import Journal
+from sessions_app.turns.kinds import kinds_read_with_claim
+from sessions_app.turns.lost_workers import limits_of_silence
 from sessions_app.turns.next_lane import next_lane
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import TurnTools
@@ -154,6 +161,33 @@ def test_a_resumed_turn_reads_what_its_lost_worker_wrote(session: Session) -> No
         until(waiting)
     thread.join(10)
     assert "pirate" in prepare_turn(came[0], Journal(came[0])).request.system_prompt
+
+
+def test_a_claim_is_committed_though_its_worker_reads_no_answer(session: Session) -> None:
+    """It keeps the owner's other claims waiting otherwise, and windows without events."""
+    Document.objects.create(agent=session.agent, name="MEMORY.md", content="word " * 2_000_000)
+    turn = receive(session.pk, MessageInput(content="hello"))
+    given = {
+        "session_id": session.pk, "worker": ME, "new_claim": uuid.uuid4(), "auto_allowed": False,
+        "max_wait": 600.0, "everywhere": True,
+        **parameters(), **limits_of_silence(), **owners.bounds(),
+    }  # fmt: skip
+    statement = CLAIM[False]
+    with closing(psycopg.connect(settings.DATABASE_LOCK_URL, autocommit=True)) as stopped:
+        text = psycopg.ClientCursor(stopped).mogrify(statement.text, statement._constants | given)
+        stopped.pgconn.send_query(text.encode())
+        until(lambda: Turn.objects.filter(pk=turn.pk, state=TurnState.RUNNING).exists())
+
+
+def test_a_long_context_is_read_after_the_claim(session: Session) -> None:
+    Document.objects.create(agent=session.agent, name="MEMORY.md", content="word " * 20_000)
+    turn = claimed(session)
+    assert turn.context is None
+    assert prepare_turn(turn, Journal(turn)).request.system_prompt.count("word ") > 1_000
+
+
+def test_only_kinds_that_are_shown_all_messages_read_them_with_the_claim() -> None:
+    assert set(kinds_read_with_claim()) == {"message", "automation", "legacy", "job"}
 
 
 def test_a_claim_moves_past_a_concurrently_cancelled_turn(session: Session) -> None:

@@ -42,6 +42,13 @@ def assert_goes_on(other: Place) -> None:
     assert not thread.is_alive()
 
 
+def received(args: list[str] | None) -> None:
+    """As Celery tells that a hint was received. It would hide an error."""
+    request = SimpleNamespace(name=hints.TASK, args=args)
+    answers = signals.task_received.send(None, request=request)
+    assert not any(isinstance(answer, Exception) for _, answer in answers)
+
+
 def waits(newcomers: Newcomers) -> bool:
     return bool(newcomers._changed._waiters)  # type: ignore[attr-defined]
 
@@ -52,10 +59,10 @@ def test_a_turn_whose_hint_was_received_counts_until_it_has_ended(
     monkeypatch.setattr(precedence, "LONGEST", LONG)
     monkeypatch.setattr(tasks, "_process", PerProcess())
     tasks._process.put(worker)
-    for args in (["", Lane.AUTO], [""], []):
-        signals.task_received.send(None, request=SimpleNamespace(name=hints.TASK, args=args))
+    for args in (["", Lane.AUTO], [""], [], None):
+        received(args)
         assert not worker.newcomers.some
-    signals.task_received.send(None, request=SimpleNamespace(name=hints.TASK, args=["", Lane.PEOPLE]))
+    received(["", Lane.PEOPLE])
     thread = stepping(worker.place(Lane.AUTO))
     until(lambda: waits(worker.newcomers))
     person = worker.place(Lane.PEOPLE)
@@ -63,6 +70,33 @@ def test_a_turn_whose_hint_was_received_counts_until_it_has_ended(
     person.end_turn()
     thread.join(5.0)
     assert not thread.is_alive()
+
+
+def test_a_turn_at_work_takes_no_place_of_one_that_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precedence, "LONGEST", LONG)
+    newcomers = Newcomers()
+    first = place(newcomers, is_new=True)
+    first.step()
+    newcomers.expect()
+    first.step()
+    first.end_turn()
+    assert newcomers.some
+    place(newcomers, is_new=True).end_turn()
+    second = place(newcomers, is_new=True)
+    second.step()
+    second.end_turn()
+    assert not newcomers.some
+
+
+def test_a_worker_without_a_free_slot_expects_nobody(person: Person) -> None:
+    small = WorkerProcess([], 1)
+    small.locks.reconnect()
+    try:
+        assert small.locks.try_hold(person.session().pk)
+        small.expect_person()
+        assert not small.newcomers.some
+    finally:
+        small.locks.close()
 
 
 def test_a_turn_that_is_expected_and_never_begins_holds_nobody_up_for_long() -> None:
