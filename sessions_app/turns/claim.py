@@ -140,7 +140,8 @@ def _claim_statement(*, with_run: bool) -> Any:
     everywhere = event_statements.tell_of_background(claimed, EventType.TURN_START, attempt)
     told = sa.select(everywhere.c.agent_id).scalar_subquery().label("told")
     parts = (start, run_parts().start(claimed)) if with_run else (start,)
-    context = _context(claimed).lateral("context")
+    # materialized: PostgreSQL would read it twice, the first time for its length
+    context = _context(claimed).cte("context").prefix_with("MATERIALIZED")
     return (
         sa.select(claimed, told, _without_flush(), context)
         .select_from(claimed.outerjoin(context, _is_short(context)))
