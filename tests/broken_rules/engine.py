@@ -171,8 +171,8 @@ ENGINE = (
         rule="6.2",
         how="a turn does not see that updates wait in its mailbox",
         file="sessions_app/turns/context_statement.py",
-        old="sa.exists().where(mail.c.target_id == session_id, *UNREAD)",
-        new="sa.exists().where(mail.c.target_id == session_id, sa.false())",
+        old="sa.exists().where(mail.c.target_id == _session.c.id, *UNREAD)",
+        new="sa.exists().where(mail.c.target_id == _session.c.id, sa.false())",
         tests=(MAILBOX + "test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit",),
     ),
     Break(

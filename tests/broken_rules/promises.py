@@ -34,8 +34,8 @@ PROMISES = (
         rule="9.3",
         how="the model believes that a failed delivery was said",
         file="sessions_app/memory/history.py",
-        old='(said, *(_fate(**each) for each in getattr(message, "unsent", ())))',
-        new="(said,)",
+        old='    if unsent := getattr(message, "unsent", ()):',
+        new="    if unsent := ():",
         tests=(LEFT + "test_the_model_sees_which_answers_were_not_delivered",),
     ),
     Break(
