@@ -96,9 +96,7 @@ class PromptStep:
 def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) -> Prepared:
     """Read what the turn needs and record step 0. `used_before` is the usage of `Kind.before`. Stale."""
     kind = kind_of(turn)
-    most = 0 if kind.trigger_only else history.WINDOW
-    given, turn.context = turn.context, None
-    read = context_of(given) if given else read_context(turn.session_id, kind.remembers(turn), most=most)
+    read = _read(turn, kind)
     session = turn.session = read.session
     steps = journal.steps()
     policy = TurnPolicy().merged(kind.policy, session.agent.policy, turn.metadata.get("policy", {}))
@@ -134,6 +132,15 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
             tools=() if kind.trigger_only else permitted(offered, permit, session.agent),
         ),
     )
+
+
+def _read(turn: Turn, kind: Kind) -> Context:
+    """Return what the claim has read; if it has not, read it now."""
+    given, turn.context = turn.context, None
+    if given:
+        return context_of(given)
+    most = 0 if kind.trigger_only else history.WINDOW
+    return read_context(turn.session_id, kind.remembers(turn), most=most)
 
 
 def prepare_failure(
