@@ -90,7 +90,7 @@ def to_entry(message: StoredMessage | Message, images: Mapping[str, Image] = NO_
         results=tuple(map(ToolResult.from_json, message.parts.get("results", ()))),
         partial=bool(message.metadata.get("partial")),
         stranger=stranger,
-        images=images_of(message.metadata, images) if images else (),
+        images=images_of(message.metadata, images),
     )
 
 

@@ -68,4 +68,6 @@ def _fitting(ids: Iterable[str], sizes: Mapping[str, int]) -> list[str]:
 
 def images_of(metadata: Mapping[str, Any], found: Mapping[str, Image]) -> tuple[Image, ...]:
     """Of the images that were found, those that a message names."""
+    if not found:
+        return ()
     return tuple(found[each] for each in metadata.get(KEY, ()) if each in found)

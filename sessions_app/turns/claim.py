@@ -18,7 +18,7 @@ from sessions_app.models import EventType, Lane, Session, SessionState, Turn, Tu
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
-from sessions_app.turns.context_statement import parameters, select_context
+from sessions_app.turns.context_statement import context_parameters, select_context
 from sessions_app.turns.kinds import kinds_read_with_claim
 from sessions_app.turns.lost_workers import ASKER as _ME
 from sessions_app.turns.lost_workers import limits_of_silence, worker_is_gone
@@ -195,18 +195,24 @@ def claim_next(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) 
     With `auto_allowed` false nothing is claimed if the next turn is an automation's. None also if the owner has no room
     for it: after the lock's release `next_lane` finds that out, and has the session woken when there is room.
     """
-    row = CLAIM[auto_allowed].first(
-        session_id=session_id,
-        worker=worker,
-        new_claim=uuid.uuid4(),
-        auto_allowed=auto_allowed,
-        max_wait=settings.AUTOMATION_MAX_WAIT,
-        everywhere=flags.tells_every_window(),
-        **parameters(),
+    return _begin(
+        CLAIM[auto_allowed].first(**claim_parameters(session_id, worker, auto_allowed=auto_allowed))
+    )
+
+
+def claim_parameters(session_id: uuid.UUID, worker: uuid.UUID, *, auto_allowed: bool) -> dict[str, Any]:
+    """Return the parameters of `CLAIM`, with a new claim."""
+    return {
+        "session_id": session_id,
+        "worker": worker,
+        "new_claim": uuid.uuid4(),
+        "auto_allowed": auto_allowed,
+        "max_wait": settings.AUTOMATION_MAX_WAIT,
+        "everywhere": flags.tells_every_window(),
+        **context_parameters(),
         **limits_of_silence(),
         **owners.bounds(),
-    )
-    return _begin(row)
+    }
 
 
 def _begin(row: Any | None) -> Turn | None:

@@ -9,7 +9,6 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,10 +20,10 @@ from sessions_app.memory.history_statements import newest_messages
 from sessions_app.models import Agent, Document, MailboxEvent, Preference, Session, TaskState
 from sessions_app.postgres.rows import instance_of
 from sessions_app.postgres.statements import Statement, table
+from sessions_app.turns.kinds import NO_LIMITS
 
 _session, _agent, _task_state = table(Session), table(Agent), table(TaskState)
 _PARTS: tuple[Any, ...] = (Session, Agent, TaskState)
-ALL_TURNS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +81,15 @@ def read_context(
 
     `of_turns`: what the metadata of a turn must contain for its messages to be read; empty: every message is.
     """
-    row = CONTEXT.first(session_id=session_id, **parameters(of_turns, most=most))
+    row = CONTEXT.first(session_id=session_id, **context_parameters(of_turns, most=most))
     if row is None:
         raise NotFound("there is no such session")
     return context_of(row)
 
 
-def parameters(of_turns: Mapping[str, Any] = ALL_TURNS, *, most: int = history.WINDOW) -> dict[str, Any]:
+def context_parameters(
+    of_turns: Mapping[str, Any] = NO_LIMITS, *, most: int = history.WINDOW
+) -> dict[str, Any]:
     """Return the parameters of `select_context`."""
     return {"most": most, "of_turns": json.dumps(dict(of_turns)) if of_turns else None}
 

@@ -17,16 +17,13 @@ from django.db.models.functions import Now
 
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Entry, Role, StepKind, ToolCall, TurnResult, Usage
-from sessions_app import owners
 from sessions_app.models import Document, Lane, Message, OnBusy, Session, Turn, TurnState, TurnStep, Worker
 from sessions_app.turns import commit as commit_module
-from sessions_app.turns.claim import CLAIM, claim_next
+from sessions_app.turns.claim import CLAIM, claim_next, claim_parameters
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import Prepared, prepare_turn
-from sessions_app.turns.context_statement import parameters
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.kinds import kinds_read_with_claim
-from sessions_app.turns.lost_workers import limits_of_silence
 from sessions_app.turns.next_lane import next_lane
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import TurnTools
@@ -133,45 +130,40 @@ def test_a_write_waits_for_an_uncommitted_takeover_and_is_refused(session: Sessi
     assert TurnStep.objects.filter(turn=turn, kind="response").count() == 0
 
 
-def test_a_takeover_waits_for_a_pending_write_and_sees_it(session: Session) -> None:
+def taken_over(session: Session, write: Callable[[], Any] = lambda: None) -> Turn:
+    """A turn that is claimed again while its lost worker has a write pending, of a step and of `write`."""
     turn = claimed(session)
     journal = Journal(turn)
     prepare_turn(turn, journal)
     Worker.objects.filter(pk=ME).delete()
     with transaction.atomic():
         journal.record(StepKind.RESPONSE, {})
+        write()
         thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
         until(waiting)
     thread.join(10)
-    assert came[0].attempt == 2
-    resumed = Journal(came[0])
+    return came[0]  # type: ignore[no-any-return]
+
+
+def test_a_takeover_waits_for_a_pending_write_and_sees_it(session: Session) -> None:
+    turn = taken_over(session)
+    assert turn.attempt == 2
+    resumed = Journal(turn)
     assert [step.kind for step in resumed.steps()] == [StepKind.PROMPT, StepKind.RESPONSE]
     resumed.record(StepKind.RESPONSE, {})
 
 
 def test_a_resumed_turn_reads_what_its_lost_worker_wrote(session: Session) -> None:
-    turn = claimed(session)
-    journal = Journal(turn)
-    prepare_turn(turn, journal)
-    Worker.objects.filter(pk=ME).delete()
-    with transaction.atomic():
-        journal.record(StepKind.RESPONSE, {})
-        Document.objects.create(agent=session.agent, name="MEMORY.md", content="The user is a pirate.")
-        thread, came = in_thread(lambda: claim_next(session.pk, ME, auto_allowed=True))
-        until(waiting)
-    thread.join(10)
-    assert "pirate" in prepare_turn(came[0], Journal(came[0])).request.system_prompt
+    memory = Document(agent=session.agent, name="MEMORY.md", content="The user is a pirate.")
+    turn = taken_over(session, memory.save)
+    assert "pirate" in prepare_turn(turn, Journal(turn)).request.system_prompt
 
 
 def test_a_claim_is_committed_though_its_worker_reads_no_answer(session: Session) -> None:
     """It keeps the owner's other claims waiting otherwise, and windows without events."""
     Document.objects.create(agent=session.agent, name="MEMORY.md", content="word " * 2_000_000)
     turn = receive(session.pk, MessageInput(content="hello"))
-    given = {
-        "session_id": session.pk, "worker": ME, "new_claim": uuid.uuid4(), "auto_allowed": False,
-        "max_wait": 600.0, "everywhere": True,
-        **parameters(), **limits_of_silence(), **owners.bounds(),
-    }  # fmt: skip
+    given = claim_parameters(session.pk, ME, auto_allowed=False)
     statement = CLAIM[False]
     with closing(psycopg.connect(settings.DATABASE_LOCK_URL, autocommit=True)) as stopped:
         text = psycopg.ClientCursor(stopped).mogrify(statement.text, statement._constants | given)

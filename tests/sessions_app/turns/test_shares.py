@@ -19,8 +19,6 @@ from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
 from sessions_app.turns import claim
 from sessions_app.turns import next_lane as look
 from sessions_app.turns.claim import claim_next
-from sessions_app.turns.context_statement import parameters
-from sessions_app.turns.lost_workers import limits_of_silence
 from sessions_app.turns.next_lane import next_lane
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import run_next_turns
@@ -305,12 +303,7 @@ def test_a_bound_of_one_is_one_and_none_is_none(
 
 @pytest.mark.django_db
 def test_a_users_running_turns_are_counted_by_their_index() -> None:
-    given = {
-        "session_id": uuid.uuid4(), "worker": uuid.uuid4(), "new_claim": uuid.uuid4(), "auto_allowed": True,
-        "max_wait": 600.0, "everywhere": True,
-        **limits_of_silence(),
-        **parameters(),
-    }  # fmt: skip
+    given = claim.claim_parameters(uuid.uuid4(), uuid.uuid4(), auto_allowed=True)
     plans = {}
     with transaction.atomic(), connection.cursor() as cursor:
         # the foreign key to the sessions is checked at a commit that never comes
@@ -329,7 +322,7 @@ def test_a_users_running_turns_are_counted_by_their_index() -> None:
             ("CLAIM with a run", claim.CLAIM[True]),
             ("NEXT_LANE", look.NEXT_LANE),
         ):
-            cursor.execute(f"EXPLAIN {statement.text}", statement._constants | given | owners.bounds())
+            cursor.execute(f"EXPLAIN {statement.text}", statement._constants | given)
             plans[name] = "\n".join(str(row[0]) for row in cursor.fetchall())
         transaction.set_rollback(True)
     for name, plan in plans.items():
