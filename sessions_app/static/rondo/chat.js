@@ -1,6 +1,7 @@
 // The page of a conversation: it follows the session's events, and asks the server for the parts that changed.
 
 import { LiveAnswer } from "./live.js";
+import { listChanged, markAsRead } from "./reading.js";
 import "./composer.js";
 
 const updater = document.getElementById("updater");
@@ -30,8 +31,6 @@ function refresh() {
   if (refreshing) return;
   refreshing = setTimeout(() => { refreshing = 0; document.body.dispatchEvent(new Event("refresh")); }, 30);
 }
-
-function listChanged() { document.body.dispatchEvent(new Event("list-changed")); }
 
 function hear(event) {
   const data = JSON.parse(event.data);
@@ -98,9 +97,7 @@ function markRead() {
   const place = document.getElementById("place").value;
   if (document.visibilityState !== "visible" || !place || place === seen) return;
   seen = place;
-  const token = document.querySelector("[name=csrfmiddlewaretoken]").value;
-  fetch(updater.dataset.read, { method: "POST", headers: { "X-CSRFToken": token }, body: new URLSearchParams({ seq: place }) })
-    .then(listChanged, () => { seen = ""; });
+  markAsRead(updater.dataset.read, place).catch(() => { seen = ""; });
 }
 
 scroll.addEventListener("scroll", () => {

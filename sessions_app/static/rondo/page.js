@@ -1,6 +1,7 @@
 // What every page needs: local times, errors of requests, the panel, the list that follows the agents' events.
 
 import "./press.js";
+import "./reading.js";
 
 const HERE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const FIELDS = { weekday: "short", year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "longOffset" };

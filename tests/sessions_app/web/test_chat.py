@@ -274,6 +274,21 @@ def test_another_conversation_is_marked_until_it_is_read(visitor: Visitor) -> No
     expect(page.locator(".conversation.unread")).to_have_count(0)
 
 
+def test_what_was_read_is_marked_by_the_next_page_if_the_person_leaves_at_once(visitor: Visitor) -> None:
+    first = visitor.person.session(title="First")
+    page = visitor.conversation(first)
+    page.route(f"**/sessions/{first.pk}/read/", lambda route: route.abort())
+    with page.expect_request("**/read/"):
+        say(page, "hello")
+        expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
+    page.goto("/agents/")
+    expect(page.locator(".conversation.unread", has_text="First")).to_be_visible()
+    page.unroute_all(behavior="ignoreErrors")
+    page.goto("/agents/")
+    expect(page.locator(".conversation", has_text="First").locator(".dot")).to_have_count(0)
+    assert ReadMark.objects.get(pk=first.pk).seq == 2
+
+
 def test_search_finds_titles_and_words_of_messages(visitor: Visitor) -> None:
     session = visitor.person.session(title="Boats")
     page = visitor.conversation(session)
