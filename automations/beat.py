@@ -111,6 +111,7 @@ class Scheduler(CeleryScheduler):
 
     def _fire_due(self) -> float:
         """Fire due routines, messages and slots. Returns the seconds until more are due; 0: there may be more now."""
+        began = time.monotonic()
         work = next_work()
         waits = [LONGEST_WAIT]
         if work.inline:
@@ -119,8 +120,11 @@ class Scheduler(CeleryScheduler):
             messages = work.messages and self._fire_messages()
             if work.attempts:
                 self._queue_retries()
-            slots = work.slots and self._fire_slots()
-            if messages or slots:
+            slots = self._fire_slots() if work.slots else Fired()
+            if work.only_slots and slots.wait is not None:  # each of them was fired: no need to look again
+                waits += [each + began - time.monotonic() for each in (work.wait, slots.wait)]
+                return max(0.0, min(waits))
+            if messages or slots.claimed >= BATCH:
                 return 0.0
             work = next_work()
             if work.due:
@@ -131,8 +135,8 @@ class Scheduler(CeleryScheduler):
         with _logged("retries_failed"):
             send(queue_due_retries(BATCH))
 
-    def _fire_slots(self) -> bool:
-        """Queue the turns of due slots. Returns whether there may be more."""
+    def _fire_slots(self) -> Fired:
+        """Queue the turns of due slots."""
         began = time.monotonic()
         try:
             fired = fire_due_jobs(self._batch.size)
@@ -146,7 +150,7 @@ class Scheduler(CeleryScheduler):
         if fired.claimed:
             log.info("fired", claimed=fired.claimed, queued=fired.queued)
             self._retry = SHORTEST_RETRY
-        return fired.claimed >= BATCH
+        return fired
 
     def _fire_messages(self) -> bool:
         """Queue the turns of due messages. Returns whether there may be more.

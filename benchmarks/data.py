@@ -195,7 +195,8 @@ def clear() -> None:
     """Empty every table that grows."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "TRUNCATE sessions_app_session, sessions_app_agent, sessions_app_turn, automations_cronjob CASCADE"
+            "TRUNCATE sessions_app_session, sessions_app_agent, sessions_app_turn, sessions_app_event,"
+            " automations_cronjob CASCADE"
         )
 
 

@@ -98,10 +98,13 @@ class DueJob(NamedTuple):
 # would read all overdue rows. With an unknown time it walks the index in order, up to the limit.
 # NOT inline, as in the partial index: with "inline IS FALSE" PostgreSQL would read every clock.
 # now(), never clock_timestamp(): a volatile function cannot be an index condition
-_IS_DUE = sa.and_(_clock.c.next_run_at <= sa.select(sa.func.now()).scalar_subquery(), ~_clock.c.inline)
+def _is_due(clock: Any) -> Any:
+    return sa.and_(clock.c.next_run_at <= sa.select(sa.func.now()).scalar_subquery(), ~clock.c.inline)
+
+
 _DUE = (
     sa.select(_clock.c.job_id)
-    .where(_IS_DUE)
+    .where(_is_due(_clock))
     .order_by(_clock.c.next_run_at)
     .limit(sa.bindparam("limit", type_=sa.Integer()))
 )
@@ -115,7 +118,15 @@ CLAIM_ONE = Statement(
 DUE_IDS = Statement(_DUE)
 
 
-def _read(which: Any) -> Any:
+def _any_other(claimed: Any) -> Any:
+    """Whether more jobs are due than these. ORDER BY: see `next_work`."""
+    other = _clock.alias("other")
+    due = sa.select(other.c.job_id).where(_is_due(other), other.c.job_id.not_in(sa.select(claimed)))
+    one: Any = sa.literal_column("1")  # no parameter, so that a kept plan knows it
+    return due.order_by(other.c.next_run_at).limit(one).scalar_subquery().is_not(None)
+
+
+def _read(which: Any, claimed: Any) -> Any:
     opened = (
         sa.select(
             sa.func.count(_turn.c.id).label("open"),
@@ -146,7 +157,11 @@ def _read(which: Any) -> Any:
     }
     row = sa.func.json_build_array(*(columns[name] for name in DueJob._fields if name in columns))
     return (
-        sa.select(sa.func.json_agg(row).label("jobs"), sa.func.now().label("now"))
+        sa.select(
+            sa.func.json_agg(row).label("jobs"),
+            sa.func.now().label("now"),
+            _any_other(claimed).label("more"),
+        )
         .select_from(_clock)
         .join(_job, _job.c.id == _clock.c.job_id)
         .join(_agent, _agent.c.id == _job.c.agent_id)
@@ -157,8 +172,10 @@ def _read(which: Any) -> Any:
     )
 
 
-READ = Statement(_read(_clock.c.job_id == sa.any_(_JOB_IDS)), prepared=True)
-READ_ONE = Statement(_read(_clock.c.job_id == _JOB_ID), prepared=True)  # mostly one is due; its plan is kept
+# unnest(): PostgreSQL hashes it, and would compare each due job with each element of an array
+READ = Statement(_read(_clock.c.job_id == sa.any_(_JOB_IDS), sa.func.unnest(_JOB_IDS)), prepared=True)
+# mostly one is due; its plan is kept
+READ_ONE = Statement(_read(_clock.c.job_id == _JOB_ID, _JOB_ID), prepared=True)
 
 
 def due_job_ids(limit: int) -> list[str]:
@@ -172,13 +189,13 @@ def claim_due_jobs(limit: int, only: str | None) -> list[str]:
     return [row.job_id for row in claimed]
 
 
-def read_due_jobs(job_ids: Sequence[str]) -> tuple[list[DueJob], datetime]:
-    """The jobs of locked clocks, and the transaction's time.
+def read_due_jobs(job_ids: Sequence[str]) -> tuple[list[DueJob], datetime, bool]:
+    """The jobs of locked clocks, the transaction's time, and whether other jobs are due, locked ones included.
 
     A statement of its own after the claim, so that it sees every edit that was committed before the clock was locked.
     """
     [row] = READ_ONE.all(job_id=job_ids[0]) if len(job_ids) == 1 else READ.all(job_ids=list(job_ids))
-    return [_due_job(each) for each in row.jobs or ()], row.now
+    return [_due_job(each) for each in row.jobs or ()], row.now, row.more
 
 
 def _due_job(columns: list[Any]) -> DueJob:

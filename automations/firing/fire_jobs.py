@@ -31,12 +31,13 @@ def _fire(limit: int, only: str | None = None) -> Fired:
         claimed = claim_due_jobs(limit, only)
         if not claimed:
             return Fired()
-        rows, now = read_due_jobs(claimed)
+        rows, now, more = read_due_jobs(claimed)
         batch = Batch(now)
         batch.decide(attach_sessions(rows), turn_columns)
         batch.write()
         queued = insert_runs(batch.runs, batch.clocks)
-    return Fired(claimed=len(claimed), queued=len(queued), hints=announce_turns(queued))
+    wait = None if more else batch.wait()
+    return Fired(claimed=len(claimed), queued=len(queued), hints=announce_turns(queued), wait=wait)
 
 
 def set_aside_job(job_id: str, reason: str) -> None:

@@ -17,6 +17,7 @@ from automations.firing import retries
 from automations.firing.decide import Decision, decide, nothing_due, skip_due
 from automations.firing.due_jobs import DueJob, Facts
 from automations.firing.insert_runs import lag_ms
+from automations.firing.next_work import FAR
 from automations.firing.placement import skip_reason
 from automations.models import CronJob
 from automations.models.category import Category, category
@@ -83,6 +84,15 @@ class Batch:
         if outcome is None:
             outcome = self._outcomes[key] = _outcome(*key, _no_reason, self._now)
         return outcome
+
+    def wait(self) -> float:
+        """Seconds until one of these jobs is due again."""
+        times = {clock["next_run_at"] for clock in self.clocks} - {None}
+        return (
+            min((datetime.fromisoformat(each) - self._now).total_seconds() for each in times)
+            if times
+            else FAR
+        )
 
     def write(self) -> None:
         """Write gaps (their slots come before the runs), faults and superseded retries. Runs and clocks follow."""

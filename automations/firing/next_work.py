@@ -30,6 +30,11 @@ class NextWork:
         """Whether beat has something to queue. Inline routines are queued separately."""
         return self.slots or self.attempts or self.messages
 
+    @property
+    def only_slots(self) -> bool:
+        """Whether nothing else is due."""
+        return self.slots and not (self.attempts or self.inline or self.messages)
+
 
 # a subquery for the first rows only: a join would be planned as a scan of all jobs
 _is_inline = (

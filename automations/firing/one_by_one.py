@@ -17,12 +17,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(kw_only=True)
 class Fired:
-    """The result of one call: due rows claimed, turns queued, hints sent; whether the rows were fired one by one."""
+    """The result of one call: due rows claimed, turns queued, hints sent; whether the rows were fired one by one.
+
+    `wait`: seconds from the call until one of these rows is due again. None: it is not known, or more rows are due.
+    """
 
     claimed: int = 0
     queued: int = 0
     hints: list[Hint] = field(default_factory=list)
     one_by_one: bool = False
+    wait: float | None = None
 
     def add(self, other: Fired) -> None:
         """Add another call's result."""

@@ -123,7 +123,11 @@ class RunRecord(models.Model):
         related_name="runs",
         db_index=False,
     )
-    session = models.ForeignKey(Session, null=True, on_delete=models.SET_NULL, related_name="+")
+    # no constraints for session and turn, whose checks would be a tenth of firing: the turn is inserted by the same
+    # statement, and has one for the session
+    session = models.ForeignKey(
+        Session, null=True, on_delete=models.SET_NULL, related_name="+", db_constraint=False
+    )
     session_key = models.CharField(max_length=200, blank=True)
     owner_id = owner_column()  # nobody's is a run that no user is shown: of a system or legacy job
     scheduled_for = models.DateTimeField()
@@ -134,7 +138,9 @@ class RunRecord(models.Model):
     slots_count = models.PositiveIntegerField(null=True, blank=True, help_text="Null: more than 1,000.")
     attempt = models.PositiveSmallIntegerField(default=1)
     not_before = models.DateTimeField(null=True, blank=True)
-    turn = models.ForeignKey(Turn, null=True, blank=True, on_delete=models.SET_NULL, related_name="runs")
+    turn = models.ForeignKey(
+        Turn, null=True, blank=True, on_delete=models.SET_NULL, related_name="runs", db_constraint=False
+    )
     snapshot = models.JSONField(
         default=dict, help_text="The job when it ran: name, message, schedule, revision."
     )

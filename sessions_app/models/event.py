@@ -65,7 +65,11 @@ class Event(models.Model):
     agent = models.ForeignKey(
         Agent, on_delete=models.CASCADE, db_constraint=False, db_index=False, related_name="+"
     )
-    session = models.ForeignKey(Session, on_delete=models.CASCADE, db_index=False, related_name="events")
+    # none either, whose checks would be a fifth of the cost of events: a delete of the session removes them, and one
+    # that is stored meanwhile is nobody's, and goes by its age
+    session = models.ForeignKey(
+        Session, on_delete=models.CASCADE, db_constraint=False, db_index=False, related_name="events"
+    )
     turn_id = models.BigIntegerField(null=True, blank=True)
     scope = models.CharField(max_length=16, choices=Scope, default=Scope.SESSION)
     source_type = models.CharField(max_length=20, blank=True)

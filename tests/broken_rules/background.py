@@ -440,10 +440,18 @@ BACKGROUND = (
         how="a batch fires jobs as they were before it locked their clocks",
         file="automations/firing/fire_jobs.py",
         old="        claimed = claim_due_jobs(limit, only)\n        if not claimed:\n            return Fired()\n"
-        "        rows, now = read_due_jobs(claimed)\n",
-        new="        rows, now = read_due_jobs(due_job_ids(limit))\n        claimed = claim_due_jobs(limit, only)\n"
-        "        if not claimed:\n            return Fired()\n",
+        "        rows, now, more = read_due_jobs(claimed)\n",
+        new="        rows, now, more = read_due_jobs(due_job_ids(limit))\n"
+        "        claimed = claim_due_jobs(limit, only)\n        if not claimed:\n            return Fired()\n",
         tests=(FIRING + "test_an_edit_just_before_the_claim_is_fired",),
+    ),
+    Break(
+        rule="4.4",
+        how="beat waits for the next slot while another beat holds one that is due",
+        file="automations/firing/fire_jobs.py",
+        old="    wait = None if more else batch.wait()\n",
+        new="    wait = batch.wait()\n",
+        tests=(FIRING + "test_beat_looks_again_soon_while_another_holds_a_due_job",),
     ),
     Break(
         rule="4.4",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from celery import Celery
+from django.db import connection
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 
+from automations.beat import LONGEST_RETRY, Scheduler
 from automations.firing.batch_size import LARGEST, LONGEST, BatchSize
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.insert_runs import HINTS_PER_AGENT
@@ -80,6 +85,43 @@ def test_an_internal_session_deleted_meanwhile_loses_no_slot(person: Person) -> 
     run = RunRecord.objects.get(state=RunState.QUEUED)
     assert run.session_id not in (None, first)
     assert Turn.objects.get().origin_run == run.pk
+
+
+def test_beat_waits_for_the_next_slot_and_looks_once(person: Person) -> None:
+    session = person.session()
+    due_job(session)
+    next_one = due_job(session)
+    JobClock.objects.filter(job=next_one).update(next_run_at=Now() + timedelta(seconds=7))
+    with CaptureQueriesContext(connection) as seen:
+        wait = Scheduler(Celery("test"), lazy=True)._fire_due()
+    assert 5 < wait <= 7
+    assert sum(query["sql"].endswith("AS wait") for query in seen) == 1
+
+
+def test_a_batch_tells_when_its_jobs_are_due_again(person: Person) -> None:
+    due_job(person.session())
+    once = due_job(person.session())
+    CronJob.objects.filter(pk=once.pk).update(max_runs=1)
+    fired = fire_due_jobs()
+    assert fired.wait is not None
+    assert 3590 < fired.wait <= 3600
+    assert fire_due_jobs().wait is None, "nothing was claimed"
+
+
+def test_beat_looks_again_soon_while_another_holds_a_due_job(person: Person) -> None:
+    free, held = due_job(person.session()), due_job(person.session())
+    beat, other = Scheduler(Celery("test"), lazy=True), connection.copy()
+    try:
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            cursor.execute("SELECT FROM automations_jobclock WHERE job_id = %s FOR UPDATE", [held.pk])
+        assert 0 < beat._fire_due() <= LONGEST_RETRY
+        assert RunRecord.objects.get().job_id == free.pk
+        other.rollback()
+    finally:
+        other.close()
+    assert beat._fire_due() > LONGEST_RETRY
+    assert RunRecord.objects.filter(job=held).exists()
 
 
 def test_a_batch_hints_at_so_many_sessions_of_an_agent_for_each_hundred(person: Person) -> None:

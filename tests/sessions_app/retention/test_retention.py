@@ -122,7 +122,7 @@ def test_every_column_that_refers_to_turns_is_looked_after() -> None:
     referring = {
         relation.related_model._meta.db_table
         for relation in Turn._meta.related_objects
-        if getattr(relation.field, "db_constraint", True)
+        if getattr(relation.field, "db_constraint", True) or relation.on_delete is not models.DO_NOTHING
     }
     assert referring == cleared | deleted
 
