@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import uuid
@@ -62,6 +63,8 @@ def _ready(sender: Any, **_: Any) -> None:
     _wake_loop_for_free_slots(sender)
     process = _start(sorted(sender.app.amqp.queues.consume_from), sender.pool.limit)
     process.wait_until_registered(_is_stopping)
+    gc.collect()
+    gc.freeze()  # what is loaded stays, and a full collection, which stops every turn, need not scan it
 
 
 @signals.task_received.connect(weak=False)
