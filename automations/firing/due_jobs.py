@@ -126,8 +126,9 @@ def _any_other(claimed: Any) -> Any:
     return due.order_by(other.c.next_run_at).limit(one).scalar_subquery().is_not(None)
 
 
-def _read(which: Any, claimed: Any) -> Any:
-    opened = (
+def _opened() -> Any:
+    """The runs of a clock's job that have not ended: how many, and how many of them wait."""
+    return (
         sa.select(
             sa.func.count(_turn.c.id).label("open"),
             sa.func.count().filter(_turn.c.state == TurnState.QUEUED).label("waiting"),
@@ -147,6 +148,10 @@ def _read(which: Any, claimed: Any) -> Any:
         )
         .lateral("opened")
     )
+
+
+def _read(which: Any, claimed: Any) -> Any:
+    opened = _opened()
     facts = _FACTS | {"open": opened.c.open, "waiting": opened.c.waiting}
     columns: dict[str, Any] = {name: _job.c[name] for name in DueJob._fields if name in _job.c} | {
         "pk": _job.c.id,
