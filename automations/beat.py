@@ -111,8 +111,7 @@ class Scheduler(CeleryScheduler):
 
     def _fire_due(self) -> float:
         """Fire due routines, messages and slots. Returns the seconds until more are due; 0: there may be more now."""
-        began = time.monotonic()
-        work = next_work()
+        work, looked_at = next_work(), time.monotonic()
         waits = [LONGEST_WAIT]
         if work.inline:
             waits.append(self._routines.step())
@@ -121,9 +120,9 @@ class Scheduler(CeleryScheduler):
             if work.attempts:
                 self._queue_retries()
             slots = self._fire_slots() if work.slots else Fired()
-            if work.only_slots and slots.wait is not None:  # each of them was fired: no need to look again
-                waits += [each + began - time.monotonic() for each in (work.wait, slots.wait)]
-                return max(0.0, min(waits))
+            now = time.monotonic()
+            if work.only_slots and slots.again_at and slots.again_at > now:  # no need to look again
+                return max(0.0, min(LONGEST_WAIT, looked_at + work.wait - now, slots.again_at - now))
             if messages or slots.claimed >= BATCH:
                 return 0.0
             work = next_work()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from django.contrib.auth import get_user_model
 
+from automations.firing.next_work import FAR
 from automations.heartbeats.readiness import InternalSession
 from automations.models import CronJob, JobClock, RunRecord
 from sessions_app.models import Agent, Session, Turn, TurnState
@@ -118,12 +119,24 @@ CLAIM_ONE = Statement(
 DUE_IDS = Statement(_DUE)
 
 
-def _any_other(claimed: Any) -> Any:
-    """Whether more jobs are due than these. ORDER BY: see `next_work`."""
+def _wait(claimed: Any) -> Any:
+    """Seconds until a slot of another job is due, or null if no other job has one. 0: more jobs are due than these.
+
+    A job that another beat has fired since the look is one of them: that beat may die before the job's next slot.
+    """
     other = _clock.alias("other")
-    due = sa.select(other.c.job_id).where(_is_due(other), other.c.job_id.not_in(sa.select(claimed)))
+    is_due = _is_due(other)
+    due = _first(other, is_due, other.c.job_id.not_in(sa.select(claimed)))
+    later = _first(other, ~other.c.inline, other.c.next_run_at > sa.select(sa.func.now()).scalar_subquery())
+    seconds: Any = sa.cast(sa.func.extract("epoch", later - sa.func.now()), sa.Double())
+    return sa.case((due.is_not(None), sa.cast(sa.literal_column("0"), sa.Double())), else_=seconds)
+
+
+def _first(clock: Any, *which: Any) -> Any:
+    """The earliest slot. ORDER BY: see `next_work`."""
     one: Any = sa.literal_column("1")  # no parameter, so that a kept plan knows it
-    return due.order_by(other.c.next_run_at).limit(one).scalar_subquery().is_not(None)
+    slots = sa.select(clock.c.next_run_at).where(*which)
+    return slots.order_by(clock.c.next_run_at).limit(one).scalar_subquery()
 
 
 def _opened() -> Any:
@@ -165,7 +178,7 @@ def _read(which: Any, claimed: Any) -> Any:
         sa.select(
             sa.func.json_agg(row).label("jobs"),
             sa.func.now().label("now"),
-            _any_other(claimed).label("more"),
+            _wait(claimed).label("wait"),
         )
         .select_from(_clock)
         .join(_job, _job.c.id == _clock.c.job_id)
@@ -194,13 +207,25 @@ def claim_due_jobs(limit: int, only: str | None) -> list[str]:
     return [row.job_id for row in claimed]
 
 
-def read_due_jobs(job_ids: Sequence[str]) -> tuple[list[DueJob], datetime, bool]:
-    """The jobs of locked clocks, the transaction's time, and whether other jobs are due, locked ones included.
+class DueJobs(NamedTuple):
+    """The jobs of locked clocks. `now`: the transaction's time.
+
+    `wait`: seconds until a slot of another job is due; 0: one is, its clock may be locked; FAR: no other has any.
+    """
+
+    jobs: list[DueJob]
+    now: datetime
+    wait: float
+
+
+def read_due_jobs(job_ids: Sequence[str]) -> DueJobs:
+    """Read the jobs of locked clocks.
 
     A statement of its own after the claim, so that it sees every edit that was committed before the clock was locked.
     """
     [row] = READ_ONE.all(job_id=job_ids[0]) if len(job_ids) == 1 else READ.all(job_ids=list(job_ids))
-    return [_due_job(each) for each in row.jobs or ()], row.now, row.more
+    jobs = [_due_job(each) for each in row.jobs or ()]
+    return DueJobs(jobs=jobs, now=row.now, wait=FAR if row.wait is None else row.wait)
 
 
 def _due_job(columns: list[Any]) -> DueJob:

@@ -6,6 +6,8 @@ job either before or after an edit, never in between.
 
 from __future__ import annotations
 
+import time
+
 from django.db import transaction
 from django.db.models.functions import Greatest
 
@@ -31,13 +33,14 @@ def _fire(limit: int, only: str | None = None) -> Fired:
         claimed = claim_due_jobs(limit, only)
         if not claimed:
             return Fired()
-        rows, now, more = read_due_jobs(claimed)
-        batch = Batch(now)
-        batch.decide(attach_sessions(rows), turn_columns)
+        claimed_at = time.monotonic()
+        due = read_due_jobs(claimed)
+        batch = Batch(due.now)
+        batch.decide(attach_sessions(due.jobs), turn_columns)
         batch.write()
         queued = insert_runs(batch.runs, batch.clocks)
-    wait = None if more else batch.wait()
-    return Fired(claimed=len(claimed), queued=len(queued), hints=announce_turns(queued), wait=wait)
+    again_at = claimed_at + min(due.wait, batch.wait())
+    return Fired(claimed=len(claimed), queued=len(queued), hints=announce_turns(queued), again_at=again_at)
 
 
 def set_aside_job(job_id: str, reason: str) -> None:

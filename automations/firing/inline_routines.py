@@ -144,9 +144,9 @@ def _queue(agent: Agent, session: Session, clocks: list[Any]) -> Hint | None:
 
 def _insert_runs(clocks: list[Any]) -> None:
     """Decide about the due slots of these clocks, and write the runs, gaps and clocks."""
-    rows, now, _ = read_due_jobs([clock.job_id for clock in clocks if clock.is_slot])
-    batch = Batch(now)
-    batch.decide(attach_sessions(rows), lambda _row, _slot: {})
+    due = read_due_jobs([clock.job_id for clock in clocks if clock.is_slot])
+    batch = Batch(due.now)
+    batch.decide(attach_sessions(due.jobs), lambda _row, _slot: {})
     batch.write()
     advance_clocks(batch.clocks)
     insert_inline_runs(batch.runs)

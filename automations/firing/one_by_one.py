@@ -19,14 +19,14 @@ log = structlog.get_logger(__name__)
 class Fired:
     """The result of one call: due rows claimed, turns queued, hints sent; whether the rows were fired one by one.
 
-    `wait`: seconds from the call until one of these rows is due again. None: it is not known, or more rows are due.
+    `again_at`: when another row will be due (monotonic); in the past if one is. None: it is not known.
     """
 
     claimed: int = 0
     queued: int = 0
     hints: list[Hint] = field(default_factory=list)
     one_by_one: bool = False
-    wait: float | None = None
+    again_at: float | None = None
 
     def add(self, other: Fired) -> None:
         """Add another call's result."""

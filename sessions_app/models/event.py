@@ -65,8 +65,8 @@ class Event(models.Model):
     agent = models.ForeignKey(
         Agent, on_delete=models.CASCADE, db_constraint=False, db_index=False, related_name="+"
     )
-    # none either, whose checks would be a fifth of the cost of events: a delete of the session removes them, and one
-    # that is stored meanwhile is nobody's, and goes by its age
+    # none either: an event is stored with a change to a row of the session, which a delete locks or removes before it
+    # removes the events
     session = models.ForeignKey(
         Session, on_delete=models.CASCADE, db_constraint=False, db_index=False, related_name="events"
     )

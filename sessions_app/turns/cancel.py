@@ -45,7 +45,7 @@ def _cancel(turn_id: int, reason: str) -> Turn:
 @transaction.atomic
 def cancel_waiting(turn_id: int, reason: str) -> bool:
     """End a queued turn and its run. False if it is not queued any more; then nothing is changed."""
-    # lock order: the session before the turn, since the event refers to the session
+    # lock order: the session before the turn
     session = Session.objects.select_for_update(no_key=True).filter(turns=turn_id).first()
     if session is None or not Turn.objects.cancel_queued(turn_id, reason):
         return False

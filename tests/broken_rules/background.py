@@ -440,18 +440,26 @@ BACKGROUND = (
         how="a batch fires jobs as they were before it locked their clocks",
         file="automations/firing/fire_jobs.py",
         old="        claimed = claim_due_jobs(limit, only)\n        if not claimed:\n            return Fired()\n"
-        "        rows, now, more = read_due_jobs(claimed)\n",
-        new="        rows, now, more = read_due_jobs(due_job_ids(limit))\n"
+        "        claimed_at = time.monotonic()\n        due = read_due_jobs(claimed)\n",
+        new="        claimed_at = time.monotonic()\n        due = read_due_jobs(due_job_ids(limit))\n"
         "        claimed = claim_due_jobs(limit, only)\n        if not claimed:\n            return Fired()\n",
         tests=(FIRING + "test_an_edit_just_before_the_claim_is_fired",),
     ),
     Break(
         rule="4.4",
         how="beat waits for the next slot while another beat holds one that is due",
-        file="automations/firing/fire_jobs.py",
-        old="    wait = None if more else batch.wait()\n",
-        new="    wait = batch.wait()\n",
+        file="automations/firing/due_jobs.py",
+        old="case((due.is_not(None), ",
+        new="case((sa.false(), ",
         tests=(FIRING + "test_beat_looks_again_soon_while_another_holds_a_due_job",),
+    ),
+    Break(
+        rule="4.4",
+        how="beat does not wait for the slots of a job that another beat has fired since the look",
+        file="automations/firing/fire_jobs.py",
+        old="min(due.wait, batch.wait())",
+        new="(batch.wait() if due.wait else 0)",
+        tests=(FIRING + "test_beat_waits_for_a_job_that_another_has_just_fired",),
     ),
     Break(
         rule="4.4",

@@ -1,20 +1,26 @@
 // What the person has seen is marked as read. The list is asked for again then, because it shows the marks.
 
-const KEY = "marking"; // of this window: the mark whose answer did not come yet
+const KEY = "marking"; // of this window: the marks whose answer did not come yet, seqs by address
+
+// where storage is off, each mark is tried by its own page only
+function kept() { try { return JSON.parse(sessionStorage.getItem(KEY)) ?? {}; } catch { return {}; } }
+function keep(marks) { try { sessionStorage.setItem(KEY, JSON.stringify(marks)); } catch { /* as above */ } }
 
 export function listChanged() { document.body.dispatchEvent(new Event("list-changed")); }
 
-// `url` marks a conversation, `seq` is its last message seen. The promise fails if the server cannot be reached.
+// `url` marks a conversation, `seq` is its last message seen. The promise fails if the server did not store it.
 export async function markAsRead(url, seq) {
-  const mark = JSON.stringify([url, seq]);
-  sessionStorage.setItem(KEY, mark);
+  keep({ ...kept(), [url]: seq });
   const token = document.querySelector("[name=csrfmiddlewaretoken]").value;
+  const body = new URLSearchParams({ seq });
   // keepalive: the person may close the window before it is sent
-  await fetch(url, { method: "POST", headers: { "X-CSRFToken": token }, body: new URLSearchParams({ seq }), keepalive: true });
-  if (sessionStorage.getItem(KEY) === mark) sessionStorage.removeItem(KEY);
+  const answer = await fetch(url, { method: "POST", headers: { "X-CSRFToken": token }, body, keepalive: true });
+  const isDone = (answer.ok && !answer.redirected) || answer.status === 404; // a redirect leads to the sign-in page
+  if (!isDone) throw new Error(`not marked as read: ${answer.status}`);
+  const { [url]: last, ...others } = kept();
+  if (last === seq) keep(others);
   listChanged();
 }
 
 // a person who leaves at once may be shown the next page before the mark is stored
-const left = sessionStorage.getItem(KEY);
-if (left) markAsRead(...JSON.parse(left)).catch(() => {}); // the next page tries again
+for (const [url, seq] of Object.entries(kept())) markAsRead(url, seq).catch(() => {}); // the next page tries again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -91,10 +92,10 @@ def test_beat_waits_for_the_next_slot_and_looks_once(person: Person) -> None:
     session = person.session()
     due_job(session)
     next_one = due_job(session)
-    JobClock.objects.filter(job=next_one).update(next_run_at=Now() + timedelta(seconds=7))
+    JobClock.objects.filter(job=next_one).update(next_run_at=Now() + timedelta(seconds=20))
     with CaptureQueriesContext(connection) as seen:
         wait = Scheduler(Celery("test"), lazy=True)._fire_due()
-    assert 5 < wait <= 7
+    assert 15 < wait <= 20
     assert sum(query["sql"].endswith("AS wait") for query in seen) == 1
 
 
@@ -103,9 +104,31 @@ def test_a_batch_tells_when_its_jobs_are_due_again(person: Person) -> None:
     once = due_job(person.session())
     CronJob.objects.filter(pk=once.pk).update(max_runs=1)
     fired = fire_due_jobs()
-    assert fired.wait is not None
-    assert 3590 < fired.wait <= 3600
-    assert fire_due_jobs().wait is None, "nothing was claimed"
+    assert fired.again_at is not None
+    assert 3500 < fired.again_at - time.monotonic() <= 3600
+    assert fire_due_jobs().again_at is None, "nothing was claimed"
+
+
+def test_beat_waits_for_a_job_that_another_has_just_fired(person: Person) -> None:
+    """The other beat may die before the job's next slot."""
+    mine, theirs = due_job(person.session()), due_job(person.session())
+    JobClock.objects.filter(job=theirs).update(next_run_at=Now() - timedelta(seconds=1))
+
+    def fire() -> None:
+        assert fire_due_jobs(1).queued == 1
+        JobClock.objects.filter(job=theirs).update(next_run_at=Now() + timedelta(seconds=20))
+
+    with before("SKIP LOCKED", fire) as came:
+        wait = Scheduler(Celery("test"), lazy=True)._fire_due()
+    assert came == [None]
+    assert {run.job_id for run in RunRecord.objects.all()} == {mine.pk, theirs.pk}
+    assert 15 < wait <= 20
+
+
+def test_beat_pauses_between_the_slots_that_a_job_catches_up(person: Person) -> None:
+    job = due_job(person.session(), catch_up="all")
+    JobClock.objects.filter(job=job).update(next_run_at=Now() - timedelta(hours=5))
+    assert 0 < Scheduler(Celery("test"), lazy=True)._fire_due() <= LONGEST_RETRY
 
 
 def test_beat_looks_again_soon_while_another_holds_a_due_job(person: Person) -> None:

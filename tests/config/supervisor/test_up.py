@@ -20,7 +20,7 @@ import httpx2
 import psycopg
 import pytest
 
-from config.supervisor import account
+from config.supervisor import account, postgres
 from config.supervisor.children import SAME_REQUEST_SECONDS
 from config.supervisor.fleet import WORKER_PATIENCE
 from tests.up import ROOT, Up, alive, all_pids, clean_environ, until
@@ -115,12 +115,27 @@ def test_connection_json_is_private_and_has_its_documented_shape(up: Up) -> None
     assert all(alive(pid) for pid in all_pids(connection))
 
 
-def test_postgres_caches_a_sixteenth_of_the_memory_within_bounds(up: Up) -> None:
+def test_postgres_caches_a_sixteenth_of_the_memory(up: Up) -> None:
     with psycopg.connect(up.connection()["database_url"]) as connection:
         row = connection.execute("SELECT pg_size_bytes(current_setting('shared_buffers')) / 2^20").fetchone()
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
-    assert row
-    assert 128 <= row[0] <= max(128, min(1024, memory // 16))
+    assert row == (postgres._buffers(),)
+
+
+@pytest.mark.parametrize(
+    ("limit", "megabytes"),
+    [("4294967296\n", 256), ("max\n", 500), ("", 500), ("536870912", 128), (None, 500)],
+)
+def test_the_cache_heeds_the_limit_of_a_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str | None, megabytes: int
+) -> None:
+    file = tmp_path / "memory.max"
+    if limit is not None:
+        file.write_text(limit)
+    monkeypatch.setattr(postgres, "LIMITS", [str(file)])
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 8000 * 256, "SC_PAGE_SIZE": 4096}.__getitem__)
+    assert postgres._buffers() == megabytes
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 2**24, "SC_PAGE_SIZE": 4096}.__getitem__)
+    assert postgres._buffers() == (1024 if megabytes == 500 else megabytes)
 
 
 def test_no_password_shows_in_the_list_of_processes(up: Up) -> None:

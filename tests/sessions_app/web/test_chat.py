@@ -274,10 +274,16 @@ def test_another_conversation_is_marked_until_it_is_read(visitor: Visitor) -> No
     expect(page.locator(".conversation.unread")).to_have_count(0)
 
 
-def test_what_was_read_is_marked_by_the_next_page_if_the_person_leaves_at_once(visitor: Visitor) -> None:
+@pytest.mark.parametrize("status", [None, 503])  # None: it never arrives
+def test_what_was_read_is_marked_by_the_next_page_if_the_person_leaves_at_once(
+    visitor: Visitor, status: int | None
+) -> None:
     first = visitor.person.session(title="First")
     page = visitor.conversation(first)
-    page.route(f"**/sessions/{first.pk}/read/", lambda route: route.abort())
+    page.route(
+        f"**/sessions/{first.pk}/read/",
+        lambda route: route.fulfill(status=status) if status else route.abort(),
+    )
     with page.expect_request("**/read/"):
         say(page, "hello")
         expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
@@ -287,6 +293,18 @@ def test_what_was_read_is_marked_by_the_next_page_if_the_person_leaves_at_once(v
     page.goto("/agents/")
     expect(page.locator(".conversation", has_text="First").locator(".dot")).to_have_count(0)
     assert ReadMark.objects.get(pk=first.pk).seq == 2
+
+
+def test_a_page_works_where_the_browser_stores_nothing(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    page = visitor.window()
+    page.add_init_script(
+        "Object.defineProperty(window, 'sessionStorage', { get() { throw new Error('off'); } })"
+    )
+    page.goto(f"/sessions/{session.pk}/")
+    say(page, "hello")
+    expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
+    until(lambda: ReadMark.objects.filter(pk=session.pk, seq=2).exists(), what="the mark")
 
 
 def test_search_finds_titles_and_words_of_messages(visitor: Visitor) -> None:
