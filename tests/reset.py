@@ -45,8 +45,7 @@ def _empty(cursor: Any, alias: str) -> None:
         if count == MANY:
             cursor.execute(sql.SQL("TRUNCATE {} CASCADE").format(sql.Identifier(name)))
     # a worker's turn may have stored another event meanwhile, until the turn itself is gone
-    last = sorted(rows, key=lambda name: name == EVENTS)
-    for name in last:
+    for name in sorted(rows, key=lambda name: name == EVENTS):
         if 0 < rows[name] < MANY or name == EVENTS:
             cursor.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(name)))
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from django.contrib.auth import get_user_model
 
-from automations.firing.next_work import FAR
+from automations.firing.next_work import earliest, seconds_until
 from automations.heartbeats.readiness import InternalSession
 from automations.models import CronJob, JobClock, RunRecord
 from sessions_app.models import Agent, Session, Turn, TurnState
@@ -99,13 +99,10 @@ class DueJob(NamedTuple):
 # would read all overdue rows. With an unknown time it walks the index in order, up to the limit.
 # NOT inline, as in the partial index: with "inline IS FALSE" PostgreSQL would read every clock.
 # now(), never clock_timestamp(): a volatile function cannot be an index condition
-def _is_due(clock: Any) -> Any:
-    return sa.and_(clock.c.next_run_at <= sa.select(sa.func.now()).scalar_subquery(), ~clock.c.inline)
-
-
+_IS_DUE = sa.and_(_clock.c.next_run_at <= sa.select(sa.func.now()).scalar_subquery(), ~_clock.c.inline)
 _DUE = (
     sa.select(_clock.c.job_id)
-    .where(_is_due(_clock))
+    .where(_IS_DUE)
     .order_by(_clock.c.next_run_at)
     .limit(sa.bindparam("limit", type_=sa.Integer()))
 )
@@ -120,23 +117,13 @@ DUE_IDS = Statement(_DUE)
 
 
 def _wait(claimed: Any) -> Any:
-    """Seconds until a slot of another job is due, or null if no other job has one. 0: more jobs are due than these.
+    """Seconds until the first slot of another job; 0 or less: it is due, locked or not. FAR if no other job has one.
 
     A job that another beat has fired since the look is one of them: that beat may die before the job's next slot.
     """
     other = _clock.alias("other")
-    is_due = _is_due(other)
-    due = _first(other, is_due, other.c.job_id.not_in(sa.select(claimed)))
-    later = _first(other, ~other.c.inline, other.c.next_run_at > sa.select(sa.func.now()).scalar_subquery())
-    seconds: Any = sa.cast(sa.func.extract("epoch", later - sa.func.now()), sa.Double())
-    return sa.case((due.is_not(None), sa.cast(sa.literal_column("0"), sa.Double())), else_=seconds)
-
-
-def _first(clock: Any, *which: Any) -> Any:
-    """The earliest slot. ORDER BY: see `next_work`."""
-    one: Any = sa.literal_column("1")  # no parameter, so that a kept plan knows it
-    slots = sa.select(clock.c.next_run_at).where(*which)
-    return slots.order_by(clock.c.next_run_at).limit(one).scalar_subquery()
+    is_other = ~other.c.inline, other.c.job_id.not_in(sa.select(claimed))
+    return seconds_until(earliest(other.c.next_run_at, other.c.next_run_at.is_not(None), *is_other))
 
 
 def _opened() -> Any:
@@ -210,7 +197,7 @@ def claim_due_jobs(limit: int, only: str | None) -> list[str]:
 class DueJobs(NamedTuple):
     """The jobs of locked clocks. `now`: the transaction's time.
 
-    `wait`: seconds until a slot of another job is due; 0: one is, its clock may be locked; FAR: no other has any.
+    `wait`: seconds until the first slot of another job; 0 or less: it is due, its clock may be locked.
     """
 
     jobs: list[DueJob]
@@ -225,7 +212,7 @@ def read_due_jobs(job_ids: Sequence[str]) -> DueJobs:
     """
     [row] = READ_ONE.all(job_id=job_ids[0]) if len(job_ids) == 1 else READ.all(job_ids=list(job_ids))
     jobs = [_due_job(each) for each in row.jobs or ()]
-    return DueJobs(jobs=jobs, now=row.now, wait=FAR if row.wait is None else row.wait)
+    return DueJobs(jobs=jobs, now=row.now, wait=row.wait)
 
 
 def _due_job(columns: list[Any]) -> DueJob:

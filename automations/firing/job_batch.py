@@ -88,11 +88,8 @@ class Batch:
     def wait(self) -> float:
         """Seconds until one of these jobs is due again."""
         times = {clock["next_run_at"] for clock in self.clocks} - {None}
-        return (
-            min((datetime.fromisoformat(each) - self._now).total_seconds() for each in times)
-            if times
-            else FAR
-        )
+        waits = ((datetime.fromisoformat(each) - self._now).total_seconds() for each in times)
+        return min(waits, default=FAR)
 
     def write(self) -> None:
         """Write gaps (their slots come before the runs), faults and superseded retries. Runs and clocks follow."""

@@ -46,18 +46,25 @@ _waits = sa.and_(
 )
 
 
-def _earliest(column: Any, *which: Any) -> Any:
+def earliest(column: Any, *which: Any) -> Any:
     """The smallest value. ORDER BY uses the partial index of `which`; EXISTS would scan the table to find nothing."""
-    return sa.select(column).where(*which).order_by(column).limit(1).scalar_subquery()
+    one: Any = sa.literal_column("1")  # no parameter, so that a kept plan knows it
+    return sa.select(column).where(*which).order_by(column).limit(one).scalar_subquery()
+
+
+def seconds_until(time: Any) -> Any:
+    """Seconds from the transaction's time to another; FAR if that is null."""
+    seconds: Any = sa.cast(sa.func.extract("epoch", time - sa.func.now()), sa.Double())
+    return sa.func.coalesce(seconds, sa.cast(sa.literal_column(str(FAR)), sa.Double()))
 
 
 def _first(column: Any, *which: Any) -> Any:
     """The earliest value that is not due yet."""
-    return _earliest(column, column > _NOW, *which)
+    return earliest(column, column > _NOW, *which)
 
 
 def _any(column: Any, *which: Any) -> Any:
-    return _earliest(column, column <= _NOW, *which).is_not(None)
+    return earliest(column, column <= _NOW, *which).is_not(None)
 
 
 _next = sa.func.least(  # ignores NULL
@@ -75,10 +82,7 @@ LOOK = Statement(
             _any(_run.c.not_before, _is_inline),
         ).label("inline"),
         _any(_message.c.send_at, _waits).label("messages"),
-        sa.func.coalesce(
-            sa.cast(sa.func.extract("epoch", _next - sa.func.now()), sa.Double()),
-            sa.cast(sa.literal_column(str(FAR)), sa.Double()),
-        ).label("wait"),
+        seconds_until(_next).label("wait"),
     ),
     prepared=True,
 )

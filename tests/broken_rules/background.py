@@ -449,8 +449,8 @@ BACKGROUND = (
         rule="4.4",
         how="beat waits for the next slot while another beat holds one that is due",
         file="automations/firing/due_jobs.py",
-        old="case((due.is_not(None), ",
-        new="case((sa.false(), ",
+        old="other.c.job_id.not_in(sa.select(claimed))",
+        new="other.c.next_run_at > sa.func.now()",
         tests=(FIRING + "test_beat_looks_again_soon_while_another_holds_a_due_job",),
     ),
     Break(
@@ -458,7 +458,7 @@ BACKGROUND = (
         how="beat does not wait for the slots of a job that another beat has fired since the look",
         file="automations/firing/fire_jobs.py",
         old="min(due.wait, batch.wait())",
-        new="(batch.wait() if due.wait else 0)",
+        new="(batch.wait() if due.wait > 0 else 0)",
         tests=(FIRING + "test_beat_waits_for_a_job_that_another_has_just_fired",),
     ),
     Break(
