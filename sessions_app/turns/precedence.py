@@ -4,6 +4,9 @@ The threads of a process share one interpreter, so a session with a long queue w
 each of its own steps other work waits until no such turn needs the processor, for a short time at most. A person's hint
 says that a turn begins for a person, an automation's that none does. Such a turn counts from the moment its hint is
 received.
+
+A queue that goes on also rests before each step, while a slot is free for others. So whoever comes next, also while
+its hint is not received yet, mostly finds the interpreter idle.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Callable
 # Seconds. A turn that begins has precedence for this long after each of its steps has begun: longer than a step takes
 # without a model. Other work waits at most this long before each of its own steps.
 LONGEST = 0.03
+LONGEST_REST = 0.002  # seconds; a queue rests as long as its last step took, and no longer than this
 
 
 class Newcomers:
@@ -58,10 +62,23 @@ class Newcomers:
 
 
 class Place:
-    """The place of one slot's work among that of the others. `is_busy`: whether many sessions are at work."""
+    """The place of one slot's work among that of the others.
 
-    def __init__(self, newcomers: Newcomers, *, is_new: bool, is_busy: Callable[[], bool]) -> None:
-        self._newcomers, self._is_new, self._is_busy = newcomers, is_new, is_busy
+    `is_busy`: whether many sessions are at work. `is_full`: whether others may wait for a slot.
+    """
+
+    def __init__(
+        self,
+        newcomers: Newcomers,
+        *,
+        is_new: bool,
+        is_busy: Callable[[], bool],
+        is_full: Callable[[], bool],
+    ) -> None:
+        self._newcomers, self._is_new = newcomers, is_new
+        self._is_busy, self._is_full = is_busy, is_full
+        self._goes_on = False
+        self._step_began = time.monotonic()
 
     def step(self) -> None:
         """Begin a step of a turn. In a busy process all are alike: turns begin all the time, and waiting costs time."""
@@ -69,14 +86,21 @@ class Place:
             return
         if self._is_new:
             self._newcomers.count(self)
-        else:
-            self._newcomers.wait_until_none_counts()
+            return
+        if self._goes_on and not self._is_full():
+            self._rest()
+        self._newcomers.wait_until_none_counts()
+        self._step_began = time.monotonic()
+
+    def _rest(self) -> None:
+        time.sleep(min(time.monotonic() - self._step_began, LONGEST_REST))
 
     def end_turn(self) -> None:
         """The turn has ended; further ones at this place are not new."""
+        self._goes_on = True
         if self._is_new:
             self._is_new = False
             self._newcomers.forget(self)
 
 
-ALONE = Place(Newcomers(), is_new=False, is_busy=lambda: True)  # beside no other work
+ALONE = Place(Newcomers(), is_new=False, is_busy=lambda: True, is_full=lambda: True)  # beside no other work

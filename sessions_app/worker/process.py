@@ -151,7 +151,7 @@ class WorkerProcess:
 
     def place(self, lane: str) -> Place:
         """The place of a slot's work among that of the others: people's first turns go before everything else."""
-        return Place(self.newcomers, is_new=lane == Lane.PEOPLE, is_busy=self._is_busy)
+        return Place(self.newcomers, is_new=lane == Lane.PEOPLE, is_busy=self._is_busy, is_full=self._is_full)
 
     def expect_person(self) -> None:
         """A person's hint was received. A slot takes it, if one is free."""

@@ -83,6 +83,22 @@ FLEET = (
     ),
     Break(
         rule="1.7",
+        how="a queue that goes on never rests",
+        file="sessions_app/turns/precedence.py",
+        old="if self._goes_on and not self._is_full():",
+        new="if False:",
+        tests=(PRECEDENCE + "test_a_queue_that_goes_on_rests_before_each_step",),
+    ),
+    Break(
+        rule="1.7",
+        how="a queue rests for as long as its model took to answer",
+        file="sessions_app/turns/precedence.py",
+        old="min(time.monotonic() - self._step_began, LONGEST_REST)",
+        new="time.monotonic() - self._step_began",
+        tests=(PRECEDENCE + "test_a_queue_rests_for_no_longer_than_the_bound",),
+    ),
+    Break(
+        rule="1.7",
         how="a turn that could not be claimed holds up other work",
         file="sessions_app/turns/run.py",
         old="    finally:\n        place.end_turn()\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -26,8 +27,8 @@ pytestmark = pytest.mark.rule("1.7")
 LONG = 60.0  # seconds; nothing waits so long but by a mistake
 
 
-def place(newcomers: Newcomers, *, is_new: bool, is_busy: bool = False) -> Place:
-    return Place(newcomers, is_new=is_new, is_busy=lambda: is_busy)
+def place(newcomers: Newcomers, *, is_new: bool, is_busy: bool = False, is_full: bool = False) -> Place:
+    return Place(newcomers, is_new=is_new, is_busy=lambda: is_busy, is_full=lambda: is_full)
 
 
 def stepping(other: Place) -> threading.Thread:
@@ -51,6 +52,16 @@ def received(args: list[str] | None) -> None:
 
 def waits(newcomers: Newcomers) -> bool:
     return bool(newcomers._changed._waiters)  # type: ignore[attr-defined]
+
+
+def rests(thread: threading.Thread) -> bool:
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame is not None and frame.f_code is Place._rest.__code__
+
+
+def after_long_work(own: Place) -> Place:
+    own._step_began -= 3_600
+    return own
 
 
 def test_a_turn_whose_hint_was_received_counts_until_it_has_ended(
@@ -169,6 +180,60 @@ def test_the_second_turn_of_a_session_is_not_new() -> None:
     own.end_turn()
     own.step()
     assert not newcomers.some
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_queue_that_goes_on_rests_before_each_step(
+    monkeypatch: pytest.MonkeyPatch, *, is_new: bool
+) -> None:
+    own = place(Newcomers(), is_new=is_new)
+    own.step()
+    own.end_turn()
+    for _ in range(2):
+        monkeypatch.setattr(precedence, "LONGEST_REST", 0.5)
+        thread = stepping(after_long_work(own))
+        until(lambda thread=thread: rests(thread))  # type: ignore[misc]
+        thread.join(5.0)
+        assert not thread.is_alive()
+        monkeypatch.setattr(precedence, "LONGEST_REST", LONG)
+        assert_goes_on(own)  # it rests no longer than it has worked
+
+
+def test_a_queue_rests_for_no_longer_than_the_bound() -> None:
+    own = place(Newcomers(), is_new=False)
+    own.end_turn()
+    assert_goes_on(after_long_work(own))
+
+
+@pytest.mark.parametrize("state", ["is_busy", "is_full"])
+def test_nobody_rests_while_others_wait_for_a_slot(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    monkeypatch.setattr(precedence, "LONGEST_REST", LONG)
+    own = place(Newcomers(), is_new=False, **{state: True})
+    own.end_turn()
+    assert_goes_on(after_long_work(own))
+
+
+def test_a_first_turn_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precedence, "LONGEST_REST", LONG)
+    for is_new in (True, False):
+        assert_goes_on(after_long_work(place(Newcomers(), is_new=is_new)))
+
+
+def test_a_worker_whose_slots_are_taken_has_no_rest(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precedence, "LONGEST_REST", 0.5)
+    small = WorkerProcess([], 1)
+    small.locks.reconnect()
+    try:
+        own = small.place(Lane.PEOPLE)
+        own.end_turn()
+        thread = stepping(after_long_work(own))
+        until(lambda: rests(thread))
+        thread.join(5.0)
+        assert small.locks.try_hold(person.session().pk)
+        monkeypatch.setattr(precedence, "LONGEST_REST", LONG)
+        assert_goes_on(after_long_work(own))
+    finally:
+        small.locks.close()
 
 
 def test_people_are_new_and_automations_give_way(
