@@ -5,8 +5,8 @@ each of its own steps other work waits until no such turn needs the processor, f
 says that a turn begins for a person, an automation's that none does. Such a turn counts from the moment its hint is
 received.
 
-A queue that goes on also rests before each step, while a slot is free for others. So whoever comes next, also while
-its hint is not received yet, mostly finds the interpreter idle.
+A queue that goes on also rests before each step, from its third turn under the same lock, while a slot is free. So
+whoever comes next, also while its hint is not received yet, mostly finds the interpreter idle.
 """
 
 from __future__ import annotations
@@ -77,30 +77,37 @@ class Place:
     ) -> None:
         self._newcomers, self._is_new = newcomers, is_new
         self._is_busy, self._is_full = is_busy, is_full
-        self._goes_on = False
+        self._turns = 0  # that have ended here
+        self._is_waited_for = False
         self._step_began = time.monotonic()
 
     def step(self) -> None:
         """Begin a step of a turn. In a busy process all are alike: turns begin all the time, and waiting costs time."""
-        if self._is_busy():
-            return
-        if self._is_new:
-            self._newcomers.count(self)
-            return
-        if self._goes_on and not self._is_full():
-            self._rest()
-        self._newcomers.wait_until_none_counts()
+        if not self._is_busy():
+            self._give_way()
         self._step_began = time.monotonic()
 
-    def _rest(self) -> None:
-        time.sleep(min(time.monotonic() - self._step_began, LONGEST_REST))
+    def end_turn(self, *, elsewhere: bool = False) -> None:
+        """The turn has ended; further ones at this place are not new.
 
-    def end_turn(self) -> None:
-        """The turn has ended; further ones at this place are not new."""
-        self._goes_on = True
+        `elsewhere`: another session waits for a turn of the same user to end.
+        """
+        self._turns += 1
+        self._is_waited_for = elsewhere
         if self._is_new:
             self._is_new = False
             self._newcomers.forget(self)
+
+    def _give_way(self) -> None:
+        if self._is_new:
+            self._newcomers.count(self)
+            return
+        if self._turns > 1 and not self._is_waited_for and not self._is_full():
+            self._rest()
+        self._newcomers.wait_until_none_counts()
+
+    def _rest(self) -> None:
+        time.sleep(min(time.monotonic() - self._step_began, LONGEST_REST))
 
 
 ALONE = Place(Newcomers(), is_new=False, is_busy=lambda: True, is_full=lambda: True)  # beside no other work

@@ -101,7 +101,7 @@ def _run_held(runner: Runner, handle: Handle, lane: str) -> None:
             if turn is None:
                 break
             waiting = _run(runner, handle, turn)
-            handle.place.end_turn()
+            handle.place.end_turn(elsewhere=waiting.elsewhere)
             if lane not in waiting.lanes or not runner.may_stay(since, number, elsewhere=waiting.elsewhere):
                 break
             renewed = runner.locks.renew(handle)

@@ -43,7 +43,7 @@ TICK = 0.5  # seconds between two checks of the heartbeat thread
 STAY, MOST_IN_A_ROW = 2.0, 20  # seconds and turns that a slot goes on with one session
 # if something may wait for the slot; a turn with a model takes longer than that, so the slot gives way after each
 STAY_WHEN_FULL, MOST_WHEN_FULL = 1.0, 5  # seconds, turns
-FEW = 4  # sessions at work; with more of them nobody gives way: those that wait may hold a pooled connection
+FEW = 4  # sessions at work; with more of them nobody gives way: those that wait or rest may hold a pooled connection
 # After a break or with a new connection `steady_since` is set: this worker counts no other as lost for a while (see
 # `worker_is_gone`). Returns the slots of the other workers.
 _HEARTBEAT = """

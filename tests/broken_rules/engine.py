@@ -97,8 +97,8 @@ ENGINE = (
         rule="10.0",
         how="a worker goes on in one session while the user's other sessions were refused",
         file="sessions_app/turns/run.py",
-        old="elsewhere=waiting.elsewhere",
-        new="elsewhere=False",
+        old="number, elsewhere=waiting.elsewhere",
+        new="number, elsewhere=False",
         tests=(SHARES + "test_a_stay_ends_when_another_session_of_the_user_was_refused",),
     ),
     Break(

@@ -85,9 +85,29 @@ FLEET = (
         rule="1.7",
         how="a queue that goes on never rests",
         file="sessions_app/turns/precedence.py",
-        old="if self._goes_on and not self._is_full():",
-        new="if False:",
-        tests=(PRECEDENCE + "test_a_queue_that_goes_on_rests_before_each_step",),
+        old="if self._turns > 1 and",
+        new="if False and",
+        tests=(
+            PRECEDENCE + "test_a_queue_rests_from_its_third_turn_unless_another_session_waits_for_its_user",
+        ),
+    ),
+    Break(
+        rule="1.7",
+        how="a queue rests although others wait for its slot",
+        file="sessions_app/turns/precedence.py",
+        old=" and not self._is_full():",
+        new=":",
+        tests=(PRECEDENCE + "test_a_worker_whose_slots_are_taken_has_no_rest",),
+    ),
+    Break(
+        rule="1.7",
+        how="a queue rests although another session waits for a turn of its user to end",
+        file="sessions_app/turns/run.py",
+        old="end_turn(elsewhere=waiting.elsewhere)",
+        new="end_turn()",
+        tests=(
+            PRECEDENCE + "test_a_queue_rests_from_its_third_turn_unless_another_session_waits_for_its_user",
+        ),
     ),
     Break(
         rule="1.7",
@@ -95,7 +115,7 @@ FLEET = (
         file="sessions_app/turns/precedence.py",
         old="min(time.monotonic() - self._step_began, LONGEST_REST)",
         new="time.monotonic() - self._step_began",
-        tests=(PRECEDENCE + "test_a_queue_rests_for_no_longer_than_the_bound",),
+        tests=(PRECEDENCE + "test_a_queue_that_goes_on_rests_as_long_as_its_last_step_took",),
     ),
     Break(
         rule="1.7",

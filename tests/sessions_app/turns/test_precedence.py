@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from celery import signals
@@ -15,6 +16,7 @@ from agent_core.per_process import PerProcess
 from sessions_app import hints, tasks
 from sessions_app.models import Lane, TurnState
 from sessions_app.turns import precedence, run
+from sessions_app.turns.commit import Waiting
 from sessions_app.turns.precedence import ALONE, Newcomers, Place
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker import process
@@ -54,12 +56,17 @@ def waits(newcomers: Newcomers) -> bool:
     return bool(newcomers._changed._waiters)  # type: ignore[attr-defined]
 
 
-def rests(thread: threading.Thread) -> bool:
-    frame = sys._current_frames().get(thread.ident or 0)
-    return frame is not None and frame.f_code is Place._rest.__code__
+@pytest.fixture
+def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of each rest. Nobody really sleeps."""
+    slept: list[float] = []
+    monkeypatch.setattr(precedence, "time", SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
+    return slept
 
 
-def after_long_work(own: Place) -> Place:
+def after_turns(count: int, own: Place) -> Place:
+    for _ in range(count):
+        own.end_turn()
     own._step_began -= 3_600
     return own
 
@@ -183,57 +190,83 @@ def test_the_second_turn_of_a_session_is_not_new() -> None:
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_queue_that_goes_on_rests_before_each_step(
-    monkeypatch: pytest.MonkeyPatch, *, is_new: bool
+def test_a_queue_that_goes_on_rests_as_long_as_its_last_step_took(
+    rests: list[float], *, is_new: bool
 ) -> None:
-    own = place(Newcomers(), is_new=is_new)
+    own = after_turns(2, place(Newcomers(), is_new=is_new))
     own.step()
-    own.end_turn()
-    for _ in range(2):
-        monkeypatch.setattr(precedence, "LONGEST_REST", 0.5)
-        thread = stepping(after_long_work(own))
-        until(lambda thread=thread: rests(thread))  # type: ignore[misc]
-        thread.join(5.0)
-        assert not thread.is_alive()
-        monkeypatch.setattr(precedence, "LONGEST_REST", LONG)
-        assert_goes_on(own)  # it rests no longer than it has worked
+    assert rests == [precedence.LONGEST_REST]  # its last step took an hour
+    own._step_began -= precedence.LONGEST_REST / 4
+    own.step()
+    assert len(rests) == 2
+    assert precedence.LONGEST_REST / 4 < rests[1] <= precedence.LONGEST_REST
 
 
-def test_a_queue_rests_for_no_longer_than_the_bound() -> None:
-    own = place(Newcomers(), is_new=False)
-    own.end_turn()
-    assert_goes_on(after_long_work(own))
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_turn_and_one_that_waited_behind_it_do_not_rest(
+    rests: list[float], count: int, *, is_new: bool
+) -> None:
+    after_turns(count, place(Newcomers(), is_new=is_new)).step()
+    assert not rests
 
 
 @pytest.mark.parametrize("state", ["is_busy", "is_full"])
-def test_nobody_rests_while_others_wait_for_a_slot(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+def test_nobody_rests_while_others_wait_for_a_slot(rests: list[float], state: str) -> None:
+    after_turns(2, place(Newcomers(), is_new=False, **{state: True})).step()
+    assert not rests
+
+
+def test_what_was_done_in_a_busy_process_makes_no_rest_longer(
+    rests: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(precedence, "LONGEST_REST", LONG)
-    own = place(Newcomers(), is_new=False, **{state: True})
-    own.end_turn()
-    assert_goes_on(after_long_work(own))
+    busy = [True]
+    own = Place(Newcomers(), is_new=False, is_busy=lambda: busy[0], is_full=lambda: False)
+    after_turns(2, own).step()
+    busy[0] = False
+    own.step()
+    assert len(rests) == 1
+    assert rests[0] < LONG  # not the hour
 
 
-def test_a_first_turn_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precedence, "LONGEST_REST", LONG)
-    for is_new in (True, False):
-        assert_goes_on(after_long_work(place(Newcomers(), is_new=is_new)))
-
-
-def test_a_worker_whose_slots_are_taken_has_no_rest(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precedence, "LONGEST_REST", 0.5)
+def test_a_worker_whose_slots_are_taken_has_no_rest(person: Person, rests: list[float]) -> None:
     small = WorkerProcess([], 1)
     small.locks.reconnect()
     try:
-        own = small.place(Lane.PEOPLE)
-        own.end_turn()
-        thread = stepping(after_long_work(own))
-        until(lambda: rests(thread))
-        thread.join(5.0)
+        own = after_turns(2, small.place(Lane.PEOPLE))
+        own.step()
+        assert len(rests) == 1
         assert small.locks.try_hold(person.session().pk)
-        monkeypatch.setattr(precedence, "LONGEST_REST", LONG)
-        assert_goes_on(after_long_work(own))
+        own.step()
+        assert len(rests) == 1
     finally:
         small.locks.close()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_queue_rests_from_its_third_turn_unless_another_session_waits_for_its_user(
+    worker: WorkerProcess,
+    person: Person,
+    rests: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    elsewhere: bool,
+) -> None:
+    session = person.session()
+    turns = [receive(session.pk, MessageInput(content=text)) for text in ("one", "two", "three", "four")]
+    own_run = run._run
+
+    def run_and_find(*given: Any) -> Waiting:
+        return replace(own_run(*given), elsewhere=elsewhere)
+
+    monkeypatch.setattr(run, "_run", run_and_find)
+    run.run_next_turns(worker, session.pk, Lane.PEOPLE)
+    for turn in turns:
+        turn.refresh_from_db()
+        assert turn.state == TurnState.SUCCEEDED
+    # before the claim, the preparation, the model and the commit of the third and of the fourth
+    assert len(rests) == (0 if elsewhere else 8)
 
 
 def test_people_are_new_and_automations_give_way(
