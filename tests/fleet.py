@@ -32,7 +32,7 @@ def until(condition: Callable[[], Any], seconds: float = 30.0, what: str = "") -
         if value:
             return value
         assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
-        time.sleep(0.02)
+        time.sleep(0.01)
 
 
 @cache

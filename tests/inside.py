@@ -12,7 +12,11 @@ import pytest
 
 from agent_core import models
 from agent_core.llm.protocol import ModelCall, ModelReply
-from sessions_app.models import Agent, Engine, Session, Turn
+from automations.firing.fire_jobs import BATCH, fire_due_jobs
+from automations.firing.fire_messages import fire_due_messages
+from automations.firing.inline_routines import InlineRoutineStarter
+from automations.firing.retries import queue_due_retries
+from sessions_app.models import Agent, Engine, Session, Turn, TurnState
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.lock import Handle
 from sessions_app.turns.receive import MessageInput, receive
@@ -25,19 +29,21 @@ MODEL = "scripted-inside"
 
 @dataclass
 class Script:
-    """A model that gives its replies in order, whatever it is asked."""
+    """A model that gives its replies in order, whatever it is asked. A reply that is an exception is raised."""
 
-    replies: list[ModelReply] = field(default_factory=list)
+    replies: list[ModelReply | Exception] = field(default_factory=list)
     calls: list[ModelCall] = field(default_factory=list)
 
     async def stream(self, call: ModelCall) -> AsyncIterator[str | ModelReply]:
         self.calls.append(call)
         reply = self.replies.pop(0) if self.replies else ModelReply(text="Hello.")
+        if isinstance(reply, Exception):
+            raise reply
         if reply.text:
             yield reply.text
         yield reply
 
-    def answer_with(self, *replies: ModelReply) -> None:
+    def answer_with(self, *replies: ModelReply | Exception) -> None:
         """Say these next. What an earlier turn was to say, it has said."""
         assert self.replies == []
         self.replies = list(replies)
@@ -73,10 +79,32 @@ class Inside:
 
     def run(self, session: Session) -> None:
         """All turns that wait in the session, in their order."""
-        while (turn := claim_next(session.pk, uuid.uuid4(), auto_allowed=True)) is not None:
-            handle = Handle(session_id=session.pk, turn_id=turn.pk, claim=turn.claim)
-            _finish(handle, turn)
+        _run_waiting(session.pk)
         session.refresh_from_db()
+
+    def run_all(self) -> None:
+        """All turns that wait in any session, and those that they bring about: what a fleet would do."""
+        waiting = Turn.objects.filter(state=TurnState.QUEUED).order_by("pk").values_list("session", flat=True)
+        ran = True
+        while ran:
+            ran = sum(_run_waiting(session) for session in dict.fromkeys(waiting.all())) > 0
+
+    def beat(self) -> None:
+        """What is due now becomes turns, as a beat does it, and they run."""
+        InlineRoutineStarter().step()
+        queue_due_retries(BATCH)
+        while fire_due_messages(BATCH).claimed or fire_due_jobs(BATCH).claimed:
+            pass
+        self.run_all()
+
+
+def _run_waiting(session_id: uuid.UUID) -> int:
+    """How many turns of the session were run."""
+    count = 0
+    while (turn := claim_next(session_id, uuid.uuid4(), auto_allowed=True)) is not None:
+        _finish(Handle(session_id=session_id, turn_id=turn.pk, claim=turn.claim), turn)
+        count += 1
+    return count
 
 
 def begun(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Inside:
