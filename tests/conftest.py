@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,14 +177,6 @@ def person_with_server(model_server: Any) -> Person:
     return new_person("ada", model="openai-chat:test")
 
 
-@cache
-def _hashed_password() -> str:
-    """Of "pw". One hash takes longer than most tests."""
-    from django.contrib.auth.hashers import PBKDF2PasswordHasher
-
-    return PBKDF2PasswordHasher().encode("pw", "salt")
-
-
 def new_person(name: str, *, dreams: bool = False, **fields: Any) -> Person:
     """A user with an agent. Without `dreams` the agent has no system job: none is due in the middle of a test."""
     from django.contrib.auth import get_user_model
@@ -193,7 +184,7 @@ def new_person(name: str, *, dreams: bool = False, **fields: Any) -> Person:
     from automations.models import CronJob
     from sessions_app.agents.edit import create_agent
 
-    user = get_user_model().objects.create(username=name, password=_hashed_password())
+    user = get_user_model().objects.create_user(name, password="pw")
     agent = create_agent(user, "demo", **({"model": "offline"} | fields))
     if not dreams:
         CronJob.objects.filter(agent=agent).delete()

@@ -17,7 +17,15 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_SECONDS = 90.0
-OURS = ("DATABASE_URL", "DATABASE_LOCK_URL", "CELERY_BROKER_URL", "SECRET_KEY", "HTTPS", "TURN_QUEUES")
+OURS = (
+    "DATABASE_URL",
+    "DATABASE_LOCK_URL",
+    "CELERY_BROKER_URL",
+    "SECRET_KEY",
+    "HTTPS",
+    "TURN_QUEUES",
+    "DJANGO_SETTINGS_MODULE",
+)
 
 
 def free_port() -> int:

@@ -1,9 +1,10 @@
 """Real processes without the price of their imports: forked from one that has loaded what they need.
 
 A worker spends a second and more on imports. One process has loaded the libraries and nothing of ours: what is forked
-from it makes settings, apps and connections from its own environment, as ever. Most processes of a run have the very
-same settings; with these a worker, a beat or a web process is forked from a process for its kind, which has loaded the
-apps with them, too, and has no thread and no connection. The tests of `manage.py up` start everything the long way.
+from it makes settings, apps and connections from its own environment, as ever. Most processes of a run have the same
+settings but for bounds, which are read when they are used. With these a worker, a beat or a web process is forked from
+a process for its kind, which has loaded the apps, too, and has no thread and no connection; it takes the bounds from
+its own environment. The tests of `manage.py up` start everything the long way.
 """
 
 from __future__ import annotations
@@ -30,6 +31,28 @@ _libraries.set_forkserver_preload(["tests.warm_libraries"])
 
 # read when they are used, so that they may differ from the process that has loaded the apps
 READ_LATE = {"TEST_TOOLS_FOLDER", "OPENAI_BASE_URL", "OPENAI_API_KEY", "PYTEST_CURRENT_TEST"}
+# settings of the same name that nothing keeps a copy of: a loaded process takes them over when it is forked
+TAKEN_OVER = {
+    "RONDO_BEAT_PING_URL",
+    "RONDO_CONTEXT_TOKENS",
+    "RONDO_DELIVERY_RETRY_SECONDS",
+    "RONDO_DELIVERY_SECONDS",
+    "RONDO_HEARTBEAT_BROADCAST_SCOPE",
+    "RONDO_HEARTBEAT_ROUTINE_REFLECTION",
+    "RONDO_HEARTBEAT_SECONDS",
+    "RONDO_MAINTENANCE_SECONDS",
+    "RONDO_MCP",
+    "RONDO_MCP_HOSTS",
+    "RONDO_SCHEDULER_CRON_JOBS",
+    "RONDO_STREAMS_PER_USER",
+    "RONDO_SWEEP_SECONDS",
+    "RONDO_TELEGRAM_URL",
+    "RONDO_THROTTLE",
+    "RONDO_TOOL_GRACE_SECONDS",
+    "RONDO_TURNS_PER_USER",
+    "RONDO_WEBHOOK_HOSTS",
+    "RONDO_WORKER_LOST_SECONDS",
+}
 
 
 class Child(ABC):
@@ -62,7 +85,7 @@ def start(arguments: Sequence[str], environ: Mapping[str, str], usual: Mapping[s
 
 
 def _settings_of(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environ.items() if name not in READ_LATE}
+    return {name: value for name, value in environ.items() if name not in READ_LATE | TAKEN_OVER}
 
 
 class _Child(Child):
@@ -145,14 +168,33 @@ def _load_and_serve(requests: Connection, module: str, environ: dict[str, str]) 
         if what == "exit code":
             requests.send(children[given[0]].exitcode)
             continue
-        child = forks.Process(target=_run, args=given, daemon=True)
+        child = forks.Process(target=_run_loaded, args=given, daemon=True)
         child.start()
         children[child.pid or 0] = child
         requests.send(child.pid)
 
 
+def _run_loaded(arguments: list[str], environ: dict[str, str], log: str) -> None:
+    """In the child of a process that has loaded the apps."""
+    _begin(environ, log)
+    from tests import warm_apps
+
+    warm_apps.take_over(TAKEN_OVER)
+    _run_module(arguments)
+
+
 def _run(arguments: list[str], environ: dict[str, str], log: str) -> None:
-    """In the child: what `start` was asked for, in a session of its own."""
+    """In the child: what `start` was asked for."""
+    _begin(environ, log)
+    if arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+        return
+    _run_module(arguments)
+
+
+def _begin(environ: dict[str, str], log: str) -> None:
+    """A session of its own, the log and the environment."""
     os.setsid()
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
@@ -162,9 +204,8 @@ def _run(arguments: list[str], environ: dict[str, str], log: str) -> None:
     time.tzset()
     zoneinfo.reset_tzpath()  # as at the start of an interpreter, from the environment
     sys.path[:0] = environ.get("PYTHONPATH", "").split(os.pathsep) if environ.get("PYTHONPATH") else []
-    if arguments[0] == "-c":
-        sys.argv = ["-c", *arguments[2:]]
-        exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
-        return
+
+
+def _run_module(arguments: list[str]) -> None:
     sys.argv = arguments
     runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
+from collections.abc import Iterable
 from importlib import import_module
 
 import django
@@ -38,3 +40,14 @@ def load(module: str) -> None:
     gc.collect()
     gc.freeze()  # so that a collection in a child does not touch, and so copy, the pages of all that was loaded
     assert threading.active_count() == 1, threading.enumerate()
+
+
+def take_over(names: Iterable[str]) -> None:
+    """Set these settings to what the environment says now."""
+    from django.conf import settings
+
+    from config import env
+
+    found = env.load(os.environ)
+    for name in names:
+        setattr(settings, name, getattr(found, name.lower()))
