@@ -1,8 +1,9 @@
 # `make help` lists the targets. ARGS passes flags: make up ARGS="--port 9000"
 PYTHON ?= python3
 ARGS ?=
-# the whole suite runs in one process per core, up to four; chosen tests run in one process
-PROCESSES = $(if $(ARGS),,-n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder)
+# many tests run in one process per core, up to four; chosen tests run in one process, whichever tier they belong to
+SPREAD = -n logical --maxprocesses 4 --dist worksteal --durations 10
+CHOSEN = $(if $(ARGS),,$(SPREAD) $(1))
 PY := .venv/bin/python
 NODE_PACKAGES := .node
 READY := .venv/.ready
@@ -35,7 +36,7 @@ pip = $(1)/bin/python -m pip install --quiet --disable-pip-version-check --requi
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-django evals check format-check lint types imports migrations broken-rules rules pictures tour soak bench bench-check fmt wheel node-tools lock
+.PHONY: help up test test-all test-rest test-django evals check format-check lint types imports migrations broken-rules rules pictures tour soak bench bench-check fmt wheel node-tools node-tools-if-any lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,14 +44,18 @@ help: ## list the targets
 up: $(READY) ## start everything; Ctrl-C stops it (ARGS="--port 9000", ARGS=--help)
 	@$(PY) manage.py up $(ARGS)
 
-test: $(DEV) ## run the whole test suite (ARGS="-k name" and other flags of pytest)
-	@$(MAKE) --silent node-tools 2> .venv/node-tools.log \
-		|| echo "Skipping the tests of the TypeScript client and of Spectral: npm or its registry is missing (see .venv/node-tools.log)"
-	@$(PY) -m pytest $(PROCESSES) $(ARGS)
+test: $(DEV) ## test each rule, in minutes (ARGS="-k name" and other flags of pytest choose among all tests)
+	@$(PY) -m pytest $(call CHOSEN,-m "not full" --longest 5) $(ARGS)
+
+test-all: $(DEV) node-tools-if-any ## run all tests
+	@$(PY) -m pytest $(call CHOSEN) $(ARGS)
+
+test-rest: $(DEV) node-tools-if-any ## run the tests that `make test` leaves out
+	@$(PY) -m pytest $(call CHOSEN,-m full) $(ARGS)
 
 test-django: $(DJANGO)/.ready ## run the tests with another Django (VERSION=6.0 PYTHON=python3.13 ARGS=tests/api)
 	@echo "== Django $$($(DJANGO)/bin/python -m django --version), $$($(DJANGO)/bin/python -V)"
-	@$(DJANGO)/bin/python -m pytest $(PROCESSES) $(ARGS)
+	@$(DJANGO)/bin/python -m pytest $(call CHOSEN) $(ARGS)
 
 broken-rules: $(DEV) ## break rules of docs/rules.md on purpose and check that their tests fail (ARGS="4.8 closure")
 	@$(PY) -m tests.broken_rules $(ARGS)
@@ -58,7 +63,7 @@ broken-rules: $(DEV) ## break rules of docs/rules.md on purpose and check that t
 evals: $(DEV) ## play twenty conversations with a real model; costs tokens (ARGS=--renew, ARGS=--help)
 	@$(PY) -m tests.conversations $(ARGS)
 
-check: format-check lint types imports migrations test ## run format, lint, types, import contracts, migrations and tests
+check: format-check lint types imports migrations ## check format, lint, types, import contracts and migrations
 
 rules: $(DEV) ## generate docs/rules.md from the rule marks of the tests
 	@$(PY) -m tests.rules
@@ -85,7 +90,11 @@ fmt: $(DEV) ## format the code and apply the linter's automatic fixes
 wheel: $(DEV) ## build the wheel in dist/, with the command `rondo`
 	@$(PY) -m hatchling build -t wheel
 
-node-tools: $(NODE_PACKAGES)/.ready ## install npm's packages in .node/: the TypeScript client's and Spectral, which `make test` uses
+node-tools: $(NODE_PACKAGES)/.ready ## install npm's packages in .node/: the TypeScript client's and Spectral, which `make test-all` uses
+
+node-tools-if-any: $(DEV)
+	@$(MAKE) --silent node-tools 2> .venv/node-tools.log \
+		|| echo "Skipping the tests of the TypeScript client and of Spectral: npm or its registry is missing (see .venv/node-tools.log)"
 
 lock: $(DEV) ## pin what pyproject.toml names in the locks, and uv; pins that are there stay (ARGS=--upgrade renews them)
 	@echo '$(LOCK_DJANGO)' > .venv/lock-django
