@@ -2,7 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 # many tests run in one process per core, up to four; chosen tests run in one process, whichever tier they belong to
-SPREAD = -n logical --maxprocesses 4 --dist worksteal --durations 10
+SPREAD = -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 10
 CHOSEN = $(if $(ARGS),,$(SPREAD) $(1))
 PY := .venv/bin/python
 NODE_PACKAGES := .node
