@@ -38,7 +38,8 @@ def test_the_same_event_is_deposited_once(person: Person) -> None:
     session, mail = person.session(), news()
     assert deposit(session.pk, mail)
     assert not deposit(session.pk, mail)
-    assert shown(session) == ["news"]
+    assert deposit(session.pk, news("quiet"), hint=False)
+    assert shown(session) == ["news", "quiet"]
     [hint] = Event.objects.filter(session=session, type="status")
     assert (hint.scope, hint.content) == (
         "agent",
@@ -125,13 +126,6 @@ def test_a_single_sentence_is_the_summary_and_no_detail_besides(person: Person) 
         deposit(session.pk, news("Tea is ready.", detail=detail, dedupe_key=str(number)))
     rows = MailboxEvent.objects.order_by("id").values_list("summary", "detail")
     assert [detail for _, detail in rows] == ["", "", "Tea is ready. It is hot.", ""]
-
-
-def test_without_a_hint_no_window_is_told(person: Person) -> None:
-    session = person.session()
-    assert deposit(session.pk, news(), hint=False)
-    assert shown(session) == ["news"]
-    assert not Event.objects.filter(type="status").exists()
 
 
 @pytest.mark.rule("10.0")
