@@ -193,32 +193,33 @@ def test_old_updates_are_forgotten(api: BotApi, bot: TelegramBot, chat: int) -> 
     assert TelegramUpdate.objects.count() == 1
 
 
-@pytest.mark.parametrize("how", ["inactive", "off"])
 def test_what_is_not_served_waits_at_telegram(
-    api: BotApi, bot: TelegramBot, chat: int, person: Person, how: str
+    api: BotApi, bot: TelegramBot, chat: int, person: Person
 ) -> None:
-    if how == "off":
-        TelegramBot.objects.update(enabled=False)
-    else:
-        get_user_model().objects.filter(pk=person.user.pk).update(is_active=False)
-    with pytest.raises(NotServed):
-        take(bot, api.say(CHAT, "Good morning!"))
+    update = api.say(CHAT, "Good morning!")
+    bots, owner = TelegramBot.objects.all(), get_user_model().objects.filter(pk=person.user.pk)
+    for off, on in (
+        (partial(bots.update, enabled=False), partial(bots.update, enabled=True)),
+        (partial(owner.update, is_active=False), partial(owner.update, is_active=True)),
+    ):
+        off()
+        with pytest.raises(NotServed):
+            take(bot, update)
+        on()
     assert not TelegramUpdate.objects.exists()
+    assert take(bot, update) is not None
 
 
-@pytest.mark.parametrize("what", ["photo", "voice", "sticker", "document"])
-def test_what_is_no_text_is_answered_with_one_sentence(
-    api: BotApi, bot: TelegramBot, chat: int, what: str
-) -> None:
+def test_what_is_no_text_is_answered_with_one_sentence(api: BotApi, bot: TelegramBot, chat: int) -> None:
     about: dict[str, Any] = {"file_id": "f", "file_unique_id": "u"}
-    more: dict[str, Any] = {
-        "photo": [about | {"width": 1, "height": 1}],
-        "voice": about | {"duration": 1},
-        "sticker": about
-        | {"width": 1, "height": 1, "is_animated": False, "is_video": False, "type": "regular"},
-        "document": about,
-    }
-    assert text_of(take(bot, api.say(CHAT, None, **{what: more[what]}))) == updates.UNSUPPORTED
+    size = {"width": 1, "height": 1}
+    for more in (
+        {"photo": [about | size]},
+        {"voice": about | {"duration": 1}},
+        {"sticker": about | size | {"is_animated": False, "is_video": False, "type": "regular"}},
+        {"document": about},
+    ):
+        assert text_of(take(bot, api.say(CHAT, None, **more))) == updates.UNSUPPORTED, more
     assert text_of(take(bot, api.edit(CHAT, "Good evening!"))) == updates.EDITED
     assert not Turn.objects.exists()
 
