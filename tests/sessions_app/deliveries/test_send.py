@@ -8,18 +8,12 @@ import hmac
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from django.db.models.functions import Now
 
-from agent_core import tools
 from agent_core.exceptions import ModelRefused
-from agent_core.llm.protocol import ModelReply
-from agent_core.tools import Effect, Tool
-from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock
@@ -38,7 +32,7 @@ from tests.agent_core.planner.plans import says
 from tests.automations.messages import due, later
 from tests.conftest import Person
 from tests.fleet import Fleet, until
-from tests.inside import Inside
+from tests.inside import Inside, call, listening, makes
 from tests.races import in_thread
 from tests.sessions_app.deliveries.receivers import MailServer, Receiver
 from tests.talk import ended, say
@@ -98,24 +92,6 @@ def due_job(session: Session) -> None:
         NewJob(session_id=session.pk, message="check the repo", schedule={"kind": "every", "seconds": 3600})
     )
     JobClock.objects.filter(job=job).update(next_run_at=Now())
-
-
-@contextmanager
-def meanwhile(inside: Inside, action: Callable[[], Any]) -> Iterator[None]:
-    """The next turn calls a tool, and this happens while the tool is at work."""
-
-    def run(_context: Any, _arguments: Any) -> str:
-        action()
-        return "done"
-
-    schema: dict[str, Any] = {"type": "object", "properties": {}}
-    tools.register(Tool(name="pause", description="pause", parameters=schema, run=run, effect=Effect.READ))
-    call = ToolCall(id="1", name="pause", arguments={})
-    inside.model.answer_with(ModelReply(text="", calls=(call,)), says("Done."))
-    try:
-        yield
-    finally:
-        tools.unregister("pause")
 
 
 def test_an_answer_is_posted_signed_by_the_standard_scheme(inside: Inside, receiver: Receiver) -> None:
@@ -386,7 +362,8 @@ def test_an_injected_message_is_answered_at_its_origin_too(inside: Inside, recei
         guest = receive(session.pk, MessageInput(content="also this"))
         Turn.objects.filter(pk=guest.pk).update(metadata={"route": route})
 
-    with meanwhile(inside, write):
+    inside.model.answer_with(makes(call("listen")), says("Done."))
+    with listening(write):
         inside.say(session, "Look around.")
     assert Turn.objects.get(content="also this").state == "merged"
     assert sent(session) == ["sent"]
@@ -400,7 +377,8 @@ def test_an_answer_follows_a_session_that_moved_during_its_turn(inside: Inside, 
         receive(session.pk, MessageInput(content="and then?", on_busy=OnBusy.ENQUEUE))
         change_chat(session.pk, address=f"{receiver.url}/new")
 
-    with meanwhile(inside, move):
+    inside.model.answer_with(makes(call("listen")), says("Done."))
+    with listening(move):
         inside.say(session, "Look around.")
     assert sent(session) == ["sent", "sent"]
     assert [each.path for each in receiver.requests] == ["/new", "/new"]

@@ -11,9 +11,7 @@ from django.db import IntegrityError
 from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelRefused
-from agent_core.llm.protocol import ModelReply
 from agent_core.text.times import utc_text
-from agent_core.types import ToolCall
 from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock, RunRecord, RunState
 from sessions_app.agents.edit import update_agent
@@ -26,7 +24,7 @@ from sessions_app.hints import DeliveryLane
 from sessions_app.models import Agent, Delivery, DeliveryState, Message, Session
 from tests.api.conftest import Caller, new_caller, problem
 from tests.conftest import Person
-from tests.inside import Inside
+from tests.inside import Inside, call, makes
 from tests.sessions_app.deliveries.receivers import Receiver
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.3")]
@@ -63,8 +61,7 @@ def test_a_failed_run_a_dead_letter_and_a_used_up_budget_are_posted_once_each(
     inside.model.answer_with(ModelRefused(WORDS))
     inside.beat()
     run = RunRecord.objects.get(job=job, state=RunState.FAILED)
-    calls = [ToolCall(id=f"{n}", name="count", arguments={"name": f"{n}"}) for n in range(2)]
-    inside.model.answer_with(*(ModelReply(text="", calls=(call,)) for call in calls))
+    inside.model.answer_with(*(makes(call("count", name=name)) for name in ("a", "b")))
     used_up = inside.say(session, WORDS)
     sent(session)
     away = inside.person.session(channel="webhook", address=receiver.set("/gone", "410"))
