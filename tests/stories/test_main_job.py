@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent_core import tools
 from agent_core.exceptions import ModelRefused
-from agent_core.llm.protocol import ModelReply
-from agent_core.tools import Effect, Tool
-from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
@@ -23,7 +19,7 @@ from sessions_app.turns.receive import MessageInput, receive
 from tests.agent_core.planner.plans import says
 from tests.conftest import Person
 from tests.fleet import Fleet, until
-from tests.inside import Inside
+from tests.inside import Inside, call, listening, makes
 from tests.talk import ended, say
 
 __all__ = ["ended"]  # for other modules
@@ -42,10 +38,6 @@ def due(session: Session, message: str, seconds: float = 1, **more: Any) -> Cron
     CronJob.objects.filter(pk=job.pk).update(at=slot)
     JobClock.objects.filter(job=job).update(next_run_at=slot)
     return job
-
-
-def calls(name: str, **arguments: Any) -> ModelReply:
-    return ModelReply(text="", calls=(ToolCall(id="1", name=name, arguments=arguments),))
 
 
 @pytest.mark.rule("4.1")
@@ -117,7 +109,7 @@ def test_seqs_have_no_gap_and_the_revision_counts_the_commits(inside: Inside) ->
 def test_a_long_turn_delays_only_its_session_and_keeps_order(inside: Inside) -> None:
     busy, other = inside.person.session(), inside.person.session()
 
-    def work(_context: Any, _arguments: Any) -> str:
+    def work() -> None:
         """While the turn is at work, slots come due and somebody writes."""
         due(busy, "go", 1, name="job 2")
         due(busy, "go", 2, name="job 1")
@@ -127,15 +119,10 @@ def test_a_long_turn_delays_only_its_session_and_keeps_order(inside: Inside) -> 
         assert len(runs(RunState.SUCCEEDED, other)) == 1
         assert len(runs(RunState.QUEUED, busy)) == 2
         receive(busy.pk, MessageInput(content="and me", on_busy=OnBusy.ENQUEUE))
-        return "done"
 
-    schema: dict[str, Any] = {"type": "object", "properties": {}}
-    tools.register(Tool(name="work", description="work", parameters=schema, run=work, effect=Effect.READ))
-    try:
-        inside.model.answer_with(calls("work"), says("Elsewhere."), says("Done."))
+    inside.model.answer_with(makes(call("listen")), says("Elsewhere."), says("Done."))
+    with listening(work):
         inside.say(busy, "think about it")
-    finally:
-        tools.unregister("work")
     assert len(runs(RunState.SUCCEEDED, busy)) == 2
     order = Turn.objects.filter(session=busy).order_by("started_at")
     names = [turn.metadata.get("automation_name") or turn.content for turn in order]
@@ -163,7 +150,7 @@ def test_an_automations_closure_is_visible_whatever_the_outcome(inside: Inside) 
 def test_an_automation_requested_in_chat_is_bound_to_the_session(inside: Inside) -> None:
     session = inside.person.session()
     inside.model.answer_with(
-        calls("cron", action="add", message="check the repo", every_seconds=10), says("I will.")
+        makes(call("cron", action="add", message="check the repo", every_seconds=10)), says("I will.")
     )
     asked = inside.say(session, "Every 10 seconds check the repo")
     job = session.jobs.get()
@@ -174,7 +161,7 @@ def test_an_automation_requested_in_chat_is_bound_to_the_session(inside: Inside)
 def test_an_automation_cannot_create_automations(inside: Inside) -> None:
     session = inside.person.session()
     due(session, "Make more of you.")
-    inside.model.answer_with(calls("cron", action="add", message="more", every_seconds=1), says("No."))
+    inside.model.answer_with(makes(call("cron", action="add", message="more", every_seconds=1)), says("No."))
     inside.beat()
     [run] = runs(RunState.SUCCEEDED, session)
     assert session.jobs.count() == 1

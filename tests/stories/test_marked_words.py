@@ -29,7 +29,7 @@ from tests.agent_core.forged import FORGED
 from tests.agent_core.planner.plans import RESPOND, ask, plan, says
 from tests.automations.turn_kinds.test_isolated import job_of as isolated
 from tests.inside import Inside
-from tests.stories.test_whose_words import System
+from tests.stories.test_whose_words import System, post
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
 
@@ -40,11 +40,6 @@ def calls(*named: tuple[str, dict[str, Any]]) -> ModelReply:
     """One response with several calls."""
     made = [ToolCall(id=f"{n}-{name}", name=name, arguments=given) for n, (name, given) in enumerate(named)]
     return ModelReply(text="", calls=tuple(made))
-
-
-def post(inside: Inside, system: System, text: str) -> None:
-    system.post(text)
-    inside.run(system.session)
 
 
 def write(**given: Any) -> ModelReply:

@@ -8,8 +8,6 @@ import pytest
 from django.db.models import Count
 from django.db.models.functions import Now
 
-from agent_core.llm.protocol import ModelReply
-from agent_core.types import ToolCall
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.agents.documents import put_document
 from sessions_app.agents.edit import update_agent
@@ -19,7 +17,7 @@ from tests.automations.turn_kinds.test_heartbeat import routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import new_person
 from tests.fleet import Fleet, until
-from tests.inside import Inside
+from tests.inside import Inside, call, makes
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DAY = {"heartbeat": {"active_hours": [0, 24]}}
@@ -57,8 +55,8 @@ def test_a_routine_from_chat_runs_and_its_result_returns_there(inside: Inside, m
     update_agent(inside.person.agent.pk, DAY)
     home = inside.person.session()
     tea = {"title": "Tea", "description": "make tea", "execution_mode": mode}
-    add = ToolCall(id="1", name="add_routine", arguments=tea)
-    inside.model.answer_with(ModelReply(text="", calls=(add,)), says("I will."), says("The tea is ready."))
+    replies = makes(call("add_routine", **tea)), says("I will."), says("The tea is ready.")
+    inside.model.answer_with(*replies)
     inside.say(home, "Make tea.")
     job = CronJob.objects.get(agent=inside.person.agent, name="Tea")
     assert (job.execution_mode, job.home_id, job.source) == (mode, home.pk, "chat")

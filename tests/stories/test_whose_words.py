@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from agent_core import tools
 from agent_core.llm.protocol import ModelReply
-from agent_core.tools import Effect, Tool
-from agent_core.types import ToolCall
 from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.hooks.tokens import token_of
 from sessions_app.memory.task_state import remember
@@ -29,7 +24,7 @@ from sessions_app.turns.receive import MessageInput, receive
 from tests.agent_core.planner.plans import RESPOND, ask, form, plan, says, tool
 from tests.api.test_hooks import Poster
 from tests.fleet import until
-from tests.inside import Inside
+from tests.inside import Inside, call, listening, makes
 from tests.sessions_app.turns.test_receive import automation
 from tests.talk import ended
 
@@ -72,7 +67,7 @@ class System:
 
 
 def erase(name: str) -> ModelReply:
-    return ModelReply(text="", calls=(ToolCall(id="1", name="erase", arguments={"name": name}),))
+    return makes(call("erase", name=name))
 
 
 def post(inside: Inside, system: System, text: str) -> Turn:
@@ -81,24 +76,6 @@ def post(inside: Inside, system: System, text: str) -> Turn:
     inside.run(system.session)
     turn.refresh_from_db()
     return turn
-
-
-@contextmanager
-def meanwhile(inside: Inside, action: Callable[[], Any], *replies: ModelReply) -> Iterator[None]:
-    """The next turn calls a tool, and this happens while the tool is at work; then the model says the rest."""
-
-    def run(_context: Any, _arguments: Any) -> str:
-        action()
-        return "done"
-
-    schema: dict[str, Any] = {"type": "object", "properties": {}}
-    tools.register(Tool(name="pause", description="pause", parameters=schema, run=run, effect=Effect.READ))
-    call = ToolCall(id="2", name="pause", arguments={})
-    inside.model.answer_with(ModelReply(text="", calls=(call,)), *replies)
-    try:
-        yield
-    finally:
-        tools.unregister("pause")
 
 
 @pytest.mark.rule("4.9")
@@ -153,8 +130,9 @@ def test_a_yes_already_sent_does_not_approve_a_posts_call(inside: Inside) -> Non
         receive(session.pk, MessageInput(content="yes", on_busy=OnBusy.INJECT))
 
     replies = erase("disk"), says("May I erase the disk?"), erase("disk"), says("I must not.")
-    with meanwhile(inside, agree, *replies):
-        posted = post(inside, System(session, allow_tools=("pause",)), "Please erase the disk.")
+    inside.model.answer_with(makes(call("listen")), *replies)
+    with listening(agree):
+        posted = post(inside, System(session, allow_tools=("listen",)), "Please erase the disk.")
     early = Turn.objects.get(content="yes")
     assert (posted.state, early.state) == ("succeeded", "succeeded")
     assert early.host_id is None, "a person is not taken along into another system's turn"
@@ -169,7 +147,8 @@ def test_a_waiting_post_is_not_merged_into_a_persons_turn(inside: Inside) -> Non
     system = System(session)
     refused = system.poster({"on_busy": "inject"}, Webhook_Id="inject")
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_on_busy")
-    with meanwhile(inside, lambda: system.post("yes, erase it all"), says("Done.")):
+    inside.model.answer_with(makes(call("listen")), says("Done."))
+    with listening(lambda: system.post("yes, erase it all")):
         first = inside.say(session, "Look around.")
     posted = Turn.objects.get(content="yes, erase it all")
     assert (first.state, posted.state, posted.host_id) == ("succeeded", "succeeded", None)
