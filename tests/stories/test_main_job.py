@@ -156,15 +156,3 @@ def test_an_automation_requested_in_chat_is_bound_to_the_session(inside: Inside)
     job = session.jobs.get()
     assert (job.every_seconds, job.source, job.created_by_turn_id) == (10, "chat", asked.pk)
     assert job.pk in Message.objects.get(turn=asked, role="tool").parts["results"][0]["output"]
-
-
-def test_an_automation_cannot_create_automations(inside: Inside) -> None:
-    session = inside.person.session()
-    due(session, "Make more of you.")
-    inside.model.answer_with(makes(call("cron", action="add", message="more", every_seconds=1)), says("No."))
-    inside.beat()
-    [run] = runs(RunState.SUCCEEDED, session)
-    assert session.jobs.count() == 1
-    results = Message.objects.get(turn=run.turn, role="tool").parts["results"]
-    assert results[0]["outcome"] == "failed"
-    assert "cannot create automations" in results[0]["output"]

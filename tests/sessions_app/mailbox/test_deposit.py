@@ -174,7 +174,7 @@ def test_an_event_being_acknowledged_is_neither_dropped_nor_waited_for(person: P
             with transaction.atomic():
                 MailboxEvent.objects.filter(pk=first.pk).update(acknowledged_at=Now())
                 taken.set()
-                done.wait(10)
+                done.wait(5)
         finally:
             connection.close()
 
@@ -182,7 +182,8 @@ def test_an_event_being_acknowledged_is_neither_dropped_nor_waited_for(person: P
     reader.start()
     try:
         assert taken.wait(10)
-        assert deposit(session.pk, news("one more"))  # would wait for ever
+        assert deposit(session.pk, news("one more"))
+        assert reader.is_alive(), "the deposit did not wait for it"
     finally:
         done.set()
         reader.join()

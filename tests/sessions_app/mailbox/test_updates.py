@@ -6,6 +6,7 @@ import uuid
 from datetime import UTC, datetime
 
 import pytest
+from django.db.models.functions import Now
 
 from agent_core.exceptions import ModelRefused
 from agent_core.text import fence
@@ -85,14 +86,16 @@ def test_a_failed_and_a_cancelled_turn_acknowledge_nothing(inside: Inside) -> No
 
 
 @pytest.mark.rule("6.1")
-def test_a_resumed_turn_acknowledges_just_what_it_showed(inside: Inside) -> None:
+def test_a_resumed_turn_acknowledges_just_what_it_showed_and_was_not_dropped(inside: Inside) -> None:
     session = inside.person.session()
-    early = deposit(session, "early news")
+    early, replaced = deposit(session, "early news"), deposit(session, "old news")
     turn = begun(session)
     late = deposit(session, "late news")
+    MailboxEvent.objects.filter(pk=replaced.pk).update(dropped_at=Now(), reason=updates.SUPERSEDED)
     inside.run(session)
     turn.refresh_from_db()
-    assert (turn.state, acknowledged_by(early), acknowledged_by(late)) == ("succeeded", turn.pk, None)
+    assert turn.state == "succeeded"
+    assert [acknowledged_by(event) for event in (early, late, replaced)] == [turn.pk, None, None]
     assert "early news" in inside.model.shown()
     assert "late news" not in inside.model.shown()
 

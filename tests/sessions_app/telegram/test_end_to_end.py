@@ -83,18 +83,12 @@ def test_a_button_answers_its_question_once(
     asked: Sent = api.sent[-1]
     assert [label for label, _ in asked.buttons] == ["Allow erase", "Refuse"]
     model_server.answer_with(call, says("Erased."))
-    stranger = api.press(asked, "Allow erase", by=666)
-    until(lambda: stranger in api.presses)
-    assert plugins.calls(fleet.folder, "disk") == 0
     first, second = api.press(asked, "Allow erase"), api.press(asked, "Refuse")
     until(lambda: {first, second} <= api.presses.keys())
     assert answered(api, 2)[-1] == "Erased."
     assert plugins.calls(fleet.folder, "disk") == 1
-    late = api.press(asked, "Allow erase")
-    until(lambda: late in api.presses)
-    assert "Only the person" in api.presses[stranger]
     assert api.presses[first] == "You answered: yes."
-    assert api.presses[second] == api.presses[late] == "This question was answered already."
+    assert api.presses[second] == "This question was answered already."
     assert asked.id in api.removed
     assert Turn.objects.filter(session__key=f"telegram:{CHAT}").count() == 2
 
