@@ -142,8 +142,6 @@ def test_without_a_terminal_only_the_answer_is_printed(ada: Person) -> None:
     failed = pipe("[[fail:400]]")
     assert (failed.returncode, failed.stdout) == (1, "")
     assert "rejected the request" in failed.stderr
-    assert "the message is empty" in pipe("  \n").stderr
-    assert pipe("x" * 100_002).returncode == 1
 
 
 @pytest.mark.full
@@ -167,6 +165,8 @@ def test_wrong_names_are_one_line(ada: Person) -> None:
         assert done.returncode == 1
         assert text in done.stderr
         assert len(done.stderr.splitlines()) == 1
+    assert "the message is empty" in pipe("  \n", "--agent", "ada/demo").stderr
+    assert pipe("x" * 100_002, "--agent", "ada/demo").returncode == 1
 
 
 def test_no_text_controls_the_terminal() -> None:
