@@ -240,6 +240,7 @@ def test_private_addresses_are_refused_unless_the_operator_named_them(
     assert receiver.requests == []
 
 
+@pytest.mark.long("two workers, of which one dies")
 def test_a_delivery_keeps_its_key_when_its_worker_dies_sending(
     post: Fleet, receiver: Receiver, person: Person
 ) -> None:
@@ -259,6 +260,7 @@ def test_a_delivery_keeps_its_key_when_its_worker_dies_sending(
     assert first.key == again.key != other.key
 
 
+@pytest.mark.long("a worker whose only slot is busy")
 def test_a_full_worker_sends_all_the_same(post: Fleet, receiver: Receiver, person: Person) -> None:
     """Its slots are busy with turns; sending and trying again need none, and no broker."""
     session = told_by(person, receiver.set("/in", "500", "take"))

@@ -39,6 +39,7 @@ def pipe(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long("a worker and a terminal")
 def test_an_answer_streams_and_ctrl_c_stops_it_then_leaves(ada: Person, model_server: Any) -> None:
     with Terminal(arguments=("chat",)) as terminal:
         terminal.shows("Talking with demo")
@@ -136,6 +137,7 @@ def test_what_was_said_meanwhile_is_shown(ada: Person) -> None:
         assert terminal.text.count("from elsewhere") == 1
 
 
+@pytest.mark.long("the command is started twice")
 def test_without_a_terminal_only_the_answer_is_printed(ada: Person) -> None:
     done = pipe("hello\nthere [[reply:two\nlines \x1b[31mred]]\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "two\nlines [31mred\n", "")

@@ -35,6 +35,7 @@ def _nothing_is_orphaned(transactional_db: None) -> Iterator[None]:
     assert orphans() == {}
 
 
+@pytest.mark.long("a worker whose turn is stopped")
 @DOORS
 def test_running_turns_stop_and_commit_before_the_session_is_deleted(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person, door: str
@@ -59,6 +60,7 @@ def test_running_turns_stop_and_commit_before_the_session_is_deleted(
     assert nothing_is_left_of(session), "nothing recreates it"
 
 
+@pytest.mark.long("a worker whose turn does not stop")
 @DOORS
 def test_a_turn_that_will_not_stop_keeps_session_and_automations(
     fleet: Fleet,

@@ -48,6 +48,7 @@ def poller(fleet: Fleet) -> Process:
     return process
 
 
+@pytest.mark.long("a worker and a server of bots")
 def test_somebody_connects_a_chat_writes_and_is_answered(
     fleet: Fleet, api: BotApi, person: Person, bot: TelegramBot
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_button_answers_its_question_once(
     assert Turn.objects.filter(session__key=f"telegram:{CHAT}").count() == 2
 
 
+@pytest.mark.long("two workers, of which one dies")
 def test_one_of_two_workers_polls_and_the_other_goes_on_after_a_kill(
     fleet: Fleet, api: BotApi, chat: int
 ) -> None:
