@@ -1,4 +1,4 @@
-"""A database with a million rows in the tables that grow: nearly everything has ended, a little is open.
+"""A database with a quarter of a million rows in the tables that grow: nearly everything has ended, a little is open.
 
 The rows are those of `data/many_rows.sql`. Constraints and indexes are put aside while they are written.
 """
@@ -16,7 +16,7 @@ from django.db import connection
 from django.db.models import Model
 from django.db.models.expressions import DatabaseDefault
 
-SESSIONS, MILLION = 200_000, 1_000_000
+SESSIONS, ROWS = 200_000, 250_000
 GROWING = frozenset(
     {
         *("sessions_app_session", "sessions_app_turn", "sessions_app_turnstep", "sessions_app_message"),
@@ -46,7 +46,7 @@ _SEQUENCES = """
 SELECT setval(pg_get_serial_sequence(%(table)s, attname), 10000000) FROM pg_attribute
 WHERE attrelid = %(table)s::regclass AND attidentity <> ''"""
 # a fresh server has not had as many transactions as the events are of
-_BURN = "DO $$ BEGIN FOR n IN 1..25000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
+_BURN = "DO $$ BEGIN FOR n IN 1..10000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
 _SETTINGS = {"synchronous_commit": "off", "maintenance_work_mem": "256MB", "work_mem": "256MB"}
 
 

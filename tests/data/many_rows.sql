@@ -1,4 +1,4 @@
--- Rows of a million: n is the number of a row; the older, the smaller. Nearly everything has ended, a little is open.
+-- Rows of a quarter of a million: n is the number of a row; the older, the smaller. Nearly everything has ended, a little is open.
 -- User 1 has most of it in session 1, user 2 has a quiet session among everybody else's. Each statement is run by itself.
 
 INSERT INTO auth_user (
@@ -51,33 +51,33 @@ INSERT INTO sessions_app_turn (
     (state <> 'queued')::int, 0, CASE WHEN state = 'merged' THEN n - 1 END, CASE WHEN n % 3 = 0 THEN 'slot:' || n END,
     CASE WHEN state IN ('succeeded', 'failed', 'running') THEN md5('claim' || n)::uuid END,
     CASE WHEN state IN ('succeeded', 'failed', 'running') THEN md5('worker1')::uuid END, 0, '{}', '', '', '',
-    now() - ((1000000 - n) * interval '30 days' / 1000000), now() - ((1000000 - n) * interval '30 days' / 1000000),
+    now() - ((250000 - n) * interval '30 days' / 250000), now() - ((250000 - n) * interval '30 days' / 250000),
     CASE WHEN state = 'running' THEN now() - interval '1 minute' END,
-    CASE WHEN state NOT IN ('queued', 'running') THEN now() - ((1000000 - n) * interval '30 days' / 1000000) END,
+    CASE WHEN state NOT IN ('queued', 'running') THEN now() - ((250000 - n) * interval '30 days' / 250000) END,
     CASE WHEN s BETWEEN 4001 AND 14000 OR s > 195000 THEN 1 ELSE (s - 1) % 2000 + 1 END
-FROM (SELECT n, CASE WHEN n <= 20000 THEN 1 ELSE (n::bigint * 7919) % 200000 + 1 END s, CASE WHEN n > 999980 THEN 'running' WHEN n > 999800 THEN 'queued' WHEN n % 50 = 0 THEN 'failed' WHEN n % 101 = 0 THEN 'cancelled' WHEN n % 103 = 0 THEN 'merged' ELSE 'succeeded' END state FROM generate_series(1, 1000000) n) t;
+FROM (SELECT n, CASE WHEN n <= 20000 THEN 1 ELSE (n::bigint * 7919) % 200000 + 1 END s, CASE WHEN n > 249980 THEN 'running' WHEN n > 249800 THEN 'queued' WHEN n % 50 = 0 THEN 'failed' WHEN n % 101 = 0 THEN 'cancelled' WHEN n % 103 = 0 THEN 'merged' ELSE 'succeeded' END state FROM generate_series(1, 250000) n) t;
 
 INSERT INTO sessions_app_turnstep (
     id, turn_id, n, data, kind, created_at
 ) SELECT
-    n, 999800 - (n - 1) / 4, (n - 1) % 4, '{}', CASE (n - 1) % 4 WHEN 0 THEN 'prompt' ELSE 'response' END,
-    now() - ((1000000 - n) * interval '30 days' / 1000000)
-FROM generate_series(1, 1000000) n;
+    n, 249800 - (n - 1) / 4, (n - 1) % 4, '{}', CASE (n - 1) % 4 WHEN 0 THEN 'prompt' ELSE 'response' END,
+    now() - ((250000 - n) * interval '30 days' / 250000)
+FROM generate_series(1, 250000) n;
 
 INSERT INTO sessions_app_message (
     id, session_id, seq, turn_id, role, content, parts, metadata, created_at
 ) SELECT
     n, md5('session' || s)::uuid, seq, turn, CASE n % 2 WHEN 1 THEN 'user' ELSE 'assistant' END, 'What was said: ' || n, '{}',
-    '{}', now() - ((1000000 - n) * interval '30 days' / 1000000)
-FROM (SELECT n, (n + 1) / 2 turn, s, row_number() OVER (PARTITION BY s ORDER BY n) seq FROM (SELECT n, CASE WHEN n <= 40000 THEN 1 ELSE ((n + 1) / 2::bigint * 7919) % 200000 + 1 END s FROM generate_series(1, 1000000) n) numbered) m;
+    '{}', now() - ((250000 - n) * interval '30 days' / 250000)
+FROM (SELECT n, (n + 1) / 2 turn, s, row_number() OVER (PARTITION BY s ORDER BY n) seq FROM (SELECT n, CASE WHEN n <= 40000 THEN 1 ELSE ((n + 1) / 2::bigint * 7919) % 200000 + 1 END s FROM generate_series(1, 250000) n) numbered) m;
 
 INSERT INTO sessions_app_event (
     id, xid, turn_id, run_id, agent_id, source_type, session_id, content, scope, type, created_at
 ) SELECT
-    n, (last - (1000000 - n) / 50 - 1)::text::xid8, n, '', CASE WHEN s = 1 THEN 1 ELSE s % 2000 + 1 END, 'message',
+    n, (last - (250000 - n) / 50 - 1)::text::xid8, n, '', CASE WHEN s = 1 THEN 1 ELSE s % 2000 + 1 END, 'message',
     md5('session' || s)::uuid, '{}', CASE WHEN n % 10 = 0 THEN 'agent' ELSE 'session' END,
-    CASE WHEN n % 10 = 0 THEN 'status' ELSE 'message' END, now() - interval '1 day' * (1000000 - n) / 1000000
-FROM (SELECT n, CASE WHEN n <= 20000 THEN 1 ELSE (n::bigint * 7919) % 200000 + 1 END s, (SELECT pg_current_xact_id()::text::bigint) last FROM generate_series(1, 1000000) n) e;
+    CASE WHEN n % 10 = 0 THEN 'status' ELSE 'message' END, now() - interval '1 day' * (250000 - n) / 250000
+FROM (SELECT n, CASE WHEN n <= 20000 THEN 1 ELSE (n::bigint * 7919) % 200000 + 1 END s, (SELECT pg_current_xact_id()::text::bigint) last FROM generate_series(1, 250000) n) e;
 
 INSERT INTO sessions_app_mailboxevent (
     id, event_id, target_id, source_key, event_type, summary, detail, artifacts, priority, suppress_if_stale, dedupe_key, reason,
@@ -85,10 +85,10 @@ INSERT INTO sessions_app_mailboxevent (
 ) SELECT
     n, md5('mail' || n)::uuid, md5('session' || s)::uuid, 'job:' || n % 1000, 'job_completed', 'Done ' || n, 'Done.', '[]',
     n % 3, n % 1000 = 0, '', CASE state WHEN 1 THEN 'superseded' ELSE '' END,
-    CASE state WHEN 2 THEN now() - ((1000000 - n) * interval '30 days' / 1000000) END, CASE state WHEN 2 THEN n END,
-    CASE state WHEN 1 THEN now() - ((1000000 - n) * interval '30 days' / 1000000) END,
-    now() - ((1000000 - n) * interval '30 days' / 1000000)
-FROM (SELECT n, CASE WHEN n <= 20000 THEN 1 ELSE (n::bigint * 7919) % 200000 + 1 END s, CASE WHEN n % 100 = 0 THEN 0 WHEN n % 7 = 0 THEN 1 ELSE 2 END state FROM generate_series(1, 1000000) n) e;
+    CASE state WHEN 2 THEN now() - ((250000 - n) * interval '30 days' / 250000) END, CASE state WHEN 2 THEN n END,
+    CASE state WHEN 1 THEN now() - ((250000 - n) * interval '30 days' / 250000) END,
+    now() - ((250000 - n) * interval '30 days' / 250000)
+FROM (SELECT n, CASE WHEN n <= 20000 THEN 1 ELSE (n::bigint * 7919) % 200000 + 1 END s, CASE WHEN n % 100 = 0 THEN 0 WHEN n % 7 = 0 THEN 1 ELSE 2 END state FROM generate_series(1, 250000) n) e;
 
 INSERT INTO sessions_app_delivery (
     id, session_id, session_key, message_id, idempotency_key, channel, address, meta, state, reason, attempts, last_error,
@@ -96,10 +96,10 @@ INSERT INTO sessions_app_delivery (
 ) SELECT
     n, md5('session' || s)::uuid, 'sub:' || s, n, 'key' || n, 'email', 'a' || s || '@example.org', '{}', state, '', 1,
     CASE state WHEN 'failed' THEN 'refused' ELSE '' END,
-    CASE state WHEN 'sent' THEN now() - ((1000000 - n) * interval '30 days' / 1000000) END,
-    now() - ((1000000 - n) * interval '30 days' / 1000000),
+    CASE state WHEN 'sent' THEN now() - ((250000 - n) * interval '30 days' / 250000) END,
+    now() - ((250000 - n) * interval '30 days' / 250000),
     CASE WHEN s BETWEEN 4001 AND 14000 OR s > 195000 THEN 1 ELSE (s - 1) % 2000 + 1 END
-FROM (SELECT n, CASE WHEN n <= 20000 THEN 1 ELSE (n::bigint * 7919) % 200000 + 1 END s, CASE WHEN n > 999800 THEN 'pending' WHEN n % 5000 = 0 THEN 'failed' ELSE 'sent' END state FROM generate_series(1, 1000000) n) d;
+FROM (SELECT n, CASE WHEN n <= 20000 THEN 1 ELSE (n::bigint * 7919) % 200000 + 1 END s, CASE WHEN n > 249800 THEN 'pending' WHEN n % 5000 = 0 THEN 'failed' ELSE 'sent' END state FROM generate_series(1, 250000) n) d;
 
 INSERT INTO automations_cronjob (
     id, agent_id, name, message, session_id, kind, execution_mode, schedule_kind, expr, timezone, every_seconds, anchor,
@@ -126,12 +126,12 @@ INSERT INTO automations_runrecord (
     rendered_prompt, error, error_detail, response_summary, created_at, finished_at, owner_id
 ) SELECT
     'job' || j || ':' || n, 'job' || j, state, 1, md5('session' || j)::uuid, '', greatest(n - n % 3, 3), '{}',
-    date_trunc('second', now()) - (1000000 - n) * interval '2 seconds', CASE state WHEN 'skipped' THEN 'overlap' ELSE '' END,
+    date_trunc('second', now()) - (250000 - n) * interval '2 seconds', CASE state WHEN 'skipped' THEN 'overlap' ELSE '' END,
     CASE WHEN state = 'queued' AND n % 20 = 0 THEN now() - interval '1 minute' END, '{"policy": {}}', '', '', '', 'Done.',
-    now() - ((1000000 - n) * interval '30 days' / 1000000),
-    CASE WHEN state NOT IN ('queued', 'running') THEN now() - ((1000000 - n) * interval '30 days' / 1000000) END,
+    now() - ((250000 - n) * interval '30 days' / 250000),
+    CASE WHEN state NOT IN ('queued', 'running') THEN now() - ((250000 - n) * interval '30 days' / 250000) END,
     CASE WHEN j > 98000 THEN 0 WHEN j <= 50 THEN 1 ELSE j % 2000 + 1 END
-FROM (SELECT n, CASE WHEN n <= 20000 THEN 1 ELSE (n::bigint * 7919) % 100000 + 1 END j, CASE WHEN n > 999900 THEN 'running' WHEN n > 999800 THEN 'queued' WHEN n % 10 = 0 THEN 'skipped' ELSE 'succeeded' END state FROM generate_series(1, 1000000) n) r;
+FROM (SELECT n, CASE WHEN n <= 20000 THEN 1 ELSE (n::bigint * 7919) % 100000 + 1 END j, CASE WHEN n > 249900 THEN 'running' WHEN n > 249800 THEN 'queued' WHEN n % 10 = 0 THEN 'skipped' ELSE 'succeeded' END state FROM generate_series(1, 250000) n) r;
 
 INSERT INTO automations_scheduledmessage (
     id, session_id, chat_type, message_text, status, send_at, replace_existing, created_by_tool_call_id,

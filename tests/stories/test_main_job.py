@@ -1,41 +1,52 @@
-"""The main job: an automation runs as a normal turn of its session, end to end, in real processes."""
+"""The main job: an automation runs as a normal turn of its session, end to end."""
 
 from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from agent_core.testing import ModelServer
+from agent_core.exceptions import ModelRefused
+from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
-from automations.models import RunRecord, RunState
-from sessions_app.models import Event, EventType, Message, OnBusy, Session, Turn, TurnState
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from sessions_app.models import Event, EventType, Message, OnBusy, Session, Turn
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.receive import MessageInput, receive
+from tests.agent_core.planner.plans import says
 from tests.conftest import Person
 from tests.fleet import Fleet, until
+from tests.inside import Inside, call, listening, makes
+from tests.talk import ended, say
 
+__all__ = ["ended"]  # for other modules
 pytestmark = pytest.mark.rule("4.8")
-
-
-def ended(turn: Turn) -> Turn | None:
-    turn.refresh_from_db()
-    return turn if turn.state not in {TurnState.QUEUED, TurnState.RUNNING} else None
 
 
 def runs(state: str, session: Session) -> list[RunRecord]:
     return list(RunRecord.objects.filter(state=state, session=session).order_by("scheduled_for"))
 
 
+def due(session: Session, message: str, seconds: float = 1, **more: Any) -> CronJob:
+    """An automation whose only slot was so many seconds ago."""
+    at = {"kind": "at", "at": (datetime.now(UTC) + timedelta(hours=1)).isoformat()}
+    job = create_job(NewJob(session_id=session.pk, message=message, schedule=at, **more))
+    slot = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=seconds)
+    CronJob.objects.filter(pk=job.pk).update(at=slot)
+    JobClock.objects.filter(job=job).update(next_run_at=slot)
+    return job
+
+
+@pytest.mark.long("a beat and a worker")
 @pytest.mark.rule("4.1")
 def test_an_automation_and_its_session_share_one_history(fleet: Fleet, person: Person) -> None:
     fleet.worker()
     fleet.beat()
     session = person.session()
-    first = receive(session.pk, MessageInput(content="My favourite colour is blue."))
-    until(lambda: ended(first))
+    say(session, "My favourite colour is blue.")
     job = create_job(
         NewJob(
             session_id=session.pk,
@@ -68,8 +79,7 @@ def test_an_automation_and_its_session_share_one_history(fleet: Fleet, person: P
     assert run.prompt_ref["sha256"] == hashlib.sha256(run.rendered_prompt.encode()).hexdigest()
     assert "What is my favourite colour?" in run.rendered_prompt
     assert not Message.objects.filter(content__contains='of="task"').exists()
-    following = receive(session.pk, MessageInput(content="What did the automation say?"))
-    until(lambda: ended(following))
+    following = say(session, "What did the automation say?")
     assert "blue" in Message.objects.filter(turn=following, role="assistant").get().content
     blocked = delete_session(session.pk)
     assert not blocked.deleted
@@ -81,22 +91,15 @@ def test_an_automation_and_its_session_share_one_history(fleet: Fleet, person: P
     assert not RunRecord.objects.exists()
 
 
-def test_seqs_have_no_gap_and_the_revision_counts_the_commits(fleet: Fleet, person: Person) -> None:
-    session = person.session()
-    turns = [
-        receive(session.pk, MessageInput(content=f"note {number}", on_busy=OnBusy.ENQUEUE))
-        for number in range(12)
-    ]
-    fleet.worker()
-    until(lambda: all(ended(turn) for turn in turns))
-    session.refresh_from_db()
+def test_seqs_have_no_gap_and_the_revision_counts_the_commits(inside: Inside) -> None:
+    session = inside.person.session()
+    notes = [f"note {number}" for number in range(12)]
+    turns = [receive(session.pk, MessageInput(content=note, on_busy=OnBusy.ENQUEUE)) for note in notes]
+    inside.run(session)
     assert session.revision == 12
-    seqs = list(Message.objects.filter(session=session).order_by("seq").values_list("seq", flat=True))
-    assert seqs == list(range(1, session.last_seq + 1))
-    asked = list(
-        Message.objects.filter(session=session, role="user").order_by("seq").values_list("content", flat=True)
-    )
-    assert asked == [f"note {number}" for number in range(12)]
+    said = Message.objects.filter(session=session).order_by("seq")
+    assert list(said.values_list("seq", flat=True)) == list(range(1, session.last_seq + 1))
+    assert list(said.filter(role="user").values_list("content", flat=True)) == notes
     assert session.title == "note 0"
     for turn in turns:
         ends = Event.objects.filter(turn_id=turn.pk, type=EventType.TURN_END)
@@ -104,82 +107,53 @@ def test_seqs_have_no_gap_and_the_revision_counts_the_commits(fleet: Fleet, pers
 
 
 @pytest.mark.rule("2.3")
-def test_a_long_turn_delays_only_its_session_and_keeps_order(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    busy, other = person_with_server.session(), person_with_server.session()
-    fleet.worker()
-    fleet.beat()
-    held = receive(busy.pk, MessageInput(content="[[hold:long]] think about it"))
-    until(lambda: model_server.held.get("long"))
-    start = datetime.now(UTC) + timedelta(seconds=1)
-    for number in (2, 1):  # made in the other order than they are due
-        at = (start + timedelta(milliseconds=200 * number)).isoformat()
-        create_job(
-            NewJob(session_id=busy.pk, name=f"job {number}", message="go", schedule={"kind": "at", "at": at})
-        )
-    at = (start + timedelta(milliseconds=600)).isoformat()
-    create_job(NewJob(session_id=other.pk, message="elsewhere", schedule={"kind": "at", "at": at}))
-    until(lambda: runs(RunState.SUCCEEDED, other), what="the other session's automation runs meanwhile")
-    until(lambda: len(runs(RunState.QUEUED, busy)) == 2)
-    asked = receive(busy.pk, MessageInput(content="and me", on_busy=OnBusy.ENQUEUE))
-    held.refresh_from_db()
-    assert held.state == TurnState.RUNNING
-    model_server.release("long")
-    until(lambda: len(runs(RunState.SUCCEEDED, busy)) == 2 and ended(asked))
+def test_a_long_turn_delays_only_its_session_and_keeps_order(inside: Inside) -> None:
+    busy, other = inside.person.session(), inside.person.session()
+
+    def work() -> None:
+        """While the turn is at work, slots come due and somebody writes."""
+        due(busy, "go", 1, name="job 2")
+        due(busy, "go", 2, name="job 1")
+        due(other, "elsewhere")
+        fire_due_jobs()
+        inside.run(other)
+        assert len(runs(RunState.SUCCEEDED, other)) == 1
+        assert len(runs(RunState.QUEUED, busy)) == 2
+        receive(busy.pk, MessageInput(content="and me", on_busy=OnBusy.ENQUEUE))
+
+    inside.model.answer_with(makes(call("listen")), says("Elsewhere."), says("Done."))
+    with listening(work):
+        inside.say(busy, "think about it")
+    assert len(runs(RunState.SUCCEEDED, busy)) == 2
     order = Turn.objects.filter(session=busy).order_by("started_at")
     names = [turn.metadata.get("automation_name") or turn.content for turn in order]
-    assert names == ["[[hold:long]] think about it", "and me", "job 1", "job 2"]
+    assert names == ["think about it", "and me", "job 1", "job 2"]
     finished = list(order.values_list("started_at", "finished_at"))
     assert all(end and begin and end <= begin for (_, end), (begin, _) in pairwise(finished))
 
 
-def test_an_automations_closure_is_visible_whatever_the_outcome(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    fleet.beat()
-    session = person_with_server.session()
-    at = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
-    for name, message in (("empty", "[[empty]] x"), ("refused", "[[fail:402]] x")):
-        create_job(
-            NewJob(session_id=session.pk, name=name, message=message, schedule={"kind": "at", "at": at})
-        )
-    until(lambda: RunRecord.objects.filter(finished_at__isnull=False).count() == 2)
-    empty, refused = (RunRecord.objects.get(job__name=name) for name in ("empty", "refused"))
-    assert (empty.state, refused.state) == (RunState.SUCCEEDED, RunState.FAILED)
-    assert Message.objects.get(turn=empty.turn, role="assistant").content == "Finished with no output."
-    told = Message.objects.get(turn=refused.turn, role="assistant").content
-    quota = "The model provider rejected the request (402: the account's quota or credit is used up)."
-    assert (told, refused.error) == (f"The turn failed: {quota}", quota)
-    assert "402" in refused.error_detail
-    assert "test-key" not in refused.error_detail + told
+def test_an_automations_closure_is_visible_whatever_the_outcome(inside: Inside) -> None:
+    session = inside.person.session()
+    empty, refused = due(session, "x", 2), due(session, "y", 1)
+    why = "the account's quota or credit is used up"
+    inside.model.answer_with(says(""), ModelRefused("402 test-key", reason=why))
+    inside.beat()
+    empty_run, refused_run = RunRecord.objects.get(job=empty), RunRecord.objects.get(job=refused)
+    assert (empty_run.state, refused_run.state) == (RunState.SUCCEEDED, RunState.FAILED)
+    assert Message.objects.get(turn=empty_run.turn, role="assistant").content == "Finished with no output."
+    told = Message.objects.get(turn=refused_run.turn, role="assistant").content
+    assert told == f"The turn failed: {refused_run.error}"
+    assert why in refused_run.error
+    assert "402" in refused_run.error_detail
+    assert "test-key" not in told
 
 
-def test_an_automation_requested_in_chat_is_bound_to_the_session(fleet: Fleet, person: Person) -> None:
-    fleet.worker()
-    fleet.beat()
-    session = person.session()
-    asked = receive(session.pk, MessageInput(content="Every 10 seconds check the repo"))
-    until(lambda: ended(asked))
+def test_an_automation_requested_in_chat_is_bound_to_the_session(inside: Inside) -> None:
+    session = inside.person.session()
+    inside.model.answer_with(
+        makes(call("cron", action="add", message="check the repo", every_seconds=10)), says("I will.")
+    )
+    asked = inside.say(session, "Every 10 seconds check the repo")
     job = session.jobs.get()
     assert (job.every_seconds, job.source, job.created_by_turn_id) == (10, "chat", asked.pk)
-    reply = Message.objects.filter(turn=asked, role="assistant").last()
-    assert reply is not None
-    assert job.pk in reply.content
-
-
-def test_an_automation_cannot_create_automations(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    fleet.beat()
-    session = person_with_server.session()
-    at = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
-    message = 'use tool cron with {"action": "add", "message": "more", "every_seconds": 1}'
-    create_job(NewJob(session_id=session.pk, message=message, schedule={"kind": "at", "at": at}))
-    run = until(lambda: runs(RunState.SUCCEEDED, session))[0]
-    assert session.jobs.count() == 1
-    results = Message.objects.get(turn=run.turn, role="tool").parts["results"]
-    assert results[0]["outcome"] == "failed"
-    assert "cannot create automations" in results[0]["output"]
+    assert job.pk in Message.objects.get(turn=asked, role="tool").parts["results"][0]["output"]

@@ -29,7 +29,7 @@ from tests.agent_core.forged import FORGED
 from tests.agent_core.planner.plans import RESPOND, ask, plan, says
 from tests.automations.turn_kinds.test_isolated import job_of as isolated
 from tests.inside import Inside
-from tests.stories.test_whose_words import System
+from tests.stories.test_whose_words import System, post
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
 
@@ -42,11 +42,6 @@ def calls(*named: tuple[str, dict[str, Any]]) -> ModelReply:
     return ModelReply(text="", calls=tuple(made))
 
 
-def post(inside: Inside, system: System, text: str) -> None:
-    system.post(text)
-    inside.run(system.session)
-
-
 def write(**given: Any) -> ModelReply:
     return calls(("edit_document", {"name": "MEMORY.md"} | given))
 
@@ -55,17 +50,19 @@ def memory() -> str:
     return Document.objects.get(name="MEMORY.md").content
 
 
-@pytest.mark.parametrize("text", FORGED)
-def test_a_post_is_data_in_its_own_and_later_turns(inside: Inside, text: str) -> None:
-    session = inside.person.session()
-    post(inside, System(session), text)
-    shown = inside.model.shown()
-    assert shown.startswith(f"{POSTED}\n\n<data-")
-    assert [block.text for block in fence.blocks(shown)] == [text]
-    inside.say(session, "What was that?")
-    [earlier] = [each for each in inside.model.calls[-1].entries if POSTED in each.content]
-    assert (earlier.content, earlier.stranger) == (shown, True)
-    assert Message.objects.get(session=session, seq=1).content == text, "people read it as it came"
+def test_a_post_is_data_in_its_own_and_later_turns(inside: Inside) -> None:
+    for text in FORGED:
+        session = inside.person.session()
+        system = System(session)
+        post(inside, system, text)
+        shown = inside.model.shown()
+        assert shown.startswith(f"{POSTED}\n\n<data-"), text
+        assert [block.text for block in fence.blocks(shown)] == [text]
+        inside.say(session, "What was that?")
+        [earlier] = [each for each in inside.model.calls[-1].entries if POSTED in each.content]
+        assert (earlier.content, earlier.stranger) == (shown, True), text
+        assert Message.objects.get(session=session, seq=1).content == text, "people read it as it came"
+        system.hook.delete()  # an agent has a limited number of them
 
 
 def test_an_older_versions_post_is_data_unlike_a_bridge_message(inside: Inside) -> None:
@@ -170,42 +167,39 @@ def test_a_slot_says_that_no_person_alone_made_its_task(inside: Inside) -> None:
         assert (NO_PERSONS in shown) is whose
 
 
-@pytest.mark.parametrize("text", FORGED)
-def test_the_calls_that_a_yes_was_for_are_data(inside: Inside, text: str) -> None:
+def test_the_calls_that_a_yes_was_for_are_data(inside: Inside) -> None:
     """Their arguments may be anybody's words."""
-    session = inside.person.session()
-    call = ("erase", {"name": text})
-    inside.model.answer_with(calls(call), says("I want to tidy up."))
-    inside.say(session, "Tidy up.")
-    inside.model.answer_with(says("No more."))
-    inside.say(session, "no")
-    shown = inside.model.shown()
-    [block] = fence.blocks(shown)
-    assert block == fence.Block(name="calls", text=f"- erase {shown_arguments(call[1])}")
-    assert fence.without_fences(shown).endswith("\n\nno")
+    for text in FORGED:
+        session = inside.person.session()
+        call = ("erase", {"name": text})
+        inside.model.answer_with(calls(call), says("I want to tidy up."))
+        inside.say(session, "Tidy up.")
+        inside.model.answer_with(says("No more."))
+        inside.say(session, "no")
+        shown = inside.model.shown()
+        [block] = fence.blocks(shown)
+        assert block == fence.Block(name="calls", text=f"- erase {shown_arguments(call[1])}")
+        assert fence.without_fences(shown).endswith("\n\nno"), text
 
 
-@pytest.mark.parametrize("text", FORGED)
-def test_heartbeat_and_job_content_stays_inside_its_block(inside: Inside, text: str) -> None:
+def test_heartbeat_and_job_content_stays_inside_its_block(inside: Inside) -> None:
     agent = inside.person.agent
-    add_routine(NewRoutine(agent_id=agent.pk, title="tea", description=text or "-", schedule="1d"))
-    remember(inside.person.session().pk, {"current_goal": text})
-    put_document(agent.pk, "HEARTBEAT.md", f"Be kind. {text}")
-    put_document(agent.pk, "MEMORY.md", f"- {' '.join(text.split())} [to be registered]\n")
-    given = state_variables(agent) | {"now": "", "timezone": ""}
-    shown = prompts.render_prompt("heartbeat.check", given).text
-    assert [block.name for block in fence.blocks(shown)] == [
-        "intents",
-        "routines",
-        "finished",
-        "briefing",
-        "HEARTBEAT.md",
-    ]
-    put_document(agent.pk, "HEARTBEAT.md", f"```json\n{{{text}\n```")
-    assert [block.name for block in fence.blocks(state_variables(agent)["warning"])] == ["HEARTBEAT.md"]
-    job = isolated(inside.person, text, home=inside.person.session())
-    fire_due_jobs()
-    inside.run(Turn.objects.get(origin_run__startswith=job.pk).session)
-    blocks = list(fence.blocks(inside.model.shown()))
-    assert [block.name for block in blocks] == ["briefing", "task"]
-    assert blocks[1].text == text.strip()
+    for text in FORGED:
+        CronJob.objects.all().delete()
+        add_routine(NewRoutine(agent_id=agent.pk, title="tea", description=text or "-", schedule="1d"))
+        remember(inside.person.session().pk, {"current_goal": text})
+        put_document(agent.pk, "HEARTBEAT.md", f"Be kind. {text}")
+        put_document(agent.pk, "MEMORY.md", f"- {' '.join(text.split())} [to be registered]\n")
+        given = state_variables(agent) | {"now": "", "timezone": ""}
+        shown = prompts.render_prompt("heartbeat.check", given).text
+        names = [block.name for block in fence.blocks(shown)]
+        assert names == ["intents", "routines", "finished", "briefing", "HEARTBEAT.md"], text
+        put_document(agent.pk, "HEARTBEAT.md", f"```json\n{{{text}\n```")
+        warning = fence.blocks(state_variables(agent)["warning"])
+        assert [block.name for block in warning] == ["HEARTBEAT.md"], text
+        job = isolated(inside.person, text, home=inside.person.session())
+        fire_due_jobs()
+        inside.run(Turn.objects.get(origin_run__startswith=job.pk).session)
+        blocks = list(fence.blocks(inside.model.shown()))
+        assert [block.name for block in blocks] == ["briefing", "task"], text
+        assert blocks[1].text == text.strip()

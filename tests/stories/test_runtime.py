@@ -8,26 +8,22 @@ import pytest
 from django.db.models import Count
 from django.db.models.functions import Now
 
-from agent_core.testing import ModelServer
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.agents.documents import put_document
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import MailboxEvent, Session, Turn, TurnKind
-from sessions_app.turns.receive import MessageInput, receive
+from tests.agent_core.planner.plans import says
 from tests.automations.turn_kinds.test_heartbeat import routine
 from tests.automations.turn_kinds.test_isolated import job_of
-from tests.conftest import Person, new_person
+from tests.conftest import new_person
 from tests.fleet import Fleet, until
+from tests.inside import Inside, call, makes
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DAY = {"heartbeat": {"active_hours": [0, 24]}}
 
 
-def ended(turn: Turn) -> bool:
-    turn.refresh_from_db()
-    return turn.finished_at is not None
-
-
+@pytest.mark.full
 @pytest.mark.rule("4.4")
 def test_beats_that_race_claim_each_inline_and_isolated_slot_once(fleet: Fleet) -> None:
     people = [new_person(f"p{number}") for number in range(4)]
@@ -55,45 +51,35 @@ def test_beats_that_race_claim_each_inline_and_isolated_slot_once(fleet: Fleet) 
 
 @pytest.mark.rule("6.5")
 @pytest.mark.parametrize("mode", ["inline", "isolated"])
-def test_a_routine_from_chat_runs_and_its_result_returns_there(
-    fleet: Fleet, person: Person, mode: str
-) -> None:
-    update_agent(person.agent.pk, DAY)
-    home = person.session()
-    fleet.worker()
-    fleet.beat()
-    tool = (
-        f'use tool add_routine with {{"title": "Tea", "description": "make tea", "execution_mode": "{mode}"}}'
-    )
-    asked = receive(home.pk, MessageInput(content=tool))
-    until(lambda: ended(asked))
-    job = CronJob.objects.get(agent=person.agent, name="Tea")
+def test_a_routine_from_chat_runs_and_its_result_returns_there(inside: Inside, mode: str) -> None:
+    update_agent(inside.person.agent.pk, DAY)
+    home = inside.person.session()
+    tea = {"title": "Tea", "description": "make tea", "execution_mode": mode}
+    replies = makes(call("add_routine", **tea)), says("I will."), says("The tea is ready.")
+    inside.model.answer_with(*replies)
+    inside.say(home, "Make tea.")
+    job = CronJob.objects.get(agent=inside.person.agent, name="Tea")
     assert (job.execution_mode, job.home_id, job.source) == (mode, home.pk, "chat")
-    until(lambda: RunRecord.objects.filter(job=job, state=RunState.SUCCEEDED).exists())
+    inside.beat()
+    assert RunRecord.objects.get(job=job).state == RunState.SUCCEEDED
     event = MailboxEvent.objects.get()
     assert (event.target_id, event.acknowledged_at) == (home.pk, None)
-    following = receive(home.pk, MessageInput(content="hello"))
-    until(lambda: ended(following))
+    following = inside.say(home, "hello")
     event.refresh_from_db()
     assert event.acknowledged_by_id == following.pk
-    shown = following.steps.get(n=0).data["message"]
-    assert shown.startswith("## Background Updates")
-    assert event.summary in shown
+    assert inside.model.shown().startswith("## Background Updates")
+    assert event.summary in inside.model.shown()
 
 
 @pytest.mark.rule("6.7")
-def test_an_edited_document_overrides_what_the_session_remembers(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    agent, session = person_with_server.agent, person_with_server.session()
+def test_an_edited_document_overrides_what_the_session_remembers(inside: Inside) -> None:
+    agent, session = inside.person.agent, inside.person.session()
     for name, text in (("AGENTS.md", "Be formal."), ("AGENTS.md", "Be playful."), ("USER.md", "Likes tea.")):
         put_document(agent.pk, name, text)
         # as a session of another program kept them
         Session.objects.filter(pk=session.pk).update(variables={name: "OLD", "workspace_instructions": "OLD"})
-        turn = receive(session.pk, MessageInput(content="hello"))
-        until(lambda turn=turn: ended(turn))  # type: ignore[misc]
-        asked = str(model_server.requests[-1])
+        inside.say(session, "hello")
+        asked = str(inside.model.calls[-1])
         assert text in asked
         assert "OLD" not in asked
-    assert "Be formal." not in str(model_server.requests[-1])
+    assert "Be formal." not in str(inside.model.calls[-1])

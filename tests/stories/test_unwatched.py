@@ -1,21 +1,15 @@
-"""What no other test would miss: figures, other agents' work, what prompts hold, clocks, locks, workers, addresses.
-
-The turns are run in this process; the model is a real server where its requests are looked at.
-"""
+"""What no other test would miss: figures, other agents' work, what prompts hold, clocks, locks, workers, addresses."""
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db.models.functions import Now
 
-from agent_core.testing import ModelServer
 from agent_core.types import Ending, Entry, Role, TurnResult
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.inline_routines import InlineRoutineStarter
@@ -35,12 +29,13 @@ from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker.process import WorkerProcess
 from sessions_app.worker.sweep import sweep_turns
 from tests.agent_core.planner.plans import RESPOND, plan, says
-from tests.automations.messages import a_worker, run_turn
+from tests.automations.messages import a_worker
 from tests.automations.turn_kinds.test_bound import bound, fire
 from tests.automations.turn_kinds.test_heartbeat import awake, beat_now, routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.chaos.test_locks import connected, cut_lock_connections
 from tests.conftest import Person, new_person
+from tests.inside import Inside
 
 __all__ = ["awake"]  # a fixture
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -50,15 +45,6 @@ SECRET = "my secret colour is mauve"
 @pytest.fixture(autouse=True)
 def _nothing_gathered(transactional_db: None) -> None:
     metrics._gathered.reset()
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    """A model over HTTP for turns of this process."""
-    with ModelServer() as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
-        monkeypatch.setenv("OPENAI_API_KEY", "test-key")
-        yield server
 
 
 def value(name: Counted) -> int:
@@ -76,12 +62,6 @@ def begun(session: Session, worker: uuid.UUID) -> Prepared:
 def says_in(session: Session, worker: uuid.UUID, text: str) -> None:
     result = TurnResult(ending=Ending.SUCCEEDED, entries=(Entry(role=Role.ASSISTANT, content=text),))
     commit(begun(session, worker), result)
-
-
-def asked(server: ModelServer) -> str:
-    """All that the model was asked so far."""
-    bodies = [json.dumps(received.body, ensure_ascii=False) for received in server.requests]
-    return "\n".join(bodies)
 
 
 @pytest.mark.rule("10.1")
@@ -135,35 +115,33 @@ def test_what_is_said_in_a_chat_stays_out_of_heartbeats(awake: Person) -> None:
 
 @pytest.mark.rule("3.3", "3.4", "4.8")
 @pytest.mark.parametrize("engine", [Engine.CHAT, Engine.PLANNER])
-def test_preferences_and_history_reach_the_model(person: Person, server: ModelServer, engine: str) -> None:
-    Agent.objects.filter(pk=person.agent.pk).update(engine=engine, model=f"openai-chat:test-{server.port}")
-    put_preference(person.agent, person.user.pk, "Always answer in rhymes.")
-    session, worker = person.session(), a_worker()
-    receive(session.pk, MessageInput(content=SECRET))
-    says_in(session, worker, "Noted: the colour of heather.")
+def test_preferences_and_history_reach_the_model(inside: Inside, engine: str) -> None:
+    put_preference(inside.person.agent, inside.person.user.pk, "Always answer in rhymes.")
+    session = inside.person.session()
+    inside.model.answer_with(says("Noted: the colour of heather."))
+    inside.say(session, SECRET)
     if engine == Engine.PLANNER:
-        server.answer_with(plan(RESPOND), says("Mauve."))
-    receive(session.pk, MessageInput(content="What is it?"))
-    assert run_turn(session, worker).state == "succeeded"
-    requests = [json.dumps(received.body, ensure_ascii=False) for received in server.requests]
-    assert requests
+        inside.planner()
+        inside.model.answer_with(plan(RESPOND), says("Mauve."))
+    assert inside.say(session, "What is it?").state == "succeeded"
+    _, *requests = map(str, inside.model.calls)
+    assert len(requests) == (2 if engine == Engine.PLANNER else 1)
     for text in ("Always answer in rhymes.", SECRET, "Noted: the colour of heather.", "What is it?"):
         assert all(text in request for request in requests), text
 
 
 @pytest.mark.rule("3.3", "3.4", "4.8")
-def test_a_planned_automation_is_shown_the_prompt_of_its_slot(person: Person, server: ModelServer) -> None:
-    Agent.objects.filter(pk=person.agent.pk).update(
-        engine=Engine.PLANNER, model=f"openai-chat:test-{server.port}"
-    )
-    session = person.session()
+def test_a_planned_automation_is_shown_the_prompt_of_its_slot(inside: Inside) -> None:
+    inside.planner()
+    session = inside.person.session()
     run = fire(bound(session))
-    server.answer_with(plan(RESPOND), says("All is well."))
-    assert run_turn(session, a_worker()).state == "succeeded"
+    inside.model.answer_with(plan(RESPOND), says("All is well."))
+    inside.run(session)
     run.refresh_from_db()
+    assert run.state == "succeeded"
     first_line = run.rendered_prompt.strip().splitlines()[0]
     assert len(first_line) > 20
-    assert json.dumps(first_line)[1:-1] in asked(server)
+    assert any(first_line in entry.content for call in inside.model.calls for entry in call.entries)
 
 
 @pytest.mark.rule("4.5")

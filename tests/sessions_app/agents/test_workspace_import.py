@@ -58,8 +58,10 @@ def test_every_document_is_brought_in_as_it_is(person: Person, workspace: Path) 
     assert report.others == ("sessions",)
 
 
-def test_twice_is_once_also_after_an_edit_here(person: Person, workspace: Path) -> None:
-    import_workspace(person.agent.pk, workspace)
+def test_twice_is_once_and_a_dry_run_is_never(person: Person, workspace: Path) -> None:
+    planned = import_workspace(person.agent.pk, workspace, dry_run=True)
+    assert stored(person) == {}
+    assert outcomes(planned) == outcomes(import_workspace(person.agent.pk, workspace))
     before = stored(person)
     assert set(outcomes(import_workspace(person.agent.pk, workspace)).values()) == {"already there"}
     assert stored(person) == before
@@ -122,12 +124,6 @@ def test_heartbeat_md_routines_are_applied_once_and_errors_are_reported(
     [line] = [line for line in report.lines if line.name == "HEARTBEAT.md"]
     assert "cannot be read" in line.note
     assert CronJob.objects.get().enabled
-
-
-def test_a_dry_run_says_the_same_and_changes_nothing(person: Person, workspace: Path) -> None:
-    planned = import_workspace(person.agent.pk, workspace, dry_run=True)
-    assert stored(person) == {}
-    assert outcomes(planned) == outcomes(import_workspace(person.agent.pk, workspace))
 
 
 def test_a_folder_without_any_document_is_refused(person: Person, tmp_path: Path) -> None:

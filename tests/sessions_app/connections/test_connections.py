@@ -222,34 +222,28 @@ def test_the_servers_connection_may_have_a_private_address_and_a_users_may_not(
     assert Connection.objects.count() == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"provider": "openai"}, "bad_provider"),
-        ({"provider": "OpenAI-Chat"}, "bad_provider"),
-        ({"provider": "groq"}, "bad_provider"),
+def test_what_cannot_be_is_refused_and_nothing_is_stored(person: Person, server: ModelServer) -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
+        *(({"provider": name}, "bad_provider") for name in ("openai", "OpenAI-Chat", "groq")),
         ({"base_url": "ftp://x.example/v1"}, "bad_base_url"),
         ({"base_url": "https://user:pass@x.example/v1"}, "bad_base_url"),
         ({"base_url": "https://x.example/v1?key=1"}, "bad_base_url"),
         ({"provider": "azure", "base_url": "https://x.openai.azure.com/"}, "bad_base_url"),
         ({"provider": "ollama", "base_url": ""}, "bad_base_url"),
-        ({"secret": "short"}, "bad_secret"),
-        ({"secret": "with space in it"}, "bad_secret"),
-        ({"secret": "with\nline-break"}, "bad_secret"),
-        ({"models": ["../files"]}, "bad_models"),
-        ({"models": ["m?x=1"]}, "bad_models"),
-        ({"models": "gpt-5"}, "bad_models"),
+        *(({"secret": text}, "bad_secret") for text in ("short", "with space in it", "with\nline-break")),
+        *(({"models": models}, "bad_models") for models in (["../files"], ["m?x=1"], "gpt-5")),
         ({"limits": {"requests_per_minute": -1}}, "bad_limits"),
         ({"limits": {"tokens": 1}}, "bad_limits"),
         ({"revision": 7}, "not_editable"),
-    ],
-)
-def test_what_cannot_be_is_refused_and_nothing_is_stored(
-    person: Person, server: ModelServer, change: dict[str, Any], code: str
-) -> None:
-    with pytest.raises(BadInput) as raised:
-        add_connection(person.user, "work", given(server) | change)
-    assert raised.value.code == code
+    ]
+    for change, code in refused:
+        with pytest.raises(BadInput) as raised:
+            add_connection(person.user, "work", given(server) | change)
+        assert raised.value.code == code, change
+    for name in ("openai-chat", "anthropic", "offline", "test", "Work", "a b", "", "x" * 41, "a:b"):
+        with pytest.raises(BadInput) as raised:
+            add_connection(person.user, name, given(server))
+        assert raised.value.code == "bad_name", name
     assert not Connection.objects.exists()
 
 
@@ -262,37 +256,18 @@ def test_a_provider_without_its_package_is_refused_with_the_extra(
         use(person, model="mistral:large")
 
 
-@pytest.mark.parametrize(
-    "name", ["openai-chat", "anthropic", "offline", "test", "Work", "a b", "", "x" * 41, "a:b"]
-)
-def test_a_name_that_means_something_else_is_refused(person: Person, server: ModelServer, name: str) -> None:
-    with pytest.raises(BadInput) as raised:
-        add_connection(person.user, name, given(server))
-    assert raised.value.code == "bad_name"
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        "work:GPT-5",
-        "work: gpt-5",
-        "work:gpt-5 ",
-        "work:other:gpt-5",
-        "work:",
-        "Work:gpt-5",
-        " work:gpt-5",
-        "wörk:x",
-    ],
-)
-@pytest.mark.parametrize("field", ["model", "fallback_model"])
-def test_only_an_allowed_model_can_be_saved(
-    person: Person, server: ModelServer, field: str, model: str
-) -> None:
+def test_only_an_allowed_model_can_be_saved(person: Person, server: ModelServer) -> None:
     add_connection(person.user, "work", given(server, models=["gpt-5"]))
-    with pytest.raises(BadInput) as raised:
-        use(person, **{field: model})
-    assert raised.value.code == f"bad_{field}"
-    use(person, **{field: "work:gpt-5"})
+    for field in ("model", "fallback_model"):
+        for name in ("GPT-5", " gpt-5", "gpt-5 ", "other:gpt-5", ""):
+            with pytest.raises(BadInput) as raised:
+                use(person, **{field: f"work:{name}"})
+            assert raised.value.code == f"bad_{field}", name
+        for model in ("Work:gpt-5", " work:gpt-5", "wörk:x"):
+            with pytest.raises(BadInput) as raised:
+                use(person, **{field: model})
+            assert raised.value.code == f"bad_{field}", model
+        use(person, **{field: "work:gpt-5"})
 
 
 def test_two_connections_of_one_owner_cannot_have_one_name(person: Person, server: ModelServer) -> None:
@@ -304,27 +279,21 @@ def test_two_connections_of_one_owner_cannot_have_one_name(person: Person, serve
             Connection.objects.create(owner=owner, name="work", provider="ollama")
 
 
-def test_a_connection_in_use_is_not_deleted(person: Person, server: ModelServer) -> None:
-    row = add_connection(person.user, "work", given(server))
-    use(person, fallback_model="work:m")
-    with pytest.raises(ConnectionInUse, match="demo"):
-        delete_connection(row.pk)
-    problem(caller(person).delete("/api/connections/work/"), 409, "connection_in_use")
-    use(person, fallback_model="")
-    delete_connection(row.pk)
-    assert not Connection.objects.exists()
-
-
-def test_a_connection_of_the_servers_default_model_is_not_deleted(
-    person: Person, server: ModelServer, settings: Any
-) -> None:
-    row = add_connection(None, "house", given(server))
+def test_a_connection_in_use_is_not_deleted(person: Person, server: ModelServer, settings: Any) -> None:
+    own, house = (
+        add_connection(person.user, "work", given(server)),
+        add_connection(None, "house", given(server)),
+    )
     settings.RONDO_MODEL = "house:m"
-    use(person, model="")
-    with pytest.raises(ConnectionInUse, match="demo"):
+    use(person, model="", fallback_model="work:m")
+    for row in (own, house):
+        with pytest.raises(ConnectionInUse, match="demo"):
+            delete_connection(row.pk)
+    problem(caller(person).delete("/api/connections/work/"), 409, "connection_in_use")
+    use(person, model="offline", fallback_model="")
+    for row in (own, house):
         delete_connection(row.pk)
-    use(person, model="offline")
-    delete_connection(row.pk)
+    assert not Connection.objects.exists()
 
 
 def test_an_agent_whose_connection_is_gone_fails_with_the_reason(inside: Inside, server: ModelServer) -> None:
@@ -356,12 +325,8 @@ def test_a_secret_does_not_follow_to_a_new_address(person: Person, server: Model
     for change in ({"base_url": "https://evil.example/v1"}, {"provider": "openrouter"}, {"base_url": ""}):
         with pytest.raises(BadInput, match="enter the secret again"):
             update_connection(row.pk, change)
-    update_connection(row.pk, {"base_url": "https://new.example/v1", "secret": "another-key"})
-
-
-def test_an_edit_of_an_older_revision_is_refused(person: Person, server: ModelServer) -> None:
-    row = add_connection(person.user, "work", given(server))
-    update_connection(row.pk, {"models": ["a"]}, revision=1)
+    moved = {"base_url": "https://new.example/v1", "secret": "another-key"}
+    update_connection(row.pk, moved, revision=1)
     with pytest.raises(RevisionConflict):
         update_connection(row.pk, {"models": ["b"]}, revision=1)
 
@@ -420,15 +385,18 @@ def test_reasoning_is_stored_nowhere(inside: Inside, server: ModelServer) -> Non
     assert body["temperature"] == 0.5
 
 
-@pytest.mark.parametrize(
-    "settings_",
-    [{"temperature": 2.1}, {"temperature": True}, {"temperature": "1"}, {"max_tokens": 0}, {"max_tokens": 1.5},
-     {"reasoning": "much"}, {"reasoning": []}, {"top_p": 1}],
-)  # fmt: skip
-def test_settings_outside_their_bounds_are_refused(person: Person, settings_: dict[str, Any]) -> None:
-    with pytest.raises(BadInput) as raised:
-        use(person, model_settings=settings_)
-    assert raised.value.code == "bad_model_settings"
+def test_settings_outside_their_bounds_are_refused(person: Person) -> None:
+    refused: tuple[dict[str, Any], ...] = (
+        *({"temperature": value} for value in (2.1, True, "1")),
+        *({"max_tokens": value} for value in (0, 1.5)),
+        {"reasoning": "much"},
+        {"reasoning": []},
+        {"top_p": 1},
+    )
+    for given_settings in refused:
+        with pytest.raises(BadInput) as raised:
+            use(person, model_settings=given_settings)
+        assert raised.value.code == "bad_model_settings", given_settings
 
 
 def test_the_api_takes_a_secret_and_never_gives_it_back(person: Person, server: ModelServer) -> None:

@@ -139,19 +139,7 @@ class MailServer:
     letters: list[Any] = field(default_factory=list)
     refuse: str = ""
     hang: bool = False
-    delay: float = 0.0  # seconds before it answers a greeting, each time within a client's patience
     port: int = 0
-
-    async def handle_EHLO(  # noqa: N802 - the library's
-        self, server: SMTP, session: Session, envelope: Envelope, hostname: str, responses: list[str]
-    ) -> list[str]:
-        """Line by line, so that the client hears something all the time."""
-        session.host_name = hostname
-        began = asyncio.get_running_loop().time()
-        while asyncio.get_running_loop().time() < began + self.delay:
-            await server.push("250-still here")
-            await asyncio.sleep(0.5)
-        return responses
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 - the library's
         """One letter."""

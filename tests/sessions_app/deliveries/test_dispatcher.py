@@ -70,8 +70,7 @@ def test_waiting_sessions_are_sent_when_an_earlier_one_has_nothing(
     for session in waiting[2:]:
         dispatcher.take(lane(session))  # twice is harmless, also while it is parked
     receiver.released.set()
-    for session in waiting[2:]:
-        until(lambda session=session: is_sent(session))  # type: ignore[misc]
+    until(lambda: all(map(is_sent, waiting[2:])))
     until(lambda: not dispatcher._busy)
     assert len(receiver.requests) == 4
 
@@ -110,8 +109,7 @@ def test_places_that_were_slow_share_half_of_the_threads(
     until(lambda: is_sent(well))
     assert Delivery.objects.filter(state="sending").count() == 2, "and the other two wait"
     receiver.released.set()
-    for session in slow:
-        until(lambda session=session: is_sent(session))  # type: ignore[misc]
+    until(lambda: all(map(is_sent, slow)))
 
 
 def test_too_many_for_one_place_are_left_to_the_sweep(

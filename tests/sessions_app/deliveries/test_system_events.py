@@ -8,74 +8,85 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError
+from django.db.models.functions import Now
 
-from agent_core.testing import ModelServer
+from agent_core.exceptions import ModelRefused
 from agent_core.text.times import utc_text
 from automations.jobs.edit import NewJob, create_job
-from automations.models import RunRecord, RunState
+from automations.models import JobClock, RunRecord, RunState
+from sessions_app.agents.edit import update_agent
 from sessions_app.channels.webhook import signature
 from sessions_app.deliveries import outbox, system_events
+from sessions_app.deliveries.send import send_next
 from sessions_app.deliveries.signing_key import secret_of
 from sessions_app.deliveries.system_events import EventName, report_event
-from sessions_app.models import Agent, Delivery, DeliveryState, Message
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.hints import DeliveryLane
+from sessions_app.models import Agent, Delivery, DeliveryState, Message, Session
 from tests.api.conftest import Caller, new_caller, problem
 from tests.conftest import Person
-from tests.fleet import Fleet, until
-from tests.sessions_app.deliveries.receivers import Received, Receiver
-from tests.talk import ended, say
+from tests.inside import Inside, call, makes
+from tests.sessions_app.deliveries.receivers import Receiver
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.3")]
 WORDS = "a secret of the conversation"
 TIME = re.compile(r'"(\d{4}-\d\d-\d\dT[^"]*)"')
 
 
-def body(got: Received) -> dict[str, Any]:
-    return dict(json.loads(got.body))
-
-
-def types(receiver: Receiver) -> list[str]:
-    return sorted(body(each)["type"] for each in receiver.taken("/events"))
-
-
-def heard(person: Person, receiver: Receiver, *tempers: str) -> None:
-    person.agent.events_url = receiver.set("/events", *(tempers or ("take",)))
-    person.agent.policy = {"max_attempts": 1, "timeout_seconds": 1}
-    person.agent.save()
+def sent(session: Session) -> None:
+    """All that the session has to report is posted."""
+    Delivery.objects.filter(state="pending").update(next_attempt_at=None)
+    while send_next(DeliveryLane(session_id=session.pk, channel="events")):
+        Delivery.objects.filter(state="pending").update(next_attempt_at=None)
 
 
 def test_a_failed_run_a_dead_letter_and_a_used_up_budget_are_posted_once_each(
-    post: Fleet, receiver: Receiver, model_server: ModelServer, person_with_server: Person
+    inside: Inside, receiver: Receiver
 ) -> None:
-    person = person_with_server
-    heard(person, receiver, "500", "take")
-    post.worker()
-    post.beat()
-    session = person.session()
-    at = {"kind": "every", "seconds": 1}
-    job = create_job(
-        NewJob(session_id=session.pk, name="n", message=f"[[fail:503]] {WORDS}", schedule=at, max_runs=1)
+    events_url = receiver.set("/events", "500", "take")
+    update_agent(
+        inside.person.agent.pk,
+        {"events_url": events_url, "policy": {"max_attempts": 1, "max_tool_calls": 1}},
     )
-    until(lambda: types(receiver) == ["run.failed"])
+    session = inside.person.session()
+    job = create_job(
+        NewJob(
+            session_id=session.pk,
+            name="n",
+            message=WORDS,
+            schedule={"kind": "every", "seconds": 1},
+            max_runs=1,
+        )
+    )
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    inside.model.answer_with(ModelRefused(WORDS))
+    inside.beat()
     run = RunRecord.objects.get(job=job, state=RunState.FAILED)
-    slow = receive(session.pk, MessageInput(content=f"[[hold:for-ever]] {WORDS}"))
-    until(lambda: ended(slow))
-    away = person.session(channel="webhook", address=receiver.set("/gone", "410"))
-    say(away, WORDS)
-    until(lambda: types(receiver) == ["budget.reached", "delivery.failed", "run.failed"])
-    by_type = {body(each)["type"]: body(each)["data"] for each in receiver.taken("/events")}
+    inside.model.answer_with(*(makes(call("count", name=name)) for name in ("a", "b")))
+    used_up = inside.say(session, WORDS)
+    sent(session)
+    away = inside.person.session(channel="webhook", address=receiver.set("/gone", "410"))
+    inside.say(away, WORDS)
+    assert send_next(DeliveryLane(session_id=away.pk, channel="webhook"))
+    sent(away)
+    posts = [each for each in receiver.requests if each.path == "/events"]
+    bodies = [json.loads(each.body) for each in posts if each.temper == "take"]
+    assert sorted(body["type"] for body in bodies) == ["budget.reached", "delivery.failed", "run.failed"]
+    by_type = {body["type"]: body["data"] for body in bodies}
     assert by_type["run.failed"]["run"] == run.pk
     assert (by_type["run.failed"]["automation"], by_type["run.failed"]["attempts"]) == (job.pk, 1)
-    assert by_type["run.failed"]["reason"] == "model_unavailable"
+    assert by_type["run.failed"]["reason"] == "model_refused"
     assert by_type["run.failed"]["scheduled_for"] == utc_text(run.scheduled_for)
-    assert (by_type["budget.reached"]["turn"], by_type["budget.reached"]["limit"]) == (slow.pk, "timeout")
+    assert (
+        by_type["budget.reached"] | {"turn": used_up.pk, "limit": used_up.error_code}
+        == by_type["budget.reached"]
+    )
+    assert used_up.error_code == "max_tool_calls"
     dead = Delivery.objects.get(session=away, channel="webhook", state=DeliveryState.FAILED)
     assert by_type["delivery.failed"]["failed_delivery"] == dead.pk
     assert dead.message is not None
     assert (by_type["delivery.failed"]["turn"], by_type["delivery.failed"]["run"]) == (
         dead.message.turn_id, None,
     )  # fmt: skip
-    posts = [each for each in receiver.requests if each.path == "/events"]
     assert WORDS.encode() not in b"".join(each.body for each in posts)
     times = [TIME.findall(each.body.decode()) for each in posts]
     assert all(times)
@@ -83,7 +94,7 @@ def test_a_failed_run_a_dead_letter_and_a_used_up_budget_are_posted_once_each(
     refused, again = [each for each in posts if each.key == f"run.failed_{run.pk}"]
     assert (refused.temper, again.temper) == ("500", "take")
     stamp = int(again.headers["webhook-timestamp"])
-    secret = secret_of(person.agent.pk)
+    secret = secret_of(inside.person.agent.pk)
     assert again.headers["webhook-signature"] == signature(secret, again.key, stamp, again.body)
 
 

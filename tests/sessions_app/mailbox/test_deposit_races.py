@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 from django.db import connection, transaction
 
-from sessions_app.mailbox.updates import SUPERSEDED, Mail, deposit, prepare_drain
+from sessions_app.mailbox.updates import SUPERSEDED, deposit
 from sessions_app.models import Event, MailboxEvent, Session
 from sessions_app.models.mailbox import TARGET_GONE
 from sessions_app.sessions.delete import delete_session
@@ -48,20 +48,20 @@ def free_connections() -> int:
     return int(stats["pool_max"] - (stats["pool_size"] - stats["pool_available"]))
 
 
-def test_concurrent_deposits_of_one_event_make_one_row_and_mark(person: Person) -> None:
-    session, mail = person.session(), news()
-    came = at_once(*[lambda: deposit(session.pk, mail)] * DEPOSITORS)
-    assert Counter(came) == {True: 1, False: DEPOSITORS - 1}
-    assert shown(session) == ["news"]
-    assert Event.objects.filter(session=session, type="status").count() == 1
-
-
-def test_one_event_deposited_in_many_sessions_arrives_in_one(person: Person) -> None:
-    sessions, mail = [person.session() for _ in range(DEPOSITORS)], news()
-    came = at_once(*[lambda each=each: deposit(each.pk, mail) for each in sessions])
-    assert Counter(came) == {True: 1, False: DEPOSITORS - 1}
-    [row] = MailboxEvent.objects.all()
-    assert row.target_id == sessions[came.index(True)].pk
+def test_one_event_deposited_many_times_at_once_arrives_once(person: Person) -> None:
+    """In one session, and in one of several; the copies do not supersede it either."""
+    for key in ("", "weather"):
+        sessions, mail = [person.session(), person.session()], news("new", dedupe_key=key)
+        for session in sessions:
+            deposit(session.pk, news("old", dedupe_key="weather"))
+        targets = [sessions[number % 2] for number in range(DEPOSITORS)]
+        came = at_once(*[lambda each=each, mail=mail: deposit(each.pk, mail) for each in targets])
+        assert Counter(came) == {True: 1, False: DEPOSITORS - 1}
+        winner = targets[came.index(True)]
+        [other] = [each for each in sessions if each != winner]
+        assert shown(winner) == (["new"] if key else ["old", "new"])
+        assert shown(other) == ["old"]
+        assert Event.objects.filter(session=winner, content__event_id=str(mail.event_id)).count() == 1
 
 
 def test_the_last_concurrent_deposit_of_a_key_supersedes_the_others(
@@ -75,14 +75,6 @@ def test_the_last_concurrent_deposit_of_a_key_supersedes_the_others(
     assert reasons.pop(left) == ""
     assert set(reasons.values()) == {SUPERSEDED}
     assert len(reasons) == DEPOSITORS - 1
-
-
-def test_concurrent_copies_of_a_keyed_event_do_not_supersede_it(person: Person) -> None:
-    session, mail = person.session(), news("new", dedupe_key="weather")
-    deposit(session.pk, news("old", dedupe_key="weather"))
-    came = at_once(*[lambda: deposit(session.pk, mail)] * DEPOSITORS)
-    assert Counter(came) == {True: 1, False: DEPOSITORS - 1}
-    assert shown(session) == ["new"]
 
 
 def test_nothing_gives_way_to_an_event_that_came_elsewhere_meanwhile(person: Person) -> None:
@@ -114,21 +106,28 @@ def test_a_refused_deposit_leaves_the_surrounding_transaction_intact(person: Per
 
 
 @pytest.mark.parametrize("key", ["", "weather"])
-def test_deposits_during_a_target_delete_are_dropped_with_a_reason(person: Person, key: str) -> None:
-    """The delete was first: it has the session, and the deposit stands behind it."""
-    session = person.session()
+def test_deposits_during_a_target_delete_go_home_or_are_dropped_with_a_reason(
+    person: Person, key: str
+) -> None:
+    """The delete was first: it has the session, and the deposits stand behind it."""
+    session, home = person.session(), primary_session(person.agent)
     deposit(session.pk, news("early", dedupe_key=key))
-    mail = news("late", dedupe_key=key)
+    mail, result = news("late", dedupe_key=key), news("result", dedupe_key=key and "report")
     with gate(session, KEY_SHARE) as at:
         at.start(lambda: delete_session(session.pk).deleted)
         at.start(lambda: deposit(session.pk, mail), waits=False)
+        at.start(lambda: deposit(session.pk, result, or_primary_of=home.agent_id), waits=False)
         came = at.open()
     assert came[0] is True
     assert isinstance(came[1], bool), came
+    assert came[2] is True, came
     assert not Session.objects.filter(pk=session.pk).exists()
-    rows = MailboxEvent.objects.all()
+    rows = MailboxEvent.objects.exclude(event_id=result.event_id)
     assert {(row.target_id, row.reason) for row in rows} <= {(None, TARGET_GONE), (None, SUPERSEDED)}
     assert rows.filter(event_id=mail.event_id, reason=TARGET_GONE).exists()
+    # a result that came before the delete's last step goes along with it, a later one goes home
+    row = MailboxEvent.objects.get(event_id=result.event_id)
+    assert (row.target_id, row.reason) in {(home.pk, ""), (None, TARGET_GONE)}
     assert orphans() == {}
 
 
@@ -144,22 +143,6 @@ def test_a_delete_drops_a_deposit_still_in_progress(person: Person) -> None:
     assert came == [True]
     row = MailboxEvent.objects.get(event_id=mail.event_id)
     assert (row.target_id, row.reason, row.summary, row.detail) == (None, TARGET_GONE, "", "")
-    assert orphans() == {}
-
-
-def test_concurrent_deposits_and_a_delete_give_each_event_a_reason(person: Person) -> None:
-    session = person.session()
-    mails = [news(str(number), dedupe_key="weather" * (number % 2)) for number in range(DEPOSITORS)]
-    deposits = [lambda mail=mail: deposit(session.pk, mail) for mail in mails]
-    deletes = [lambda: delete_session(session.pk).deleted]
-    came = at_once(*deposits[:10], *deletes, *deposits[10:])
-    assert not [each for each in came if isinstance(each, Exception)], came
-    assert came[10] is True
-    left = set(MailboxEvent.objects.values_list("event_id", flat=True))
-    # what had been dropped before the delete went with the session
-    assert {mail.event_id for mail in mails if not mail.dedupe_key} < left
-    assert set(MailboxEvent.objects.values_list("target", flat=True)) == {None}
-    assert set(MailboxEvent.objects.values_list("reason", flat=True)) <= {TARGET_GONE, SUPERSEDED}
     assert orphans() == {}
 
 
@@ -188,27 +171,3 @@ def test_a_late_result_goes_to_the_primary_mailbox(person: Person) -> None:
     assert not deposit(session.pk, key, or_primary_of=home.agent_id)
     assert shown(home) == ["too late", "keyed"]
     assert not deposit(uuid.uuid4(), news(), or_primary_of=0)
-
-
-def test_a_late_result_waits_for_the_running_delete(person: Person) -> None:
-    session, home = person.session(), primary_session(person.agent)
-    with gate(session, KEY_SHARE) as at:
-        at.start(lambda: delete_session(session.pk).deleted)
-        at.start(lambda: deposit(session.pk, news("late"), or_primary_of=home.agent_id), waits=False)
-        came = at.open()
-    assert came == [True, True]
-    # who came before the delete's last step goes along with it, who came behind it goes home
-    [row] = MailboxEvent.objects.all()
-    assert (row.target_id, row.reason) in {(home.pk, ""), (None, TARGET_GONE)}
-    assert orphans() == {}
-
-
-def test_a_drain_takes_what_twenty_deposited_at_once_urgent_first(person: Person) -> None:
-    session = person.session()
-    mails = [Mail(event_type="t", summary=str(n), priority=n % 3) for n in range(DEPOSITORS)]  # type: ignore[arg-type]
-    assert all(at_once(*[lambda mail=mail: deposit(session.pk, mail) for mail in mails]))
-    drained = prepare_drain(session.pk)
-    assert len(set(drained.ids)) == DEPOSITORS
-    order = [int(update.summary) % 3 for update in drained.updates]
-    assert order == sorted(order, reverse=True)
-    connection.close()

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import UTC, datetime
 
 import pytest
+from django.db.models.functions import Now
 
-from agent_core.testing import ModelServer
+from agent_core.exceptions import ModelRefused
 from agent_core.text import fence
 from sessions_app.mailbox import updates
 from sessions_app.mailbox.updates import MOST_EVENTS, Mail
 from sessions_app.models import MailboxEvent, Message, Priority, Session, Turn
 from sessions_app.turns.cancel import cancel_turn
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.context import prepare_turn
+from sessions_app.turns.journal import Journal
 from sessions_app.turns.receive import MessageInput, receive
-from tests.conftest import Person
-from tests.fleet import Fleet, until
+from tests.inside import Inside
 from tests.sessions_app.turns.test_receive import automation
-from tests.stories.test_main_job import ended
 
 pytestmark = pytest.mark.rule("6.2")
 
@@ -25,15 +28,32 @@ def deposit(session: Session, summary: str, **fields: object) -> MailboxEvent:
     return MailboxEvent.objects.create(target=session, event_type="job_completed", summary=summary, **fields)
 
 
-def test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit(fleet: Fleet, person: Person) -> None:
-    fleet.worker()
-    session = person.session()
-    deposit(session, "the build is green")
-    deposit(session, "the disk is full", priority=2, detail="df says:\n100 %")
+def acknowledged_by(event: MailboxEvent) -> int | None:
+    event.refresh_from_db()
+    assert (event.acknowledged_at is None) == (event.acknowledged_by_id is None)
+    return event.acknowledged_by_id
+
+
+def begun(session: Session) -> Turn:
+    """A turn that a stopping worker handed back after its first step: it shows what was unread then."""
     turn = receive(session.pk, MessageInput(content="hello"))
-    until(lambda: ended(turn))
-    asked, answer = Message.objects.filter(session=session).order_by("seq")
+    claimed = claim_next(session.pk, uuid.uuid4(), auto_allowed=True)
+    assert claimed is not None
+    prepare_turn(claimed, Journal(claimed))
+    assert Turn.objects.hand_back(claimed)
+    return turn
+
+
+def test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit(inside: Inside) -> None:
+    session = inside.person.session()
+    events = [
+        deposit(session, "the build is green"),
+        deposit(session, "the disk is full", priority=2, detail="df says:\n100 %"),
+    ]
+    turn = inside.say(session, "hello")
+    asked, _ = Message.objects.filter(session=session).order_by("seq")
     assert asked.content == "hello"
+    assert asked.model_content == inside.model.shown()
     assert asked.model_content == (
         "## Background Updates\n"
         + fence.fenced(
@@ -43,74 +63,45 @@ def test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit(fleet: Fl
         )
         + "\n\nhello"
     )
-    assert "the disk is full" in answer.content
-    events = MailboxEvent.objects.all()
-    assert {event.acknowledged_by_id for event in events} == {turn.pk}
-    following = receive(session.pk, MessageInput(content="anything else?"))
-    until(lambda: ended(following))
+    assert [acknowledged_by(event) for event in events] == [turn.pk] * 2
+    following = inside.say(session, "anything else?")
     assert Message.objects.get(turn=following, role="user").model_content is None
 
 
-def test_a_failed_turn_acknowledges_nothing(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
+def test_a_failed_and_a_cancelled_turn_acknowledge_nothing(inside: Inside) -> None:
+    session = inside.person.session()
     event = deposit(session, "news")
-    failed = receive(session.pk, MessageInput(content="[[fail:402]] hello"))
-    until(lambda: ended(failed))
-    event.refresh_from_db()
-    assert (failed.state, event.acknowledged_at) == ("failed", None)
-    good = receive(session.pk, MessageInput(content="hello again"))
-    until(lambda: ended(good))
-    event.refresh_from_db()
-    assert event.acknowledged_by_id == good.pk
+    inside.model.answer_with(ModelRefused("no credit"))
+    assert inside.say(session, "hello").state == "failed"
+    assert "news" in inside.model.shown()
+    assert acknowledged_by(event) is None
+    cancelled = begun(session)
+    cancel_turn(cancelled.pk)
+    inside.run(session)
+    cancelled.refresh_from_db()
+    assert (cancelled.state, acknowledged_by(event)) == ("cancelled", None)
+    good = inside.say(session, "hello again")
+    assert "news" in inside.model.shown()
+    assert acknowledged_by(event) == good.pk
 
 
 @pytest.mark.rule("6.1")
-def test_a_resumed_turn_acknowledges_just_what_it_showed(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    session = person_with_server.session()
-    shown = deposit(session, "early news")
-    worker = fleet.worker()
-    turn = receive(session.pk, MessageInput(content="[[hold:h]] hello"))
-    until(lambda: model_server.held.get("h"))
+def test_a_resumed_turn_acknowledges_just_what_it_showed_and_was_not_dropped(inside: Inside) -> None:
+    session = inside.person.session()
+    early, replaced = deposit(session, "early news"), deposit(session, "old news")
+    turn = begun(session)
     late = deposit(session, "late news")
-    worker.kill()
-    fleet.worker()
-    until(lambda: len(model_server.requests) == 2)
-    model_server.release("h")
-    until(lambda: ended(turn))
-    shown.refresh_from_db()
-    late.refresh_from_db()
-    assert shown.acknowledged_by_id == turn.pk
-    assert late.acknowledged_at is None
-    first, second = (request.body["messages"][-1]["content"] for request in model_server.requests)
-    assert first == second
+    MailboxEvent.objects.filter(pk=replaced.pk).update(dropped_at=Now(), reason=updates.SUPERSEDED)
+    inside.run(session)
+    turn.refresh_from_db()
+    assert turn.state == "succeeded"
+    assert [acknowledged_by(event) for event in (early, late, replaced)] == [turn.pk, None, None]
+    assert "early news" in inside.model.shown()
+    assert "late news" not in inside.model.shown()
 
 
-def test_a_cancelled_turn_acknowledges_nothing(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
-    event = deposit(session, "news")
-    turn = receive(session.pk, MessageInput(content="[[pause:p]] hello"))
-    until(lambda: model_server.held.get("p"))
-    cancel_turn(turn.pk)
-    until(lambda: ended(turn))
-    event.refresh_from_db()
-    assert (turn.state, event.acknowledged_at) == ("cancelled", None)
-    following = receive(session.pk, MessageInput(content="hello again"))
-    until(lambda: ended(following))
-    event.refresh_from_db()
-    assert event.acknowledged_by_id == following.pk
-    assert "news" in (Message.objects.get(turn=following, role="user").model_content or "")
-
-
-def test_a_backlog_is_shown_over_turns_once_and_urgent_first(fleet: Fleet, person: Person) -> None:
-    session = person.session()
+def test_a_backlog_is_shown_over_turns_once_and_urgent_first(inside: Inside) -> None:
+    session = inside.person.session()
     count = MOST_EVENTS + 5
     for number in range(count):
         mail = Mail(
@@ -122,14 +113,10 @@ def test_a_backlog_is_shown_over_turns_once_and_urgent_first(fleet: Fleet, perso
             priority=Priority.URGENT if number == count - 1 else Priority.NORMAL,
         )
         assert updates.deposit(session.pk, mail)
-    fleet.worker()
     told = []
     for _ in range(3):
-        turn = receive(session.pk, MessageInput(content="what is new?"))
-        until(lambda: ended(turn))  # noqa: B023 - called at once
-        asked = Message.objects.get(turn=turn, role="user")
-        assert asked.content == "what is new?"
-        told.append(asked.model_content or "")
+        inside.say(session, "what is new?")
+        told.append(inside.model.shown())
     assert [text.count("- [job_completed] ") for text in told] == [MOST_EVENTS, 5, 0]
     first = f"update {count - 1};\n  Detail: in\n    lines\n  Artifacts: {count - 1}.md, {count - 1}.png\n"
     assert fence.without_fences(told[0]).startswith(f"## Background Updates\n- [job_completed] {first}")
@@ -137,11 +124,11 @@ def test_a_backlog_is_shown_over_turns_once_and_urgent_first(fleet: Fleet, perso
     assert not updates.unread().exists()
 
 
-def test_automations_do_not_drain_the_mailbox(fleet: Fleet, person: Person) -> None:
-    fleet.worker()
-    session = person.session()
+def test_automations_do_not_drain_the_mailbox(inside: Inside) -> None:
+    session = inside.person.session()
     event = deposit(session, "for people")
-    turn: Turn = automation(session, "check", datetime.now(UTC))
-    until(lambda: ended(turn))
-    event.refresh_from_db()
-    assert event.acknowledged_at is None
+    turn = automation(session, "check", datetime.now(UTC))
+    inside.run(session)
+    turn.refresh_from_db()
+    assert (turn.state, acknowledged_by(event)) == ("succeeded", None)
+    assert "for people" not in inside.model.shown()

@@ -39,6 +39,7 @@ def pipe(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long("a worker and a terminal")
 def test_an_answer_streams_and_ctrl_c_stops_it_then_leaves(ada: Person, model_server: Any) -> None:
     with Terminal(arguments=("chat",)) as terminal:
         terminal.shows("Talking with demo")
@@ -63,6 +64,7 @@ def test_an_answer_streams_and_ctrl_c_stops_it_then_leaves(ada: Person, model_se
         assert "Traceback" not in terminal.text
 
 
+@pytest.mark.full
 def test_tool_calls_are_shown_and_a_dangerous_one_asks(ada: Person, model_server: Any, fleet: Fleet) -> None:
     def erase(what: str) -> ModelReply:
         return ModelReply(text="", calls=(ToolCall(id="e", name="erase", arguments={"name": what}),))
@@ -106,6 +108,7 @@ def test_tool_calls_are_shown_and_a_dangerous_one_asks(ada: Person, model_server
         assert terminal.text.count(words) == 1, terminal.text
 
 
+@pytest.mark.full
 def test_a_question_of_a_plan_is_answered_at_the_prompt(ada: Person) -> None:
     Agent.objects.update(engine=Engine.PLANNER)
     with Terminal(arguments=("chat", "--agent", "ada/demo")) as terminal:
@@ -121,6 +124,7 @@ def test_a_question_of_a_plan_is_answered_at_the_prompt(ada: Person) -> None:
         assert Turn.objects.filter(content="blue", state="succeeded").exists()
 
 
+@pytest.mark.full
 def test_what_was_said_meanwhile_is_shown(ada: Person) -> None:
     session = ada.session()
     with Terminal(arguments=("chat", "--session", str(session.pk))) as terminal:
@@ -133,16 +137,16 @@ def test_what_was_said_meanwhile_is_shown(ada: Person) -> None:
         assert terminal.text.count("from elsewhere") == 1
 
 
+@pytest.mark.long("the command is started twice")
 def test_without_a_terminal_only_the_answer_is_printed(ada: Person) -> None:
     done = pipe("hello\nthere [[reply:two\nlines \x1b[31mred]]\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "two\nlines [31mred\n", "")
     failed = pipe("[[fail:400]]")
     assert (failed.returncode, failed.stdout) == (1, "")
     assert "rejected the request" in failed.stderr
-    assert "the message is empty" in pipe("  \n").stderr
-    assert pipe("x" * 100_002).returncode == 1
 
 
+@pytest.mark.full
 def test_a_message_of_a_pipe_is_cancelled_after_a_bound(ada: Person, model_server: Any) -> None:
     done = pipe("[[hold:never]] hello", "--wait", "1")
     assert (done.returncode, done.stdout) == (1, "")
@@ -150,6 +154,7 @@ def test_a_message_of_a_pipe_is_cancelled_after_a_bound(ada: Person, model_serve
     until(lambda: Turn.objects.get().state == "cancelled")
 
 
+@pytest.mark.full
 def test_wrong_names_are_one_line(ada: Person) -> None:
     new_person("bob")
     for arguments, text in (
@@ -162,12 +167,15 @@ def test_wrong_names_are_one_line(ada: Person) -> None:
         assert done.returncode == 1
         assert text in done.stderr
         assert len(done.stderr.splitlines()) == 1
+    assert "the message is empty" in pipe("  \n", "--agent", "ada/demo").stderr
+    assert pipe("x" * 100_002, "--agent", "ada/demo").returncode == 1
 
 
 def test_no_text_controls_the_terminal() -> None:
     assert plain("a\x1b]0;title\x07b\x9b31m\r\n\tc\x00") == "a]0;titleb31m\n\tc"
 
 
+@pytest.mark.full
 def test_nothing_slow_is_loaded_before_the_first_message() -> None:
     program = (
         "import sys, django; django.setup(); import sessions_app.management.commands.chat;"

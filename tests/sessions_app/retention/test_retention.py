@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import connection, models, transaction
 
 from agent_core.execution import WAITING
@@ -67,29 +66,20 @@ def test_events_are_kept_for_a_day(session: Session) -> None:
     assert set(Event.objects.values_list("turn_id", flat=True)) == {young.pk}
 
 
-def test_an_ended_turn_loses_its_whole_journal_after_a_week(
-    session: Session,
-) -> None:
-    old, young = past_turn(session, 8), past_turn(session, 6)
+def test_an_ended_turn_loses_its_whole_journal_after_a_week(session: Session) -> None:
+    old, young, long = past_turn(session, 8), past_turn(session, 6), past_turn(session, 9, finished_at=ago(1))
     TurnStep.objects.create(turn=old, n=2, kind="response", data={}, created_at=ago(8))
     prune_all(1, "journals")
-    assert set(TurnStep.objects.values_list("turn_id", flat=True)) == {young.pk}
-    assert Turn.objects.count() == 2
+    assert set(TurnStep.objects.values_list("turn_id", flat=True)) == {young.pk, long.pk}
+    assert (Turn.objects.count(), long.steps.count()) == (3, 2)
 
 
-def test_a_long_turn_that_ended_recently_keeps_its_journal(session: Session) -> None:
-    turn = past_turn(session, 9, finished_at=ago(1))
-    assert prune_all(1, "journals") == {}
-    assert turn.steps.count() == 2
-
-
-@pytest.mark.parametrize("state", [TurnState.QUEUED, TurnState.RUNNING])
-def test_an_open_turn_stays_with_its_journal_however_old(session: Session, state: str) -> None:
-    turn = past_turn(session, 1000, state)
+def test_an_open_turn_stays_with_its_journal_however_old(session: Session, person: Person) -> None:
+    turns = [past_turn(session, 1000, TurnState.QUEUED), past_turn(person.session(), 1000, TurnState.RUNNING)]
     past_turn(session, 1000)
     prune_all()
-    assert ids(Turn.objects.all()) == {turn.pk}
-    assert turn.steps.count() == 2
+    assert ids(Turn.objects.all()) == {turn.pk for turn in turns}
+    assert [turn.steps.count() for turn in turns] == [2, 2]
 
 
 def test_an_old_turn_is_deleted_and_its_references_are_cleared(session: Session) -> None:
@@ -277,40 +267,27 @@ def test_deliveries_go_once_they_ended(session: Session) -> None:
     assert ids(Delivery.objects.all()) == kept
 
 
-def test_used_keys_go_after_a_day(person: Person) -> None:
-    for number in (2, 1, 0):
-        IdempotencyKey.objects.create(
-            user=User.objects.get(), address="a", key=str(number), created_at=ago(number + 0.5)
-        )
-    assert prune_all(1) == {"idempotency keys": 2}
-    assert IdempotencyKey.objects.get().key == "0"
-
-
-def test_sign_in_links_go_a_day_after_they_were_made(person: Person) -> None:
+def test_keys_sign_in_links_and_stream_tickets_go_a_day_after_they_were_made(person: Person) -> None:
+    token_of(person.user)
     for number in (2, 1, 0):
         made = ago(number + 0.5)
+        IdempotencyKey.objects.create(user=person.user, address="a", key=f"{number}", created_at=made)
         SignInLink.objects.create(
-            user=User.objects.get(),
+            user=person.user,
             token_sha256=f"{number}" * 64,
             created_at=made,
             expires_at=made + timedelta(minutes=10),
             used_at=made if number == 2 else None,
         )
-    assert prune_all(1) == {"sign-in links": 2}
-    assert SignInLink.objects.get().token_sha256 == "0" * 64
-
-
-def test_stream_tickets_go_a_day_after_they_were_made(person: Person) -> None:
-    token_of(person.user)
-    for number in (1, 0):
-        made = ago(number + 0.5)
         StreamTicket.objects.create(
             token=ApiToken.objects.get(),
             ticket_sha256=f"{number}" * 64,
             created_at=made,
             expires_at=made + timedelta(minutes=1),
         )
-    assert prune_all(1) == {"stream tickets": 1}
+    assert prune_all(1) == {"idempotency keys": 2, "sign-in links": 2, "stream tickets": 2}
+    assert IdempotencyKey.objects.get().key == "0"
+    assert SignInLink.objects.get().token_sha256 == "0" * 64
     assert StreamTicket.objects.get().ticket_sha256 == "0" * 64
 
 

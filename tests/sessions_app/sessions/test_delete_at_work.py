@@ -1,15 +1,9 @@
-"""A delete meets real workers, and its own death (rule 4.11)."""
+"""A delete meets real workers (rule 4.11)."""
 
 from __future__ import annotations
 
-import random
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from functools import partial
-from http.client import HTTPConnection, HTTPException
-from typing import Any
 
 import pytest
 from django.db import connection
@@ -19,21 +13,19 @@ from agent_core.testing import ModelServer
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord
-from sessions_app.models import Message, Session, SessionState, Turn
-from sessions_app.models.turn import OPEN_STATES
+from sessions_app.models import Message, SessionState
 from sessions_app.sessions import delete
 from sessions_app.turns.receive import MessageInput, receive
-from tests.api.conftest import start_web
 from tests.conftest import Person
-from tests.doors import BLOCKED, BUSY, DELETED, caller, door_of
+from tests.doors import BLOCKED, BUSY, DELETED, door_of
 from tests.fleet import Fleet, until
-from tests.races import UPDATE, gate, in_thread, orphans
-from tests.sessions_app.sessions.test_delete_races import due, nothing_is_left_of, send, state
-from tests.stories.test_main_job import ended
+from tests.races import UPDATE, gate, orphans
+from tests.sessions_app.sessions.test_delete_races import due, nothing_is_left_of, state
+from tests.talk import ended
 
 pytestmark = pytest.mark.rule("4.11")
 
-DOORS = pytest.mark.parametrize("door", ["api", "admin"])
+DOORS = pytest.mark.parametrize("door", ["api", pytest.param("admin", marks=pytest.mark.full)])
 HANGS = 'use tool wait with {"name": "open"}'
 
 
@@ -43,6 +35,7 @@ def _nothing_is_orphaned(transactional_db: None) -> Iterator[None]:
     assert orphans() == {}
 
 
+@pytest.mark.long("a worker whose turn is stopped")
 @DOORS
 def test_running_turns_stop_and_commit_before_the_session_is_deleted(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person, door: str
@@ -67,6 +60,7 @@ def test_running_turns_stop_and_commit_before_the_session_is_deleted(
     assert nothing_is_left_of(session), "nothing recreates it"
 
 
+@pytest.mark.long("a worker whose turn does not stop")
 @DOORS
 def test_a_turn_that_will_not_stop_keeps_session_and_automations(
     fleet: Fleet,
@@ -96,6 +90,7 @@ def test_a_turn_that_will_not_stop_keeps_session_and_automations(
     assert not CronJob.objects.filter(pk=job.pk).exists()
 
 
+@pytest.mark.full
 def test_a_turn_claimed_while_the_session_closes_is_also_stopped(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
@@ -132,148 +127,3 @@ def lock_connections(*, answered: bool = False) -> set[int]:
             [answered],
         )
         return {pid for (pid,) in cursor.fetchall()}
-
-
-def test_a_session_works_again_after_its_deleting_process_dies(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    url, web = start_web(fleet.folder)
-    fleet.processes.append(web)
-    fleet.worker()
-    session = person_with_server.session()
-    job = due(session)
-    JobClock.objects.update(next_run_at=None)
-    turn = receive(session.pk, MessageInput(content=HANGS))
-    until((fleet.folder / "open.calls").exists)
-    token = caller(person_with_server).token
-
-    def ask() -> None:
-        http = HTTPConnection(url.removeprefix("http://"), timeout=30)
-        path = f"/api/sessions/{session.pk}/?delete_automations=true"
-        with suppress(OSError, HTTPException):
-            http.request("DELETE", path, headers={"Authorization": f"Token {token}"})
-            http.getresponse()
-        http.close()
-
-    thread, _ = in_thread(ask)
-    until(lambda: state(session) == SessionState.DELETING)
-    web.kill()
-    thread.join(30)
-    assert send(person_with_server, session) == 409
-    Session.objects.filter(pk=session.pk).update(deleting_since="2026-01-01T00:00:00Z")
-    until(lambda: state(session) == SessionState.OPEN, what="a sweep opens it again")
-    assert CronJob.objects.get() == job
-    assert send(person_with_server, session) == 202
-    (fleet.folder / "open.go").touch()
-    until(lambda: ended(turn) and not Turn.objects.filter(state__in=OPEN_STATES).exists())
-    assert set(Turn.objects.exclude(pk=turn.pk).values_list("state", flat=True)) <= {"succeeded", "merged"}
-    assert door_of("api", person_with_server).delete(session, together=True) == DELETED
-    assert nothing_is_left_of(session)
-
-
-class Storm:
-    """Everybody at once: what each request may answer is known, and who was deleted stays deleted."""
-
-    def __init__(self, person: Person, seed: int) -> None:
-        self.person, self.random = person, random.Random(seed)
-        self.sessions = [person.session() for _ in range(3)]
-        self.deleted: set[Any] = set()
-        self.answers: Counter[str] = Counter()
-        self._guard = threading.Lock()
-        self._door = {name: door_of(name, person) for name in ("api", "admin")}
-
-    def run(self, threads: int, rounds: int) -> None:
-        plans = [[self._plan() for _ in range(rounds)] for _ in range(threads)]
-        running = [in_thread(partial(self._each, plan)) for plan in plans]
-        for thread, came in running:
-            thread.join(90)
-            assert came == [None], came
-
-    def _each(self, plan: list[Callable[[], Any]]) -> None:
-        for act in plan:
-            outcome = str(act())
-            with self._guard:
-                self.answers[outcome] += 1
-            connection.close()
-
-    def _plan(self) -> Callable[[], Any]:
-        number, choice = self.random.randrange(3), self.random.random()
-        doings: list[tuple[float, Callable[[int], Any]]] = [
-            (0.30, self._send),
-            (0.20, self._bind),
-            (0.15, self._toggle),
-            (0.15, self._beat),
-            (0.05, self._forget_a_job),
-            (0.15, self._delete),
-        ]
-        for share, doing in doings:
-            choice -= share
-            if choice < 0:
-                return partial(doing, number)
-        return partial(self._send, number)
-
-    def _send(self, number: int) -> str:
-        path = f"/api/sessions/{self.sessions[number].pk}/messages/"
-        busy = random.choice(["inject", "enqueue", "reject", "interrupt"])
-        return self._post("send", path, {"content": "hello", "on_busy": busy})
-
-    def _bind(self, number: int) -> str:
-        path = f"/api/sessions/{self.sessions[number].pk}/automations/"
-        return self._post("bind", path, {"message": "m", "schedule": {"kind": "every", "seconds": 3600}})
-
-    def _post(self, name: str, path: str, body: dict[str, Any]) -> str:
-        return f"{name} {caller(self.person).post(path, body).status_code}"
-
-    def _toggle(self, number: int) -> str:
-        answer = caller(self.person).patch("/api/agents/demo/", {"unified_session": bool(number % 2)})
-        return f"toggle {answer.status_code}"
-
-    def _beat(self, _number: int) -> str:
-        bound = JobClock.objects.filter(job__session__isnull=False).order_by("pk")
-        for pk in bound.values_list(
-            "pk", flat=True
-        ):  # one by one: several at once are locked in everybody's order
-            JobClock.objects.filter(pk=pk).update(next_run_at=Now())
-        fire_due_jobs()
-        return "beat"
-
-    def _forget_a_job(self, _number: int) -> str:
-        job = CronJob.objects.order_by("?").first()
-        path = f"/api/automations/{job.pk if job else 'none'}/"
-        return f"forget {caller(self.person).delete(path).status_code}"
-
-    def _delete(self, number: int) -> str:
-        session = self.sessions[number]
-        outcome = self._door[("api", "admin")[number % 2]].delete(session, together=number != 1)
-        if outcome == DELETED:
-            with self._guard:
-                self.deleted.add(session.pk)
-                self.sessions[number] = self.person.session()
-        return f"delete {outcome}"
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_concurrent_messages_jobs_toggles_and_deletes_leave_no_orphans(
-    fleet: Fleet, person: Person, seed: int
-) -> None:
-    fleet.worker()
-    storm = Storm(person, seed)
-    storm.run(threads=6, rounds=20)
-    until(lambda: not Turn.objects.filter(state__in=OPEN_STATES).exists(), 60, "every turn has ended")
-    expected = {
-        "beat",
-        "toggle 200",
-        *(f"send {status}" for status in (202, 404, 409)),
-        *(f"bind {status}" for status in (201, 404, 409)),
-        *(f"forget {status}" for status in (204, 404)),
-        *(f"delete {outcome}" for outcome in ("deleted", "blocked", "session_busy", "gone")),
-    }
-    assert set(storm.answers) <= expected, storm.answers
-    assert storm.deleted
-    assert not Session.objects.filter(pk__in=storm.deleted).exists()
-    assert orphans() == {}
-    assert door_of("api", person).delete(person.agent, together=True) == DELETED
-    left = [
-        model.__name__ for model in (Session, CronJob, RunRecord, Turn, Message) if model.objects.exists()
-    ]
-    assert left == []

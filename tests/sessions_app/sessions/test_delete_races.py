@@ -44,7 +44,7 @@ EVERY = {"kind": "every", "seconds": 60}
 PAST = "2026-01-01T00:00:00Z"
 
 
-@pytest.fixture(params=["api", "admin"])
+@pytest.fixture(params=["api", pytest.param("admin", marks=pytest.mark.full)])
 def door(request: pytest.FixtureRequest, person: Person) -> Door:
     return door_of(request.param, person)
 
@@ -108,36 +108,20 @@ def nothing_is_left_of(session: Session) -> bool:
     return state(session) is None
 
 
-def test_a_job_bound_between_two_deletes_blocks_only_the_first(door: Door, person: Person) -> None:
-    session = person.session()
-    seen = bound(session)
-    assert door.delete(session) == BLOCKED
-    late = bound(session)
-    assert door.delete(session) == BLOCKED
-    assert state(session) == SessionState.OPEN
-    assert set(CronJob.objects.all()) == {seen, late}
-    assert door.delete(session, together=True) == DELETED
-    assert nothing_is_left_of(session)
-
-
-def test_a_job_bound_after_the_look_blocks_the_delete(door: Door, person: Person) -> None:
-    session = person.session()
-    with gate(session, SHARE) as held:
-        held.start(partial(bind, person, session))
-        held.start(partial(door.delete, session))  # it has looked, and found nothing in the way
-        assert held.open() == [201, BLOCKED]
-    assert state(session) == SessionState.OPEN
-    assert CronJob.objects.get().session_id == session.pk
-
-
-def test_a_job_bound_after_confirmation_is_deleted_too(door: Door, person: Person) -> None:
-    session = person.session()
-    bound(session)
-    with gate(session, SHARE) as held:
-        held.start(partial(bind, person, session))
-        held.start(partial(door.delete, session, together=True))
-        assert held.open() == [201, DELETED]
-    assert nothing_is_left_of(session)
+def test_a_job_bound_after_the_look_blocks_the_delete_unless_jobs_go_along(
+    door: Door, person: Person
+) -> None:
+    for together, outcome in ((False, BLOCKED), (True, DELETED)):
+        session = person.session()
+        with gate(session, SHARE) as held:
+            held.start(partial(bind, person, session))
+            held.start(partial(door.delete, session, together=together))  # it has looked, and found nothing
+            assert held.open() == [201, outcome]
+        if together:
+            assert nothing_is_left_of(session)
+        else:
+            assert state(session) == SessionState.OPEN
+            assert CronJob.objects.get().session_id == session.pk
 
 
 def test_who_comes_after_the_session_was_closed_binds_nothing(door: Door, person: Person) -> None:
@@ -165,14 +149,6 @@ def test_an_accepted_message_is_deleted_and_a_later_one_refused(door: Door, pers
         assert held.open() == [DELETED]
     assert send(person, other) == 404
     assert nothing_is_left_of(other)
-
-
-def test_a_run_that_was_queued_goes_along(door: Door, person: Person) -> None:
-    session = person.session()
-    due(session)
-    assert fire_due_jobs().queued == 1
-    assert door.delete(session, together=True) == DELETED
-    assert nothing_is_left_of(session)
 
 
 def test_a_batch_of_beat_that_came_first_leaves_nothing_behind(door: Door, person: Person) -> None:
@@ -231,25 +207,23 @@ def waits_for_a_retry(session: Session) -> RunRecord:
     return run
 
 
-def test_a_run_that_waits_for_another_attempt_goes_along(door: Door, person: Person) -> None:
-    session = person.session()
-    waits_for_a_retry(session)
-    assert door.delete(session) == BLOCKED
-    assert door.delete(session, together=True) == DELETED
-    assert queue_due_retries(10) == []
-    assert nothing_is_left_of(session)
-
-
-def test_an_attempt_queued_at_the_same_time_is_deleted(door: Door, person: Person) -> None:
-    session = person.session()
-    waits_for_a_retry(session)
+def test_a_run_that_waits_for_another_attempt_goes_along_also_if_it_is_queued_now(
+    door: Door, person: Person
+) -> None:
+    session, other = person.session(), person.session()
+    for each in (session, other):
+        waits_for_a_retry(each)
+    assert door.delete(other) == BLOCKED
+    assert door.delete(other, together=True) == DELETED
     with gate(session, UPDATE) as held:
         held.start(partial(queue_due_retries, 10))  # it has the clock, and waits for the session
         held.start(partial(door.delete, session, together=True))
         hints, deleted = held.open()
     assert deleted == DELETED
     assert len(hints) <= 1  # it was queued, or gave up because the session was closed by then
+    assert queue_due_retries(10) == []
     assert nothing_is_left_of(session)
+    assert nothing_is_left_of(other)
 
 
 def test_concurrent_edits_and_deletes_find_a_job_intact_or_gone(door: Door, person: Person) -> None:
@@ -265,14 +239,13 @@ def test_concurrent_edits_and_deletes_find_a_job_intact_or_gone(door: Door, pers
     assert nothing_is_left_of(session)
 
 
-@pytest.mark.parametrize("other", ["api", "admin"])
-def test_one_of_two_concurrent_deletes_finds_nothing(door: Door, person: Person, other: str) -> None:
+def test_one_of_two_concurrent_deletes_finds_nothing(door: Door, person: Person) -> None:
     session = person.session()
     due(session)
     fire_due_jobs()
     with gate(session, SHARE) as held:
         held.start(partial(door.delete, session, together=True))
-        held.start(partial(door_of(other, person).delete, session, together=True))
+        held.start(partial(door_of("admin", person).delete, session, together=True))
         came = held.open()
     assert DELETED in came
     assert set(came) <= {DELETED, GONE}

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import signal
 import time
-from datetime import UTC, datetime
-from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.testing import ModelServer
 from agent_core.types import ToolCall
-from automations.jobs.edit import NewJob, create_job
 from sessions_app.models import Agent, Delivery, Message, Session, TelegramBot, TelegramChat, Turn
-from sessions_app.sessions.open import open_session
 from sessions_app.telegram.binding import issue_code
 from sessions_app.telegram.bots import delete_bot, update_bot
 from tests import plugins
@@ -35,11 +32,6 @@ def fleet(fleet: Fleet, api: BotApi) -> Fleet:
     return fleet
 
 
-@pytest.fixture
-def worker(fleet: Fleet) -> Process:
-    return fleet.worker()
-
-
 def answered(api: BotApi, count: int = 1) -> list[str]:
     until(lambda: len(api.texts(CHAT)) >= count, what=f"{count} messages in the chat")
     return api.texts(CHAT)
@@ -56,6 +48,7 @@ def poller(fleet: Fleet) -> Process:
     return process
 
 
+@pytest.mark.long("a worker and a server of bots")
 def test_somebody_connects_a_chat_writes_and_is_answered(
     fleet: Fleet, api: BotApi, person: Person, bot: TelegramBot
 ) -> None:
@@ -78,49 +71,30 @@ def test_somebody_connects_a_chat_writes_and_is_answered(
     assert TOKEN.partition(":")[2] not in worker.text()
 
 
-def test_an_automations_answer_arrives(fleet: Fleet, api: BotApi, person: Person, chat: int) -> None:
-    session = open_session(person.agent, key=f"telegram:{chat}")
-    fleet.worker()
-    fleet.beat()
-    soon = datetime.fromtimestamp(time.time() + 1, UTC).isoformat()
-    create_job(NewJob(session_id=session.pk, message="Stand up.", schedule={"kind": "at", "at": soon}))
-    assert answered(api) == [Message.objects.get(session=session, role="assistant").content]
-    until(lambda: Delivery.objects.filter(state="sent").count() == 1)
-
-
-@pytest.fixture
-def with_model(person: Person, model_server: ModelServer) -> ModelServer:
-    Agent.objects.filter(pk=person.agent.pk).update(model="openai-chat:test")
-    return model_server
-
-
+@pytest.mark.full
 def test_a_button_answers_its_question_once(
-    fleet: Fleet, with_model: ModelServer, api: BotApi, chat: int
+    fleet: Fleet, model_server: ModelServer, api: BotApi, person: Person, chat: int
 ) -> None:
+    Agent.objects.filter(pk=person.agent.pk).update(model="openai-chat:test")
     fleet.worker()
     call = ModelReply(text="", calls=(ToolCall(id="1", name="erase", arguments={"name": "disk"}),))
-    with_model.answer_with(call, says("May I?"))
+    model_server.answer_with(call, says("May I?"))
     api.say(CHAT, "Tidy up.")
     answered(api)
     asked: Sent = api.sent[-1]
     assert [label for label, _ in asked.buttons] == ["Allow erase", "Refuse"]
-    with_model.answer_with(call, says("Erased."))
-    stranger = api.press(asked, "Allow erase", by=666)
-    until(lambda: stranger in api.presses)
-    assert plugins.calls(fleet.folder, "disk") == 0
+    model_server.answer_with(call, says("Erased."))
     first, second = api.press(asked, "Allow erase"), api.press(asked, "Refuse")
     until(lambda: {first, second} <= api.presses.keys())
     assert answered(api, 2)[-1] == "Erased."
     assert plugins.calls(fleet.folder, "disk") == 1
-    late = api.press(asked, "Allow erase")
-    until(lambda: late in api.presses)
-    assert "Only the person" in api.presses[stranger]
     assert api.presses[first] == "You answered: yes."
-    assert api.presses[second] == api.presses[late] == "This question was answered already."
+    assert api.presses[second] == "This question was answered already."
     assert asked.id in api.removed
     assert Turn.objects.filter(session__key=f"telegram:{CHAT}").count() == 2
 
 
+@pytest.mark.long("two workers, of which one dies")
 def test_one_of_two_workers_polls_and_the_other_goes_on_after_a_kill(
     fleet: Fleet, api: BotApi, chat: int
 ) -> None:
@@ -149,6 +123,7 @@ def test_one_of_two_workers_polls_and_the_other_goes_on_after_a_kill(
     assert len(api.texts(CHAT)) == 3
 
 
+@pytest.mark.full
 def test_a_stopped_worker_loses_its_polls_and_a_resumed_one_doubles_nothing(
     fleet: Fleet, api: BotApi, chat: int
 ) -> None:
@@ -183,30 +158,7 @@ def end_connections(name: str) -> None:
         cursor.execute(ending, [name])
 
 
-def test_a_blocked_bot_is_a_dead_letter_that_says_so(worker: Process, api: BotApi, chat: int) -> None:
-    api.blocked.add(CHAT)
-    api.say(CHAT, "Good morning!")
-    until(lambda: Delivery.objects.filter(state="failed").exists())
-    failed = Delivery.objects.get()
-    assert (failed.attempts, failed.last_error) == (1, "the person has blocked the bot (403)")
-    assert TelegramChat.objects.get().blocked_at is not None
-
-
-def test_a_long_answer_comes_in_parts_and_goes_on_after_429(
-    fleet: Fleet, with_model: ModelServer, api: BotApi, chat: int
-) -> None:
-    fleet.environ["RONDO_DELIVERY_RETRY_SECONDS"] = "1,1,1"
-    fleet.worker()
-    text = "\n\n".join(f"Paragraph {number} " + "🕘 words " * 60 for number in range(20))
-    with_model.answer_with(says(text))
-    api.fail("sendMessage", 429, after=2, retry_after=2)
-    api.say(CHAT, "Tell me a story.")
-    until(lambda: Delivery.objects.filter(state="sent").exists())
-    assert len(api.texts(CHAT)) == 3  # the third failed at first
-    assert "".join(api.texts(CHAT)) == Message.objects.get(role="assistant").content
-    assert Delivery.objects.get().attempts == 2
-
-
+@pytest.mark.full
 def test_a_server_in_trouble_is_waited_for(fleet: Fleet, api: BotApi, bot: TelegramBot, chat: int) -> None:
     api.fail("getUpdates", 502, times=1)
     worker = fleet.worker()
@@ -225,32 +177,32 @@ def test_a_server_in_trouble_is_waited_for(fleet: Fleet, api: BotApi, bot: Teleg
         assert worker.stop(15) == 0
 
 
-def test_a_bot_is_switched_off_on_and_deleted_meanwhile(
-    worker: Process, api: BotApi, bot: TelegramBot, chat: int
+@pytest.mark.full
+def test_a_bot_and_its_owner_are_switched_off_and_on_and_the_bot_is_deleted(
+    fleet: Fleet, api: BotApi, person: Person, bot: TelegramBot, chat: int
 ) -> None:
+    worker = fleet.worker()
+    ends = 0
+
+    def polls_no_more() -> None:
+        nonlocal ends
+        ends += 1
+        until(lambda: worker.text().count("telegram_poll_ended") == ends)
+
     worker.wait_for("telegram_poll_began")
     # although nobody has written
     until(lambda: TelegramBot.objects.get().state_since, 15, what="it is known that the bot is read")
     update_bot(bot.pk, enabled=False)
-    worker.wait_for("telegram_poll_ended")
+    polls_no_more()
     api.say(CHAT, "Good morning!")
     update_bot(bot.pk, enabled=True)
     answered(api)
+    User.objects.filter(pk=person.user.pk).update(is_active=False)
+    polls_no_more()
+    api.say(CHAT, "Good evening!")
+    User.objects.filter(pk=person.user.pk).update(is_active=True)
+    answered(api, 2)
+    assert Turn.objects.count() == 2
     delete_bot(bot.pk)
-    until(lambda: worker.text().count("telegram_poll_ended") == 2)
+    polls_no_more()
     assert Session.objects.filter(key=f"telegram:{CHAT}").exists()
-
-
-def test_an_inactive_owner_is_not_served(worker: Process, api: BotApi, person: Person, chat: int) -> None:
-    worker.wait_for("telegram_poll_began")
-    _set_active(person, value=False)
-    worker.wait_for("telegram_poll_ended")
-    api.say(CHAT, "Good morning!")
-    _set_active(person, value=True)
-    assert answered(api)
-    assert Turn.objects.count() == 1
-
-
-def _set_active(person: Person, *, value: bool) -> Any:
-    person.user.is_active = value
-    person.user.save()

@@ -49,11 +49,15 @@ def text_of(reply: updates.Reply | None) -> str:
     return reply.text if reply is not None else ""
 
 
-def test_a_code_connects_one_chat_once(api: BotApi, bot: TelegramBot) -> None:
+def test_a_code_connects_one_chat_once_and_is_never_said_to_the_agent(api: BotApi, bot: TelegramBot) -> None:
     given = code(bot)
+    bot.refresh_from_db()
+    assert given not in str(vars(bot)), "it is stored as a hash"
     assert "connected to the agent demo" in text_of(take(bot, api.say(CHAT, f"/start {given}")))
     assert "not valid" in text_of(take(bot, api.say(OTHER_CHAT, f"/start {given}")))
     assert [each.chat_id for each in TelegramChat.objects.all()] == [CHAT]
+    take(bot, api.say(CHAT, f"/start {code(bot)}"))  # once more, in a chat that is connected
+    assert not Turn.objects.exists()
 
 
 def test_of_two_chats_with_one_code_at_once_one_is_connected(bot: TelegramBot) -> None:
@@ -85,15 +89,6 @@ def test_codes_are_tried_a_few_times_only(bot: TelegramBot) -> None:
         assert "not valid" in redeem(bot.pk, CHAT, "x" * 22, "")
     assert "Too many" in redeem(bot.pk, CHAT, given, "")
     assert redeem(bot.pk, OTHER_CHAT, given, "") == ""  # what a stranger tries holds up nobody else
-
-
-def test_a_code_is_stored_as_a_hash_and_never_said_to_the_agent(api: BotApi, bot: TelegramBot) -> None:
-    given = code(bot)
-    bot.refresh_from_db()
-    assert given not in str(vars(bot))
-    take(bot, api.say(CHAT, f"/start {given}"))
-    take(bot, api.say(CHAT, f"/start {code(bot)}"))  # once more, in a chat that is connected
-    assert not Turn.objects.exists()
 
 
 def test_a_group_is_neither_connected_nor_heard(api: BotApi, bot: TelegramBot, chat: int) -> None:
@@ -144,6 +139,9 @@ def test_an_update_that_comes_again_causes_nothing(api: BotApi, bot: TelegramBot
         take(bot, message)
     assert Turn.objects.count() == 1
     assert [text_of(take(bot, photo)) for _ in range(3)] == [updates.UNSUPPORTED, "", ""]
+    TelegramUpdate.objects.update(created_at=Now() - updates.KEPT - timedelta(minutes=1))
+    take(bot, api.say(CHAT, "two"))
+    assert TelegramUpdate.objects.count() == 1, "old ones are forgotten"
 
 
 def test_of_two_polls_with_one_update_one_handles_it(api: BotApi, bot: TelegramBot, chat: int) -> None:
@@ -154,23 +152,14 @@ def test_of_two_polls_with_one_update_one_handles_it(api: BotApi, bot: TelegramB
         assert [text_of(each) for each in held.open()] == [updates.UNSUPPORTED, ""]
 
 
-def test_ids_may_begin_anew_with_lower_numbers(api: BotApi, bot: TelegramBot, chat: int) -> None:
-    for number in (9_000, 10):
+def test_numbers_may_begin_anew_and_be_those_of_another_bot(api: BotApi, bot: TelegramBot, chat: int) -> None:
+    for number in (9_000, 7):
         take(bot, api.say(CHAT, f"number {number}") | {"update_id": number})
-    assert Turn.objects.count() == 2
-
-
-def test_another_bots_update_is_not_taken_for_one_of_the_bot_before_it(
-    api: BotApi, bot: TelegramBot, chat: int
-) -> None:
-    take(bot, api.say(CHAT, "to the one") | {"update_id": 7})
     update_bot(bot.pk, checked=CheckedToken(token=OTHER_TOKEN, telegram_id=987654321, username="other_bot"))
     redeem(bot.pk, CHAT, code(bot), "Ada")
     take(bot, api.say(CHAT, "to the other") | {"update_id": 7})
-    assert list(Turn.objects.order_by("pk").values_list("content", flat=True)) == [
-        "to the one",
-        "to the other",
-    ]
+    said = Turn.objects.order_by("pk").values_list("content", flat=True)
+    assert list(said) == ["number 9000", "number 7", "to the other"]
 
 
 def test_an_update_that_fails_is_not_counted(
@@ -186,39 +175,33 @@ def test_an_update_that_fails_is_not_counted(
     assert Turn.objects.count() == 1
 
 
-def test_old_updates_are_forgotten(api: BotApi, bot: TelegramBot, chat: int) -> None:
-    take(bot, api.say(CHAT, "one"))
-    TelegramUpdate.objects.update(created_at=Now() - updates.KEPT - timedelta(minutes=1))
-    take(bot, api.say(CHAT, "two"))
-    assert TelegramUpdate.objects.count() == 1
-
-
-@pytest.mark.parametrize("how", ["inactive", "off"])
 def test_what_is_not_served_waits_at_telegram(
-    api: BotApi, bot: TelegramBot, chat: int, person: Person, how: str
+    api: BotApi, bot: TelegramBot, chat: int, person: Person
 ) -> None:
-    if how == "off":
-        TelegramBot.objects.update(enabled=False)
-    else:
-        get_user_model().objects.filter(pk=person.user.pk).update(is_active=False)
-    with pytest.raises(NotServed):
-        take(bot, api.say(CHAT, "Good morning!"))
+    update = api.say(CHAT, "Good morning!")
+    bots, owner = TelegramBot.objects.all(), get_user_model().objects.filter(pk=person.user.pk)
+    for off, on in (
+        (partial(bots.update, enabled=False), partial(bots.update, enabled=True)),
+        (partial(owner.update, is_active=False), partial(owner.update, is_active=True)),
+    ):
+        off()
+        with pytest.raises(NotServed):
+            take(bot, update)
+        on()
     assert not TelegramUpdate.objects.exists()
+    assert take(bot, update) is not None
 
 
-@pytest.mark.parametrize("what", ["photo", "voice", "sticker", "document"])
-def test_what_is_no_text_is_answered_with_one_sentence(
-    api: BotApi, bot: TelegramBot, chat: int, what: str
-) -> None:
+def test_what_is_no_text_is_answered_with_one_sentence(api: BotApi, bot: TelegramBot, chat: int) -> None:
     about: dict[str, Any] = {"file_id": "f", "file_unique_id": "u"}
-    more: dict[str, Any] = {
-        "photo": [about | {"width": 1, "height": 1}],
-        "voice": about | {"duration": 1},
-        "sticker": about
-        | {"width": 1, "height": 1, "is_animated": False, "is_video": False, "type": "regular"},
-        "document": about,
-    }
-    assert text_of(take(bot, api.say(CHAT, None, **{what: more[what]}))) == updates.UNSUPPORTED
+    size = {"width": 1, "height": 1}
+    for more in (
+        {"photo": [about | size]},
+        {"voice": about | {"duration": 1}},
+        {"sticker": about | size | {"is_animated": False, "is_video": False, "type": "regular"}},
+        {"document": about},
+    ):
+        assert text_of(take(bot, api.say(CHAT, None, **more))) == updates.UNSUPPORTED, more
     assert text_of(take(bot, api.edit(CHAT, "Good evening!"))) == updates.EDITED
     assert not Turn.objects.exists()
 

@@ -8,15 +8,13 @@ import pytest
 
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
-from agent_core.testing import ModelServer
 from sessions_app.agents.documents import put_document
 from sessions_app.models import Document, Session, Turn, TurnStep
 from sessions_app.tools.documents import edit_document, read_document
-from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext
+from tests.agent_core.planner.plans import says
 from tests.conftest import Person, new_person
-from tests.fleet import Fleet, until
-from tests.stories.test_main_job import ended
+from tests.inside import Inside, call, makes
 
 pytestmark = pytest.mark.rule("6.7")
 
@@ -87,40 +85,32 @@ def test_a_part_is_replaced_where_it_stands_once(person: Person) -> None:
     assert memory(person) == ("- rain [registered: ab]", 3)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"name": "AGENTS.md", "revision": 0, "content": "x"}, "name must be one of MEMORY.md"),
-        ({"name": "HEARTBEAT.md", "revision": 0, "content": "x"}, "name must be one of MEMORY.md"),
+def test_a_refused_edit_tells_the_model_what_to_correct(person: Person) -> None:
+    given = {"name": "MEMORY.md", "revision": 0}
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
+        (given | {"name": "AGENTS.md", "content": "x"}, "name must be one of MEMORY.md"),
+        (given | {"name": "HEARTBEAT.md", "content": "x"}, "name must be one of MEMORY.md"),
         ({"name": "MEMORY.md", "content": "x"}, "revision must be"),
-        ({"name": "MEMORY.md", "revision": True, "content": "x"}, "revision must be"),
-        ({"name": "MEMORY.md", "revision": 0}, "either content"),
-        ({"name": "MEMORY.md", "revision": 0, "content": "x", "old_text": "y"}, "either content"),
-        ({"name": "MEMORY.md", "revision": 0, "old_text": "y"}, "new_text is missing"),
-        ({"name": "MEMORY.md", "revision": 0, "content": 5}, "must be text"),
-        ({"name": "MEMORY.md", "revision": 0, "content": "x" * 200_001}, "longer than"),
-        ({"name": "MEMORY.md", "revision": 0, "content": "a\x00b"}, "NUL"),
-    ],
-)
-def test_a_refused_edit_tells_the_model_what_to_correct(
-    arguments: dict[str, Any], words: str, person: Person
-) -> None:
-    assert words in refusal(edit_document, person, **arguments)
+        (given | {"revision": True, "content": "x"}, "revision must be"),
+        (given, "either content"),
+        (given | {"content": "x", "old_text": "y"}, "either content"),
+        (given | {"old_text": "y"}, "new_text is missing"),
+        (given | {"content": 5}, "must be text"),
+        (given | {"content": "x" * 200_001}, "longer than"),
+        (given | {"content": "a\x00b"}, "NUL"),
+    )
+    for arguments, words in refused:
+        assert words in refusal(edit_document, person, **arguments), arguments
     assert not Document.objects.filter(agent=person.agent).exists()
 
 
-def test_a_memory_edit_happens_once_and_reaches_the_next_turn(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
-    call = 'edit_document with {"name": "MEMORY.md", "revision": 0, "content": "Ada likes tea."}'
-    turn = receive(session.pk, MessageInput(content=f"use tool {call}"))
-    until(lambda: ended(turn))
-    assert turn.state == "succeeded", turn.error_detail
-    assert memory(person_with_server) == ("Ada likes tea.", 1)
+def test_a_memory_edit_happens_once_and_reaches_the_next_turn(inside: Inside) -> None:
+    session = inside.person.session()
+    edit = call("edit_document", name="MEMORY.md", revision=0, content="Ada likes tea.")
+    inside.model.answer_with(makes(edit), says("Noted."))
+    turn = inside.say(session, "I like tea.")
+    assert memory(inside.person) == ("Ada likes tea.", 1)
     [result] = TurnStep.objects.filter(turn=turn, kind="result")
     assert result.data["output"] == "MEMORY.md is now at revision 1."
-    following = receive(session.pk, MessageInput(content="what do I like?"))
-    until(lambda: ended(following))
-    assert "Ada likes tea." in model_server.requests[-1].body["messages"][0]["content"]
+    inside.say(session, "what do I like?")
+    assert "Ada likes tea." in inside.model.calls[-1].system_prompt
