@@ -24,7 +24,7 @@ from automations.routines.reads import routine
 from config.operations.status import read_status as status
 from config.operations.status_text import status_lines
 from sessions_app.exceptions import OwnerInactive
-from sessions_app.models import MailboxEvent, Message, Turn, TurnState, Worker
+from sessions_app.models import MailboxEvent, Message, OnBusy, Turn, TurnState, Worker
 from sessions_app.operations.doctor import waiting_turns
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.next_lane import next_lane
@@ -33,8 +33,9 @@ from sessions_app.worker import sweep as recover
 from tests.automations.messages import a_worker, due, later, run_turn
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
+from tests.inside import Inside
 from tests.sessions_app.deliveries.receivers import Receiver, http_receiver
-from tests.stories.test_main_job import ended
+from tests.talk import ended
 
 pytestmark = pytest.mark.rule("10.0")
 
@@ -63,10 +64,22 @@ def make_due(*jobs: CronJob) -> None:
 def test_running_turns_are_cancelled_and_queued_ones_resume_on_reactivation(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
+    """The turn of an isolated routine, too, which is told to its home."""
     fleet.worker()
     held = receive(person_with_server.session().pk, MessageInput(content="[[hold:h]] hello"))
     until(lambda: model_server.held.get("h"))
-    waits = receive(held.session_id, MessageInput(content="and then?", on_busy="enqueue"))  # type: ignore[arg-type]
+    waits = receive(held.session_id, MessageInput(content="and then?", on_busy=OnBusy.ENQUEUE))
+    long = NewRoutine(
+        agent_id=person_with_server.agent.pk,
+        title="long",
+        description="[[hold:job]] work",
+        execution_mode="isolated",
+    )
+    add_routine(long)
+    fire_due_jobs()
+    Turn.objects.filter(kind="job").update(queued_at=Now() - timedelta(minutes=1))
+    until(lambda: model_server.held.get("job"))
+    run = RunRecord.objects.get()
     set_active(person_with_server, False)
     until(lambda: ended(held), WITHIN)
     assert (held.state, held.error_code, held.error) == (
@@ -74,36 +87,38 @@ def test_running_turns_are_cancelled_and_queued_ones_resume_on_reactivation(
     )  # fmt: skip
     closure = Message.objects.filter(turn=held, role="assistant").latest("seq").content
     assert closure == "Stopped: The account is inactive."
+    until(lambda: RunRecord.objects.filter(pk=run.pk, state=RunState.CANCELLED).exists(), WITHIN)
+    run.refresh_from_db()
+    assert run.reason == "owner_inactive"
+    assert [mail.event_type for mail in MailboxEvent.objects.all()] == ["job_failed"]
     with pytest.raises(OwnerInactive):
         receive(held.session_id, MessageInput(content="hello?"))
     waits.refresh_from_db()
-    assert (waits.state, len(model_server.requests)) == ("queued", 1)
+    assert (waits.state, len(model_server.requests)) == ("queued", 2)
     set_active(person_with_server, True)
     until(lambda: ended(waits), WITHIN)
     assert waits.state == "succeeded"
 
 
-def test_skipped_slots_call_no_model_and_share_one_row(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    job = hourly(person_with_server, schedule={"kind": "every", "seconds": 1})
-    runs = RunRecord.objects.filter(job=job)
-    fleet.worker()
-    fleet.beat()
-    until(lambda: runs.filter(state=RunState.SUCCEEDED).exists())
-    set_active(person_with_server, False)
-    until(lambda: runs.filter(reason="owner_inactive", state=RunState.SKIPPED).exists(), WITHIN)
-    until(lambda: not runs.filter(state=RunState.RUNNING).exists(), WITHIN)
-    asked = len(model_server.requests)
-    until(lambda: (runs.get(state=RunState.SKIPPED, reason="owner_inactive").slots_count or 0) >= 4)
-    assert len(model_server.requests) == asked
-    skipped = runs.get(state=RunState.SKIPPED, reason="owner_inactive")
-    set_active(person_with_server, True)
-    until(lambda: runs.filter(state=RunState.SUCCEEDED, scheduled_for__gt=skipped.scheduled_for).count() >= 2)
-    skipped.refresh_from_db()
+def test_skipped_slots_call_no_model_and_share_one_row(inside: Inside) -> None:
+    job = hourly(inside.person)
+
+    def slot() -> None:
+        make_due(job)
+        inside.beat()
+
+    slot()
+    set_active(inside.person, False)
+    for _ in range(4):
+        slot()
+    assert len(inside.model.calls) == 1
+    set_active(inside.person, True)
+    slot()
+    first, skipped, last = RunRecord.objects.filter(job=job).order_by("scheduled_for")
+    assert (first.state, last.state) == (RunState.SUCCEEDED, RunState.SUCCEEDED)
+    assert (skipped.state, skipped.reason, skipped.slots_count) == ("skipped", "owner_inactive", 4)
     assert skipped.slots_to is not None
-    late = runs.filter(state=RunState.SUCCEEDED, scheduled_for__range=(skipped.slots_from, skipped.slots_to))
-    assert not late.exists(), "what was skipped is not caught up"
+    assert skipped.slots_to < last.scheduled_for, "what was skipped is not caught up"
 
 
 def test_inactive_owners_turns_are_neither_claimed_nor_hinted_nor_woken(person: Person, broker: str) -> None:
@@ -261,29 +276,7 @@ def test_an_inline_routine_stays_due_without_beat_looping(person: Person, broker
     assert start_due_routines(person.agent.pk)[0] is not None
 
 
-def test_a_stopped_isolated_routine_is_reported_to_its_home(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    add_routine(
-        NewRoutine(
-            agent_id=person_with_server.agent.pk,
-            title="long",
-            description="[[hold:job]] work",
-            execution_mode="isolated",
-        )
-    )
-    fire_due_jobs()
-    Turn.objects.update(queued_at=Now() - timedelta(minutes=1))
-    until(lambda: model_server.held.get("job"))
-    set_active(person_with_server, False)
-    run = RunRecord.objects.get()
-    until(lambda: RunRecord.objects.filter(pk=run.pk, state=RunState.CANCELLED).exists(), WITHIN)
-    run.refresh_from_db()
-    assert run.reason == "owner_inactive"
-    assert [mail.event_type for mail in MailboxEvent.objects.all()] == ["job_failed"]
-
-
+@pytest.mark.full
 def test_a_delivery_waits_and_is_sent_late(
     fleet: Fleet, model_server: ModelServer, person: Person, settings: Any
 ) -> None:

@@ -129,15 +129,22 @@ def test_a_slot_stays_for_a_shorter_time_when_something_waits_for_it(
     assert not worker.may_stay(time.monotonic(), 1, elsewhere=False)
 
 
-def test_a_persons_hint_never_goes_on_with_an_automation(worker: WorkerProcess, person: Person) -> None:
+@pytest.mark.rule("1.6")
+def test_a_persons_hint_passes_an_automation_on_after_the_release(
+    worker: WorkerProcess, person: Person
+) -> None:
     session = person.session()
+    passed: list[tuple[uuid.UUID, str, list[Handle]]] = []
     first, slot, second = (
         receive(session.pk, MessageInput(content="one")),
         automation(session, "water", datetime.now(UTC)),
         receive(session.pk, MessageInput(content="two")),
     )
-    run_next_turns(Observed(worker), session.pk, Lane.PEOPLE)
+    run_next_turns(
+        Observed(worker), session.pk, Lane.PEOPLE, lambda *to: passed.append((*to, worker.locks.held()))
+    )
     assert ended(session) == [first.pk, second.pk]
+    assert passed == [(session.pk, Lane.AUTO, [])]
     run_next_turns(Observed(worker), session.pk, Lane.AUTO)
     assert ended(session) == [first.pk, second.pk, slot.pk]
 
@@ -161,6 +168,7 @@ def test_a_late_hint_neither_locks_nor_claims(worker: WorkerProcess, person: Per
     assert len(asked) == 0
 
 
+@pytest.mark.full
 def test_a_long_queue_lets_other_sessions_of_a_single_slot_in(fleet: Fleet, person: Person) -> None:
     """The other person's message is answered while most of the queue still waits."""
     fleet.environ["RONDO_TURNS_PER_USER"] = "0"
