@@ -70,6 +70,7 @@ def queues(broker: str) -> Iterator[redis.Redis]:
         client.flushdb()
 
 
+@pytest.mark.long("the broker answers late")
 @pytest.mark.rule("10.0")
 def test_a_persons_hint_goes_first_and_those_that_waited_too_long_are_dropped(
     broker: str, queues: redis.Redis

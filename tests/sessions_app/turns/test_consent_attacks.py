@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -14,7 +13,6 @@ from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelReply
 from agent_core.tools import Effect, Tool
 from agent_core.turn.consent import shown_arguments
-from agent_core.turn.control import TurnControl
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import QuestionTaken
 from sessions_app.hooks.edit import NewHook, add_hook, update_hook
@@ -27,11 +25,8 @@ from sessions_app.models import (
     Session,
     Turn,
 )
-from sessions_app.turns.claim import claim_next
-from sessions_app.turns.lock import Handle
 from sessions_app.turns.questions import answer_consent, answer_question
 from sessions_app.turns.receive import MessageInput, receive
-from sessions_app.turns.run import _finish
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
 from tests.inside import Inside, call, listening, makes
 from tests.mcp_servers import Docs
@@ -96,8 +91,9 @@ def test_an_unread_message_after_the_yes_revokes_it(inside: Inside) -> None:
         asked(inside, session)
         wait = partial(receive, session.pk, MessageInput(content="No, wait!", on_busy=on_busy))
         with listening(wait):
-            inside.model.replies = [*replies, says("I must ask again."), says("Well.")]
+            inside.model.answer_with(*replies, says("I must ask again."), says("Well."))
             inside.say(session, "yes")
+        inside.model.replies.clear()
         assert inside.did("disk") == 0, (on_busy, len(replies))
         assert ConsentQuestion.objects.filter(session=session, state="open").exists()
 
@@ -305,21 +301,19 @@ def test_a_thread_yes_is_ambiguous_after_showing_the_primary_session(inside: Ins
 
 
 def test_consent_is_not_asked_for_a_tool_removed_meanwhile(inside: Inside) -> None:
+    """The turn is handed back after the call was refused, and goes on when the tool is gone."""
     session = inside.person.session()
-    control = TurnControl()
-    receive(session.pk, MessageInput(content="Tidy up."))
-    turn = claim_next(session.pk, uuid.uuid4(), auto_allowed=True)
-    assert turn is not None
     erase = tools.get("erase")
-    with listening(control.stop):
-        inside.model.answer_with(makes(call("erase", name="disk"), call("listen", "l")))
-        handle = Handle(session_id=session.pk, control=control, turn_id=turn.pk, claim=turn.claim)
-        _finish(handle, turn)
+
+    def remove() -> None:
+        inside.handles[-1].control.stop()
         tools.unregister("erase")
-        try:
-            inside.model.answer_with(says("It is gone."))
-            inside.run(session)
-        finally:
-            tools.register(erase)
+
+    inside.model.answer_with(makes(call("erase", name="disk"), call("listen", "l")), says("It is gone."))
+    try:
+        with listening(remove):
+            assert inside.say(session, "Tidy up.").attempt == 2
+    finally:
+        tools.register(erase)
     assert last_said(session) == "It is gone."
     assert not ConsentQuestion.objects.exists()

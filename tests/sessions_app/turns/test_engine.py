@@ -63,6 +63,7 @@ def waiting_song(session: Session, execution_id: str) -> ExecutionState:
     )
 
 
+@pytest.mark.long("two workers are killed, and a server that has just started rescues no turn for 15 s")
 @pytest.mark.rule("7.2", "7.4")
 def test_a_plan_outlives_workers_that_are_killed_at_a_step_and_at_its_question(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person

@@ -84,23 +84,6 @@ def test_the_bound_spans_workers_and_the_longest_waiting_goes_next(
     until(lambda: not Turn.objects.filter(state__in=["queued", "running"]).exists(), 60)
 
 
-def test_a_users_automations_leave_room_for_what_the_user_says(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    without_sweep(fleet)
-    fleet.worker(32)
-    storm = [
-        automation(person_with_server.session(), f"[[hold:storm]] {n}", datetime.now(UTC)) for n in range(12)
-    ]
-    most = int(BOUND * owners.AUTO_PART)
-    until(lambda: refused() == 12 - most)
-    asked = receive(person_with_server.session().pk, MessageInput(content="hello"))
-    until(lambda: ended(asked))
-    assert model_server.held == {"storm": most}
-    model_server.release("storm")
-    until(lambda: all(ended(turn) for turn in storm))
-
-
 def claimed_at_once(sessions: list[Session], worker: uuid.UUID) -> int:
     def one(session: Session) -> bool:
         try:
@@ -120,6 +103,16 @@ def test_claims_that_race_never_go_beyond_the_bound(person: Person, broker: str,
         assert running(person) == bounded
         Turn.objects.filter(state=TurnState.RUNNING).update(state=TurnState.SUCCEEDED, finished_at=Now())
         Turn.objects.filter(state=TurnState.QUEUED).delete()
+
+
+def test_a_users_automations_leave_room_for_what_the_user_says(
+    bounded: int, person: Person, broker: str
+) -> None:
+    worker = a_worker()
+    storm = [automation(person.session(), f"{n}", datetime.now(UTC)) for n in range(12)]
+    assert claimed_at_once([turn.session for turn in storm], worker) == int(bounded * owners.AUTO_PART)
+    [asked] = flood(person, 1)
+    assert claim_next(asked.session_id, worker, auto_allowed=False) is not None
 
 
 def all_begun(person: Person, count: int, worker: uuid.UUID) -> list[Turn]:

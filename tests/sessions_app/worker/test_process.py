@@ -39,6 +39,7 @@ from tests.talk import ended
 pytestmark = pytest.mark.rule("1.7")
 
 
+@pytest.mark.long("two workers and eighteen automations")
 def test_a_storm_of_automations_leaves_slots_for_people_and_other_workers(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_storm_of_automations_leaves_slots_for_people_and_other_workers(
     until(lambda: all(ended(turn) for turn in storm), what="what found no slot is not forgotten")
 
 
+@pytest.mark.long("the shortest time that a tool may take too long is a second")
 @pytest.mark.rule("1.12")
 def test_a_hanging_tool_fails_its_turn_and_frees_the_session(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
