@@ -19,7 +19,7 @@ from sessions_app.worker.process import WorkerProcess
 from tests.conftest import Person
 from tests.fleet import Fleet, until
 from tests.proxy import Proxy
-from tests.stories.test_main_job import ended
+from tests.talk import ended
 
 DELAY = 0.1  # seconds of each answer, one for a batch of hints
 OTHERS = 500
@@ -70,21 +70,20 @@ def queues(broker: str) -> Iterator[redis.Redis]:
         client.flushdb()
 
 
+@pytest.mark.long("the broker answers late")
 @pytest.mark.rule("10.0")
-def test_a_persons_hint_does_not_wait_for_those_of_automations(broker: str, queues: redis.Redis) -> None:
-    with slow(broker) as proxy, sending(proxy.url, 60.0):
+def test_a_persons_hint_goes_first_and_those_that_waited_too_long_are_dropped(
+    broker: str, queues: redis.Redis
+) -> None:
+    with slow(broker) as proxy, sending(proxy.url, 1.0) as process:
         until(lambda: waiting(queues, "turns"), 60)
         assert waiting(queues, "auto") < OTHERS // 2
-
-
-@pytest.mark.rule("10.0")
-def test_hints_that_waited_too_long_are_dropped(broker: str, queues: redis.Redis) -> None:
-    with slow(broker) as proxy, sending(proxy.url, 1.0) as process:
         said, _ = process.communicate(timeout=60)
         assert b"hints_dropped" in said
         assert waiting(queues, "auto") < OTHERS
 
 
+@pytest.mark.full
 def test_many_hints_share_a_round_trip(broker: str, queues: redis.Redis) -> None:
     with slow(broker, delay=0.0) as proxy, sending(proxy.url, 60.0) as process:
         process.communicate(timeout=60)

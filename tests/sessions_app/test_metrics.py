@@ -10,16 +10,18 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.test import Client
 
-from agent_core.testing import ModelServer
+from agent_core.exceptions import ModelUnavailable
+from agent_core.llm.protocol import ModelReply
+from agent_core.types import Usage
 from config.operations.counters import COUNTERS
 from sessions_app import metrics
 from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.metrics import Counted, count
-from sessions_app.models import Counter, Turn
-from sessions_app.turns.receive import MessageInput, receive
+from sessions_app.models import Agent, Counter
+from sessions_app.worker.process import WorkerProcess
 from tests.conftest import Person
-from tests.fleet import Fleet, until
-from tests.stories.test_main_job import ended
+from tests.fleet import until
+from tests.inside import Inside
 
 pytestmark = pytest.mark.rule("10.1")
 
@@ -76,7 +78,7 @@ def test_a_name_or_a_label_that_nobody_knows_is_refused() -> None:
 
 def test_processes_that_add_at_once_lose_nothing() -> None:
     def add(number: int) -> None:
-        for _ in range(20):
+        for _ in range(10):
             own = metrics._Gathered()
             for name in (Counted.MAILBOX_DRAIN, Counted.MAILBOX_DEPOSIT)[:: 1 if number % 2 else -1]:
                 own._sums[name, ()] += 1
@@ -87,7 +89,7 @@ def test_processes_that_add_at_once_lose_nothing() -> None:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert value(Counted.MAILBOX_DRAIN) == value(Counted.MAILBOX_DEPOSIT) == 160
+    assert value(Counted.MAILBOX_DRAIN) == value(Counted.MAILBOX_DEPOSIT) == 80
 
 
 def test_who_flushes_waits_for_what_the_timer_writes() -> None:
@@ -138,28 +140,32 @@ def test_deposits_count_once_and_not_into_what_is_gone(person: Person) -> None:
     assert scraped("rondo_mailbox_waiting") == 1
 
 
-def test_workers_count_waits_drains_and_limits(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    worker = fleet.worker()
-    agent, session = person_with_server.agent, person_with_server.session()
+def test_turns_count_waits_drains_and_limits(inside: Inside) -> None:
+    session = inside.person.session()
     deposit(session.pk, Mail(event_type="job_completed", summary="done"))
-    turn = receive(session.pk, MessageInput(content="hello"))
-    until(lambda: ended(turn))
-    agent.policy = {"max_attempts": 1}
-    agent.save()
-    failed = receive(session.pk, MessageInput(content="[[fail:503]] hello"))
-    until(lambda: ended(failed))
-    assert failed.error_code == "model_unavailable"
-    assert worker.stop() == 0  # what it gathered goes out at the latest now
+    reply = ModelReply(text="Hello.", usage=Usage(input_tokens=7))
+    inside.model.answer_with(reply)
+    inside.say(session, "hello")
+    Agent.objects.update(policy={"max_attempts": 1})
+    inside.model.answer_with(ModelUnavailable("503"))
+    assert inside.say(session, "hello").error_code == "model_unavailable"
     assert value(Counted.MAILBOX_DRAIN) == 1
     assert value(Counted.TURN_LIMIT, code="model_unavailable") == 1
-    assert scraped('rondo_turn_limit_count_total{code="model_unavailable"}') == 1
-    assert scraped("rondo_lock_wait_ms_count") == scraped("rondo_turn_wait_seconds_count") == 2
-    assert scraped('rondo_turn_limits_reached_total{limit="model_unavailable"}') == 1
-    assert scraped('rondo_turns_total{lane="turns",outcome="succeeded",reason="none"}') == 1
-    assert scraped('rondo_turns_total{lane="turns",outcome="failed",reason="model_unavailable"}') == 1
-    assert scraped('rondo_turn_duration_seconds_count{lane="turns"}') == 2
-    used = [Turn.objects.get(pk=each.pk).usage.get("input_tokens", 0) for each in (turn, failed)]
-    assert scraped('rondo_tokens_total{type="input"}') == sum(used) > 0
+    for line, expected in {
+        'rondo_turn_limit_count_total{code="model_unavailable"}': 1,
+        "rondo_lock_wait_ms_count": 2,
+        "rondo_turn_wait_seconds_count": 2,
+        'rondo_turn_limits_reached_total{limit="model_unavailable"}': 1,
+        'rondo_turns_total{lane="turns",outcome="succeeded",reason="none"}': 1,
+        'rondo_turns_total{lane="turns",outcome="failed",reason="model_unavailable"}': 1,
+        'rondo_turn_duration_seconds_count{lane="turns"}': 2,
+        'rondo_tokens_total{type="input"}': 7,
+    }.items():
+        assert scraped(line) == expected, line
     assert scraped("rondo_lock_wait_ms_sum") >= 0
+
+
+def test_a_worker_that_stops_leaves_no_count_behind(worker: WorkerProcess) -> None:
+    count(Counted.MAILBOX_DRAIN)
+    worker.end()
+    assert Counter.objects.get(name=Counted.MAILBOX_DRAIN).value == 1

@@ -24,7 +24,7 @@ from automations.routines.reads import routine
 from config.operations.status import read_status as status
 from config.operations.status_text import status_lines
 from sessions_app.exceptions import OwnerInactive
-from sessions_app.models import MailboxEvent, Message, Turn, TurnState, Worker
+from sessions_app.models import MailboxEvent, Message, OnBusy, Turn, TurnState, Worker
 from sessions_app.operations.doctor import waiting_turns
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.next_lane import next_lane
@@ -33,8 +33,9 @@ from sessions_app.worker import sweep as recover
 from tests.automations.messages import a_worker, due, later, run_turn
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
+from tests.inside import Inside
 from tests.sessions_app.deliveries.receivers import Receiver, http_receiver
-from tests.stories.test_main_job import ended
+from tests.talk import ended
 
 pytestmark = pytest.mark.rule("10.0")
 
@@ -63,10 +64,22 @@ def make_due(*jobs: CronJob) -> None:
 def test_running_turns_are_cancelled_and_queued_ones_resume_on_reactivation(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
+    """The turn of an isolated routine, too, which is told to its home."""
     fleet.worker()
     held = receive(person_with_server.session().pk, MessageInput(content="[[hold:h]] hello"))
     until(lambda: model_server.held.get("h"))
-    waits = receive(held.session_id, MessageInput(content="and then?", on_busy="enqueue"))  # type: ignore[arg-type]
+    waits = receive(held.session_id, MessageInput(content="and then?", on_busy=OnBusy.ENQUEUE))
+    long = NewRoutine(
+        agent_id=person_with_server.agent.pk,
+        title="long",
+        description="[[hold:job]] work",
+        execution_mode="isolated",
+    )
+    add_routine(long)
+    fire_due_jobs()
+    Turn.objects.filter(kind="job").update(queued_at=Now() - timedelta(minutes=1))
+    until(lambda: model_server.held.get("job"))
+    run = RunRecord.objects.get()
     set_active(person_with_server, False)
     until(lambda: ended(held), WITHIN)
     assert (held.state, held.error_code, held.error) == (
@@ -74,32 +87,39 @@ def test_running_turns_are_cancelled_and_queued_ones_resume_on_reactivation(
     )  # fmt: skip
     closure = Message.objects.filter(turn=held, role="assistant").latest("seq").content
     assert closure == "Stopped: The account is inactive."
+    until(lambda: RunRecord.objects.filter(pk=run.pk, state=RunState.CANCELLED).exists(), WITHIN)
+    run.refresh_from_db()
+    assert run.reason == "owner_inactive"
+    assert [mail.event_type for mail in MailboxEvent.objects.all()] == ["job_failed"]
     with pytest.raises(OwnerInactive):
         receive(held.session_id, MessageInput(content="hello?"))
     waits.refresh_from_db()
-    assert (waits.state, len(model_server.requests)) == ("queued", 1)
+    assert (waits.state, len(model_server.requests)) == ("queued", 2)
     set_active(person_with_server, True)
     until(lambda: ended(waits), WITHIN)
     assert waits.state == "succeeded"
 
 
-def test_skipped_slots_call_no_model_and_share_one_row(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    job = hourly(person_with_server, schedule={"kind": "every", "seconds": 1})
+@pytest.mark.full
+def test_skipped_slots_call_no_model_and_share_one_row(inside: Inside) -> None:
+    job = hourly(inside.person, schedule={"kind": "every", "seconds": 1})
     runs = RunRecord.objects.filter(job=job)
-    fleet.worker()
-    fleet.beat()
-    until(lambda: runs.filter(state=RunState.SUCCEEDED).exists())
-    set_active(person_with_server, False)
-    until(lambda: runs.filter(reason="owner_inactive", state=RunState.SKIPPED).exists(), WITHIN)
-    until(lambda: not runs.filter(state=RunState.RUNNING).exists(), WITHIN)
-    asked = len(model_server.requests)
-    until(lambda: (runs.get(state=RunState.SKIPPED, reason="owner_inactive").slots_count or 0) >= 4)
-    assert len(model_server.requests) == asked
-    skipped = runs.get(state=RunState.SKIPPED, reason="owner_inactive")
-    set_active(person_with_server, True)
-    until(lambda: runs.filter(state=RunState.SUCCEEDED, scheduled_for__gt=skipped.scheduled_for).count() >= 2)
+
+    def beat_until(**fields: Any) -> RunRecord:
+        def found() -> RunRecord | None:
+            inside.beat()
+            return runs.filter(**fields).first()
+
+        return until(found)  # type: ignore[no-any-return]
+
+    beat_until(state=RunState.SUCCEEDED)
+    set_active(inside.person, False)
+    asked = len(inside.model.calls)
+    skipped = beat_until(state=RunState.SKIPPED, reason="owner_inactive", slots_count__gte=3)
+    assert runs.filter(reason="owner_inactive").count() == 1
+    assert len(inside.model.calls) == asked
+    set_active(inside.person, True)
+    beat_until(state=RunState.SUCCEEDED, scheduled_for__gt=skipped.slots_to)
     skipped.refresh_from_db()
     assert skipped.slots_to is not None
     late = runs.filter(state=RunState.SUCCEEDED, scheduled_for__range=(skipped.slots_from, skipped.slots_to))
@@ -122,29 +142,22 @@ def test_inactive_owners_turns_are_neither_claimed_nor_hinted_nor_woken(person: 
 
 
 def test_an_orphaned_turn_is_cancelled_from_its_journal_not_resumed(person: Person, broker: str) -> None:
-    turn, worker = receive(person.session().pk, MessageInput(content="hello")), a_worker()
-    begun = claim_next(turn.session_id, worker, auto_allowed=True)
-    assert begun is not None
-    assert Turn.objects.hand_back(begun)
-    set_active(person, False)
-    assert claim_next(turn.session_id, worker, auto_allowed=True) is None
-    assert next_lane(turn.session_id) == []
-    recover.sweep_turns(worker, list)
-    set_active(person, True)  # at once: a request stands
-    done = run_turn(turn.session, worker)
-    assert (done.state, done.error_code) == ("cancelled", "owner_inactive")
-
-
-def test_a_person_who_cancelled_before_is_the_one_who_did(person: Person, broker: str) -> None:
-    turn, worker = receive(person.session().pk, MessageInput(content="hello")), a_worker()
-    begun = claim_next(turn.session_id, worker, auto_allowed=True)
-    assert begun is not None
-    assert Turn.objects.hand_back(begun)
-    assert Turn.objects.request_cancel(turn.pk)
-    set_active(person, False)
-    recover.sweep_turns(worker, list)
-    done = run_turn(turn.session, worker)
-    assert (done.state, done.error_code) == ("cancelled", "")
+    """A person who cancelled it before is the one who did."""
+    worker = a_worker()
+    for is_cancelled, code in ((False, "owner_inactive"), (True, "")):
+        turn = receive(person.session().pk, MessageInput(content="hello"))
+        begun = claim_next(turn.session_id, worker, auto_allowed=True)
+        assert begun is not None
+        assert Turn.objects.hand_back(begun)
+        assert not is_cancelled or Turn.objects.request_cancel(turn.pk)
+        set_active(person, False)
+        if not is_cancelled:
+            assert claim_next(turn.session_id, worker, auto_allowed=True) is None
+            assert next_lane(turn.session_id) == []
+        recover.sweep_turns(worker, list)
+        set_active(person, True)  # at once: a request stands
+        done = run_turn(turn.session, worker)
+        assert (done.state, done.error_code) == ("cancelled", code)
 
 
 def test_a_scheduled_message_waits_and_is_sent_late(person: Person, broker: str) -> None:
@@ -261,29 +274,7 @@ def test_an_inline_routine_stays_due_without_beat_looping(person: Person, broker
     assert start_due_routines(person.agent.pk)[0] is not None
 
 
-def test_a_stopped_isolated_routine_is_reported_to_its_home(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    add_routine(
-        NewRoutine(
-            agent_id=person_with_server.agent.pk,
-            title="long",
-            description="[[hold:job]] work",
-            execution_mode="isolated",
-        )
-    )
-    fire_due_jobs()
-    Turn.objects.update(queued_at=Now() - timedelta(minutes=1))
-    until(lambda: model_server.held.get("job"))
-    set_active(person_with_server, False)
-    run = RunRecord.objects.get()
-    until(lambda: RunRecord.objects.filter(pk=run.pk, state=RunState.CANCELLED).exists(), WITHIN)
-    run.refresh_from_db()
-    assert run.reason == "owner_inactive"
-    assert [mail.event_type for mail in MailboxEvent.objects.all()] == ["job_failed"]
-
-
+@pytest.mark.full
 def test_a_delivery_waits_and_is_sent_late(
     fleet: Fleet, model_server: ModelServer, person: Person, settings: Any
 ) -> None:

@@ -123,7 +123,7 @@ def breaking(stream: Any) -> Any:
 
 @pytest.mark.rule("1.9")
 @pytest.mark.usefixtures("trusting")
-@pytest.mark.parametrize("planned", [False, True])
+@pytest.mark.parametrize("planned", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_connections_that_break_in_a_model_call_do_not_repeat_it(
     inside: Inside, monkeypatch: pytest.MonkeyPatch, planned: bool
 ) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
 from django.conf import settings
 
 from agent_core.llm import tokens
-from agent_core.testing import ModelServer
 from agent_core.text import fence
 from agent_core.types import StepKind
 from automations.jobs.edit import NewJob, create_job
@@ -19,15 +19,12 @@ from sessions_app.memory import history
 from sessions_app.memory.task_state import remember
 from sessions_app.models import Message, Session, TaskState, TurnStep
 from sessions_app.turns.context_statement import read_context
-from sessions_app.turns.receive import MessageInput, receive
 from tests.agent_core.planner.plans import says
 from tests.conftest import Person
-from tests.fleet import Fleet, until
+from tests.inside import Inside, during
 from tests.sessions_app.turns.test_receive import automation
-from tests.talk import ended, say
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("7.1", "7.6")]
-BUDGET = {"RONDO_CONTEXT_TOKENS": "6000", "RONDO_WINDOW_MESSAGES": "10"}
 WHOLE = {
     "current_goal": "build a shed",
     "active_flow": "",
@@ -40,9 +37,9 @@ TODAY = NOW.date().isoformat()
 KEPT = says(json.dumps(WHOLE))
 
 
-def short_of_tokens(fleet: Fleet) -> None:
-    fleet.environ |= BUDGET
-    fleet.worker()
+@pytest.fixture
+def short_of_tokens(settings: Any) -> None:
+    settings.RONDO_CONTEXT_TOKENS, settings.RONDO_WINDOW_MESSAGES = 6000, 10
 
 
 def long_session(person: Person, messages: int = 60, size: int = 200) -> Session:
@@ -63,17 +60,15 @@ def long_session(person: Person, messages: int = 60, size: int = 200) -> Session
     return session
 
 
-def shown(server: ModelServer, number: int) -> list[dict[str, Any]]:
-    return list(server.requests[number].body["messages"])
+def shown(inside: Inside, number: int) -> list[str]:
+    return [entry.content for entry in inside.model.calls[number].entries]
 
 
-def test_older_messages_become_task_state_and_stay(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    short_of_tokens(fleet)
-    session = long_session(person_with_server)
-    model_server.answer_with(says("hello"), KEPT)
-    turn = say(session, "hi")
+@pytest.mark.usefixtures("short_of_tokens")
+def test_older_messages_become_task_state_and_stay(inside: Inside) -> None:
+    session = long_session(inside.person)
+    inside.model.answer_with(says("hello"), KEPT)
+    turn = inside.say(session, "hi")
     state = TaskState.objects.get(session=session)
     assert (state.current_goal, state.important_facts) == (
         "build a shed",
@@ -84,111 +79,94 @@ def test_older_messages_become_task_state_and_stay(
     assert Message.objects.get(session=session, seq=session.window_from_seq).role == "user"
     [step] = TurnStep.objects.filter(turn=turn, kind=str(StepKind.MEMORY))
     assert step.data["window_from_seq"] == session.window_from_seq
-    assert "message 1 x" in shown(model_server, 1)[1]["content"]
-    say(session, "and now?")
-    first = shown(model_server, 2)[1]["content"]
+    assert "message 1 x" in inside.model.shown(1)
+    inside.say(session, "and now?")
+    first = shown(inside, 2)[0]
     assert first.startswith("## Task State")
     [block] = fence.blocks(first)
     assert block.text == f"Goal: build a shed\nFact: Ada likes red [person {TODAY}]"
-    assert not any("message 1 x" in message["content"] for message in shown(model_server, 2))
+    assert "message 1 x" not in str(shown(inside, 2))
 
 
-@pytest.mark.parametrize(
-    "answer", ["no JSON", '{"other": true}', '{"important_facts": "likes red"}', '{"last_decision": "x"}']
-)
-def test_a_compression_that_fails_changes_nothing(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person, answer: str
-) -> None:
-    short_of_tokens(fleet)
-    session = long_session(person_with_server)
-    remember(session.pk, {"current_goal": "build a boat"})
-    model_server.answer_with(says("hello"), says(answer))
-    turn = say(session, "hi")
-    assert turn.state == "succeeded"
-    assert session.window_from_seq == 1
-    state = TaskState.objects.get()
-    assert (state.current_goal, state.revision) == ("build a boat", 1)
-    assert TurnStep.objects.get(turn=turn, kind=str(StepKind.MEMORY)).data == {"failed": True}
+@pytest.mark.usefixtures("short_of_tokens")
+def test_a_compression_that_fails_changes_nothing(inside: Inside) -> None:
+    for answer in (
+        "no JSON",
+        '{"other": true}',
+        '{"important_facts": "likes red"}',
+        '{"last_decision": "x"}',
+    ):
+        session = long_session(inside.person)
+        remember(session.pk, {"current_goal": "build a boat"})
+        inside.model.answer_with(says("hello"), says(answer))
+        turn = inside.say(session, "hi")
+        assert (turn.state, session.window_from_seq) == ("succeeded", 1), answer
+        state = TaskState.objects.get(session=session)
+        assert (state.current_goal, state.revision) == ("build a boat", 1), answer
+        [step] = TurnStep.objects.filter(turn=turn, kind=str(StepKind.MEMORY))
+        assert step.data == {"failed": True}, answer
 
 
-def test_the_window_moves_only_past_messages_the_model_saw(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    short_of_tokens(fleet)
-    session = long_session(person_with_server, size=2500)
-    model_server.answer_with(says("hello"), KEPT)
-    say(session, "hi")
-    seen = shown(model_server, 1)[1]["content"]
+@pytest.mark.usefixtures("short_of_tokens")
+def test_the_window_moves_only_past_messages_the_model_saw(inside: Inside) -> None:
+    session = long_session(inside.person, size=2500)
+    inside.model.answer_with(says("hello"), KEPT)
+    inside.say(session, "hi")
+    seen = inside.model.shown(1)
     assert 5 < session.window_from_seq < 40  # the longest that fit; the rest comes later
     for number in range(1, session.window_from_seq):
         assert f"person: message {number} " in seen or f"agent: message {number} " in seen
     assert f": message {session.window_from_seq} " not in seen
     assert Message.objects.get(session=session, seq=session.window_from_seq).role == "user"
-    model_server.answer_with(says("hello"), KEPT)
+    inside.model.answer_with(says("hello"), KEPT)
     before = session.window_from_seq
-    say(session, "again")
-    assert f": message {before} " in shown(model_server, 3)[1]["content"]
+    inside.say(session, "again")
+    assert f": message {before} " in inside.model.shown(3)
     assert session.window_from_seq > before
 
 
-def test_a_failed_compression_retries_only_after_half_a_window(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    short_of_tokens(fleet)
-    session = long_session(person_with_server)
-    model_server.answer_with(says("hello"), says("no JSON"))
-    say(session, "one")
-    assert len(model_server.requests) == 2
+@pytest.mark.usefixtures("short_of_tokens")
+def test_a_failed_compression_retries_only_after_half_a_window(inside: Inside) -> None:
+    session = long_session(inside.person)
+    inside.model.answer_with(says("hello"), says("no JSON"))
+    inside.say(session, "one")
+    assert len(inside.model.calls) == 2
     for number, text in enumerate(("two", "three"), 3):
-        model_server.answer_with(says("hello"))
-        say(session, text)
-        assert len(model_server.requests) == number
-    model_server.answer_with(says("hello"), KEPT)
-    say(session, "four")
-    assert len(model_server.requests) == 6
+        inside.model.answer_with(says("hello"))
+        inside.say(session, text)
+        assert len(inside.model.calls) == number
+    inside.model.answer_with(says("hello"), KEPT)
+    inside.say(session, "four")
+    assert len(inside.model.calls) == 6
     assert session.window_from_seq > 1
 
 
-def test_many_short_messages_are_compressed_before_leaving_the_window(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    session = long_session(person_with_server, history.WINDOW, size=20)
-    model_server.answer_with(says("hello"), KEPT)
-    say(session, "hi")
+def test_many_short_messages_are_compressed_before_leaving_the_window(inside: Inside) -> None:
+    session = long_session(inside.person, history.WINDOW, size=20)
+    inside.model.answer_with(says("hello"), KEPT)
+    inside.say(session, "hi")
     assert session.window_from_seq > history.WINDOW // 2
-    assert ": message 1 " in shown(model_server, 1)[1]["content"]
+    assert ": message 1 " in inside.model.shown(1)
 
 
-def test_what_a_person_corrects_meanwhile_holds(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    short_of_tokens(fleet)
-    session = long_session(person_with_server)
-    remember(session.pk, {"current_goal": "build [[hold:memory]] something"})
-    model_server.answer_with(says("hello"))
-    turn = receive(session.pk, MessageInput(content="hi"))
-    until(lambda: model_server.held.get("memory"))
-    remember(session.pk, {"current_goal": "build a boat"})
-    model_server.answer_with(KEPT)
-    model_server.release("memory")
-    until(lambda: ended(turn))
-    session.refresh_from_db()
+@pytest.mark.usefixtures("short_of_tokens")
+def test_what_a_person_corrects_meanwhile_holds(inside: Inside) -> None:
+    session = long_session(inside.person)
+    corrected = partial(remember, session.pk, {"current_goal": "build a boat"})
+    inside.model.answer_with(says("hello"), during(corrected, KEPT))
+    inside.say(session, "hi")
+    assert len(inside.model.calls) == 2
     assert TaskState.objects.get(session=session).current_goal == "build a boat"
     assert session.window_from_seq == 1
 
 
-def test_a_live_state_request_does_not_see_held_task_state(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
+def test_a_live_state_request_does_not_see_held_task_state(inside: Inside) -> None:
+    session = inside.person.session()
     remember(session.pk, {"current_goal": "the automation at nine"})
-    say(session, "Which automations are there?")
-    messages = [message["content"] for message in shown(model_server, 0) if message["role"] != "system"]
-    assert not any("Holds On To" in message for message in messages)
-    say(session, "Tell me a story.")
-    assert "the automation at nine" in shown(model_server, -1)[1]["content"]
+    inside.say(session, "Which automations are there?")
+    assert "at nine" not in str(shown(inside, 0))
+    inside.say(session, "Tell me a story.")
+    assert "the automation at nine" in shown(inside, -1)[0]
 
 
 def test_a_thousand_messages_stay_within_the_budget(person: Person) -> None:
@@ -205,61 +183,51 @@ def test_the_number_of_messages_read_does_not_grow_with_history(person: Person) 
     assert [len(read.messages) for read in reads] == [100, 100]
 
 
-def test_a_short_conversation_is_left_alone(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
+def test_a_short_conversation_is_left_alone(inside: Inside) -> None:
     assert settings.RONDO_WINDOW_MESSAGES > 30
-    session = long_session(person_with_server, 30, size=5000)
-    say(session, "hi")
-    assert len(model_server.requests) == 1
+    session = long_session(inside.person, 30, size=5000)
+    inside.say(session, "hi")
+    assert len(inside.model.calls) == 1
 
 
 @pytest.mark.rule("7.5")
-def test_an_automation_after_a_compression_knows_what_was_said_before(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
+@pytest.mark.usefixtures("short_of_tokens")
+def test_an_automation_after_a_compression_knows_what_was_said_before(inside: Inside) -> None:
     """Its prompt speaks of automations whatever its job's message is about."""
-    short_of_tokens(fleet)
-    session = long_session(person_with_server)
+    session = long_session(inside.person)
     fact = {"fact": "my favourite colour is blue", "message": 1}
-    model_server.answer_with(says("hello"), says(json.dumps(WHOLE | {"important_facts": [fact]})))
-    say(session, "hi")
+    inside.model.answer_with(says("hello"), says(json.dumps(WHOLE | {"important_facts": [fact]})))
+    inside.say(session, "hi")
     assert session.window_from_seq > 40
-    turn = automation(session, "Tell me my favourite colour.", NOW)
-    until(lambda: ended(turn))
-    answer = Message.objects.get(turn=turn, role="assistant")
-    assert "Your favourite colour is blue" in answer.content
+    automation(session, "Tell me my favourite colour.", NOW)
+    inside.run(session)
+    [block] = fence.blocks(shown(inside, -1)[0])
+    assert "my favourite colour is blue" in block.text
 
 
 @pytest.mark.rule("7.5")
-def test_an_automation_about_live_state_sees_current_state_and_facts(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
+def test_an_automation_about_live_state_sees_current_state_and_facts(inside: Inside) -> None:
+    session = inside.person.session()
     job = create_job(
         NewJob(session_id=session.pk, message="water", schedule={"kind": "every", "seconds": 86400})
     )
     remember(
         session.pk, {"current_goal": "the automation at nine", "important_facts": ["The dentist is on 3 May"]}
     )
-    turn = automation(session, "Say which reminders there are, and when the dentist is.", NOW)
-    until(lambda: ended(turn))
-    asked = [message["content"] for message in shown(model_server, 0)]
-    assert [block.text for block in fence.blocks(asked[1])] == ["Fact: The dentist is on 3 May"]
+    automation(session, "Say which reminders there are, and when the dentist is.", NOW)
+    inside.run(session)
+    asked = shown(inside, 0)
+    assert [block.text for block in fence.blocks(asked[0])] == ["Fact: The dentist is on 3 May"]
     assert asked[-2].startswith("## Current State")
     [automations, *_] = fence.blocks(asked[-2])
     assert automations.name == "automations"
     assert job.pk in automations.text
 
 
-def test_pages_and_other_sessions_add_no_facts_about_the_person(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
+@pytest.mark.usefixtures("short_of_tokens")
+def test_pages_and_other_sessions_add_no_facts_about_the_person(inside: Inside) -> None:
     """Compression is shown what people and the agent said, by whom and when; no output, no update, no stranger."""
-    short_of_tokens(fleet)
-    session = long_session(person_with_server)
+    session = long_session(inside.person)
     result = {"id": "1", "name": "fetch_url", "output": "PAGE", "outcome": "ok", "foreign": True}
     own = {"id": "2", "name": "current_time", "output": "CLOCK", "outcome": "ok"}
     call = {"id": "1", "name": "fetch_url", "arguments": {"url": "SECRET"}}
@@ -278,9 +246,9 @@ def test_pages_and_other_sessions_add_no_facts_about_the_person(
     }
     for seq, values in rows.items():
         Message.objects.filter(session=session, seq=seq).update(**values)
-    model_server.answer_with(says("hello"), KEPT)
-    say(session, "hi")
-    asked = shown(model_server, 1)[1]["content"]
+    inside.model.answer_with(says("hello"), KEPT)
+    inside.say(session, "hi")
+    asked = inside.model.shown(1)
     for unwanted in ("PAGE", "CLOCK", "UPDATE", "HOOK", "SECRET"):
         assert unwanted not in asked
     told = [line.partition("] ")[2] for line in asked.splitlines()]
@@ -291,16 +259,14 @@ def test_pages_and_other_sessions_add_no_facts_about_the_person(
     assert "agent: Tea is ready." in told
 
 
-def test_a_turn_is_sent_no_more_than_the_budget(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
+@pytest.mark.usefixtures("short_of_tokens")
+def test_a_turn_is_sent_no_more_than_the_budget(inside: Inside) -> None:
     """Documents, history, tools and message together: 6,000 tokens set are 6,000 tokens sent."""
-    short_of_tokens(fleet)
-    put_document(person_with_server.agent.pk, "MEMORY.md", "word " * 30_000)
-    session = long_session(person_with_server, 9, size=4000)
-    say(session, "hi")
-    body = model_server.requests[0].body
-    spent = sum(tokens.of_text(str(message["content"])) + 4 for message in body["messages"])
-    spent += sum(tokens.of_text(json.dumps(tool["function"])) for tool in body["tools"])
+    put_document(inside.person.agent.pk, "MEMORY.md", "word " * 30_000)
+    session = long_session(inside.person, 9, size=4000)
+    inside.say(session, "hi")
+    [asked] = inside.model.calls
+    spent = tokens.of_text(asked.system_prompt) + sum(map(tokens.of_entry, asked.entries))
+    spent += sum(tokens.of_text(json.dumps(tool.parameters)) for tool in asked.tools)
     assert spent <= 6000 * 1.25
-    assert body["messages"][-1]["content"] == "hi"
+    assert asked.entries[-1].content == "hi"

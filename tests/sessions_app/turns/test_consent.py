@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from agent_core import tools
 from agent_core.llm.protocol import ModelReply
-from agent_core.testing import ModelServer
 from agent_core.tool_spec import Effect, ToolSpec
-from agent_core.tools import Tool
 from agent_core.turn.consent import LONGEST_IN_FULL, call_to_json, is_the_call, question_of
 from agent_core.types import ToolCall
-from automations.firing.fire_jobs import fire_due_jobs
 from sessions_app.models import ConsentQuestion, MailboxEvent, Message, OnBusy, Session
 from sessions_app.turns.receive import MessageInput, receive
-from tests import plugins
 from tests.agent_core.planner.plans import says
 from tests.automations.turn_kinds.test_isolated import job_of
-from tests.conftest import Person
-from tests.fleet import Fleet, until
-from tests.inside import Inside
+from tests.inside import Inside, call, makes
 from tests.sessions_app.turns.test_receive import automation
-from tests.talk import say
+from tests.talk import last_said
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
 
 
 def erase(*names: str) -> ModelReply:
     """One response that erases these."""
-    made = (ToolCall(id=f"{n}", name="erase", arguments={"name": name}) for n, name in enumerate(names))
-    return ModelReply(text="", calls=tuple(made))
-
-
-def last_said(session: Session) -> str:
-    return Message.objects.filter(session=session, role="assistant").latest("seq").content
+    return makes(*(call("erase", f"{number}", name=name) for number, name in enumerate(names)))
 
 
 def speak(inside: Inside, session: Session, text: str) -> None:
@@ -46,47 +32,25 @@ def speak(inside: Inside, session: Session, text: str) -> None:
     inside.run(session)
 
 
-def test_a_plain_yes_lets_just_that_call_happen(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person, tmp_path: Path
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
-    model_server.answer_with(erase("disk"), says("May I erase the disk?"))
-    say(session, "Tidy up.")
-    assert plugins.calls(tmp_path, "disk") == 0
-    told = model_server.requests[-1].body["messages"][-1]["content"]
-    assert "consent" in told
-    model_server.answer_with(erase("tape"), erase("disk"), says("Erased."))
-    turn = say(session, "Yes!")
-    assert turn.state == "succeeded"
-    assert (plugins.calls(tmp_path, "disk"), plugins.calls(tmp_path, "tape")) == (1, 0)
+def test_a_plain_yes_lets_just_that_call_happen(inside: Inside) -> None:
+    session = inside.person.session()
+    inside.model.answer_with(erase("disk"), says("May I erase the disk?"))
+    inside.say(session, "Tidy up.")
+    assert inside.did("disk") == 0
+    assert "consent" in inside.model.calls[-1].entries[-1].results[0].output
+    inside.model.answer_with(erase("tape"), erase("disk"), says("Erased."))
+    assert inside.say(session, "Yes!").state == "succeeded"
+    assert (inside.did("disk"), inside.did("tape")) == (1, 0)
 
 
-@pytest.mark.parametrize(
-    "reply", ["yes, but only the old files", "no", "what would be gone?", "ok?", "\u662f\uff1f"]
-)
-def test_anything_but_a_plain_yes_is_none(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person, tmp_path: Path, reply: str
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
-    model_server.answer_with(erase("disk"), says("May I?"), erase("disk"), says("I must not."))
-    say(session, "Tidy up.")
-    say(session, reply)
-    assert plugins.calls(tmp_path, "disk") == 0
-
-
-def test_a_yes_expires_after_another_turn(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person, tmp_path: Path
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
-    model_server.answer_with(erase("disk"), says("May I?"), says("Let us talk of cats."))
-    say(session, "Tidy up.")
-    say(session, "Cats?")
-    model_server.answer_with(erase("disk"), says("I must not."))
-    say(session, "yes")
-    assert plugins.calls(tmp_path, "disk") == 0
+def test_anything_but_a_plain_yes_is_none(inside: Inside) -> None:
+    replies = ("yes, but only the old files", "no", "what would be gone?", "ok?", "\u662f\uff1f")
+    for reply in replies:
+        session = inside.person.session()
+        inside.model.answer_with(erase("disk"), says("May I?"), erase("disk"), says("I must not."))
+        inside.say(session, "Tidy up.")
+        inside.say(session, reply)
+        assert inside.did("disk") == 0, reply
 
 
 def test_the_server_itself_asks_for_what_a_yes_lets_happen(inside: Inside) -> None:
@@ -139,73 +103,55 @@ def test_a_yes_sent_before_the_question_does_not_count(inside: Inside) -> None:
     assert inside.did("disk") == 1
 
 
-@pytest.mark.parametrize("how", ["automation", "on its way", "chat"])
-def test_an_ambiguous_yes_repeats_the_question(inside: Inside, how: str) -> None:
-    session = inside.person.session()
-    inside.model.answer_with(erase("disk"), says("Tidy?"))
-    inside.say(session, "Tidy up.")
-    [asked] = ConsentQuestion.objects.all()
-    if how == "automation":
-        inside.model.answer_with(says("Shall I order milk?"), says("I ordered it."))
-        speak(inside, session, "milk")
-        inside.say(session, "yes")
-    elif how == "chat":
-        inside.model.answer_with(says("Shall I order milk?"), erase("disk"), says("I must not."))
-        inside.say(session, "What about the milk?")
-        inside.say(session, "yes")
-    else:
-        inside.model.answer_with(says("Shall I order milk?"), says("I ordered it."))
-        receive(session.pk, MessageInput(content="What about the milk?"))
-        receive(session.pk, MessageInput(content="yes", on_busy=OnBusy.ENQUEUE))
-        inside.run(session)
-    assert inside.did("disk") == 0
-    assert 'erase with {"name": "disk"}' in last_said(session)
-    moved = ConsentQuestion.objects.get()
-    assert (moved.pk, moved.state) == (asked.pk, "open")
-    assert moved.asked_seq > asked.asked_seq
-    inside.model.answer_with(erase("disk"), says("Erased."))
-    inside.say(session, "yes")
-    assert inside.did("disk") == 1
-
-
-@pytest.mark.parametrize(
-    "answer", ["yes #{}", "#{} OK!", "\u597d #{}", "yes #{}?", "no #{}", "yes #abcdefgh"]
-)
-def test_a_yes_naming_the_question_counts_despite_later_messages(inside: Inside, answer: str) -> None:
-    session = inside.person.session()
-    inside.model.answer_with(erase("disk"), says("Tidy?"), says("Shall I order milk?"))
-    inside.say(session, "Tidy up.")
-    speak(inside, session, "milk")
-    inside.model.answer_with(erase("disk"), says("Well."))
-    asked = ConsentQuestion.objects.get()
-    inside.say(session, answer.format(asked.pk))
-    counts = "{}" in answer and not answer.endswith("?") and not answer.startswith("no")
-    assert inside.did("disk") == int(counts)
-    asked.refresh_from_db()
-    assert asked.state == ("granted" if counts else "refused" if answer.startswith("no") else "open")
-
-
-def test_a_message_after_a_yes_can_revoke_it(inside: Inside) -> None:
-    session = inside.person.session()
-
-    def interrupt(_context: Any, _arguments: Any) -> str:
-        receive(session.pk, MessageInput(content="No, wait!"))
-        return "heard"
-
-    schema: dict[str, Any] = {"type": "object", "properties": {}}
-    tools.register(
-        Tool(name="listen", description="Listens.", parameters=schema, run=interrupt, effect=Effect.READ)
-    )
-    try:
-        inside.model.answer_with(erase("disk"), says("I would like to."))
+def test_an_ambiguous_yes_repeats_the_question(inside: Inside) -> None:
+    for number, how in enumerate(("automation", "on its way", "chat")):
+        session = inside.person.session()
+        inside.model.answer_with(erase("disk"), says("Tidy?"))
         inside.say(session, "Tidy up.")
-        listen = ModelReply(text="", calls=(ToolCall(id="l", name="listen", arguments={}),))
-        inside.model.answer_with(listen, erase("disk"), says("I must ask again."))
+        asked = ConsentQuestion.objects.get(session=session)
+        if how == "automation":
+            inside.model.answer_with(says("Shall I order milk?"), says("I ordered it."))
+            speak(inside, session, "milk")
+            inside.say(session, "yes")
+        elif how == "chat":
+            inside.model.answer_with(says("Shall I order milk?"), erase("disk"), says("I must not."))
+            inside.say(session, "What about the milk?")
+            inside.say(session, "yes")
+        else:
+            inside.model.answer_with(says("Shall I order milk?"), says("I ordered it."))
+            receive(session.pk, MessageInput(content="What about the milk?"))
+            receive(session.pk, MessageInput(content="yes", on_busy=OnBusy.ENQUEUE))
+            inside.run(session)
+        assert inside.did("disk") == number, how
+        assert 'erase with {"name": "disk"}' in last_said(session), how
+        moved = ConsentQuestion.objects.get(session=session)
+        assert (moved.pk, moved.state) == (asked.pk, "open"), how
+        assert moved.asked_seq > asked.asked_seq, how
+        inside.model.answer_with(erase("disk"), says("Erased."))
         inside.say(session, "yes")
-    finally:
-        tools.unregister("listen")
-    assert inside.did("disk") == 0
-    assert ConsentQuestion.objects.filter(state="open").exists()
+        assert inside.did("disk") == number + 1, how
+
+
+def test_a_yes_naming_the_question_counts_despite_later_messages(inside: Inside) -> None:
+    done = 0
+    for answer, state in {
+        "yes #{}": "granted",
+        "#{} OK!": "granted",
+        "\u597d #{}": "granted",
+        "yes #{}?": "open",
+        "no #{}": "refused",
+        "yes #abcdefgh": "open",
+    }.items():
+        session = inside.person.session()
+        inside.model.answer_with(erase("disk"), says("Tidy?"), says("Shall I order milk?"))
+        inside.say(session, "Tidy up.")
+        speak(inside, session, "milk")
+        inside.model.answer_with(erase("disk"), says("Well."))
+        asked = ConsentQuestion.objects.get(session=session)
+        inside.say(session, answer.format(asked.pk))
+        asked = ConsentQuestion.objects.get(pk=asked.pk)
+        done += state == "granted"
+        assert (inside.did("disk"), asked.state) == (done, state), answer
 
 
 def test_what_a_slot_was_refused_asks_nothing(inside: Inside) -> None:
@@ -248,16 +194,13 @@ def test_a_tool_that_changed_is_another_one() -> None:
     assert not is_the_call(asked, ToolCall(id="2", name="erase", arguments={"name": "disk"}), ERASE)
 
 
-def test_a_background_job_reports_consent_requests_to_its_home_session(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person, tmp_path: Path
-) -> None:
-    fleet.worker()
-    home = person_with_server.session()
-    job_of(person_with_server, "tidy up", name="tidy", home=home)
-    model_server.answer_with(erase("disk"), says("Nothing was erased."))
-    fire_due_jobs()
-    until(lambda: MailboxEvent.objects.filter(event_type="job_completed").first())
-    assert plugins.calls(tmp_path, "disk") == 0
+def test_a_background_job_reports_consent_requests_to_its_home_session(inside: Inside) -> None:
+    home = inside.person.session()
+    job_of(inside.person, "tidy up", name="tidy", home=home)
+    inside.model.answer_with(erase("disk"), says("Nothing was erased."))
+    inside.beat()
+    assert MailboxEvent.objects.filter(event_type="job_completed").exists()
+    assert inside.did("disk") == 0
     asked = MailboxEvent.objects.get(event_type="consent_needed")
     assert asked.target_id == home.pk
     said = asked.detail or asked.summary

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,8 +13,6 @@ from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelReply
 from agent_core.tools import Effect, Tool
 from agent_core.turn.consent import shown_arguments
-from agent_core.turn.control import TurnControl
-from agent_core.types import ToolCall
 from sessions_app.agents.edit import update_agent
 from sessions_app.exceptions import QuestionTaken
 from sessions_app.hooks.edit import NewHook, add_hook, update_hook
@@ -25,32 +21,21 @@ from sessions_app.models import (
     Delivery,
     DeliveryState,
     ExecutionState,
-    Message,
     OnBusy,
     Session,
     Turn,
 )
-from sessions_app.turns.claim import claim_next
-from sessions_app.turns.lock import Handle
 from sessions_app.turns.questions import answer_consent, answer_question
 from sessions_app.turns.receive import MessageInput, receive
-from sessions_app.turns.run import _finish
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
-from tests.inside import Inside
+from tests.inside import Inside, call, listening, makes
 from tests.mcp_servers import Docs
 from tests.sessions_app.turns.test_receive import automation
+from tests.talk import last_said
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
 
 CHAT = {"channel": "telegram", "chat_id": "42", "meta": {}}
-
-
-def call(name: str, call_id: str = "1", /, **arguments: Any) -> ToolCall:
-    return ToolCall(id=call_id, name=name, arguments=arguments)
-
-
-def makes(*calls: ToolCall) -> ModelReply:
-    return ModelReply(text="", calls=calls)
 
 
 ERASE = makes(call("erase", name="disk"))
@@ -63,39 +48,18 @@ def asked(inside: Inside, session: Session, **more: Any) -> ConsentQuestion:
     return ConsentQuestion.objects.latest("asked_seq")
 
 
-def last_said(session: Session) -> str:
-    return Message.objects.filter(session=session, role="assistant").latest("seq").content
-
-
-@contextmanager
-def listening(run: Callable[[], object]) -> Iterator[None]:
-    """While the tool `listen` runs, this happens."""
-    schema: dict[str, Any] = {"type": "object", "properties": {}}
-    made = Tool(
-        name="listen",
-        description="Listens.",
-        parameters=schema,
-        run=lambda _context, _arguments: str(run()),
-        effect=Effect.READ,
-    )
-    tools.register(made)
-    try:
-        yield
-    finally:
-        tools.unregister("listen")
-
-
-@pytest.mark.parametrize("word", ["yes", "好"])
-def test_a_yes_sent_to_one_question_naming_another_grants_neither(inside: Inside, word: str) -> None:
-    session = inside.person.session()
-    disk = asked(inside, session)
-    inside.model.answer_with(makes(call("erase", name="tape")), says("That, too."))
-    inside.say(session, "And the tape.")
-    tape = ConsentQuestion.objects.latest("asked_seq")
-    answer_consent(disk, f"{word} #{tape.pk}")
-    inside.model.answer_with(makes(call("erase", name="disk"), call("erase", "2", name="tape")), says("No."))
-    inside.run(session)
-    assert (inside.did("disk"), inside.did("tape")) == (0, 0)
+def test_a_yes_sent_to_one_question_naming_another_grants_neither(inside: Inside) -> None:
+    for word in ("yes", "好"):
+        session = inside.person.session()
+        disk = asked(inside, session)
+        inside.model.answer_with(makes(call("erase", name="tape")), says("That, too."))
+        inside.say(session, "And the tape.")
+        tape = ConsentQuestion.objects.latest("asked_seq")
+        answer_consent(disk, f"{word} #{tape.pk}")
+        both = makes(call("erase", name="disk"), call("erase", "2", name="tape"))
+        inside.model.answer_with(both, says("No."))
+        inside.run(session)
+        assert (inside.did("disk"), inside.did("tape")) == (0, 0), word
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -116,16 +80,22 @@ def test_a_yes_naming_another_question_runs_no_plan_step(inside: Inside, *, name
     assert (inside.did("disk"), inside.did("tape")) == (0, 0)
 
 
-@pytest.mark.parametrize("on_busy", [OnBusy.INJECT, OnBusy.ENQUEUE])
-def test_an_unread_message_after_the_yes_revokes_it(inside: Inside, on_busy: OnBusy) -> None:
-    session = inside.person.session()
-    asked(inside, session)
-    with listening(lambda: receive(session.pk, MessageInput(content="No, wait!", on_busy=on_busy))):
-        inside.model.answer_with(
-            makes(call("listen", "l"), call("erase", name="disk")), says("I must ask again."), says("Well.")
-        )
-        inside.say(session, "yes")
-    assert inside.did("disk") == 0
+def test_an_unread_message_after_the_yes_revokes_it(inside: Inside) -> None:
+    listen, disk = call("listen", "l"), call("erase", name="disk")
+    for on_busy, replies in (
+        (OnBusy.INJECT, [makes(listen, disk)]),
+        (OnBusy.ENQUEUE, [makes(listen, disk)]),
+        (OnBusy.INJECT, [makes(listen), makes(disk)]),
+    ):
+        session = inside.person.session()
+        asked(inside, session)
+        wait = partial(receive, session.pk, MessageInput(content="No, wait!", on_busy=on_busy))
+        with listening(wait):
+            inside.model.answer_with(*replies, says("I must ask again."), says("Well."))
+            inside.say(session, "yes")
+        inside.model.replies.clear()
+        assert inside.did("disk") == 0, (on_busy, len(replies))
+        assert ConsentQuestion.objects.filter(session=session, state="open").exists()
 
 
 def test_a_message_after_the_yes_stops_a_planned_step(inside: Inside) -> None:
@@ -176,7 +146,7 @@ def test_who_stops_the_turn_has_taken_the_yes_back(inside: Inside) -> None:
 def test_others_messages_make_a_yes_ambiguous_even_after_failed_turns(inside: Inside, who: str) -> None:
     session = inside.person.session()
     question = asked(inside, session)
-    inside.model.replies = [ModelRefused("no quota")]  # type: ignore[list-item]
+    inside.model.answer_with(ModelRefused("no quota"))
     if who == "system":
         via = {"hook": "h", "name": "CI", "sender": "", "as_person": False}
         receive(
@@ -331,21 +301,19 @@ def test_a_thread_yes_is_ambiguous_after_showing_the_primary_session(inside: Ins
 
 
 def test_consent_is_not_asked_for_a_tool_removed_meanwhile(inside: Inside) -> None:
+    """The turn is handed back after the call was refused, and goes on when the tool is gone."""
     session = inside.person.session()
-    control = TurnControl()
-    receive(session.pk, MessageInput(content="Tidy up."))
-    turn = claim_next(session.pk, uuid.uuid4(), auto_allowed=True)
-    assert turn is not None
     erase = tools.get("erase")
-    with listening(control.stop):
-        inside.model.answer_with(makes(call("erase", name="disk"), call("listen", "l")))
-        handle = Handle(session_id=session.pk, control=control, turn_id=turn.pk, claim=turn.claim)
-        _finish(handle, turn)
+
+    def remove() -> None:
+        inside.handles[-1].control.stop()
         tools.unregister("erase")
-        try:
-            inside.model.answer_with(says("It is gone."))
-            inside.run(session)
-        finally:
-            tools.register(erase)
+
+    inside.model.answer_with(makes(call("erase", name="disk"), call("listen", "l")), says("It is gone."))
+    try:
+        with listening(remove):
+            assert inside.say(session, "Tidy up.").attempt == 2
+    finally:
+        tools.register(erase)
     assert last_said(session) == "It is gone."
     assert not ConsentQuestion.objects.exists()

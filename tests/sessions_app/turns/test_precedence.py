@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -39,10 +40,13 @@ def stepping(other: Place) -> threading.Thread:
     return thread
 
 
-def assert_goes_on(other: Place) -> None:
-    thread = stepping(other)
+def assert_ends(thread: threading.Thread) -> None:
     thread.join(5.0)
     assert not thread.is_alive()
+
+
+def assert_goes_on(other: Place) -> None:
+    assert_ends(stepping(other))
 
 
 def received(args: list[str] | None) -> None:
@@ -54,6 +58,21 @@ def received(args: list[str] | None) -> None:
 
 def waits(newcomers: Newcomers) -> bool:
     return bool(newcomers._changed._waiters)  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody stops waiting."""
+    monkeypatch.setattr(precedence, "LONGEST", LONG)
+
+
+@pytest.fixture
+def small(transactional_db: None) -> Iterator[WorkerProcess]:
+    """A worker with a single slot."""
+    worker = WorkerProcess([], 1)
+    worker.locks.reconnect()
+    yield worker
+    worker.locks.close()
 
 
 @pytest.fixture
@@ -71,10 +90,10 @@ def after_turns(count: int, own: Place) -> Place:
     return own
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_turn_whose_hint_was_received_counts_until_it_has_ended(
     worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precedence, "LONGEST", LONG)
     monkeypatch.setattr(tasks, "_process", PerProcess())
     tasks._process.put(worker)
     for args in (["", Lane.AUTO], [""], [], None):
@@ -86,12 +105,11 @@ def test_a_turn_whose_hint_was_received_counts_until_it_has_ended(
     person = worker.place(Lane.PEOPLE)
     person.step()
     person.end_turn()
-    thread.join(5.0)
-    assert not thread.is_alive()
+    assert_ends(thread)
 
 
-def test_a_turn_at_work_takes_no_place_of_one_that_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precedence, "LONGEST", LONG)
+@pytest.mark.usefixtures("patient")
+def test_a_turn_at_work_takes_no_place_of_one_that_is_expected() -> None:
     newcomers = Newcomers()
     first = place(newcomers, is_new=True)
     first.step()
@@ -106,40 +124,33 @@ def test_a_turn_at_work_takes_no_place_of_one_that_is_expected(monkeypatch: pyte
     assert not newcomers.some
 
 
-def test_a_worker_without_a_free_slot_expects_nobody(person: Person) -> None:
-    small = WorkerProcess([], 1)
-    small.locks.reconnect()
-    try:
-        assert small.locks.try_hold(person.session().pk)
-        small.expect_person()
-        assert not small.newcomers.some
-    finally:
-        small.locks.close()
-
-
-def test_a_turn_that_is_expected_and_never_begins_holds_nobody_up_for_long() -> None:
-    newcomers = Newcomers()
-    newcomers.expect()
-    stepping(place(newcomers, is_new=False)).join(5.0)
-    assert not waits(newcomers)
-
-
-def test_a_queue_that_goes_on_waits_until_the_turn_that_begins_has_ended(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_worker_whose_slots_are_taken_expects_nobody_and_has_no_rest(
+    small: WorkerProcess, person: Person, rests: list[float]
 ) -> None:
-    monkeypatch.setattr(precedence, "LONGEST", LONG)
-    newcomers = Newcomers()
-    new, other = place(newcomers, is_new=True), place(newcomers, is_new=False)
-    new.step()
-    thread = stepping(other)
-    until(lambda: waits(newcomers))
-    new.end_turn()
-    thread.join(5.0)
-    assert not thread.is_alive()
+    own = after_turns(2, small.place(Lane.PEOPLE))
+    own.step()
+    assert len(rests) == 1
+    assert small.locks.try_hold(person.session().pk)
+    own.step()
+    assert len(rests) == 1
+    small.expect_person()
+    assert not small.newcomers.some
 
 
-def test_it_waits_for_all_turns_that_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precedence, "LONGEST", LONG)
+def test_a_turn_that_never_begins_or_never_ends_holds_nobody_up_for_long() -> None:
+    for begins in (False, True):
+        newcomers = Newcomers()
+        if begins:
+            place(newcomers, is_new=True).step()
+        else:
+            newcomers.expect()
+        stepping(place(newcomers, is_new=False)).join(5.0)
+        assert newcomers.some or not begins
+        assert not waits(newcomers)
+
+
+@pytest.mark.usefixtures("patient")
+def test_it_waits_for_all_turns_that_begin() -> None:
     newcomers = Newcomers()
     first, second, other = (place(newcomers, is_new=is_new) for is_new in (True, True, False))
     first.step()
@@ -150,16 +161,7 @@ def test_it_waits_for_all_turns_that_begin(monkeypatch: pytest.MonkeyPatch) -> N
     until(lambda: waits(newcomers))
     assert thread.is_alive()
     second.end_turn()
-    thread.join(5.0)
-    assert not thread.is_alive()
-
-
-def test_a_turn_that_waits_for_its_model_holds_nobody_up_for_long() -> None:
-    newcomers = Newcomers()
-    place(newcomers, is_new=True).step()  # and never ends
-    stepping(place(newcomers, is_new=False)).join(5.0)
-    assert newcomers.some
-    assert not waits(newcomers)
+    assert_ends(thread)
 
 
 def test_many_turns_that_begin_hold_nobody_up_for_long() -> None:
@@ -167,12 +169,11 @@ def test_many_turns_that_begin_hold_nobody_up_for_long() -> None:
     place(newcomers, is_new=True).step()
     newcomers._until = dict.fromkeys(newcomers._until, time.monotonic() + 3_600)
     thread = stepping(place(newcomers, is_new=False))
-    thread.join(5.0)
-    assert not thread.is_alive()
+    assert_ends(thread)
 
 
-def test_in_a_busy_process_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precedence, "LONGEST", LONG)
+@pytest.mark.usefixtures("patient")
+def test_in_a_busy_process_nobody_waits() -> None:
     newcomers = Newcomers()
     place(newcomers, is_new=True, is_busy=True).step()
     assert not newcomers.some
@@ -230,20 +231,6 @@ def test_what_was_done_in_a_busy_process_makes_no_rest_longer(
     assert rests[0] < LONG  # not the hour
 
 
-def test_a_worker_whose_slots_are_taken_has_no_rest(person: Person, rests: list[float]) -> None:
-    small = WorkerProcess([], 1)
-    small.locks.reconnect()
-    try:
-        own = after_turns(2, small.place(Lane.PEOPLE))
-        own.step()
-        assert len(rests) == 1
-        assert small.locks.try_hold(person.session().pk)
-        own.step()
-        assert len(rests) == 1
-    finally:
-        small.locks.close()
-
-
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_queue_rests_from_its_third_turn_unless_another_session_waits_for_its_user(
     worker: WorkerProcess,
@@ -269,23 +256,20 @@ def test_a_queue_rests_from_its_third_turn_unless_another_session_waits_for_its_
     assert len(rests) == (0 if elsewhere else 8)
 
 
-def test_people_are_new_and_automations_give_way(
-    worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(precedence, "LONGEST", LONG)
+@pytest.mark.usefixtures("patient")
+def test_people_are_new_and_automations_give_way(worker: WorkerProcess) -> None:
     person = worker.place(Lane.PEOPLE)
     person.step()
     thread = stepping(worker.place(Lane.AUTO))
     until(lambda: waits(worker.newcomers))
     person.end_turn()
-    thread.join(5.0)
-    assert not thread.is_alive()
+    assert_ends(thread)
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_worker_is_busy_when_more_than_a_few_sessions_are_at_work(
-    worker: WorkerProcess, person: Person, monkeypatch: pytest.MonkeyPatch
+    worker: WorkerProcess, person: Person
 ) -> None:
-    monkeypatch.setattr(precedence, "LONGEST", LONG)
     worker.place(Lane.PEOPLE).step()
     held = [worker.locks.try_hold(person.session().pk) for _ in range(process.FEW + 1)]
     assert all(held)

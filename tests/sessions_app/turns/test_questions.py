@@ -19,7 +19,6 @@ from sessions_app.models import (
     ConsentQuestion,
     ExecutionState,
     MailboxEvent,
-    Message,
     OnBusy,
     Session,
     TaskState,
@@ -29,17 +28,11 @@ from sessions_app.turns.receive import MessageInput, receive
 from tests.agent_core.planner.plans import RESPOND, ask, plan, revision, says, tool
 from tests.inside import Inside
 from tests.sessions_app.turns.test_receive import automation
+from tests.talk import last_said
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.5")]
 
 ERASE = plan(tool("erase", name="disk"), RESPOND)
-
-
-@pytest.fixture
-def planner(inside: Inside) -> Inside:
-    """Someone whose agent plans."""
-    inside.planner()
-    return inside
 
 
 def slot(planner: Inside, session: Session, *replies: Any) -> None:
@@ -47,10 +40,6 @@ def slot(planner: Inside, session: Session, *replies: Any) -> None:
     planner.model.answer_with(*replies)
     automation(session, "look after it", datetime.now(UTC))
     planner.run(session)
-
-
-def last_said(session: Session) -> str:
-    return Message.objects.filter(session=session, role="assistant").latest("seq").content
 
 
 def test_a_plan_stores_its_question_and_uses_a_yes_once(planner: Inside) -> None:
@@ -121,37 +110,38 @@ def test_a_reply_answers_the_latest_question_not_the_latest_plan(planner: Inside
     assert build.status == Status.WAITING_CONFIRMATION
 
 
-@pytest.mark.parametrize("request_", ["Tidy up.", "整理一下"])
-def test_a_plain_yes_after_other_messages_repeats_the_question(planner: Inside, request_: str) -> None:
-    session = planner.person.session()
-    planner.model.answer_with(ERASE)
-    planner.say(session, request_)
-    before = ConsentQuestion.objects.get()
-    slot(planner, session, plan(RESPOND), says("Shall I order milk?"))
-    MailboxEvent.objects.create(target=session, event_type="job_completed", summary="the news")
-    asked = len(planner.model.calls)
-    planner.say(session, "yes")
-    assert (planner.did("disk"), len(planner.model.calls)) == (0, asked)
-    question = ConsentQuestion.objects.get()
-    again = question_of(question.calls, question_id=question.pk, like=request_, again=True)
-    assert last_said(session) == again == question.text
-    assert (question.pk, question.asked_seq) == (before.pk, session.last_seq)
-    assert not MailboxEvent.objects.filter(event_type="job_completed", acknowledged_at__isnull=False).exists()
-    planner.model.answer_with(revision("continue"), says("Gone."))
-    planner.say(session, "好")
-    assert planner.did("disk") == 1
+def test_a_plain_yes_after_other_messages_repeats_the_question(planner: Inside) -> None:
+    for number, request in enumerate(("Tidy up.", "整理一下")):
+        session = planner.person.session()
+        planner.model.answer_with(ERASE)
+        planner.say(session, request)
+        before = ConsentQuestion.objects.get(session=session)
+        slot(planner, session, plan(RESPOND), says("Shall I order milk?"))
+        MailboxEvent.objects.create(target=session, event_type="job_completed", summary="the news")
+        asked = len(planner.model.calls)
+        planner.say(session, "yes")
+        assert (planner.did("disk"), len(planner.model.calls)) == (number, asked)
+        question = ConsentQuestion.objects.get(session=session)
+        again = question_of(question.calls, question_id=question.pk, like=request, again=True)
+        assert last_said(session) == again == question.text
+        assert (question.pk, question.asked_seq) == (before.pk, session.last_seq)
+        news = MailboxEvent.objects.filter(target=session, event_type="job_completed")
+        assert not news.filter(acknowledged_at__isnull=False).exists()
+        planner.model.answer_with(revision("continue"), says("Gone."))
+        planner.say(session, "好")
+        assert planner.did("disk") == number + 1
 
 
-@pytest.mark.parametrize("name", ["question", "execution"])
-def test_a_yes_naming_its_question_counts_despite_later_messages(planner: Inside, name: str) -> None:
-    session = planner.person.session()
-    planner.model.answer_with(ERASE)
-    planner.say(session, "Tidy up.")
-    asked = ConsentQuestion.objects.get()
-    slot(planner, session, plan(RESPOND), says("Shall I order milk?"))
-    planner.model.answer_with(revision("continue"), says("Gone."))
-    planner.say(session, f"yes #{asked.pk if name == 'question' else asked.execution}")
-    assert planner.did("disk") == 1
+def test_a_yes_naming_its_question_counts_despite_later_messages(planner: Inside) -> None:
+    for number, name in enumerate(("pk", "execution"), 1):
+        session = planner.person.session()
+        planner.model.answer_with(ERASE)
+        planner.say(session, "Tidy up.")
+        asked = ConsentQuestion.objects.get(session=session)
+        slot(planner, session, plan(RESPOND), says("Shall I order milk?"))
+        planner.model.answer_with(revision("continue"), says("Gone."))
+        planner.say(session, f"yes #{getattr(asked, name)}")
+        assert planner.did("disk") == number, name
 
 
 def test_a_yes_does_not_answer_the_same_plans_next_question(planner: Inside) -> None:
@@ -209,29 +199,25 @@ def test_a_chats_question_is_answered_by_its_id_once(inside: Inside) -> None:
 
 
 @pytest.mark.rule("7.3", "7.4")
-@pytest.mark.parametrize("word", ["清空", "/clear"])
-def test_an_answer_is_an_answer_and_no_command(planner: Inside, word: str) -> None:
-    session = planner.person.session()
-    remember(session.pk, {"current_goal": "peace"})
-    planner.model.answer_with(plan(ask("Delete one, or clear all?")), plan(RESPOND), says("All gone."))
-    planner.say(session, "Tidy up.")
-    answered = answer_question(ExecutionState.objects.get(), word)
-    planner.run(session)
-    assert TaskState.objects.get().current_goal == "peace"
-    execution = ExecutionState.objects.get()
-    assert (execution.reply, execution.final_answer) == (word, "All gone.")
-    assert answered.metadata.get("command") is None
-    planner.say(session, word)  # outside a question it is the command
-    assert TaskState.objects.get().current_goal == ""
-
-
-def test_the_words_said_to_a_question_are_its_answer_too(planner: Inside) -> None:
-    session = planner.person.session()
-    remember(session.pk, {"current_goal": "peace"})
-    planner.model.answer_with(plan(ask("Delete one, or clear all?")), plan(RESPOND), says("All gone."))
-    planner.say(session, "Tidy up.")
-    planner.say(session, "清空")
-    assert (TaskState.objects.get().current_goal, last_said(session)) == ("peace", "All gone.")
+def test_an_answer_is_an_answer_and_no_command(planner: Inside) -> None:
+    """Sent to its question by id, or said while it waits; outside a question it is the command."""
+    for word, by_id in (("清空", True), ("/clear", True), ("清空", False)):
+        session = planner.person.session()
+        remember(session.pk, {"current_goal": "peace"})
+        planner.model.answer_with(plan(ask("Delete one, or clear all?")), plan(RESPOND), says("All gone."))
+        planner.say(session, "Tidy up.")
+        execution = session.executions.get()
+        if by_id:
+            answered = answer_question(execution, word)
+            planner.run(session)
+        else:
+            answered = planner.say(session, word)
+        execution.refresh_from_db()
+        assert (execution.reply, execution.final_answer) == (word, "All gone.")
+        assert answered.metadata.get("command") is None
+        assert TaskState.objects.get(session=session).current_goal == "peace"
+        planner.say(session, word)
+        assert TaskState.objects.get(session=session).current_goal == ""
 
 
 @pytest.mark.rule("7.3", "7.4")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from functools import partial
 
 import pytest
 from django.conf import settings
 
-from agent_core import tools
-from agent_core.llm.protocol import ModelReply
+from agent_core.exceptions import ModelRefused
 from agent_core.testing import ModelServer
-from agent_core.tools import Effect, Tool
-from agent_core.types import ToolCall
 from sessions_app.exceptions import IdempotencyMismatch, SessionBusy, TurnEnded
 from sessions_app.models import Lane, Message, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.postgres.direct import connect_directly
@@ -24,13 +21,10 @@ from sessions_app.turns.tool_calls import MOST_GUESTS
 from tests.agent_core.planner.plans import says
 from tests.conftest import Person
 from tests.fleet import Fleet, until
-from tests.inside import Inside
-from tests.stories.test_main_job import ended
-from tests.talk import queue_turn
+from tests.inside import Inside, Reply, call, during, listening, makes
+from tests.talk import ended, queue_turn
 
 pytestmark = pytest.mark.rule("2.1", "2.2")
-
-CALL_AND_WAIT = 'use tool wait with {"name": "gate"}'
 
 
 def contents(session: Session, role: str) -> list[str]:
@@ -59,111 +53,80 @@ def automation_turn(session: Session, name: str, slot: datetime, *, waited: floa
     )
 
 
-def test_a_message_is_injected_before_the_next_model_call(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
-    host = receive(session.pk, MessageInput(content=CALL_AND_WAIT))
-    until((fleet.folder / "gate.calls").exists)
-    guest = receive(session.pk, MessageInput(content="my favourite colour is green"))
-    waiting = receive(session.pk, MessageInput(content="after you", on_busy=OnBusy.ENQUEUE))
-    (fleet.folder / "gate.go").touch()
-    until(lambda: ended(host) and ended(guest) and ended(waiting))
+def guests_of(inside: Inside, session: Session, messages: list[MessageInput], *then: Reply) -> list[Turn]:
+    """The messages that come while the model is asked, and what it says then. The first turn is the host's."""
+    came = [partial(receive, session.pk, message) for message in messages]
+    inside.model.answer_with(during(lambda: [each() for each in came], makes(call("count", name="a"))), *then)
+    inside.say(session, "look")
+    return list(Turn.objects.filter(session=session).order_by("id"))
+
+
+def test_a_message_is_injected_before_the_next_model_call(inside: Inside) -> None:
+    session = inside.person.session()
+    green, after = "my favourite colour is green", "after you"
+    messages = [MessageInput(content=green), MessageInput(content=after, on_busy=OnBusy.ENQUEUE)]
+    host, guest, waiting = guests_of(inside, session, messages)
     assert (host.state, guest.state, waiting.state) == ("succeeded", "merged", "succeeded")
     assert guest.host_id == host.pk
-    said = contents(session, "user")
-    assert said == [CALL_AND_WAIT, "my favourite colour is green", "after you"]
-    second_call = model_server.requests[1].body["messages"]
-    assert second_call[-1]["content"] == "my favourite colour is green"
+    assert contents(session, "user") == ["look", green, after]
+    assert [inside.model.shown(number) for number in (1, 2)] == [green, after]
 
 
 @pytest.mark.rule("10.0")
-@pytest.mark.parametrize(
-    ("messages", "taken"),
-    [
+def test_a_turn_injects_messages_that_fit_and_queues_the_rest(inside: Inside) -> None:
+    for messages, taken in (
         ([f"message {number}" for number in range(MOST_GUESTS + 3)], MOST_GUESTS),
         (["a" * 15_000, "b" * 4_000, "c" * 2_000, "short"], 2),
-    ],
-    ids=["number", "size"],
-)
-def test_a_turn_injects_messages_that_fit_and_queues_the_rest(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person, messages: list[str], taken: int
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
-    host = receive(session.pk, MessageInput(content=CALL_AND_WAIT))
-    until((fleet.folder / "gate.calls").exists)
-    guests = [receive(session.pk, MessageInput(content=content)) for content in messages]
-    (fleet.folder / "gate.go").touch()
-    until(lambda: ended(host) and all(ended(guest) for guest in guests))
-    assert [guest.host_id == host.pk for guest in guests] == [n < taken for n in range(len(guests))]
-    assert {guest.state for guest in guests[:taken]} == {"merged"}
-    assert guests[taken].state == "succeeded"
-    assert contents(session, "user") == [CALL_AND_WAIT, *messages]
+    ):
+        session = inside.person.session()
+        host, *guests = guests_of(inside, session, [MessageInput(content=each) for each in messages])
+        assert [guest.host_id == host.pk for guest in guests] == [n < taken for n in range(len(guests))]
+        assert {guest.state for guest in guests[:taken]} == {"merged"}
+        assert guests[taken].state == "succeeded"
+        assert contents(session, "user") == ["look", *messages]
 
 
 @pytest.mark.rule("10.0")
-@pytest.mark.parametrize(
-    ("each_time", "taken"), [(["a word"] * 12, MOST_GUESTS), (["a" * 9_000], 2)], ids=["number", "size"]
-)
-def test_the_injection_limit_applies_to_the_whole_turn(
-    inside: Inside, each_time: list[str], taken: int
-) -> None:
+def test_the_injection_limit_applies_to_the_whole_turn(inside: Inside) -> None:
+    for each_time, taken in ((["a word"] * 12, MOST_GUESTS), (["a" * 9_000], 2)):
+        session = inside.person.session()
+
+        def listen(messages: list[str] = each_time, to: Session = session) -> None:
+            for text in messages:
+                receive(to.pk, MessageInput(content=text))
+
+        inside.model.answer_with(*(makes(call("listen", str(n), n=n)) for n in range(3)), says("Heard."))
+        with listening(listen):
+            host = inside.say(session, "listen")
+        assert Turn.objects.filter(host=host).count() == taken
+        assert contents(session, "user") == ["listen", *each_time * 3]
+
+
+def test_an_injected_message_survives_the_failure_of_its_host(inside: Inside) -> None:
     session = inside.person.session()
-
-    def listen(_context: Any, _arguments: Any) -> str:
-        for text in each_time:
-            receive(session.pk, MessageInput(content=text))
-        return "heard"
-
-    calls = [ToolCall(id=str(n), name="listen", arguments={"n": n}) for n in range(3)]
-    schema: dict[str, Any] = {"type": "object", "properties": {}}
-    tools.register(
-        Tool(name="listen", description="Listens.", parameters=schema, run=listen, effect=Effect.READ)
-    )
-    try:
-        inside.model.answer_with(*(ModelReply(text="", calls=(call,)) for call in calls), says("Heard."))
-        host = inside.say(session, "listen")
-    finally:
-        tools.unregister("listen")
-    assert Turn.objects.filter(host=host).count() == taken
-    assert contents(session, "user") == ["listen", *each_time * len(calls)]
-
-
-def test_an_injected_message_survives_the_failure_of_its_host(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
-    host = receive(session.pk, MessageInput(content=CALL_AND_WAIT))
-    until((fleet.folder / "gate.calls").exists)
-    guest = receive(session.pk, MessageInput(content="[[fail:402]] hello"))
-    (fleet.folder / "gate.go").touch()
-    until(lambda: ended(host) and ended(guest))
+    refused = [ModelRefused("no quota")] * 2
+    host, guest = guests_of(inside, session, [MessageInput(content="hello")], *refused)
     assert (host.state, guest.state) == ("failed", "failed")
     assert guest.host_id is None
-    assert contents(session, "user") == [CALL_AND_WAIT, "[[fail:402]] hello"]
+    assert contents(session, "user") == ["look", "hello"]
 
 
-def test_nothing_is_injected_into_an_automation(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
-    running = automation(session, CALL_AND_WAIT, datetime.now(UTC))
-    until((fleet.folder / "gate.calls").exists)
-    person = receive(session.pk, MessageInput(content="hello"))
-    scheduled = automation(session, "later", datetime.now(UTC))
-    (fleet.folder / "gate.go").touch()
-    until(lambda: ended(running) and ended(person) and ended(scheduled))
-    assert [turn.state for turn in (running, person, scheduled)] == ["succeeded"] * 3
-    assert person.started_at is not None
-    assert running.finished_at is not None
-    assert scheduled.started_at is not None
-    assert running.finished_at <= person.started_at <= scheduled.started_at
-    shown = [message["content"] for message in model_server.requests[1].body["messages"]]
-    assert "hello" not in shown
+def test_nothing_is_injected_into_an_automation(inside: Inside) -> None:
+    session = inside.person.session()
+    running = automation(session, "look", datetime.now(UTC))
+
+    def come() -> None:
+        receive(session.pk, MessageInput(content="hello"))
+        automation(session, "later", datetime.now(UTC))
+
+    inside.model.answer_with(during(come, makes(call("count", name="a"))))
+    inside.run(session)
+    order = Turn.objects.filter(session=session).order_by("started_at")
+    assert [(turn.content, turn.state, turn.host_id) for turn in order] == [
+        (text, "succeeded", None) for text in ("look", "hello", "later")
+    ]
+    assert order[0].pk == running.pk
+    assert "hello" not in [entry.content for entry in inside.model.calls[1].entries]
 
 
 def test_reject_refuses_while_anything_runs_or_waits(person: Person) -> None:
@@ -174,60 +137,48 @@ def test_reject_refuses_while_anything_runs_or_waits(person: Person) -> None:
     assert Turn.objects.filter(session=session).count() == 1
 
 
-def test_an_interrupt_keeps_partial_output_and_runs_next(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
-    with connect_directly(settings.DATABASE_LOCK_URL) as listening:
-        listening.execute(f"LISTEN {EVENTS}")
-        running = receive(session.pk, MessageInput(content="[[pause:p]] tell me a long story"))
-        with closing(listening.notifies(timeout=30)) as notes:
-            said_by_it = f'"turn": {running.pk},'
-            assert any(said_by_it in note.payload and '"text"' in note.payload for note in notes)
-    urgent = receive(session.pk, MessageInput(content="stop, listen", on_busy=OnBusy.INTERRUPT))
-    until(lambda: ended(running) and ended(urgent))
-    assert (running.state, urgent.state) == ("cancelled", "succeeded")
-    said = list(Message.objects.filter(turn=running).order_by("seq"))
-    assert [message.role for message in said] == ["user", "assistant", "assistant"]
-    assert said[1].metadata["partial"] is True
-    assert said[1].content
-    assert said[2].content == "Stopped."
-
-
 @pytest.mark.rule("1.11")
-def test_cancel_ends_a_waiting_turn_and_asks_a_running_one(
+def test_an_interrupt_and_a_cancel_reach_the_turn_that_runs(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
-    session = person_with_server.session()
+    """The first keeps what was said so far, and its own message runs next."""
+    session, other = person_with_server.session(), person_with_server.session()
     waiting = receive(session.pk, MessageInput(content="never mind"))
     assert cancel_turn(waiting.pk).state == TurnState.CANCELLED
     with pytest.raises(TurnEnded):
         cancel_turn(waiting.pk)
     fleet.worker()
-    running = receive(session.pk, MessageInput(content="[[hold:h]] x"))
+    held = receive(other.pk, MessageInput(content="[[hold:h]] x"))
+    with connect_directly(settings.DATABASE_LOCK_URL) as listening_to:
+        listening_to.execute(f"LISTEN {EVENTS}")
+        running = receive(session.pk, MessageInput(content="[[pause:p]] tell me a long story"))
+        with closing(listening_to.notifies(timeout=30)) as notes:
+            said_by_it = f'"turn": {running.pk},'
+            assert any(said_by_it in note.payload and '"text"' in note.payload for note in notes)
+    urgent = receive(session.pk, MessageInput(content="stop, listen", on_busy=OnBusy.INTERRUPT))
     until(lambda: model_server.held.get("h"))
-    assert cancel_turn(running.pk).state == TurnState.RUNNING
-    until(lambda: ended(running))
-    assert running.state == TurnState.CANCELLED
-    assert contents(session, "assistant") == ["Stopped."]
+    assert cancel_turn(held.pk).state == TurnState.RUNNING
+    until(lambda: ended(running) and ended(urgent) and ended(held))
+    assert (running.state, urgent.state, held.state) == ("cancelled", "succeeded", "cancelled")
+    said = list(Message.objects.filter(turn=running).order_by("seq"))
+    assert [message.role for message in said] == ["user", "assistant", "assistant"]
+    assert said[1].metadata["partial"] is True
+    assert said[1].content
+    assert said[2].content == "Stopped."
+    assert contents(other, "assistant") == ["Stopped."]
 
 
 @pytest.mark.rule("1.3", "2.3")
-def test_people_precede_slots_unless_a_slot_waited_too_long(fleet: Fleet, person: Person) -> None:
-    session, now = person.session(), datetime.now(UTC)
-    late = automation(session, "late", now - timedelta(seconds=1))
-    early = automation(session, "early", now - timedelta(seconds=2))
-    old = automation(session, "old", now - timedelta(hours=1), waited=settings.AUTOMATION_MAX_WAIT + 1)
-    people = [
-        receive(session.pk, MessageInput(content=f"p{number}", on_busy=OnBusy.ENQUEUE)) for number in range(2)
-    ]
-    fleet.worker()
-    until(lambda: all(ended(turn) for turn in (late, early, old, *people)))
-    order = list(
-        Turn.objects.filter(session=session).order_by("started_at").values_list("content", flat=True)
-    )
-    assert order == ["old", "p0", "p1", "early", "late"]
+def test_people_precede_slots_unless_a_slot_waited_too_long(inside: Inside) -> None:
+    session, now = inside.person.session(), datetime.now(UTC)
+    automation(session, "late", now - timedelta(seconds=1))
+    automation(session, "early", now - timedelta(seconds=2))
+    automation(session, "old", now - timedelta(hours=1), waited=settings.AUTOMATION_MAX_WAIT + 1)
+    for number in range(2):
+        receive(session.pk, MessageInput(content=f"p{number}", on_busy=OnBusy.ENQUEUE))
+    inside.run(session)
+    order = Turn.objects.filter(session=session).order_by("started_at").values_list("content", flat=True)
+    assert list(order) == ["old", "p0", "p1", "early", "late"]
 
 
 def test_the_same_idempotency_key_is_one_turn(person: Person) -> None:

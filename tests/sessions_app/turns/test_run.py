@@ -20,7 +20,7 @@ from sessions_app import hints
 from sessions_app.models import Lane, Message, Session, Turn, TurnState
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import NOTHING_WAITS, commit
-from sessions_app.turns.context import prepare_turn
+from sessions_app.turns.context import Prepared, prepare_turn
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.precedence import Place
@@ -68,6 +68,18 @@ class Observed:
 
 def filled(session: Session, count: int) -> list[Turn]:
     return [receive(session.pk, MessageInput(content=f"message {n}")) for n in range(count)]
+
+
+def claimed(session: Session, worker: WorkerProcess) -> Prepared:
+    turn = claim_next(session.pk, worker.id, auto_allowed=False)
+    assert turn is not None
+    return prepare_turn(turn, Journal(turn))
+
+
+def begun(session: Session, worker: WorkerProcess) -> Prepared:
+    """A message whose turn has begun."""
+    receive(session.pk, MessageInput(content="hello"))
+    return claimed(session, worker)
 
 
 def ended(session: Session) -> list[int]:
@@ -129,15 +141,22 @@ def test_a_slot_stays_for_a_shorter_time_when_something_waits_for_it(
     assert not worker.may_stay(time.monotonic(), 1, elsewhere=False)
 
 
-def test_a_persons_hint_never_goes_on_with_an_automation(worker: WorkerProcess, person: Person) -> None:
+@pytest.mark.rule("1.6")
+def test_a_persons_hint_passes_an_automation_on_after_the_release(
+    worker: WorkerProcess, person: Person
+) -> None:
     session = person.session()
+    passed: list[tuple[uuid.UUID, str, list[Handle]]] = []
     first, slot, second = (
         receive(session.pk, MessageInput(content="one")),
         automation(session, "water", datetime.now(UTC)),
         receive(session.pk, MessageInput(content="two")),
     )
-    run_next_turns(Observed(worker), session.pk, Lane.PEOPLE)
+    run_next_turns(
+        Observed(worker), session.pk, Lane.PEOPLE, lambda *to: passed.append((*to, worker.locks.held()))
+    )
     assert ended(session) == [first.pk, second.pk]
+    assert passed == [(session.pk, Lane.AUTO, [])]
     run_next_turns(Observed(worker), session.pk, Lane.AUTO)
     assert ended(session) == [first.pk, second.pk, slot.pk]
 
@@ -161,6 +180,7 @@ def test_a_late_hint_neither_locks_nor_claims(worker: WorkerProcess, person: Per
     assert len(asked) == 0
 
 
+@pytest.mark.full
 def test_a_long_queue_lets_other_sessions_of_a_single_slot_in(fleet: Fleet, person: Person) -> None:
     """The other person's message is answered while most of the queue still waits."""
     fleet.environ["RONDO_TURNS_PER_USER"] = "0"
@@ -179,10 +199,7 @@ def test_a_commit_waits_for_a_change_of_its_session_and_keeps_it(
     worker: WorkerProcess, person: Person
 ) -> None:
     session = person.session()
-    [turn] = filled(session, 1)
-    claimed = claim_next(session.pk, worker.id, auto_allowed=False)
-    assert claimed is not None
-    prepared = prepare_turn(claimed, Journal(claimed))
+    prepared = begun(session, worker)
     with gate(session, SHARE) as held:
         held.start(lambda: Session.objects.filter(pk=session.pk).update(title="mine", last_seq=5))
         held.start(lambda: commit(prepared, ANSWER))
@@ -190,18 +207,15 @@ def test_a_commit_waits_for_a_change_of_its_session_and_keeps_it(
     session.refresh_from_db()
     assert (session.title, session.last_seq, session.revision) == ("mine", 7, 1)
     assert list(Message.objects.filter(session=session).values_list("seq", flat=True)) == [6, 7]
-    turn.refresh_from_db()
-    assert turn.state == TurnState.SUCCEEDED
+    assert ended(session) == [prepared.turn.pk]
 
 
 def test_a_plain_turn_is_three_statements_and_no_transaction(worker: WorkerProcess, person: Person) -> None:
     session = person.session()
-    filled(session, 1)
-    with CaptureQueriesContext(connection) as begun:
-        claimed = claim_next(session.pk, worker.id, auto_allowed=False)
-        assert claimed is not None
-        prepared = prepare_turn(claimed, Journal(claimed))
-    assert len(begun) == 2, "the claim with the context, and step 0"
+    receive(session.pk, MessageInput(content="hello"))
+    with CaptureQueriesContext(connection) as asked:
+        prepared = claimed(session, worker)
+    assert len(asked) == 2, "the claim with the context, and step 0"
     with CaptureQueriesContext(connection) as written:
         commit(prepared, ANSWER)
     assert len(written) == 1
@@ -210,15 +224,12 @@ def test_a_plain_turn_is_three_statements_and_no_transaction(worker: WorkerProce
 def test_a_commit_locks_its_session_before_its_turn(worker: WorkerProcess, person: Person) -> None:
     """As everybody does: who holds the session may still take the turn."""
     session = person.session()
-    filled(session, 1)
-    claimed = claim_next(session.pk, worker.id, auto_allowed=False)
-    assert claimed is not None
-    prepared = prepare_turn(claimed, Journal(claimed))
+    prepared = begun(session, worker)
     with psycopg.connect(settings.DATABASE_LOCK_URL) as holder:
         holder.execute("SELECT 1 FROM sessions_app_session WHERE id = %s FOR UPDATE", [session.pk])
         thread, came = in_thread(lambda: commit(prepared, ANSWER))
         until(waiting)
-        holder.execute("SELECT 1 FROM sessions_app_turn WHERE id = %s FOR UPDATE NOWAIT", [claimed.pk])
+        holder.execute("SELECT 1 FROM sessions_app_turn WHERE id = %s FOR UPDATE NOWAIT", [prepared.turn.pk])
     thread.join(10)
     assert came == [NOTHING_WAITS]
 

@@ -31,7 +31,7 @@ from tests.many_rows import insert_many
 from tests.races import before
 from tests.sessions_app.turns.test_receive import automation
 from tests.sessions_app.turns.test_run import Observed
-from tests.stories.test_main_job import ended
+from tests.talk import ended
 
 pytestmark = pytest.mark.rule("1.7", "10.0")
 
@@ -63,24 +63,7 @@ def without_sweep(fleet: Fleet) -> None:
     fleet.environ |= {"RONDO_TURNS_PER_USER": str(BOUND), "RONDO_SWEEP_SECONDS": "600"}
 
 
-def test_one_users_flood_leaves_room_for_others_and_finishes(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    other = new_person("bob", model="openai-chat:test")
-    without_sweep(fleet)
-    turns = flood(person_with_server, 125)
-    fleet.worker(16)
-    until(lambda: refused() == 125 - BOUND, 60)
-    asked = receive(other.session().pk, MessageInput(content="hello"))
-    until(lambda: ended(asked), 20, "another user's turn begins although 119 wait")
-    assert model_server.held == {"flood": BOUND}
-    assert running(person_with_server) == BOUND
-    model_server.release("flood")
-    until(lambda: not Turn.objects.filter(state__in=["queued", "running"]).exists(), 100)
-    assert {turn.state for turn in turns if ended(turn)} == {"succeeded"}
-    assert len(model_server.requests) == 126
-
-
+@pytest.mark.full
 def test_the_bound_spans_workers_and_the_longest_waiting_goes_next(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
@@ -101,23 +84,6 @@ def test_the_bound_spans_workers_and_the_longest_waiting_goes_next(
     until(lambda: not Turn.objects.filter(state__in=["queued", "running"]).exists(), 60)
 
 
-def test_a_users_automations_leave_room_for_what_the_user_says(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    without_sweep(fleet)
-    fleet.worker(32)
-    storm = [
-        automation(person_with_server.session(), f"[[hold:storm]] {n}", datetime.now(UTC)) for n in range(12)
-    ]
-    most = int(BOUND * owners.AUTO_PART)
-    until(lambda: refused() == 12 - most)
-    asked = receive(person_with_server.session().pk, MessageInput(content="hello"))
-    until(lambda: ended(asked))
-    assert model_server.held == {"storm": most}
-    model_server.release("storm")
-    until(lambda: all(ended(turn) for turn in storm))
-
-
 def claimed_at_once(sessions: list[Session], worker: uuid.UUID) -> int:
     def one(session: Session) -> bool:
         try:
@@ -129,18 +95,30 @@ def claimed_at_once(sessions: list[Session], worker: uuid.UUID) -> int:
         return sum(pool.map(one, sessions))
 
 
-@pytest.mark.parametrize("bound", [BOUND, 32])
-def test_claims_that_race_never_go_beyond_the_bound(
-    person: Person, broker: str, settings: Any, bound: int
-) -> None:
-    settings.RONDO_TURNS_PER_USER = bound
+def test_claims_that_race_never_go_beyond_the_bound(person: Person, broker: str, bounded: int) -> None:
     worker = a_worker()
     for _ in range(3):
-        turns = flood(person, bound + 12, "hello")
-        assert claimed_at_once([turn.session for turn in turns], worker) == bound
-        assert running(person) == bound
+        turns = flood(person, bounded + 12, "hello")
+        assert claimed_at_once([turn.session for turn in turns], worker) == bounded
+        assert running(person) == bounded
         Turn.objects.filter(state=TurnState.RUNNING).update(state=TurnState.SUCCEEDED, finished_at=Now())
         Turn.objects.filter(state=TurnState.QUEUED).delete()
+
+
+def test_a_users_automations_leave_room_for_what_the_user_says(
+    bounded: int, person: Person, broker: str
+) -> None:
+    worker = a_worker()
+    storm = [automation(person.session(), f"{n}", datetime.now(UTC)) for n in range(12)]
+    assert claimed_at_once([turn.session for turn in storm], worker) == int(bounded * owners.AUTO_PART)
+    [asked] = flood(person, 1)
+    assert claim_next(asked.session_id, worker, auto_allowed=False) is not None
+
+
+def all_begun(person: Person, count: int, worker: uuid.UUID) -> list[Turn]:
+    """So many turns of the person, each claimed."""
+    begun = [claim_next(turn.session_id, worker, auto_allowed=True) for turn in flood(person, count)]
+    return [turn for turn in begun if turn is not None]
 
 
 @pytest.mark.parametrize("is_refused", [True, False])
@@ -170,9 +148,7 @@ def test_a_stay_ends_when_another_session_of_the_user_was_refused(
 
 def test_a_turn_that_is_resumed_needs_no_further_place(bounded: int, person: Person, broker: str) -> None:
     worker = a_worker()
-    turns = [claim_next(turn.session_id, worker, auto_allowed=True) for turn in flood(person, bounded)]
-    first = turns[0]
-    assert first is not None
+    first, *_ = all_begun(person, bounded, worker)
     assert Turn.objects.hand_back(first)
     assert [(each.session_id, each.lane) for each in next_lane(first.session_id)] == [
         (first.session_id, "turns")
@@ -184,12 +160,11 @@ def test_a_turn_that_is_resumed_needs_no_further_place(bounded: int, person: Per
 
 def test_a_refused_claim_wakes_nobody_until_there_is_room(bounded: int, person: Person, broker: str) -> None:
     worker = a_worker()
-    begun = [claim_next(turn.session_id, worker, auto_allowed=True) for turn in flood(person, bounded)]
+    begun = all_begun(person, bounded, worker)
     first, second = flood(person, 2)
     for turn in (second, first):
         assert claim_next(turn.session_id, worker, auto_allowed=True) is None
         assert next_lane(turn.session_id) == [], "a wake-up now would be refused, and wake again, for ever"
-    assert begun[0] is not None
     end(begun[0])
     assert [row.session_id for row in next_lane(begun[0].session_id)] == [first.session_id]
     assert [row.session_id for row in next_lane(begun[0].session_id)] == [second.session_id], (
@@ -203,10 +178,9 @@ def test_a_session_that_finds_no_room_after_its_turn_is_woken_by_the_next_that_e
 ) -> None:
     """Others may have taken its place, and no hint of its own comes: it would wait for the sweep."""
     worker = a_worker()
-    begun = [claim_next(turn.session_id, worker, auto_allowed=True) for turn in flood(person, bounded)]
+    begun = all_begun(person, bounded, worker)
     [waiting] = flood(person, 1)
     assert next_lane(waiting.session_id) == []
-    assert begun[0] is not None
     end(begun[0])
     assert [row.session_id for row in next_lane(begun[0].session_id)] == [waiting.session_id]
 
@@ -264,14 +238,12 @@ def test_a_blocked_session_does_not_delay_other_refused_sessions(
     bounded: int, person: Person, broker: str
 ) -> None:
     worker = a_worker()
-    begun = [claim_next(turn.session_id, worker, auto_allowed=True) for turn in flood(person, bounded)]
+    begun = all_begun(person, bounded, worker)
     closing, at_work, good = flood(person, 3)
     for turn in (closing, at_work, good):
         assert claim_next(turn.session_id, worker, auto_allowed=True) is None
         assert next_lane(turn.session_id) == []
     Session.objects.filter(pk=closing.session_id).update(state=SessionState.DELETING, deleting_since=Now())
-    assert begun[0] is not None
-    assert begun[1] is not None
     Turn.objects.filter(pk=begun[1].pk).update(session_id=at_work.session_id)
     end(begun[0])
     assert [row.session_id for row in next_lane(begun[0].session_id)] == [good.session_id]
@@ -282,8 +254,7 @@ def test_the_sweep_respects_each_users_bound_and_alternates_users(
 ) -> None:
     worker, other = a_worker(), new_person("bob")
     flood(person, 20)
-    begun = [claim_next(turn.session_id, worker, auto_allowed=True) for turn in flood(person, 2)]
-    assert None not in begun
+    assert len(all_begun(person, 2, worker)) == 2
     theirs = flood(other, 2)
     Turn.objects.update(queued_at=Now() - timedelta(minutes=1))
     rows = recover.WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **owners.bounds())
@@ -301,6 +272,7 @@ def test_a_bound_of_one_is_one_and_none_is_none(
     assert claimed_at_once([turn.session for turn in turns], a_worker()) == (bound or 5)
 
 
+@pytest.mark.full
 @pytest.mark.django_db
 def test_a_users_running_turns_are_counted_by_their_index() -> None:
     given = claim.claim_parameters(uuid.uuid4(), uuid.uuid4(), auto_allowed=True)
@@ -331,6 +303,7 @@ def test_a_users_running_turns_are_counted_by_their_index() -> None:
         assert not re.search(r"Seq Scan on sessions_app_turn\b", plan), plan
 
 
+@pytest.mark.full
 def test_one_user_never_has_all_of_a_small_fleet(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:

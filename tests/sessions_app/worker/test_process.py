@@ -23,7 +23,6 @@ from sessions_app.models import Agent, Message, OnBusy, Turn, TurnState, Worker
 from sessions_app.postgres.direct import connect_directly
 from sessions_app.postgres.notify import EVENTS, Publisher, Try
 from sessions_app.turns.claim import claim_next
-from sessions_app.turns.enqueue import enqueue
 from sessions_app.turns.lock import Handle
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import _finish
@@ -32,46 +31,40 @@ from tests.automations.messages import a_worker
 from tests.automations.turn_kinds.test_bound import bound, fire
 from tests.conftest import Person
 from tests.fleet import Fleet, until
+from tests.inside import Inside, call, makes
 from tests.services import with_database
-from tests.sessions_app.turns.test_receive import automation, automation_turn
-from tests.stories.test_main_job import ended
+from tests.sessions_app.turns.test_receive import automation
+from tests.talk import ended
 
 pytestmark = pytest.mark.rule("1.7")
 
 
-@pytest.mark.rule("1.6")
-def test_a_turns_end_starts_the_sessions_next_turn(
+@pytest.mark.long("two workers and eighteen automations")
+def test_a_storm_of_automations_leaves_slots_for_people_and_other_workers(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
-    """The second is in the other lane and has no hint of its own, and no sweep comes."""
-    fleet.environ["RONDO_SWEEP_SECONDS"] = "600"
-    fleet.worker()
-    session = person_with_server.session()
-    first = receive(session.pk, MessageInput(content="[[hold:h]] one"))
-    until(lambda: model_server.held.get("h") == 1)
-    second = automation_turn(session, "two", datetime.now(UTC))
-    enqueue(second)
-    model_server.release("h")
-    until(lambda: ended(first) and ended(second), 20)
+    def slots(text: str, count: int) -> list[Turn]:
+        sessions = [person_with_server.session() for _ in range(count)]
+        return [automation(session, f"{text} {n}", datetime.now(UTC)) for n, session in enumerate(sessions)]
 
-
-def test_a_storm_of_automations_leaves_slots_for_people(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
     fleet.environ["RONDO_TURNS_PER_USER"] = "0"  # what one user may have is another bound
+    fleet.environ["RONDO_SWEEP_SECONDS"] = "60"  # whoever waits for the sweep fails this test
     fleet.worker(5)
-    storm = [
-        automation(person_with_server.session(), f"[[hold:storm]] {n}", datetime.now(UTC)) for n in range(12)
-    ]
+    storm = slots("[[hold:storm]]", 4)
     until(lambda: model_server.held.get("storm") == 4, what="80 % of five slots")
+    storm += slots("late", 8)
     asked = receive(person_with_server.session().pk, MessageInput(content="hello"))
     until(lambda: ended(asked))
-    assert model_server.held.get("storm") == 4
     assert Turn.objects.filter(kind="automation", state=TurnState.RUNNING).count() == 4
+    assert model_server.held == {"storm": 4}
+    fleet.worker(5)
+    quick = slots("quick", 6)
+    until(lambda: all(ended(turn) for turn in quick), 20)
     model_server.release("storm")
     until(lambda: all(ended(turn) for turn in storm), what="what found no slot is not forgotten")
 
 
+@pytest.mark.long("the shortest time that a tool may take too long is a second")
 @pytest.mark.rule("1.12")
 def test_a_hanging_tool_fails_its_turn_and_frees_the_session(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
@@ -92,6 +85,7 @@ def test_a_hanging_tool_fails_its_turn_and_frees_the_session(
     assert hung.steps.count() == steps
 
 
+@pytest.mark.full
 def test_what_the_shards_workers_do_not_answer_goes_to_everyone(fleet: Fleet, person: Person) -> None:
     session = person.session()
     other = next(number for number in range(8) if number != shard_of(session.pk))
@@ -110,44 +104,26 @@ def test_a_worker_registers_sends_heartbeats_and_unregisters(fleet: Fleet) -> No
     assert not Worker.objects.exists()
 
 
-def test_a_tools_failure_tells_the_model_and_hides_its_text(fleet: Fleet, person: Person) -> None:
-    fleet.worker()
-    session = person.session()
-    turn = receive(session.pk, MessageInput(content='use tool break with {"name": "b"}'))
-    until(lambda: ended(turn))
+def test_a_tools_failure_tells_the_model_and_hides_its_text(inside: Inside) -> None:
+    session = inside.person.session()
+    inside.model.answer_with(makes(call("break", name="b")))
+    inside.say(session, "Break it.")
     stored = str(list(Message.objects.filter(session=session).values()))
     assert "RuntimeError" in stored
     assert "secret-from-a-tool" not in stored
 
 
 @pytest.mark.rule("3.6")
-def test_a_bug_in_a_turn_fails_it_visibly_and_once(fleet: Fleet, person: Person) -> None:
-    Agent.objects.filter(pk=person.agent.pk).update(policy={"no_such_limit": 1})
-    fleet.worker()
-    session = person.session()
-    turn = receive(session.pk, MessageInput(content="hello"))
-    until(lambda: ended(turn))
+def test_a_bug_in_a_turn_fails_it_visibly_and_once(inside: Inside) -> None:
+    Agent.objects.update(policy={"no_such_limit": 1})
+    turn = inside.say(inside.person.session(), "hello")
     assert (turn.state, turn.error_code, turn.attempt) == ("failed", "internal_error", 1)
     closure = Message.objects.get(turn=turn, role="assistant").content
     assert closure == "The turn failed: Something went wrong."
     assert "no_such_limit" in turn.error_detail
 
 
-def test_an_automation_without_a_local_slot_runs_on_another_worker(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.environ["RONDO_SWEEP_SECONDS"] = "60"  # whoever waits for the sweep fails this test
-    fleet.environ["RONDO_TURNS_PER_USER"] = "0"
-    fleet.worker(5)
-    held = [automation(person_with_server.session(), f"[[hold:h]] {n}", datetime.now(UTC)) for n in range(4)]
-    until(lambda: model_server.held.get("h") == 4)
-    fleet.worker(5)
-    quick = [automation(person_with_server.session(), f"quick {n}", datetime.now(UTC)) for n in range(6)]
-    until(lambda: all(ended(turn) for turn in quick), 20)
-    model_server.release("h")
-    until(lambda: all(ended(turn) for turn in held))
-
-
+@pytest.mark.full
 def test_an_answer_outlives_a_moment_without_its_database(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
@@ -270,6 +246,7 @@ def rabbitmq() -> str:
     return url
 
 
+@pytest.mark.full
 def test_the_main_job_runs_on_rabbitmq(fleet: Fleet, person: Person) -> None:
     fleet.environ["CELERY_BROKER_URL"] = rabbitmq()
     fleet.worker()
