@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from sessions_app.models import Message, Session, SessionState
 from tests.api.conftest import start_web
-from tests.browser import NEEDS_CHROMIUM, Visitor, say, serious
+from tests.browser import ENVIRON, NEEDS_CHROMIUM, Visitor, say, serious
 from tests.conftest import new_person
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
@@ -136,7 +136,7 @@ def test_a_window_goes_on_after_a_restart_of_the_server(visitor: Visitor) -> Non
     visitor.site.web.kill()
     expect(page.locator("#connection")).to_have_text("Reconnecting…")
     visitor.model.release("r")
-    _, visitor.site.web = start_web(visitor.site.fleet.folder, PORT=port, HTTPS="0")
+    _, visitor.site.web = start_web(visitor.site.fleet.folder, PORT=port, **ENVIRON)
     visitor.site.fleet.processes.append(visitor.site.web)
     expect(page.locator(".entry.agent:not(.live)")).to_have_count(1, timeout=20_000)
     expect(page.locator("#connection")).to_have_text("")
