@@ -193,3 +193,11 @@ def browser(pytestconfig: pytest.Config) -> Browser:
 @pytest.fixture
 def visitor(transactional_db: None, served: Site, browser: Browser) -> Iterator[Visitor]:
     yield from visit(served, browser)
+
+
+@pytest.fixture
+def beat(served: Site) -> Iterator[None]:
+    """A beat for one test."""
+    started = served.fleet.beat()
+    yield
+    started.kill()

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
 from automations.jobs.edit import NewJob, create_job
-from automations.models import CronJob, RunRecord, RunState, ScheduledMessage
+from automations.models import CronJob, RunRecord, RunState
 from sessions_app.models import Session
 from tests.browser import NEEDS_CHROMIUM, Visitor, say, serious
 from tests.fleet import until
 
-pytestmark = [NEEDS_CHROMIUM, pytest.mark.django_db(transaction=True)]
-
-
-@pytest.fixture
-def beat(visitor: Visitor) -> Iterator[None]:
-    """A beat for one test."""
-    started = visitor.site.fleet.beat()
-    yield
-    started.kill()
+pytestmark = [NEEDS_CHROMIUM, pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
 
 def open_panel(page: Page) -> None:
@@ -45,6 +36,13 @@ def automation(session: Session, name: str = "Morning news") -> CronJob:
     return create_job(NewJob(session_id=session.pk, message="news", name=name, schedule=schedule))
 
 
+def past_run(job: CronJob, days: int, state: RunState, reason: str) -> None:
+    """Store a run of a slot so many days ago."""
+    slot = datetime.now(UTC).replace(microsecond=0) - timedelta(days=days)
+    about = {"run_id": f"{job.pk}:{days}", "state": state, "reason": reason}
+    RunRecord.objects.create(job=job, session=job.session, scheduled_for=slot, finished_at=slot, **about)
+
+
 def test_an_automation_from_the_form_runs_in_view(visitor: Visitor, beat: None) -> None:
     page = visitor.conversation()
     open_panel(page)
@@ -62,6 +60,7 @@ def test_an_automation_from_the_form_runs_in_view(visitor: Visitor, beat: None) 
     assert not CronJob.objects.get().enabled
 
 
+@pytest.mark.full
 def test_a_slot_waits_while_the_conversation_is_busy(visitor: Visitor, beat: None) -> None:
     page = visitor.conversation()
     say(page, "[[hold:busy]] hello")
@@ -76,6 +75,7 @@ def test_a_slot_waits_while_the_conversation_is_busy(visitor: Visitor, beat: Non
     expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
 
 
+@pytest.mark.full
 def test_a_list_that_comes_late_does_not_replace_a_form(visitor: Visitor) -> None:
     page = visitor.conversation()
     open_panel(page)
@@ -92,13 +92,17 @@ def test_a_list_that_comes_late_does_not_replace_a_form(visitor: Visitor) -> Non
     expect(page.get_by_label("What should the agent do?")).to_have_value("water the garden")
 
 
-def test_the_form_shows_the_sentence_and_the_next_times(visitor: Visitor) -> None:
+@pytest.mark.full
+def test_the_form_shows_the_sentence_the_next_times_and_mistakes(visitor: Visitor) -> None:
     page = visitor.conversation()
     open_panel(page)
     page.get_by_role("link", name="Automation", exact=True).click()
+    page.get_by_label("Repeat").select_option("cron")
+    page.get_by_label("Cron expression").fill("30 2 28 3 *")  # 2027-03-28: the clocks go forward
+    page.get_by_label("Time zone").fill("Europe/Berlin")
+    expect(page.locator("#coming .warning").first).to_contain_text("2027-03-28")
     page.get_by_label("Repeat").select_option("weekdays")
     page.get_by_label("Time", exact=True).fill("09:30")
-    page.get_by_label("Time zone").fill("Europe/Berlin")
     expect(page.locator("#coming b")).to_have_text("On weekdays at 09:30 (Europe/Berlin)")
     expect(page.locator("#coming li")).to_have_count(5)
     page.get_by_label("Time zone").fill("Europe/Nowhere")
@@ -110,16 +114,7 @@ def test_the_form_shows_the_sentence_and_the_next_times(visitor: Visitor) -> Non
     assert not CronJob.objects.exists()
 
 
-def test_a_changed_clock_is_announced_in_the_form(visitor: Visitor) -> None:
-    page = visitor.conversation()
-    open_panel(page)
-    page.get_by_role("link", name="Automation", exact=True).click()
-    page.get_by_label("Repeat").select_option("cron")
-    page.get_by_label("Cron expression").fill("30 2 28 3 *")  # 2027-03-28: the clocks go forward
-    page.get_by_label("Time zone").fill("Europe/Berlin")
-    expect(page.locator("#coming .warning").first).to_contain_text("2027-03-28")
-
-
+@pytest.mark.full
 def test_the_next_slot_is_skipped_and_only_that(visitor: Visitor) -> None:
     session = visitor.person.session()
     job = automation(session)
@@ -136,7 +131,7 @@ def test_the_next_slot_is_skipped_and_only_that(visitor: Visitor) -> None:
     assert (run.state, run.reason, run.scheduled_for) == (RunState.SKIPPED, "skipped_by_user", before)
 
 
-def test_an_automation_is_edited_and_deleted_in_two_steps(visitor: Visitor) -> None:
+def test_an_automation_is_edited(visitor: Visitor) -> None:
     session = visitor.person.session()
     job = automation(session)
     page = visitor.conversation(session)
@@ -149,28 +144,9 @@ def test_an_automation_is_edited_and_deleted_in_two_steps(visitor: Visitor) -> N
     expect(page.locator(".appointment")).to_contain_text("every day at 10:15 (Europe/Berlin)")
     job.refresh_from_db()
     assert (job.expr, job.message, job.name) == ("15 10 * * *", "news", "Morning news")
-    page.get_by_role("link", name="Delete Morning news").click()
-    expect(page.get_by_role("heading", name="Delete “Morning news”?")).to_be_visible()
-    assert CronJob.objects.exists()
-    page.get_by_role("button", name="Delete it").click()
-    expect(page.get_by_text("Nothing is planned here.")).to_be_visible()
-    assert not CronJob.objects.exists()
 
 
-def test_a_message_for_later_is_scheduled_and_cancelled(visitor: Visitor) -> None:
-    page = visitor.conversation()
-    box = page.get_by_label("Message", exact=True)
-    box.fill("/later")
-    page.keyboard.press("Enter")
-    page.get_by_label("Text", exact=True).fill("Happy New Year!")
-    expect(page.get_by_label("Message", exact=True)).to_be_visible()
-    page.get_by_label("When").fill("2099-01-01T00:00")
-    page.get_by_role("button", name="Schedule it").click()
-    expect(page.locator(".appointment.message")).to_contain_text("Happy New Year!")
-    page.get_by_role("button", name="Cancel the message").click()
-    until(lambda: ScheduledMessage.objects.get().status == "cancelled", 10)
-
-
+@pytest.mark.full
 def test_schedule_opens_the_form_beside_the_conversation(visitor: Visitor) -> None:
     page = visitor.conversation()
     page.get_by_label("Message", exact=True).fill("/schedule")
@@ -183,19 +159,10 @@ def test_schedule_opens_the_form_beside_the_conversation(visitor: Visitor) -> No
     expect(message).to_have_value("half a sentence")
 
 
+@pytest.mark.full
 def test_why_and_each_slot_are_explained(visitor: Visitor) -> None:
     session = visitor.person.session()
-    job = automation(session)
-    slot = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
-    RunRecord.objects.create(
-        run_id=f"{job.pk}:1",
-        job=job,
-        session=session,
-        scheduled_for=slot,
-        state=RunState.FAILED,
-        reason="model_unavailable",
-        finished_at=slot,
-    )
+    past_run(automation(session), 1, RunState.FAILED, "model_unavailable")
     page = visitor.conversation(session)
     open_panel(page)
     expect(page.locator(".appointment.failing")).to_be_visible()
@@ -203,52 +170,29 @@ def test_why_and_each_slot_are_explained(visitor: Visitor) -> None:
     mark.hover()
     expect(mark.locator(".tip")).to_contain_text("the model did not answer")
     mark.click()
-    expect(page.locator("#panel-body")).to_contain_text("Failed: the model did not answer.")
+    body = page.locator("#panel-body")
+    expect(body).to_contain_text("Failed: the model did not answer.")
     page.get_by_role("link", name="Why?").click()
     expect(page.get_by_role("heading", name="Morning news")).to_be_visible()
     expect(page.get_by_role("heading", name="Next")).to_be_visible()
-    expect(page.locator("#panel-body")).to_contain_text(
-        "every day at 09:00 (Europe/Berlin)", ignore_case=True
-    )
+    expect(body).to_contain_text("every day at 09:00 (Europe/Berlin)", ignore_case=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_on_appointments(visitor: Visitor, scheme: str) -> None:
+    """In states; `tests/injection/test_every_page.py` has every page as it opens."""
     session = visitor.person.session()
-    job = automation(session)
+    automation(session)
     page = visitor.conversation(session, color_scheme=scheme)
-    for part in (
-        "automations/new/",
-        "messages/later/",
-        f"appointments/automation/{job.pk}/",
-        "appointments/",
-    ):
-        page.goto(f"/sessions/{session.pk}/{part}")
-        assert serious(page) == []
-    page.goto(f"/sessions/{session.pk}/appointments/automation/{job.pk}/delete/")
-    assert serious(page) == []
-    page.goto(f"/sessions/{session.pk}/")
     open_panel(page)
     assert serious(page) == []
     page.get_by_role("link", name="Edit Morning news").click()
     expect(page.locator("#coming b")).to_be_visible()
     assert serious(page) == []
-    page.goto("/upcoming/")
-    assert serious(page) == []
 
 
-def test_texts_of_automations_run_no_script(visitor: Visitor) -> None:
-    session = visitor.person.session(title="<script>window.ran=1</script>")
-    attack = "<img src=x onerror=window.ran=1>\"'><svg onload=window.ran=1>{{7*7}}"
-    automation(session, attack)
-    page = visitor.conversation(session)
-    open_panel(page)
-    expect(page.locator(".appointment h3")).to_have_text(attack)
-    page.goto("/upcoming/")
-    expect(page.locator(".slot-line a").first).to_have_text(attack)
-    assert page.evaluate("window.ran") is None
-
-
+@pytest.mark.full
 def test_without_scripts_an_automation_is_made_and_paused(visitor: Visitor) -> None:
     page = visitor.conversation(java_script_enabled=False)
     page.get_by_role("link", name="Appointments").click()
@@ -258,6 +202,7 @@ def test_without_scripts_an_automation_is_made_and_paused(visitor: Visitor) -> N
     expect(page.locator(".appointment.paused")).to_be_visible()
 
 
+@pytest.mark.full
 def test_appointments_fit_a_phone(visitor: Visitor) -> None:
     session = visitor.person.session()
     automation(session)

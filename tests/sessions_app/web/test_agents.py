@@ -11,9 +11,10 @@ from django.test import Client
 from automations.models import CronJob, ScheduledMessage
 from sessions_app.agents.documents import check_document, put_document, write_document
 from sessions_app.agents.edit import create_agent, update_agent
+from sessions_app.connections.edit import add_connection
 from sessions_app.exceptions import RevisionConflict
 from sessions_app.memory.preferences import preference
-from sessions_app.models import Agent, Document, Preference
+from sessions_app.models import Agent, Connection, Delivery, Document, Preference, Session
 from sessions_app.selectors import document
 from tests.conftest import Person, new_person
 from tests.mcp_servers import Docs
@@ -32,8 +33,7 @@ def client(person: Person) -> Client:
 
 
 @pytest.fixture
-def docs(settings: Any) -> Iterator[Docs]:
-    settings.RONDO_MCP_HOSTS = ("127.0.0.1",)
+def docs() -> Iterator[Docs]:
     server = Docs()
     with server.serving() as url:
         server.url = url
@@ -53,47 +53,56 @@ def test_the_only_agent_has_no_list(client: Client, person: Person) -> None:
     assert listed.count('class="card"') == 2
     assert "/agents/a%20second.one/" in listed
     assert client.get("/agents/a%20second.one/").status_code == 200
-
-
-def test_somebody_without_an_agent_is_told_how_to_begin(client: Client) -> None:
     Agent.objects.all().delete()
     assert "You have no agent yet" in client.get("/agents/").content.decode()
 
 
-def test_nobody_sees_an_agent_without_signing_in(person: Person) -> None:
+def test_nobody_sees_an_agent_of_somebody_else(client: Client) -> None:
     answer = Client().get("/agents/demo/")
     assert answer.status_code == 302
     assert "sign-in" in answer.headers["Location"]
+    eve = new_person("eve", timezone="Asia/Tokyo")
+    Agent.objects.filter(pk=eve.agent.pk).update(name="hers")
+    session = Session.objects.get(agent=eve.agent, type="primary")
+    for path in ("", "documents/USER.md/"):
+        assert client.get(f"/agents/hers/{path}").status_code == 404
+    forms = ("model/", "tools/", "heartbeat/", "preferences/", "documents/USER.md/", "mcp/test/")
+    tests = [f"{name}/channels/{session.pk}/test/" for name in ("hers", "demo")]
+    for path in (*(f"hers/{each}" for each in forms), *tests):
+        assert client.post(f"/agents/{path}", {"revision": "0"}).status_code == 404, path
+    assert not Delivery.objects.exists()
+    assert not ScheduledMessage.objects.exists()
+
+
+def test_only_own_connections_are_changed(client: Client) -> None:
+    given = {"provider": "openai-chat", "secret": SECRET}
+    add_connection(new_person("eve").user, "hers", given)
+    add_connection(None, "shared", given)
+    page = client.get("/agents/demo/").content.decode()
+    assert "hers" not in page
+    assert "connections/shared/" not in page, "the server's is shown, but not to be changed"
+    for path in ("hers/", "hers/delete/", "hers/test/", "shared/", "shared/delete/"):
+        answer = client.post(f"/agents/demo/connections/{path}", {"provider": "openai-chat"})
+        assert answer.status_code == 404, path
+    assert Connection.objects.count() == 2
 
 
 def test_model_engine_and_zone_are_changed(client: Client, person: Person) -> None:
-    given = {
-        "model": "openai-chat:gpt-5",
-        "engine": "planner",
-        "timezone": "Asia/Tokyo",
-        "unified_session": "yes",
-    }
-    answer = client.post("/agents/demo/model/", form(person, **given))
+    given: dict[str, Any] = {"model": "openai-chat:gpt-5", "engine": "planner", "timezone": "Asia/Tokyo"}
+    answer = client.post("/agents/demo/model/", form(person, **given, unified_session="yes"))
     assert answer.status_code == 303
     assert "Saved" in client.get(answer.headers["Location"].partition("#")[0]).content.decode()
-    found = Agent.objects.get(pk=person.agent.pk)
-    assert (found.model, found.engine, found.timezone, found.unified_session) == (
-        *list(given.values())[:3],
-        True,
-    )
+    found = Agent.objects.filter(pk=person.agent.pk).values(*given, "unified_session").get()
+    assert found == given | {"unified_session": True}
 
 
-@pytest.mark.parametrize(
-    "bad", [{"model": "no such"}, {"engine": "x"}, {"timezone": "Mars"}, {"timezone": ""}]
-)
-def test_a_bad_setting_is_named_and_kept_as_typed(
-    client: Client, person: Person, bad: dict[str, str]
-) -> None:
-    given = {"model": "offline", "engine": "chat", "timezone": "UTC"} | bad
-    answer = client.post("/agents/demo/model/", form(person, **given))
-    assert answer.status_code == 400
-    assert 'role="alert"' in answer.content.decode()
-    assert next(iter(bad.values())) in answer.content.decode()
+def test_a_bad_setting_is_named_and_kept_as_typed(client: Client, person: Person) -> None:
+    for bad in ({"model": "no such"}, {"engine": "x"}, {"timezone": "Mars"}, {"timezone": ""}):
+        given = {"model": "offline", "engine": "chat", "timezone": "UTC"} | bad
+        answer = client.post("/agents/demo/model/", form(person, **given))
+        assert answer.status_code == 400, bad
+        assert 'role="alert"' in answer.content.decode()
+        assert next(iter(bad.values())) in answer.content.decode()
     assert Agent.objects.get(pk=person.agent.pk).revision == person.agent.revision
 
 
@@ -132,26 +141,24 @@ def test_tools_are_allowed_by_name(client: Client, person: Person) -> None:
 
 
 @pytest.mark.rule("3.5")
-def test_a_server_is_tested_without_telling_its_secret(client: Client, person: Person, docs: Docs) -> None:
+def test_a_server_is_tested_without_telling_its_secret(
+    client: Client, person: Person, docs: Docs, settings: Any
+) -> None:
+    def tested() -> str:
+        return client.post("/agents/demo/mcp/test/", {"server": "docs"}).content.decode()
+
     secret = {"headers": {"Authorization": f"Bearer {SECRET}"}}
     update_agent(person.agent.pk, {"mcp_servers": {"docs": {"url": f"{docs.url}?key={SECRET}"} | secret}})
-    page = client.post("/agents/demo/mcp/test/", {"server": "docs"}).content.decode()
+    settings.RONDO_MCP_HOSTS = ()
+    assert "not a public address" in tested()
+    assert docs.headers == []
+    settings.RONDO_MCP_HOSTS = ("127.0.0.1",)
+    page = tested()
     assert "Connected:" in page
     assert "search" in page
     assert any(SECRET in str(headers) for headers in docs.headers)
     assert SECRET not in page + client.get("/agents/demo/").content.decode()
     assert client.post("/agents/demo/mcp/test/", {"server": "other"}).status_code == 404
-
-
-@pytest.mark.rule("3.5")
-def test_an_address_that_is_not_public_is_not_connected_to(
-    client: Client, person: Person, docs: Docs, settings: Any
-) -> None:
-    update_agent(person.agent.pk, {"mcp_servers": {"docs": {"url": docs.url}}})
-    settings.RONDO_MCP_HOSTS = ()
-    page = client.post("/agents/demo/mcp/test/", {"server": "docs"}).content.decode()
-    assert "not a public address" in page
-    assert docs.headers == []
 
 
 def test_tests_of_servers_are_bounded(client: Client, person: Person, settings: Any) -> None:

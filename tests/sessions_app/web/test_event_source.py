@@ -14,7 +14,7 @@ from tests.browser import NEEDS_CHROMIUM, Visitor
 from tests.fleet import until
 from tests.proxy import Proxy
 
-pytestmark = [NEEDS_CHROMIUM, pytest.mark.processes, pytest.mark.rule("9.2")]
+pytestmark = [pytest.mark.full, NEEDS_CHROMIUM, pytest.mark.processes, pytest.mark.rule("9.2")]
 
 LISTEN = """([session, types]) => {
   window.heard = [];
@@ -32,13 +32,6 @@ POST = """async ([path, body]) => {
   return [answer.status, await answer.json()];
 }"""
 SOON = "new Date(Date.now() + 2000).toISOString()"
-
-
-@pytest.fixture
-def beat(served: Site) -> Iterator[None]:
-    beat = served.fleet.beat()
-    yield
-    beat.kill()
 
 
 @pytest.fixture

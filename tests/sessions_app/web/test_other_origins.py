@@ -20,7 +20,7 @@ from tests.sessions_app.deliveries.receivers import http_receiver
 from tests.talk import ended
 from tests.tokens import token_of
 
-pytestmark = [NEEDS_CHROMIUM, pytest.mark.processes, pytest.mark.rule("9.2")]
+pytestmark = [pytest.mark.full, NEEDS_CHROMIUM, pytest.mark.processes, pytest.mark.rule("9.2")]
 START = """([server, token, session]) => {
   window.heard = [];
   listen(server, token, session, (each) => heard.push(each));
