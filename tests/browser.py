@@ -27,6 +27,7 @@ CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 NEEDS_CHROMIUM = pytest.mark.skipif(
     CHROMIUM is None, reason="no browser: apt install chromium-headless-shell (or chromium)"
 )
+IN_BROWSER = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
 ENVIRON = {"HTTPS": "0", "RONDO_PLUGINS": "tests.plugins"}  # browsers keep cookies of HTTPS to HTTPS
 expect.set_options(timeout=20_000)  # a busy machine
 

@@ -47,7 +47,8 @@ NOW = datetime(2026, 11, 21, 9, 0, 5, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
-def _fast_passwords(settings: Any) -> None:
+def fast_passwords(settings: Any) -> None:
+    """A real hash takes longer than most tests."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 

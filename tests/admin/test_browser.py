@@ -13,12 +13,12 @@ from automations.models import RunState
 from sessions_app.models import Session, TurnState
 from tests.admin.conftest import fill, make_job, make_turn, url
 from tests.admin.test_dashboard import add_run
-from tests.browser import NEEDS_CHROMIUM, Visitor, browser, serious, served, visitor
+from tests.browser import IN_BROWSER, Visitor, browser, serious, served, visitor
 from tests.conftest import new_person
 
 __all__ = ["browser", "served", "visitor"]
 PASSWORD = "correct horse battery staple"
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
+pytestmark = IN_BROWSER
 
 
 @pytest.fixture
@@ -80,6 +80,7 @@ def test_pages_work_under_their_policies_and_are_accessible(visitor: Visitor, se
             assert answer.status == 200
             page.wait_for_function("typeof Alpine == 'object'")
             assert serious(page) == [], (address, scheme)
+    page = visitor.window()
     page.goto("/api/docs/")
     page.wait_for_selector(".opblock-summary", timeout=30_000)
 

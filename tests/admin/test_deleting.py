@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from django.test import Client
 
 from automations.jobs.edit import update_job
 from automations.models import CronJob
-from sessions_app.models import PRIMARY_KEY, Agent, Message, Session, SessionState, Turn, TurnState
+from sessions_app.models import PRIMARY_KEY, Agent, Message, Session, SessionState, Turn
 from sessions_app.sessions import delete
 from sessions_app.turns.lock import SessionLocks
 from tests.admin.conftest import act, fill, make_job, make_turn, shown, url
@@ -79,21 +80,14 @@ def test_an_automation_bound_between_the_steps_stops_the_second(staff: Client, p
 def test_a_busy_session_is_not_deleted(
     staff: Client, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delete, "LOCK_WAIT", 0.2)
+    monkeypatch.setattr(delete, "LOCK_WAIT", 0.1)
     session = person.session()
-    turn = make_turn(session, TurnState.RUNNING)
-    locks = SessionLocks(settings.DATABASE_LOCK_URL)
-    locks.reconnect()
-    try:
+    with closing(SessionLocks(settings.DATABASE_LOCK_URL)) as locks:
+        locks.reconnect()
         assert locks.try_hold(session.pk)
         response = staff.post(url(session, "delete"), YES, follow=True)
-    finally:
-        locks.close()
     assert "did not end in time" in response.content.decode()
     assert Session.objects.get(pk=session.pk).state == SessionState.OPEN
-    turn.refresh_from_db()
-    assert turn.state == TurnState.RUNNING
-    assert turn.cancel_requested_at is not None
 
 
 def test_a_primary_session_is_not_deleted(staff: Client, person: Person) -> None:

@@ -76,15 +76,19 @@ BAD_JOBS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-def test_a_bad_automation_shows_its_reason_and_stores_nothing(staff: Client, person: Person) -> None:
+@pytest.mark.parametrize("page", ["add", pytest.param("change", marks=pytest.mark.full)])
+def test_a_bad_automation_shows_its_reason_and_stores_nothing(
+    staff: Client, person: Person, page: str
+) -> None:
     session = person.session()
     job = make_job(session)
     before = CronJob.objects.values().get()
     for given, field, reason in BAD_JOBS:
-        made = staff.post(reverse("admin:automations_cronjob_add"), job_data(session=session.pk, **given))
-        assert reason in " ".join(errors_of(made)[field]), given
-        changed = edit(staff, job, **given)
-        assert reason in " ".join(errors_of(changed)[field]), given
+        if page == "add":
+            answer = staff.post(url(job, "add"), job_data(session=session.pk, **given))
+        else:
+            answer = edit(staff, job, **given)
+        assert reason in " ".join(errors_of(answer)[field]), given
         assert CronJob.objects.values().get() == before
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
 from automations.jobs.edit import NewJob, create_job
-from automations.models import CronJob, RunRecord, RunState
-from sessions_app.models import Session
-from tests.browser import NEEDS_CHROMIUM, Visitor, say, serious
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.routines.edit import NewRoutine, add_routine
+from sessions_app.models import Message, Session
+from sessions_app.models.message import BY_AUTOMATION
+from tests.admin.conftest import make_turn
+from tests.browser import IN_BROWSER, Visitor, say, serious
 from tests.fleet import until
 
-pytestmark = [NEEDS_CHROMIUM, pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+pytestmark = IN_BROWSER
 
 
 def open_panel(page: Page) -> None:
@@ -36,11 +40,20 @@ def automation(session: Session, name: str = "Morning news") -> CronJob:
     return create_job(NewJob(session_id=session.pk, message="news", name=name, schedule=schedule))
 
 
-def past_run(job: CronJob, days: int, state: RunState, reason: str) -> None:
+def panel(visitor: Visitor, **options: Any) -> tuple[Page, CronJob]:
+    """A conversation with an automation and the panel open."""
+    session = visitor.person.session()
+    job = automation(session)
+    page = visitor.conversation(session, **options)
+    open_panel(page)
+    return page, job
+
+
+def past_run(job: CronJob, days: int, state: RunState, reason: str = "", **about: Any) -> RunRecord:
     """Store a run of a slot so many days ago."""
     slot = datetime.now(UTC).replace(microsecond=0) - timedelta(days=days)
-    about = {"run_id": f"{job.pk}:{days}", "state": state, "reason": reason}
-    RunRecord.objects.create(job=job, session=job.session, scheduled_for=slot, finished_at=slot, **about)
+    about |= {"run_id": f"{job.pk}:{days}", "scheduled_for": slot, "finished_at": slot}
+    return RunRecord.objects.create(job=job, session=job.session, state=state, reason=reason, **about)
 
 
 def test_an_automation_from_the_form_runs_in_view(visitor: Visitor, beat: None) -> None:
@@ -114,49 +127,51 @@ def test_the_form_shows_the_sentence_the_next_times_and_mistakes(visitor: Visito
     assert not CronJob.objects.exists()
 
 
-@pytest.mark.full
-def test_the_next_slot_is_skipped_and_only_that(visitor: Visitor) -> None:
-    session = visitor.person.session()
-    job = automation(session)
-    before = job.clock.next_run_at
-    page = visitor.conversation(session)
-    open_panel(page)
-    page.get_by_role("button", name="Skip the next run of Morning news").click()
-    expect(page.locator(".strip a[aria-label^=skipped]")).to_have_count(1)
-    job.clock.refresh_from_db()
-    assert job.clock.next_run_at is not None
-    assert before is not None
-    assert timedelta(hours=23) <= job.clock.next_run_at - before <= timedelta(hours=25)
-    run = RunRecord.objects.get()
-    assert (run.state, run.reason, run.scheduled_for) == (RunState.SKIPPED, "skipped_by_user", before)
-
-
-def test_an_automation_is_edited(visitor: Visitor) -> None:
-    session = visitor.person.session()
-    job = automation(session)
-    page = visitor.conversation(session)
-    open_panel(page)
+def test_an_automation_is_edited_and_paused(visitor: Visitor) -> None:
+    page, job = panel(visitor)
     page.get_by_role("link", name="Edit Morning news").click()
     expect(page.get_by_label("Repeat")).to_have_value("daily")
     expect(page.get_by_label("Time", exact=True)).to_have_value("09:00")
     page.get_by_label("Time", exact=True).fill("10:15")
+    page.locator(".schedule summary").click()
+    page.get_by_label("Pause until").fill("2099-01-01T00:00")
+    page.get_by_label("Call this address").fill("ftp://pings.example.com/")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".field-ping_url .error")).to_contain_text("It ")
+    page.get_by_label("Call this address").fill("https://pings.example.com/1")
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".appointment")).to_contain_text("every day at 10:15 (Europe/Berlin)")
+    expect(page.locator(".appointment .chip")).to_have_text("paused")
     job.refresh_from_db()
     assert (job.expr, job.message, job.name) == ("15 10 * * *", "news", "Morning news")
+    assert job.ping_url == "https://pings.example.com/1"
+    expect(page.get_by_role("button", name="Skip the next run")).to_have_count(0)
+    page.get_by_role("link", name="Edit Morning news").click()
+    expect(page.get_by_label("Pause until")).to_have_value("2099-01-01T00:00")
+    page.get_by_role("link", name="Cancel").click()
+    page.get_by_role("button", name="Resume Morning news").click()
+    expect(page.locator(".appointment .chip")).to_have_text("scheduled")
+    assert JobClock.objects.get().paused_until is None
 
 
 @pytest.mark.full
-def test_schedule_opens_the_form_beside_the_conversation(visitor: Visitor) -> None:
-    page = visitor.conversation()
-    page.get_by_label("Message", exact=True).fill("/schedule")
-    page.keyboard.press("Enter")
-    message = page.get_by_label("What should the agent do?")
-    expect(message).to_be_focused()
-    expect(page.get_by_label("Message", exact=True)).to_be_visible()
-    message.fill("half a sentence")
-    page.keyboard.press("Escape")
-    expect(message).to_have_value("half a sentence")
+def test_slots_are_left_out_and_only_those(visitor: Visitor) -> None:
+    page, job = panel(visitor)
+    before, skipped = job.clock.next_run_at, page.locator(".strip a[aria-label^=skipped]")
+    assert before is not None
+    page.get_by_role("button", name="Skip the next run of Morning news").click()
+    expect(skipped).to_have_count(1)
+    run, clock = RunRecord.objects.get(), JobClock.objects.get()
+    assert (run.state, run.reason, run.scheduled_for) == (RunState.SKIPPED, "skipped_by_user", before)
+    assert clock.next_run_at is not None
+    assert timedelta(hours=23) <= clock.next_run_at - before <= timedelta(hours=25)
+    page.get_by_role("link", name="Why?").click()
+    page.get_by_label("Leave out the next").fill("3")
+    page.get_by_role("button", name="Skip", exact=True).click()
+    expect(skipped).to_have_count(2)
+    left = JobClock.objects.get().next_run_at
+    assert left is not None
+    assert timedelta(hours=71) <= left - clock.next_run_at <= timedelta(hours=73)
 
 
 @pytest.mark.full
@@ -180,13 +195,13 @@ def test_why_and_each_slot_are_explained(visitor: Visitor) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious_on_appointments(visitor: Visitor, scheme: str) -> None:
+def test_the_panel_is_accessible(visitor: Visitor, scheme: str) -> None:
     """In states; `tests/injection/test_every_page.py` has every page as it opens."""
-    session = visitor.person.session()
-    automation(session)
-    page = visitor.conversation(session, color_scheme=scheme)
-    open_panel(page)
+    page, _ = panel(visitor, color_scheme=scheme)
     assert serious(page) == []
+    size = page.locator(".to-come").first.bounding_box()
+    assert size is not None
+    assert min(size["width"], size["height"]) >= 24  # for a finger
     page.get_by_role("link", name="Edit Morning news").click()
     expect(page.locator("#coming b")).to_be_visible()
     assert serious(page) == []
@@ -203,16 +218,45 @@ def test_without_scripts_an_automation_is_made_and_paused(visitor: Visitor) -> N
 
 
 @pytest.mark.full
-def test_appointments_fit_a_phone(visitor: Visitor) -> None:
+def test_a_routine_is_changed_in_a_form(visitor: Visitor) -> None:
     session = visitor.person.session()
-    automation(session)
-    page = visitor.conversation(session, viewport={"width": 390, "height": 780}, has_touch=True)
-    page.get_by_role("link", name="Appointments").click()
-    expect(page.locator(".appointment")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    size = page.locator(".to-come").first.bounding_box()
-    assert size is not None
-    assert min(size["width"], size["height"]) >= 24  # for a finger
-    page.goto("/upcoming/")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    expect(page.get_by_role("img", name="Today from 0 to 24 hours")).to_be_visible()
+    agent = visitor.person.agent.pk
+    routine = add_routine(
+        NewRoutine(agent_id=agent, title="Read the news", schedule="2h", session_id=session.pk)
+    )
+    page = visitor.conversation(session)
+    open_panel(page)
+    page.get_by_role("link", name="Edit Read the news").click()
+    expect(page.get_by_label("Every", exact=True)).to_have_value("2")
+    expect(page.locator("#coming li")).to_have_count(5)
+    page.get_by_label("Name").fill("Read the papers")
+    page.get_by_label("Repeat").select_option("weekdays")
+    page.get_by_label("Time", exact=True).fill("07:30")
+    page.get_by_label("Time zone").fill("Europe/Berlin")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".appointment h3")).to_have_text("Read the papers")
+    expect(page.locator(".appointment.routine")).to_contain_text("on weekdays at 07:30 (Europe/Berlin)")
+    routine.refresh_from_db()
+    assert (routine.expr, routine.timezone, routine.max_retry) == ("30 7 * * 1-5", "Europe/Berlin", 3)
+
+
+@pytest.mark.full
+def test_a_slot_that_is_opened_is_shown_in_the_conversation(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    job = automation(session)
+    told: dict[str, Any] = {"snapshot": {"message": "What happened?"}, "response_summary": "All quiet."}
+    run = past_run(job, 1, RunState.SUCCEEDED, turn_id=make_turn(session).pk, **told)
+    trigger = {"metadata": {BY_AUTOMATION: True, "automation_run_id": run.pk}}
+    said = [{"role": "user", "content": "What happened?"} | trigger]
+    said += [{"role": "assistant", "content": text} for text in ("All quiet.", *["word " * 300] * 8)]
+    Message.objects.bulk_create(Message(session=session, seq=n, **each) for n, each in enumerate(said, 1))
+    Session.objects.filter(pk=session.pk).update(last_seq=len(said))
+    page = visitor.conversation(session)
+    entry = page.locator(".entry.trigger")
+    expect(entry).not_to_be_in_viewport()
+    open_panel(page)
+    page.locator(".strip a").click()
+    expect(page.locator("#panel-body")).to_contain_text("What the agent was told")
+    expect(page.locator("#panel-body")).to_contain_text("All quiet.")
+    expect(entry).to_be_in_viewport()
+    expect(page.locator(".entry.shown")).to_have_count(1)

@@ -8,16 +8,11 @@ from playwright.sync_api import Page, expect
 from automations.models import CronJob, RunState, ScheduledMessage
 from sessions_app.models import Session
 from tests.automations.web.test_appointments import automation, past_run
-from tests.browser import NEEDS_CHROMIUM, Visitor
+from tests.browser import IN_BROWSER, Visitor
 from tests.fleet import until
 from tests.keyboard import choose, expect_focus, go_to, press, write
 
-pytestmark = [
-    pytest.mark.full,
-    NEEDS_CHROMIUM,
-    pytest.mark.processes,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [*IN_BROWSER, pytest.mark.full]
 
 
 def open_panel(visitor: Visitor, session: Session | None = None) -> Page:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from automations.models import CronJob
 from sessions_app.agents.documents import put_document
@@ -15,9 +15,9 @@ from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.memory.preferences import put_preference
 from sessions_app.models import Agent, Delivery, Document, Session
 from sessions_app.models.agent import DOCUMENTS
-from tests.browser import NEEDS_CHROMIUM, Visitor, serious
+from tests.browser import IN_BROWSER, Visitor, serious
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
+pytestmark = IN_BROWSER
 PAGE = "/agents/demo/"
 
 
@@ -39,34 +39,37 @@ def edit(page: Page, text: str) -> None:
     page.get_by_label("Text").fill(text)
 
 
+def press(part: Page | Locator, button: str, said: str) -> None:
+    """Press a button and wait until the part says this."""
+    part.get_by_role("button", name=button).click()
+    expect(part.get_by_role("status").first).to_contain_text(said)
+
+
 def test_a_document_is_edited_and_restored(visitor: Visitor) -> None:
     page = opened(visitor, document("USER.md"))
     for text in ("I live in Berlin.", "I live in Hamburg."):
         edit(page, text)
-        page.get_by_role("button", name="Save").click()
-        expect(page.get_by_role("status").first).to_contain_text("Saved")
+        press(page, "Save", "Saved")
     page.get_by_role("link", name="Restore revision 1").click()
     expect(page.get_by_label("Text")).to_have_value("I live in Berlin.")
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("status").first).to_contain_text("Saved")
+    press(page, "Save", "Saved")
     row = Document.objects.get(name="USER.md")
     assert (row.content, row.revision) == ("I live in Berlin.", 3)
     page.goto(PAGE)
     expect(page.locator("#documents li", has_text="USER.md")).to_contain_text("17 characters · revision 3")
 
 
+@pytest.mark.full
 def test_two_windows_cannot_overwrite_each_other_unseen(visitor: Visitor) -> None:
     one, other = (opened(visitor, document("USER.md")) for _ in range(2))
     edit(one, "from one")
     edit(other, "from the other")
-    one.get_by_role("button", name="Save").click()
-    expect(one.get_by_role("status").first).to_contain_text("Saved")
+    press(one, "Save", "Saved")
     other.get_by_role("button", name="Save").click()
     expect(other.get_by_label("Your text")).to_have_value("from the other")
     expect(other.get_by_label("Stored now")).to_have_value("from one")
     assert Document.objects.get(name="USER.md").content == "from one"
-    other.get_by_role("button", name="Save").click()
-    expect(other.get_by_role("status").first).to_contain_text("Saved")
+    press(other, "Save", "Saved")
     assert Document.objects.get(name="USER.md").content == "from the other"
 
 
@@ -76,8 +79,7 @@ def test_heartbeat_md_is_checked_before_it_is_applied(visitor: Visitor) -> None:
     page.get_by_role("button", name="Check").click()
     expect(page.locator(".changes li")).to_have_text(["added Water the plants 0 9 * * 1"])
     assert not CronJob.objects.filter(name="Water the plants").exists()
-    page.get_by_role("button", name="Apply").click()
-    expect(page.get_by_role("status").first).to_contain_text("Applied")
+    press(page, "Apply", "Applied")
     job = CronJob.objects.get(name="Water the plants")
     edit(
         page, listing({"id": job.pk, "title": "Water the plants", "schedule": "0 8 * * 1"}, {"title": "New"})
@@ -88,12 +90,12 @@ def test_heartbeat_md_is_checked_before_it_is_applied(visitor: Visitor) -> None:
     page.get_by_role("button", name="Apply").click()
     expect(page.locator(".changes li")).to_have_text(["disabled Water the plants", "added New once"])
     assert not CronJob.objects.filter(name="New").exists()
-    page.get_by_role("button", name="Apply").click()
-    expect(page.get_by_role("status").first).to_contain_text("Applied")
+    press(page, "Apply", "Applied")
     assert CronJob.objects.filter(name="New").exists()
     assert not CronJob.objects.get(pk=job.pk).enabled
 
 
+@pytest.mark.full
 def test_a_broken_heartbeat_md_names_the_place_and_is_kept(visitor: Visitor) -> None:
     page = opened(visitor, document("HEARTBEAT.md"))
     broken = 'Prose.\n\n```json\n{"tasks": [\n  {"title": "A"\n]}\n```\n'
@@ -105,6 +107,7 @@ def test_a_broken_heartbeat_md_names_the_place_and_is_kept(visitor: Visitor) -> 
     assert not Document.objects.filter(name="HEARTBEAT.md").exists()
 
 
+@pytest.mark.full
 def test_the_heartbeat_is_switched_and_timed(visitor: Visitor) -> None:
     page = opened(visitor)
     part = page.locator("#heartbeat")
@@ -113,16 +116,14 @@ def test_the_heartbeat_is_switched_and_timed(visitor: Visitor) -> None:
     part.get_by_label("Unit").select_option("hours")
     part.get_by_label("From hour").fill("22")
     part.get_by_label("To hour").fill("6")
-    part.get_by_role("button", name="Save").click()
-    expect(part.get_by_role("status")).to_contain_text("Saved")
+    press(part, "Save", "Saved")
     heartbeat = Agent.objects.get(pk=visitor.person.agent.pk).heartbeat
     assert heartbeat["enabled"] is False
     assert heartbeat["interval_seconds"] == 7200
     assert heartbeat["active_hours"] == [22, 6]
     # the other sections of the same window know of the change
     page.locator("#model").get_by_label("Time zone").fill("Europe/Berlin")
-    page.locator("#model").get_by_role("button", name="Save").click()
-    expect(page.locator("#model").get_by_role("status")).to_contain_text("Saved")
+    press(page.locator("#model"), "Save", "Saved")
     expect(page.locator("#about")).to_contain_text("Europe/Berlin")
     part.get_by_label("To hour").fill("25")
     part.get_by_role("button", name="Save").click()
@@ -130,6 +131,7 @@ def test_the_heartbeat_is_switched_and_timed(visitor: Visitor) -> None:
     expect(part.get_by_label("To hour")).to_have_value("25")
 
 
+@pytest.mark.full
 def test_a_changed_agent_keeps_what_was_typed(visitor: Visitor) -> None:
     page = opened(visitor)
     Agent.objects.filter(pk=visitor.person.agent.pk).update(timezone="Asia/Tokyo", revision=7)
@@ -138,18 +140,17 @@ def test_a_changed_agent_keeps_what_was_typed(visitor: Visitor) -> None:
     part.get_by_role("button", name="Save").click()
     expect(part.get_by_role("alert")).to_contain_text("Asia/Tokyo")
     expect(part.get_by_label("Time zone")).to_have_value("Europe/Berlin")
-    part.get_by_role("button", name="Save").click()
-    expect(part.get_by_role("status")).to_contain_text("Saved")
+    press(part, "Save", "Saved")
     assert Agent.objects.get(pk=visitor.person.agent.pk).timezone == "Europe/Berlin"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("telegram")
 def test_a_test_message_shows_the_state_of_its_delivery(visitor: Visitor, beat: None) -> None:
     session = visitor.person.session(channel="telegram", address="42", title="Phone")
     page = opened(visitor)
     part = page.locator("#channels li", has_text="Phone")
-    part.get_by_role("button", name="Send a test").click()
-    expect(part.get_by_role("status")).to_contain_text("Test message: sent")
+    press(part, "Send a test", "Test message: sent")
     delivery = Delivery.objects.get(session=session)
     assert (delivery.state, delivery.address) == ("sent", "42")
     sent = visitor.site.fleet.folder / "telegram.sent"
@@ -159,6 +160,7 @@ def test_a_test_message_shows_the_state_of_its_delivery(visitor: Visitor, beat: 
     assert Delivery.objects.filter(session=session).count() == 1
 
 
+@pytest.mark.full
 def test_the_name_in_a_conversation_leads_to_the_page(visitor: Visitor) -> None:
     page = visitor.conversation()
     page.locator(".bar").get_by_role("link", name="demo").click()

@@ -12,7 +12,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from sessions_app.models import ConsentQuestion, Session, SessionState, SessionType
+from sessions_app.models import ConsentQuestion, Message, Session, SessionState, SessionType
 from sessions_app.models.session import PRIMARY_KEY
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.web import rendering, transcript
@@ -92,13 +92,15 @@ def test_an_agents_own_conversation_is_not_archived(ada: Client, person: Person)
     assert primary.state == SessionState.OPEN
 
 
-def test_a_search_works_without_scripts(ada: Client, person: Person) -> None:
-    person.session(title="Trip to Lisbon")
-    person.session(title="Garden")
-    page = ada.get("/?q=lisbon")
-    assert page.status_code == 200
-    assert b"Trip to Lisbon" in page.content
-    assert b"Garden" not in page.content
+def test_a_search_finds_titles_and_words_of_messages(ada: Client, person: Person) -> None:
+    boats = person.session(title="Boats")
+    person.session(title="Trains")
+    Message.objects.create(session=boats, seq=1, role="user", content="the word is xylophone")
+    for query, found, other in (("TRAIN", b"Trains", b"Boats"), ("xylo", b"Boats", b"Trains")):
+        page = ada.get(f"/?q={query}").content
+        assert found in page, query
+        assert other not in page, query
+    assert b"No found" in ada.get("/?q=50%25_nothing").content
 
 
 def test_a_new_conversation_is_the_unused_one(ada: Client, person: Person) -> None:

@@ -13,11 +13,11 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
 from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.models import Delivery, Engine, Message, ReadMark, Session, Turn
-from tests.browser import NEEDS_CHROMIUM, Visitor, say, serious, use_engine
+from tests.browser import IN_BROWSER, Visitor, say, serious, use_engine
 from tests.fleet import until
 from tests.plugins import calls
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
+pytestmark = IN_BROWSER
 
 
 def test_a_message_is_answered_and_marked_as_read(visitor: Visitor) -> None:
@@ -58,6 +58,7 @@ def test_an_answer_is_rendered_while_it_is_made(visitor: Visitor) -> None:
     assert page.evaluate("window.ran") is None
 
 
+@pytest.mark.full
 def test_pieces_are_shown_while_the_server_renders_nothing(visitor: Visitor) -> None:
     page = visitor.conversation()
     page.route("**/sessions/rendered/", lambda route: route.abort())
@@ -80,6 +81,7 @@ def test_messages_wait_while_an_answer_is_made(visitor: Visitor) -> None:
     expect(page.locator(".entry.person .said")).to_have_count(2)
 
 
+@pytest.mark.full
 def test_a_failure_names_the_reason_of_the_provider(visitor: Visitor) -> None:
     page = visitor.conversation()
     visitor.model.fail_with(
@@ -92,20 +94,6 @@ def test_a_failure_names_the_reason_of_the_provider(visitor: Visitor) -> None:
     finally:
         visitor.model.fail_with(0, {})
     assert "test-key" not in page.content()
-
-
-def test_tool_calls_unfold_with_arguments_and_result(visitor: Visitor) -> None:
-    visitor.model.answer_with(
-        ModelReply(text="", calls=(ToolCall(id="c1", name="count", arguments={"name": "sheep"}),)),
-        ModelReply(text="There is one."),
-    )
-    page = visitor.conversation()
-    say(page, "count the sheep")
-    call = page.locator(".entry:not(.live) details.call")
-    expect(call).to_contain_text("done")
-    call.locator("summary").click()
-    expect(call).to_contain_text('"name": "sheep"')
-    expect(call).to_contain_text("counted sheep")
 
 
 def test_consent_is_given_by_a_button_that_names_the_call(visitor: Visitor) -> None:
@@ -169,6 +157,7 @@ def test_an_answer_that_is_sent_twice_is_one_and_goes_to_no_other_question(visit
     ]
 
 
+@pytest.mark.full
 def test_another_window_shows_that_the_conversation_was_archived(visitor: Visitor) -> None:
     session = visitor.person.session()
     one, other = visitor.conversation(session), visitor.conversation(session)
@@ -183,6 +172,7 @@ def test_another_window_shows_that_the_conversation_was_archived(visitor: Visito
     expect(other.get_by_text("Archive…")).to_have_count(0)
 
 
+@pytest.mark.full
 def test_the_end_of_the_list_is_loaded_by_keyboard(visitor: Visitor) -> None:
     session = visitor.person.session(title="Now")
     for number in range(65):
@@ -204,6 +194,7 @@ def test_the_end_of_the_list_is_loaded_by_keyboard(visitor: Visitor) -> None:
     expect(lines).to_have_count(all_of_them)
 
 
+@pytest.mark.full
 def test_two_windows_show_the_same(visitor: Visitor) -> None:
     session = visitor.person.session()
     one, other = visitor.conversation(session), visitor.conversation(session)
@@ -214,20 +205,7 @@ def test_two_windows_show_the_same(visitor: Visitor) -> None:
         expect(page.locator(".chip", has_text="Stopped")).to_be_visible()
 
 
-def test_another_conversation_is_marked_until_it_is_read(visitor: Visitor) -> None:
-    first, second = visitor.person.session(title="First"), visitor.person.session(title="Second")
-    page = visitor.conversation(first)
-    say(page, "hello")
-    expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
-    page.goto(f"/sessions/{second.pk}/")
-    expect(page.locator(".conversation", has_text="First").locator(".dot")).to_have_count(0)
-    ReadMark.objects.all().delete()
-    page.reload()
-    expect(page.locator(".conversation.unread", has_text="First")).to_be_visible()
-    page.locator(".conversation", has_text="First").click()
-    expect(page.locator(".conversation.unread")).to_have_count(0)
-
-
+@pytest.mark.full
 @pytest.mark.parametrize("status", [None, 503])  # None: it never arrives
 def test_what_was_read_is_marked_by_the_next_page_if_the_person_leaves_at_once(
     visitor: Visitor, status: int | None
@@ -249,6 +227,7 @@ def test_what_was_read_is_marked_by_the_next_page_if_the_person_leaves_at_once(
     assert ReadMark.objects.get(pk=first.pk).seq == 2
 
 
+@pytest.mark.full
 def test_a_page_works_where_the_browser_stores_nothing(visitor: Visitor) -> None:
     session = visitor.person.session()
     page = visitor.window()
@@ -261,20 +240,7 @@ def test_a_page_works_where_the_browser_stores_nothing(visitor: Visitor) -> None
     until(lambda: ReadMark.objects.filter(pk=session.pk, seq=2).exists(), what="the mark")
 
 
-def test_search_finds_titles_and_words_of_messages(visitor: Visitor) -> None:
-    session = visitor.person.session(title="Boats")
-    page = visitor.conversation(session)
-    say(page, "the word is xylophone")
-    expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
-    visitor.person.session(title="Trains")
-    for query, found in (("TRAIN", "Trains"), ("xylo", "Boats")):
-        page.get_by_role("searchbox").fill(query)
-        expect(page.locator(".conversation")).to_have_count(1)
-        expect(page.locator(".conversation")).to_contain_text(found)
-    page.get_by_role("searchbox").fill("50%_nothing")
-    expect(page.locator(".found")).to_have_text("No found")
-
-
+@pytest.mark.full
 def test_an_answer_names_the_background_updates_it_was_told(visitor: Visitor) -> None:
     session = visitor.person.session()
     deposit(session.pk, Mail(event_type="job_completed", summary="The <b>backup</b> is done."))
@@ -288,6 +254,7 @@ def test_an_answer_names_the_background_updates_it_was_told(visitor: Visitor) ->
     expect(page.locator(".chip")).to_have_count(1)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("telegram")
 def test_the_state_of_a_delivery_changes_in_an_open_window(visitor: Visitor) -> None:
     session = visitor.person.session(channel="telegram", address="42")

@@ -6,14 +6,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sessions_app.models import Agent, Connection
-from tests.browser import NEEDS_CHROMIUM, Visitor, serious
+from tests.browser import IN_BROWSER, Visitor, serious
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.processes,
-    NEEDS_CHROMIUM,
-]
+pytestmark = [*IN_BROWSER, pytest.mark.full]
 PAGE = "/agents/demo/"
 KEY = "own-key-of-a-person-4711"
 

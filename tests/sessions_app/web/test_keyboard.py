@@ -7,19 +7,11 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from agent_core.llm.protocol import ModelReply
-from agent_core.types import ToolCall
 from sessions_app.models import Engine, Message, Session, SessionState, Turn
-from tests.browser import NEEDS_CHROMIUM, Visitor, use_engine
+from tests.browser import IN_BROWSER, Visitor, use_engine
 from tests.keyboard import check_visible, expect_focus, go_to, press, write
-from tests.plugins import calls
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.processes,
-    NEEDS_CHROMIUM,
-]
+pytestmark = [*IN_BROWSER, pytest.mark.full]
 
 
 def box_of(page: Page) -> None:
@@ -97,21 +89,6 @@ def test_a_waiting_message_is_withdrawn_by_keyboard(visitor: Visitor) -> None:
     assert Turn.objects.get(content="/clear").state == "cancelled"
     visitor.model.release("kb")
     expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
-
-
-def test_a_consent_is_answered_by_keyboard(visitor: Visitor) -> None:
-    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "key"}),))
-    visitor.model.answer_with(asked)
-    page = visitor.conversation()
-    type_message(page, "erase the disk")
-    question = page.get_by_role("region", name="A question for you")
-    expect(question).to_contain_text("key")
-    visitor.model.answer_with(asked, ModelReply(text="It is gone."))
-    press(question.get_by_role("button", name="Allow erase"), "Space", back="Shift+Tab")
-    expect(question).to_have_count(0)
-    box_of(page)
-    expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text("It is gone.")
-    assert calls(visitor.site.fleet.folder, "key") == 1
 
 
 def test_questions_of_a_plan_are_answered_by_keyboard(visitor: Visitor) -> None:

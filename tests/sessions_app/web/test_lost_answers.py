@@ -11,14 +11,9 @@ from playwright.sync_api import Page, Request, Route, expect
 
 from sessions_app.models import Turn
 from sessions_app.sessions.delete import delete_session
-from tests.browser import NEEDS_CHROMIUM, Visitor, say
+from tests.browser import IN_BROWSER, Visitor, say
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.processes,
-    NEEDS_CHROMIUM,
-]
+pytestmark = [*IN_BROWSER, pytest.mark.full]
 SENDING = re.compile("/messages/$")
 
 
@@ -41,6 +36,10 @@ def test_what_is_typed_while_a_message_is_sent_stays(visitor: Visitor) -> None:
     expect(box).to_have_value("and two")
     page.reload()
     expect(box).to_have_value("and two")
+    box.press("Enter")
+    expect(page.locator(".entry.person .said").last).to_have_text("and two")
+    page.reload()
+    expect(box).to_have_value("")
 
 
 @pytest.mark.parametrize("again", ["one", "two"])

@@ -13,14 +13,14 @@ from sessions_app.models import Event, StreamTicket
 from sessions_app.turns.receive import MessageInput, receive
 from tests.api.conftest import serve
 from tests.api.test_clients import code_of
-from tests.browser import NEEDS_CHROMIUM, Visitor, visit
+from tests.browser import IN_BROWSER, Visitor, visit
 from tests.fleet import until
 from tests.proxy import Proxy
 from tests.sessions_app.deliveries.receivers import http_receiver
 from tests.talk import ended
 from tests.tokens import token_of
 
-pytestmark = [pytest.mark.full, NEEDS_CHROMIUM, pytest.mark.processes, pytest.mark.rule("9.2")]
+pytestmark = [*IN_BROWSER, pytest.mark.full, pytest.mark.rule("9.2")]
 START = """([server, token, session]) => {
   window.heard = [];
   listen(server, token, session, (each) => heard.push(each));

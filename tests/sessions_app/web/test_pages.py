@@ -8,9 +8,9 @@ from playwright.sync_api import expect
 from sessions_app.models import Message, Session
 from tests.admin.conftest import make_job
 from tests.api.conftest import start_web
-from tests.browser import ENVIRON, NEEDS_CHROMIUM, Visitor, say, serious
+from tests.browser import ENVIRON, IN_BROWSER, Visitor, say, serious
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
+pytestmark = IN_BROWSER
 
 
 def add_messages(session: Session, *texts: str) -> None:
@@ -41,6 +41,7 @@ def test_axe_finds_nothing_serious(visitor: Visitor, scheme: str) -> None:
         assert serious(page) == []
 
 
+@pytest.mark.full
 def test_a_phone_shows_one_column_and_opens_the_list(visitor: Visitor) -> None:
     session = visitor.person.session(title="On the road")
     add_messages(
@@ -60,17 +61,7 @@ def test_a_phone_shows_one_column_and_opens_the_list(visitor: Visitor) -> None:
     expect(page.locator(".entry.agent:not(.live)")).to_have_count(4)
 
 
-def test_a_draft_survives_a_reload(visitor: Visitor) -> None:
-    page = visitor.conversation()
-    page.get_by_label("Message", exact=True).fill("not sent yet")
-    page.reload()
-    expect(page.get_by_label("Message", exact=True)).to_have_value("not sent yet")
-    page.keyboard.press("Enter")
-    expect(page.locator(".entry.person .said").first).to_have_text("not sent yet")
-    page.reload()
-    expect(page.get_by_label("Message", exact=True)).to_have_value("")
-
-
+@pytest.mark.full
 def test_a_window_goes_on_after_a_restart_of_the_server(visitor: Visitor) -> None:
     page = visitor.conversation()
     say(page, "[[hold:r]] hello")
@@ -85,6 +76,7 @@ def test_a_window_goes_on_after_a_restart_of_the_server(visitor: Visitor) -> Non
     expect(page.locator("#connection")).to_have_text("")
 
 
+@pytest.mark.full
 def test_a_window_says_that_it_is_offline_and_goes_on(visitor: Visitor) -> None:
     session = visitor.person.session()
     page = visitor.conversation(session)
@@ -102,6 +94,7 @@ def test_a_window_says_that_it_is_offline_and_goes_on(visitor: Visitor) -> None:
     expect(page.locator(".entry.agent .text").first).to_have_text("It came meanwhile.")
 
 
+@pytest.mark.full
 def test_the_newest_of_many_messages_come_first(visitor: Visitor) -> None:
     session = visitor.person.session(title="Long")
     add_messages(session, *(f"message number {n}" for n in range(1, 3001)))
@@ -114,6 +107,7 @@ def test_the_newest_of_many_messages_come_first(visitor: Visitor) -> None:
     expect(page.locator(".entry", has_text="number 2951")).to_be_in_viewport()  # what was read stays
 
 
+@pytest.mark.full
 def test_a_conversation_with_automations_is_deleted_in_two_steps(visitor: Visitor) -> None:
     session, kept = visitor.person.session(title="Old"), visitor.person.session(title="Kept")
     make_job(session, name="Morning news")
@@ -129,6 +123,7 @@ def test_a_conversation_with_automations_is_deleted_in_two_steps(visitor: Visito
     assert list(Session.objects.filter(pk__in=[session.pk, kept.pk])) == [kept]
 
 
+@pytest.mark.full
 def test_without_scripts_messages_are_sent_and_shown(visitor: Visitor) -> None:
     session = visitor.person.session()
     page = visitor.conversation(session, java_script_enabled=False)
@@ -137,6 +132,7 @@ def test_without_scripts_messages_are_sent_and_shown(visitor: Visitor) -> None:
     expect(page.locator(".entry.person .said")).to_have_text("hello")
 
 
+@pytest.mark.full
 def test_a_window_whose_sign_in_ended_asks_for_it_again(visitor: Visitor) -> None:
     page = visitor.conversation()
     expect(page.locator("#connection")).to_have_text("")
