@@ -53,12 +53,12 @@ class Visitor:
     def model(self) -> ModelServer:
         return self.site.model
 
-    def window(self, **options: Any) -> Page:
-        """A new window of the person's; several do not share drafts."""
+    def window(self, user: Any = None, **options: Any) -> Page:
+        """A new window of the person's, or of another user; several do not share drafts."""
         context = self.browser.new_context(base_url=self.site.url, reduced_motion="reduce", **options)
         self.contexts.append(context)
         client = Client()
-        client.force_login(self.person.user)
+        client.force_login(user or self.person.user)
         cookie = client.cookies["sessionid"].value
         context.add_cookies([{"name": "sessionid", "value": cookie, "url": self.site.url}])
         page = context.new_page()
@@ -158,36 +158,38 @@ class Shared:
             self._browser_ends.close()
             self.browser = None
 
-    def pytest_sessionfinish(self) -> None:
+    def end(self) -> None:
         """After a run that stopped early, too."""
         self.pytest_runtest_teardown(None)
 
 
-def _shared(config: pytest.Config) -> Shared:
+def _shared(request: pytest.FixtureRequest) -> Shared:
     """That of this run."""
-    found = config.pluginmanager.get_plugin(Shared.__name__)
+    plugins = request.config.pluginmanager
+    found = plugins.get_plugin(Shared.__name__)
     if not isinstance(found, Shared):
         found = Shared()
-        config.pluginmanager.register(found, Shared.__name__)
+        plugins.register(found, Shared.__name__)
+        request.session.addfinalizer(found.end)  # before the database goes
     return found
 
 
 @pytest.fixture
 def served(
-    pytestconfig: pytest.Config,
+    request: pytest.FixtureRequest,
     django_db_setup: None,
     django_db_blocker: Any,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Site:
     """The shared web process and worker."""
-    shared = _shared(pytestconfig)
+    shared = _shared(request)
     return shared.site or shared.start_site(tmp_path_factory.mktemp("web"), django_db_blocker)
 
 
 @pytest.fixture
-def browser(pytestconfig: pytest.Config) -> Browser:
+def browser(request: pytest.FixtureRequest) -> Browser:
     """The shared browser."""
-    shared = _shared(pytestconfig)
+    shared = _shared(request)
     return shared.browser or shared.start_browser()
 
 

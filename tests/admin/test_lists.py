@@ -103,14 +103,6 @@ def test_the_end_of_a_range_may_be_a_day() -> None:
         assert end_of_range(given, "t_to") == instant, given
 
 
-def test_states_are_labels_with_text(staff: Client, rows: dict[str, Any]) -> None:
-    for name, state in (("runrecord", "failed"), ("turn", "succeeded"), ("delivery", "pending")):
-        page = shown(staff, rows[name], "changelist")
-        (label,) = [part for part in page.split("<span") if "uppercase" in part and state in part]
-        assert " bg-" in label, name
-    assert "scheduled\n" in shown(staff, rows["cronjob"], "changelist")
-
-
 def test_pages_say_what_happened_and_why(staff: Client, person: Person) -> None:
     job = make_job(person.session())
     failed = add_run(job, RunState.FAILED, 9, reason="max_tool_calls", error_detail="Traceback of the tool")

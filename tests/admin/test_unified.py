@@ -10,7 +10,6 @@ from automations.models import CronJob
 from sessions_app.models import Agent, Session
 from sessions_app.sessions.open import primary_session
 from tests.admin.conftest import make_job, shown, url
-from tests.admin.test_deleting import YES
 from tests.admin.test_editing import job_data
 from tests.conftest import Person
 
@@ -45,13 +44,3 @@ def test_a_thread_page_names_the_shown_session_and_own_automations(staff: Client
     assert own.pk in page
     assert theirs.pk not in page
     assert "its own history" in shown(staff, home)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_thread_goes_whatever_is_bound_to_the_primary_session(staff: Client, person: Person) -> None:
-    thread = person.session()
-    job = make_job(unify(person), "of the primary")
-    assert job.pk not in shown(staff, thread, "delete")
-    staff.post(url(thread, "delete"), YES)
-    assert not Session.objects.filter(pk=thread.pk).exists()
-    assert CronJob.objects.get() == job
