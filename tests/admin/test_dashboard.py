@@ -98,6 +98,7 @@ def test_the_page_says_what_fails_and_why(staff: Client, rows: dict[str, Any], p
         assert words in page, words
 
 
+@pytest.mark.full
 def test_every_number_leads_to_a_list_that_answers(
     staff: Client, rows: dict[str, Any], person: Person
 ) -> None:

@@ -109,6 +109,7 @@ def test_an_address_that_cannot_be_one_is_answered(staff: Client, rows: dict[str
                 assert staff.get(address, follow=True).status_code in {200, 403, 404}, address
 
 
+@pytest.mark.full
 def test_lists_do_not_ask_once_per_row(staff: Client, many: list[dict[str, Any]]) -> None:
     for name, row in many[0].items():
         staff.get(url(row, "changelist"))
@@ -168,6 +169,7 @@ def test_ordinary_users_cannot_enter(rows: dict[str, Any], client: Client) -> No
                 assert "/login/" in response["Location"]
 
 
+@pytest.mark.full
 def test_staff_without_permissions_see_everything_and_change_nothing(
     rows: dict[str, Any], client: Client
 ) -> None:

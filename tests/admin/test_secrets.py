@@ -224,6 +224,7 @@ def echo() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.full
 @pytest.mark.django_db(transaction=True)
 def test_secrets_echoed_by_a_server_are_not_stored_or_logged(
     transactional_db: None, fleet: Fleet, echo: str

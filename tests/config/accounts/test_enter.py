@@ -175,6 +175,7 @@ def test_the_command_prints_a_link_of_the_only_administrator(boss: User) -> None
     assert SignInLink.objects.filter(user__username="chief").count() == 1
 
 
+@pytest.mark.full
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.processes
 def test_two_at_once_give_one_session_and_no_log_has_the_token(tmp_path: Any) -> None:
