@@ -1,10 +1,12 @@
-"""Pages in a real browser, on a web process and a worker of their own."""
+"""Pages in a real browser, on one web process and one worker for all tests of a run."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +21,14 @@ from tests.api.conftest import Site, serve
 from tests.conftest import Person, new_person
 from tests.fleet import until
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+# Debian's browser without windows takes a bit more than half of the time of the whole one
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 NEEDS_CHROMIUM = pytest.mark.skipif(
-    CHROMIUM is None, reason="chromium is not installed (apt install chromium)"
+    CHROMIUM is None, reason="no browser: apt install chromium-headless-shell (or chromium)"
 )
+IN_BROWSER = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
+ENVIRON = {"HTTPS": "0", "RONDO_PLUGINS": "tests.plugins"}  # browsers keep cookies of HTTPS to HTTPS
 expect.set_options(timeout=20_000)  # a busy machine
 
 
@@ -47,12 +53,12 @@ class Visitor:
     def model(self) -> ModelServer:
         return self.site.model
 
-    def window(self, **options: Any) -> Page:
-        """A new window of the person's; several do not share drafts."""
+    def window(self, user: Any = None, **options: Any) -> Page:
+        """A new window of the person's, or of another user; several do not share drafts."""
         context = self.browser.new_context(base_url=self.site.url, reduced_motion="reduce", **options)
         self.contexts.append(context)
         client = Client()
-        client.force_login(self.person.user)
+        client.force_login(user or self.person.user)
         cookie = client.cookies["sessionid"].value
         context.add_cookies([{"name": "sessionid", "value": cookie, "url": self.site.url}])
         page = context.new_page()
@@ -110,27 +116,91 @@ def use_engine(person: Person, engine: str) -> None:
     Agent.objects.filter(pk=person.agent.pk).update(engine=engine)
 
 
-@pytest.fixture(scope="module")
-def served(
-    django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Site]:
-    # browsers keep cookies of HTTPS to HTTPS
-    yield from serve(tmp_path_factory.mktemp("web"), HTTPS="0", RONDO_PLUGINS="tests.plugins")
-    with django_db_blocker.unblock():
-        # the worker outlived the last test's reset and may have registered again
-        Worker.objects.all().delete()
+@dataclass(kw_only=True, eq=False)  # a plugin is hashed
+class Shared:
+    """A site and a browser for test after test. Each ends before a test that does not use it.
 
+    The worker would take the turns of such a test, and Playwright's event loop runs in the thread of the tests.
+    """
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+    site: Site | None = None
+    browser: Browser | None = None
+    _site_ends: ExitStack = field(default_factory=ExitStack)
+    _browser_ends: ExitStack = field(default_factory=ExitStack)
+
+    def start_site(self, folder: Path, database: Any) -> Site:
+        """A web process and a worker. `database`: what lets this process use it between two tests."""
+
+        def forget_the_worker() -> None:  # it outlived the last test's reset and may have registered again
+            with database.unblock():
+                Worker.objects.all().delete()
+
+        self._site_ends.callback(forget_the_worker)
+        self.site = self._site_ends.enter_context(contextmanager(serve)(folder, **ENVIRON))
+        return self.site
+
+    def start_browser(self) -> Browser:
         # Playwright's loop runs in this thread; the tests themselves are not asynchronous
+        patch = self._browser_ends.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-        found = launch(playwright)
-        yield found
-        found.close()
+        self.browser = launch(self._browser_ends.enter_context(sync_playwright()))
+        self._browser_ends.callback(self.browser.close)
+        return self.browser
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> None:
+        """This test's own fixtures have ended."""
+        needed = getattr(nextitem, "fixturenames", ())
+        if "served" not in needed:
+            self._site_ends.close()
+            self.site = None
+        if "browser" not in needed:
+            self._browser_ends.close()
+            self.browser = None
+
+    def end(self) -> None:
+        """After a run that stopped early, too."""
+        self.pytest_runtest_teardown(None)
+
+
+def _shared(request: pytest.FixtureRequest) -> Shared:
+    """That of this run."""
+    plugins = request.config.pluginmanager
+    found = plugins.get_plugin(Shared.__name__)
+    if not isinstance(found, Shared):
+        found = Shared()
+        plugins.register(found, Shared.__name__)
+        request.session.addfinalizer(found.end)  # before the database goes
+    return found
+
+
+@pytest.fixture
+def served(
+    request: pytest.FixtureRequest,
+    django_db_setup: None,
+    django_db_blocker: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Site:
+    """The shared web process and worker."""
+    shared = _shared(request)
+    return shared.site or shared.start_site(tmp_path_factory.mktemp("web"), django_db_blocker)
+
+
+@pytest.fixture
+def browser(request: pytest.FixtureRequest) -> Browser:
+    """The shared browser."""
+    shared = _shared(request)
+    return shared.browser or shared.start_browser()
 
 
 @pytest.fixture
 def visitor(transactional_db: None, served: Site, browser: Browser) -> Iterator[Visitor]:
     yield from visit(served, browser)
+
+
+@pytest.fixture
+def beat(served: Site) -> Iterator[None]:
+    """A beat for one test."""
+    started = served.fleet.beat()
+    yield
+    started.kill()

@@ -31,6 +31,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 SMALL = {"width": 1120, "height": 640}
 MOST_BYTES = 1_000_000  # of the picture that moves
 ZONE = "Europe/Berlin"
+SKIPPED = {"skipped": "skipped_by_user", "missed": "missed"}
 BRIEFING = """Good morning! Three things matter today:
 
 1. **10:00**: the review with Ana. The draft is in your notes.
@@ -66,17 +67,10 @@ def story(visitor: Visitor) -> Session:
     at = (datetime.now(UTC) + timedelta(days=38)).replace(hour=7, minute=0, second=0, microsecond=0)
     given = MessageToSchedule(session_id=session.pk, send_at=at.isoformat(), message_text="Happy New Year!")
     schedule_message(given)
-    call = {
-        "id": "c1",
-        "name": "cron",
-        "arguments": {"action": "add", "expr": "0 9 * * 1-5", "timezone": ZONE},
-    }
-    result = {
-        "id": "c1",
-        "name": "cron",
-        "outcome": "ok",
-        "output": "Added: every weekday at 09:00. Next: tomorrow.",
-    }
+    arguments = {"action": "add", "expr": "0 9 * * 1-5", "timezone": ZONE}
+    added = "Added: every weekday at 09:00. Next: tomorrow."
+    call = {"id": "c1", "name": "cron", "arguments": arguments}
+    result = {"id": "c1", "name": "cron", "outcome": "ok", "output": added}
     slot = {BY_AUTOMATION: True, "automation_name": news.name, "automation_run_id": f"{news.pk}:0"}
     source = {"source": {"kind": "automation", "name": news.name, "run_id": f"{news.pk}:0"}}
     tell(
@@ -123,18 +117,12 @@ def past_run(job: CronJob, slot: datetime, became: str) -> RunRecord:
         run_id=f"{job.pk}:{int(slot.timestamp())}", job=job, session=job.session, scheduled_for=slot
     )
     run.state, run.finished_at, run.created_at = RunState.SUCCEEDED, slot + timedelta(seconds=4), slot
-    run.started_at, run.duration_ms, run.lag_ms = slot, 4_000, 20
-    match became:
-        case "late":
-            run.lag_ms = 400_000
-        case "failed":
-            run.state, run.reason = RunState.FAILED, "model_unavailable"
-        case "skipped" | "missed":
-            run.state, run.reason = (
-                RunState.SKIPPED,
-                {"skipped": "skipped_by_user", "missed": "missed"}[became],
-            )
-            run.started_at = run.duration_ms = run.lag_ms = None
+    run.started_at, run.duration_ms, run.lag_ms = slot, 4_000, 400_000 if became == "late" else 20
+    if became == "failed":
+        run.state, run.reason = RunState.FAILED, "model_unavailable"
+    elif became in SKIPPED:
+        run.state, run.reason = RunState.SKIPPED, SKIPPED[became]
+        run.started_at = run.duration_ms = run.lag_ms = None
     return run
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -46,7 +47,8 @@ NOW = datetime(2026, 11, 21, 9, 0, 5, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
-def _fast_passwords(settings: Any) -> None:
+def fast_passwords(settings: Any) -> None:
+    """A real hash takes longer than most tests."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
@@ -69,6 +71,27 @@ def url(row: Any, page: str) -> str:
     meta = row._meta
     args = [] if page in {"changelist", "add"} else [row.pk]
     return reverse(f"admin:{meta.app_label}_{meta.model_name}_{page}", args=args)
+
+
+def shown(client: Client, row: Any, page: str = "change", **query: Any) -> str:
+    """The text of a row's page, or of its model's list."""
+    answer = client.get(url(row, page), query)
+    assert answer.status_code == 200, answer.status_code
+    return answer.content.decode()
+
+
+def act(client: Client, action: str, *rows: Any, follow: bool = True, **more: Any) -> Any:
+    """Choose the rows in their list, and the action."""
+    data = {"action": action, "index": "0", "_selected_action": [row.pk for row in rows]} | more
+    return client.post(url(rows[0], "changelist"), data, follow=follow)
+
+
+def agent_form(agent: Any, **given: Any) -> dict[str, Any]:
+    """What the form of an agent sends, with these changes."""
+    return {
+        "model": "offline", "timezone": "UTC", "engine": "chat", "routine_limit": "20", "policy": "{}",
+        "heartbeat": json.dumps(agent.heartbeat), "mcp_servers": "{}", "seen_revision": agent.revision,
+    } | given  # fmt: skip
 
 
 def make_job(session: Session, name: str = "look at the repo", **given: Any) -> CronJob:

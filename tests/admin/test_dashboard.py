@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, timedelta
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import Client, RequestFactory
 from django.urls import reverse
@@ -15,7 +17,7 @@ from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs.figures import failing_jobs, recent_runs
 from config.operations.dashboard import dashboard
 from config.operations.navigation import GROUPS, sidebar
-from sessions_app.models import Delivery, DeliveryState, Turn, TurnState
+from sessions_app.models import Delivery, DeliveryState, Session, Turn, TurnState
 from sessions_app.operations.figures import tokens_by_agent, turns_by_queue
 from tests.admin.conftest import make_job, make_turn
 from tests.admin.test_rights import new_staff, signed_in
@@ -44,6 +46,12 @@ def page_of(client: Client) -> str:
     answer = client.get(HOME)
     assert answer.status_code == 200
     return answer.content.decode()
+
+
+def fail_turn(session: Session) -> None:
+    """A turn that has just failed."""
+    turn = make_turn(session, TurnState.FAILED, error_code="tool_hung")
+    Turn.objects.filter(pk=turn.pk).update(finished_at=timezone.now())
 
 
 def panel(request: Any, title: str) -> Any:
@@ -79,8 +87,7 @@ def test_the_page_says_what_fails_and_why(staff: Client, rows: dict[str, Any], p
     add_run(job, RunState.FAILED, reason="max_tool_calls")
     aside = make_job(session, "the broken one")
     CronJob.objects.filter(pk=aside.pk).update(enabled=False, fault="ScheduleError: no such day")
-    make_turn(session, TurnState.FAILED, error_code="tool_hung")
-    Turn.objects.filter(error_code="tool_hung").update(finished_at=timezone.now())
+    fail_turn(session)
     delivery = rows["delivery"]
     Delivery.objects.filter(pk=delivery.pk).update(state=DeliveryState.FAILED, last_error="503 from there")
     page = page_of(staff)
@@ -91,16 +98,14 @@ def test_the_page_says_what_fails_and_why(staff: Client, rows: dict[str, Any], p
         assert words in page, words
 
 
+@pytest.mark.full
 def test_every_number_leads_to_a_list_that_answers(
     staff: Client, rows: dict[str, Any], person: Person
 ) -> None:
-    import re
-
     job = make_job(person.session())
     for n, state in enumerate(RunState):
         add_run(job, state, n + 1, lag_ms=7)
-    make_turn(person.session(), TurnState.FAILED, error_code="tool_hung")
-    Turn.objects.filter(error_code="tool_hung").update(finished_at=timezone.now())
+    fail_turn(person.session())
     links = set(re.findall(r'href="(/admin/[^"]+\?[^"]+)"', page_of(staff)))
     assert len(links) > 20
     for link in links:
@@ -173,21 +178,14 @@ def test_nobody_sees_a_part_that_they_may_not_view(db: None) -> None:
     assert Client().get(HOME).status_code == 302
 
 
-def test_the_sidebar_is_by_task_and_by_right(db: None, request_of_root: Any) -> None:
+def test_the_sidebar_has_every_list_by_task_and_by_right(request_of_root: Any) -> None:
     titles = [group.get("title") for group in sidebar(request_of_root)]
     assert titles == [None, *GROUPS]
     assert titles[-1] == "Internals"
-    clerk = signed_in(new_staff("clerk"))
-    page = page_of(clerk)
+    links = {item["link"] for group in sidebar(request_of_root) for item in group["items"]}
+    metas = [model._meta for model in admin.site._registry]
+    lists = {reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist") for meta in metas}
+    assert lists == links - {reverse("admin:index")}
+    page = page_of(signed_in(new_staff("clerk")))
     assert reverse("admin:sessions_app_session_changelist") in page
     assert reverse("admin:auth_user_changelist") not in page
-
-
-def test_every_list_is_in_the_sidebar(request_of_root: Any) -> None:
-    from django.contrib import admin
-
-    links = {item["link"] for group in sidebar(request_of_root) for item in group["items"]}
-    assert {
-        reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
-        for model in admin.site._registry
-    } == links - {reverse("admin:index")}

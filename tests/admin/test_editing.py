@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+import pytest
 from django.test import Client
 from django.urls import reverse
 
 from automations.models import CronJob, JobClock, RunRecord
+from automations.routines.edit import NewRoutine, add_routine
+from sessions_app.api.strict_json import DEEPEST
 from sessions_app.models import PRIMARY_KEY, Agent, Document, Session, TurnState
-from tests.admin.conftest import make_job, make_turn, url
+from tests.admin.conftest import act, agent_form, make_job, make_turn, shown, url
 from tests.conftest import Person
 
 CLOCK = {"clock-TOTAL_FORMS": "0", "clock-INITIAL_FORMS": "0"}
@@ -74,15 +76,19 @@ BAD_JOBS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-def test_a_bad_automation_shows_its_reason_and_stores_nothing(staff: Client, person: Person) -> None:
+@pytest.mark.parametrize("page", ["add", pytest.param("change", marks=pytest.mark.full)])
+def test_a_bad_automation_shows_its_reason_and_stores_nothing(
+    staff: Client, person: Person, page: str
+) -> None:
     session = person.session()
     job = make_job(session)
     before = CronJob.objects.values().get()
     for given, field, reason in BAD_JOBS:
-        made = staff.post(reverse("admin:automations_cronjob_add"), job_data(session=session.pk, **given))
-        assert reason in " ".join(errors_of(made)[field]), given
-        changed = edit(staff, job, **given)
-        assert reason in " ".join(errors_of(changed)[field]), given
+        if page == "add":
+            answer = staff.post(url(job, "add"), job_data(session=session.pk, **given))
+        else:
+            answer = edit(staff, job, **given)
+        assert reason in " ".join(errors_of(answer)[field]), given
         assert CronJob.objects.values().get() == before
 
 
@@ -107,14 +113,10 @@ def test_an_edit_moves_the_clock_and_the_revision(staff: Client, person: Person)
     assert JobClock.objects.get(job=job).next_run_at != before
 
 
-def test_saving_without_a_change_changes_nothing(staff: Client, person: Person) -> None:
+def test_only_a_change_of_the_revision_that_was_read_is_stored(staff: Client, person: Person) -> None:
     job = make_job(person.session())
     assert edit(staff, job).status_code == 302
-    assert CronJob.objects.get(pk=job.pk).revision == job.revision
-
-
-def test_an_edit_of_an_older_revision_is_refused(staff: Client, person: Person) -> None:
-    job = make_job(person.session())
+    assert CronJob.objects.get(pk=job.pk).revision == job.revision, "nothing was changed"
     assert edit(staff, job, message="first").status_code == 302
     assert "changed by somebody else" in str(errors_of(edit(staff, job, message="second")))
     assert CronJob.objects.get(pk=job.pk).message == "first"
@@ -127,91 +129,80 @@ def test_an_edit_cannot_change_session_legacy_fields_or_clock(staff: Client, per
         "clock-0-next_run_at_0": "2020-01-01", "clock-0-next_run_at_1": "00:00:00", "clock-0-inline": "on",
     }  # fmt: skip
     before = JobClock.objects.filter(job=job).values().get()
-    edit(
-        staff,
-        job,
-        session=str(other.pk),
-        channel="telegram",
-        to="x",
-        session_key="y",
-        kind="system_event",
-        **clock,
-    )
+    foreign = {"session": str(other.pk), "channel": "telegram", "to": "x", "session_key": "y"}
+    edit(staff, job, **foreign, kind="system_event", **clock)
     stored = CronJob.objects.get(pk=job.pk)
     assert (stored.session_id, stored.channel, stored.to, stored.session_key) == (job.session_id, "", "", "")
     assert stored.kind == "agent_turn"
     assert JobClock.objects.filter(job=job).values().get() == before
 
 
-def test_system_jobs_are_read_only_but_may_be_paused(staff: Client, rows: dict[str, Any]) -> None:
+def pause_and_resume(staff: Client, job: CronJob) -> None:
+    for action, enabled in (("pause", False), ("resume", True)):
+        act(staff, action, job)
+        assert CronJob.objects.get(pk=job.pk).enabled is enabled
+        assert (JobClock.objects.get(pk=job.pk).next_run_at is not None) is enabled
+    assert not RunRecord.objects.filter(state="queued").exists()
+
+
+def test_jobs_are_paused_and_resumed_and_only_those_of_people_edited(
+    staff: Client, rows: dict[str, Any]
+) -> None:
     job = rows["cronjob"]
+    pause_and_resume(staff, job)
     CronJob.objects.filter(pk=job.pk).update(kind="system_event", system_event="dream", session=None)
-    assert staff.get(url(job, "change")).status_code == 200
+    assert shown(staff, job)
     assert edit(staff, job, message="other").status_code == 403
     assert staff.post(url(job, "delete"), {"confirmed": "yes"}).status_code == 403
-    chosen = {"action": "delete_selected", "_selected_action": [job.pk], "confirmed": "yes"}
-    staff.post(url(job, "changelist"), chosen)
+    act(staff, "delete_selected", job, confirmed="yes")
     stored = CronJob.objects.get(pk=job.pk)
     assert (stored.message, stored.enabled) == (job.message, True)
-    for action, enabled in (("pause", False), ("resume", True)):
-        staff.post(url(job, "changelist"), {"action": action, "_selected_action": [job.pk]})
-        assert CronJob.objects.get(pk=job.pk).enabled is enabled
-
-
-def test_legacy_jobs_are_seen_paused_and_deleted_but_not_edited(staff: Client, rows: dict[str, Any]) -> None:
-    job = rows["cronjob"]
-    CronJob.objects.filter(pk=job.pk).update(
-        session=None, deliver=True, channel="telegram", to="42", session_key="telegram:42"
-    )
-    page = staff.get(url(job, "change"))
-    assert page.status_code == 200
-    assert b"telegram:42" in page.content
+    pause_and_resume(staff, job)
+    legacy = {"deliver": True, "channel": "telegram", "to": "42", "session_key": "telegram:42"}
+    CronJob.objects.filter(pk=job.pk).update(kind="agent_turn", system_event="", **legacy)
+    assert "telegram:42" in shown(staff, job)
     assert edit(staff, job, message="other").status_code == 403
-    for action, enabled in (("pause", False), ("resume", True)):
-        staff.post(url(job, "changelist"), {"action": action, "_selected_action": [job.pk]})
-        assert CronJob.objects.get(pk=job.pk).enabled is enabled
+    pause_and_resume(staff, job)
     assert staff.post(url(job, "delete"), {"confirmed": "yes"}).status_code == 302
     assert not CronJob.objects.filter(pk=job.pk).exists()
 
 
-def test_pausing_and_resuming(staff: Client, person: Person) -> None:
-    job = make_job(person.session())
-    staff.post(url(job, "changelist"), {"action": "pause", "_selected_action": [job.pk]})
-    assert not CronJob.objects.get().enabled
-    assert JobClock.objects.get().next_run_at is None
-    staff.post(url(job, "changelist"), {"action": "resume", "_selected_action": [job.pk]})
-    assert CronJob.objects.get().enabled
-    assert JobClock.objects.get().next_run_at is not None
-    assert not RunRecord.objects.exists()
+def test_routines_are_listed_paused_and_resumed_within_the_agents_limit(
+    staff: Client, person: Person
+) -> None:
+    home, agents = person.session(), Agent.objects.filter(pk=person.agent.pk)
+    given: dict[str, Any] = {"title": "Water", "schedule": "1h", "description": "Drink."}
+    job = add_routine(NewRoutine(agent_id=person.agent.pk, session_id=home.pk, **given))
+    listed, page = shown(staff, job, "changelist"), shown(staff, job)
+    assert all(words in listed for words in ("Water", "routine"))
+    assert all(words in page for words in (str(home), "Drink."))
+    assert 'name="message"' not in page  # nothing to edit here
+    act(staff, "pause", job)
+    agents.update(routine_limit=0)
+    assert "the agent may have at most 0 enabled routines" in act(staff, "resume", job).content.decode()
+    assert not CronJob.objects.get(pk=job.pk).enabled
+    agents.update(routine_limit=1)
+    act(staff, "resume", job)
+    assert CronJob.objects.get(pk=job.pk).enabled
 
 
 def test_a_waiting_turn_is_cancelled_and_a_running_one_asked(staff: Client, person: Person) -> None:
     session = person.session()
-    waiting, running = make_turn(session, TurnState.QUEUED), make_turn(session, TurnState.RUNNING)
-    ended = make_turn(session)
-    response = staff.post(
-        url(waiting, "changelist"),
-        {"action": "cancel", "_selected_action": [waiting.pk, running.pk, ended.pk]},
-        follow=True,
-    )
-    for turn in (waiting, running, ended):
+    states = (TurnState.QUEUED, TurnState.RUNNING, TurnState.SUCCEEDED)
+    turns = [make_turn(session, state) for state in states]
+    page = act(staff, "cancel", *turns).content.decode()
+    for turn in turns:
         turn.refresh_from_db()
+    waiting, running, ended = turns
     assert (waiting.state, running.state, ended.state) == ("cancelled", "running", "succeeded")
     assert running.cancel_requested_at is not None
-    page = response.content.decode()
-    for text in (
-        f"Turn {waiting.pk} was cancelled",
-        f"Turn {running.pk} was asked to end",
-        "has already ended (succeeded)",
-    ):
-        assert text in page
+    assert f"Turn {waiting.pk} was cancelled" in page
+    assert f"Turn {running.pk} was asked to end" in page
+    assert "has already ended (succeeded)" in page
 
 
 def test_an_agent_is_made_with_its_primary_session(staff: Client, person: Person) -> None:
-    data = {
-        "owner": person.user.pk, "name": "second", "model": "", "timezone": "Europe/Berlin", "engine": "chat",
-        "routine_limit": "20", "heartbeat": json.dumps(person.agent.heartbeat), "policy": "{}",
-    }  # fmt: skip
+    data = agent_form(person.agent, owner=person.user.pk, name="second", model="", timezone="Europe/Berlin")
     address = reverse("admin:sessions_app_agent_add")
     assert staff.post(address, data).status_code == 302
     assert Session.objects.filter(agent__name="second", key=PRIMARY_KEY).exists()
@@ -230,20 +221,30 @@ def test_an_agent_is_made_with_its_primary_session(staff: Client, person: Person
     assert Agent.objects.count() == 2
 
 
+@pytest.mark.rule("10.0")
+def test_json_beyond_the_limits_is_an_error_of_its_field(staff: Client, person: Person) -> None:
+    for given, words in (
+        ("[" * 5_000 + "]" * 5_000, f"nested more than {DEEPEST} levels deep"),
+        ("[" + "0," * 10_000 + "0]", "more than 10,000 values"),
+        ('{"max_tool_calls": 1, "max_tool_calls": 2}', "occurs twice"),
+        ("{", "not valid JSON"),
+    ):
+        for name in ("policy", "heartbeat", "mcp_servers"):
+            answer = staff.post(url(person.agent, "change"), agent_form(person.agent, **{name: given}))
+            assert words in " ".join(errors_of(answer)[name]), (name, words)
+    assert Agent.objects.get(pk=person.agent.pk).revision == person.agent.revision
+
+
 def test_agent_edits_raise_the_revision_and_can_remove_policy_keys(staff: Client, person: Person) -> None:
     agent = person.agent
     Agent.objects.filter(pk=agent.pk).update(policy={"max_attempts": 2, "max_tool_calls": 5})
-    data = {
-        "model": "offline", "timezone": "Europe/Berlin", "engine": "chat", "routine_limit": "20",
-        "heartbeat": json.dumps(agent.heartbeat), "policy": '{"max_attempts": 1}', "seen_revision": agent.revision,
-    }  # fmt: skip
+    data = agent_form(agent, timezone="Europe/Berlin", policy='{"max_attempts": 1}')
     assert staff.post(url(agent, "change"), data).status_code == 302
     stored = Agent.objects.get(pk=agent.pk)
     assert (stored.timezone, stored.policy) == ("Europe/Berlin", {"max_attempts": 1})
     assert stored.revision == agent.revision + 1
-    assert "changed by somebody else" in str(
-        errors_of(staff.post(url(agent, "change"), data | {"timezone": "UTC"}))
-    )
+    late = staff.post(url(agent, "change"), data | {"timezone": "UTC"})
+    assert "changed by somebody else" in str(errors_of(late))
 
 
 def test_a_document_is_written_over_the_revision_that_was_read(staff: Client, person: Person) -> None:

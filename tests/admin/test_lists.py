@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from automations.models import RunRecord, RunState
 from sessions_app.admin.big_table import ValueFilter, end_of_range
-from tests.admin.conftest import make_job, make_turn, url
+from tests.admin.conftest import make_job, make_turn, shown, url
 from tests.admin.test_dashboard import add_run
 from tests.conftest import Person
 
@@ -46,7 +46,7 @@ def test_runs_are_filtered_by_state_reason_agent_and_time(staff: Client, person:
     old = add_run(job, RunState.FAILED, 60 * 30, reason="timeout")
     new = add_run(job, RunState.SKIPPED, 5, reason="overlap")
     noon = new.created_at.astimezone(UTC) - timedelta(hours=1)
-    for query, shown in (
+    for query, expected in (
         ({"state__exact": "failed"}, {old}),
         ({"state__in": "failed,skipped"}, {old, new}),
         ({"reason__exact": "overlap"}, {new}),
@@ -57,7 +57,7 @@ def test_runs_are_filtered_by_state_reason_agent_and_time(staff: Client, person:
         ({"created_at_from_0": "nonsense", "created_at_to_1": "x"}, {old, new}),
     ):
         page = found(staff, RUNS, **query)
-        assert {run for run in (old, new) if link_of(run) in page} == shown, query
+        assert {run for run in (old, new) if link_of(run) in page} == expected, query
 
 
 def test_a_run_is_found_by_the_name_of_its_automation(staff: Client, person: Person) -> None:
@@ -81,13 +81,8 @@ def test_a_filter_looks_at_the_newest_rows_and_says_so(
     assert said in page
     assert [link_of(run) in page for run in runs] == [True] * 4 + [False] * 2
     end = runs[2].created_at.astimezone(UTC)
-    page = found(
-        staff,
-        RUNS,
-        reason__exact="timeout",
-        created_at_to_0=f"{end:%Y-%m-%d}",
-        created_at_to_1=f"{end:%H:%M:%S.%f}",
-    )
+    until = {"created_at_to_0": f"{end:%Y-%m-%d}", "created_at_to_1": f"{end:%H:%M:%S.%f}"}
+    page = found(staff, RUNS, reason__exact="timeout", **until)
     assert [link_of(run) in page for run in runs] == [False] * 2 + [True] * 4
     for whole in ({"job__id__exact": job.pk, "reason__exact": "timeout"}, {}, {"q": job.pk}):
         page = found(staff, RUNS, **whole)
@@ -98,26 +93,14 @@ def test_a_filter_looks_at_the_newest_rows_and_says_so(
     assert [url(turn, "change") in page for turn in turns] == [False] * 2 + [True] * 4
 
 
-@pytest.mark.parametrize(
-    ("given", "instant"),
-    [
+def test_the_end_of_a_range_may_be_a_day() -> None:
+    for given, instant in (
         ({"t_to_0": "2026-11-21"}, datetime(2026, 11, 21, 23, 59, 59, 999999, UTC)),
         ({"t_to_0": "2026-11-21", "t_to_1": "09:00"}, datetime(2026, 11, 21, 9, 0, tzinfo=UTC)),
         ({"t_to_1": "09:00"}, None),
         ({"t_to_0": "21.11."}, None),
-    ],
-)
-def test_the_end_of_a_range_may_be_a_day(given: dict[str, str], instant: datetime | None) -> None:
-    assert end_of_range(given, "t_to") == instant
-
-
-def test_states_are_labels_with_text(staff: Client, rows: dict[str, Any]) -> None:
-    for name, state in (("runrecord", "failed"), ("turn", "succeeded"), ("delivery", "pending")):
-        page = staff.get(url(rows[name], "changelist")).content.decode()
-        (label,) = [part for part in page.split("<span") if "uppercase" in part and state in part]
-        assert " bg-" in label, name
-    page = staff.get(url(rows["cronjob"], "changelist")).content.decode()
-    assert "scheduled\n" in page
+    ):
+        assert end_of_range(given, "t_to") == instant, given
 
 
 def test_pages_say_what_happened_and_why(staff: Client, person: Person) -> None:
@@ -125,13 +108,13 @@ def test_pages_say_what_happened_and_why(staff: Client, person: Person) -> None:
     failed = add_run(job, RunState.FAILED, 9, reason="max_tool_calls", error_detail="Traceback of the tool")
     gap = add_run(job, RunState.SKIPPED, 5, reason="overlap")
     for run, words in ((failed, "it made too many tool calls"), (gap, "the previous run had not ended")):
-        page = staff.get(url(run, "change")).content.decode()
+        page = shown(staff, run)
         assert "What happened" in page
         assert words in page
-    page = staff.get(url(job, "change")).content.decode()
+    page = shown(staff, job)
     for words in ("Next run:", "it made too many tool calls", "Traceback of the tool"):
         assert words in page
     RunRecord.objects.filter(pk=failed.pk).delete()
     job.fault, job.enabled = "ScheduleError: no such day", False
     job.save()
-    assert "no such day" in staff.get(url(job, "change")).content.decode()
+    assert "no such day" in shown(staff, job)

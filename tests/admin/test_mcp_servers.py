@@ -13,19 +13,16 @@ from django.test import Client
 from agent_core.mcp.server import McpServer
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent
-from tests.admin.conftest import url
+from tests.admin.conftest import agent_form, shown, url
 from tests.conftest import Person
 
 SECRET = "secret-of-the-server-4711"
-DOCS = {"url": "https://docs.example.org/mcp", "headers": {"Authorization": SECRET}}
 
 
-def form(agent: Agent, servers: Any) -> dict[str, Any]:
-    return {
-        "model": "offline", "timezone": "UTC", "engine": "chat", "routine_limit": "20", "policy": "{}",
-        "heartbeat": json.dumps(agent.heartbeat), "seen_revision": agent.revision,
-        "mcp_servers": json.dumps(servers),
-    }  # fmt: skip
+def sent(staff: Client, agent: Agent, servers: Any) -> Any:
+    """The answer to these servers, typed into the form."""
+    agent.refresh_from_db()
+    return staff.post(url(agent, "change"), agent_form(agent, mcp_servers=json.dumps(servers)))
 
 
 def stored(agent: Agent) -> Any:
@@ -34,46 +31,26 @@ def stored(agent: Agent) -> Any:
 
 
 def test_the_form_hides_server_secrets_and_keeps_them_when_saved(staff: Client, person: Person) -> None:
-    agent = update_agent(person.agent.pk, {"mcp_servers": {"docs": DOCS}})
-    page = url(agent, "change")
-    text = staff.get(page).content.decode()
-    assert "docs.example.org" in text
-    assert SECRET not in text
-    shown = {"docs": {"url": DOCS["url"], "headers": {"Authorization": "***"}, "trusted": True}}
-    assert staff.post(page, form(agent, shown)).status_code == 302
-    assert stored(agent)["docs"] == DOCS | {"trusted": True}
-    assert SECRET not in str(list(LogEntry.objects.values()))
-
-
-def test_values_in_an_address_are_hidden_and_kept(staff: Client, person: Person) -> None:
     address = f"https://docs.example.org/mcp?key={SECRET}&v=2"
-    agent = update_agent(person.agent.pk, {"mcp_servers": {"docs": {"url": address}}})
-    page = url(agent, "change")
-    text = staff.get(page).content.decode()
+    docs = {"url": address, "headers": {"Authorization": SECRET}}
+    agent = update_agent(person.agent.pk, {"mcp_servers": {"docs": docs}})
+    text = shown(staff, agent)
     assert "https://docs.example.org/mcp?key=***&v=***" in unescape(text)
     assert SECRET not in text
-    shown = {"docs": {"url": "https://docs.example.org/mcp?key=***&v=***", "trusted": True}}
-    assert staff.post(page, form(agent, shown)).status_code == 302
-    assert stored(agent)["docs"]["url"] == address
-    elsewhere = {"docs": {"url": "https://evil.example.org/mcp?key=***&v=***"}}
-    answer = staff.post(page, form(agent, elsewhere))
-    assert "must be given whole" in answer.content.decode()
-    assert stored(agent)["docs"]["url"] == address
-
-
-def test_a_server_that_is_left_out_is_removed(staff: Client, person: Person) -> None:
-    agent = update_agent(person.agent.pk, {"mcp_servers": {"docs": DOCS}})
-    assert staff.post(url(agent, "change"), form(agent, {})).status_code == 302
+    hidden = {"url": "https://docs.example.org/mcp?key=***&v=***", "headers": {"Authorization": "***"}}
+    assert sent(staff, agent, {"docs": hidden | {"trusted": True}}).status_code == 302
+    assert stored(agent)["docs"] == docs | {"trusted": True}
+    assert SECRET not in str(list(LogEntry.objects.values()))
+    for bad, words in (
+        ({"url": "https://evil.example.org/mcp?key=***&v=***"}, "must be given whole"),
+        ({"url": "http://10.0.0.1/"}, "not a public address"),
+    ):
+        refused = sent(staff, agent, {"docs": bad})
+        assert refused.status_code == 200
+        assert words in refused.content.decode()
+        assert stored(agent)["docs"]["url"] == address
+    assert sent(staff, agent, {}).status_code == 302
     assert stored(agent) == {}
-
-
-def test_what_the_verb_refuses_is_an_error_of_the_field(staff: Client, person: Person) -> None:
-    answer = staff.post(
-        url(person.agent, "change"), form(person.agent, {"docs": {"url": "http://10.0.0.1/"}})
-    )
-    assert answer.status_code == 200
-    assert "not a public address" in answer.content.decode()
-    assert stored(person.agent) == {}
 
 
 @pytest.mark.parametrize(

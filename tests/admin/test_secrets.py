@@ -12,7 +12,7 @@ import pytest
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.models import ADDITION, LogEntry
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Permission, User
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 from django.test import Client
@@ -25,20 +25,10 @@ from sessions_app.agents.edit import update_agent
 from sessions_app.deliveries.signing_key import secret_of
 from sessions_app.encryption import encrypt
 from sessions_app.hooks.tokens import token_of
-from sessions_app.models import (
-    Agent,
-    ApiToken,
-    Connection,
-    ExecutionState,
-    Preference,
-    TelegramBot,
-    TelegramChat,
-    Turn,
-    TurnState,
-)
+from sessions_app.models import Agent, ApiToken, Connection, TelegramBot, TelegramChat, Turn, TurnState
 from sessions_app.telegram import binding, bots
-from tests.admin.conftest import fill
-from tests.admin.test_rights import actions_of, new_staff, signed_in
+from tests.admin.conftest import fill, shown
+from tests.admin.test_rights import actions_of, fill_the_rest, new_staff, signed_in
 from tests.api.conftest import Caller
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet
@@ -63,14 +53,9 @@ def owner(person: Person, settings: Any) -> Person:
     for name, value in CHOSEN.items():
         setattr(settings, name, value)
     rows = fill(person)
-    servers = {
-        "docs": {
-            "url": f"https://docs.example.org/mcp?key={MARK}-of-the-address",
-            "headers": HEADERS,
-            "trusted": True,
-        }
-    }
-    update_agent(person.agent.pk, {"mcp_servers": servers})
+    address = f"https://docs.example.org/mcp?key={MARK}-of-the-address"
+    docs = {"url": address, "headers": HEADERS, "trusted": True}
+    update_agent(person.agent.pk, {"mcp_servers": {"docs": docs}})
     secret_of(person.agent.pk)
     bot = rows["telegrambot"]
     bot.token_ciphertext = encrypt(BOT_TOKEN, bots.PURPOSE)
@@ -79,13 +64,7 @@ def owner(person: Person, settings: Any) -> Person:
     TelegramChat.objects.create(bot=bot, chat_id=4001, name="Ada")
     person.user.set_password(f"{MARK}-password")
     person.user.save()
-    api_token_of(person.user)
-    Group.objects.create(name="group")
-    Preference.objects.create(agent=person.agent, user=person.user, content="short answers")
-    ExecutionState.objects.create(
-        id="execute1", session=rows["session"], source="message", status="waiting_user", request="do",
-        question="which?", asked_at="2026-11-21T00:00:00Z",
-    )  # fmt: skip
+    fill_the_rest(person, rows["session"])
     return person
 
 
@@ -151,12 +130,11 @@ def staff_of(kind: str) -> User:
     if kind == "nobody":
         return new_staff("nothing")
     codenames = {"view": ("view_",), "change": ("view_", "change_"), "all": ("",)}[kind]
-    from django.contrib.auth.models import Permission
-
     named = [each.codename for each in Permission.objects.all() if each.codename.startswith(codenames)]
     return new_staff(kind, *named)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["superuser", "all", "change", "view", "nobody"])
 def test_no_page_shows_a_secret_to_any_kind_of_staff(owner: Person, kind: str) -> None:
     client = signed_in(staff_of(kind))
@@ -165,21 +143,29 @@ def test_no_page_shows_a_secret_to_any_kind_of_staff(owner: Person, kind: str) -
         object_id=owner.user.pk, object_repr=str(ApiToken.objects.get()),
     )  # fmt: skip
     secrets = stored_secrets(owner)
-    shown = dict(everything(client))
-    assert len(shown) > 150
-    for address, text in shown.items():
+    texts = dict(everything(client))
+    assert len(texts) > 150
+    for address, text in texts.items():
         assert not [secret for secret in secrets if secret in text], address
     assert not [each for each in LogEntry.objects.values() if any(secret in str(each) for secret in secrets)]
 
 
-@pytest.mark.parametrize("kind", ["superuser", "view"])
-def test_a_users_page_says_whether_there_is_a_password(owner: Person, kind: str) -> None:
-    client = signed_in(staff_of(kind))
+def test_no_page_of_a_row_with_a_secret_shows_it(owner: Person) -> None:
+    """The form and the list of each, as a superuser sees them."""
+    client, secrets = signed_in(staff_of("superuser")), stored_secrets(owner)
+    hook, model = owner.agent.hooks.get(), Connection.objects.get()
+    for row in (owner.agent, owner.user, hook, model, TelegramBot.objects.get()):
+        for page in ("change", "changelist"):
+            text = shown(client, row, page)
+            assert not [secret for secret in secrets if secret in text], (row, page)
     address = reverse("admin:auth_user_change", args=[owner.user.pk])
-    assert "A password is set." in client.get(address).content.decode()
-    owner.user.set_unusable_password()
-    owner.user.save()
-    assert "No password is set." in client.get(address).content.decode()
+    for viewer in (client, signed_in(staff_of("view"))):
+        owner.user.set_password("right")
+        owner.user.save()
+        assert "A password is set." in viewer.get(address).content.decode()
+        owner.user.set_unusable_password()
+        owner.user.save()
+        assert "No password is set." in viewer.get(address).content.decode()
 
 
 def test_only_the_signing_secret_address_returns_a_secret(owner: Person) -> None:
@@ -238,6 +224,7 @@ def echo() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.full
 @pytest.mark.django_db(transaction=True)
 def test_secrets_echoed_by_a_server_are_not_stored_or_logged(
     transactional_db: None, fleet: Fleet, echo: str

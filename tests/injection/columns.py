@@ -1,44 +1,17 @@
 """Which text and JSON columns hold what users or models wrote, and how a JSON column holds it.
 
-Every column of every model is in `TEXTS`, in `SHAPES` or in `OTHERS`; `tests/injection/test_columns.py` sees to it.
+A column that is neither in `OTHERS` nor in `SHAPES` holds plain text of theirs, also one that was added just now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 from django.apps import apps
 from django.db import models
 
-TEXTS: dict[str, str] = {
-    "admin.LogEntry": "object_repr change_message",
-    "auth.User": "username first_name last_name email",
-    "auth.Group": "name",
-    "sessions_app.Agent": "model fallback_model events_url",
-    "sessions_app.Connection": "base_url last_error",
-    "sessions_app.Document": "content",
-    "sessions_app.DocumentRevision": "content",
-    "sessions_app.Session": "key chat_id title",
-    "sessions_app.Turn": "content idempotency_key model error error_detail",
-    "sessions_app.ConsentQuestion": "text",
-    "sessions_app.Message": "content model_content",
-    "sessions_app.Delivery": "session_key idempotency_key address reason last_error",
-    "sessions_app.ExecutionState": "request goal question reply final_answer last_error revise",
-    "sessions_app.ApiToken": "name",
-    "sessions_app.Hook": "name address",
-    "sessions_app.IdempotencyKey": "address key body location",
-    "sessions_app.MailboxEvent": "source_key event_type summary detail dedupe_key",
-    "sessions_app.TaskState": "current_goal active_flow last_decision",
-    "sessions_app.TelegramBot": "username last_error",
-    "sessions_app.TelegramChat": "name",
-    "sessions_app.Preference": "content",
-    "sessions_app.Process": "host",
-    "sessions_app.Worker": "host",
-    "automations.CronJob": "name message fault ping_url",
-    "automations.ScheduledMessage": "message_text created_by_tool_call_id cancelled_by_tool_call_id last_error",
-    "automations.RunRecord": "session_key rendered_prompt error error_detail response_summary",
-}
 # of automations that belong to no session; the database allows them there only
 LEGACY = "description task_type imported_id session_key channel to"
 
@@ -88,83 +61,50 @@ SHAPES: dict[str, Callable[[str], Any]] = {
 }
 SHAPE_OF_LEGACY = {"channel_meta": lambda text: {text: text}}
 
-_MADE_HERE = "made by the server"
-_KNOWN = "one of the values that the server knows"
-_SECRET = "a secret, a hash or a key, which no page shows"
-_CHECKED = "parsed before it is stored, by a rule that leaves no room for markup"
-OTHERS: dict[str, dict[str, str]] = {
-    _MADE_HERE: {
-        "admin.LogEntry": "object_id",
-        "auth.Permission": "name codename",
-        "contenttypes.ContentType": "app_label model",
-        "sessions_app.Allowance": "key",
-        "sessions_app.ApiToken": "id",
-        "sessions_app.Turn": "origin_run usage error_code cancel_reason",
-        "sessions_app.ConsentQuestion": "id execution",
-        "sessions_app.ClientChat": "chat told",
-        "sessions_app.ClientMessage": "path request_key news",
-        "sessions_app.Counter": "name labels",
-        "sessions_app.Event": "run_id source_type",
-        "sessions_app.ExecutionState": "id origin source current_step question_id catalogue closed_by",
-        "sessions_app.Hook": "id",
-        "sessions_app.MailboxEvent": "reason",
-        "sessions_app.Process": "address version",
-        "sessions_app.Pruning": "name position",
-        "sessions_app.TelegramChat": "partial_key",
-        "sessions_app.Worker": "shards",
-        "automations.CronJob": "id stranger system_event",
-        "automations.RunRecord": "run_id reason prompt_ref usage",
-        "automations.ScheduledMessage": "id",
-        "automations.ZoneData": "name fingerprint",
-    },
-    _KNOWN: {
-        "sessions_app.Agent": "engine",
-        "sessions_app.ClientChat": "door",
-        "sessions_app.Connection": "provider",
-        "sessions_app.MessageImage": "media_type",
-        "sessions_app.Document": "name",
-        "sessions_app.Session": "type state channel chat_type reopens_as",
-        "sessions_app.Turn": "kind lane on_busy state",
-        "sessions_app.TurnStep": "kind",
-        "sessions_app.ConsentQuestion": "state",
-        "sessions_app.Message": "role",
-        "sessions_app.Delivery": "channel state",
-        "sessions_app.Event": "scope type",
-        "sessions_app.ExecutionState": "status",
-        "sessions_app.Process": "kind",
-        "sessions_app.Hook": "channel",
-        "automations.CronJob": "kind schedule_kind execution_mode overlap catch_up source",
-        "automations.ScheduledMessage": "chat_type status",
-        "automations.RunRecord": "state",
-    },
-    _SECRET: {
-        "auth.User": "password",
-        "sessions.Session": "session_key session_data",
-        "sessions_app.ApiToken": "token_sha256 prefix",
-        "sessions_app.StreamTicket": "ticket_sha256",
-        "sessions_app.Agent": "signing_secret",
-        "sessions_app.Document": "imported_digest",
-        "sessions_app.Connection": "secret_ciphertext",
-        "sessions_app.Hook": "token_sha256 token_salt",
-        "sessions_app.IdempotencyKey": "body_sha256",
-        "sessions_app.Process": "fingerprints",
-        "sessions_app.SignInLink": "token_sha256",
-        "sessions_app.TelegramBot": "token_ciphertext code_sha256",
-    },
-    _CHECKED: {
-        "sessions_app.Agent": "name timezone heartbeat policy model_settings",
-        "sessions_app.Connection": "name",
-        "automations.CronJob": "expr timezone policy",
-    },
-    "of rows without a message; the admin shows it by the function that shows `meta`": {
-        "sessions_app.Delivery": "event",
-    },
-    "on no page: the tables have no pages in the admin": {
-        "axes.AccessFailureLog": "user_agent ip_address username http_accept path_info",
-        "axes.AccessAttempt": "user_agent ip_address username http_accept path_info get_data post_data",
-        "axes.AccessLog": "user_agent ip_address username http_accept path_info session_hash",
-        "automations.RemovedRoutine": "title",
-    },
+# made by the server, one of the values that it knows, a secret or its hash, or checked by a rule that leaves no room
+# for markup; the tables of `axes` and removed routines have no pages, and `event` is of deliveries without a message
+OTHERS = {
+    "admin.LogEntry": "object_id",
+    "auth.Permission": "name codename",
+    "auth.User": "password",
+    "automations.CronJob": "id stranger system_event kind schedule_kind execution_mode overlap catch_up source"
+    " expr timezone policy",
+    "automations.RemovedRoutine": "title",
+    "automations.RunRecord": "run_id reason prompt_ref usage state",
+    "automations.ScheduledMessage": "id chat_type status",
+    "automations.ZoneData": "name fingerprint",
+    "axes.AccessAttempt": "user_agent ip_address username http_accept path_info get_data post_data",
+    "axes.AccessFailureLog": "user_agent ip_address username http_accept path_info",
+    "axes.AccessLog": "user_agent ip_address username http_accept path_info session_hash",
+    "contenttypes.ContentType": "app_label model",
+    "sessions.Session": "session_key session_data",
+    "sessions_app.Agent": "engine signing_secret name timezone heartbeat policy model_settings",
+    "sessions_app.Allowance": "key",
+    "sessions_app.ApiToken": "id token_sha256 prefix",
+    "sessions_app.ClientChat": "chat told door",
+    "sessions_app.ClientMessage": "path request_key news",
+    "sessions_app.Connection": "provider secret_ciphertext name",
+    "sessions_app.ConsentQuestion": "id execution state",
+    "sessions_app.Counter": "name labels",
+    "sessions_app.Delivery": "channel state event",
+    "sessions_app.Document": "name imported_digest",
+    "sessions_app.Event": "run_id source_type scope type",
+    "sessions_app.ExecutionState": "id origin source current_step question_id catalogue closed_by status",
+    "sessions_app.Hook": "id channel token_sha256 token_salt",
+    "sessions_app.IdempotencyKey": "body_sha256",
+    "sessions_app.MailboxEvent": "reason",
+    "sessions_app.Message": "role",
+    "sessions_app.MessageImage": "media_type",
+    "sessions_app.Process": "address version kind fingerprints",
+    "sessions_app.Pruning": "name position",
+    "sessions_app.Session": "type state channel chat_type reopens_as",
+    "sessions_app.SignInLink": "token_sha256",
+    "sessions_app.StreamTicket": "ticket_sha256",
+    "sessions_app.TelegramBot": "token_ciphertext code_sha256",
+    "sessions_app.TelegramChat": "partial_key",
+    "sessions_app.Turn": "origin_run usage error_code cancel_reason kind lane on_busy state",
+    "sessions_app.TurnStep": "kind",
+    "sessions_app.Worker": "shards",
 }
 # columns with such text that no page shows
 UNSEEN = ("admin.LogEntry.object_repr",)  # the dashboard has no list of recent actions
@@ -184,7 +124,23 @@ def listed(names: dict[str, str]) -> list[str]:
     return [f"{model}.{name}" for model, line in names.items() for name in line.split()]
 
 
+LEGACY_COLUMNS = [f"automations.CronJob.{name}" for name in (*LEGACY.split(), *SHAPE_OF_LEGACY)]
+
+
+@cache
+def written_columns() -> dict[str, list[str]]:
+    """By model, the columns with text of users or models in rows of any kind."""
+    known = {*listed(OTHERS), *LEGACY_COLUMNS}
+    found: dict[str, list[str]] = {}
+    for each in text_columns():
+        if each not in known:
+            label, _, column = each.rpartition(".")
+            found.setdefault(label, []).append(column)
+    return found
+
+
 def hostile_columns() -> list[str]:
     """The columns with text of users or models."""
-    legacy = [f"automations.CronJob.{name}" for name in (*LEGACY.split(), *SHAPE_OF_LEGACY)]
-    return [*listed(TEXTS), *SHAPES, *legacy]
+    return [
+        f"{label}.{name}" for label, names in written_columns().items() for name in names
+    ] + LEGACY_COLUMNS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -11,21 +12,16 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
 from sessions_app.models import Engine
 from tests.agent_core.planner.plans import ask, plan
-from tests.browser import NEEDS_CHROMIUM, Visitor, say, use_engine
+from tests.browser import IN_BROWSER, Visitor, say, use_engine
 from tests.injection.corpus import BLOCKS, LINES, RAN
 from tests.injection.watch import Watched, window
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.processes,
-    NEEDS_CHROMIUM,
-    pytest.mark.rule("10.5"),
-]
+pytestmark = [*IN_BROWSER, pytest.mark.rule("10.5")]
 EVERYTHING = "\n\n".join([*LINES, *BLOCKS])
 ONE_LINE = " ".join(" ".join(LINES).split())
 # a tool of the tests makes a file of this name
 FOR_A_FILE = " ".join(each for each in ONE_LINE.split() if "/" not in each)[:120]
-ALLOWED = {
+ALLOWED = [
     *(
         "p",
         "br",
@@ -44,7 +40,7 @@ ALLOWED = {
         "div",
     ),
     *("h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td", "button"),
-}
+]
 
 
 def talk(visitor: Visitor) -> tuple[Watched, Page]:
@@ -62,7 +58,7 @@ def unwanted(page: Page) -> list[str]:
             ...[...each.attributes].map(({ name }) => name).filter((name) =>
               !["href", "title", "rel", "target", "start", "class", "data-copy", "type", "aria-label"].includes(name)),
         ])""",
-        sorted(ALLOWED),
+        ALLOWED,
     )
     return found
 
@@ -87,6 +83,7 @@ def test_an_answer_is_text_while_it_is_written_and_afterwards(visitor: Visitor) 
     assert watched.faults == []
 
 
+@pytest.mark.full
 def test_a_tool_call_is_text_with_its_name_arguments_and_result(visitor: Visitor) -> None:
     watched, page = talk(visitor)
     arguments = {"name": FOR_A_FILE, ONE_LINE: ONE_LINE, "items": LINES[0]}
@@ -112,6 +109,7 @@ def test_a_tool_call_is_text_with_its_name_arguments_and_result(visitor: Visitor
     assert watched.faults == []
 
 
+@pytest.mark.full
 def test_a_question_for_consent_is_text(visitor: Visitor) -> None:
     watched, page = talk(visitor)
     arguments = {"name": FOR_A_FILE, ONE_LINE: [ONE_LINE], "items": [["name", LINES[0]]]}
@@ -130,6 +128,7 @@ def test_a_question_for_consent_is_text(visitor: Visitor) -> None:
     assert watched.faults == []
 
 
+@pytest.mark.full
 def test_a_plan_and_its_question_are_text(visitor: Visitor) -> None:
     use_engine(visitor.person, Engine.PLANNER)
     watched, page = talk(visitor)
@@ -147,6 +146,7 @@ def test_a_plan_and_its_question_are_text(visitor: Visitor) -> None:
     assert watched.faults == []
 
 
+@pytest.mark.full
 def test_parts_that_a_page_loads_later_are_text(visitor: Visitor) -> None:
     """The panel, the list that a search finds, and titles that change elsewhere come through htmx."""
     from automations.jobs.edit import NewJob, create_job
@@ -171,6 +171,7 @@ def test_parts_that_a_page_loads_later_are_text(visitor: Visitor) -> None:
     assert watched.faults == []
 
 
+@pytest.mark.full
 def test_a_refusal_shows_what_was_typed_as_text(visitor: Visitor) -> None:
     watched = window(visitor, visitor.person.user)
     watched.open(f"/agents/{visitor.person.agent.name}/")
@@ -189,5 +190,15 @@ def test_a_refusal_shows_what_was_typed_as_text(visitor: Visitor) -> None:
         section.get_by_role("button", name=button, exact=True).click()
         expect(section.get_by_role("alert")).to_be_visible()
         expect(field).to_have_value(re.compile(RAN))  # names of tools are listed
+        watched.look()
+    watched.open(f"/agents/{visitor.person.agent.name}/documents/HEARTBEAT.md/")
+    for tasks, shown in (
+        ([{"title": line} for line in LINES if line.isprintable()], page.locator(".changes")),
+        ([{"title": LINES[0], "schedule": LINES[1]}], page.get_by_role("alert").first),
+    ):
+        listed = json.dumps({"version": 2, "tasks": tasks})
+        page.get_by_label("Text").fill(f"```json\n{listed}\n```\n")
+        page.get_by_role("button", name="Check").click()
+        expect(shown).to_contain_text(LINES[0])
         watched.look()
     assert watched.faults == []

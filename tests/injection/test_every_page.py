@@ -7,13 +7,13 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser import NEEDS_CHROMIUM, Visitor, serious
+from tests.browser import IN_BROWSER, Visitor, serious
 from tests.conftest import new_person
 from tests.injection.corpus import LINES
 from tests.injection.test_pages import pages_of_people
 from tests.injection.world import World, hostile_world
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
+pytestmark = [*IN_BROWSER, pytest.mark.full]
 PARTS = ("older/", "updates/")  # which are no pages
 PHONE = {"width": 390, "height": 780}
 
@@ -51,13 +51,13 @@ def test_every_page_is_accessible_and_fits_a_phone(visitor: Visitor) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_first_page_of_somebody_without_an_agent_is_accessible(visitor: Visitor, scheme: str) -> None:
+def test_the_first_page_of_somebody_without_an_agent_is_accessible(visitor: Visitor) -> None:
     newcomer = new_person("newcomer")
     newcomer.agent.sessions.all().delete()
     newcomer.agent.delete()
     visitor.person = newcomer
-    page = visitor.window(color_scheme=scheme)
-    for address in ("/", "/agents/", "/upcoming/"):
-        page.goto(address)
-        assert serious(page) == []
+    for scheme in ("light", "dark"):
+        page = visitor.window(color_scheme=scheme)
+        for address in ("/", "/agents/", "/upcoming/"):
+            page.goto(address)
+            assert serious(page) == []

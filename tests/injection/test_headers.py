@@ -36,22 +36,13 @@ def addresses(world: World) -> Iterator[str]:
     """Every address, with the keys of what is there."""
     rows = world.rows[0]
     given = {
-        "session_id": rows["session"].pk,
-        "turn_id": Turn.objects.latest("pk").pk,
-        "question_id": rows["consentquestion"].pk,
-        "execution_id": rows["executionstate"].pk,
-        "job_id": rows["cronjob"].pk,
-        "message_id": rows["scheduledmessage"].pk,
-        "run_id": rows["runrecord"].pk,
-        "hook_id": rows["hook"].pk,
-        "delivery_id": rows["delivery"].pk,
-        "name": world.person.agent.name,
-        "document": "USER.md",
-        "kind": "automation",
-        "key": rows["cronjob"].pk,
-        "revision": 1,
-        "app_label": "sessions_app",
-    }
+        "turn_id": Turn.objects.latest("pk").pk, "question_id": rows["consentquestion"].pk,
+        "execution_id": rows["executionstate"].pk, "job_id": rows["cronjob"].pk,
+        "message_id": rows["scheduledmessage"].pk, "run_id": rows["runrecord"].pk,
+        "name": world.person.agent.name, "document": "USER.md", "kind": "automation",
+        "key": rows["cronjob"].pk, "revision": 1, "app_label": "sessions_app",
+    }  # fmt: skip
+    given |= {f"{name}_id": rows[name].pk for name in ("session", "hook", "delivery")}
     keys = {f"{row._meta.app_label}_{row._meta.model_name}": row.pk for row in rows.values()}
 
     for pattern, name in patterns(get_resolver()):
@@ -78,18 +69,11 @@ def wrong_with(answer: Any) -> Iterator[str]:
     scripts = policy.get("script-src", policy["default-src"])
     if {"'unsafe-inline'", "data:", "*", "https:", "http:"} & {*scripts, *policy.get("object-src", ["*"])}:
         yield f"scripts from {scripts}"
-    if (
-        kind.startswith("text/html")
-        and "'unsafe-eval'" in scripts
-        and not answer.url.path.startswith("/admin/")
-    ):
+    of_pages = kind.startswith("text/html") and not answer.url.path.startswith("/admin/")
+    if of_pages and "'unsafe-eval'" in scripts:
         yield "eval"
-    wanted = {
-        "default-src": "'none'",
-        "form-action": "'self'",
-        "base-uri": "'none'",
-        "frame-ancestors": "'none'",
-    }
+    wanted = dict.fromkeys(("default-src", "base-uri", "frame-ancestors"), "'none'")
+    wanted["form-action"] = "'self'"
     yield from (
         f"{name} is {policy.get(name)}" for name, value in wanted.items() if policy.get(name) != [value]
     )
@@ -98,6 +82,7 @@ def wrong_with(answer: Any) -> Iterator[str]:
         yield f"data as {kind}"
 
 
+@pytest.mark.full
 def test_each_address_has_a_policy_and_a_type_that_is_kept(served: Site) -> None:
     world = hostile_world(new_person("ada"))
     type(world.person.user).objects.filter(pk=world.person.user.pk).update(is_staff=True, is_superuser=True)

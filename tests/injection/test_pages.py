@@ -11,18 +11,13 @@ from django.urls import reverse
 
 from sessions_app.models import Session
 from tests.admin.conftest import url
-from tests.browser import NEEDS_CHROMIUM, Visitor
+from tests.browser import IN_BROWSER, Visitor
 from tests.injection.columns import UNSEEN, hostile_columns
 from tests.injection.corpus import LINES
 from tests.injection.watch import window
 from tests.injection.world import World, forms_of, hostile_world
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.processes,
-    NEEDS_CHROMIUM,
-    pytest.mark.rule("10.5"),
-]
+pytestmark = [*IN_BROWSER, pytest.mark.rule("10.5")]
 
 
 def pages_of_people(world: World) -> Iterator[str]:
@@ -92,6 +87,7 @@ def pages_of_staff(world: World) -> Iterator[str]:
     yield f"/admin/search/?s={quote(LINES[0], safe='')}"
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_no_page_takes_a_text_for_html_and_each_text_is_shown(visitor: Visitor) -> None:
     world = hostile_world(visitor.person)

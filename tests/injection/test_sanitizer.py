@@ -41,15 +41,16 @@ def seen(html: str) -> Seen:
     return found
 
 
-@pytest.mark.parametrize("html", [*LINES, *BLOCKS, *FORBIDDEN])
-def test_the_sanitiser_keeps_no_more_than_markdown_can_make(html: str) -> None:
-    found = seen(sanitize(html))
-    assert found.tags <= {"p", "a", "div"}
-    assert found.attributes <= ATTRIBUTES
-    assert all(link.startswith(("http://", "https://", "mailto:")) for link in found.links if ":" in link)
-    assert "class" not in found.attributes
+def test_the_sanitiser_keeps_no_more_than_markdown_can_make() -> None:
+    for html in (*LINES, *BLOCKS, *FORBIDDEN):
+        found = seen(sanitize(html))
+        assert found.tags <= {"p", "a", "div"}, html
+        assert found.attributes <= ATTRIBUTES, html
+        assert "class" not in found.attributes, html
+        for link in found.links:
+            assert ":" not in link or link.startswith(("http://", "https://", "mailto:")), html
 
 
-@pytest.mark.parametrize("text", LINES)
-def test_the_parser_makes_no_tag_of_html_in_a_text(text: str) -> None:
-    assert seen(render(text)).tags <= {"p", "a"}
+def test_the_parser_makes_no_tag_of_html_in_a_text() -> None:
+    for text in LINES:
+        assert seen(render(text)).tags <= {"p", "a"}, text

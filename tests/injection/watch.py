@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.contrib.auth.models import User
-from django.test import Client
 from playwright.sync_api import Page
 
 from tests.browser import Visitor
@@ -102,10 +101,4 @@ class Watched:
 
 def window(visitor: Visitor, user: User) -> Watched:
     """A window of this user under watch."""
-    context = visitor.browser.new_context(base_url=visitor.site.url, reduced_motion="reduce")
-    visitor.contexts.append(context)
-    client = Client()
-    client.force_login(user)
-    cookie = client.cookies["sessionid"].value
-    context.add_cookies([{"name": "sessionid", "value": cookie, "url": visitor.site.url}])
-    return Watched(page=context.new_page(), host=visitor.site.url.removeprefix("http://"))
+    return Watched(page=visitor.window(user), host=visitor.site.url.removeprefix("http://"))

@@ -43,7 +43,7 @@ from sessions_app.models import (
 )
 from tests.admin.conftest import NOW, fill
 from tests.conftest import Person
-from tests.injection.columns import LEGACY, SHAPE_OF_LEGACY, SHAPES, TEXTS, hostile_columns
+from tests.injection.columns import LEGACY, SHAPE_OF_LEGACY, SHAPES, hostile_columns, written_columns
 from tests.injection.corpus import BLOCKS, packed
 
 ROUNDS = 8  # rows of each model: a column of 200 characters has room for some of the corpus only
@@ -78,12 +78,8 @@ def hostile_world(person: Person) -> World:
     MailboxEvent.objects.bulk_create(MailboxEvent(target=primary, event_type="x") for _ in range(SHORT))
     ApiToken.objects.bulk_create(_token(person.user, number) for number in range(SHORT))
     Hook.objects.bulk_create(_hook(person.agent, number) for number in range(SHORT))
-    given = {
-        "session": rows[0]["session"],
-        "send_at": NOW,
-        "message_text": "x",
-        "status": MessageStatus.CANCELLED,
-    }
+    given = {"session": rows[0]["session"], "send_at": NOW, "message_text": "x"}
+    given["status"] = MessageStatus.CANCELLED
     ScheduledMessage.objects.bulk_create(ScheduledMessage(id=f"old{n}", **given) for n in range(ROUNDS))
     for content in ("first", "again"):
         put_document(person.agent.pk, "USER.md", content)
@@ -99,36 +95,19 @@ def _more(rows: dict[str, Any], staff: User, number: int) -> dict[str, Any]:
     Delivery.objects.filter(pk=rows["delivery"].pk).update(
         state=DeliveryState.FAILED, last_error="x", next_attempt_at=None
     )
+    asked = {"status": Status.WAITING_USER, "question": "x", "asked_at": Now()}
     rows["executionstate"] = ExecutionState.objects.create(
-        id=new_id(),
-        session=session,
-        source="message",
-        status=Status.WAITING_USER,
-        question="x",
-        asked_at=Now(),
+        id=new_id(), session=session, source="message", **asked
     )
-    rows["legacy"] = CronJob.objects.create(
-        agent=agent, name="old", message="x", schedule_kind="every", every_seconds=3600, anchor=NOW
-    )
-    JobClock.objects.create(job=rows["legacy"], next_run_at=None)
-    rows["routine"] = CronJob.objects.create(
-        agent=agent,
-        home=session,
-        name="news",
-        message="x",
-        execution_mode=ExecutionMode.ISOLATED,
-        schedule_kind="every",
-        every_seconds=3600,
-        anchor=NOW,
-    )
-    JobClock.objects.create(job=rows["routine"], next_run_at=None)
+    every = {"agent": agent, "message": "x", "schedule_kind": "every", "every_seconds": 3600, "anchor": NOW}
+    rows["legacy"] = CronJob.objects.create(name="old", **every)
+    isolated = ExecutionMode.ISOLATED
+    rows["routine"] = CronJob.objects.create(name="news", home=session, execution_mode=isolated, **every)
+    for name in ("legacy", "routine"):
+        JobClock.objects.create(job=rows[name], next_run_at=None)
+    message, ended = rows["scheduledmessage"], {"state": RunState.FAILED, "finished_at": NOW}
     rows["told"] = RunRecord.objects.create(
-        run_id=f"{rows['scheduledmessage'].pk}:1",
-        scheduled_message=rows["scheduledmessage"],
-        session=session,
-        scheduled_for=NOW,
-        state=RunState.FAILED,
-        finished_at=NOW,
+        run_id=f"{message.pk}:1", scheduled_message=message, session=session, scheduled_for=NOW, **ended
     )
     rows["group"] = Group.objects.create(name=f"group {number}")
     bot = rows["telegrambot"]
@@ -142,14 +121,9 @@ def _more(rows: dict[str, Any], staff: User, number: int) -> dict[str, Any]:
     elif number % 3 == 2:
         waits.update(status=MessageStatus.CANCELLED)
     for row in (session, rows["user"]):
-        LogEntry.objects.create(
-            user=staff,
-            content_type=ContentType.objects.get_for_model(row),
-            object_id=row.pk,
-            object_repr="x",
-            action_flag=CHANGE,
-            change_message="x",
-        )
+        kind = ContentType.objects.get_for_model(row)
+        about = {"action_flag": CHANGE, "object_repr": "x", "change_message": "x"}
+        LogEntry.objects.create(user=staff, content_type=kind, object_id=row.pk, **about)
     return rows
 
 
@@ -171,11 +145,9 @@ def _bot(agent: Any, number: int) -> TelegramBot:
 
 
 def _poison(world: World) -> None:
-    shaped = {name.rpartition(".")[0] for name in SHAPES}
     places = hostile_columns()
-    for label in sorted({*TEXTS, *shaped}):
+    for label, names in sorted(written_columns().items()):
         model = apps.get_model(label)
-        names = [*TEXTS.get(label, "").split(), *_shaped(label)]
         begins: dict[str, int] = {}  # each row of a column goes on where the one before had no more room
         for count, row in enumerate(model._default_manager.order_by("pk")):
             given = {}
@@ -185,10 +157,6 @@ def _poison(world: World) -> None:
                 world.texts.setdefault(f"{label}.{name}", []).append(text)
                 given[name] = _shape(label, name, text)
             model._default_manager.filter(pk=row.pk).update(**given)
-
-
-def _shaped(label: str) -> list[str]:
-    return [name.rpartition(".")[2] for name in SHAPES if name.rpartition(".")[0] == label]
 
 
 def _fitting(row: Model, names: Iterable[str]) -> list[str]:

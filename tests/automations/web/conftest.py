@@ -1,5 +1,5 @@
 """A visitor of the pages, with processes that serve the tests of a module."""
 
-from tests.browser import browser, served, visitor
+from tests.browser import beat, browser, served, visitor
 
-__all__ = ["browser", "served", "visitor"]
+__all__ = ["beat", "browser", "served", "visitor"]

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
 from automations.jobs.edit import NewJob, create_job
-from automations.models import CronJob, RunRecord, RunState, ScheduledMessage
-from sessions_app.models import Session
-from tests.browser import NEEDS_CHROMIUM, Visitor, say, serious
+from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.routines.edit import NewRoutine, add_routine
+from sessions_app.models import Message, Session
+from sessions_app.models.message import BY_AUTOMATION
+from tests.admin.conftest import make_turn
+from tests.browser import IN_BROWSER, Visitor, say, serious
 from tests.fleet import until
 
-pytestmark = [NEEDS_CHROMIUM, pytest.mark.django_db(transaction=True)]
-
-
-@pytest.fixture
-def beat(visitor: Visitor) -> Iterator[None]:
-    """A beat for one test."""
-    started = visitor.site.fleet.beat()
-    yield
-    started.kill()
+pytestmark = IN_BROWSER
 
 
 def open_panel(page: Page) -> None:
@@ -45,6 +40,22 @@ def automation(session: Session, name: str = "Morning news") -> CronJob:
     return create_job(NewJob(session_id=session.pk, message="news", name=name, schedule=schedule))
 
 
+def panel(visitor: Visitor, **options: Any) -> tuple[Page, CronJob]:
+    """A conversation with an automation and the panel open."""
+    session = visitor.person.session()
+    job = automation(session)
+    page = visitor.conversation(session, **options)
+    open_panel(page)
+    return page, job
+
+
+def past_run(job: CronJob, days: int, state: RunState, reason: str = "", **about: Any) -> RunRecord:
+    """Store a run of a slot so many days ago."""
+    slot = datetime.now(UTC).replace(microsecond=0) - timedelta(days=days)
+    about |= {"run_id": f"{job.pk}:{days}", "scheduled_for": slot, "finished_at": slot}
+    return RunRecord.objects.create(job=job, session=job.session, state=state, reason=reason, **about)
+
+
 def test_an_automation_from_the_form_runs_in_view(visitor: Visitor, beat: None) -> None:
     page = visitor.conversation()
     open_panel(page)
@@ -62,6 +73,7 @@ def test_an_automation_from_the_form_runs_in_view(visitor: Visitor, beat: None) 
     assert not CronJob.objects.get().enabled
 
 
+@pytest.mark.full
 def test_a_slot_waits_while_the_conversation_is_busy(visitor: Visitor, beat: None) -> None:
     page = visitor.conversation()
     say(page, "[[hold:busy]] hello")
@@ -76,6 +88,7 @@ def test_a_slot_waits_while_the_conversation_is_busy(visitor: Visitor, beat: Non
     expect(page.locator(".entry.agent:not(.live)")).to_have_count(1)
 
 
+@pytest.mark.full
 def test_a_list_that_comes_late_does_not_replace_a_form(visitor: Visitor) -> None:
     page = visitor.conversation()
     open_panel(page)
@@ -92,13 +105,17 @@ def test_a_list_that_comes_late_does_not_replace_a_form(visitor: Visitor) -> Non
     expect(page.get_by_label("What should the agent do?")).to_have_value("water the garden")
 
 
-def test_the_form_shows_the_sentence_and_the_next_times(visitor: Visitor) -> None:
+@pytest.mark.full
+def test_the_form_shows_the_sentence_the_next_times_and_mistakes(visitor: Visitor) -> None:
     page = visitor.conversation()
     open_panel(page)
     page.get_by_role("link", name="Automation", exact=True).click()
+    page.get_by_label("Repeat").select_option("cron")
+    page.get_by_label("Cron expression").fill("30 2 28 3 *")  # 2027-03-28: the clocks go forward
+    page.get_by_label("Time zone").fill("Europe/Berlin")
+    expect(page.locator("#coming .warning").first).to_contain_text("2027-03-28")
     page.get_by_label("Repeat").select_option("weekdays")
     page.get_by_label("Time", exact=True).fill("09:30")
-    page.get_by_label("Time zone").fill("Europe/Berlin")
     expect(page.locator("#coming b")).to_have_text("On weekdays at 09:30 (Europe/Berlin)")
     expect(page.locator("#coming li")).to_have_count(5)
     page.get_by_label("Time zone").fill("Europe/Nowhere")
@@ -110,92 +127,57 @@ def test_the_form_shows_the_sentence_and_the_next_times(visitor: Visitor) -> Non
     assert not CronJob.objects.exists()
 
 
-def test_a_changed_clock_is_announced_in_the_form(visitor: Visitor) -> None:
-    page = visitor.conversation()
-    open_panel(page)
-    page.get_by_role("link", name="Automation", exact=True).click()
-    page.get_by_label("Repeat").select_option("cron")
-    page.get_by_label("Cron expression").fill("30 2 28 3 *")  # 2027-03-28: the clocks go forward
-    page.get_by_label("Time zone").fill("Europe/Berlin")
-    expect(page.locator("#coming .warning").first).to_contain_text("2027-03-28")
-
-
-def test_the_next_slot_is_skipped_and_only_that(visitor: Visitor) -> None:
-    session = visitor.person.session()
-    job = automation(session)
-    before = job.clock.next_run_at
-    page = visitor.conversation(session)
-    open_panel(page)
-    page.get_by_role("button", name="Skip the next run of Morning news").click()
-    expect(page.locator(".strip a[aria-label^=skipped]")).to_have_count(1)
-    job.clock.refresh_from_db()
-    assert job.clock.next_run_at is not None
-    assert before is not None
-    assert timedelta(hours=23) <= job.clock.next_run_at - before <= timedelta(hours=25)
-    run = RunRecord.objects.get()
-    assert (run.state, run.reason, run.scheduled_for) == (RunState.SKIPPED, "skipped_by_user", before)
-
-
-def test_an_automation_is_edited_and_deleted_in_two_steps(visitor: Visitor) -> None:
-    session = visitor.person.session()
-    job = automation(session)
-    page = visitor.conversation(session)
-    open_panel(page)
+def test_an_automation_is_edited_and_paused(visitor: Visitor) -> None:
+    page, job = panel(visitor)
     page.get_by_role("link", name="Edit Morning news").click()
     expect(page.get_by_label("Repeat")).to_have_value("daily")
     expect(page.get_by_label("Time", exact=True)).to_have_value("09:00")
     page.get_by_label("Time", exact=True).fill("10:15")
+    page.locator(".schedule summary").click()
+    page.get_by_label("Pause until").fill("2099-01-01T00:00")
+    page.get_by_label("Call this address").fill("ftp://pings.example.com/")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".field-ping_url .error")).to_contain_text("It ")
+    page.get_by_label("Call this address").fill("https://pings.example.com/1")
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".appointment")).to_contain_text("every day at 10:15 (Europe/Berlin)")
+    expect(page.locator(".appointment .chip")).to_have_text("paused")
     job.refresh_from_db()
     assert (job.expr, job.message, job.name) == ("15 10 * * *", "news", "Morning news")
-    page.get_by_role("link", name="Delete Morning news").click()
-    expect(page.get_by_role("heading", name="Delete “Morning news”?")).to_be_visible()
-    assert CronJob.objects.exists()
-    page.get_by_role("button", name="Delete it").click()
-    expect(page.get_by_text("Nothing is planned here.")).to_be_visible()
-    assert not CronJob.objects.exists()
+    assert job.ping_url == "https://pings.example.com/1"
+    expect(page.get_by_role("button", name="Skip the next run")).to_have_count(0)
+    page.get_by_role("link", name="Edit Morning news").click()
+    expect(page.get_by_label("Pause until")).to_have_value("2099-01-01T00:00")
+    page.get_by_role("link", name="Cancel").click()
+    page.get_by_role("button", name="Resume Morning news").click()
+    expect(page.locator(".appointment .chip")).to_have_text("scheduled")
+    assert JobClock.objects.get().paused_until is None
 
 
-def test_a_message_for_later_is_scheduled_and_cancelled(visitor: Visitor) -> None:
-    page = visitor.conversation()
-    box = page.get_by_label("Message", exact=True)
-    box.fill("/later")
-    page.keyboard.press("Enter")
-    page.get_by_label("Text", exact=True).fill("Happy New Year!")
-    expect(page.get_by_label("Message", exact=True)).to_be_visible()
-    page.get_by_label("When").fill("2099-01-01T00:00")
-    page.get_by_role("button", name="Schedule it").click()
-    expect(page.locator(".appointment.message")).to_contain_text("Happy New Year!")
-    page.get_by_role("button", name="Cancel the message").click()
-    until(lambda: ScheduledMessage.objects.get().status == "cancelled", 10)
+@pytest.mark.full
+def test_slots_are_left_out_and_only_those(visitor: Visitor) -> None:
+    page, job = panel(visitor)
+    before = job.clock.next_run_at
+    assert before is not None
+    page.get_by_role("button", name="Skip the next run of Morning news").click()
+    expect(page.locator(".strip a[aria-label^=skipped]")).to_have_count(1)
+    run, clock = RunRecord.objects.get(), JobClock.objects.get()
+    assert (run.state, run.reason, run.scheduled_for) == (RunState.SKIPPED, "skipped_by_user", before)
+    assert clock.next_run_at is not None
+    assert timedelta(hours=23) <= clock.next_run_at - before <= timedelta(hours=25)
+    page.get_by_role("link", name="Why?").click()
+    page.get_by_label("Leave out the next").fill("3")
+    page.get_by_role("button", name="Skip", exact=True).click()
+    until(lambda: JobClock.objects.get().next_run_at != clock.next_run_at, 10)
+    left = JobClock.objects.get().next_run_at
+    assert left is not None
+    assert timedelta(hours=71) <= left - clock.next_run_at <= timedelta(hours=73)
 
 
-def test_schedule_opens_the_form_beside_the_conversation(visitor: Visitor) -> None:
-    page = visitor.conversation()
-    page.get_by_label("Message", exact=True).fill("/schedule")
-    page.keyboard.press("Enter")
-    message = page.get_by_label("What should the agent do?")
-    expect(message).to_be_focused()
-    expect(page.get_by_label("Message", exact=True)).to_be_visible()
-    message.fill("half a sentence")
-    page.keyboard.press("Escape")
-    expect(message).to_have_value("half a sentence")
-
-
+@pytest.mark.full
 def test_why_and_each_slot_are_explained(visitor: Visitor) -> None:
     session = visitor.person.session()
-    job = automation(session)
-    slot = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
-    RunRecord.objects.create(
-        run_id=f"{job.pk}:1",
-        job=job,
-        session=session,
-        scheduled_for=slot,
-        state=RunState.FAILED,
-        reason="model_unavailable",
-        finished_at=slot,
-    )
+    past_run(automation(session), 1, RunState.FAILED, "model_unavailable")
     page = visitor.conversation(session)
     open_panel(page)
     expect(page.locator(".appointment.failing")).to_be_visible()
@@ -203,52 +185,32 @@ def test_why_and_each_slot_are_explained(visitor: Visitor) -> None:
     mark.hover()
     expect(mark.locator(".tip")).to_contain_text("the model did not answer")
     mark.click()
-    expect(page.locator("#panel-body")).to_contain_text("Failed: the model did not answer.")
+    body = page.locator("#panel-body")
+    expect(body).to_contain_text("Failed: the model did not answer.")
     page.get_by_role("link", name="Why?").click()
     expect(page.get_by_role("heading", name="Morning news")).to_be_visible()
     expect(page.get_by_role("heading", name="Next")).to_be_visible()
-    expect(page.locator("#panel-body")).to_contain_text(
-        "every day at 09:00 (Europe/Berlin)", ignore_case=True
-    )
+    expect(body).to_contain_text("every day at 09:00 (Europe/Berlin)", ignore_case=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious_on_appointments(visitor: Visitor, scheme: str) -> None:
-    session = visitor.person.session()
-    job = automation(session)
-    page = visitor.conversation(session, color_scheme=scheme)
-    for part in (
-        "automations/new/",
-        "messages/later/",
-        f"appointments/automation/{job.pk}/",
-        "appointments/",
-    ):
-        page.goto(f"/sessions/{session.pk}/{part}")
-        assert serious(page) == []
-    page.goto(f"/sessions/{session.pk}/appointments/automation/{job.pk}/delete/")
-    assert serious(page) == []
-    page.goto(f"/sessions/{session.pk}/")
-    open_panel(page)
+def test_the_panel_is_accessible(visitor: Visitor, scheme: str) -> None:
+    """In states; `tests/injection/test_every_page.py` has every page as it opens."""
+    page, job = panel(visitor, color_scheme=scheme)
     assert serious(page) == []
     page.get_by_role("link", name="Edit Morning news").click()
     expect(page.locator("#coming b")).to_be_visible()
     assert serious(page) == []
-    page.goto("/upcoming/")
-    assert serious(page) == []
+    phone = visitor.conversation(job.session, viewport={"width": 390, "height": 780}, has_touch=True)
+    phone.get_by_role("link", name="Appointments").click()
+    expect(phone.locator(".appointment")).to_be_visible()
+    size = phone.locator(".to-come").first.bounding_box()
+    assert size is not None
+    assert min(size["width"], size["height"]) >= 24  # for a finger
 
 
-def test_texts_of_automations_run_no_script(visitor: Visitor) -> None:
-    session = visitor.person.session(title="<script>window.ran=1</script>")
-    attack = "<img src=x onerror=window.ran=1>\"'><svg onload=window.ran=1>{{7*7}}"
-    automation(session, attack)
-    page = visitor.conversation(session)
-    open_panel(page)
-    expect(page.locator(".appointment h3")).to_have_text(attack)
-    page.goto("/upcoming/")
-    expect(page.locator(".slot-line a").first).to_have_text(attack)
-    assert page.evaluate("window.ran") is None
-
-
+@pytest.mark.full
 def test_without_scripts_an_automation_is_made_and_paused(visitor: Visitor) -> None:
     page = visitor.conversation(java_script_enabled=False)
     page.get_by_role("link", name="Appointments").click()
@@ -258,16 +220,46 @@ def test_without_scripts_an_automation_is_made_and_paused(visitor: Visitor) -> N
     expect(page.locator(".appointment.paused")).to_be_visible()
 
 
-def test_appointments_fit_a_phone(visitor: Visitor) -> None:
+@pytest.mark.full
+def test_a_routine_is_changed_in_a_form(visitor: Visitor) -> None:
     session = visitor.person.session()
-    automation(session)
-    page = visitor.conversation(session, viewport={"width": 390, "height": 780}, has_touch=True)
-    page.get_by_role("link", name="Appointments").click()
-    expect(page.locator(".appointment")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    size = page.locator(".to-come").first.bounding_box()
-    assert size is not None
-    assert min(size["width"], size["height"]) >= 24  # for a finger
-    page.goto("/upcoming/")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    expect(page.get_by_role("img", name="Today from 0 to 24 hours")).to_be_visible()
+    agent = visitor.person.agent.pk
+    routine = add_routine(
+        NewRoutine(agent_id=agent, title="Read the news", schedule="2h", session_id=session.pk)
+    )
+    page = visitor.conversation(session)
+    open_panel(page)
+    page.get_by_role("link", name="Edit Read the news").click()
+    expect(page.get_by_label("Every", exact=True)).to_have_value("2")
+    expect(page.locator("#coming li")).to_have_count(5)
+    page.get_by_label("Name").fill("Read the papers")
+    page.get_by_label("Repeat").select_option("weekdays")
+    page.get_by_label("Time", exact=True).fill("07:30")
+    page.get_by_label("Time zone").fill("Europe/Berlin")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator(".appointment h3")).to_have_text("Read the papers")
+    expect(page.locator(".appointment.routine")).to_contain_text("on weekdays at 07:30 (Europe/Berlin)")
+    routine.refresh_from_db()
+    assert (routine.expr, routine.timezone, routine.max_retry) == ("30 7 * * 1-5", "Europe/Berlin", 3)
+
+
+@pytest.mark.full
+def test_a_slot_that_is_opened_is_shown_in_the_conversation(visitor: Visitor) -> None:
+    session = visitor.person.session()
+    job = automation(session)
+    told: dict[str, Any] = {"snapshot": {"message": "What happened?"}, "response_summary": "All quiet."}
+    run = past_run(job, 1, RunState.SUCCEEDED, turn_id=make_turn(session).pk, **told)
+    trigger = {"metadata": {BY_AUTOMATION: True, "automation_run_id": run.pk}}
+    said = [{"role": "user", "content": "What happened?"} | trigger]
+    said += [{"role": "assistant", "content": text} for text in ("All quiet.", *["word " * 300] * 8)]
+    Message.objects.bulk_create(Message(session=session, seq=n, **each) for n, each in enumerate(said, 1))
+    Session.objects.filter(pk=session.pk).update(last_seq=len(said))
+    page = visitor.conversation(session)
+    entry = page.locator(".entry.trigger")
+    expect(entry).not_to_be_in_viewport()
+    open_panel(page)
+    page.locator(".strip a").click()
+    expect(page.locator("#panel-body")).to_contain_text("What the agent was told")
+    expect(page.locator("#panel-body")).to_contain_text("All quiet.")
+    expect(entry).to_be_in_viewport()
+    expect(page.locator(".entry.shown")).to_have_count(1)

@@ -15,17 +15,12 @@ from sessions_app.models import Agent
 
 NOW = datetime(2026, 11, 24, 8, tzinfo=UTC)
 AT_NINE = {"time": "09:00", "timezone": "Europe/Berlin"}
+CRON = {"kind": "cron", "timezone": "Europe/Berlin"}
 SCHEDULES: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"repeat": "daily", **AT_NINE}, {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}),
-    ({"repeat": "weekdays", **AT_NINE}, {"kind": "cron", "expr": "0 9 * * 1-5", "timezone": "Europe/Berlin"}),
-    (
-        {"repeat": "weekly", "days": ["1", "0"], **AT_NINE},
-        {"kind": "cron", "expr": "0 9 * * 1,0", "timezone": "Europe/Berlin"},
-    ),
-    (
-        {"repeat": "monthly", "day": "31", **AT_NINE},
-        {"kind": "cron", "expr": "0 9 31 * *", "timezone": "Europe/Berlin"},
-    ),
+    ({"repeat": "daily", **AT_NINE}, CRON | {"expr": "0 9 * * *"}),
+    ({"repeat": "weekdays", **AT_NINE}, CRON | {"expr": "0 9 * * 1-5"}),
+    ({"repeat": "weekly", "days": ["1", "0"], **AT_NINE}, CRON | {"expr": "0 9 * * 1,0"}),
+    ({"repeat": "monthly", "day": "31", **AT_NINE}, CRON | {"expr": "0 9 31 * *"}),
     ({"repeat": "every", "count": "90", "unit": "60"}, {"kind": "every", "seconds": 5400}),
     ({"repeat": "every", "count": "7", "unit": "1"}, {"kind": "every", "seconds": 7}),
     ({"repeat": "once", "at": "2027-01-01T09:30"}, {"kind": "at", "at": "2027-01-01T09:30:00"}),
@@ -34,14 +29,12 @@ SCHEDULES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("given", "expected"), SCHEDULES)
-def test_each_way_to_repeat_is_a_schedule(given: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_each_way_to_repeat_is_a_schedule_and_shown_as_it_was_chosen(
+    given: dict[str, Any], expected: dict[str, Any]
+) -> None:
     form = ScheduleForm(given)
     assert form.is_valid(), form.errors
     assert form.cleaned_data["schedule"] == expected
-
-
-@pytest.mark.parametrize(("given", "expected"), SCHEDULES)
-def test_a_stored_schedule_is_shown_as_it_was_chosen(given: dict[str, Any], expected: dict[str, Any]) -> None:
     agent = Agent(timezone="Europe/Berlin")
     schedule = parse_schedule(expected, default_timezone=agent.timezone, now=NOW)
     shown = schedule_fields(CronJob(agent=agent, **schedule_columns(schedule, agent.timezone)))
@@ -59,12 +52,10 @@ def _sent(value: Any) -> Any:
     return value.strftime("%H:%M") if isinstance(value, time) else value
 
 
-@pytest.mark.parametrize(
-    "expr", ["0 9 1 1 *", "0 9 * * 7", "0 9 * * mon", "0,30 9 * * *", "0 9 1 * 1", "0 9 L * *"]
-)
-def test_other_expressions_stay_expressions(expr: str) -> None:
-    job = CronJob(agent=Agent(timezone="UTC"), schedule_kind="cron", expr=expr, timezone="UTC")
-    assert schedule_fields(job) == {"repeat": "cron", "expr": expr, "timezone": "UTC"}
+def test_other_expressions_stay_expressions() -> None:
+    for expr in ("0 9 1 1 *", "0 9 * * 7", "0 9 * * mon", "0,30 9 * * *", "0 9 1 * 1", "0 9 L * *"):
+        job = CronJob(agent=Agent(timezone="UTC"), schedule_kind="cron", expr=expr, timezone="UTC")
+        assert schedule_fields(job) == {"repeat": "cron", "expr": expr, "timezone": "UTC"}
 
 
 @pytest.mark.parametrize(
@@ -91,26 +82,13 @@ def test_what_is_missing_or_wrong_is_said_at_its_field(given: dict[str, Any], fi
 
 
 def test_only_what_differs_is_changed() -> None:
-    initial = {
-        "repeat": "every",
-        "count": 90,
-        "unit": "60",
-        "message": "Hello",
-        "name": "Hi",
-        "timezone": "UTC",
-    }
-    sent = {
-        "repeat": "every",
-        "count": "90",
-        "unit": "60",
-        "message": "Hello",
-        "timezone": "UTC",
-        "time": "09:00",
-    }
-    defaults = {"overlap": "skip", "catch_up": "one", "max_retry": "0", "jitter_seconds": "0"}
-    form = AutomationForm(sent | defaults | {"name": "New name"}, initial=initial)
-    assert form.is_valid(), form.errors
-    assert form.changes() == {"name": "New name"}
-    form = AutomationForm(sent | defaults | {"name": "Hi", "count": "80"}, initial=initial)
-    assert form.is_valid()
-    assert form.changes() == {"schedule": {"kind": "every", "seconds": 4800}}
+    initial = {"repeat": "every", "count": 90, "unit": "60", "message": "Hello", "timezone": "UTC"}
+    sent = {name: str(value) for name, value in initial.items()} | {"time": "09:00"}
+    sent |= {"overlap": "skip", "catch_up": "one", "max_retry": "0", "jitter_seconds": "0"}
+    for given, changes in (
+        ({"name": "New name"}, {"name": "New name"}),
+        ({"name": "Hi", "count": "80"}, {"schedule": {"kind": "every", "seconds": 4800}}),
+    ):
+        form = AutomationForm(sent | given, initial=initial | {"name": "Hi"})
+        assert form.is_valid(), form.errors
+        assert form.changes() == changes

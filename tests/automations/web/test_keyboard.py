@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 from playwright.sync_api import Page, expect
 
-from automations.models import CronJob, RunRecord, RunState, ScheduledMessage
+from automations.models import CronJob, RunState, ScheduledMessage
 from sessions_app.models import Session
-from tests.automations.web.test_appointments import automation
-from tests.browser import NEEDS_CHROMIUM, Visitor
+from tests.automations.web.test_appointments import automation, past_run
+from tests.browser import IN_BROWSER, Visitor
 from tests.fleet import until
 from tests.keyboard import choose, expect_focus, go_to, press, write
 
-pytestmark = [NEEDS_CHROMIUM, pytest.mark.django_db(transaction=True)]
+pytestmark = [*IN_BROWSER, pytest.mark.full]
 
 
 def open_panel(visitor: Visitor, session: Session | None = None) -> Page:
@@ -30,20 +28,6 @@ def new_automation(visitor: Visitor) -> Page:
     expect_focus(page.get_by_label("What should the agent do?"))
     page.keyboard.type("water the garden")
     return page
-
-
-def skipped(job: CronJob, days: int, reason: str) -> None:
-    """Store a slot that was skipped so many days ago."""
-    slot = datetime.now(UTC).replace(microsecond=0) - timedelta(days=days)
-    RunRecord.objects.create(
-        run_id=f"{job.pk}:{days}",
-        job=job,
-        session=job.session,
-        scheduled_for=slot,
-        state=RunState.SKIPPED,
-        reason=reason,
-        finished_at=slot,
-    )
 
 
 def test_each_way_to_repeat_is_chosen_by_keyboard(visitor: Visitor) -> None:
@@ -118,8 +102,8 @@ def test_an_automation_is_made_with_all_its_fields_by_keyboard(visitor: Visitor)
 def test_slots_are_reached_by_keyboard(visitor: Visitor) -> None:
     session = visitor.person.session()
     job = automation(session)
-    skipped(job, 2, "overlap")
-    skipped(job, 1, "missed")
+    past_run(job, 2, RunState.SKIPPED, "overlap")
+    past_run(job, 1, RunState.SKIPPED, "missed")
     page = open_panel(visitor, session)
     marks = page.locator(".strip a")
     expect(marks).to_have_count(2)

@@ -7,11 +7,12 @@ import pytest
 from playwright.sync_api import expect
 
 from config.accounts.sign_in_links import issue
-from tests.browser import NEEDS_CHROMIUM, Visitor, serious
+from tests.browser import IN_BROWSER, Visitor, serious
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
+pytestmark = IN_BROWSER
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious_on_these_pages(visitor: Visitor, scheme: str) -> None:
     page = visitor.window(color_scheme=scheme)
@@ -29,6 +30,7 @@ def test_axe_finds_nothing_serious_on_these_pages(visitor: Visitor, scheme: str)
     assert serious(page) == []
 
 
+@pytest.mark.full
 def test_a_link_signs_in_and_its_token_leaves_no_trace(visitor: Visitor) -> None:
     page = visitor.browser.new_context(base_url=visitor.site.url, java_script_enabled=False).new_page()
     referers: list[str] = []

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
-from django.test import Client
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from automations.models import CronJob
 from sessions_app.agents.documents import put_document
@@ -16,12 +15,9 @@ from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.memory.preferences import put_preference
 from sessions_app.models import Agent, Delivery, Document, Session
 from sessions_app.models.agent import DOCUMENTS
-from tests.browser import NEEDS_CHROMIUM, Visitor, serious
-from tests.conftest import new_person
-from tests.fleet import Process, until
-from tests.sessions_app.web.test_pages import SCRIPTS
+from tests.browser import IN_BROWSER, Visitor, serious
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
+pytestmark = IN_BROWSER
 PAGE = "/agents/demo/"
 
 
@@ -43,43 +39,37 @@ def edit(page: Page, text: str) -> None:
     page.get_by_label("Text").fill(text)
 
 
-@pytest.fixture
-def beat(visitor: Visitor) -> Iterator[Process]:
-    """What fires the test messages."""
-    process = visitor.site.fleet.beat()
-    yield process
-    process.kill()
+def press(part: Page | Locator, button: str, said: str) -> None:
+    """Press a button and wait until the part says this."""
+    part.get_by_role("button", name=button).click()
+    expect(part.get_by_role("status").first).to_contain_text(said)
 
 
 def test_a_document_is_edited_and_restored(visitor: Visitor) -> None:
     page = opened(visitor, document("USER.md"))
     for text in ("I live in Berlin.", "I live in Hamburg."):
         edit(page, text)
-        page.get_by_role("button", name="Save").click()
-        expect(page.get_by_role("status").first).to_contain_text("Saved")
+        press(page, "Save", "Saved")
     page.get_by_role("link", name="Restore revision 1").click()
     expect(page.get_by_label("Text")).to_have_value("I live in Berlin.")
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("status").first).to_contain_text("Saved")
+    press(page, "Save", "Saved")
     row = Document.objects.get(name="USER.md")
     assert (row.content, row.revision) == ("I live in Berlin.", 3)
     page.goto(PAGE)
     expect(page.locator("#documents li", has_text="USER.md")).to_contain_text("17 characters · revision 3")
 
 
-@pytest.mark.parametrize("scripts", [True, False])
-def test_two_windows_cannot_overwrite_each_other_unseen(visitor: Visitor, *, scripts: bool) -> None:
-    one, other = (opened(visitor, document("USER.md"), java_script_enabled=scripts) for _ in range(2))
+@pytest.mark.full
+def test_two_windows_cannot_overwrite_each_other_unseen(visitor: Visitor) -> None:
+    one, other = (opened(visitor, document("USER.md")) for _ in range(2))
     edit(one, "from one")
     edit(other, "from the other")
-    one.get_by_role("button", name="Save").click()
-    expect(one.get_by_role("status").first).to_contain_text("Saved")
+    press(one, "Save", "Saved")
     other.get_by_role("button", name="Save").click()
     expect(other.get_by_label("Your text")).to_have_value("from the other")
     expect(other.get_by_label("Stored now")).to_have_value("from one")
     assert Document.objects.get(name="USER.md").content == "from one"
-    other.get_by_role("button", name="Save").click()
-    expect(other.get_by_role("status").first).to_contain_text("Saved")
+    press(other, "Save", "Saved")
     assert Document.objects.get(name="USER.md").content == "from the other"
 
 
@@ -89,8 +79,7 @@ def test_heartbeat_md_is_checked_before_it_is_applied(visitor: Visitor) -> None:
     page.get_by_role("button", name="Check").click()
     expect(page.locator(".changes li")).to_have_text(["added Water the plants 0 9 * * 1"])
     assert not CronJob.objects.filter(name="Water the plants").exists()
-    page.get_by_role("button", name="Apply").click()
-    expect(page.get_by_role("status").first).to_contain_text("Applied")
+    press(page, "Apply", "Applied")
     job = CronJob.objects.get(name="Water the plants")
     edit(
         page, listing({"id": job.pk, "title": "Water the plants", "schedule": "0 8 * * 1"}, {"title": "New"})
@@ -101,12 +90,12 @@ def test_heartbeat_md_is_checked_before_it_is_applied(visitor: Visitor) -> None:
     page.get_by_role("button", name="Apply").click()
     expect(page.locator(".changes li")).to_have_text(["disabled Water the plants", "added New once"])
     assert not CronJob.objects.filter(name="New").exists()
-    page.get_by_role("button", name="Apply").click()
-    expect(page.get_by_role("status").first).to_contain_text("Applied")
+    press(page, "Apply", "Applied")
     assert CronJob.objects.filter(name="New").exists()
     assert not CronJob.objects.get(pk=job.pk).enabled
 
 
+@pytest.mark.full
 def test_a_broken_heartbeat_md_names_the_place_and_is_kept(visitor: Visitor) -> None:
     page = opened(visitor, document("HEARTBEAT.md"))
     broken = 'Prose.\n\n```json\n{"tasks": [\n  {"title": "A"\n]}\n```\n'
@@ -118,6 +107,7 @@ def test_a_broken_heartbeat_md_names_the_place_and_is_kept(visitor: Visitor) -> 
     assert not Document.objects.filter(name="HEARTBEAT.md").exists()
 
 
+@pytest.mark.full
 def test_the_heartbeat_is_switched_and_timed(visitor: Visitor) -> None:
     page = opened(visitor)
     part = page.locator("#heartbeat")
@@ -126,16 +116,14 @@ def test_the_heartbeat_is_switched_and_timed(visitor: Visitor) -> None:
     part.get_by_label("Unit").select_option("hours")
     part.get_by_label("From hour").fill("22")
     part.get_by_label("To hour").fill("6")
-    part.get_by_role("button", name="Save").click()
-    expect(part.get_by_role("status")).to_contain_text("Saved")
+    press(part, "Save", "Saved")
     heartbeat = Agent.objects.get(pk=visitor.person.agent.pk).heartbeat
     assert heartbeat["enabled"] is False
     assert heartbeat["interval_seconds"] == 7200
     assert heartbeat["active_hours"] == [22, 6]
     # the other sections of the same window know of the change
     page.locator("#model").get_by_label("Time zone").fill("Europe/Berlin")
-    page.locator("#model").get_by_role("button", name="Save").click()
-    expect(page.locator("#model").get_by_role("status")).to_contain_text("Saved")
+    press(page.locator("#model"), "Save", "Saved")
     expect(page.locator("#about")).to_contain_text("Europe/Berlin")
     part.get_by_label("To hour").fill("25")
     part.get_by_role("button", name="Save").click()
@@ -143,27 +131,26 @@ def test_the_heartbeat_is_switched_and_timed(visitor: Visitor) -> None:
     expect(part.get_by_label("To hour")).to_have_value("25")
 
 
-@pytest.mark.parametrize("scripts", [True, False])
-def test_a_changed_agent_keeps_what_was_typed(visitor: Visitor, *, scripts: bool) -> None:
-    page = opened(visitor, java_script_enabled=scripts)
+@pytest.mark.full
+def test_a_changed_agent_keeps_what_was_typed(visitor: Visitor) -> None:
+    page = opened(visitor)
     Agent.objects.filter(pk=visitor.person.agent.pk).update(timezone="Asia/Tokyo", revision=7)
     part = page.locator("#model")
     part.get_by_label("Time zone").fill("Europe/Berlin")
     part.get_by_role("button", name="Save").click()
     expect(part.get_by_role("alert")).to_contain_text("Asia/Tokyo")
     expect(part.get_by_label("Time zone")).to_have_value("Europe/Berlin")
-    part.get_by_role("button", name="Save").click()
-    expect(part.get_by_role("status")).to_contain_text("Saved")
+    press(part, "Save", "Saved")
     assert Agent.objects.get(pk=visitor.person.agent.pk).timezone == "Europe/Berlin"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("telegram")
-def test_a_test_message_shows_the_state_of_its_delivery(visitor: Visitor, beat: Process) -> None:
+def test_a_test_message_shows_the_state_of_its_delivery(visitor: Visitor, beat: None) -> None:
     session = visitor.person.session(channel="telegram", address="42", title="Phone")
     page = opened(visitor)
     part = page.locator("#channels li", has_text="Phone")
-    part.get_by_role("button", name="Send a test").click()
-    expect(part.get_by_role("status")).to_contain_text("Test message: sent")
+    press(part, "Send a test", "Test message: sent")
     delivery = Delivery.objects.get(session=session)
     assert (delivery.state, delivery.address) == ("sent", "42")
     sent = visitor.site.fleet.folder / "telegram.sent"
@@ -173,83 +160,37 @@ def test_a_test_message_shows_the_state_of_its_delivery(visitor: Visitor, beat: 
     assert Delivery.objects.filter(session=session).count() == 1
 
 
-def test_the_model_is_checked_without_showing_its_key(visitor: Visitor) -> None:
-    page = opened(visitor)
-    expect(page.locator("#model-state .chip")).to_have_text("Not set up")  # this web process has no key
-    assert "test-key" not in page.content()
-
-
+@pytest.mark.full
 def test_the_name_in_a_conversation_leads_to_the_page(visitor: Visitor) -> None:
     page = visitor.conversation()
     page.locator(".bar").get_by_role("link", name="demo").click()
     expect(page.get_by_role("heading", name="demo", level=1)).to_be_visible()
+    expect(page.locator("#model-state .chip")).to_have_text("Not set up")  # this web process has no key
+    assert "test-key" not in page.content()
     page.get_by_role("link", name="Heartbeat", exact=True).click()
     expect(page.get_by_role("heading", name="Heartbeat")).to_be_in_viewport()
 
 
-def fill_with(visitor: Visitor, *texts: str) -> None:
-    """Put the texts into everything of the agent that its page shows."""
-    agent, whole = visitor.person.agent, "\n".join(texts)
+def fill_with(visitor: Visitor, text: str) -> None:
+    """Put the text into everything of the agent that its page shows."""
+    agent = visitor.person.agent
     for name in DOCUMENTS:
-        put_document(agent.pk, name, whole)
-        put_document(agent.pk, name, whole)  # so that there is an older revision
-    put_preference(agent, visitor.person.user.pk, whole)
+        put_document(agent.pk, name, text)
+        put_document(agent.pk, name, text)  # so that there is an older revision
+    put_preference(agent, visitor.person.user.pk, text)
     primary = Session.objects.get(agent=agent, type="primary")
-    server = {"url": "https://tools.example.org/mcp?key=hidden-secret", "headers": {"X-Key": "hidden-secret"}}
-    for text in (each.replace("\n", " ") for each in texts):
-        deposit(primary.pk, Mail(event_type="result", summary=text[:200], detail=text))
-        add_hook(NewHook(agent_id=agent.pk, name=text[:64]))
-        visitor.person.session(channel="telegram", address=text[:200], title=text[:200])
-    servers = {text: server | {"trusted": False} for text in texts}
-    Agent.objects.filter(pk=agent.pk).update(mcp_servers=servers, allow_tools=[*texts])
+    deposit(primary.pk, Mail(event_type="result", summary=text[:200], detail=text))
+    add_hook(NewHook(agent_id=agent.pk, name=text[:64]))
+    visitor.person.session(channel="telegram", address=text[:200], title=text[:200])
+    servers = {text: {"url": "https://tools.example.org/mcp", "trusted": False}}
+    Agent.objects.filter(pk=agent.pk).update(mcp_servers=servers, allow_tools=[text])
 
 
-@pytest.mark.usefixtures("telegram")
-def test_no_text_of_an_agent_runs_as_a_script(visitor: Visitor) -> None:
-    fill_with(visitor, *SCRIPTS)
-    page = opened(visitor)
-    expect(page.locator("#hooks li")).to_have_count(len(SCRIPTS))
-    expect(page.locator("#tools .server")).to_have_count(len(SCRIPTS))
-    assert "hidden-secret" not in page.content()
-    for path in (PAGE, document("USER.md"), document("HEARTBEAT.md")):
-        page.goto(path)
-        expect(page.get_by_role("heading", level=1)).to_be_visible()
-        assert page.evaluate("window.ran") is None
-        foreign = "document.querySelector('#main script, #main img, #main iframe, #main style')"
-        assert page.evaluate(foreign) is None
-    edit(page, listing(*({"title": text.replace("\n", " ")[:80]} for text in SCRIPTS)))
-    page.get_by_role("button", name="Check").click()
-    expect(page.locator(".changes li")).to_have_count(len(SCRIPTS))
-    edit(page, listing({"title": SCRIPTS[0], "schedule": SCRIPTS[1]}))
-    page.get_by_role("button", name="Check").click()
-    expect(page.get_by_role("alert").first).to_contain_text(SCRIPTS[0])
-    assert page.evaluate("window.ran") is None
-
-
-@pytest.mark.parametrize("scripts", [True, False])
-def test_the_address_of_system_events_is_set(visitor: Visitor, *, scripts: bool) -> None:
-    page = opened(visitor, java_script_enabled=scripts)
-    section = page.locator("#hooks")
-    address = section.get_by_label("Address for system events")
-    for typed, said in (
-        ("http://10.0.0.1/events", "is not a public address"),
-        ("https://example.org/events", "Saved"),
-        ("", "Saved"),
-    ):
-        address.fill(typed)
-        section.get_by_role("button", name="Save").click()
-        expect(section.get_by_role("alert" if "not" in said else "status")).to_contain_text(said)
-        expect(address).to_have_value(typed)
-        if "not" in said:
-            expect(address).to_have_attribute("aria-invalid", "true")
-        else:
-            until(Agent.objects.filter(events_url=typed).exists, 10, "it is stored")
-
-
+@pytest.mark.full
 @pytest.mark.usefixtures("telegram")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious_on_the_page(visitor: Visitor, scheme: str) -> None:
-    fill_with(visitor, "A text")
+def test_the_page_is_accessible_and_needs_no_sideways_scroll(visitor: Visitor, scheme: str) -> None:
+    fill_with(visitor, "A text " + "x" * 300)
     page = opened(visitor, color_scheme=scheme)
     expect(page.locator("#model-state .chip")).to_be_visible()
     assert serious(page) == []
@@ -258,34 +199,13 @@ def test_axe_finds_nothing_serious_on_the_page(visitor: Visitor, scheme: str) ->
     page.get_by_role("button", name="Check").click()
     expect(page.locator(".changes li")).to_have_count(1)
     assert serious(page) == []
-    put_document(visitor.person.agent.pk, "USER.md", "other")
     page.goto(document("USER.md"))
     put_document(visitor.person.agent.pk, "USER.md", "another")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_label("Stored now")).to_be_visible()
     assert serious(page) == []
-
-
-@pytest.mark.usefixtures("telegram")
-def test_a_phone_needs_no_sideways_scroll(visitor: Visitor) -> None:
-    fill_with(visitor, "x" * 300)
-    page = opened(visitor, viewport={"width": 390, "height": 780}, has_touch=True)
+    phone = opened(visitor, viewport={"width": 390, "height": 780}, has_touch=True)
     for path in (PAGE, document("HEARTBEAT.md"), document("USER.md")):
-        page.goto(path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        assert page.evaluate("document.querySelector('.scroll').scrollWidth") <= 390
-
-
-def test_the_page_of_another_persons_agent_does_not_exist(visitor: Visitor) -> None:
-    eve = new_person("eve", timezone="Asia/Tokyo")
-    Agent.objects.filter(pk=eve.agent.pk).update(name="hers")
-    session = Session.objects.get(agent=eve.agent, type="primary")
-    client = Client()
-    client.force_login(visitor.person.user)
-    for path in ("", "documents/USER.md/"):
-        assert client.get(f"/agents/hers/{path}").status_code == 404
-    for path in ("model/", "tools/", "heartbeat/", "preferences/", "documents/USER.md/", "mcp/test/"):
-        assert client.post(f"/agents/hers/{path}", {"revision": "0"}).status_code == 404, path
-    for name in ("hers", "demo"):
-        assert client.post(f"/agents/{name}/channels/{session.pk}/test/").status_code == 404
-    until(lambda: not Delivery.objects.exists())
+        phone.goto(path)
+        assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+        assert phone.evaluate("document.querySelector('.scroll').scrollWidth") <= 390

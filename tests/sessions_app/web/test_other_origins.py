@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
 from sessions_app.models import Event, StreamTicket
 from sessions_app.turns.receive import MessageInput, receive
-from tests.api.conftest import Site, serve
+from tests.api.conftest import serve
 from tests.api.test_clients import code_of
-from tests.browser import NEEDS_CHROMIUM, Visitor
+from tests.browser import IN_BROWSER, Visitor, visit
 from tests.fleet import until
 from tests.proxy import Proxy
 from tests.sessions_app.deliveries.receivers import http_receiver
 from tests.talk import ended
 from tests.tokens import token_of
 
-pytestmark = [NEEDS_CHROMIUM, pytest.mark.processes, pytest.mark.rule("9.2")]
+pytestmark = [*IN_BROWSER, pytest.mark.full, pytest.mark.rule("9.2")]
 START = """([server, token, session]) => {
   window.heard = [];
   listen(server, token, session, (each) => heard.push(each));
 }"""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def origin() -> Iterator[str]:
     """Another site, whose pages are empty but for a word."""
     with http_receiver() as receiver:
         yield receiver.url
 
 
-@pytest.fixture(scope="module")
-def served(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory, origin: str) -> Iterator[Site]:
-    """As for other modules, with a site whose pages may use the API."""
-    yield from serve(tmp_path_factory.mktemp("origins"), RONDO_CORS_ORIGINS=origin)
+@pytest.fixture
+def visitor(transactional_db: None, origin: str, browser: Browser, tmp_path: Path) -> Iterator[Visitor]:
+    """On a site whose API the pages of the other site may use."""
+    with contextmanager(serve)(tmp_path, RONDO_CORS_ORIGINS=origin) as site:
+        yield from visit(site, browser)
 
 
 def test_each_connection_of_a_page_elsewhere_takes_a_ticket_and_goes_on(

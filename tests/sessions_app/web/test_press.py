@@ -8,10 +8,11 @@ from playwright.sync_api import Page, expect
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
 from sessions_app.models import Message
-from tests.browser import NEEDS_CHROMIUM, Visitor, say
-from tests.keyboard import go_to
+from tests.browser import IN_BROWSER, Visitor, say
+from tests.keyboard import expect_focus, go_to
+from tests.plugins import calls
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, NEEDS_CHROMIUM]
+pytestmark = [*IN_BROWSER, pytest.mark.full]
 
 
 def refresh(page: Page, name: str, path: str) -> None:
@@ -25,7 +26,7 @@ def refresh(page: Page, name: str, path: str) -> None:
 @pytest.mark.parametrize("by", ["mouse", "keyboard"])
 def test_a_button_is_pressed_although_its_question_is_shown_anew(visitor: Visitor, by: str) -> None:
     visitor.model.answer_with(
-        ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "x"}),))
+        ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "kept"}),))
     )
     page = visitor.conversation()
     say(page, "erase the disk")
@@ -43,7 +44,9 @@ def test_a_button_is_pressed_although_its_question_is_shown_anew(visitor: Visito
         refresh(page, "refresh", "/updates/")
         page.keyboard.up("Space")
     expect(question).to_have_count(0)
+    expect_focus(page.get_by_label("Message", exact=True))
     expect(page.locator(".entry.agent:not(.live) .text").last).to_have_text("As you like.")
+    assert calls(visitor.site.fleet.folder, "kept") == 0
 
 
 def test_a_link_of_the_list_is_followed_although_the_list_changes_and_the_change_is_shown_later(

@@ -54,6 +54,7 @@ def test_a_zone_is_named_and_escaped() -> None:
     assert "<script>" not in when(datetime(2019, 2, 3, 4, 5, tzinfo=UTC), "<script>")
 
 
+@pytest.mark.full
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.processes
 @NEEDS_CHROMIUM
