@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 
-from agent_core import models
+from agent_core import models, tools
 from agent_core.llm.protocol import ModelCall, ModelReply
+from agent_core.tools import Effect, Tool
+from agent_core.types import ToolCall
 from automations.firing.fire_jobs import BATCH, fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
 from automations.firing.inline_routines import InlineRoutineStarter
@@ -25,25 +30,67 @@ from tests import plugins
 from tests.conftest import Person, new_person
 
 MODEL = "scripted-inside"
+Reply = ModelReply | Exception | Callable[[], ModelReply]
+
+
+def during(action: Callable[[], object], reply: ModelReply) -> Callable[[], ModelReply]:
+    """A reply before which something happens, while the model is asked."""
+
+    def call() -> ModelReply:
+        try:
+            action()
+        finally:
+            connection.close()
+        return reply
+
+    return call
+
+
+def call(name: str, call_id: str = "1", /, **arguments: Any) -> ToolCall:
+    return ToolCall(id=call_id, name=name, arguments=arguments)
+
+
+def makes(*calls: ToolCall) -> ModelReply:
+    """A response with these calls."""
+    return ModelReply(text="", calls=calls)
+
+
+@contextmanager
+def listening(run: Callable[[], object]) -> Iterator[None]:
+    """There is a tool `listen`, which reads. While it runs, this happens."""
+    made = Tool(
+        name="listen",
+        description="Listens.",
+        parameters={"type": "object", "properties": {}},
+        run=lambda _context, _arguments: str(run()),
+        effect=Effect.READ,
+    )
+    tools.register(made)
+    try:
+        yield
+    finally:
+        tools.unregister("listen")
 
 
 @dataclass
 class Script:
     """A model that gives its replies in order, whatever it is asked. A reply that is an exception is raised."""
 
-    replies: list[ModelReply | Exception] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
     calls: list[ModelCall] = field(default_factory=list)
 
     async def stream(self, call: ModelCall) -> AsyncIterator[str | ModelReply]:
         self.calls.append(call)
         reply = self.replies.pop(0) if self.replies else ModelReply(text="Hello.")
+        if callable(reply):
+            reply = await asyncio.to_thread(reply)
         if isinstance(reply, Exception):
             raise reply
         if reply.text:
             yield reply.text
         yield reply
 
-    def answer_with(self, *replies: ModelReply | Exception) -> None:
+    def answer_with(self, *replies: Reply) -> None:
         """Say these next. What an earlier turn was to say, it has said."""
         assert self.replies == []
         self.replies = list(replies)
@@ -55,11 +102,12 @@ class Script:
 
 @dataclass(frozen=True, kw_only=True)
 class Inside:
-    """A person, the model of their agent, and the folder in which tools leave their marks."""
+    """A person, the model of their agent, the folder in which tools leave their marks, and the turns that began."""
 
     person: Person
     model: Script
     folder: Path
+    handles: list[Handle] = field(default_factory=list)
 
     def planner(self) -> None:
         """Have the agent plan."""
@@ -79,7 +127,7 @@ class Inside:
 
     def run(self, session: Session) -> None:
         """All turns that wait in the session, in their order."""
-        _run_waiting(session.pk)
+        self._run_waiting(session.pk)
         session.refresh_from_db()
 
     def run_all(self) -> None:
@@ -87,7 +135,7 @@ class Inside:
         waiting = Turn.objects.filter(state=TurnState.QUEUED).order_by("pk").values_list("session", flat=True)
         ran = True
         while ran:
-            ran = sum(_run_waiting(session) for session in dict.fromkeys(waiting.all())) > 0
+            ran = sum(self._run_waiting(session) for session in dict.fromkeys(waiting.all())) > 0
 
     def beat(self) -> None:
         """What is due now becomes turns, as a beat does it, and they run."""
@@ -97,14 +145,14 @@ class Inside:
             pass
         self.run_all()
 
-
-def _run_waiting(session_id: uuid.UUID) -> int:
-    """How many turns of the session were run."""
-    count = 0
-    while (turn := claim_next(session_id, uuid.uuid4(), auto_allowed=True)) is not None:
-        _finish(Handle(session_id=session_id, turn_id=turn.pk, claim=turn.claim), turn)
-        count += 1
-    return count
+    def _run_waiting(self, session_id: uuid.UUID) -> int:
+        """How many turns of the session were run."""
+        count = 0
+        while (turn := claim_next(session_id, uuid.uuid4(), auto_allowed=True)) is not None:
+            self.handles.append(Handle(session_id=session_id, turn_id=turn.pk, claim=turn.claim))
+            _finish(self.handles[-1], turn)
+            count += 1
+        return count
 
 
 def begun(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Inside:

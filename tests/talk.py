@@ -7,7 +7,7 @@ from typing import Any
 from django.db import transaction
 
 from sessions_app.hints import wake
-from sessions_app.models import Session, Turn
+from sessions_app.models import Message, Session, Turn
 from sessions_app.turns import enqueue
 from sessions_app.turns.receive import MessageInput, receive
 from tests.fleet import until
@@ -25,6 +25,11 @@ def say(session: Session, text: str, **more: Any) -> Turn:
     until(lambda: ended(turn))
     session.refresh_from_db()
     return turn
+
+
+def last_said(session: Session) -> str:
+    """What the agent said last."""
+    return Message.objects.filter(session=session, role="assistant").latest("seq").content
 
 
 def queue_turn(turn: Turn) -> Turn:
