@@ -26,7 +26,7 @@ from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext, TurnTools
-from tests.automations.messages import LATER, claimed, later, status, taken
+from tests.automations.messages import LATER, later, status
 from tests.conftest import Person
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("8.1")]
