@@ -92,7 +92,7 @@ def brought(person: Person, content: bytes) -> Report | str:
         return str(refusal)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(jobs=st.lists(JOBS, max_size=4))
 def test_any_jobs_are_imported_once_or_refused_with_a_reason(person: Person, jobs: list[Any]) -> None:
     content = json.dumps({"jobs": jobs}).encode()
