@@ -155,9 +155,13 @@ class Inside:
         return count
 
 
-def begun(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Inside:
+def begun(folder: Path, monkeypatch: pytest.MonkeyPatch, person: Person | None = None) -> Inside:
     """Someone whose agent's turns run here, with the tools of `tests/plugins.py`."""
     model = Script()
     models.register(MODEL, lambda: model)
     monkeypatch.setenv("TEST_TOOLS_FOLDER", str(folder))
-    return Inside(person=new_person("ada", model=MODEL), model=model, folder=folder)
+    if person is None:
+        person = new_person("ada")
+    Agent.objects.filter(pk=person.agent.pk).update(model=MODEL)
+    person.agent.refresh_from_db()
+    return Inside(person=person, model=model, folder=folder)

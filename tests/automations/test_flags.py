@@ -14,7 +14,6 @@ from django.db.models.functions import Now
 
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
-from agent_core.testing import ModelServer
 from automations.firing.due_routines import agents_with_due_routines
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.inline_routines import InlineRoutineStarter
@@ -28,27 +27,18 @@ from config.operations import checks, status
 from config.operations.status_text import status_lines
 from sessions_app import flags
 from sessions_app.agents.documents import write_document
-from sessions_app.agents.edit import update_agent
 from sessions_app.mailbox.updates import Mail, deposit
-from sessions_app.models import Event, MailboxEvent, Session, SessionType, Turn, TurnKind, Worker
-from sessions_app.turns.claim import claim_next
+from sessions_app.models import Event, MailboxEvent, Session, SessionType, Turn, TurnKind
 from sessions_app.turns.tool_calls import ToolContext
-from tests.automations.turn_kinds.test_heartbeat import beat_now, ended, heartbeat_turn
-from tests.conftest import Person, new_person
+from tests.automations.turn_kinds.test_heartbeat import QUIET, again, awake, beat, heartbeat_turn, inside
+from tests.conftest import Person
 from tests.fleet import Fleet, until
+from tests.inside import Inside
 from tests.up import ROOT
 
+__all__ = ["awake", "inside"]  # fixtures
+
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("10.1")]
-
-
-@pytest.fixture
-def awake(transactional_db: None) -> Person:
-    """A person whose agent is always awake; of its system jobs only the heartbeat is left."""
-    person = new_person("ada", dreams=True)
-    CronJob.objects.exclude(system_event="heartbeat").delete()
-    update_agent(person.agent.pk, {"heartbeat": {"active_hours": [0, 24]}})
-    person.agent.refresh_from_db()
-    return person
 
 
 def isolated(person: Person, title: str = "report") -> CronJob:
@@ -57,21 +47,15 @@ def isolated(person: Person, title: str = "report") -> CronJob:
     )
 
 
-def due(job: CronJob) -> None:
-    JobClock.objects.filter(job=job).update(next_run_at=Now())
-
-
-def test_without_cron_jobs_an_isolated_routine_runs_with_the_heartbeat(
-    fleet: Fleet, awake: Person, settings: Any
-) -> None:
+def test_without_cron_jobs_an_isolated_routine_runs_with_the_heartbeat(inside: Inside, settings: Any) -> None:
     settings.RONDO_SCHEDULER_CRON_JOBS = False
-    fleet.worker(RONDO_SCHEDULER_CRON_JOBS="0")
-    job = isolated(awake)
-    due(job)
+    job = isolated(inside.person)
+    again(job)
     assert fire_due_jobs().claimed == 0, "it is not beat's"
-    InlineRoutineStarter().step()
-    run = until(lambda: RunRecord.objects.filter(job=job, state=RunState.SUCCEEDED).first())
-    assert (run.turn.kind, run.session.type) == (TurnKind.HEARTBEAT, SessionType.HEARTBEAT)
+    inside.beat()
+    run = RunRecord.objects.get(job=job, state=RunState.SUCCEEDED)
+    assert run.turn is not None
+    assert (run.turn.kind, run.turn.session.type) == (TurnKind.HEARTBEAT, SessionType.HEARTBEAT)
     assert not Session.objects.filter(key__startswith="job:").exists()
     job.refresh_from_db()
     assert job.execution_mode == "isolated", "what its creator chose stays"
@@ -82,7 +66,7 @@ def test_routines_that_are_there_follow_the_flag_and_come_back(awake: Person, se
     assert apply_jobs_flag() == 0
     settings.RONDO_SCHEDULER_CRON_JOBS = False
     assert apply_jobs_flag() == 1
-    due(job)
+    again(job)
     assert (next_work().slots, next_work().inline) == (False, True)
     assert agents_with_due_routines([]) == [awake.agent.pk]
     update_routine(job.pk, {"title": "another"})
@@ -96,7 +80,7 @@ def test_routines_that_are_there_follow_the_flag_and_come_back(awake: Person, se
 
 def test_a_pending_retry_follows_the_cron_jobs_flag(awake: Person, settings: Any) -> None:
     job = isolated(awake)
-    due(job)
+    again(job)
     fire_due_jobs()
     Turn.objects.update(state="failed", finished_at=Now(), started_at=Now())
     RunRecord.objects.update(attempt=2, not_before=Now() - timedelta(seconds=1))
@@ -113,6 +97,7 @@ def test_a_pending_retry_follows_the_cron_jobs_flag(awake: Person, settings: Any
     assert apply_jobs_flag() == 1
 
 
+@pytest.mark.full
 def test_a_beat_has_routines_follow_its_flag(fleet: Fleet, awake: Person) -> None:
     job = isolated(awake)
     first = fleet.beat(RONDO_SCHEDULER_CRON_JOBS="0")
@@ -139,36 +124,26 @@ def test_without_reflection_a_heartbeat_registers_nothing(awake: Person, setting
     assert not CronJob.objects.exclude(system_event="heartbeat").exists()
 
 
-def test_a_heartbeat_without_reflection_shows_no_intents_to_register(
-    fleet: Fleet, awake: Person, model_server: ModelServer
-) -> None:
-    update_agent(awake.agent.pk, {"model": "openai-chat:test"})
-    write_document(awake.agent.pk, "MEMORY.md", "- water the plants weekly [to be registered]")
-    fleet.worker(RONDO_HEARTBEAT_ROUTINE_REFLECTION="0")
-    assert beat_now(awake) == 1
-    until(lambda: ended(heartbeat_turn(awake)))
-    body = model_server.requests[-1].body
-    asked = body["messages"][-1]["content"]
-    assert "Register no routines." in asked
-    assert 'of="intents"' not in asked
-    names = [each["function"]["name"] for each in body["tools"]]
+def test_a_heartbeat_without_reflection_shows_no_intents_to_register(inside: Inside, settings: Any) -> None:
+    settings.RONDO_HEARTBEAT_ROUTINE_REFLECTION = False
+    write_document(inside.person.agent.pk, "MEMORY.md", "- water the plants weekly [to be registered]")
+    beat(inside)
+    assert "Register no routines." in inside.model.shown()
+    assert 'of="intents"' not in inside.model.shown()
+    names = {tool.name for tool in inside.model.calls[-1].tools}
     assert "add_routine" not in names
     assert "update_routine" in names
 
 
-def test_an_update_without_the_status_hint_notifies_no_window(person: Person, settings: Any) -> None:
+def test_the_hint_and_the_scope_decide_which_windows_hear_of_an_update(person: Person, settings: Any) -> None:
     settings.RONDO_HEARTBEAT_REALTIME_STATUS_HINT = False
-    assert deposit(person.session().pk, Mail(event_type="news", summary="a"))
+    session = person.session()
+    assert deposit(session.pk, Mail(event_type="news", summary="a"))
     assert MailboxEvent.objects.get().dropped_at is None
     assert not Event.objects.exists()
-
-
-def test_the_session_scope_limits_update_events_to_that_sessions_windows(
-    person: Person, settings: Any
-) -> None:
+    settings.RONDO_HEARTBEAT_REALTIME_STATUS_HINT = True
     settings.RONDO_HEARTBEAT_BROADCAST_SCOPE = "session"
-    session = person.session()
-    deposit(session.pk, Mail(event_type="news", summary="a"))
+    deposit(session.pk, Mail(event_type="news", summary="b"))
     [event] = Event.objects.all()
     assert (event.scope, event.session_id) == ("session", session.pk)
     assert event.content["has_unread_background_updates"] is True
@@ -176,26 +151,15 @@ def test_the_session_scope_limits_update_events_to_that_sessions_windows(
 
 @pytest.mark.parametrize("scope", ["agent", "session"])
 def test_the_scope_decides_whether_other_windows_see_background_turns(
-    fleet: Fleet, awake: Person, scope: str
+    inside: Inside, settings: Any, scope: str
 ) -> None:
-    fleet.worker(RONDO_HEARTBEAT_BROADCAST_SCOPE=scope)
-    assert beat_now(awake) == 1
-    until(lambda: ended(heartbeat_turn(awake)))
-    told = list(
-        Event.objects.filter(scope="agent").order_by("id").values_list("content__background", flat=True)
-    )
-    assert told == (["turn_start", "turn_end"] if scope == "agent" else [])
+    settings.RONDO_HEARTBEAT_BROADCAST_SCOPE = scope
+    inside.model.answer_with(QUIET)
+    beat(inside)
+    told = Event.objects.filter(scope="agent").order_by("id").values_list("content__background", flat=True)
+    assert list(told) == (["turn_start", "turn_end"] if scope == "agent" else [])
     own = Event.objects.filter(scope="session", type__in=["turn_start", "turn_end"])
     assert own.count() == 2, "its own windows see it as ever"
-
-
-def test_a_claim_tells_nobody_else_with_the_scope_session(awake: Person, settings: Any) -> None:
-    settings.RONDO_HEARTBEAT_BROADCAST_SCOPE = "session"
-    worker = Worker.objects.create(host="here", pid=1)
-    beat_now(awake)
-    turn = heartbeat_turn(awake)
-    assert claim_next(turn.session_id, worker.pk, auto_allowed=True) == turn
-    assert not Event.objects.filter(scope="agent").exists()
 
 
 def test_flags_that_were_changed_are_shown(person: Person, settings: Any) -> None:
@@ -214,25 +178,22 @@ def test_flags_that_were_changed_are_shown(person: Person, settings: Any) -> Non
     ]
 
 
-def test_the_commands_show_them_by_their_environment(person: Person) -> None:
-    environ = os.environ | {"RONDO_HEARTBEAT_ROUTINE_REFLECTION": "0"}
-    done = subprocess.run(
-        [sys.executable, "manage.py", "status", "--json"],
-        cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+def manage(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "manage.py", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.full
+def test_the_commands_take_them_from_their_environment(person: Person) -> None:
+    done = manage("status", "--json", RONDO_HEARTBEAT_ROUTINE_REFLECTION="0")
     assert json.loads(done.stdout)["flags"] == {
         "heartbeat.broadcast_scope": "agent",
         "heartbeat.realtime_status_hint": True,
         "heartbeat.routine_reflection": False,
         "scheduler.cron_jobs": True,
     }
-
-
-def test_a_scope_that_is_none_is_refused_at_the_start() -> None:
-    done = subprocess.run(
-        [sys.executable, "manage.py", "check"],
-        cwd=ROOT, env=os.environ | {"RONDO_HEARTBEAT_BROADCAST_SCOPE": "world"},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "RONDO_HEARTBEAT_BROADCAST_SCOPE must be agent or session" in done.stderr
+    refused = manage("check", RONDO_HEARTBEAT_BROADCAST_SCOPE="world")
+    assert refused.returncode == 1
+    assert "RONDO_HEARTBEAT_BROADCAST_SCOPE must be agent or session" in refused.stderr

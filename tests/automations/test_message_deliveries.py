@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -20,14 +19,11 @@ from sessions_app.hints import DeliveryLane
 from sessions_app.models import Delivery, Message, Session
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import change_chat
-from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.journal import Journal
-from sessions_app.turns.lock import Handle
 from sessions_app.turns.receive import MessageInput, receive
-from sessions_app.turns.run import _finish
-from tests.automations.messages import a_worker, due, later, run_turn
+from tests.automations.messages import claimed, due, finish, later, run_turn, status, taken
 from tests.automations.turn_kinds.test_bound import bound, fire
 from tests.conftest import Person
 from tests.races import orphans
@@ -63,16 +59,11 @@ def chat() -> Iterator[Chat]:
     base.unregister(channel.name)
 
 
-@pytest.fixture
-def me(person: Person) -> uuid.UUID:
-    return a_worker()
-
-
-def in_chat(person: Person, me: uuid.UUID) -> Session:
+def in_chat(person: Person) -> Session:
     """A session of the channel, in which its person wrote once; what was answered is delivered."""
     session: Session = person.session(key="chat:7", address="7")
     receive(session.pk, MessageInput(content="Hello"))
-    run_turn(session, me)
+    run_turn(session)
     deliver_all(session)
     return session
 
@@ -82,99 +73,83 @@ def deliver_all(session: Session) -> None:
         pass
 
 
-def said_later(session: Session, me: uuid.UUID, text: str = "Take the cake out.") -> ScheduledMessage:
-    message = later(session, text)
-    due(message, ago=90)
-    while fire_due_messages().claimed:
-        pass
-    run_turn(session, me)
+def said_later(session: Session) -> ScheduledMessage:
+    message = taken(session, ago=90)
+    run_turn(session)
     message.refresh_from_db()
     return message
 
 
-def test_it_is_pending_until_the_channel_took_it(person: Person, me: uuid.UUID, chat: Chat) -> None:
-    session = in_chat(person, me)
-    message = said_later(session, me)
+def test_the_message_status_follows_its_delivery(person: Person, chat: Chat) -> None:
+    session = in_chat(person)
+    message = said_later(session)
     sent = Message.objects.filter(session=session).latest("seq")
     assert (message.status, message.sent_at, message.sent_message_id) == ("pending", None, sent.pk)
     assert RunRecord.objects.get(scheduled_message=message).state == "succeeded"
     deliver_all(session)
-    message.refresh_from_db()
-    assert message.status == "sent"
+    assert status(message) == "sent"
     assert message.sent_at is not None
     parcel = chat.taken[-1]
-    assert (parcel.text, parcel.address) == ("Take the cake out.", "7")
-    assert parcel.about["late"] is True
-
-
-def test_the_message_status_follows_its_delivery_from_failed_to_sent(
-    person: Person, me: uuid.UUID, chat: Chat
-) -> None:
-    session = in_chat(person, me)
-    message = said_later(session, me)
+    assert (parcel.text, parcel.address, parcel.about["late"]) == ("Take the cake out.", "7", True)
+    message = said_later(session)
     chat.shut = True
     deliver_all(session)
-    message.refresh_from_db()
-    assert (message.status, message.sent_at) == ("failed", None)
+    assert (status(message), message.sent_at) == ("failed", None)
     assert "the chat is gone" in message.last_error
     chat.shut = False
     outbox.send_again(Delivery.objects.get(message=message.sent_message_id).pk)
     deliver_all(session)
-    message.refresh_from_db()
-    assert (message.status, message.last_error) == ("sent", "")
+    assert (status(message), message.last_error) == ("sent", "")
 
 
-def seen_by_the_model(session: Session, me: uuid.UUID) -> list[str]:
+def seen_by_the_model(session: Session) -> list[str]:
     """The answers in what the next turn's model is shown."""
     receive(session.pk, MessageInput(content="What did you tell me?"))
-    turn = claim_next(session.pk, me, auto_allowed=True)
-    assert turn is not None
+    turn = claimed(session)
     prepared = prepare_turn(turn, Journal(turn))
-    _finish(Handle(session_id=session.pk), turn)
+    finish(turn)
     deliver_all(session)
     return [entry.content for entry in prepared.request.history if entry.role is Role.ASSISTANT]
 
 
 @pytest.mark.rule("9.3")
-def test_the_model_sees_which_answers_were_not_delivered(person: Person, me: uuid.UUID, chat: Chat) -> None:
-    session = in_chat(person, me)
+def test_the_model_sees_which_answers_were_not_delivered(person: Person, chat: Chat) -> None:
+    session = in_chat(person)
     chat.shut = True
-    message = said_later(session, me)
+    message = said_later(session)
     deliver_all(session)
     chat.shut = False
     lost = "[Not delivered: this did not reach chat. The person has not received it there.]"
-    hello, late = seen_by_the_model(session, me)
+    hello, late = seen_by_the_model(session)
     assert "[" not in hello, "what arrived is shown as it was said"
     assert late == f"Take the cake out.\n\n{lost}"
     message.refresh_from_db()
     outbox.send_again(Delivery.objects.get(message=message.sent_message_id).pk)
     again = "[Not delivered yet: sending this to chat failed. It is being sent again.]"
-    assert seen_by_the_model(session, me)[1] == f"Take the cake out.\n\n{again}"
+    assert seen_by_the_model(session)[1] == f"Take the cake out.\n\n{again}"
     arrived = "[Delivered late: sending this to chat failed at first. It was sent again and arrived.]"
-    assert seen_by_the_model(session, me)[1] == f"Take the cake out.\n\n{arrived}"
+    assert seen_by_the_model(session)[1] == f"Take the cake out.\n\n{arrived}"
     Delivery.objects.filter(message=message.sent_message_id).update(
         state="failed", last_error="x", ended_at=None
     )
     Delivery.objects.filter(message=message.sent_message_id).close("closed by an operator")
-    assert seen_by_the_model(session, me)[1].endswith(lost)
+    assert seen_by_the_model(session)[1].endswith(lost)
     stored = Message.objects.get(scheduled_message=message)
     assert (stored.content, stored.model_content) == ("Take the cake out.", None), "people see what was said"
 
 
 @pytest.mark.rule("4.9")
-def test_scheduled_output_carries_the_chats_current_metadata(
-    person: Person, me: uuid.UUID, chat: Chat
-) -> None:
+def test_scheduled_output_carries_the_chats_current_metadata(person: Person, chat: Chat) -> None:
     session: Session = person.session(
         channel="chat", address="7", channel_meta={"thread": 12, "topic": "tea"}
     )
     job = bound(session)
     fire(job)
-    run_turn(session, me)
+    run_turn(session)
     deliver_all(session)
     assert (chat.taken[-1].address, chat.taken[-1].meta) == ("7", {"thread": 12, "topic": "tea"})
     receive(session.pk, MessageInput(content="Hello"))
-    run_turn(session, me)
+    run_turn(session)
     chat.shut = True
     receive(session.pk, MessageInput(content="waits"))
     change_chat(session.pk, channel_meta={"thread": 13})
@@ -184,12 +159,11 @@ def test_scheduled_output_carries_the_chats_current_metadata(
     chat.shut = False
     deliver_all(session)
     assert chat.taken[-1].meta == {"thread": 13}, "what was still here"
-    run_turn(session, me)
+    run_turn(session)
     deliver_all(session)
     assert chat.taken[-1].meta == {"thread": 13}, "the answer to what waited"
     begun = receive(session.pk, MessageInput(content="runs"))
-    turn = claim_next(session.pk, me, auto_allowed=True)
-    assert turn is not None
+    turn = claimed(session)
     assert turn.pk == begun.pk
     prepared = prepare_turn(turn, Journal(turn))
     change_chat(session.pk, channel_meta={}, address="8")
@@ -200,39 +174,29 @@ def test_scheduled_output_carries_the_chats_current_metadata(
     assert (chat.taken[-1].address, chat.taken[-1].meta) == ("8", {})
 
 
+@pytest.mark.parametrize("is_queued", [False, True])
 def test_a_chat_that_becomes_a_group_takes_no_private_message(
-    person: Person, me: uuid.UUID, chat: Chat
+    person: Person, chat: Chat, is_queued: bool
 ) -> None:
-    session = in_chat(person, me)
-    message = later(session)
+    session = in_chat(person)
+    message = taken(session) if is_queued else later(session)
     change_chat(session.pk, chat_type="group")
     with pytest.raises(BadMessage, match="private chats only"):
         later(session)
-    due(message)
-    fire_due_messages()
-    message.refresh_from_db()
-    assert (message.status, len(chat.taken)) == ("failed", 1)
+    if is_queued:
+        run_turn(session)
+        deliver_all(session)
+    else:
+        due(message)
+        fire_due_messages()
+    assert (status(message), len(chat.taken)) == ("failed", 1)
     change_chat(session.pk, chat_type="private")
     assert later(session).status == "pending"
 
 
-def test_of_what_may_not_be_sent_nothing_leaves(person: Person, me: uuid.UUID, chat: Chat) -> None:
-    session = in_chat(person, me)
-    before = len(chat.taken)
-    message = later(session)
-    due(message)
-    fire_due_messages()
-    Session.objects.filter(pk=session.pk).update(chat_type="group")
-    run_turn(session, me)
-    deliver_all(session)
-    message.refresh_from_db()
-    assert message.status == "failed"
-    assert len(chat.taken) == before, "a group is told nothing of it"
-
-
-def test_a_session_is_deleted_with_what_is_on_its_way(person: Person, me: uuid.UUID, chat: Chat) -> None:
-    session = in_chat(person, me)
-    said_later(session, me)
+def test_a_session_is_deleted_with_what_is_on_its_way(person: Person, chat: Chat) -> None:
+    session = in_chat(person)
+    said_later(session)
     assert delete_session(session.pk).deleted
     assert not ScheduledMessage.objects.exists()
     assert orphans() == {}

@@ -6,7 +6,7 @@ The turns are run in this process; tests/chaos/test_scheduled_messages.py has wo
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -49,7 +49,7 @@ from sessions_app.turns.lock import Handle
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import _finish
 from sessions_app.turns.tool_calls import TurnTools
-from tests.automations.messages import LATER, a_worker, due, later, run_turn
+from tests.automations.messages import LATER, a_worker, claimed, due, finish, later, run_turn, status, taken
 from tests.automations.turn_kinds.test_bound import bound
 from tests.conftest import Person
 from tests.races import orphans
@@ -57,44 +57,26 @@ from tests.races import orphans
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("8.2")]
 
 
-@pytest.fixture
-def me(person: Person) -> uuid.UUID:
-    return a_worker()
-
-
-def status(message: ScheduledMessage) -> str:
-    message.refresh_from_db()
-    return message.status
-
-
 def said(session: Session) -> list[str]:
     rows = Message.objects.filter(session=session, role="assistant").order_by("seq")
     return list(rows.values_list("content", flat=True))
 
 
-@pytest.mark.rule("8.1")
 def test_a_message_is_stored_as_it_was_asked_for(person: Person) -> None:
     session = person.session()
     message = later(session, "  Take the cake out.\n", send_at="2099-01-01T09:00:00+01:00")
-    assert (message.status, message.chat_type, message.message_text) == (
-        "pending",
-        "private",
-        "  Take the cake out.\n",
-    )
+    assert (message.status, message.chat_type) == ("pending", "private")
+    assert message.message_text == "  Take the cake out.\n"
     assert message.send_at == datetime(2099, 1, 1, 8, tzinfo=UTC)
-    assert (message.taken_at, message.sent_at, message.sent_message_id, message.last_error) == (
-        None,
-        None,
-        None,
-        "",
-    )
+    assert (message.taken_at, message.sent_at, message.sent_message_id) == (None, None, None)
     assert message.updated_at is not None
-
-
-def test_a_time_without_offset_is_in_the_agents_zone(person: Person) -> None:
     person.agent.timezone = "Asia/Shanghai"
     person.agent.save()
     assert later(person.session(), send_at=LATER).send_at == datetime(2099, 1, 1, 1, tzinfo=UTC)
+    with pytest.raises(
+        BadMessage, match=r"It is now \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+08:00 \(Asia/Shanghai\)"
+    ):
+        later(person.session(), send_at="2020-01-01T09:00:00")
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -111,13 +93,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_sent_is_refused_with_its_code(person: Person, what: str) -> None:
-    given, code = REFUSED[what]
-    asked = {"session_id": person.session().pk, "send_at": LATER, "message_text": "Hello"} | given
-    with pytest.raises(BadMessage) as refusal:
-        schedule_message(MessageToSchedule(**asked))
-    assert refusal.value.code == code
+def test_what_cannot_be_sent_is_refused_with_its_code(person: Person) -> None:
+    session = person.session()
+    wrong = []
+    for what, (given, code) in REFUSED.items():
+        asked = {"session_id": session.pk, "send_at": LATER, "message_text": "Hello"} | given
+        with pytest.raises(BadMessage) as refusal:
+            schedule_message(MessageToSchedule(**asked))
+        if refusal.value.code != code:
+            wrong.append((what, refusal.value.code))
+    assert wrong == []
     assert not ScheduledMessage.objects.exists()
 
 
@@ -135,24 +120,13 @@ def test_text_without_visible_characters_is_empty_for_the_database_too(person: P
         assert later(session, text).message_text == text, "what it holds beside what can be seen stays"
 
 
-def test_a_past_time_is_refused_with_the_current_local_time(person: Person) -> None:
-    person.agent.timezone = "Asia/Shanghai"
-    person.agent.save()
-    with pytest.raises(
-        BadMessage, match=r"It is now \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+08:00 \(Asia/Shanghai\)"
-    ):
-        later(person.session(), send_at="2020-01-01T09:00:00")
-
-
 @pytest.mark.rule("8.1")
 def test_only_private_chats_of_people_take_messages(person: Person, telegram: None) -> None:
-    for fields in ({"chat_type": "group"}, {"key": "telegram:1", "chat_type": "group"}):
-        with pytest.raises(BadMessage) as refusal:
-            later(person.session(**fields))
-        assert refusal.value.code == "not_private"
+    refusing = [person.session(chat_type="group"), person.session(key="telegram:1", chat_type="group")]
     for kind in (SessionType.HEARTBEAT, SessionType.JOB):
-        session = person.session()
-        Session.objects.filter(pk=session.pk).update(type=kind)
+        refusing.append(person.session())
+        Session.objects.filter(pk=refusing[-1].pk).update(type=kind)
+    for session in refusing:
         with pytest.raises(BadMessage) as refusal:
             later(session)
         assert refusal.value.code == "not_private"
@@ -179,118 +153,78 @@ def test_a_due_message_becomes_a_run_and_a_turn(person: Person) -> None:
     assert (run.state, run.job, run.session_id) == (RunState.QUEUED, None, session.pk)
     turn = Turn.objects.get(origin_run=run.pk)
     assert run.turn_id == turn.pk
-    assert (turn.kind, turn.lane, turn.content, turn.due_at) == (
-        "scheduled_message",
-        "auto",
-        message.message_text,
-        message.send_at,
-    )
-    assert turn.idempotency_key == f"run:{run.pk}:1"
+    assert (turn.kind, turn.lane, turn.content) == ("scheduled_message", "auto", message.message_text)
+    assert (turn.due_at, turn.idempotency_key) == (message.send_at, f"run:{run.pk}:1")
     assert message.taken_at is not None
     assert fire_due_messages().claimed == 0, "it is taken once"
     assert selectors.run_record(person.user, run.pk).pk == run.pk
 
 
-def test_the_text_is_sent_verbatim_without_asking_a_model(person: Person, me: uuid.UUID) -> None:
-    person.agent.model = "openai-chat:nobody-answers"
-    person.agent.save()
+def test_the_text_is_sent_verbatim_without_asking_a_model(person: Person) -> None:
     session = person.session()
     message = later(session, "Take the cake out.\n(It is *hot*.)")
+    receive(session.pk, MessageInput(content="Forget the cake."))
+    run_turn(session)  # what was said meanwhile makes no difference
+    person.agent.model = "openai-chat:nobody-answers"
+    person.agent.save()
     due(message)
     fire_due_messages()
-    turn = run_turn(session, me)
-    assert turn.state == TurnState.SUCCEEDED
-    assert turn.usage["requests"] == 0
-    assert said(session) == ["Take the cake out.\n(It is *hot*.)"]
-    message.refresh_from_db()
-    sent = Message.objects.get(session=session, role="assistant")
-    assert (message.status, message.sent_message_id) == ("sent", sent.pk)
+    turn = run_turn(session)
+    assert (turn.state, turn.usage["requests"]) == (TurnState.SUCCEEDED, 0)
+    assert said(session)[1:] == ["Take the cake out.\n(It is *hot*.)"]
+    sent = Message.objects.get(turn=turn, role="assistant")
+    assert (status(message), message.sent_message_id) == ("sent", sent.pk)
     assert message.sent_at is not None
     run = RunRecord.objects.get(scheduled_message=message)
-    assert (run.state, run.turn_id, run.response_summary) == (
-        RunState.SUCCEEDED,
-        turn.pk,
-        "Take the cake out.",
-    )
+    assert (run.state, run.turn_id) == (RunState.SUCCEEDED, turn.pk)
+    assert run.response_summary == "Take the cake out."
     assert sent.metadata["source"] == {"kind": "scheduled_message", "id": message.pk, "run_id": run.pk}
-
-
-def test_the_next_turns_model_sees_what_was_sent(person: Person, me: uuid.UUID) -> None:
-    session = person.session()
-    due(later(session))
-    fire_due_messages()
-    run_turn(session, me)
     receive(session.pk, MessageInput(content="What did you say?"))
-    turn = claim_next(session.pk, me, auto_allowed=True)
-    assert turn is not None
-    history = prepare_turn(turn, Journal(turn)).request.history
-    assert [(entry.role, entry.content) for entry in history if entry.content] == [
-        ("assistant", "Take the cake out.")
-    ]
+    following = claimed(session)
+    seen = prepare_turn(following, Journal(following)).request.history[-1]
+    assert (seen.role, seen.content) == ("assistant", message.message_text), "the next model sees it"
 
 
-def test_it_is_sent_whatever_the_person_said_meanwhile(person: Person, me: uuid.UUID) -> None:
+def test_a_message_waits_for_the_running_turn(person: Person) -> None:
     session = person.session()
-    message = later(session)
-    receive(session.pk, MessageInput(content="Forget the cake."))
-    run_turn(session, me)
-    due(message)
-    fire_due_messages()
-    run_turn(session, me)
-    assert status(message) == "sent"
-    assert said(session)[-1] == "Take the cake out."
-
-
-def test_a_message_waits_for_the_running_turn(person: Person, me: uuid.UUID) -> None:
-    session = person.session()
-    message = later(session)
     receive(session.pk, MessageInput(content="Hello"))
-    running = claim_next(session.pk, me, auto_allowed=True)
-    assert running is not None
-    due(message)
-    fire_due_messages()
+    running = claimed(session)
+    taken(session)
     receive(session.pk, MessageInput(content="Are you there?", on_busy=OnBusy.ENQUEUE))
     journal = Journal(running)
     prepared = prepare_turn(running, journal)
     assert TurnTools(journal=journal, context=prepared.tool_context).injected() == ()
     waiting = Turn.objects.get(kind="scheduled_message")
     assert (waiting.state, waiting.host_id) == (TurnState.QUEUED, None)
-    _finish(Handle(session_id=session.pk), running)
-    assert [run_turn(session, me).kind for _ in range(2)] == ["message", "scheduled_message"]
+    finish(running)
+    assert [run_turn(session).kind for _ in range(2)] == ["message", "scheduled_message"]
     assert said(session)[-1] == "Take the cake out."
 
 
-def test_messages_of_a_session_are_sent_in_time_order(person: Person, me: uuid.UUID) -> None:
-    session, other = person.session(), person.session()
+def test_messages_of_a_session_are_sent_in_time_order(person: Person) -> None:
+    session = person.session()
     texts = ["one", "two", "three", "four"]
-    messages = [later(session, text) for text in texts]
-    due(*messages)
-    due(later(other, "elsewhere"))
+    due(*(later(session, text) for text in texts))
+    due(later(person.session(), "elsewhere"))
     rounds = []
     while (fired := fire_due_messages()).claimed:
         rounds.append(fired.claimed)
     assert rounds == [2, 1, 1, 1], "of one session the first one only"
     for _ in texts:
-        run_turn(session, me)
+        run_turn(session)
     assert said(session) == texts
 
 
-def test_a_late_one_is_sent_and_says_so(person: Person, me: uuid.UUID) -> None:
+def test_a_late_one_is_sent_and_says_so(person: Person) -> None:
     session = person.session()
-    message, in_time = later(session), later(session, "And now?")
-    due(message, ago=7200)
-    due(in_time, ago=2)
-    while fire_due_messages().claimed:
-        pass
-    run_turn(session, me)
-    run_turn(session, me)
+    message = taken(session, ago=7200)
+    taken(session, "And now?", ago=2)
+    run_turn(session)
+    run_turn(session)
     marks = {row.content: row.metadata for row in Message.objects.filter(session=session, role="assistant")}
     late = marks["Take the cake out."]
-    assert (late["source_kind"], late["scheduled_message_id"], late["late"]) == (
-        "scheduled_send",
-        message.pk,
-        True,
-    )
+    assert (late["source_kind"], late["scheduled_message_id"]) == ("scheduled_send", message.pk)
+    assert late["late"] is True
     assert 7200 <= late["late_seconds"] < 7300
     message.refresh_from_db()
     assert datetime.fromisoformat(late["scheduled_for"]) == message.send_at.replace(microsecond=0)
@@ -308,18 +242,13 @@ def test_what_waits_can_be_cancelled_once_and_again(person: Person) -> None:
         cancel_message("nothing222")
 
 
-def test_messages_being_sent_already_sent_or_failed_cannot_be_cancelled(
-    person: Person, me: uuid.UUID
-) -> None:
+def test_messages_being_sent_already_sent_or_failed_cannot_be_cancelled(person: Person) -> None:
     session = person.session()
-    message = later(session)
-    due(message)
-    fire_due_messages()
-    turn = claim_next(session.pk, me, auto_allowed=True)
-    assert turn is not None
+    message = taken(session)
+    turn = claimed(session)
     with pytest.raises(MessageBeingSent):
         cancel_message(message.pk)
-    _finish(Handle(session_id=session.pk), turn)
+    finish(turn)
     with pytest.raises(MessageSent):
         cancel_message(message.pk)
     failed = later(session)
@@ -330,239 +259,188 @@ def test_messages_being_sent_already_sent_or_failed_cannot_be_cancelled(
 
 
 @pytest.mark.rule("8.1")
-def test_cancel_reaches_a_message_queued_behind_a_busy_session(person: Person, me: uuid.UUID) -> None:
+def test_cancel_reaches_a_message_queued_behind_a_busy_session(person: Person) -> None:
     session = person.session()
     receive(session.pk, MessageInput(content="hello"))
-    busy = claim_next(session.pk, me, auto_allowed=True)
-    message, other = later(session), later(session)
-    due(message, other)
-    assert fire_due_messages().queued + fire_due_messages().queued == 2
+    busy = claimed(session)
+    message, other = taken(session), taken(session)
     assert set(cancellable_messages(session.pk)) == {message, other}, "both are listed like any other"
     for _ in range(2):
         assert cancel_message(message.pk).status == "cancelled"
     run = RunRecord.objects.get(scheduled_message=message)
     assert (run.state, run.turn and run.turn.state) == (RunState.CANCELLED, TurnState.CANCELLED)
-    assert busy is not None
-    _finish(Handle(session_id=session.pk), busy)
-    run_turn(session, me)
-    assert claim_next(session.pk, me, auto_allowed=True) is None
+    finish(busy)
+    run_turn(session)
+    assert claim_next(session.pk, a_worker(), auto_allowed=True) is None
     assert said(session).count("Take the cake out.") == 1
     assert (status(message), status(other)) == ("cancelled", "sent")
 
 
+def replacing(session: Session) -> MessageToSchedule:
+    return MessageToSchedule(
+        session_id=session.pk, send_at=LATER, message_text="this instead", replace_existing=True
+    )
+
+
 @pytest.mark.rule("8.3")
-def test_replacing_reaches_messages_taken_by_beat_and_frees_the_limit(person: Person, me: uuid.UUID) -> None:
+def test_replacing_reaches_messages_taken_by_beat_and_frees_the_limit(person: Person) -> None:
     session = person.session()
-    first, second = later(session), later(session)
-    due(first)
-    fire_due_messages()
+    first, second = taken(session), later(session)
     for _ in range(MOST_WAITING - 2):
         later(session)
     with pytest.raises(TooManyMessages):
         later(session)
-    instead = MessageToSchedule(
-        session_id=session.pk, send_at=LATER, message_text="this instead", replace_existing=True
-    )
-    made = schedule_message(instead)
+    later(person.session())
+    made = schedule_message(replacing(session))
     assert {first.pk, second.pk} <= set(made.cancelled_ids)
     assert len(made.cancelled_ids) == MOST_WAITING
     assert (status(first), status(second)) == ("cancelled", "cancelled")
     assert first.replaced_by_id == made.message.pk
-    assert claim_next(session.pk, me, auto_allowed=True) is None, "its turn is cancelled with it"
+    assert claim_next(session.pk, a_worker(), auto_allowed=True) is None, "its turn is cancelled with it"
     assert list(cancellable_messages(session.pk)) == [made.message]
 
 
 @pytest.mark.rule("8.3")
-def test_replacing_cancels_and_names_only_this_sessions_waiting_messages(
-    person: Person, me: uuid.UUID
-) -> None:
+def test_replacing_cancels_and_names_only_this_sessions_waiting_messages(person: Person) -> None:
     session, other = person.session(), person.session()
-    sent, first, second, elsewhere = later(session), later(session), later(session), later(other)
-    due(sent)
-    fire_due_messages()
-    turn = claim_next(session.pk, me, auto_allowed=True)
-    assert turn is not None
-    made = schedule_message(
-        MessageToSchedule(
-            session_id=session.pk, send_at=LATER, message_text="this instead", replace_existing=True
-        )
-    )
+    sent, first, second, elsewhere = taken(session), later(session), later(session), later(other)
+    turn = claimed(session)
+    assert (status(first), status(second)) == ("pending", "pending"), "without replacing all wait"
+    made = schedule_message(replacing(session))
     assert set(made.cancelled_ids) == {first.pk, second.pk}
-    assert [status(each) for each in (sent, first, second, elsewhere, made.message)] == [
-        "pending",
-        "cancelled",
-        "cancelled",
-        "pending",
-        "pending",
-    ]
+    assert {status(each) for each in (sent, elsewhere, made.message)} == {"pending"}
+    assert {status(each) for each in (first, second)} == {"cancelled"}
     assert first.replaced_by_id == made.message.pk
-    _finish(Handle(session_id=session.pk), turn)
+    finish(turn)
     assert status(sent) == "sent", "what was claimed is sent"
 
 
 @pytest.mark.rule("8.3")
-def test_without_replacing_a_message_leaves_others_alone(person: Person) -> None:
-    session = person.session()
-    first, second = later(session), later(session)
-    assert (status(first), status(second)) == ("pending", "pending")
-
-
-def test_replacing_is_possible_at_the_limit_of_waiting_messages(person: Person) -> None:
-    session = person.session()
-    for _ in range(MOST_WAITING):
-        later(session)
-    with pytest.raises(TooManyMessages):
-        later(session)
-    later(person.session())
-    replacing = later(session, replace_existing=True)
-    assert ScheduledMessage.objects.waiting().filter(session=session).get().pk == replacing.pk
-
-
-@pytest.mark.rule("8.3")
-def test_an_archived_session_makes_it_fail_with_the_reason(person: Person) -> None:
-    session = person.session()
-    message = later(session)
-    archive(session.pk)
-    due(message)
+def test_a_closed_or_public_session_makes_it_fail_with_the_reason(person: Person) -> None:
+    closed, group = person.session(), person.session()
+    messages = [later(closed), later(group)]
+    archive(closed.pk)
+    Session.objects.filter(pk=group.pk).update(chat_type="group")
+    due(*messages)
     fired = fire_due_messages()
-    assert (fired.claimed, fired.queued) == (1, 0)
-    message.refresh_from_db()
-    assert (message.status, message.taken_at) == ("failed", None)
-    assert "was closed" in message.last_error
-    run = RunRecord.objects.get(scheduled_message=message)
-    assert (run.state, run.reason, run.turn_id) == (RunState.SKIPPED, "session_closed", None)
+    assert (fired.claimed, fired.queued) == (2, 0)
+    for message, reason, words in zip(
+        messages, ("session_closed", "not_private"), ("was closed", "not a private chat"), strict=True
+    ):
+        assert (status(message), message.taken_at) == ("failed", None)
+        assert words in message.last_error
+        run = RunRecord.objects.get(scheduled_message=message)
+        assert (run.state, run.reason, run.turn_id) == (RunState.SKIPPED, reason, None)
     assert fire_due_messages().claimed == 0
 
 
-def test_a_message_fails_if_its_chat_is_no_longer_private(person: Person) -> None:
-    session = person.session()
-    message = later(session)
-    Session.objects.filter(pk=session.pk).update(chat_type="group")
-    due(message)
-    assert fire_due_messages().queued == 0
-    assert status(message) == "failed"
-    assert RunRecord.objects.get(scheduled_message=message).reason == "not_private"
-
-
-def test_it_is_looked_at_again_at_the_moment_of_sending(person: Person, me: uuid.UUID) -> None:
-    session = person.session()
-    message = later(session)
-    due(message)
-    fire_due_messages()
-    Session.objects.filter(pk=session.pk).update(chat_type="group")
-    turn = run_turn(session, me)
-    assert (turn.state, turn.error_code) == (TurnState.FAILED, "not_private")
-    message.refresh_from_db()
-    assert (message.status, message.last_error) == (
+CHANGED: dict[str, tuple[Callable[[ScheduledMessage], Any], str, str]] = {
+    "not_private": (
+        lambda message: Session.objects.filter(pk=message.session_id).update(chat_type="group"),
         "failed",
         "The conversation is not a private chat any more.",
-    )
+    ),
+    "message_not_pending": (
+        lambda message: ScheduledMessage.objects.filter(pk=message.pk).update(status="cancelled"),
+        "cancelled",
+        "",
+    ),
+    "session_closed": (
+        lambda message: Session.objects.filter(pk=message.session_id).update(state=SessionState.ARCHIVED),
+        "failed",
+        "The conversation was closed when the message was due.",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", CHANGED)
+def test_it_is_looked_at_again_at_the_moment_of_sending(person: Person, code: str) -> None:
+    change, end, words = CHANGED[code]
+    session = person.session()
+    message = taken(session)
+    turn = claimed(session)
+    change(message)
+    finish(turn)
+    assert (turn.state, turn.error_code) == (TurnState.FAILED, code)
+    assert (status(message), message.last_error) == (end, words)
     assert "Take the cake out." not in said(session)
     assert RunRecord.objects.get(scheduled_message=message).state == RunState.FAILED
 
 
-def test_a_message_no_longer_waiting_is_not_sent(person: Person, me: uuid.UUID) -> None:
+def test_cancelling_a_waiting_turn_or_archiving_cancels_the_message(person: Person) -> None:
     session = person.session()
-    message = later(session)
-    due(message)
-    fire_due_messages()
-    ScheduledMessage.objects.filter(pk=message.pk).update(status="cancelled")
-    turn = run_turn(session, me)
-    assert (turn.state, turn.error_code) == (TurnState.FAILED, "message_not_pending")
-    assert status(message) == "cancelled"
-    assert "Take the cake out." not in said(session)
-
-
-def test_cancelling_a_waiting_turn_cancels_its_message(person: Person) -> None:
-    session = person.session()
-    message = later(session)
-    due(message)
-    fire_due_messages()
+    message = taken(session)
     cancel_turn(Turn.objects.get(kind="scheduled_message").pk)
     assert status(message) == "cancelled"
     run = RunRecord.objects.get(scheduled_message=message)
     assert (run.state, run.reason) == (RunState.CANCELLED, "cancelled")
+    another = taken(session)
+    archive(session.pk)
+    assert status(another) == "cancelled"
 
 
-def rescued(session: Session, me: uuid.UUID) -> Turn:
+def rescued(session: Session) -> Turn:
     """The turn was claimed, perhaps prepared, and its worker died; another one has it now."""
     Turn.objects.filter(session=session, state=TurnState.RUNNING).update(claim=None)
-    turn = claim_next(session.pk, a_worker(), auto_allowed=True)
-    assert turn is not None
+    turn = claimed(session)
     assert turn.attempt == 2
     return turn
 
 
-def test_a_turn_that_is_cancelled_while_it_runs_sends_nothing(person: Person, me: uuid.UUID) -> None:
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_turn_that_is_cancelled_while_it_runs_sends_nothing(person: Person, is_told: bool) -> None:
     session = person.session()
-    message = later(session)
-    due(message)
-    fire_due_messages()
-    turn = claim_next(session.pk, me, auto_allowed=True)
-    assert turn is not None
-    cancel_turn(turn.pk)
-    again = rescued(session, me)
-    _finish(Handle(session_id=session.pk), again)
-    assert (again.state, status(message)) == (TurnState.CANCELLED, "cancelled")
+    message = taken(session)
+    turn = claimed(session)
+    handle = Handle(session_id=session.pk)
+    if is_told:
+        handle.control.cancel()
+    else:
+        cancel_turn(turn.pk)
+        turn = rescued(session)
+    _finish(handle, turn)
+    assert (turn.state, status(message)) == (TurnState.CANCELLED, "cancelled")
     assert "Take the cake out." not in said(session)
     assert RunRecord.objects.get(scheduled_message=message).state == RunState.CANCELLED
 
 
-def test_a_worker_that_is_told_of_the_cancel_sends_nothing(person: Person, me: uuid.UUID) -> None:
-    session = person.session()
-    message = later(session)
-    due(message)
-    fire_due_messages()
-    turn = claim_next(session.pk, me, auto_allowed=True)
-    assert turn is not None
-    handle = Handle(session_id=session.pk)
-    handle.control.cancel()
-    _finish(handle, turn)
-    assert (turn.state, status(message)) == (TurnState.CANCELLED, "cancelled")
-
-
-def test_a_clear_that_was_cancelled_clears_nothing(person: Person, me: uuid.UUID) -> None:
+def test_a_clear_that_was_cancelled_clears_nothing(person: Person) -> None:
     session = person.session()
     receive(session.pk, MessageInput(content="Hello"))
-    run_turn(session, me)
+    run_turn(session)
     receive(session.pk, MessageInput(content="/clear"))
-    turn = claim_next(session.pk, me, auto_allowed=True)
-    assert turn is not None
-    cancel_turn(turn.pk)
-    again = rescued(session, me)
-    _finish(Handle(session_id=session.pk), again)
+    cancel_turn(claimed(session).pk)
+    again = rescued(session)
+    finish(again)
     assert again.state == TurnState.CANCELLED
     before = session.window_from_seq
     session.refresh_from_db()
     assert session.window_from_seq == before, "the conversation goes on as it was"
 
 
-def test_a_turn_rescued_late_is_marked_late(person: Person, me: uuid.UUID) -> None:
+def test_a_turn_rescued_late_is_marked_late(person: Person) -> None:
     for prepared_before in (False, True):
         session = person.session()
-        message = later(session)
-        due(message)
-        fire_due_messages()
-        turn = claim_next(session.pk, me, auto_allowed=True)
-        assert turn is not None
+        taken(session)
+        turn = claimed(session)
         if prepared_before:
             prepare_turn(turn, Journal(turn))
         ago = datetime.now(UTC) - timedelta(hours=3)
         Turn.objects.filter(pk=turn.pk).update(due_at=ago, started_at=ago, queued_at=ago)
-        _finish(Handle(session_id=session.pk), rescued(session, me))
+        finish(rescued(session))
         marks = Message.objects.get(session=session).metadata
         assert marks["late"] is True
         assert marks["late_seconds"] >= 3 * 3600
 
 
-def test_all_that_is_due_is_queued_before_any_slot(person: Person, me: uuid.UUID) -> None:
+def test_all_that_is_due_is_queued_before_any_slot(person: Person) -> None:
     session = person.session()
     first, second = later(session, "first"), later(session, "second")
     clock = JobClock.objects.get(job=bound(session))
     due(first, second, ago=600)
     JobClock.objects.filter(pk=clock.pk).update(next_run_at=datetime.now(UTC) - timedelta(seconds=300))
     Scheduler(Celery("test"), lazy=True)._fire_due()
-    kinds = [run_turn(session, me).kind for _ in range(3)]
+    kinds = [run_turn(session).kind for _ in range(3)]
     assert kinds == ["scheduled_message", "scheduled_message", "automation"]
     assert said(session)[:2] == ["first", "second"]
 
@@ -583,49 +461,16 @@ def test_so_many_messages_keep_no_slot_waiting_for_ever(
     assert Turn.objects.filter(kind="scheduled_message").count() == 3
 
 
-def test_a_session_archived_before_commit_sends_nothing(person: Person, me: uuid.UUID) -> None:
+def test_messages_do_not_block_deletion_and_go_with_their_session(person: Person) -> None:
     session = person.session()
-    message = later(session)
-    due(message)
-    fire_due_messages()
-    turn = claim_next(session.pk, me, auto_allowed=True)
-    assert turn is not None
-    Session.objects.filter(pk=session.pk).update(state=SessionState.ARCHIVED)
-    _finish(Handle(session_id=session.pk), turn)
-    assert (turn.state, turn.error_code) == (TurnState.FAILED, "session_closed")
-    message.refresh_from_db()
-    assert message.status == "failed"
-    assert message.last_error == "The conversation was closed when the message was due."
-    assert "Take the cake out." not in said(session)
-
-
-def test_archiving_a_session_cancels_its_waiting_messages(person: Person) -> None:
-    session = person.session()
-    message = later(session)
-    due(message)
-    fire_due_messages()
-    archive(session.pk)
-    assert status(message) == "cancelled"
-
-
-def test_messages_do_not_block_deletion_and_go_with_their_session(person: Person, me: uuid.UUID) -> None:
-    session = person.session()
-    sent = later(session)
-    due(sent)
-    fire_due_messages()
-    run_turn(session, me)
+    taken(session)
+    run_turn(session)
     later(session)
     later(session, replace_existing=True)
-    taken = later(session)
-    due(taken, ago=3)
-    fire_due_messages()
+    taken(session, ago=3)
     assert delete_session(session.pk).deleted
     assert not ScheduledMessage.objects.exists()
     assert not RunRecord.objects.exists()
-    assert orphans() == {}
-
-
-def test_messages_go_with_their_agent(person: Person) -> None:
     later(Session.objects.get(agent=person.agent, type=SessionType.PRIMARY))
     later(person.session())
     assert delete_agent(person.agent.pk).deleted
@@ -633,18 +478,17 @@ def test_messages_go_with_their_agent(person: Person) -> None:
     assert orphans() == {}
 
 
-def test_a_session_that_is_being_deleted_keeps_no_beat_busy(person: Person, me: uuid.UUID) -> None:
+def test_a_session_that_is_being_deleted_keeps_no_beat_busy(person: Person) -> None:
     session = person.session()
     message = later(session)
     due(message)
-    Session.objects.filter(pk=session.pk).update(
-        state=SessionState.DELETING, deleting_since=datetime.now(UTC)
-    )
+    row = Session.objects.filter(pk=session.pk)
+    row.update(state=SessionState.DELETING, deleting_since=datetime.now(UTC))
     assert fire_due_messages().queued == 1
     assert not next_work().messages
-    assert claim_next(session.pk, me, auto_allowed=True) is None
-    Session.objects.filter(pk=session.pk).update(state=SessionState.OPEN, deleting_since=None)
-    run_turn(session, me)
+    assert claim_next(session.pk, a_worker(), auto_allowed=True) is None
+    row.update(state=SessionState.OPEN, deleting_since=None)
+    run_turn(session)
     assert status(message) == "sent", "the delete came to nothing"
 
 
@@ -663,18 +507,6 @@ def test_a_look_and_a_round_of_nothing_are_few_statements(person: Person) -> Non
     with CaptureQueriesContext(connection) as asked:
         fire_due_messages()
     assert len([each for each in asked if each["sql"].startswith("SELECT")]) == 1
-
-
-def test_a_turn_of_a_message_is_at_most_fifteen_statements(person: Person, me: uuid.UUID) -> None:
-    session = person.session()
-    due(later(session))
-    fire_due_messages()
-    with CaptureQueriesContext(connection) as asked:
-        turn = claim_next(session.pk, me, auto_allowed=True)
-        assert turn is not None
-        _finish(Handle(session_id=session.pk), turn)
-    told = [each["sql"] for each in asked if each["sql"].split()[0] in {"SELECT", "INSERT", "UPDATE", "WITH"}]
-    assert len(told) <= 15, "\n".join(told)
 
 
 def test_what_is_overdue_is_told_by_doctor(person: Person) -> None:
@@ -704,26 +536,21 @@ def trap(transactional_db: None) -> Any:
 
 @pytest.mark.rule("8.3")
 def test_a_poisoned_row_is_set_aside_and_the_others_go(person: Person, trap: None) -> None:
-    good, bad = [later(person.session()) for _ in range(5)], later(person.session(), "trap")
-    behind = later(Session.objects.get(pk=bad.session_id), "after the trap")
-    due(good[0], bad, *good[1:], behind)
-    while fire_due_messages().claimed:
-        pass
-    bad.refresh_from_db()
-    assert (bad.status, bad.last_error) == ("failed", "The message could not be queued.")
-    run = RunRecord.objects.get(scheduled_message=bad)
-    assert (run.state, run.reason) == (RunState.SKIPPED, "schedule_error")
-    assert "trapped" in run.error_detail, "for operators"
-    assert Turn.objects.filter(kind="scheduled_message").count() == 6
-    assert fire_due_messages().claimed == 0
-
-
-def test_a_lone_poisoned_row_blocks_nothing_behind_it(person: Person, trap: None) -> None:
-    session = person.session()
-    bad, behind = later(session, "trap"), later(session)
+    alone = person.session()
+    bad, behind = later(alone, "trap"), later(alone)
     due(bad, behind)
     assert (fire_due_messages().claimed, fire_due_messages().queued) == (1, 1)
     assert (status(bad), status(behind)) == ("failed", "pending")
+    good, bad = [later(person.session()) for _ in range(5)], later(person.session(), "trap")
+    due(good[0], bad, *good[1:], later(Session.objects.get(pk=bad.session_id), "after the trap"))
+    while fire_due_messages().claimed:
+        pass
+    assert (status(bad), bad.last_error) == ("failed", "The message could not be queued.")
+    run = RunRecord.objects.get(scheduled_message=bad)
+    assert (run.state, run.reason) == (RunState.SKIPPED, "schedule_error")
+    assert "trapped" in run.error_detail, "for operators"
+    assert Turn.objects.filter(kind="scheduled_message").count() == 7
+    assert fire_due_messages().claimed == 0
 
 
 @pytest.fixture
@@ -738,17 +565,6 @@ def newer_schema(transactional_db: None) -> Iterator[None]:
 
 
 def test_a_constraint_that_every_row_breaks_sets_none_aside(person: Person, newer_schema: None) -> None:
-    messages = [later(person.session()) for _ in range(3)]
-    due(*messages)
-    with pytest.raises(NothingFires):
-        fire_due_messages()
-    assert {status(message) for message in messages} == {"pending"}
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE sessions_app_turn DROP COLUMN newer")
-    assert fire_due_messages().queued == 3, "they are sent once the migration is through"
-
-
-def test_a_row_that_is_skipped_proves_nothing_of_the_others(person: Person, newer_schema: None) -> None:
     closed = person.session()
     not_sent = later(closed)
     archive(closed.pk)
@@ -756,24 +572,25 @@ def test_a_row_that_is_skipped_proves_nothing_of_the_others(person: Person, newe
     due(not_sent, *messages)
     with pytest.raises(NothingFires):
         fire_due_messages()
-    assert status(not_sent) == "failed"
+    assert status(not_sent) == "failed", "a row that is skipped proves nothing of the others"
     assert {status(message) for message in messages} == {"pending"}
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE sessions_app_turn DROP COLUMN newer")
+    assert fire_due_messages().queued == 3, "they are sent once the migration is through"
 
 
-def test_only_what_waits_still_is_set_aside(person: Person, me: uuid.UUID) -> None:
+def test_only_what_waits_still_is_set_aside(person: Person) -> None:
     session = person.session()
-    taken, cancelled, gone = (later(person.session() if n else session) for n in range(3))
-    due(taken)
-    fire_due_messages()
+    queued, cancelled, gone = taken(session), later(person.session()), later(person.session())
     cancel_message(cancelled.pk)
-    gone_id = gone.pk
+    ids = [queued.pk, cancelled.pk, gone.pk]
     delete_session(gone.session_id)
-    for message_id in (taken.pk, cancelled.pk, gone_id):
+    for message_id in ids:
         set_aside_message(message_id, "what went wrong before somebody else took it")
-    assert (status(taken), status(cancelled)) == ("pending", "cancelled")
+    assert (status(queued), status(cancelled)) == ("pending", "cancelled")
     assert RunRecord.objects.get().state == RunState.QUEUED
-    run_turn(session, me)
-    assert status(taken) == "sent"
+    run_turn(session)
+    assert status(queued) == "sent"
 
 
 def test_a_fault_that_may_be_everybodys_sets_none_aside(person: Person, trap: None) -> None:

@@ -75,25 +75,24 @@ def test_explain_says_what_comes_and_what_was(person: Person) -> None:
     assert len(re.findall(r"^  \w{3} \d{4}-", shown, re.MULTILINE)) == 5
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (("--cron", "0 9 * *"), "5 fields"),
-        (("--cron", "0 9 * * *", "--timezone", "Mars/Olympus"), "Mars/Olympus"),
-        (("--every", "0"), "from 1 to"),
-        (("--every", "60", "--timezone", "UTC"), "--timezone belongs to --cron"),
-        (("--at", "2001-01-01T09:00"), "has passed"),
-        (("--at", "soon"), "a time such as"),
-        (("--every", "60", "--at", "2031-01-01T09:00"), "not allowed with"),
-        ((), "required"),
-        (("--every", "60", "--session", "no-such"), "no session 'no-such'"),
-        (("--every", "60", "--agent", "nobody"), "no agent 'nobody'"),
-    ],
-    ids=str,
-)
-def test_what_is_refused_stores_nothing(person: Person, arguments: tuple[str, ...], text: str) -> None:
-    assert text.lower() in refused("add", "hello", *arguments).lower()
-    assert text.lower() in refused("add", "hello", "--preview", *arguments).lower()
+REFUSED: list[tuple[tuple[str, ...], str]] = [
+    (("--cron", "0 9 * *"), "5 fields"),
+    (("--cron", "0 9 * * *", "--timezone", "Mars/Olympus"), "Mars/Olympus"),
+    (("--every", "0"), "from 1 to"),
+    (("--every", "60", "--timezone", "UTC"), "--timezone belongs to --cron"),
+    (("--at", "2001-01-01T09:00"), "has passed"),
+    (("--at", "soon"), "a time such as"),
+    (("--every", "60", "--at", "2031-01-01T09:00"), "not allowed with"),
+    ((), "required"),
+    (("--every", "60", "--session", "no-such"), "no session 'no-such'"),
+    (("--every", "60", "--agent", "nobody"), "no agent 'nobody'"),
+]
+
+
+def test_what_is_refused_stores_nothing(person: Person) -> None:
+    for arguments, text in REFUSED:
+        for more in ((), ("--preview",)):
+            assert text.lower() in refused("add", "hello", *more, *arguments).lower(), arguments
     assert not CronJob.objects.exists()
 
 

@@ -86,6 +86,7 @@ def test_an_agent_of_several_users_is_named_with_its_user(
 
 
 @pytest.mark.processes
+@pytest.mark.full
 def test_the_command_prints_one_object_and_exits_1_on_error(person: Person) -> None:
     def call(*arguments: str) -> tuple[int, Any]:
         command = [sys.executable, "manage.py", "routine", *arguments]

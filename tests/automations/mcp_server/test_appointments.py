@@ -18,6 +18,7 @@ from tests.tokens import token_of
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
 
+@pytest.mark.full
 def test_an_automation_fires_and_its_answer_is_read(
     person_with_server: Person, model_server: Any, fleet: Fleet
 ) -> None:

@@ -117,45 +117,48 @@ def test_what_belongs_to_somebody_else_does_not_exist(ada: Door, bob: Door) -> N
     assert (Turn.objects.count(), CronJob.objects.count()) == before
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "words"),
-    [
-        ("ask", {}, "message: Field required"),
-        ("ask", {"message": ""}, "message"),
-        ("ask", {"message": "   "}, "empty"),
-        ("ask", {"message": "a\x00b"}, "NUL"),
-        ("ask", {"message": "x" * 100_001}, "message"),
-        ("ask", {"message": ["hello"]}, "message"),
-        ("ask", {"message": "hello", "wait_seconds": 51}, "wait_seconds"),
-        ("ask", {"message": "hello", "wait_seconds": True}, "wait_seconds"),
-        ("ask", {"message": "hello", "session": "x" * 36}, "session"),
-        ("ask", {"message": "hello", "agent": "nobody"}, "no such agent"),
-        ("ask", {"message": "hello", "idempotency_key": "ä"}, "idempotency_key"),
-        ("ask", {"message": "hello", "agent": "a\x00"}, "agent: Value error, must not hold a NUL"),
-        ("ask", {"message": "hello", "to": "x"}, "to: Extra inputs"),
-        ("get_answer", {"turn": 10**30}, "turn"),
-        ("get_answer", {"turn": 2**63 - 1}, "no such turn"),
-        ("get_answer", {"turn": "1"}, "turn"),
-        ("list_agents", {"all": 1}, "all"),
-        ("list_sessions", {"limit": 0}, "limit"),
-        ("open_session", {"title": "a\nb"}, "line break"),
-        ("schedule", {"message": "tea"}, "exactly one of"),
-        ("schedule", {"message": "tea", "every_seconds": 5, "at": "2999-01-01"}, "exactly one of"),
-        ("schedule", {"message": "tea", "at": "2999-01-01T10:00", "tz": "Europe/Berlin"}, "tz can only"),
-        ("schedule", {"message": "tea", "cron_expr": "0 25 * * *"}, "bad_cron"),
-        ("schedule", {"message": "tea", "cron_expr": "0 5 * * *", "tz": "Mars/X"}, "unknown_timezone"),
-        ("schedule", {"message": "tea", "at": "2001-01-01T10:00"}, "past_at"),
-        ("schedule", {"message": "  ", "every_seconds": 60}, "empty_message"),
-        ("explain", {"job_id": "a\x00"}, "NUL"),
-        ("explain", {"job_id": "nothing"}, "not_found"),
-        ("skip_next", {"job_id": "nothing", "slots": 101}, "slots"),
-    ],
-)
-def test_bad_arguments_are_refused_and_nothing_is_stored(
-    ada: Door, name: str, given: dict[str, Any], words: str
-) -> None:
+BAD: list[tuple[str, dict[str, Any], str]] = [
+    ("ask", {}, "message: Field required"),
+    ("ask", {"message": ""}, "message"),
+    ("ask", {"message": "   "}, "empty"),
+    ("ask", {"message": "a\x00b"}, "NUL"),
+    ("ask", {"message": "x" * 100_001}, "message"),
+    ("ask", {"message": ["hello"]}, "message"),
+    ("ask", {"message": "hello", "wait_seconds": 51}, "wait_seconds"),
+    ("ask", {"message": "hello", "wait_seconds": True}, "wait_seconds"),
+    ("ask", {"message": "hello", "session": "x" * 36}, "session"),
+    ("ask", {"message": "hello", "agent": "nobody"}, "no such agent"),
+    ("ask", {"message": "hello", "idempotency_key": "ä"}, "idempotency_key"),
+    ("ask", {"message": "hello", "agent": "a\x00"}, "agent: Value error, must not hold a NUL"),
+    ("ask", {"message": "hello", "to": "x"}, "to: Extra inputs"),
+    ("get_answer", {"turn": 10**30}, "turn"),
+    ("get_answer", {"turn": 2**63 - 1}, "no such turn"),
+    ("get_answer", {"turn": "1"}, "turn"),
+    ("list_agents", {"all": 1}, "all"),
+    ("list_sessions", {"limit": 0}, "limit"),
+    ("open_session", {"title": "a\nb"}, "line break"),
+    ("schedule", {"message": "tea"}, "exactly one of"),
+    ("schedule", {"message": "tea", "every_seconds": 5, "at": "2999-01-01"}, "exactly one of"),
+    ("schedule", {"message": "tea", "at": "2999-01-01T10:00", "tz": "Europe/Berlin"}, "tz can only"),
+    ("schedule", {"message": "tea", "cron_expr": "0 25 * * *"}, "bad_cron"),
+    ("schedule", {"message": "tea", "cron_expr": "0 5 * * *", "tz": "Mars/X"}, "unknown_timezone"),
+    ("schedule", {"message": "tea", "at": "2001-01-01T10:00"}, "past_at"),
+    ("schedule", {"message": "  ", "every_seconds": 60}, "empty_message"),
+    ("explain", {"job_id": "a\x00"}, "NUL"),
+    ("explain", {"job_id": "nothing"}, "not_found"),
+    ("skip_next", {"job_id": "nothing", "slots": 101}, "slots"),
+]
+
+
+def test_bad_arguments_are_refused_and_nothing_is_stored(ada: Door) -> None:
     before = Turn.objects.count(), CronJob.objects.count(), Session.objects.count()
-    said = ada.refused(name, given)
-    assert words in said
-    assert not re.search(r"constrained|function|\.none", said), "names of Python are shown"
+
+    async def work(client: Client) -> list[Any]:
+        return [await client.call_tool(name, given) for name, given, _ in BAD]
+
+    for (name, given, words), found in zip(BAD, ada.talk(work), strict=True):
+        said = str(found.content[0].text)
+        assert found.is_error, (name, given)
+        assert words in said, (name, given)
+        assert not re.search(r"constrained|function|\.none", said), "names of Python are shown"
     assert (Turn.objects.count(), CronJob.objects.count(), Session.objects.count()) == before

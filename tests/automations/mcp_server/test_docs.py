@@ -22,7 +22,7 @@ from tests.automations.mcp_server.conftest import Door
 from tests.docs.pages import page, section
 from tests.up import ROOT, clean_environ
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.full]
 
 
 @pytest.fixture

@@ -113,17 +113,16 @@ def test_a_question_that_a_person_declines_is_given_up(ada: Door) -> None:
     assert Turn.objects.count() == 1
 
 
-@pytest.mark.parametrize("content", [{}, {"allow": "true"}, {"allow": 1}, {"answer": "yes"}, {"allow": None}])
-def test_a_malformed_consent_is_refused_and_changes_nothing(
-    ada: Door, site: Site, content: dict[str, Any]
-) -> None:
-    site.model.answer_with(erase("malformed"), ModelReply(text="May I?"))
-    human = Human(answers=[ElicitResult(action="accept", content=content)])
-    assert "allow must be" in ada.refused("ask", {"message": "erase it"}, human=human)
-    assert ConsentQuestion.objects.get().state == ConsentState.OPEN
-    assert Turn.objects.count() == 1
+def test_a_malformed_consent_is_refused_and_changes_nothing(ada: Door, site: Site) -> None:
+    contents: list[dict[str, Any]] = [{}, {"allow": "true"}, {"allow": 1}, {"answer": "yes"}, {"allow": None}]
+    for number, content in enumerate(contents, 1):
+        site.model.answer_with(erase("malformed"), ModelReply(text="May I?"))
+        human = Human(answers=[ElicitResult(action="accept", content=content)])
+        assert "allow must be" in ada.refused("ask", {"message": "erase it"}, human=human), content
+        assert ConsentQuestion.objects.filter(state=ConsentState.OPEN).count() >= 1
+        assert Turn.objects.count() == number
+        site.model.forget_script()
     assert erased(site, "malformed") == 0
-    site.model.forget_script()
 
 
 def test_a_state_of_somebody_else_or_of_nothing_is_refused(ada: Door, bob: Door) -> None:

@@ -58,6 +58,7 @@ def test_an_agent_is_asked_over_standard_input(ada: Door, tmp_path: Path, mode: 
     assert Turn.objects.get().session.owner == ada.user
 
 
+@pytest.mark.full
 def test_beside_a_running_up_nothing_is_exported(ada: Door, tmp_path: Path) -> None:
     (tmp_path / ".rondo").mkdir()
     (tmp_path / ".rondo" / "connection.json").write_text(json.dumps({"url": ada.url, "token": ada.token}))
@@ -89,6 +90,7 @@ def test_without_a_server_the_command_says_what_to_set(tmp_path: Path) -> None:
     assert "RONDO_URL" in done.stderr
 
 
+@pytest.mark.full
 def test_a_stored_token_goes_to_its_own_server_only(ada: Door, tmp_path: Path) -> None:
     (tmp_path / ".rondo").mkdir()
     (tmp_path / ".rondo" / "connection.json").write_text(json.dumps({"url": ada.url, "token": ada.token}))

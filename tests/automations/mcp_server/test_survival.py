@@ -17,7 +17,7 @@ from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 from tests.tokens import token_of
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.full]
 
 
 def opened(person: Person, fleet: Fleet, name: str) -> tuple[Door, Process]:

@@ -92,7 +92,7 @@ def brought(person: Person, content: bytes) -> Report | str:
         return str(refusal)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(jobs=st.lists(JOBS, max_size=4))
 def test_any_jobs_are_imported_once_or_refused_with_a_reason(person: Person, jobs: list[Any]) -> None:
     content = json.dumps({"jobs": jobs}).encode()
@@ -134,7 +134,7 @@ def check_rows() -> None:
         assert job.enabled or JobClock.objects.get(job=job).next_run_at is None
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(content=st.binary(max_size=200) | ANYTHING.map(lambda tree: json.dumps({"jobs": tree}).encode()))
 def test_any_bytes_are_parsed_or_refused_in_one_line(content: bytes) -> None:
     refusal = ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from io import StringIO
@@ -23,13 +25,12 @@ from automations.nanobot_import.report import Line, Outcome, Report
 from automations.nanobot_import.store_file import StoreRefused
 from sessions_app.agents.edit import create_agent
 from sessions_app.exceptions import NotFound
-from sessions_app.models import PRIMARY_KEY, Agent, Session, SessionState
+from sessions_app.models import PRIMARY_KEY, Session, SessionState
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import primary_session
 from tests.automations.messages import later
 from tests.conftest import Person, new_person
-from tests.fleet import until
-from tests.races import in_thread, waiting
+from tests.races import in_thread
 from tests.up import ROOT
 
 pytestmark = pytest.mark.rule("4.1")
@@ -112,8 +113,11 @@ def test_the_sample_comes_in_by_category(person: Person) -> None:
     assert not CronJob.objects.filter(imported_id="heartbeat").exists()
 
 
-def test_importing_twice_changes_nothing(person: Person) -> None:
-    import_store(person.agent.pk, SAMPLE.read_bytes())
+def test_importing_twice_changes_nothing_and_a_dry_run_nothing_at_all(person: Person) -> None:
+    empty = everything()
+    dry = import_store(person.agent.pk, SAMPLE.read_bytes(), dry_run=True)
+    assert everything() == empty
+    assert dry.totals == import_store(person.agent.pk, SAMPLE.read_bytes()).totals
     before = everything()
     again = import_store(person.agent.pk, SAMPLE.read_bytes())
     assert again.totals["already_there"] == 4
@@ -148,16 +152,6 @@ def test_two_imports_at_once_bring_everything_in_once(person: Person) -> None:
     assert len(imported()) == 3
 
 
-def test_an_import_waits_for_another_one_of_its_agent(person: Person) -> None:
-    with transaction.atomic():
-        Agent.objects.select_for_update(no_key=True).get(pk=person.agent.pk)  # as an import holds it
-        thread, came = in_thread(lambda: import_store(person.agent.pk, SAMPLE.read_bytes()))
-        until(lambda: waiting() or came)
-        assert not came
-    thread.join(30)
-    assert came[0].totals["bound"] == 2
-
-
 def test_a_second_agent_importing_the_same_store_gets_new_ids(person: Person) -> None:
     other = create_agent(person.user, "other")
     content = SAMPLE.read_bytes()
@@ -166,13 +160,6 @@ def test_a_second_agent_importing_the_same_store_gets_new_ids(person: Person) ->
         thread.join(30)
     assert CronJob.objects.filter(imported_id="3f9c2a1b").count() == 2
     assert CronJob.objects.filter(pk="3f9c2a1b").count() == 1
-
-
-def test_a_dry_run_stores_nothing_and_tells_the_same(person: Person) -> None:
-    before = everything()
-    dry = import_store(person.agent.pk, SAMPLE.read_bytes(), dry_run=True)
-    assert everything() == before
-    assert dry.totals == import_store(person.agent.pk, SAMPLE.read_bytes()).totals
 
 
 CATEGORIES: dict[str, tuple[dict[str, Any], Category | None]] = {
@@ -192,23 +179,23 @@ CATEGORIES: dict[str, tuple[dict[str, Any], Category | None]] = {
 }
 
 
-@pytest.mark.parametrize("what", CATEGORIES)
-def test_the_category_follows_the_rule(person: Person, what: str) -> None:
-    fields, expected = CATEGORIES[what]
-    line = one(person, **fields)
-    assert line.category == expected, line
-    if expected is None:
-        assert line.outcome is Outcome.REFUSED
-    elif expected is not Category.SYSTEM:
-        assert category(imported()[0]) is expected
+@contextmanager
+def undone() -> Iterator[None]:
+    """What is stored here is taken back."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
 
 
-def test_a_legacy_job_stays_unbound_even_if_its_session_exists(person: Person, telegram: None) -> None:
-    session = person.session(key=KEY)
-    one(person, payload={"deliver": True, "channel": "telegram", "to": "42"})
-    [job] = imported()
-    assert (job.session, job.session_key) == (None, KEY)
-    assert delete_session(session.pk).deleted
+def test_the_category_follows_the_rule(person: Person) -> None:
+    for what, (fields, expected) in CATEGORIES.items():
+        with undone():
+            line = one(person, **fields)
+            assert line.category == expected, (what, line)
+            if expected is None:
+                assert line.outcome is Outcome.REFUSED, what
+            elif expected is not Category.SYSTEM:
+                assert category(imported()[0]) is expected, what
 
 
 KEYS: dict[str, tuple[str, str | None]] = {
@@ -227,20 +214,20 @@ KEYS: dict[str, tuple[str, str | None]] = {
 }
 
 
-@pytest.mark.parametrize("what", KEYS)
-def test_a_bound_job_belongs_to_the_session_of_its_key(person: Person, what: str) -> None:
-    key, expected = KEYS[what]
+def test_a_bound_job_belongs_to_the_session_of_its_key(person: Person) -> None:
     before = Session.objects.count()
-    line = one(person, payload={"sessionKey": key})
-    if expected is None:
-        assert line.outcome is Outcome.REFUSED
-        assert (imported(), Session.objects.count()) == ([], before)
-        return
-    [job] = imported()
-    assert job.session is not None
-    assert (job.session.key, job.session.agent) == (expected, person.agent)
-    assert job.session.chat_id in {expected.partition(":")[2], ""}
-    assert ("is a web thread here" in line.note) == (key != expected)
+    for what, (key, expected) in KEYS.items():
+        with undone():
+            line = one(person, payload={"sessionKey": key})
+            if expected is None:
+                assert line.outcome is Outcome.REFUSED, what
+                assert (imported(), Session.objects.count()) == ([], before), what
+                continue
+            [job] = imported()
+            assert job.session is not None, what
+            assert (job.session.key, job.session.agent) == (expected, person.agent), what
+            assert job.session.chat_id in {expected.partition(":")[2], ""}, what
+            assert ("is a web thread here" in line.note) == (key != expected), what
 
 
 def test_an_open_session_is_used_and_an_archived_one_refused(person: Person, telegram: None) -> None:
@@ -274,15 +261,15 @@ TOLERATED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", TOLERATED)
-def test_the_store_is_read_tolerantly(person: Person, what: str) -> None:
-    line = one(person, **TOLERATED[what])
-    assert (line.outcome, line.category) == (Outcome.IMPORTED, Category.BOUND), line.note
-    [job] = imported()
-    assert (job.every_seconds, job.enabled, job.message) == (60, True, "look")
-    assert job.name == {"nulls": "look", "a number for a name": "7", "a name of two lines": "a b"}.get(
-        what, "daily"
-    )
+def test_the_store_is_read_tolerantly(person: Person) -> None:
+    names = {"nulls": "look", "a number for a name": "7", "a name of two lines": "a b"}
+    for what, fields in TOLERATED.items():
+        with undone():
+            line = one(person, **fields)
+            assert (line.outcome, line.category) == (Outcome.IMPORTED, Category.BOUND), (what, line.note)
+            [job] = imported()
+            assert (job.every_seconds, job.enabled, job.message) == (60, True, "look"), what
+            assert job.name == names.get(what, "daily"), what
 
 
 def test_a_bare_list_and_missing_parts_are_enough(person: Person) -> None:
@@ -326,16 +313,16 @@ REFUSED_ALONE: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED_ALONE)
-def test_a_bad_job_is_refused_while_the_others_are_imported(person: Person, what: str) -> None:
-    fields, reason = REFUSED_ALONE[what]
+def test_a_bad_job_is_refused_while_the_others_are_imported(person: Person) -> None:
     good = a_job(id="good", payload={"sessionKey": "slack:1"})
-    bad, other = brought(person, a_job(**fields), good)
-    assert (bad.place, bad.outcome) == ("jobs[0]", Outcome.REFUSED)
-    assert reason in bad.note
-    assert other.outcome is Outcome.IMPORTED
-    assert [job.pk for job in imported()] == ["good"]
-    assert not Session.objects.filter(key=KEY).exists()
+    for what, (fields, reason) in REFUSED_ALONE.items():
+        with undone():
+            bad, other = brought(person, a_job(**fields), good)
+            assert (bad.place, bad.outcome) == ("jobs[0]", Outcome.REFUSED), what
+            assert reason in bad.note, what
+            assert other.outcome is Outcome.IMPORTED, what
+            assert [job.pk for job in imported()] == ["good"], what
+            assert not Session.objects.filter(key=KEY).exists(), what
 
 
 def test_an_id_that_stands_twice_comes_in_once(person: Person) -> None:
@@ -369,15 +356,14 @@ CORRUPT: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", CORRUPT)
-def test_a_corrupt_file_is_refused_whole_with_the_place_named(person: Person, what: str) -> None:
-    content, place = CORRUPT[what]
+def test_a_corrupt_file_is_refused_whole_with_the_place_named(person: Person) -> None:
     before = everything()
-    with pytest.raises(StoreRefused) as refusal:
-        import_store(person.agent.pk, content)
-    assert place in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-    assert everything() == before
+    for what, (content, place) in CORRUPT.items():
+        with pytest.raises(StoreRefused) as refusal:
+            import_store(person.agent.pk, content)
+        assert place in str(refusal.value), what
+        assert "\n" not in str(refusal.value), what
+        assert everything() == before, what
 
 
 def test_an_interval_keeps_its_beat(person: Person) -> None:
@@ -422,29 +408,17 @@ def test_a_disabled_job_is_imported_paused_even_when_overdue(person: Person) -> 
 
 
 @pytest.mark.rule("8.2")
-@pytest.mark.parametrize(
-    ("key", "chat_type"),
-    [
-        ("telegram:42", "private"),
-        ("telegram:-100123", "group"),
-        ("whatsapp:123@g.us", "group"),
-        ("slack:C024BE91L", "group"),
-        ("slack:D024BE91L", "private"),
-        ("feishu:oc_abc", "group"),
-        ("email:oc_abc@example.org", "private"),
-    ],
-)
-def test_a_group_is_imported_as_group_and_refuses_private_messages(
-    person: Person, key: str, chat_type: str
-) -> None:
-    one(person, payload={"sessionKey": key})
-    session = Session.objects.get(key=key)
-    assert session.chat_type == chat_type
-    if chat_type == "group":
-        with pytest.raises(BadMessage, match="private chats only"):
-            later(session)
-    else:
-        assert later(session).chat_type == "private"
+def test_a_group_is_imported_as_group_and_refuses_private_messages(person: Person) -> None:
+    groups = ("telegram:-100123", "whatsapp:123@g.us", "slack:C024BE91L", "feishu:oc_abc")
+    for number, key in enumerate((*groups, "telegram:42", "slack:D024BE91L", "email:oc_abc@example.org")):
+        one(person, id=f"j{number}", payload={"sessionKey": key})
+        session = Session.objects.get(key=key)
+        if key in groups:
+            assert session.chat_type == "group", key
+            with pytest.raises(BadMessage, match="private chats only"):
+                later(session)
+        else:
+            assert later(session).chat_type == "private", key
 
 
 def test_no_session_gets_more_enabled_automations_than_it_may_have(person: Person, telegram: None) -> None:
@@ -461,12 +435,12 @@ def test_no_session_gets_more_enabled_automations_than_it_may_have(person: Perso
     assert CronJob.objects.filter(session=session, enabled=True).count() == MOST_ENABLED
 
 
-@pytest.mark.parametrize("stored", ["with space", "a:b", "x" * 33, "日报"])
-def test_an_id_of_another_form_is_replaced_and_known_again(person: Person, stored: str) -> None:
-    line = one(person, id=stored)
-    assert line.id != stored
-    assert "not valid here" in line.note
-    assert one(person, id=stored).id == line.id
+def test_an_id_of_another_form_is_replaced_and_known_again(person: Person) -> None:
+    for stored in ("with space", "a:b", "x" * 33, "日报"):
+        line = one(person, id=stored)
+        assert line.id != stored
+        assert "not valid here" in line.note
+        assert one(person, id=stored).id == line.id
 
 
 def test_an_agent_that_goes_meanwhile_gets_nothing(person: Person) -> None:
@@ -523,26 +497,19 @@ def test_the_command_speaks_json(person: Person, tmp_path: Path) -> None:
 def test_the_command_refuses_in_one_line(person: Person, tmp_path: Path) -> None:
     create_agent(new_person("bob").user, "solo")
     new_person("eve")
-    broken = tmp_path / "jobs.json"
+    broken, none = tmp_path / "jobs.json", tmp_path / "none"
     broken.write_text('{"jobs": [{"id": []}]}')
-    refusals = {
-        (str(broken), "solo"): f"{broken}: jobs[0].id is a list, which is not allowed; nothing was imported",
-        (
-            str(tmp_path / "none"),
-            "solo",
-        ): f"{tmp_path / 'none'}: No such file or directory; nothing was imported",
-        (str(SAMPLE), "nobody"): "there is no agent 'nobody'; nothing was imported",
-        (str(SAMPLE), "ada/solo"): "there is no agent 'ada/solo'; nothing was imported",
-        (
-            str(SAMPLE),
-            "demo",
-        ): "several users have an agent 'demo'; use one of ada/demo, bob/demo, eve/demo;"
-        " nothing was imported",
-    }
-    for (file, agent), text in refusals.items():
+    refusals = [
+        (broken, "solo", f"{broken}: jobs[0].id is a list, which is not allowed"),
+        (none, "solo", f"{none}: No such file or directory"),
+        (SAMPLE, "nobody", "there is no agent 'nobody'"),
+        (SAMPLE, "ada/solo", "there is no agent 'ada/solo'"),
+        (SAMPLE, "demo", "several users have an agent 'demo'; use one of ada/demo, bob/demo, eve/demo"),
+    ]
+    for file, agent, text in refusals:
         with pytest.raises(CommandError) as refusal:
-            told(file, "--agent", agent)
-        assert str(refusal.value) == text
+            told(str(file), "--agent", agent)
+        assert str(refusal.value) == f"{text}; nothing was imported"
     assert imported() == []
 
 

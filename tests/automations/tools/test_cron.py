@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,16 +9,15 @@ import pytest
 
 from agent_core import tools
 from agent_core.exceptions import ToolFailed
-from agent_core.testing import ModelServer
 from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, JobKind, RunRecord, RunState
 from sessions_app.agents.edit import update_agent
-from sessions_app.models import Message, Session, SessionType, Turn, TurnKind, TurnState
+from sessions_app.models import Message, Session, SessionType, Turn, TurnKind
 from sessions_app.turns.kinds import kind_of, registered_kinds
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person, new_person
-from tests.fleet import Fleet, until
+from tests.inside import Inside, call, makes
 
 pytestmark = pytest.mark.rule("4.2")
 
@@ -90,12 +88,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_a_refusal_says_what_to_do(person: Person, what: str) -> None:
-    arguments, words = REFUSED[what]
-    with pytest.raises(ToolFailed) as refusal:
-        cron(context(person.session()), **arguments)
-    assert words in str(refusal.value)
+def test_a_refusal_says_what_to_do(person: Person) -> None:
+    where = context(person.session())
+    wrong = []
+    for what, (arguments, words) in REFUSED.items():
+        with pytest.raises(ToolFailed) as refusal:
+            cron(where, **arguments)
+        if words not in str(refusal.value):
+            wrong.append((what, str(refusal.value)))
+    assert wrong == []
     assert not CronJob.objects.exists()
 
 
@@ -106,28 +107,19 @@ def test_the_schema_requires_only_the_action_and_omits_deliver() -> None:
     assert "deliver" not in schema["properties"]
 
 
-def test_add_binds_to_the_session_and_ignores_deliver(person: Person) -> None:
+def test_add_binds_to_the_session_and_every_action_ignores_deliver(person: Person) -> None:
     session = person.session()
+    at = context(session)
     said = cron(
-        context(session),
-        action="add",
-        message="check the repository for new issues",
-        every_seconds=5,
-        deliver=True,
+        at, action="add", message="check the repository for new issues", every_seconds=5, deliver=True
     )
     job = CronJob.objects.get()
-    assert (job.session_id, job.name, job.source) == (session.pk, "check the repository for new i", "chat")
+    name = "check the repository for new i"
+    assert (job.session_id, job.name, job.source) == (session.pk, name, "chat")
     assert (job.deliver, job.channel, job.to, job.channel_meta) == (None, "", "", None)
-    assert (
-        f"Added automation {job.pk} 'check the repository for new i': every 5 seconds. Next run: 20" in said
-    )
-
-
-def test_deliver_is_ignored_by_every_action(person: Person) -> None:
-    at = context(person.session())
-    cron(at, **ADD, every_seconds=5, deliver="yes")
+    assert f"Added automation {job.pk} '{name}': every 5 seconds. Next run: 20" in said
     assert "every 5 seconds" in cron(at, action="list", deliver=None)
-    assert cron(at, action="remove", job_id=CronJob.objects.get().pk, deliver=False).startswith("Removed")
+    assert cron(at, action="remove", job_id=job.pk, deliver=False).startswith("Removed")
 
 
 def test_what_is_empty_counts_as_not_given(person: Person) -> None:
@@ -155,20 +147,13 @@ def test_the_fifty_first_automation_is_refused_with_what_to_do(person: Person) -
         cron(at, **ADD, every_seconds=3600)
 
 
-def test_a_zoneless_time_is_in_the_agents_zone(person: Person) -> None:
+def test_times_without_a_zone_are_in_the_agents(person: Person) -> None:
     person.agent.timezone = "Asia/Tokyo"
     person.agent.save()
-    session = Session.objects.select_related("agent").get(pk=person.session().pk)
-    cron(context(session), action="add", message="m", at="2027-01-01T09:00")
-    assert CronJob.objects.get().at is not None
-    assert CronJob.objects.get().at.isoformat() == "2027-01-01T00:00:00+00:00"  # type: ignore[union-attr]
-
-
-def test_a_cron_expression_without_a_zone_uses_the_agents_zone(person: Person) -> None:
-    person.agent.timezone = "Asia/Tokyo"
-    person.agent.save()
-    session = Session.objects.select_related("agent").get(pk=person.session().pk)
-    said = cron(context(session), **ADD, cron_expr="0 9 * * *")
+    where = context(Session.objects.select_related("agent").get(pk=person.session().pk))
+    cron(where, action="add", message="m", at="2027-01-01T09:00")
+    assert CronJob.objects.get().at == datetime(2027, 1, 1, tzinfo=UTC)
+    said = cron(where, **ADD, cron_expr="0 9 * * *")
     assert "every day at 09:00 (Asia/Tokyo)" in said
     assert " 09:00:00+09:00." in said
 
@@ -268,21 +253,16 @@ def test_only_a_persons_message_may_create_automations() -> None:
     assert {kind.name for kind in kinds_of_turn if kind.interactive} == {TurnKind.MESSAGE}
 
 
-def test_a_real_turn_returns_refusals_and_the_corrected_call_works(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
+def test_a_real_turn_returns_refusals_and_the_corrected_call_works(inside: Inside) -> None:
+    session = inside.person.session()
 
     def ask(**arguments: Any) -> str:
-        turn = receive(session.pk, MessageInput(content=f"use tool cron with {json.dumps(arguments)}"))
-        until(lambda: Turn.objects.filter(pk=turn.pk, state=TurnState.SUCCEEDED).exists(), 60)
+        inside.model.answer_with(makes(call("cron", **arguments)))
+        turn = inside.say(session, "Do it.")
         return str(Message.objects.get(turn=turn, role="tool").parts["results"][0]["output"])
 
-    assert (
-        ask(action="add", every_seconds=3600)
-        == "message is missing: say what is to be done when the time comes"
-    )
+    missing = ask(action="add", every_seconds=3600)
+    assert missing == "message is missing: say what is to be done when the time comes"
     assert ask(**ADD, every_seconds=3600, channel="telegram").startswith("unknown parameter 'channel'")
     assert not CronJob.objects.exists()
     assert "every hour. Next run: 20" in ask(**ADD, every_seconds=3600, deliver=True)
@@ -290,10 +270,8 @@ def test_a_real_turn_returns_refusals_and_the_corrected_call_works(
     assert (job.session_id, job.deliver) == (session.pk, None)
     assert ask(action="list").startswith(f"- {job.pk} 'm': every hour; not run yet; next run 20")
     assert "needs the person's consent" in ask(action="remove", job_id=job.pk)
-    update_agent(person_with_server.agent.pk, {"allow_tools": ["cron"]})
-    assert (
-        ask(action="remove", job_id="heartbeat")
-        == "'heartbeat' is a system job; it is protected and cannot be removed"
-    )
+    update_agent(inside.person.agent.pk, {"allow_tools": ["cron"]})
+    protected = ask(action="remove", job_id="heartbeat")
+    assert protected == "'heartbeat' is a system job; it is protected and cannot be removed"
     assert ask(action="remove", job_id=job.pk) == f"Removed automation {job.pk} 'm'."
     assert not CronJob.objects.exists()

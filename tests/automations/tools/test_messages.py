@@ -16,19 +16,17 @@ from agent_core.exceptions import ToolFailed
 from agent_core.planner import live
 from agent_core.turn.control import TurnControl
 from agent_core.types import ToolCall
-from automations.firing.fire_messages import fire_due_messages
 from automations.models import ScheduledMessage
 from automations.scheduled_messages import MOST_WAITING
 from automations.tools.live_state import existing_kinds
 from sessions_app.models import Session, SessionType, Turn
-from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext, TurnTools
-from tests.automations.messages import LATER, a_worker, due, later
-from tests.automations.test_scheduled_messages import status
+from tests.automations.messages import LATER, claimed, later, status, taken
 from tests.conftest import Person
+from tests.inside import call
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("8.1")]
 ASK = {"send_at": LATER, "message_text": "Take the cake out."}
@@ -58,6 +56,20 @@ def cancel(where: ToolContext, /, **arguments: Any) -> dict[str, Any]:
     return answer
 
 
+def called(session: Session, *calls: ToolCall) -> tuple[Turn, list[str]]:
+    """A running turn, and what these calls in it answered."""
+    receive(session.pk, MessageInput(content="Tell me later."))
+    turn = claimed(session)
+    journal = Journal(turn)
+    prepared = prepare_turn(turn, journal)
+    ports = TurnTools(journal=journal, context=replace(prepared.tool_context, control=TurnControl()))
+    outputs = []
+    for each in calls:
+        ports.intend(each)
+        outputs.append(ports.call(each).output)
+    return turn, outputs
+
+
 def test_scheduling_returns_text_and_time_in_the_agents_zone(person: Person) -> None:
     person.agent.timezone = "Asia/Shanghai"
     person.agent.save()
@@ -80,11 +92,6 @@ def test_scheduling_returns_text_and_time_in_the_agents_zone(person: Person) -> 
     assert (message.status, message.cancelled_by_tool_call_id) == ("cancelled", "call-2")
 
 
-def test_an_offset_is_heeded_and_shown_in_the_agents_zone(person: Person) -> None:
-    answer = schedule(context(person.session()), **(ASK | {"send_at": "2099-01-01T09:00:00+01:00"}))
-    assert answer["send_at"] == "2099-01-01T08:00:00+00:00"
-
-
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no time": ({"send_at": None}, "bad_time: `send_at` must be a time such as"),
     "a time in words": ({"send_at": "tomorrow at nine"}, "bad_time: `send_at` must be a time such as"),
@@ -97,12 +104,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_a_refusal_starts_with_its_code_and_suggests_a_fix(person: Person, what: str) -> None:
-    given, text = REFUSED[what]
-    with pytest.raises(ToolFailed) as refusal:
-        schedule(context(person.session()), **(ASK | given))
-    assert str(refusal.value).startswith(text)
+def test_a_refusal_starts_with_its_code_and_suggests_a_fix(person: Person) -> None:
+    where = context(person.session())
+    wrong = []
+    for what, (given, text) in REFUSED.items():
+        with pytest.raises(ToolFailed) as refusal:
+            schedule(where, **(ASK | given))
+        if not str(refusal.value).startswith(text):
+            wrong.append((what, str(refusal.value)))
+    assert wrong == []
     assert not ScheduledMessage.objects.exists()
 
 
@@ -114,26 +124,23 @@ def test_groups_and_internal_sessions_have_no_private_messages(person: Person) -
     Session.objects.filter(pk=job.pk).update(type=SessionType.JOB)
     for where in places:
         here = replace(where, session=Session.objects.get(pk=where.session.pk))
-        for call in (
+        for refused in (
             lambda: schedule(here, **ASK),  # noqa: B023 - called within the round
             lambda: listed(here),  # noqa: B023
             lambda: cancel(here, task_id="x"),  # noqa: B023
         ):
             with pytest.raises(ToolFailed, match=r"^not_private: "):
-                call()
+                refused()
 
 
 def test_the_twenty_first_message_is_refused_until_room_is_made(person: Person) -> None:
     session = person.session()
-    first = later(session)
-    for _ in range(MOST_WAITING - 1):
-        later(session)
+    first, *_ = [later(session) for _ in range(MOST_WAITING)]
     where = context(session)
     with pytest.raises(ToolFailed, match=r"^too_many: a session may have at most 20 .* Cancel one first"):
         schedule(where, **ASK)
     cancel(where, task_id=first.pk)
     schedule(where, **ASK)
-    assert len(schedule(where, **ASK, replace_existing=True)["cancelled_task_ids"]) == MOST_WAITING
 
 
 def test_what_waits_is_listed_in_the_order_of_its_times(person: Person) -> None:
@@ -143,9 +150,7 @@ def test_what_waits_is_listed_in_the_order_of_its_times(person: Person) -> None:
     second = schedule(where, **ASK)
     first = schedule(where, send_at="2098-01-01T09:00:00", message_text="Earlier.")
     later(person.session(), "Elsewhere.")
-    taken = later(session)
-    due(taken)
-    ScheduledMessage.objects.mark_taken([taken.pk])
+    ScheduledMessage.objects.mark_taken([later(session).pk])
     assert [row["task_id"] for row in listed(where)] == [first["task_id"], second["task_id"]]
     assert listed(where)[0] == {
         "task_id": first["task_id"],
@@ -156,15 +161,15 @@ def test_what_waits_is_listed_in_the_order_of_its_times(person: Person) -> None:
 
 def test_cancel_covers_only_unsent_messages_of_this_chat(person: Person) -> None:
     session = person.session()
-    mine, taken, elsewhere = later(session), later(session), later(person.session())
+    mine, sending, elsewhere = later(session), later(session), later(person.session())
     where = context(session, call_id="call-9")
     assert cancel(where, task_id=mine.pk)["status"] == "cancelled"
     assert cancel(where, task_id=mine.pk)["status"] == "cancelled", "again is fine"
     mine.refresh_from_db()
     assert mine.cancelled_by_tool_call_id == "call-9"
-    ScheduledMessage.objects.mark_taken([taken.pk])
+    ScheduledMessage.objects.mark_taken([sending.pk])
     missing: list[Any] = [elsewhere.pk, "x\x00", 5]
-    for task_id, code in (*((each, "not_found") for each in missing), (taken.pk, "message_being_sent")):
+    for task_id, code in (*((each, "not_found") for each in missing), (sending.pk, "message_being_sent")):
         with pytest.raises(ToolFailed, match=rf"^{code}: "):
             cancel(where, task_id=task_id)
     assert status(elsewhere) == "pending"
@@ -185,22 +190,15 @@ def test_the_same_call_again_answers_the_same_and_makes_nothing(person: Person) 
 
 
 def test_effect_and_result_are_one_transaction_of_the_turn(person: Person) -> None:
-    session = person.session()
-    receive(session.pk, MessageInput(content="Tell me later."))
-    turn = claim_next(session.pk, a_worker(), auto_allowed=True)
-    assert turn is not None
-    journal = Journal(turn)
-    prepared = prepare_turn(turn, journal)
-    ports = TurnTools(journal=journal, context=replace(prepared.tool_context, control=TurnControl()))
-    call = ToolCall(id="call-1", name="schedule_private_message", arguments=dict(ASK))
-    ports.intend(call)
-    result = ports.call(call)
+    good = call("schedule_private_message", "call-1", **ASK)
+    bad = call("schedule_private_message", "call-2", **ASK | {"send_at": "x"})
+    turn, (said, refusal) = called(person.session(), good, bad)
     message = ScheduledMessage.objects.get()
-    assert json.loads(result.output)["task_id"] == message.pk
+    assert json.loads(said)["task_id"] == message.pk
     assert message.created_by_tool_call_id == "call-1"
-    assert [step.kind for step in turn.steps.order_by("n")] == ["prompt", "intent", "result"]
-    refused = ToolCall(id="call-2", name="schedule_private_message", arguments={**ASK, "send_at": "x"})
-    assert ports.call(refused).output.startswith("bad_time: ")
+    kinds = [step.kind for step in turn.steps.order_by("n")]
+    assert kinds == ["prompt", "intent", "result", "intent", "result"]
+    assert refusal.startswith("bad_time: ")
 
 
 def test_a_repeated_call_conflicts_only_if_its_time_differs(
@@ -252,56 +250,33 @@ def full(transactional_db: None) -> Iterator[None]:
 
 @pytest.mark.parametrize("text", ["data", "constraint"])
 def test_a_storage_error_is_reported_and_the_turn_continues(person: Person, full: None, text: str) -> None:
-    session = person.session()
-    receive(session.pk, MessageInput(content="Tell me later."))
-    turn = claim_next(session.pk, a_worker(), auto_allowed=True)
-    assert turn is not None
-    journal = Journal(turn)
-    prepared = prepare_turn(turn, journal)
-    ports = TurnTools(journal=journal, context=replace(prepared.tool_context, control=TurnControl()))
-    call = ToolCall(
-        id="call-1", name="schedule_private_message", arguments={"send_at": LATER, "message_text": text}
-    )
-    ports.intend(call)
-    result = ports.call(call)
-    assert result.output == "storage_error: the message could not be stored; nothing was scheduled"
+    wish = call("schedule_private_message", "call-1", send_at=LATER, message_text=text)
+    turn, [said] = called(person.session(), wish)
+    assert said == "storage_error: the message could not be stored; nothing was scheduled"
     assert not ScheduledMessage.objects.exists()
     assert [step.kind for step in turn.steps.order_by("n")] == ["prompt", "intent", "result"]
 
 
 def test_models_get_the_tools_and_planners_see_waiting_messages(person: Person) -> None:
     session = person.session()
-    message = later(session)
-    receive(session.pk, MessageInput(content="Hello"))
-    turn = claim_next(session.pk, a_worker(), auto_allowed=True)
-    assert turn is not None
-    prepared = prepare_turn(turn, Journal(turn))
-    told = {tool.name for tool in prepared.request.tools}
-    assert {
+    message = taken(session)
+    where = context(session)
+    assert existing_kinds(where) == ("scheduled messages",)
+    assert message.pk in live.read_snapshot("scheduled messages", where).text, "until its turn begins"
+    turn = claimed(session)
+    offered = {tool.name for tool in prepare_turn(turn, Journal(turn)).request.tools}
+    verbs = {
         "schedule_private_message",
         "list_scheduled_private_messages",
         "cancel_scheduled_private_message",
-    } <= told
-    assert "scheduled messages" in live.kinds_mentioned("Which scheduled messages are there?")
-    assert "scheduled messages" in live.kinds_mentioned("有哪些定时消息?")
-    assert message.pk in live.read_snapshot("scheduled messages", prepared.tool_context).text
+    }
+    assert verbs <= offered
 
 
-def test_a_message_that_beat_has_taken_is_shown_until_its_turn_begins(person: Person) -> None:
-    session = person.session()
-    where = context(session)
-    message = later(session)
-    due(message)
-    fire_due_messages()
-    message.refresh_from_db()
-    assert message.taken_at is not None
-    assert existing_kinds(where) == ("scheduled messages",)
-    assert message.pk in live.read_snapshot("scheduled messages", where).text
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_whoever_speaks_of_reminders_is_told_of_what_waits() -> None:
+    texts = (
+        "Which scheduled messages are there?",
+        "有哪些定时消息?",
         "Cancel my reminder",
         "What reminders do I have?",
         "List the messages you will send me later",
@@ -309,17 +284,15 @@ def test_a_message_that_beat_has_taken_is_shown_until_its_turn_begins(person: Pe
         "What is on my schedule?",
         "取消提醒",
         "把明天早上的提醒取消",
-    ],
-)
-def test_whoever_speaks_of_reminders_is_told_of_what_waits(text: str) -> None:
-    assert "scheduled messages" in live.kinds_mentioned(text)
-
-
-def test_of_a_reminder_both_kinds_are_looked_at() -> None:
+    )
+    assert [text for text in texts if "scheduled messages" not in live.kinds_mentioned(text)] == []
     assert {"automations", "scheduled messages"} <= set(live.kinds_mentioned("Cancel my reminder"))
 
 
-def test_a_send_time_is_kept_to_the_second(person: Person) -> None:
+def test_a_send_time_keeps_its_offset_and_its_second(person: Person) -> None:
+    where = context(person.session())
+    answer = schedule(where, **(ASK | {"send_at": "2099-01-01T09:00:00+01:00"}))
+    assert answer["send_at"] == "2099-01-01T08:00:00+00:00"
     at = (datetime.now(UTC) + timedelta(minutes=10)).replace(microsecond=0)
-    answer = schedule(context(person.session()), send_at=at.isoformat(), message_text="x")
+    answer = schedule(where, send_at=at.isoformat(), message_text="x")
     assert datetime.fromisoformat(answer["send_at"]) == at

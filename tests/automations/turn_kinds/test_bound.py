@@ -7,7 +7,6 @@ the processes.
 from __future__ import annotations
 
 import hashlib
-import uuid
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord
 from automations.models.category import Category, category
 from sessions_app.exceptions import NotFound
-from sessions_app.models import Delivery, Event, Message, Session, Turn, TurnState, Worker
+from sessions_app.models import Delivery, Event, Message, Session, Turn, TurnState
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.commit import commit
@@ -30,15 +29,11 @@ from sessions_app.turns.journal import Journal
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import TurnTools
 from tests.automations import messages
+from tests.automations.messages import a_worker
 from tests.conftest import Person
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ANSWER = TurnResult(ending=Ending.SUCCEEDED, entries=(Entry(role=Role.ASSISTANT, content="All is well."),))
-
-
-@pytest.fixture
-def me(person: Person) -> uuid.UUID:
-    return Worker.objects.create(id=uuid.uuid4(), host="here", pid=1).pk
 
 
 def bound(session: Session, **more: Any) -> CronJob:
@@ -54,21 +49,16 @@ def fire(job: CronJob) -> RunRecord:
     return RunRecord.objects.filter(job=job).latest("scheduled_for")
 
 
-def begin(session: Session, me: uuid.UUID) -> Prepared | None:
-    turn = claim_next(session.pk, me, auto_allowed=True)
+def begin(session: Session) -> Prepared | None:
+    turn = claim_next(session.pk, a_worker(), auto_allowed=True)
     return None if turn is None else prepare_turn(turn, Journal(turn))
 
 
-def run_turn(session: Session, me: uuid.UUID, result: TurnResult = ANSWER) -> Turn:
-    prepared = begin(session, me)
+def run_turn(session: Session, result: TurnResult = ANSWER) -> Turn:
+    prepared = begin(session)
     assert prepared is not None
     commit(prepared, result)
     return prepared.turn
-
-
-def say(session: Session, me: uuid.UUID, text: str) -> None:
-    receive(session.pk, MessageInput(content=text))
-    run_turn(session, me)
 
 
 @pytest.mark.rule("4.1")
@@ -81,27 +71,22 @@ def test_the_category_of_a_job_is_decided_by_its_fields(person: Person) -> None:
     assert of(session=session) is Category.BOUND
     assert of(session=session, name="dream") is Category.BOUND, "never by name"
     assert of() is Category.LEGACY
-    given: list[dict[str, Any]] = [
-        {"deliver": False},
-        {"channel": "telegram"},
-        {"to": "1"},
-        {"channel_meta": {}},
-    ]
-    for legacy in given:
-        assert of(session=session, **legacy) is Category.LEGACY, legacy
+    legacy = {"deliver": False, "channel": "telegram", "to": "1", "channel_meta": {}}
+    for name, value in legacy.items():
+        assert of(session=session, **{name: value}) is Category.LEGACY, name
     for system in ({"kind": "system_event"}, {"id": "dream"}, {"id": "heartbeat"}):
         assert of(**system) is Category.SYSTEM, system
 
 
 @pytest.mark.rule("4.8")
-def test_the_history_holds_the_readable_trigger_and_never_the_prompt(person: Person, me: uuid.UUID) -> None:
+def test_the_history_holds_the_readable_trigger_and_the_hash_of_the_prompt(person: Person) -> None:
     session = person.session()
     job = bound(session)
     run = fire(job)
-    run_turn(session, me)
+    run_turn(session)
     trigger, answer = Message.objects.filter(session=session).order_by("seq")
     run.refresh_from_db()
-    assert trigger.role == "user"
+    assert (trigger.role, answer.role, answer.content) == ("user", "assistant", "All is well.")
     assert trigger.content == "Scheduled automation triggered: monitor\n\nCheck it."
     assert trigger.model_content is None, "later turns see what people see"
     assert trigger.metadata == {
@@ -111,74 +96,62 @@ def test_the_history_holds_the_readable_trigger_and_never_the_prompt(person: Per
         "automation_run_id": run.run_id,
         "automation_prompt_ref": run.prompt_ref,
     }
-    assert (answer.role, answer.content) == ("assistant", "All is well.")
     source = {"kind": "automation", "id": job.pk, "name": "monitor", "run_id": run.run_id}
     assert answer.metadata["source"] == source
+    reference = trigger.metadata["automation_prompt_ref"]
+    assert (reference["id"], reference["version"] >= 1) == ("cron.agent_turn.reminder", True)
+    assert reference["sha256"] == hashlib.sha256(run.rendered_prompt.encode()).hexdigest()
+    assert fence.without_fences((run.prompt_variables or {})["task"]) == "Check it."
+    assert "Check it." in run.rendered_prompt
     template_words = run.rendered_prompt.replace("Check it.", "").strip().splitlines()[0]
     assert len(template_words) > 10
     kept = str(list(Message.objects.filter(session=session).values()))
     assert template_words not in kept + str(list(Event.objects.values("content")))
 
 
-@pytest.mark.rule("4.8")
-def test_the_run_keeps_the_prompt_whose_hash_the_history_has(person: Person, me: uuid.UUID) -> None:
-    session = person.session()
-    run = fire(bound(session))
-    run_turn(session, me)
-    run.refresh_from_db()
-    reference = Message.objects.get(session=session, role="user").metadata["automation_prompt_ref"]
-    assert reference["id"] == "cron.agent_turn.reminder"
-    assert reference["version"] >= 1
-    assert reference["sha256"] == hashlib.sha256(run.rendered_prompt.encode()).hexdigest()
-    assert fence.without_fences((run.prompt_variables or {})["task"]) == "Check it."
-    assert "Check it." in run.rendered_prompt
-
-
 @pytest.mark.rule("4.9")
-def test_the_answer_goes_where_a_person_last_wrote(person: Person, me: uuid.UUID, telegram: None) -> None:
+def test_the_answer_goes_where_a_person_last_wrote(person: Person, telegram: None) -> None:
     session = person.session(key="telegram:42", channel="telegram")
     job = bound(session)
     fire(job)
-    run_turn(session, me)
+    run_turn(session)
     first = Message.objects.filter(session=session).latest("seq").metadata["route"]
     assert first == {"channel": "telegram", "chat_id": "42", "meta": {}}, "nobody has written yet"
     written = {"channel": "web", "chat_id": "", "meta": {}}
     receive(session.pk, MessageInput(content="hello", route=written))
-    run_turn(session, me)
+    run_turn(session)
     session.refresh_from_db()
     assert session.last_route == written, "a person wrote from elsewhere"
     CronJob.objects.filter(pk=job.pk).update(revision=7)
     fire(job)
-    run_turn(session, me)
+    run_turn(session)
     assert Message.objects.filter(session=session).latest("seq").metadata["route"] == written
     session.refresh_from_db()
     assert session.last_route == written, "an automation's turn does not change it"
 
 
-def test_a_session_without_an_address_answers_on_the_web(
-    person: Person, me: uuid.UUID, telegram: None
-) -> None:
+def test_a_session_without_an_address_answers_on_the_web(person: Person, telegram: None) -> None:
     session = person.session(key="telegram:42")
     Session.objects.filter(pk=session.pk).update(chat_id="")
     fire(bound(session))
-    run_turn(session, me)
+    run_turn(session)
     assert Message.objects.filter(session=session).latest("seq").metadata["route"]["channel"] == "web"
     assert not Delivery.objects.exists()
 
 
 def test_an_automation_failing_before_any_message_notifies_the_sessions_address(
-    person: Person, me: uuid.UUID, telegram: None
+    person: Person, telegram: None
 ) -> None:
     session = person.session(key="telegram:42")
     fire(bound(session))
     Turn.objects.filter(session=session).update(metadata={})  # what its trigger is made from
-    assert messages.run_turn(session, me).state == "failed"
+    assert messages.run_turn(session).state == "failed"
     delivery = Delivery.objects.get()
     assert (delivery.channel, delivery.address) == ("telegram", "42")
 
 
 @pytest.mark.rule("4.4")
-def test_a_run_is_queued_then_running_then_follows_its_turn(person: Person, me: uuid.UUID) -> None:
+def test_a_run_is_queued_then_running_then_follows_its_turn(person: Person) -> None:
     session = person.session()
     job = bound(session)
     outcomes = {
@@ -189,7 +162,7 @@ def test_a_run_is_queued_then_running_then_follows_its_turn(person: Person, me: 
     for state, result in outcomes.items():
         run = fire(job)
         assert (run.state, run.finished_at) == ("queued", None)
-        prepared = begin(session, me)
+        prepared = begin(session)
         run.refresh_from_db()
         assert (run.state, run.finished_at) == ("running", None)
         assert prepared is not None
@@ -200,49 +173,36 @@ def test_a_run_is_queued_then_running_then_follows_its_turn(person: Person, me: 
 
 
 @pytest.mark.rule("1.3", "2.3")
-def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person, me: uuid.UUID) -> None:
+def test_an_automation_for_a_busy_session_waits_and_shows_pending(person: Person) -> None:
     session = person.session()
     job = bound(session)
     receive(session.pk, MessageInput(content="a long question"))
-    busy = begin(session, me)
+    busy = begin(session)
     assert busy is not None
     run = fire(job)
-    assert begin(session, me) is None or Turn.objects.get(origin_run=run.pk).state == "queued"
+    assert begin(session) is None or Turn.objects.get(origin_run=run.pk).state == "queued"
     assert Turn.objects.filter(session=session, state=TurnState.RUNNING).count() == 1
-    shown = selectors.automation(person.user, job.pk)
-    assert (shown.pending, shown.state) == (True, "scheduled")
+    waiting = selectors.automation(person.user, job.pk)
+    assert (waiting.pending, waiting.state) == (True, "scheduled")
     again = Turn.objects.get(pk=busy.turn.pk)
     assert again.state == "running"
-    busy.turn.claim = again.claim
-    commit(busy, ANSWER)
-    following = begin(session, me)
-    assert following is not None
-    assert following.turn.pk == run.turn_id
-    shown = selectors.automation(person.user, job.pk)
-    assert (shown.pending, shown.state) == (False, "running")
-    commit(following, ANSWER)
-
-
-@pytest.mark.rule("2.3")
-def test_a_running_model_never_sees_an_automation_that_came_meanwhile(person: Person, me: uuid.UUID) -> None:
-    session = person.session()
-    job = bound(session)
-    receive(session.pk, MessageInput(content="a long question"))
-    busy = begin(session, me)
-    assert busy is not None
-    run = fire(job)
     receive(session.pk, MessageInput(content="and another thing"))
+    busy.turn.claim = again.claim
     taken = TurnTools(journal=busy.journal, context=busy.tool_context).injected()
-    assert taken == ("and another thing",)
+    assert taken == ("and another thing",), "the running model never sees the automation"
     assert Turn.objects.get(origin_run=run.pk).host_id is None
     commit(busy, ANSWER)
     assert not Message.objects.filter(session=session, content__contains="Check it.").exists()
+    following = begin(session)
+    assert following is not None
+    assert following.turn.pk == run.turn_id
+    running = selectors.automation(person.user, job.pk)
+    assert (running.pending, running.state) == (False, "running")
+    commit(following, ANSWER)
 
 
 @pytest.mark.rule("3.6")
-def test_every_automation_that_started_leaves_a_closure_that_people_see(
-    person: Person, me: uuid.UUID
-) -> None:
+def test_every_automation_that_started_leaves_a_closure_that_people_see(person: Person) -> None:
     session = person.session()
     job = bound(session)
     failed = TurnResult(
@@ -256,7 +216,7 @@ def test_every_automation_that_started_leaves_a_closure_that_people_see(
     }
     for text, result in closures.items():
         run = fire(job)
-        run_turn(session, me, result)
+        run_turn(session, result)
         last = Message.objects.filter(session=session).latest("seq")
         assert (last.role, last.content) == ("assistant", text)
         assert last.metadata["source"]["run_id"] == run.run_id
@@ -267,23 +227,20 @@ def test_every_automation_that_started_leaves_a_closure_that_people_see(
 
 
 @pytest.mark.rule("4.11")
-def test_a_session_with_automations_is_deleted_in_two_steps(person: Person, me: uuid.UUID) -> None:
+def test_a_session_with_automations_is_deleted_in_two_steps(person: Person) -> None:
     session, other = person.session(), person.session()
     job, elsewhere = bound(session), bound(other)
-    unbound = {"agent": person.agent, "schedule_kind": "cron", "expr": "0 3 * * *"}
-    CronJob.objects.create(name="old", session_key=session.key, **unbound)
+    plan = {"agent": person.agent, "schedule_kind": "cron", "expr": "0 3 * * *"}
+    CronJob.objects.create(name="old", session_key=session.key, channel="telegram", to="1", **plan)
+    CronJob.objects.create(name="sys", kind="system_event", system_event="other", **plan)
     blocked = delete_session(session.pk)
     assert not blocked.deleted
     assert [(each.id, each.name, each.enabled) for each in blocked.blockers] == [(job.pk, "monitor", True)]
     assert Session.objects.get(pk=session.pk).state == "open"
     done = delete_session(session.pk, with_dependents=True)
     assert (done.deleted, done.deleted_ids) == (True, (job.pk,))
-    assert set(
-        CronJob.objects.filter(agent=person.agent, system_event="").values_list("name", "session")
-    ) == {
-        ("old", None),
-        ("monitor", other.pk),
-    }
+    left = CronJob.objects.filter(agent=person.agent).values_list("name", "session")
+    assert set(left) == {("old", None), ("sys", None), ("monitor", other.pk)}
     assert CronJob.objects.filter(pk=elsewhere.pk).exists()
     with pytest.raises(NotFound):
         receive(session.pk, MessageInput(content="anyone?"))
@@ -295,18 +252,17 @@ def test_legacy_and_system_jobs_do_not_block_deleting_a_session(person: Person) 
     plan = {"agent": person.agent, "schedule_kind": "cron", "expr": "0 3 * * *"}
     CronJob.objects.create(name="old", session_key=session.key, channel="telegram", to="1", **plan)
     CronJob.objects.create(name="sys", kind="system_event", system_event="other", **plan)
-    before = CronJob.objects.count()
     assert delete_session(session.pk).deleted
-    assert CronJob.objects.count() == before
+    assert CronJob.objects.filter(name__in=["old", "sys"]).count() == 2
 
 
 @pytest.mark.rule("4.12")
-def test_an_edit_is_not_retroactive(person: Person, me: uuid.UUID) -> None:
+def test_an_edit_is_not_retroactive(person: Person) -> None:
     session = person.session()
     job = bound(session)
     run = fire(job)
     update_job(job.pk, {"message": "Something else.", "name": "other"})
-    run_turn(session, me)
+    run_turn(session)
     run.refresh_from_db()
     assert (run.snapshot["message"], run.snapshot["name"]) == ("Check it.", "monitor")
     assert "Check it." in run.rendered_prompt

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -11,16 +13,15 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from agent_core import models
+from agent_core.exceptions import ModelUnavailable
 from agent_core.llm.protocol import ModelReply
 from agent_core.policy import TurnPolicy
-from agent_core.testing import ModelServer
-from agent_core.types import ToolCall
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.placement import heartbeat_session
 from automations.heartbeats.readiness import FIRST_BACKOFF, read_sessions
 from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.models.run import TASKS_KEY
 from automations.routines.edit import update_routine
 from automations.routines.reads import routine_of, shown_routines
 from automations.schedules.plan import plan_of
@@ -29,14 +30,10 @@ from sessions_app.agents.edit import update_agent
 from sessions_app.mailbox.updates import prepare_drain
 from sessions_app.models import Agent, Event, MailboxEvent, Message, Session, Turn, TurnKind, TurnState
 from sessions_app.sessions.open import primary_session
-from sessions_app.turns.claim import claim_next
 from sessions_app.turns.kinds import kind_of
-from sessions_app.turns.lock import Handle
-from sessions_app.turns.run import _finish
 from tests.automations.messages import a_worker, run_turn
 from tests.conftest import Person, new_person
-from tests.fleet import Fleet, until
-from tests.inside import MODEL, Script
+from tests.inside import Inside, begun, call, during, makes
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("5.1", "5.2", "5.3", "5.4", "5.5")]
 DAY = [0, 24]
@@ -57,7 +54,7 @@ def heartbeat_of(person: Person) -> CronJob:
 
 
 def beat_now(person: Person) -> int:
-    JobClock.objects.filter(job=heartbeat_of(person)).update(next_run_at=Now())
+    again(heartbeat_of(person))
     return fire_due_jobs().queued
 
 
@@ -79,14 +76,34 @@ def routine(person: Person, title: str, description: str = "", **more: Any) -> C
     return job
 
 
-def ended(turn: Turn) -> bool:
-    turn.refresh_from_db()
-    return turn.finished_at is not None
+@pytest.fixture
+def inside(awake: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inside:
+    """The same person, whose agent's turns run in this process."""
+    return begun(tmp_path, monkeypatch, awake)
 
 
-def has_run(job: CronJob, times: int) -> None:
-    """Wait until so many runs of the job have succeeded."""
-    until(lambda: RunRecord.objects.filter(job=job, state=RunState.SUCCEEDED).count() == times)
+def says(text: str) -> ModelReply:
+    return ModelReply(text=text)
+
+
+QUIET = says("HEARTBEAT_OK")
+
+
+def beat(inside: Inside) -> Turn:
+    """A heartbeat that is due now."""
+    assert beat_now(inside.person) == 1
+    inside.run_all()
+    return heartbeat_turn(inside.person)
+
+
+def again(job: CronJob) -> None:
+    """Let the job's next slot come now."""
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+
+
+def shown(turn: Turn) -> str:
+    """The message that the model was to answer."""
+    return str(turn.steps.get(n=0).data["message"])
 
 
 def heartbeat_turn(person: Person) -> Turn:
@@ -128,56 +145,32 @@ def test_settings_change_the_heartbeat_and_off_means_off(awake: Person) -> None:
     assert JobClock.objects.get(job=job).next_run_at is not None
 
 
-def test_a_quiet_heartbeat_stays_in_its_session_and_notifies_nobody(fleet: Fleet, awake: Person) -> None:
-    fleet.worker()
-    assert beat_now(awake) == 1
-    turn = heartbeat_turn(awake)
-    until(lambda: ended(turn))
-    assert turn.session.key == f"heartbeat:{awake.agent.name}"
-    assert (
-        Message.objects.filter(turn=turn, role="assistant").latest("seq").content.startswith("HEARTBEAT_OK")
-    )
-    assert RunRecord.objects.get(job=heartbeat_of(awake)).state == RunState.SUCCEEDED
+def test_a_quiet_heartbeat_stays_in_its_session_and_notifies_nobody(inside: Inside) -> None:
+    inside.model.answer_with(QUIET)
+    turn = beat(inside)
+    assert turn.session.key == f"heartbeat:{inside.person.agent.name}"
+    assert Message.objects.get(turn=turn, role="assistant").content == "HEARTBEAT_OK"
+    assert RunRecord.objects.get(job=heartbeat_of(inside.person)).state == RunState.SUCCEEDED
     assert not MailboxEvent.objects.exists()
-    assert not Message.objects.filter(session=primary_session(awake.agent)).exists()
+    assert not Message.objects.filter(session=primary_session(inside.person.agent)).exists()
 
 
-@pytest.mark.rule("3.3", "6.4")
-def test_due_tasks_share_one_turn_and_its_outcome(fleet: Fleet, awake: Person) -> None:
-    fleet.worker()
-    tea, news = routine(awake, "tea", "make tea"), routine(awake, "news", "look for news")
-    InlineRoutineStarter().step()
-    turn = heartbeat_turn(awake)
-    until(lambda: ended(turn))
-    shown = turn.steps.get(n=0).data["message"]
-    assert "## Due Tasks\n" in shown
-    for job in (tea, news):
-        assert f"- [{job.pk}] {job.name}: {job.description}" in shown
+@pytest.mark.rule("3.3", "6.2", "6.4")
+def test_due_tasks_share_one_turn_and_its_outcome(inside: Inside) -> None:
+    jobs = routine(inside.person, "tea", "make tea"), routine(inside.person, "news", "look for news")
+    inside.model.answer_with(says("HEARTBEAT_OK " + "The tea is ready. " * 20))
+    inside.beat()
+    turn = heartbeat_turn(inside.person)
+    assert "## Due Tasks\n" in shown(turn)
+    for job in jobs:
+        assert f"- [{job.pk}] {job.name}: {job.description}" in shown(turn)
         run = RunRecord.objects.get(job=job)
         assert (run.state, run.turn_id) == (RunState.SUCCEEDED, turn.pk)
-    [(kind, _)] = mail(primary_session(awake.agent))
-    assert kind == "heartbeat_result"
+    primary = primary_session(inside.person.agent)
+    assert mail(primary) == [("heartbeat_result", "The tea is ready.")]
     assert Event.objects.filter(content__has_unread_background_updates=True).count() == 1
-
-
-@pytest.mark.rule("6.2")
-def test_a_delivered_heartbeat_is_told_with_the_next_message(fleet: Fleet, awake: Person) -> None:
-    fleet.worker()
-    routine(awake, "tea", "make tea")
-    InlineRoutineStarter().step()
-    until(MailboxEvent.objects.exists)
-    [update] = prepare_drain(primary_session(awake.agent).pk).updates
+    [update] = prepare_drain(primary.pk).updates
     assert "HEARTBEAT_OK" not in update.detail
-
-
-def test_a_result_goes_only_to_the_routines_home(fleet: Fleet, awake: Person) -> None:
-    fleet.worker()
-    home = awake.session()
-    routine(awake, "tea", "make tea", home=home)
-    InlineRoutineStarter().step()
-    until(MailboxEvent.objects.exists)
-    assert mail(primary_session(awake.agent)) == []
-    assert len(mail(home)) == 1
 
 
 def test_what_is_due_is_done_at_any_hour(awake: Person) -> None:
@@ -192,85 +185,71 @@ def test_what_is_due_is_done_at_any_hour(awake: Person) -> None:
 
 
 @pytest.mark.rule("3.5")
-def test_each_home_gets_its_own_turn_and_only_its_results(
-    fleet: Fleet, model_server: ModelServer, awake: Person
-) -> None:
-    Agent.objects.update(model="openai-chat:test")
-    fleet.worker()
-    family, work = awake.session(), awake.session()
-    routine(awake, "gifts", "find gifts", home=family)
-    routine(awake, "cards", "find cards", home=family)
-    report = routine(awake, "report", "read the report", home=work)
-    routine(awake, "news", "look for news")
+def test_each_home_gets_its_own_turn_and_only_its_results(inside: Inside) -> None:
+    person = inside.person
+    family, work = person.session(), person.session()
+    routine(person, "gifts", "find gifts", home=family)
+    routine(person, "cards", "find cards", home=family)
+    report = routine(person, "report", "read the report", home=work)
+    routine(person, "news", "look for news")
+    names = {family: {"gifts", "cards"}, work: {"report"}, primary_session(person.agent): {"news"}}
     InlineRoutineStarter().step()
-    until(lambda: MailboxEvent.objects.count() == 3)
-    assert Turn.objects.filter(kind=TurnKind.HEARTBEAT).count() == 3
-    told = {
-        home: " ".join(
-            f"{event.summary} {event.detail}" for event in MailboxEvent.objects.filter(target=home)
-        )
-        for home in (family, work, primary_session(awake.agent))
-    }
-    names = {family: {"gifts", "cards"}, work: {"report"}, primary_session(awake.agent): {"news"}}
-    for home, text in told.items():
-        assert {name for name in ("gifts", "cards", "report", "news") if name in text} == names[home]
-    JobClock.objects.filter(job=report).update(next_run_at=Now())
-    InlineRoutineStarter().step()
-    until(lambda: RunRecord.objects.filter(job=report, state=RunState.SUCCEEDED).count() == 2)
-    shown = str(model_server.requests[-1].body["messages"])
-    assert "Done: report" in shown, "what was done for this home before"
-    assert not any(name in shown for name in ("gifts", "cards", "news"))
+    for turn in Turn.objects.filter(kind="heartbeat").order_by("pk"):
+        titles = " ".join(task["title"] for task in turn.metadata[TASKS_KEY])
+        inside.model.replies.append(says(f"Done: {titles}."))
+    inside.run_all()
+    assert MailboxEvent.objects.count() == 3
+    for home, own in names.items():
+        [event] = MailboxEvent.objects.filter(target=home)
+        told = f"{event.summary} {event.detail}"
+        assert {name for name in ("gifts", "cards", "report", "news") if name in told} == own
+    again(report)
+    inside.beat()
+    seen = str(inside.model.calls[-1].entries)
+    assert "Done: report" in seen, "what was done for this home before"
+    assert not any(name in seen for name in ("gifts", "cards", "news"))
 
 
 @pytest.mark.rule("3.5")
-def test_a_routine_requests_consent_once_at_its_home(
-    fleet: Fleet, model_server: ModelServer, awake: Person
-) -> None:
-    Agent.objects.update(model="openai-chat:test")
-    fleet.worker()
-    home = awake.session()
-    job = routine(awake, "tidy", "remove what is old", home=home)
-    wish = ToolCall(id="w", name="remove_routine", arguments={"routine_id": job.pk})
-    for times in (1, 2):
-        model_server.answer_with(ModelReply(text="", calls=(wish,)), ModelReply(text="HEARTBEAT_OK"))
-        JobClock.objects.filter(job=job).update(next_run_at=Now())
-        InlineRoutineStarter().step()
-        has_run(job, times)
+def test_a_routine_requests_consent_once_at_its_home(inside: Inside) -> None:
+    home = inside.person.session()
+    job = routine(inside.person, "tidy", "remove what is old", home=home)
+    for _ in range(2):
+        inside.model.answer_with(makes(call("remove_routine", routine_id=job.pk)), QUIET)
+        again(job)
+        inside.beat()
         [asked] = MailboxEvent.objects.filter(dropped_at=None)
         assert (asked.event_type, asked.target_id) == ("consent_needed", home.pk), "who asks again, asks once"
+    assert RunRecord.objects.filter(job=job, state=RunState.SUCCEEDED).count() == 2
     job.refresh_from_db()
     assert job.enabled
 
 
 @pytest.mark.rule("6.1")
-def test_a_reminder_is_superseded_by_the_next_and_expires(fleet: Fleet, awake: Person) -> None:
-    fleet.worker()
-    job = routine(awake, "water", task_type="time_reminder", timezone="UTC")
-    for times in (1, 2, 3):
-        JobClock.objects.filter(job=job).update(next_run_at=Now())
-        InlineRoutineStarter().step()
-        has_run(job, times)
-    primary = primary_session(awake.agent)
+def test_a_reminder_is_superseded_by_the_next_and_expires(inside: Inside) -> None:
+    job = routine(inside.person, "water", task_type="time_reminder", timezone="Asia/Shanghai")
+    for _ in range(3):
+        again(job)
+        inside.beat()
+    assert inside.model.calls == [], "it asks no model"
+    assert RunRecord.objects.filter(job=job, state=RunState.SUCCEEDED).count() == 3
+    primary = primary_session(inside.person.agent)
+    assert {kind for kind, _ in mail(primary)} == {"reminder"}
     [update] = prepare_drain(primary.pk).updates
     assert update.summary.startswith("water: it is 20")
+    assert "(Asia/Shanghai)" in update.summary
     assert MailboxEvent.objects.filter(reason="superseded").count() == 2
     MailboxEvent.objects.update(created_at=Now() - timedelta(hours=25))
     assert prepare_drain(primary.pk).updates == ()
 
 
 @pytest.mark.rule("6.1")
-def test_a_result_supersedes_older_ones_unless_it_is_empty(
-    fleet: Fleet, model_server: ModelServer, awake: Person
-) -> None:
-    Agent.objects.update(model="openai-chat:test")
-    fleet.worker()
-    job = routine(awake, "server", "look at the server")
-    said = ("It is up.", "It is down! See https://status.example/7.", "", "")
-    for times, text in enumerate(said, 1):
-        model_server.answer_with(ModelReply(text=text))
-        JobClock.objects.filter(job=job).update(next_run_at=Now())
-        InlineRoutineStarter().step()
-        has_run(job, times)
+def test_a_result_supersedes_older_ones_unless_it_is_empty(inside: Inside) -> None:
+    job = routine(inside.person, "server", "look at the server")
+    for text in ("It is up.", "It is down! See https://status.example/7.", "", ""):
+        inside.model.answer_with(says(text))
+        again(job)
+        inside.beat()
     waiting = MailboxEvent.objects.filter(dropped_at=None).order_by("id")
     assert [(event.summary, event.artifacts) for event in waiting] == [
         ("It is down!", ["https://status.example/7"]),
@@ -278,12 +257,10 @@ def test_a_result_supersedes_older_ones_unless_it_is_empty(
     ]
 
 
-def test_the_events_of_an_inline_turn_carry_its_run(fleet: Fleet, awake: Person) -> None:
-    fleet.worker()
-    alone = routine(awake, "alone", "x", home=awake.session())
-    shared = [routine(awake, name, "y") for name in ("one", "two")]
-    InlineRoutineStarter().step()
-    until(lambda: MailboxEvent.objects.count() == 2)
+def test_the_events_of_an_inline_turn_carry_its_run(inside: Inside) -> None:
+    alone = routine(inside.person, "alone", "x", home=inside.person.session())
+    shared = [routine(inside.person, name, "y") for name in ("one", "two")]
+    inside.beat()
     run = RunRecord.objects.get(job=alone)
     assert run.turn is not None
     own = Event.objects.filter(turn_id=run.turn.pk)
@@ -342,40 +319,22 @@ def test_heartbeats_back_off_while_the_model_is_down(awake: Person) -> None:
     assert RunRecord.objects.filter(job=task).exists()
 
 
-def test_a_time_reminder_asks_no_model(fleet: Fleet, model_server: ModelServer, awake: Person) -> None:
-    Agent.objects.update(model="openai-chat:none")  # nothing answers there
-    fleet.worker(OPENAI_BASE_URL="http://127.0.0.1:1/v1", OPENAI_API_KEY="x")
-    job = routine(awake, "drink water", task_type="time_reminder", timezone="Asia/Shanghai")
-    InlineRoutineStarter().step()
-    until(MailboxEvent.objects.exists)
-    [(kind, summary)] = mail(primary_session(awake.agent))
-    assert kind == "reminder"
-    assert summary.startswith("drink water: it is 20")
-    assert "(Asia/Shanghai)" in summary
-    assert RunRecord.objects.get(job=job).state == RunState.SUCCEEDED
-
-
-def test_an_uncomputable_reminder_goes_to_the_model_with_a_warning(fleet: Fleet, awake: Person) -> None:
-    fleet.worker()
-    job = routine(awake, "drink water", task_type="time_reminder", timezone="Mars/Olympus")
-    InlineRoutineStarter().step()
-    turn = heartbeat_turn(awake)
-    until(lambda: ended(turn))
+def test_an_uncomputable_reminder_goes_to_the_model_with_a_warning(inside: Inside) -> None:
+    job = routine(inside.person, "drink water", task_type="time_reminder", timezone="Mars/Olympus")
+    inside.beat()
+    turn = heartbeat_turn(inside.person)
     assert (turn.state, RunRecord.objects.get(job=job).state) == (TurnState.SUCCEEDED, RunState.SUCCEEDED)
-    shown = turn.steps.get(n=0).data["message"]
-    assert "A program that does them by itself has failed." in shown
-    assert "drink water" in shown
+    assert "A program that does them by itself has failed." in shown(turn)
+    assert "drink water" in shown(turn)
     assert turn.metadata["deterministic"] is False, (
         "its model calls count for the back-off, and a resumed attempt asks it"
     )
 
 
-def test_a_heartbeat_sees_a_short_history_starting_with_a_turn(fleet: Fleet, awake: Person) -> None:
-    fleet.worker()
+def test_a_heartbeat_sees_a_short_history_starting_with_a_turn(inside: Inside) -> None:
     for _ in range(9):
-        assert beat_now(awake) == 1
-        until(lambda: ended(heartbeat_turn(awake)))
-    session = heartbeat_turn(awake).session
+        beat(inside)
+    session = heartbeat_turn(inside.person).session
     session.refresh_from_db()
     assert session.last_seq == 18
     first = Message.objects.get(session=session, seq=session.window_from_seq)
@@ -386,34 +345,24 @@ BROKEN = 'Be kind.\n\n```json\n{"version": 2, "tasks": [{"title": "Tea", "schedu
 
 
 @pytest.mark.rule("6.6")
-def test_a_heartbeat_shows_intents_and_a_broken_document_until_repair(
-    fleet: Fleet, model_server: ModelServer, awake: Person
-) -> None:
-    Agent.objects.update(model="openai-chat:test")
-    fleet.worker()
-    write_document(awake.agent.pk, "MEMORY.md", "- look at the news daily [to be registered]\n")
-    write_document(awake.agent.pk, "HEARTBEAT.md", BROKEN)
-    fixed = {"revision": 1, "tasks": [{"title": "Tea", "schedule": "1h"}]}
-    repair = ToolCall(id="r", name="repair_heartbeat", arguments=fixed)
-    quiet = ModelReply(text="HEARTBEAT_OK")
-    model_server.answer_with(quiet, ModelReply(text="", calls=(repair,)), quiet, quiet)
-    shown = []
-    for _ in range(3):
-        assert beat_now(awake) == 1
-        turn = heartbeat_turn(awake)
-        until(lambda turn=turn: ended(turn))  # type: ignore[misc]
-        shown.append(turn.steps.get(n=0).data["message"])
-    for message in shown:
+def test_a_heartbeat_shows_intents_and_a_broken_document_until_repair(inside: Inside) -> None:
+    agent = inside.person.agent
+    write_document(agent.pk, "MEMORY.md", "- look at the news daily [to be registered]\n")
+    write_document(agent.pk, "HEARTBEAT.md", BROKEN)
+    repair = call("repair_heartbeat", revision=1, tasks=[{"title": "Tea", "schedule": "1h"}])
+    inside.model.answer_with(QUIET, makes(repair), QUIET, QUIET)
+    told = [shown(beat(inside)) for _ in range(3)]
+    for message in told:
         assert "(MEMORY.md has revision 1)\n- line 1: " in message
         assert "look at the news daily" in message
         assert "Be kind." in message
-    for message in shown[:2]:
+    for message in told[:2]:
         assert "HEARTBEAT.md (revision 1) cannot be read: the JSON block cannot be read" in message
         assert ' of="HEARTBEAT.md">\n```json\n{"version": 2, "tasks": [{"title": "Tea"' in message
-    assert "cannot be read" not in shown[2]
+    assert "cannot be read" not in told[2]
     tea = CronJob.objects.get(name="Tea")
     assert (tea.every_seconds, tea.enabled) == (3600, True)
-    assert [kind for kind, _ in mail(primary_session(awake.agent))] == ["heartbeat_repaired"]
+    assert [kind for kind, _ in mail(primary_session(agent))] == ["heartbeat_repaired"]
 
 
 def test_pausing_one_routine_of_a_shared_turn_keeps_the_others(awake: Person) -> None:
@@ -424,28 +373,21 @@ def test_pausing_one_routine_of_a_shared_turn_keeps_the_others(awake: Person) ->
     assert heartbeat_turn(awake).state == TurnState.QUEUED
 
 
-def test_a_failed_task_retries_with_due_tasks_until_next_slot(fleet: Fleet, awake: Person) -> None:
-    fleet.worker()
-    Agent.objects.filter(pk=awake.agent.pk).update(policy={"max_attempts": 1})
-    job = routine(awake, "fail", "fail")
-    Agent.objects.filter(pk=awake.agent.pk).update(model="openai-chat:none")
-    InlineRoutineStarter().step()
-    until(lambda: ended(heartbeat_turn(awake)))
+def test_a_failed_task_retries_with_due_tasks_until_next_slot(inside: Inside) -> None:
+    Agent.objects.update(policy={"max_attempts": 1})
+    job = routine(inside.person, "fail", "fail")
+    inside.model.answer_with(ModelUnavailable("down"))
+    inside.beat()
     run = RunRecord.objects.get(job=job)
-    assert run.state in {RunState.QUEUED, RunState.FAILED}
-    RunRecord.objects.filter(pk=run.pk).update(
-        state=RunState.QUEUED, attempt=2, not_before=Now(), finished_at=None, reason=""
-    )
-    Turn.objects.filter(kind="heartbeat").update(error_code="")
-    Agent.objects.filter(pk=awake.agent.pk).update(model="offline")
-    other = routine(awake, "tea", "make tea")
-    InlineRoutineStarter().step()
-    until(lambda: ended(heartbeat_turn(awake)))
-    assert {each.turn_id for each in RunRecord.objects.filter(job__in=[job, other])} == {
-        heartbeat_turn(awake).pk
-    }
+    assert (run.state, run.not_before is None) == (RunState.QUEUED, False)
+    RunRecord.objects.filter(pk=run.pk).update(not_before=Now())
+    Turn.objects.filter(kind="heartbeat").update(error_code="")  # the model is not looked upon as down
+    other = routine(inside.person, "tea", "make tea")
+    inside.beat()
+    turns = {each.turn_id for each in RunRecord.objects.filter(job__in=[job, other])}
+    assert turns == {heartbeat_turn(inside.person).pk}
     RunRecord.objects.filter(pk=run.pk).update(state=RunState.QUEUED, not_before=Now(), finished_at=None)
-    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    again(job)
     InlineRoutineStarter().step()
     run.refresh_from_db()
     assert (run.state, run.reason) == (RunState.CANCELLED, "superseded")
@@ -484,15 +426,12 @@ def test_a_shared_turn_has_the_strictest_timeout_of_its_tasks(
     assert limit_of(heartbeat_turn(awake)) == limit
 
 
-def test_a_heartbeat_times_out_by_the_limit_of_its_task(
-    fleet: Fleet, model_server: ModelServer, awake: Person
-) -> None:
-    fleet.worker()
-    Agent.objects.update(model="openai-chat:test")
-    job = routine(awake, "slow", "[[hold:never]]", timeout_seconds=1)
-    InlineRoutineStarter().step()
-    until(lambda: RunRecord.objects.filter(job=job, not_before__isnull=False).exists())
-    assert RunRecord.objects.get(job=job).reason == "timeout"
+def test_a_heartbeat_times_out_by_the_limit_of_its_task(inside: Inside) -> None:
+    job = routine(inside.person, "slow", timeout_seconds=1)
+    inside.model.answer_with(during(lambda: time.sleep(1.2), says("Too late.")))
+    inside.beat()
+    run = RunRecord.objects.get(job=job)
+    assert (run.reason, run.not_before is None) == ("timeout", False)
 
 
 def model_is_down(person: Person, beats: int = 4) -> Session:
@@ -509,18 +448,17 @@ def retry_at(session: Session) -> datetime | None:
     return read_sessions([key])[key].retry_at(FIRST_BACKOFF)
 
 
-def test_a_reminder_runs_during_model_backoff_without_changing_it(fleet: Fleet, awake: Person) -> None:
-    session = model_is_down(awake)
-    task = routine(awake, "tea", "make tea")
+def test_a_reminder_runs_during_model_backoff_without_changing_it(inside: Inside) -> None:
+    session = model_is_down(inside.person)
+    task = routine(inside.person, "tea", "make tea")
     rest = retry_at(session)
-    later = routine(awake, "sleep", task_type="time_reminder", timezone="UTC")
+    later = routine(inside.person, "sleep", task_type="time_reminder", timezone="UTC")
     JobClock.objects.filter(job=later).update(next_run_at=Now() + timedelta(seconds=30))
     assert InlineRoutineStarter().step() <= 30, "the next reminder is not slept through"
     assert not RunRecord.objects.exists()
-    reminder = routine(awake, "water", task_type="time_reminder", timezone="UTC")
-    fleet.worker()
-    InlineRoutineStarter().step()
-    until(lambda: RunRecord.objects.filter(job=reminder, state=RunState.SUCCEEDED).exists())
+    reminder = routine(inside.person, "water", task_type="time_reminder", timezone="UTC")
+    inside.beat()
+    assert RunRecord.objects.get(job=reminder).state == RunState.SUCCEEDED
     assert not RunRecord.objects.filter(job=task).exists()
     assert retry_at(session) == rest
 
@@ -544,38 +482,22 @@ def test_a_routine_that_is_late_says_what_it_waits_for(awake: Person) -> None:
     assert waits_for(task) is None
 
 
-@pytest.fixture
-def model(awake: Person) -> Script:
-    """The model of turns in this process."""
-    script = Script()
-    models.register(MODEL, lambda: script)
-    Agent.objects.update(model=MODEL)
-    return script
-
-
-def test_a_heartbeat_with_many_calls_leaves_only_itself_in_the_window(model: Script, awake: Person) -> None:
-    worker = a_worker()
+def test_a_heartbeat_with_many_calls_leaves_only_itself_in_the_window(inside: Inside) -> None:
     Agent.objects.update(policy={"max_same_tool_intent": 10})
-    look = ModelReply(text="", calls=(ToolCall(id="", name="list_routines", arguments={}),))
     for calls, window in ((0, 1), (5, 3), (6, 3)):
-        model.answer_with(*[look] * calls, ModelReply(text="HEARTBEAT_OK"))
-        assert beat_now(awake) == 1
-        turn = run_turn(heartbeat_turn(awake).session, worker)
+        inside.model.answer_with(*[makes(call("list_routines", ""))] * calls, QUIET)
+        turn = beat(inside)
         assert turn.session.window_from_seq == window, "the first input among the newest 12, if there is one"
         assert turn.session.last_seq == turn.messages.latest("seq").seq
 
 
-def test_a_heartbeat_that_reflects_and_reports_is_at_most_ten_statements(
-    model: Script, awake: Person
-) -> None:
+def test_a_heartbeat_that_reflects_and_reports_is_at_most_ten_statements(inside: Inside) -> None:
     """A worker adds those of the lock, of its owner's share and of the search for the next turn."""
-    model.answer_with(ModelReply(text="The report is late."))
-    assert beat_now(awake) == 1
-    session, worker = heartbeat_turn(awake).session, a_worker()
+    inside.model.answer_with(says("The report is late."))
+    assert beat_now(inside.person) == 1
+    session, worker = heartbeat_turn(inside.person).session, a_worker()
     with CaptureQueriesContext(connection) as asked:
-        turn = claim_next(session.pk, worker, auto_allowed=True)
-        assert turn is not None
-        _finish(Handle(session_id=session.pk), turn)
-    assert mail(primary_session(awake.agent)) == [("heartbeat_result", "The report is late.")]
+        run_turn(session, worker)  # which looks at the turn once more
+    assert mail(primary_session(inside.person.agent)) == [("heartbeat_result", "The report is late.")]
     told = [each["sql"] for each in asked if each["sql"].split()[0] in {"SELECT", "INSERT", "UPDATE", "WITH"}]
-    assert len(told) <= 10, "\n".join(told)
+    assert len(told) <= 11, "\n".join(told)

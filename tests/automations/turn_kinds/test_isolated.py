@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
+from agent_core.exceptions import ModelUnavailable, ToolFailed
 from agent_core.llm.protocol import ModelReply
 from agent_core.testing import ModelServer
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.firing.retries import queue_due_retries
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import NewRoutine, add_routine
-from automations.runs.report import first_sentence
+from automations.tools.next_turn import request_next_turn
 from automations.turn_kinds.isolated import MOST_TURNS, queue_next_turn
-from sessions_app.hints import send
 from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionState, Turn, TurnKind
 from sessions_app.retention import job_sessions
 from sessions_app.retention.job_sessions import JobSessionsWalk
 from sessions_app.retention.walk import prune_batch
 from sessions_app.sessions.open import open_session, primary_session, rename_session
 from sessions_app.turns.receive import MessageInput, receive
-from tests.automations.turn_kinds.test_heartbeat import has_run
+from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person
 from tests.fleet import Fleet, until
+from tests.inside import Inside, call, makes
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.3")]
 
@@ -45,42 +45,46 @@ def run_of(job: CronJob) -> RunRecord:
     return RunRecord.objects.get(job=job)
 
 
-def ended(job: CronJob) -> RunRecord | None:
-    run = run_of(job)
-    return run if run.finished_at is not None else None
+def ran(inside: Inside, job: CronJob, *replies: ModelReply | Exception) -> RunRecord:
+    """A slot of the job, from its instant to its end."""
+    inside.model.answer_with(*replies)
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    inside.beat()
+    return RunRecord.objects.filter(job=job).latest("scheduled_for")
+
+
+def says(text: str) -> ModelReply:
+    return ModelReply(text=text)
 
 
 @pytest.mark.rule("6.4")
-def test_each_slot_uses_its_own_session_and_notifies_home_once(fleet: Fleet, person: Person) -> None:
-    fleet.worker()
-    home = person.session()
-    job = job_of(person, "say what is new", home=home)
-    fire_due_jobs()
-    run = until(lambda: ended(job))
+def test_each_slot_uses_its_own_session_and_notifies_home_once(inside: Inside) -> None:
+    home = inside.person.session()
+    given: dict[str, Any] = {"instructions": "Answer in French, always.", "policy": {"max_tool_calls": 1}}
+    agent_id = inside.person.agent.pk
+    job = add_routine(
+        NewRoutine(agent_id=agent_id, title="n", execution_mode="isolated", session_id=home.pk, **given)
+    )
+    run = ran(inside, job, says("Rien. Absolument rien."))
     session = Session.objects.get(key=f"job:{run.run_id}")
     assert (session.type, session.state, run.state) == ("job", SessionState.ARCHIVED, RunState.SUCCEEDED)
     assert run.session_key == session.key
-    answer = Message.objects.filter(session=session, role="assistant").latest("seq").content
     event = MailboxEvent.objects.get()
     assert (event.target_id, event.event_type) == (home.pk, "job_completed")
-    assert event.summary == first_sentence(answer)
-    assert (event.detail or event.summary) == answer
+    assert (event.summary, event.detail) == ("Rien.", "Rien. Absolument rien.")
     assert event.source_key == session.key
     assert not Message.objects.filter(session=home).exists()
+    assert "Answer in French, always." in inside.model.calls[0].system_prompt
+    assert run.turn is not None
+    assert run.turn.metadata["policy"] == {"max_tool_calls": 1}
 
 
 @pytest.mark.rule("6.1")
-def test_a_result_supersedes_the_last_and_lists_links_and_files(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    job = job_of(person_with_server, "report")
+def test_a_result_supersedes_the_last_and_lists_links_and_files(inside: Inside) -> None:
+    job = job_of(inside.person, "report")
     said = ("Nothing new. Really.", "Done. See https://example.org/r and out/report.pdf.", "", "")
-    for times, text in enumerate(said, 1):
-        model_server.answer_with(ModelReply(text=text))
-        JobClock.objects.filter(job=job).update(next_run_at=Now())
-        fire_due_jobs()
-        has_run(job, times)
+    for text in said:
+        ran(inside, job, says(text))
     assert [
         (event.summary, event.detail, event.artifacts)
         for event in MailboxEvent.objects.filter(dropped_at=None).order_by("id")
@@ -91,47 +95,33 @@ def test_a_result_supersedes_the_last_and_lists_links_and_files(
     assert MailboxEvent.objects.filter(reason="superseded").count() == 2
 
 
-def test_a_job_sees_the_briefing_but_no_other_conversation(fleet: Fleet, person: Person) -> None:
-    fleet.worker()
-    chat = primary_session(person.agent)
-    said = receive(chat.pk, MessageInput(content="my secret colour is mauve"))
-    until(lambda: Turn.objects.get(pk=said.pk).finished_at)
+def test_a_job_sees_the_briefing_but_no_other_conversation(inside: Inside) -> None:
+    person = inside.person
+    inside.say(primary_session(person.agent), "my secret colour is mauve")
     thread = person.session()
     rename_session(thread.pk, "")
-    told = receive(thread.pk, MessageInput(content="mauve is my secret colour"))
-    until(lambda: Turn.objects.get(pk=told.pk).finished_at)
+    inside.say(thread, "mauve is my secret colour")
     named = open_session(person.agent, title="Colours")
-    job = job_of(person, "what is my colour?")
-    fire_due_jobs()
-    run = until(lambda: ended(job))
-    shown = run.turn.steps.get(n=0).data["message"]
+    ran(inside, job_of(person, "what is my colour?"))
+    shown = inside.model.shown()
     assert "mauve" not in shown
-    thread.refresh_from_db()
     assert thread.title.startswith("mauve"), "people see it, background sessions do not"
     for name in ("Primary", thread.key, named.title):
         assert f"- conversation: {name}, last active" in shown
 
 
-def test_a_job_takes_several_turns_and_returns_the_last_answer(fleet: Fleet, person: Person) -> None:
-    fleet.worker()
-    job = job_of(person, 'use tool next_turn with {"task": "remember that step two was done"}')
-    fire_due_jobs()
-    run = until(lambda: ended(job))
+def test_a_job_takes_several_turns_and_returns_the_last_answer(inside: Inside) -> None:
+    job = job_of(inside.person, "two steps")
+    on = makes(call("next_turn", task="remember that step two was done"))
+    run = ran(inside, job, on, says("One."), says("Two."))
     turns = list(Turn.objects.filter(kind=TurnKind.JOB).order_by("id"))
     assert [turn.state for turn in turns] == ["succeeded", "succeeded"]
     assert (run.state, run.turn_id, run.attempt) == (RunState.SUCCEEDED, turns[1].pk, 1)
-    event = MailboxEvent.objects.get()
-    assert (event.detail or event.summary) == Message.objects.filter(turn=turns[1], role="assistant").latest(
-        "seq"
-    ).content
+    assert MailboxEvent.objects.get().summary == "Two."
     assert Session.objects.get(pk=turns[0].session_id).state == SessionState.ARCHIVED
 
 
 def test_a_job_that_never_ends_is_told_to(person: Person) -> None:
-    from agent_core.exceptions import ToolFailed
-    from automations.tools.next_turn import request_next_turn as next_turn
-    from sessions_app.turns.tool_calls import ToolContext
-
     job = job_of(person, "go on")
     fire_due_jobs()
     turn = run_of(job).turn
@@ -142,67 +132,50 @@ def test_a_job_that_never_ends_is_told_to(person: Person) -> None:
     Turn.objects.filter(pk=turn.pk).update(state="running")
     context = ToolContext(turn=turn, session=turn.session, agent=person.agent, interactive=False)
     with pytest.raises(ToolFailed, match="at most"):
-        next_turn(context, {"task": "more"})
+        request_next_turn(context, {"task": "more"})
 
 
-def test_a_failure_is_reported_only_after_the_last_attempt(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    Agent.objects.filter(pk=person_with_server.agent.pk).update(policy={"max_attempts": 1})
-    job = job_of(person_with_server, "[[fail:503x2]] look", max_retry=1)
-    fire_due_jobs()
-    until(lambda: run_of(job).not_before)
+def test_a_failure_is_reported_only_after_the_last_attempt(inside: Inside) -> None:
+    Agent.objects.update(policy={"max_attempts": 1})
+    job = job_of(inside.person, "look", max_retry=1)
+    assert ran(inside, job, ModelUnavailable("down")).not_before is not None
     session = Session.objects.get(key=f"job:{run_of(job).pk}")
     assert session.state == SessionState.OPEN
     assert not MailboxEvent.objects.exists()
     RunRecord.objects.update(not_before=Now())
-    send(queue_due_retries(10))
-    run = until(lambda: ended(job))
+    inside.model.answer_with(ModelUnavailable("down"))
+    inside.beat()
+    run = run_of(job)
     assert (run.state, run.attempt) == (RunState.FAILED, 2)
     event = MailboxEvent.objects.get()
-    assert (event.event_type, event.priority, event.target_id) == (
-        "job_failed", 1, primary_session(person_with_server.agent).pk,
-    )  # fmt: skip
+    assert (event.event_type, event.priority) == ("job_failed", 1)
+    assert event.target == primary_session(inside.person.agent)
     session.refresh_from_db()
     assert session.state == SessionState.ARCHIVED
 
 
-def test_its_own_instructions_stand_in_its_system_prompt(
+@pytest.mark.full
+@pytest.mark.rule("5.2")
+def test_an_agents_jobs_and_chat_run_concurrently(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
     fleet.worker()
-    given: dict[str, Any] = {"instructions": "Answer in French, always.", "policy": {"max_tool_calls": 1}}
-    job = add_routine(
-        NewRoutine(agent_id=person_with_server.agent.pk, title="look", execution_mode="isolated", **given)
-    )
-    until(lambda: fire_due_jobs().queued)
-    until(lambda: ended(job))
-    turn = run_of(job).turn
-    assert turn is not None
-    assert turn.metadata["policy"] == {"max_tool_calls": 1}
-    assert "Answer in French, always." in str(model_server.requests[-1])
-
-
-@pytest.mark.rule("5.2")
-def test_an_agents_jobs_and_chat_run_concurrently(fleet: Fleet, person: Person) -> None:
-    fleet.worker()
-    jobs = [job_of(person, "think for 2 seconds", name=f"r{number}") for number in range(2)]
+    for number in range(2):
+        job_of(person_with_server, f"[[hold:job{number}]]", name=f"r{number}")
     fire_due_jobs()
-    chat = receive(primary_session(person.agent).pk, MessageInput(content="think for 2 seconds"))
+    receive(primary_session(person_with_server.agent).pk, MessageInput(content="[[hold:chat]]"))
     until(lambda: Turn.objects.filter(state="running").count() == 3)
-    until(lambda: all(ended(job) for job in jobs) and Turn.objects.get(pk=chat.pk).finished_at)
+    for name in ("job0", "job1", "chat"):
+        model_server.release(name)
+    until(lambda: Turn.objects.filter(state="succeeded").count() == 3)
 
 
 def test_pruning_archived_sessions_by_age_and_count_keeps_their_mail(
-    fleet: Fleet, person: Person, monkeypatch: pytest.MonkeyPatch
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fleet.worker()
-    job = job_of(person, "look")
+    job = job_of(inside.person, "look")
     for _ in range(3):
-        JobClock.objects.filter(job=job).update(next_run_at=Now())
-        fire_due_jobs()
-        until(lambda: not RunRecord.objects.filter(job=job, finished_at=None).exists())
+        ran(inside, job)
     sessions = Session.objects.filter(type="job", state=SessionState.ARCHIVED)
     assert sessions.count() == 3
     monkeypatch.setattr(job_sessions, "KEPT_PER_JOB", 2)
