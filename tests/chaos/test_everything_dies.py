@@ -18,7 +18,7 @@ import pytest
 from tests.fleet import QUICK
 from tests.up import Up, alive, clean_environ, until
 
-pytestmark = [pytest.mark.processes, pytest.mark.rule("2.3")]
+pytestmark = [pytest.mark.full, pytest.mark.processes, pytest.mark.rule("2.3")]
 
 SESSIONS = 4
 VICTIMS = ("worker", "postgres", "beat", "broker", "web", "worker", "beat", "postgres", "worker")

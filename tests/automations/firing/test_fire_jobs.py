@@ -29,7 +29,7 @@ pytestmark = pytest.mark.rule("4.4")
 
 def due_job(session: Session, **fields: Any) -> CronJob:
     schedule = {"kind": "every", "seconds": 3600}
-    job = create_job(NewJob(session_id=session.pk, message="before", schedule=schedule, **fields))
+    job = create_job(NewJob(session_id=session.pk, **({"message": "before", "schedule": schedule} | fields)))
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     return job
 
