@@ -146,17 +146,17 @@ def test_a_bound_covers_all_waiting_within_it_together(proxy: Proxy) -> None:
 
 
 def test_only_migrations_and_long_work_may_take_longer(settings: Any) -> None:
-    settings.RONDO_DATABASE_SECONDS = 0.3
+    settings.RONDO_DATABASE_SECONDS = 0.5
 
     def sleep(seconds: float) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_sleep(%s) /* asleep */", [seconds])
 
     with at_most(0.2), unhurried():
-        sleep(0.4)
+        sleep(0.3)
     lift_bounds()
     try:
-        sleep(0.6)
+        sleep(0.7)
     finally:
         restore_bounds()
     with pytest.raises(OperationalError), at_most(0.3):

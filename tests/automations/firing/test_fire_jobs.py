@@ -166,6 +166,7 @@ def test_a_session_with_many_due_jobs_counts_once(person: Person) -> None:
     assert not Turn.objects.exclude(share_of=None).exists()
 
 
+@pytest.mark.full
 @pytest.mark.processes
 def test_sessions_without_a_hint_are_woken_by_turns_that_end(fleet: Fleet, person: Person) -> None:
     sessions = HINTS_PER_AGENT + 15
