@@ -23,7 +23,7 @@ from tests.conftest import Person, new_person
 
 pytestmark = [pytest.mark.rule("4.4"), pytest.mark.rule("4.5"), pytest.mark.rule("4.12")]
 ROUNDS = int(os.environ.get("RONDO_PROPERTY_EXAMPLES", "20")) // 4
-QUICK = 2  # of them in `make test`
+QUICK = 1  # of them in `make test`
 JOBS = 60  # in one batch
 _numbers = itertools.count(1)
 
@@ -89,6 +89,7 @@ def people(transactional_db: None) -> list[Person]:
     return found
 
 
+@pytest.mark.long("sixty jobs are fired together, and each alone")
 @pytest.mark.parametrize(
     "seed", [*range(QUICK), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(QUICK, ROUNDS))]
 )

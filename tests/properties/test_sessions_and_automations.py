@@ -317,6 +317,7 @@ class Server(RuleBasedStateMachine):
 @pytest.mark.rule("1.4", "4.5")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.timeout(600)
+@pytest.mark.long("fifty steps, and the invariants after each")
 @pytest.mark.parametrize("examples", [3, pytest.param(EXAMPLES, marks=pytest.mark.full)])
 def test_every_invariant_holds_whatever_happens_in_whatever_order(
     transactional_db: None, broker: str, settings: Any, monkeypatch: pytest.MonkeyPatch, examples: int

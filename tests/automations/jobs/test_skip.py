@@ -153,7 +153,7 @@ def test_bad_requests_to_skip_store_nothing(person: Person) -> None:
         ({"until": "soon"}, "bad_until"),
     ):
         with pytest.raises(BadJob) as refused:
-            skip_slots(job.pk, **fields)  # type: ignore[arg-type]
+            skip_slots(job.pk, **fields)
         assert refused.value.code == code, fields
     assert not RunRecord.objects.exists()
 
