@@ -324,6 +324,7 @@ def test_a_job_that_cannot_be_planned_holds_up_no_other(person: Person, zones: Z
     assert ZoneData.objects.get(name=NAME).fingerprint == fingerprint(NAME)
 
 
+@pytest.mark.full
 def test_a_beat_fires_whatever_becomes_of_zone_data(fleet: Fleet, person: Person, zones: ZoneFolder) -> None:
     daily(person)
     soon = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
