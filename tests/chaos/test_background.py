@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db.models.functions import Now
 
+from agent_core.testing import ModelServer
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.inline_routines import InlineRoutineStarter
 from automations.models import CronJob, JobClock, RunRecord, RunState
@@ -19,7 +20,7 @@ from sessions_app.models import MailboxEvent, Session, SessionState, Turn, TurnK
 from sessions_app.sessions.open import primary_session
 from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
-from tests.fleet import Fleet, Process, until
+from tests.fleet import Fleet, until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.3")]
 
@@ -54,15 +55,13 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def running() -> set[str]:
-    return set(Turn.objects.filter(state=TurnState.RUNNING).values_list("kind", flat=True))
-
-
+@pytest.mark.full
 @pytest.mark.rule("6.2")
-@pytest.mark.parametrize("dies", [False, True], ids=["undisturbed", "the worker is killed"])
 def test_chat_heartbeat_and_jobs_run_concurrently_and_show_results_once(
-    fleet: Fleet, person: Person, dies: bool
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
+    """The conversation's model thinks all the time, and the worker is killed once."""
+    person = person_with_server
     worker = fleet.worker()
     jobs = [
         due_now(person, f"job {n}", "isolated", in_turns(3, f"remember that result {n} is in"))
@@ -71,18 +70,18 @@ def test_chat_heartbeat_and_jobs_run_concurrently_and_show_results_once(
     inline = due_now(person, "look", "inline", "look around")
     update_agent(person.agent.pk, {"heartbeat": {"active_hours": [0, 24]}})  # whenever this test runs
     primary = primary_session(person.agent)
-    chat = receive(primary.pk, MessageInput(content="think for 20 seconds"))
-    until(lambda: TurnKind.MESSAGE in running())
+    chat = receive(primary.pk, MessageInput(content="[[hold:chat]] hello"))
+    until(lambda: model_server.held.get("chat"))
     InlineRoutineStarter().step()
     fire_due_jobs()
     until(lambda: len(finished(jobs)) >= 1, 60)
-    if dies:
-        _replace(fleet, worker)
+    worker.kill()
+    fleet.worker()
     until(lambda: len(finished([*jobs, inline])) == 4, 90)
     chat.refresh_from_db()
-    if not dies:
-        assert chat.state == TurnState.RUNNING, "the others did not wait for the conversation"
+    assert chat.state == TurnState.RUNNING, "the others did not wait for the conversation"
     assert _turns_of(jobs) == [3, 3, 3]
+    model_server.release("chat")
     until(lambda: Turn.objects.get(pk=chat.pk).finished_at, 60)
     following = receive(primary.pk, MessageInput(content="what is new?"))
     until(lambda: Turn.objects.get(pk=following.pk).state == TurnState.SUCCEEDED, 60)
@@ -100,11 +99,6 @@ def finished(jobs: list[CronJob]) -> list[RunRecord]:
     return list(RunRecord.objects.filter(job__in=jobs, state=RunState.SUCCEEDED))
 
 
-def _replace(fleet: Fleet, worker: Process) -> None:
-    worker.kill()
-    fleet.worker()
-
-
 def _turns_of(jobs: list[CronJob]) -> list[int]:
     """How many turns each job's session had, none of them twice."""
     counts = []
@@ -113,18 +107,3 @@ def _turns_of(jobs: list[CronJob]) -> list[int]:
         assert set(turns.values_list("state", flat=True)) == {TurnState.SUCCEEDED}
         counts.append(turns.count())
     return counts
-
-
-@pytest.mark.rule("6.2")
-def test_urgent_news_comes_first(fleet: Fleet, person: Person) -> None:
-    fleet.worker()
-    good, bad = (
-        due_now(person, "good", "isolated", "remember that all is well"),
-        due_now(person, "bad", "isolated", "fail"),
-    )
-    fire_due_jobs()
-    until(lambda: RunRecord.objects.filter(job__in=[good, bad], finished_at__isnull=False).count() == 2)
-    turn = receive(primary_session(person.agent).pk, MessageInput(content="hello"))
-    until(lambda: Turn.objects.get(pk=turn.pk).finished_at)
-    shown = turn.steps.get(n=0).data["message"]
-    assert shown.index("[job_failed]") < shown.index("[job_completed]")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from django.db import IntegrityError, connection, transaction
-from django.db.models import DateTimeField, Model
+from django.db.models import DateTimeField
 from django.db.models.functions import Now
 
 from automations.beat import Scheduler
@@ -24,7 +24,6 @@ from automations.jobs.edit import NewJob, create_job, delete_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from config.supervisor import valkey
 from sessions_app.models import Session, Turn, TurnState
-from sessions_app.sessions.delete import delete_session
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 from tests.races import in_thread, waiting
@@ -37,42 +36,42 @@ def soon(seconds: float = 1.5) -> datetime:
     return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
 
 
-def once(session: Session, at: datetime, message: str = "go") -> CronJob:
-    """Due at `at`, also if that passes while it is made, as on a loaded machine."""
-    later = (at + timedelta(hours=1)).isoformat()
+def once(session: Session, message: str = "go") -> CronJob:
+    """Due far ahead, until `make_due`."""
+    schedule = {"kind": "at", "at": "2099-01-01T09:00:00Z"}
+    return create_job(NewJob(session_id=session.pk, message=message, schedule=schedule))
+
+
+def make_due(jobs: list[CronJob], at: datetime) -> None:
+    """All at one instant, which may have passed; beats are woken for it."""
+    ids = [job.pk for job in jobs]
     with transaction.atomic():
-        job = create_job(NewJob(session_id=session.pk, message=message, schedule={"kind": "at", "at": later}))
-        CronJob.objects.filter(pk=job.pk).update(at=at)
-        JobClock.objects.filter(job=job).update(next_run_at=at)
+        CronJob.objects.filter(pk__in=ids).update(at=at)
+        JobClock.objects.filter(job__in=ids).update(next_run_at=at)
         notify_beats()
-    job.refresh_from_db()
-    return job
 
 
-def hundred(person: Person, at: datetime) -> list[CronJob]:
-    """A hundred jobs due at one instant, 25 to a session."""
+def hundred(person: Person) -> list[CronJob]:
+    """25 to a session."""
     sessions = [person.session() for _ in range(4)]
-    return [once(sessions[number % 4], at, f"job {number}") for number in range(100)]
+    return [once(sessions[number % 4], f"job {number}") for number in range(100)]
 
 
 def slots_and_runs() -> tuple[int, int, int]:
     return RunRecord.objects.count(), Turn.objects.count(), CronJob.objects.count()
 
 
-@pytest.mark.parametrize("beats", [2, 8])
+@pytest.mark.parametrize("beats", [2, pytest.param(8, marks=pytest.mark.full)])
 def test_any_number_of_beats_gives_exactly_one_run_per_slot(fleet: Fleet, person: Person, beats: int) -> None:
+    jobs = hundred(person)
     started = [fleet.beat(ready=False) for _ in range(beats)]
     for beat in started:
         beat.wait_for("beat_ready", 60)
-    at = soon(6)  # most jobs are made before it, on a loaded machine, too
-    jobs = hundred(person, at)
+    at = soon(0.5)
+    make_due(jobs, at)
+    every = {"kind": "every", "seconds": 1}
     ticking = create_job(
-        NewJob(
-            session_id=person.session().pk,
-            message="tick",
-            overlap="queue",
-            schedule={"kind": "every", "seconds": 1},
-        )
+        NewJob(session_id=person.session().pk, message="tick", overlap="queue", schedule=every)
     )
     until(lambda: RunRecord.objects.exclude(job=ticking).count() == 100)
     until(lambda: ticking.runs.count() >= 2)
@@ -100,21 +99,6 @@ def accounted(job: CronJob) -> None:
     assert covered == expected
 
 
-POISONS = {
-    "a zone that is gone": "UPDATE automations_cronjob SET schedule_kind = 'cron', at = NULL, expr = '* * * * *',"
-    " timezone = 'Mars/Olympus' WHERE id = %s",
-    "fields that no longer parse": "UPDATE automations_cronjob SET schedule_kind = 'cron', at = NULL,"
-    " expr = '61 * * * *' WHERE id = %s",
-    "an event that nothing does": "UPDATE automations_cronjob SET session_id = NULL, kind = 'system_event',"
-    " system_event = 'nothing' WHERE id = %s",
-    "a run that is there already": "INSERT INTO automations_runrecord (run_id, job_id, scheduled_for, state, reason,"
-    " attempt, session_key, snapshot, rendered_prompt, error, error_detail, response_summary, usage, finished_at)"
-    " SELECT id || ':x', id, at, 'succeeded', '', 1, '', '{}', '', '', '', '', '{}', now()"
-    " FROM automations_cronjob WHERE id = %s",
-    "a message the run cannot hold": "UPDATE automations_cronjob SET name = 'trap' WHERE id = %s",
-}
-
-
 @pytest.fixture
 def trap(transactional_db: None) -> Iterator[None]:
     """A trigger that refuses one job's turn: the batch's own statement fails."""
@@ -131,49 +115,9 @@ def trap(transactional_db: None) -> Iterator[None]:
         cursor.execute("DROP FUNCTION trap() CASCADE")
 
 
-@pytest.mark.parametrize("poison", POISONS)
-def test_one_poisoned_job_among_a_hundred_holds_up_none(
-    fleet: Fleet, person: Person, trap: None, poison: str
-) -> None:
-    jobs = hundred(person, soon(3600))
-    at = soon(0)
-    CronJob.objects.filter(pk__in=[job.pk for job in jobs]).update(at=at)
-    JobClock.objects.filter(job__in=jobs).update(next_run_at=at)
-    with connection.cursor() as cursor:
-        cursor.execute(POISONS[poison], [jobs[50].pk])
-    for beat in [fleet.beat(ready=False) for _ in range(2)]:
-        beat.wait_for("beat_ready")
-    until(lambda: not JobClock.objects.filter(next_run_at__lte=at).exists())
-    fired = RunRecord.objects.filter(state=RunState.QUEUED)
-    assert fired.count() == 99
-    assert Turn.objects.filter(state=TurnState.QUEUED).count() == 99
-    poisoned = RunRecord.objects.get(job=jobs[50])
-    if poison != "a run that is there already":
-        assert (poisoned.state, poisoned.reason) == (RunState.SKIPPED, "schedule_error")
-        jobs[50].refresh_from_db()
-        assert not jobs[50].enabled
-        assert jobs[50].fault
-
-
-def test_a_session_deleted_during_the_batch_takes_only_its_jobs(fleet: Fleet, person: Person) -> None:
-    doomed, kept = person.session(), person.session()
-    at = soon(2)
-    for number in range(10):
-        once(doomed, at, f"doomed {number}")
-        once(kept, at, f"kept {number}")
-    fleet.beat()
-    # whatever comes first, the batch or the delete: one clean outcome
-    until(lambda: datetime.now(UTC) > at - timedelta(milliseconds=5))
-    assert delete_session(doomed.pk, with_dependents=True).deleted
-    until(lambda: RunRecord.objects.filter(session=kept).count() == 10)
-    assert not CronJob.objects.filter(message__startswith="doomed").exists()
-    assert RunRecord.objects.count() == Turn.objects.count() == 10
-
-
 def test_a_batch_skips_a_locked_clock_and_a_deleted_job(person: Person) -> None:
-    session = person.session()
-    job = once(session, soon(0.5))
-    until(lambda: JobClock.objects.filter(next_run_at__lte=Now()).exists())
+    job = once(person.session())
+    make_due([job], soon(0))
     with transaction.atomic():
         JobClock.objects.select_for_update().get(job=job)
         thread, came = in_thread(fire_due_jobs)
@@ -194,13 +138,13 @@ def batches_under_way() -> int:
 
 
 def test_a_beat_killed_before_its_commit_has_fired_nothing(fleet: Fleet, person: Person) -> None:
-    session = person.session()
-    beat = fleet.beat()
-    at = soon(1)
-    job = once(session, at)
+    job, at = once(person.session()), soon(0)
     with transaction.atomic():
         # a row in the way that is not committed: the batch's insert waits for it
         RunRecord.objects.create(run_id="in-the-way", job=job, scheduled_for=at)
+        thread, _ = in_thread(lambda: make_due([job], at))
+        thread.join(20)
+        beat = fleet.beat()
         until(waiting, 60, "beat waits within its batch")
         beat.kill()
         transaction.set_rollback(True)
@@ -223,12 +167,15 @@ def own_broker(fleet: Fleet, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]
     process.wait(10)
 
 
+@pytest.mark.full
 def test_a_hung_broker_and_a_killed_beat_lose_no_slot(
     fleet: Fleet, person: Person, own_broker: subprocess.Popen[bytes]
 ) -> None:
     beat: Process = fleet.beat()
     own_broker.send_signal(signal.SIGSTOP)
-    jobs = [once(person.session(), soon(1 + number / 2)) for number in range(4)]
+    jobs = [once(person.session()) for _ in range(4)]
+    for number, job in enumerate(jobs):
+        make_due([job], soon(0.2 + number / 2))
     until(lambda: RunRecord.objects.count() == 4, what="beat fires although the broker hangs")
     beat.wait_for("hints_dropped")
     lags = RunRecord.objects.values_list("lag_ms", flat=True)
@@ -244,9 +191,9 @@ def test_a_hung_broker_and_a_killed_beat_lose_no_slot(
 
 
 def test_a_fault_shared_by_all_jobs_sets_none_aside(person: Person, trap: None) -> None:
-    jobs = [once(person.session(), soon(0.5)) for _ in range(5)]
+    jobs = [once(person.session()) for _ in range(5)]
+    make_due(jobs, soon(0))
     CronJob.objects.update(name="trap")
-    until(lambda: JobClock.objects.filter(next_run_at__lte=Now()).count() == 5)
     with pytest.raises(NothingFires):
         fire_due_jobs()
     assert CronJob.objects.filter(enabled=True, fault="").count() == 5
@@ -257,10 +204,10 @@ def test_a_fault_shared_by_all_jobs_sets_none_aside(person: Person, trap: None) 
 
 @pytest.mark.parametrize("names", [["trap", "sound", "sound"], ["trap", "trap", "trap"]])
 def test_a_failed_batch_is_followed_by_a_small_one(person: Person, trap: None, names: list[str]) -> None:
-    jobs = [once(person.session(), soon(0.2)) for _ in names]
+    jobs = [once(person.session()) for _ in names]
+    make_due(jobs, soon(0))
     for job, name in zip(jobs, names, strict=True):
         CronJob.objects.filter(pk=job.pk).update(name=name)
-    until(lambda: JobClock.objects.filter(next_run_at__lte=Now()).count() == len(jobs))
     beat = Scheduler.__new__(Scheduler)
     beat._retry, beat._batch = 0.1, BatchSize(100)
     beat._batch.size = LARGEST
@@ -270,7 +217,7 @@ def test_a_failed_batch_is_followed_by_a_small_one(person: Person, trap: None, n
     assert RunRecord.objects.filter(state=RunState.QUEUED).count() == names.count("sound")
 
 
-WAYS = {
+FAULTY = {  # what is set aside, with its reason
     "a zone that is gone": "timezone = 'Mars/Olympus', schedule_kind = 'cron', at = NULL, expr = '* * * * *'",
     "an empty zone": "timezone = '', schedule_kind = 'cron', at = NULL, expr = '* * * * *'",
     "a zone that is a path": "timezone = '../../etc/passwd', schedule_kind = 'cron', at = NULL, expr = '0 9 * * *'",
@@ -278,6 +225,10 @@ WAYS = {
     "no fields at all": "schedule_kind = 'cron', at = NULL, expr = 'often'",
     "six fields": "schedule_kind = 'cron', at = NULL, expr = '* * * * * *'",
     "fields that never come": "schedule_kind = 'cron', at = NULL, expr = '0 0 31 2 *'",
+    "a kind of no category": "kind = 'system_event', system_event = 'nonsense', session_id = NULL",
+    "a row that the database refuses": "name = 'trap'",
+}
+ODD = {  # what is run or skipped all the same
     "an interval without end": "schedule_kind = 'every', at = NULL, every_seconds = 2147483647,"
     " anchor = '9999-12-29'",
     "a moment before time": "at = '0001-01-03 00:00:00+00'",
@@ -288,18 +239,19 @@ WAYS = {
     "no runs left": "max_runs = 1",
     "a jitter of centuries": "jitter_seconds = 2147483647",
     "a timeout of centuries": "timeout_seconds = 2147483647",
-    "a kind of no category": "kind = 'system_event', system_event = 'nonsense', session_id = NULL",
 }
 
 
-def test_jobs_poisoned_in_every_way_block_no_other_job(person: Person) -> None:
-    jobs = hundred(person, soon(60))
-    poisoned = dict(zip(WAYS, jobs[:: len(jobs) // len(WAYS)], strict=False))
-    assert len(poisoned) == len(WAYS)
-    JobClock.objects.update(next_run_at=Now() - timedelta(seconds=1))
+def test_jobs_poisoned_in_every_way_block_no_other_job(person: Person, trap: None) -> None:
+    jobs, ways, at = hundred(person), FAULTY | ODD, soon(-1)
+    make_due(jobs, at)
+    poisoned = dict(zip(ways, jobs[:: len(jobs) // len(ways)], strict=False))
+    assert len(poisoned) == len(ways)
+    taken = poisoned["a run that is there"] = jobs[1]
+    RunRecord.objects.create(run_id="x", job=taken, scheduled_for=at, state="succeeded", finished_at=Now())
     with connection.cursor() as cursor:
-        for way, job in poisoned.items():
-            cursor.execute(f"UPDATE automations_cronjob SET {WAYS[way]} WHERE id = %s", [job.pk])
+        for way, update in ways.items():
+            cursor.execute(f"UPDATE automations_cronjob SET {update} WHERE id = %s", [poisoned[way].pk])
         cursor.execute(
             "UPDATE automations_jobclock SET next_run_at = '0001-01-03', runs_started = 1 WHERE job_id = %s",
             [poisoned["no runs left"].pk],
@@ -307,32 +259,39 @@ def test_jobs_poisoned_in_every_way_block_no_other_job(person: Person) -> None:
     until(lambda: fire_due_jobs().claimed == 0)
     sound = [job.pk for job in jobs if job not in poisoned.values()]
     assert RunRecord.objects.filter(job__in=sound, state=RunState.QUEUED).count() == len(sound)
-    assert Turn.objects.filter(metadata__automation_id__in=sound, state=TurnState.QUEUED).count() == len(
-        sound
-    )
+    queued = Turn.objects.filter(metadata__automation_id__in=sound, state=TurnState.QUEUED)
+    assert queued.count() == len(sound)
     assert not JobClock.objects.filter(next_run_at__lte=Now()).exists(), "nothing stays due for ever"
-    for way, job in poisoned.items():
+    assert RunRecord.objects.get(job=taken).pk == "x"
+    for way in ways:
+        job = CronJob.objects.get(pk=poisoned[way].pk)
         run = RunRecord.objects.filter(job=job).first()
-        job.refresh_from_db()
         assert run is not None, way
         assert run.state == RunState.QUEUED or (run.reason and run.state == RunState.SKIPPED), way
-        assert bool(job.fault) == (run.reason == "schedule_error"), way
+        assert (run.reason == "schedule_error") == (way in FAULTY), way
+        assert (bool(job.fault), job.enabled) == (way in FAULTY, way not in FAULTY), way
 
 
 UNREADABLE = ("infinity", "-infinity", "0044-03-15 BC", "20000-01-01")
 
 
-@pytest.mark.parametrize("model", [CronJob, JobClock, RunRecord])
-def test_unreadable_instants_are_rejected_by_every_time_column(person: Person, model: type[Model]) -> None:
+def test_unreadable_instants_are_rejected_by_every_time_column(person: Person) -> None:
     """One such row would break the statements of every batch that it is in."""
-    job = hundred(person, soon(60))[0]
-    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    make_due([once(person.session())], soon(0))
     fire_due_jobs()
-    columns = [field.column for field in model._meta.concrete_fields if isinstance(field, DateTimeField)]
-    assert columns
-    for column, instant in product(columns, UNREADABLE):
+    columns = [
+        (model._meta.db_table, field.column)
+        for model in (CronJob, JobClock, RunRecord)
+        for field in model._meta.concrete_fields
+        if isinstance(field, DateTimeField)
+    ]
+    assert {table for table, _ in columns} == {
+        f"automations_{name}" for name in ("cronjob", "jobclock", "runrecord")
+    }
+    for (table, column), instant in product(columns, UNREADABLE):
         with (
             pytest.raises(IntegrityError, match=r"times_readable|finished_iff_ended|retry_waits|next_is"),
+            transaction.atomic(),
             connection.cursor() as cursor,
         ):
-            cursor.execute(f"UPDATE {model._meta.db_table} SET {column} = %s", [instant])
+            cursor.execute(f"UPDATE {table} SET {column} = %s", [instant])

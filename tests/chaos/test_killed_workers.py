@@ -7,7 +7,6 @@ import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,13 +14,14 @@ import redis
 from django.db import connection, transaction
 
 from agent_core.testing import ModelServer
-from automations.jobs.edit import NewJob, create_job
+from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import RunRecord, RunState
 from sessions_app.hints import Hint, flush_hints, send
 from sessions_app.models import (
     Document,
     Event,
     EventType,
+    Lane,
     Message,
     OnBusy,
     Session,
@@ -33,10 +33,12 @@ from sessions_app.models import (
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.receive import MessageInput, receive
 from tests import plugins
+from tests.automations.firing.test_fire_jobs import due_job
 from tests.conftest import Person
 from tests.fleet import Fleet, until
+from tests.inside import Inside
 from tests.races import waiting
-from tests.stories.test_main_job import ended
+from tests.talk import ended
 
 pytestmark = pytest.mark.rule("1.9")
 
@@ -75,115 +77,65 @@ def test_killed_in_the_claim(fleet: Fleet, person: Person) -> None:
     assert_done_once(session, turn)
 
 
-def test_killed_while_the_model_thinks(
+def test_killed_while_the_model_thinks_of_a_message_and_an_automation(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
-    session = person_with_server.session()
+    """And what was hinted before it died, and once more, is run once."""
+    chat, other = person_with_server.session(), person_with_server.session()
     worker = fleet.worker()
-    turn = receive(session.pk, MessageInput(content="[[pause:p]] hello"))
-    until(lambda: model_server.held.get("p"))
+    said = receive(chat.pk, MessageInput(content="[[pause:p]] hello"))
+    due_job(other, message="[[pause:p]] x")
+    send(fire_due_jobs().hints)
+    until(lambda: model_server.held.get("p") == 2)
+    assert RunRecord.objects.get().state == RunState.RUNNING
     worker.kill()
+    send(Hint(session_id=each.pk, lane=lane) for each in (chat, other) for lane in Lane.values)
     fleet.worker()
-    until(lambda: len(model_server.requests) == 2, what="the turn is rescued")
+    until(lambda: len(model_server.requests) == 4, what="the turns are rescued")
     model_server.release("p")
-    until(lambda: ended(turn))
-    assert (turn.state, turn.attempt, turn.rescues) == (TurnState.SUCCEEDED, 2, 0)
-    assert_done_once(session, turn)
+    until(lambda: ended(said) and RunRecord.objects.get().state == RunState.SUCCEEDED)
+    for session, turn in ((chat, said), (other, Turn.objects.get(session=other))):
+        assert (turn.state, turn.attempt, turn.rescues) == (TurnState.SUCCEEDED, 2, 0)
+        assert_done_once(session, turn)
 
 
-def test_killed_within_a_tool_no_completed_call_is_repeated(
+def test_killed_within_tools_no_completed_call_is_repeated(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
-    session = person_with_server.session()
+    """One that is done and one that is not, one that may be repeated, and one whose effect is in its transaction."""
+    sessions = [person_with_server.session() for _ in range(3)]
+    tools = (("wait", "done"), ("wait_again", "again"), ("write_row", "row"))
     worker = fleet.worker()
-    turn = receive(session.pk, MessageInput(content='use tool wait with {"name": "done"}'))
-    until(lambda: plugins.calls(fleet.folder, "done"))
-    guest = receive(session.pk, MessageInput(content='use tool wait with {"name": "open"}'))
+    turns = [
+        receive(session.pk, MessageInput(content=f'use tool {tool} with {{"name": "{name}"}}'))
+        for session, (tool, name) in zip(sessions, tools, strict=True)
+    ]
+    until(lambda: all(plugins.calls(fleet.folder, name) for _, name in tools))
+    guest = receive(sessions[0].pk, MessageInput(content='use tool wait with {"name": "open"}'))
     (fleet.folder / "done.go").touch()
     until(lambda: plugins.calls(fleet.folder, "open"))
     worker.kill()
+    for name in ("again", "row"):
+        (fleet.folder / f"{name}.go").touch()
     fleet.worker()
-    until(lambda: ended(turn))
-    assert turn.state == TurnState.SUCCEEDED
-    assert plugins.calls(fleet.folder, "done") == 1
-    assert plugins.calls(fleet.folder, "open") == 1
-    results = [message.parts["results"][0] for message in Message.objects.filter(turn=turn, role="tool")]
-    assert [result["outcome"] for result in results] == ["ok", "unknown"]
+    until(lambda: all(ended(turn) for turn in turns))
+    assert {turn.state for turn in turns} == {TurnState.SUCCEEDED}
+    calls = {name: plugins.calls(fleet.folder, name) for name in ("done", "open", "again", "row")}
+    # effect and result of `row` are one transaction: without the result there was no effect, so it runs again
+    assert calls == {"done": 1, "open": 1, "again": 2, "row": 2}
+    assert [result["outcome"] for result in results_of(turns[0])] == ["ok", "unknown"]
+    assert TurnStep.objects.filter(turn=turns[1], kind="intent").count() == 1
+    assert Document.objects.filter(name="row.md").count() == 1
+    assert [result["outcome"] for result in results_of(turns[2])] == ["ok"]
     guest.refresh_from_db()
     assert guest.state == TurnState.MERGED, "what was injected before the kill is not lost"
-    said = Message.objects.filter(turn=turn, role="user").order_by("seq").values_list("content", flat=True)
-    assert list(said) == [turn.content, guest.content]
+    said = Message.objects.filter(turn=turns[0], role="user").order_by("seq")
+    assert list(said.values_list("content", flat=True)) == [turns[0].content, guest.content]
+    for session, turn in zip(sessions[1:], turns[1:], strict=True):
+        assert_done_once(session, turn)
 
 
-def test_killed_within_an_idempotent_tool_it_is_called_again(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    session = person_with_server.session()
-    worker = fleet.worker()
-    turn = receive(session.pk, MessageInput(content='use tool wait_again with {"name": "open"}'))
-    until(lambda: plugins.calls(fleet.folder, "open"))
-    worker.kill()
-    (fleet.folder / "open.go").touch()
-    fleet.worker()
-    until(lambda: ended(turn))
-    assert plugins.calls(fleet.folder, "open") == 2
-    assert TurnStep.objects.filter(turn=turn, kind="intent").count() == 1
-    assert_done_once(session, turn)
-
-
-def test_killed_within_a_transactional_tool_its_effect_comes_once(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    session = person_with_server.session()
-    worker = fleet.worker()
-    turn = receive(session.pk, MessageInput(content='use tool write_row with {"name": "open"}'))
-    until(lambda: plugins.calls(fleet.folder, "open"))
-    worker.kill()
-    (fleet.folder / "open.go").touch()
-    fleet.worker()
-    until(lambda: ended(turn))
-    # effect and result are one transaction: without the result there was no effect, so it runs again
-    assert plugins.calls(fleet.folder, "open") == 2
-    assert Document.objects.filter(name="open.md").count() == 1
-    results = Message.objects.get(turn=turn, role="tool").parts["results"]
-    assert [result["outcome"] for result in results] == ["ok"]
-    assert_done_once(session, turn)
-
-
-def test_killed_after_the_commit_and_hinted_again(fleet: Fleet, person: Person) -> None:
-    session = person.session()
-    worker = fleet.worker()
-    turn = receive(session.pk, MessageInput(content="hello"))
-    until(lambda: ended(turn))
-    worker.kill()
-    send([Hint(session_id=session.pk, lane="turns"), Hint(session_id=session.pk, lane="auto")])
-    fleet.worker()
-    following = receive(session.pk, MessageInput(content="and again"))
-    until(lambda: ended(following))
-    assert turn.attempt == 1
-    assert_done_once(session, turn, following)
-
-
-def test_an_automation_killed_half_way_is_one_run(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    session = person_with_server.session()
-    fleet.beat()
-    worker = fleet.worker()
-    at = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
-    create_job(NewJob(session_id=session.pk, message="[[hold:h]] x", schedule={"kind": "at", "at": at}))
-    until(lambda: model_server.held.get("h"))
-    assert RunRecord.objects.get().state == RunState.RUNNING
-    worker.kill()
-    fleet.worker()
-    until(lambda: len(model_server.requests) == 2)
-    model_server.release("h")
-    until(lambda: RunRecord.objects.get().state == RunState.SUCCEEDED)
-    turn = Turn.objects.get(session=session)
-    assert turn.attempt == 2
-    assert_done_once(session, turn)
-
-
+@pytest.mark.long("five workers are killed one after the other")
 def test_a_turn_that_keeps_killing_its_worker_fails_visibly(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
@@ -204,17 +156,16 @@ def test_a_turn_that_keeps_killing_its_worker_fails_visibly(
     assert closure.content == "The turn failed: It was interrupted too often."
 
 
-def test_a_turn_is_begun_a_hundred_times_and_no_more(fleet: Fleet, person: Person) -> None:
+def test_a_turn_is_begun_a_hundred_times_and_no_more(inside: Inside) -> None:
     """Whoever gave it back, and whether or not it had got on: rescues alone would never end it."""
-    session = person.session()
+    session = inside.person.session()
     turns = [receive(session.pk, MessageInput(content=text)) for text in ("first", "second")]
     for turn, begun in zip(turns, (100, 99), strict=True):
         Turn.objects.filter(pk=turn.pk).update(attempt=begun)
-    fleet.worker()
-    until(lambda: all(ended(turn) for turn in turns))
-    assert [(turn.state, turn.error_code, turn.attempt) for turn in turns] == [
-        (TurnState.FAILED, "max_rescues", 101),
-        (TurnState.SUCCEEDED, "", 100),
+    inside.run(session)
+    assert [(ended(turn), turn.state, turn.error_code, turn.attempt) for turn in turns] == [
+        (turns[0], TurnState.FAILED, "max_rescues", 101),
+        (turns[1], TurnState.SUCCEEDED, "", 100),
     ]
 
 
@@ -265,6 +216,7 @@ def results_of(turn: Turn) -> list[dict[str, str]]:
     return [result for message in tools for result in message.parts["results"]]
 
 
+@pytest.mark.full
 def test_random_kills_lose_and_double_nothing(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import uuid
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -16,15 +17,14 @@ from django.db.models.functions import Now
 from agent_core.testing import ModelServer
 from sessions_app.hints import Hint, send
 from sessions_app.models import Lane, Message, Turn, TurnKind, Worker
-from sessions_app.postgres.direct import connect_directly
 from sessions_app.turns.enqueue import enqueue
 from sessions_app.turns.lock import SessionLocks, lock_key
 from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
-from tests.fleet import Fleet, until
+from tests.fleet import Fleet, Process, until
 from tests.services import with_database
 from tests.sessions_app.worker.test_process import backends, no_connections
-from tests.stories.test_main_job import ended
+from tests.talk import ended
 
 pytestmark = pytest.mark.rule("1.1", "1.2")
 
@@ -49,82 +49,76 @@ def session_id(transactional_db: None) -> uuid.UUID:
     return uuid.uuid4()
 
 
-def test_a_session_is_held_once_within_and_across_processes(session_id: uuid.UUID) -> None:
-    here, there = connected(), connected()
+@pytest.fixture
+def three(transactional_db: None) -> Iterator[list[SessionLocks]]:
+    """The locks of three workers."""
+    found = [connected() for _ in range(3)]
+    yield found
+    for each in found:
+        each.close()
+
+
+def test_a_session_is_held_once_within_and_across_processes(
+    three: list[SessionLocks], session_id: uuid.UUID
+) -> None:
+    here, there, _ = three
     handle = here.try_hold(session_id)
     assert handle is not None
     assert here.try_hold(session_id) is None, "session locks are re-entrant: the guard must refuse"
     assert there.try_hold(session_id) is None
     here.release(handle)
-    taken = there.try_hold(session_id)
-    assert taken is not None
-    there.release(taken)
-    here.close()
-    there.close()
+    assert there.try_hold(session_id) is not None
 
 
-def test_an_unlock_of_an_older_connection_frees_nobody(session_id: uuid.UUID) -> None:
-    locks, other = connected(), connected()
+def test_an_unlock_of_an_older_connection_frees_nobody(
+    three: list[SessionLocks], session_id: uuid.UUID
+) -> None:
+    locks, other, third = three
     old = locks.try_hold(session_id)
     assert old is not None
     cut_lock_connections()
-    other.reconnect()
-    locks.reconnect()  # `old` had no turn yet, so its lock is not taken again
-    other_handle = other.try_hold(session_id)
-    assert other_handle is not None
+    for each in three:
+        each.reconnect()  # `old` had no turn yet, so its lock is not taken again
+    assert other.try_hold(session_id) is not None
     locks.release(old)
-    third = connected()
     assert third.try_hold(session_id) is None, "the late unlock freed somebody else's lock"
-    for each in (locks, other, third):
-        each.close()
 
 
-def test_a_held_lock_is_taken_again_on_the_new_connection(session_id: uuid.UUID) -> None:
-    locks = connected()
+@pytest.mark.parametrize("released_meanwhile", [False, True])
+def test_a_held_lock_is_taken_again_on_the_new_connection(
+    three: list[SessionLocks], session_id: uuid.UUID, released_meanwhile: bool
+) -> None:
+    locks, other, _ = three
     handle = locks.try_hold(session_id)
     assert handle is not None
     handle.turn_id = 1
     cut_lock_connections()
-    with pytest.raises(psycopg.Error):
-        locks.execute("SELECT 1")
+    if released_meanwhile:
+        locks.release(handle)
+    else:
+        with pytest.raises(psycopg.Error):
+            locks.execute("SELECT 1")
     locks.reconnect()
-    other = connected()
-    assert other.try_hold(session_id) is None
+    other.reconnect()
     assert locks.epoch == 2
-    locks.release(handle)
+    if not released_meanwhile:
+        assert other.try_hold(session_id) is None
+        locks.release(handle)
     assert other.try_hold(session_id) is not None
-    locks.close()
-    other.close()
 
 
-def test_a_second_release_frees_nobody_else(session_id: uuid.UUID) -> None:
-    locks, other = connected(), connected()
+def test_a_second_release_frees_nobody_else(three: list[SessionLocks], session_id: uuid.UUID) -> None:
+    locks, other, _ = three
     hung = locks.try_hold(session_id)
     assert hung is not None
     locks.release(hung)  # the watchdog, in place of a thread that hangs
-    following = locks.try_hold(session_id)
-    assert following is not None
+    assert locks.try_hold(session_id) is not None
     locks.release(hung)  # the thread itself, when its tool came back after all
     assert other.try_hold(session_id) is None
     assert locks.try_hold(session_id) is None
-    locks.close()
-    other.close()
 
 
-def test_a_lock_released_during_reconnect_does_not_stay_held(session_id: uuid.UUID) -> None:
-    locks, other = connected(), connected()
-    handle = locks.try_hold(session_id)
-    assert handle is not None
-    handle.turn_id = 1
-    cut_lock_connections()
-    locks.release(handle)
-    locks.reconnect()
-    other.reconnect()
-    assert other.try_hold(session_id) is not None
-    locks.close()
-    other.close()
-
-
+@pytest.mark.full
 def test_a_worker_takes_no_hints_until_its_database_answers(fleet: Fleet, person: Person) -> None:
     name = connection.settings_dict["NAME"]
     with psycopg.connect(with_database(settings.DATABASE_LOCK_URL, "postgres"), autocommit=True) as admin:
@@ -147,56 +141,48 @@ def test_the_key_is_64_bits_of_the_session() -> None:
     assert lock_key(uuid.UUID(int=1)) == lock_key(uuid.UUID(int=1))
 
 
-def test_a_direct_connection_is_accepted(transactional_db: None) -> None:
-    with connect_directly(settings.DATABASE_LOCK_URL) as direct:
-        assert direct.execute("SELECT 1").fetchone() == (1,)
+def held_turns(fleet: Fleet, server: ModelServer, person: Person, count: int) -> tuple[Process, list[Turn]]:
+    """A worker with so many running turns, each in a session of its own, that wait for their model."""
+    fleet.environ["RONDO_TURNS_PER_USER"] = "0"
+    worker = fleet.worker(count + 10)
+    turns = [receive(person.session().pk, MessageInput(content="[[hold:all]] hello")) for _ in range(count)]
+    until(lambda: server.held.get("all") == count)
+    return worker, turns
 
 
 @pytest.mark.rule("1.8")
-def test_a_cut_lock_connection_under_fifty_running_turns_interrupts_none(
+def test_a_cut_lock_connection_under_running_turns_interrupts_none(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
-    fleet.environ["RONDO_TURNS_PER_USER"] = "0"
-    fleet.worker(64)
-    turns = [
-        receive(person_with_server.session().pk, MessageInput(content=f"[[hold:all]] number {number}"))
-        for number in range(50)
-    ]
-    until(lambda: model_server.held.get("all") == 50)
+    worker, turns = held_turns(fleet, model_server, person_with_server, 20)
     other = fleet.worker(8)
     assert cut_lock_connections() == 2
-    fleet.processes[0].wait_for("lock_connection_made epoch=2")
-    other.wait_for("lock_connection_made epoch=2")
+    for each in (worker, other):
+        each.wait_for("lock_connection_made epoch=2")
     model_server.release("all")
     until(lambda: all(ended(turn) for turn in turns))
     assert {(turn.state, turn.attempt) for turn in turns} == {("succeeded", 1)}
-    assert len(model_server.requests) == 50
+    assert len(model_server.requests) == 20
 
 
 @pytest.mark.rule("1.10")
+@pytest.mark.parametrize("count", [20, pytest.param(100, marks=pytest.mark.full)])
 def test_a_stopping_worker_exits_promptly_and_its_turns_continue_elsewhere(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person, count: int
 ) -> None:
-    fleet.environ["RONDO_TURNS_PER_USER"] = "0"
-    leaver = fleet.worker(128)
-    turns = [
-        receive(person_with_server.session().pk, MessageInput(content=f"[[hold:all]] number {number}"))
-        for number in range(100)
-    ]
-    until(lambda: model_server.held.get("all") == 100)
-    stayer = fleet.worker(128)
+    leaver, turns = held_turns(fleet, model_server, person_with_server, count)
+    stayer = fleet.worker(count + 10)
     assert leaver.stop(seconds=5) == 0
-    until(lambda: len(model_server.requests) == 200)
+    until(lambda: len(model_server.requests) == 2 * count)
     model_server.release("all")
     until(lambda: all(ended(turn) for turn in turns))
-    assert {turn.state for turn in turns} == {"succeeded"}
-    assert {turn.rescues for turn in turns} == {0}
-    assert {turn.attempt for turn in turns} == {2}
-    assert Message.objects.filter(role="user").count() == 100
+    assert {(turn.state, turn.rescues, turn.attempt) for turn in turns} == {("succeeded", 0, 2)}
+    assert Message.objects.filter(role="user").count() == count
     assert stayer.child.poll() is None
     assert not Turn.objects.filter(state__in=["queued", "running"]).exists()
 
 
+@pytest.mark.full
 @pytest.mark.rule("1.8")
 def test_the_first_worker_back_takes_no_turn_of_live_workers(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
@@ -221,6 +207,7 @@ def test_the_first_worker_back_takes_no_turn_of_live_workers(
     assert (turn.state, turn.attempt, len(model_server.requests)) == ("succeeded", 1, 1)
 
 
+@pytest.mark.full
 @pytest.mark.rule("1.8")
 def test_a_locked_turn_table_delays_no_heartbeat_and_loses_no_hint(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person

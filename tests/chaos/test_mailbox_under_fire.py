@@ -35,7 +35,7 @@ from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 from tests.races import in_thread
 
-pytestmark = pytest.mark.rule("6.2")
+pytestmark = [pytest.mark.full, pytest.mark.rule("6.2")]
 
 DEPOSITORS, SESSIONS = 20, 3
 ROUNDS, KILL_EVERY, DELETE_AT = 34, 11, 15

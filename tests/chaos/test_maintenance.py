@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,14 @@ from sessions_app.retention.maintenance_round import run_maintenance
 from sessions_app.retention.walk import BATCH, walks
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.receive import MessageInput, receive
+from tests.chaos.test_beats import batches_under_way
 from tests.conftest import Person
-from tests.fleet import Fleet, until
+from tests.fleet import Fleet, Process, until
 from tests.past import ago, past_run, past_turn, prune_all, ticking
 from tests.races import in_thread
-from tests.stories.test_main_job import ended
+from tests.talk import ended
 
 pytestmark = [pytest.mark.processes, pytest.mark.rule("10.3")]
-ROOT = Path(__file__).resolve().parents[2]
 
 _BACKLOG = (
     """INSERT INTO sessions_app_turn (session_id, kind, lane, content, metadata, origin_run, origin_attempt, on_busy,
@@ -73,38 +72,37 @@ def ask() -> None:
     flush_hints(5)
 
 
-def test_a_hint_has_a_worker_prune_all_that_is_old(fleet: Fleet, person: Person) -> None:
+def test_beat_has_a_worker_prune_all_that_is_old_again_and_again(fleet: Fleet, person: Person) -> None:
     session = person.session()
-    backlog(session, 1500)
+    backlog(session, 600)
     kept = past_turn(session, 0.5)
-    worker = fleet.worker()
-    ask()
-    worker.wait_for("maintained")
-    assert old_rows() == 0
-    assert removed() == 4500
-    assert Turn.objects.get().pk == kept.pk
-    assert Message.objects.filter(session=session, turn=None).count() == 1500
-
-
-def test_beat_asks_for_it_again_and_again(fleet: Fleet, person: Person) -> None:
     fleet.environ["RONDO_MAINTENANCE_SECONDS"] = "1"
-    fleet.worker()
+    worker = fleet.worker()
     fleet.beat()
+    worker.wait_for("maintained")
+    assert (old_rows(), removed()) == (0, 1800)
+    assert Turn.objects.get().pk == kept.pk
+    assert Message.objects.filter(session=session, turn=None).count() == 600
     first = until(lambda: Pruning.objects.aggregate(at=Min("completed_at"))["at"])
     until(lambda: Pruning.objects.aggregate(at=Min("completed_at"))["at"] > first)
 
 
-def test_a_killed_worker_leaves_whole_batches_and_another_continues(fleet: Fleet, person: Person) -> None:
+@pytest.mark.full
+def test_a_killed_or_stopped_worker_leaves_whole_batches_and_another_continues(
+    fleet: Fleet, person: Person
+) -> None:
     session = person.session()
     backlog(session, 4000)
-    for goal in (1, 3000, 6000):
+    ends: tuple[tuple[int, Callable[[Process], object]], ...]
+    ends = ((1, Process.kill), (3000, Process.stop), (6000, Process.kill))
+    for goal, end in ends:
         worker = fleet.worker()
         ask()
         until(lambda goal=goal: removed() >= goal)  # type: ignore[misc]
-        worker.kill()
+        end(worker)
         gone = 12_000 - old_rows()
         # what was counted is what is gone: a batch counts in its own transaction
-        until(lambda: not under_way())
+        until(lambda: not batches_under_way())
         assert removed() == 12_000 - old_rows() >= gone
         assert not TurnStep.objects.filter(turn=None).exists()
     assert old_rows() > 0, "it was killed in the middle"
@@ -114,15 +112,6 @@ def test_a_killed_worker_leaves_whole_batches_and_another_continues(fleet: Fleet
     assert removed() == 12_000
     seqs = Message.objects.filter(session=session).order_by("seq").values_list("seq", flat=True)
     assert list(seqs) == list(range(1, 4001))
-
-
-def under_way() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND xact_start IS NOT NULL AND pid <> pg_backend_pid()"
-        )
-        return bool(cursor.fetchone()[0])
 
 
 def test_two_at_once_are_one_and_the_other_leaves(person: Person) -> None:
@@ -146,7 +135,7 @@ def test_two_at_once_are_one_and_the_other_leaves(person: Person) -> None:
 
 def test_a_large_backlog_continues_in_rounds_that_include_every_walk(person: Person) -> None:
     session = person.session()
-    backlog(session, 2000)
+    backlog(session, 1200)
     done = run_maintenance(lambda: False, seconds=0, spare=600)
     assert "there is more" in str(done)
     rounds = 1
@@ -156,11 +145,12 @@ def test_a_large_backlog_continues_in_rounds_that_include_every_walk(person: Per
         assert done.mine
         if rounds == len(walks()):
             assert Pruning.objects.count() == len(walks()), "none is left out"
-    assert rounds > 3 * 2000 / BATCH
+    assert rounds > 3 * 1200 / BATCH
     assert old_rows() == 0
     assert run_maintenance(lambda: False, spare=600).batches == 0, "what has just been done is not done again"
 
 
+@pytest.mark.full
 def test_a_round_whose_time_was_up_is_followed_by_another(
     fleet: Fleet, person: Person, tmp_path: Path
 ) -> None:
@@ -176,16 +166,7 @@ def test_a_round_whose_time_was_up_is_followed_by_another(
     assert worker.text().count("maintained") > 2
 
 
-def test_a_stopping_worker_exits_in_the_middle_of_a_round(fleet: Fleet, person: Person) -> None:
-    backlog(person.session(), 12_000)
-    worker = fleet.worker()
-    ask()
-    until(lambda: removed() > 0)
-    assert worker.stop(15) == 0
-    assert 0 < old_rows() < 36_000
-    assert removed() == 36_000 - old_rows()
-
-
+@pytest.mark.full
 def test_turns_of_the_same_sessions_run_beside_it(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
@@ -219,6 +200,7 @@ def test_turns_of_the_same_sessions_run_beside_it(
     assert "deadlock" not in worker.text()
 
 
+@pytest.mark.full
 def test_deletions_and_pruning_of_the_same_rows_never_deadlock(person: Person) -> None:
     for _ in range(6):
         session = person.session()
@@ -248,18 +230,12 @@ def test_pruning_waits_at_most_a_second_for_a_deletion(person: Person) -> None:
     run = past_run(job, ago(1), turn=turn)
     with transaction.atomic():
         RunRecord.objects.select_for_update().get(pk=run.pk)
-        done = maintain_in_thread()
-        assert done.waited == ["turns by age"]
-        assert not done.failed
+        thread, came = in_thread(lambda: run_maintenance(lambda: False))
+        thread.join(30)
+        assert (came[0].waited, came[0].failed) == (["turns by age"], [])
     assert Turn.objects.filter(pk=turn.pk).exists(), "the batch is undone as a whole"
     run_maintenance(lambda: False)
     assert not Turn.objects.filter(pk=turn.pk).exists()
-
-
-def maintain_in_thread() -> Any:
-    thread, came = in_thread(lambda: run_maintenance(lambda: False))
-    thread.join(30)
-    return came[0]
 
 
 def test_a_bug_in_one_walk_ends_no_other(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,20 +252,13 @@ def test_a_bug_in_one_walk_ends_no_other(person: Person, monkeypatch: pytest.Mon
     assert old_rows() == 0
 
 
-def manage(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "manage.py", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )  # fmt: skip
-
-
-def test_the_command_reports_counts_or_removals_in_one_line(person: Person) -> None:
+def test_the_command_reports_counts_or_removals_in_one_line(
+    person: Person, capsys: pytest.CaptureFixture[str]
+) -> None:
     backlog(person.session(), 700)
-    counted = manage("maintain", "--dry-run")
-    assert counted.returncode == 0, counted.stderr
-    assert counted.stdout.startswith("would remove 700 events, 700 journals, 700 turns by age in ")
-    assert old_rows() == 2100
-    done = manage("maintain")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("removed 700 events, 700 journals, 700 turns by age in ")
-    assert done.stdout.count("\n") == 1
-    assert old_rows() == 0
+    for options, said, left in ((["--dry-run"], "would remove", 2100), ([], "removed", 0)):
+        call_command("maintain", *options)
+        out = capsys.readouterr().out
+        assert out.startswith(f"{said} 700 events, 700 journals, 700 turns by age in ")
+        assert out.count("\n") == 1
+        assert old_rows() == left

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -77,13 +76,12 @@ def set_back(job: CronJob, seconds: int) -> None:
     JobClock.objects.filter(job=job).update(next_run_at=F("next_run_at") - back)
 
 
-def forget(job: CronJob) -> None:
-    """All of its past that may go goes; then, as no pruning would, the rest, too."""
+def forget(jobs: Iterable[CronJob]) -> None:
+    """All of their past that may go goes; then, as no pruning would, the rest, too."""
     end_all()
     prune_all()
-    assert job.runs.count() <= 2
     assert not Turn.objects.exists()
-    job.runs.all().delete()
+    RunRecord.objects.filter(job__in=jobs).delete()
 
 
 CHANGES: dict[str, Callable[[CronJob], object]] = {
@@ -104,27 +102,32 @@ CHANGES: dict[str, Callable[[CronJob], object]] = {
 }
 
 
-@pytest.mark.parametrize("catch_up", ["one", "none", "all"])
-@pytest.mark.parametrize("change", CHANGES)
 def test_no_slot_repeats_after_a_jobs_past_is_pruned(
-    person: Person, ledger: Callable[[CronJob], list[datetime]], settings: Any, change: str, catch_up: str
+    person: Person, ledger: Callable[[CronJob], list[datetime]], settings: Any
 ) -> None:
     settings.RONDO_KEEP_RUNS_PER_JOB = 1
-    job = every(person.session(), catch_up=catch_up, overlap="queue")
-    set_back(job, 20)
-    for _ in range(3):
+    jobs = {
+        (change, catch_up): every(person.session(), catch_up=catch_up, overlap="queue")
+        for change in CHANGES
+        for catch_up in ("one", "none", "all")
+    }
+    for job in jobs.values():
+        set_back(job, 20)
+    for _ in range(2):
         fire_due_jobs()
         end_all()
         fire_due_jobs()
-        forget(job)
-        CHANGES[change](job)
+        forget(jobs.values())
+        for (change, _), job in jobs.items():
+            CHANGES[change](job)
     fire_due_jobs()
-    slots = ledger(job)
-    assert len(slots) >= (3 if catch_up == "all" else 2)
-    assert [slot for slot, times in Counter(slots).items() if times > 1] == []
-    assert slots == sorted(slots)
+    for (change, catch_up), job in jobs.items():
+        slots = ledger(job)
+        assert len(slots) >= (3 if catch_up == "all" else 2), (change, catch_up)
+        assert slots == sorted(set(slots)), (change, catch_up)
 
 
+@pytest.mark.full
 def test_beats_workers_and_pruning_at_once_run_every_slot_once(
     fleet: Fleet, person: Person, ledger: Callable[[CronJob], list[datetime]], settings: Any
 ) -> None:
@@ -143,19 +146,20 @@ def test_beats_workers_and_pruning_at_once_run_every_slot_once(
         turn_back(jobs[1], 3)
     assert gone >= 8
     for job in jobs:
-        slots = ledger(job)
-        assert [slot for slot, times in Counter(slots).items() if times > 1] == []
+        assert len(ledger(job)) == len(set(ledger(job)))
 
 
 def test_a_one_shot_never_repeats_after_its_run_is_pruned(
     person: Person, ledger: Callable[[CronJob], list[datetime]]
 ) -> None:
-    at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
+    later, at = ago(-1), ago(0)
     job = create_job(
-        NewJob(session_id=person.session().pk, message="x", schedule={"kind": "at", "at": at.isoformat()})
+        NewJob(session_id=person.session().pk, message="x", schedule={"kind": "at", "at": later.isoformat()})
     )
-    until(lambda: fire_due_jobs().queued == 1)
-    forget(job)
+    CronJob.objects.filter(pk=job.pk).update(at=at)
+    JobClock.objects.filter(job=job).update(next_run_at=at)
+    assert fire_due_jobs().queued == 1
+    forget([job])
     update_job(job.pk, {"enabled": False})
     update_job(job.pk, {"enabled": True, "catch_up": "all"})
     assert fire_due_jobs().claimed == 0
@@ -170,11 +174,11 @@ def test_a_gap_goes_on_growing_beside_pruning(person: Person, settings: Any) -> 
     set_back(job, 40)
     fire_due_jobs()  # its first slot runs on; all that follow are skipped
     Turn.objects.update(queued_at=ago(100))
-    for _ in range(12):
+    for _ in range(4):
         RunRecord.objects.exclude(state=RunState.QUEUED).update(finished_at=ago(300))
         prune_all()
         fire_due_jobs()
     gap = job.runs.get(state=RunState.SKIPPED)
     assert gap.slots_count is not None
-    assert gap.slots_count >= 12
+    assert gap.slots_count >= 4
     assert job.runs.count() == 2

@@ -23,6 +23,7 @@ from tests.conftest import Person, new_person
 
 pytestmark = [pytest.mark.rule("4.4"), pytest.mark.rule("4.5"), pytest.mark.rule("4.12")]
 ROUNDS = int(os.environ.get("RONDO_PROPERTY_EXAMPLES", "20")) // 4
+QUICK = 1  # of them in `make test`
 JOBS = 60  # in one batch
 _numbers = itertools.count(1)
 
@@ -88,7 +89,10 @@ def people(transactional_db: None) -> list[Person]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.long("sixty jobs are fired together, and each alone")
+@pytest.mark.parametrize(
+    "seed", [*range(QUICK), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(QUICK, ROUNDS))]
+)
 def test_a_batch_gives_the_ledger_of_its_jobs_one_by_one(people: list[Person], seed: int) -> None:
     opened = [*(people[0].session() for _ in range(4)), people[1].session()]
     Session.objects.filter(pk=opened[3].pk).update(state="archived")

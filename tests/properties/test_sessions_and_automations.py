@@ -14,6 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
+import hypothesis
 import pytest
 from django.db import transaction
 from django.db.models import F
@@ -316,16 +317,17 @@ class Server(RuleBasedStateMachine):
 @pytest.mark.rule("1.4", "4.5")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.timeout(600)
+@pytest.mark.long("fifty steps, and the invariants after each")
+@pytest.mark.parametrize("examples", [3, pytest.param(EXAMPLES, marks=pytest.mark.full)])
 def test_every_invariant_holds_whatever_happens_in_whatever_order(
-    transactional_db: None, broker: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+    transactional_db: None, broker: str, settings: Any, monkeypatch: pytest.MonkeyPatch, examples: int
 ) -> None:
     settings.RONDO_WORKER_LOST_SECONDS = 1
     monkeypatch.setattr(delete, "LOCK_WAIT", 0.05)
-    run_state_machine_as_test(Server, settings=PROFILE)
+    run_state_machine_as_test(Server, settings=hypothesis.settings(PROFILE, max_examples=examples))
 
 
 PROFILE = settings(
-    max_examples=EXAMPLES,
     stateful_step_count=STEPS,
     deadline=None,
     derandomize="RONDO_PROPERTY_EXAMPLES" not in os.environ,

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.rule("4.4")
 
 def due_job(session: Session, **fields: Any) -> CronJob:
     schedule = {"kind": "every", "seconds": 3600}
-    job = create_job(NewJob(session_id=session.pk, message="before", schedule=schedule, **fields))
+    job = create_job(NewJob(session_id=session.pk, **({"message": "before", "schedule": schedule} | fields)))
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     return job
 
@@ -166,6 +166,7 @@ def test_a_session_with_many_due_jobs_counts_once(person: Person) -> None:
     assert not Turn.objects.exclude(share_of=None).exists()
 
 
+@pytest.mark.full
 @pytest.mark.processes
 def test_sessions_without_a_hint_are_woken_by_turns_that_end(fleet: Fleet, person: Person) -> None:
     sessions = HINTS_PER_AGENT + 15

@@ -23,6 +23,7 @@ def paths(receiver: Receiver) -> list[str]:
     return [each.path for each in receiver.taken()]
 
 
+@pytest.mark.full
 def test_each_run_is_pinged_once_and_a_failed_one_as_failed(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person, settings: Any
 ) -> None:

@@ -197,6 +197,7 @@ def test_a_given_first_firing_stands_and_later_ones_are_replanned(person: Person
     assert following.hour == 6
 
 
+@pytest.mark.full
 def test_a_killed_beat_leaves_what_the_next_one_finishes(
     fleet: Fleet, person: Person, zones: ZoneFolder
 ) -> None:
@@ -218,6 +219,7 @@ def test_a_killed_beat_leaves_what_the_next_one_finishes(
     assert set(CronJob.objects.values_list("revision", flat=True)) == {1}
 
 
+@pytest.mark.full
 def test_two_beats_replan_each_job_and_keep_firing(fleet: Fleet, person: Person, zones: ZoneFolder) -> None:
     many(person, 2 * BATCH + 100)
     zones.write(NAME, NEW)
@@ -322,6 +324,7 @@ def test_a_job_that_cannot_be_planned_holds_up_no_other(person: Person, zones: Z
     assert ZoneData.objects.get(name=NAME).fingerprint == fingerprint(NAME)
 
 
+@pytest.mark.full
 def test_a_beat_fires_whatever_becomes_of_zone_data(fleet: Fleet, person: Person, zones: ZoneFolder) -> None:
     daily(person)
     soon = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()

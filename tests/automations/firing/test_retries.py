@@ -7,34 +7,39 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
 from django.db.models.functions import Now
 
-from agent_core.testing import ModelServer
+from agent_core.exceptions import ModelRefused, ModelUnavailable
+from agent_core.llm.protocol import ModelReply
 from agent_core.types import Ending, TurnResult
 from automations.beat import Scheduler
 from automations.firing.batch_size import BatchSize
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.retries import queue_due_retries
-from automations.jobs.edit import NewJob, create_job, delete_job, update_job
+from automations.jobs.edit import delete_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs import record
 from automations.runs.record import RETRY_AFTER
-from sessions_app.hints import send
 from sessions_app.models import Agent, Message, Turn, TurnState
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.journal import Journal
+from tests.automations.jobs import made
 from tests.conftest import Person
-from tests.fleet import Fleet, until
+from tests.inside import Inside
+from tests.races import before
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("4.7")]
+EVERY = {"kind": "every", "seconds": 3600}
 SOON = timedelta(seconds=30)
 
 
-def new(person: Person, message: str, **more: Any) -> CronJob:
-    given: dict[str, Any] = {"schedule": {"kind": "every", "seconds": 3600}, "max_retry": 2, **more}
-    return create_job(NewJob(session_id=person.session().pk, message=message, name="again", **given))
+DOWN = ModelUnavailable("down")
+
+
+def new(person: Person, **more: Any) -> CronJob:
+    fields = {"schedule": EVERY, "message": "look", "max_retry": 2} | more
+    return made.new(person.session(), **fields)
 
 
 def fire(job: CronJob) -> RunRecord:
@@ -43,34 +48,24 @@ def fire(job: CronJob) -> RunRecord:
     return RunRecord.objects.filter(job=job).latest("scheduled_for")
 
 
-def waiting(run: RunRecord) -> RunRecord | None:
-    run.refresh_from_db()
-    return run if run.not_before is not None else None
-
-
-def ended(run: RunRecord) -> RunRecord | None:
-    run.refresh_from_db()
-    return run if run.finished_at is not None else None
-
-
 def is_due(run: RunRecord) -> None:
     """The wait is over, without waiting for it."""
     RunRecord.objects.filter(pk=run.pk, not_before__isnull=False).update(not_before=Now())
 
 
-def failed_once(fleet: Fleet, person: Person, **more: Any) -> tuple[CronJob, RunRecord]:
-    fleet.worker()
-    Agent.objects.filter(pk=person.agent.pk).update(policy={"max_attempts": 1})
-    job = new(person, "[[fail:503x1]] look", **more)
+def ran(inside: Inside, *replies: ModelReply | Exception, **more: Any) -> tuple[CronJob, RunRecord]:
+    """A job and its run after its first attempt."""
+    Agent.objects.update(policy={"max_attempts": 1})
+    inside.model.answer_with(*replies)
+    job = new(inside.person, **more)
     run = fire(job)
-    until(lambda: waiting(run))
+    inside.run_all()
+    run.refresh_from_db()
     return job, run
 
 
-def test_a_failed_run_is_retried_in_a_new_turn(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    job, run = failed_once(fleet, person_with_server)
+def test_a_failed_run_is_retried_in_a_new_turn(inside: Inside) -> None:
+    job, run = ran(inside, DOWN)
     first = run.turn
     assert first is not None
     assert (run.state, run.attempt, run.reason) == (RunState.QUEUED, 2, "model_unavailable")
@@ -80,9 +75,8 @@ def test_a_failed_run_is_retried_in_a_new_turn(
     assert SOON > run.not_before - first.finished_at - RETRY_AFTER[0] > -SOON
     assert not queue_due_retries(10), "its wait is not over"
     is_due(run)
-    send(queue_due_retries(10))
-    assert not queue_due_retries(10), "one turn for one attempt"
-    until(lambda: ended(run))
+    inside.beat()
+    run.refresh_from_db()
     assert (run.state, run.attempt, run.reason, run.error) == (RunState.SUCCEEDED, 2, "", "")
     turns = list(Turn.objects.filter(origin_run=run.pk).order_by("id"))
     assert [(turn.origin_attempt, turn.state) for turn in turns] == [(1, "failed"), (2, "succeeded")]
@@ -93,46 +87,25 @@ def test_a_failed_run_is_retried_in_a_new_turn(
     assert RunRecord.objects.filter(job=job).count() == 1
 
 
-def test_beat_queues_the_attempt_when_its_wait_is_over(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    _, run = failed_once(fleet, person_with_server)
-    is_due(run)
-    fleet.beat()
-    until(lambda: ended(run))
-    assert run.state == RunState.SUCCEEDED
-
-
-def test_the_run_fails_when_no_attempt_is_left(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    Agent.objects.filter(pk=person_with_server.agent.pk).update(policy={"max_attempts": 1})
-    fleet.worker()
-    run = fire(new(person_with_server, "[[fail:503x9]] look"))
+def test_the_run_fails_when_no_attempt_is_left(inside: Inside) -> None:
+    _, run = ran(inside, DOWN, DOWN, DOWN)
     for attempt in (2, 3):
-        until(lambda: waiting(run))
         assert run.attempt == attempt
         is_due(run)
-        send(queue_due_retries(10))
-    until(lambda: ended(run))
+        inside.beat()
+        run.refresh_from_db()
     assert (run.state, run.attempt, run.reason) == (RunState.FAILED, 3, "model_unavailable")
 
 
-def test_final_errors_and_runs_without_max_retry_are_not_retried(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    final = fire(new(person_with_server, "[[fail:402x9]] look"))
-    plain = fire(new(person_with_server, "[[fail:503x9]] look", max_retry=0))
-    until(lambda: ended(final) and ended(plain))
+def test_final_errors_and_runs_without_max_retry_are_not_retried(inside: Inside) -> None:
+    _, final = ran(inside, ModelRefused("no", code="model_quota"))
+    _, plain = ran(inside, DOWN, max_retry=0)
     assert (final.state, final.attempt, final.reason) == (RunState.FAILED, 1, "model_quota")
     assert (plain.state, plain.attempt, plain.reason) == (RunState.FAILED, 1, "model_unavailable")
 
 
-def test_the_next_slot_cancels_a_pending_retry(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    job, run = failed_once(fleet, person_with_server)
+def test_the_next_slot_cancels_a_pending_retry(inside: Inside) -> None:
+    job, run = ran(inside, DOWN)
     following = fire(job)
     assert following != run
     assert following.state == RunState.QUEUED, "a run that waits for a retry is no overlap"
@@ -144,10 +117,8 @@ def test_the_next_slot_cancels_a_pending_retry(
 
 
 @pytest.mark.parametrize("how", ["paused", "deleted", "session deleted", "paused after its turn failed"])
-def test_a_pending_retry_ends_with_its_job_or_session(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person, how: str
-) -> None:
-    job, run = failed_once(fleet, person_with_server)
+def test_a_pending_retry_ends_with_its_job_or_session(inside: Inside, how: str) -> None:
+    job, run = ran(inside, DOWN)
     if how == "paused":
         update_job(job.pk, {"enabled": False})
     elif how == "deleted":
@@ -164,38 +135,31 @@ def test_a_pending_retry_ends_with_its_job_or_session(
     assert not Turn.objects.filter(state=TurnState.QUEUED).exists()
 
 
-def test_an_earlier_attempts_turn_cannot_close_a_later_attempt(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    _, run = failed_once(fleet, person_with_server)
-    stale, before = run.turn, RunRecord.objects.get(pk=run.pk)
+def test_an_earlier_attempts_turn_cannot_close_a_later_attempt(inside: Inside) -> None:
+    _, run = ran(inside, DOWN)
+    stale, prompt = run.turn, run.rendered_prompt
     assert stale is not None
     record.record_outcome(stale, TurnResult(ending=Ending.SUCCEEDED), "late")
-    with transaction.atomic():  # so that no worker sees the turn
-        Turn.objects.filter(pk=stale.pk).update(
-            state=TurnState.QUEUED, claim=None, worker=None, finished_at=None
-        )
-        claimed = claim_next(stale.session_id, uuid.uuid4(), auto_allowed=True)
-        assert claimed is not None
-        Journal(claimed).record_prompt({}, {"prompt_ref": {}, "variables": {}}, "late")
-        run.refresh_from_db()
-        transaction.set_rollback(True)
-    assert (run.state, run.attempt, run.rendered_prompt) == (RunState.QUEUED, 2, before.rendered_prompt)
+    Turn.objects.filter(pk=stale.pk).update(state=TurnState.QUEUED, claim=None, worker=None, finished_at=None)
+    claimed = claim_next(stale.session_id, uuid.uuid4(), auto_allowed=True)
+    assert claimed is not None
+    Journal(claimed).record_prompt({}, {"prompt_ref": {}, "variables": {}}, "late")
+    run.refresh_from_db()
+    assert (run.state, run.attempt, run.rendered_prompt) == (RunState.QUEUED, 2, prompt)
 
 
-def test_two_beats_queue_one_turn_for_an_attempt(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    _, run = failed_once(fleet, person_with_server)
-    fleet.beat()
-    fleet.beat()
+def test_two_beats_queue_one_turn_for_an_attempt(inside: Inside) -> None:
+    _, run = ran(inside, DOWN)
     is_due(run)
-    until(lambda: ended(run))
+    with before("SKIP LOCKED", lambda: queue_due_retries(10)) as other:
+        assert not queue_due_retries(10)
+    assert len(other[0]) == 1
+    inside.run_all()
     assert Turn.objects.filter(origin_run=run.pk).count() == 2
 
 
 def test_a_retry_that_cannot_be_queued_blocks_nothing_else(person: Person) -> None:
-    jobs = bad, other, due = [new(person, "look", max_retry=2) for _ in range(3)]
+    jobs = bad, other, due = [new(person) for _ in range(3)]
     for job in (bad, other):
         run = fire(job)
         Turn.objects.filter(runs=run).update(state="failed", finished_at=Now(), started_at=Now())

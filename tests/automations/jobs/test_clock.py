@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -14,11 +13,11 @@ from automations.exceptions import BadJob
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import update_job
 from automations.jobs.explain import explain
-from automations.models import CronJob, JobClock, RunRecord, RunState
+from automations.models import JobClock, RunRecord, RunState
 from automations.runs.record import record_outcome
 from automations.schedules.plan import schedule_of
 from automations.selectors import automation
-from tests.automations.jobs.test_skip import EVERY, clock_of, new
+from tests.automations.jobs.made import EVERY, clock_of, new, overdue, planned_for
 from tests.conftest import Person
 
 pytestmark = pytest.mark.rule("4.5")
@@ -28,15 +27,8 @@ def ahead(**length: float) -> datetime:
     return datetime.now(UTC).replace(microsecond=0) + timedelta(**length)
 
 
-def overdue(job: CronJob, seconds: int = 1) -> datetime:
-    first = ahead(seconds=-seconds)
-    CronJob.objects.filter(pk=job.pk).update(anchor=first)
-    JobClock.objects.filter(pk=job.pk).update(next_run_at=first)
-    return first
-
-
 def test_a_pause_ends_with_the_first_slot_after_it(person: Person) -> None:
-    job, until = new(person), ahead(days=10)
+    job, until = new(person.session()), ahead(days=10)
     update_job(job.pk, {"paused_until": until.isoformat()})
     following = schedule_of(job).next(until - timedelta(milliseconds=1))
     shown = automation(person.user, job.pk)
@@ -51,16 +43,15 @@ def test_a_pause_ends_with_the_first_slot_after_it(person: Person) -> None:
 
 
 def test_a_slot_at_the_end_of_the_pause_runs(person: Person) -> None:
-    job = new(person)
-    slot = clock_of(job).next_run_at
-    assert slot is not None
+    job = new(person.session())
+    slot = planned_for(job)
     update_job(job.pk, {"paused_until": slot.isoformat()})
     assert clock_of(job).next_run_at == slot
 
 
 def test_a_pause_that_has_passed_is_shown_no_more(person: Person) -> None:
     """Nothing has to run for that."""
-    job = new(person, schedule=EVERY)
+    job = new(person.session(), schedule=EVERY)
     update_job(job.pk, {"paused_until": ahead(hours=1).isoformat()})
     JobClock.objects.filter(pk=job.pk).update(paused_until=ahead(hours=-1), next_run_at=ahead(seconds=-1))
     assert automation(person.user, job.pk).paused_until is None
@@ -70,7 +61,7 @@ def test_a_pause_that_has_passed_is_shown_no_more(person: Person) -> None:
 
 def test_a_pause_accounts_for_due_slots_and_queued_runs(person: Person) -> None:
     """As `enabled: false` does; the time of the pause is not caught up."""
-    job = new(person, schedule=EVERY, max_runs=5, catch_up="all")
+    job = new(person.session(), schedule=EVERY, max_runs=5, catch_up="all")
     overdue(job, 30)
     fire_due_jobs()
     assert clock_of(job).runs_started == 1
@@ -82,22 +73,15 @@ def test_a_pause_accounts_for_due_slots_and_queued_runs(person: Person) -> None:
     assert clock_of(job).runs_started == 0
 
 
-@pytest.mark.parametrize("changes", [{"paused_until": None}, {"enabled": True}])
-def test_null_and_enabling_end_a_pause(person: Person, changes: dict[str, Any]) -> None:
-    job = new(person)
+def test_null_enabling_and_disabling_end_a_pause(person: Person) -> None:
+    job = new(person.session())
     before = clock_of(job).next_run_at
-    update_job(job.pk, {"paused_until": ahead(days=30).isoformat()})
-    assert clock_of(job).next_run_at != before
-    update_job(job.pk, changes)
-    assert (clock_of(job).next_run_at, clock_of(job).paused_until) == (before, None)
-
-
-def test_disabling_ends_the_pause_and_resuming_does_not_restore_it(person: Person) -> None:
-    job = new(person)
-    before = clock_of(job).next_run_at
-    update_job(job.pk, {"paused_until": ahead(days=30).isoformat()})
-    update_job(job.pk, {"enabled": False})
-    assert clock_of(job).paused_until is None
+    for changes in ({"paused_until": None}, {"enabled": True}, {"enabled": False}):
+        update_job(job.pk, {"paused_until": ahead(days=30).isoformat()})
+        assert clock_of(job).next_run_at != before
+        update_job(job.pk, changes)
+        following = before if changes.get("enabled", True) else None
+        assert (clock_of(job).next_run_at, clock_of(job).paused_until) == (following, None), changes
     update_job(job.pk, {"enabled": True, "paused_until": ahead(days=3).isoformat()})
     assert clock_of(job).paused_until is not None
     update_job(job.pk, {"enabled": True})
@@ -105,18 +89,16 @@ def test_disabling_ends_the_pause_and_resuming_does_not_restore_it(person: Perso
 
 
 def test_other_edits_keep_the_pause(person: Person) -> None:
-    job, until = new(person), ahead(days=30)
+    job, until = new(person.session()), ahead(days=30)
     update_job(job.pk, {"paused_until": until.isoformat()})
     update_job(job.pk, {"name": "other"})
     update_job(job.pk, {"schedule": EVERY})
-    following = clock_of(job).next_run_at
-    assert following is not None
-    assert until <= following < until + timedelta(minutes=1)
+    assert until <= planned_for(job) < until + timedelta(minutes=1)
 
 
 def test_a_pause_that_leaves_no_run_is_refused(person: Person) -> None:
-    ending = new(person, ends_at=ahead(days=3).isoformat())
-    paused = new(person, enabled=False)
+    ending = new(person.session(), ends_at=ahead(days=3).isoformat())
+    paused = new(person.session(), enabled=False)
     for job, text, code in (
         (ending, ahead(days=4).isoformat(), "never_fires"),
         (paused, ahead(days=4).isoformat(), "bad_paused_until"),
@@ -130,7 +112,7 @@ def test_a_pause_that_leaves_no_run_is_refused(person: Person) -> None:
 
 
 def test_the_database_refuses_a_run_within_a_pause(person: Person) -> None:
-    job = new(person)
+    job = new(person.session())
     update_job(job.pk, {"paused_until": ahead(days=30).isoformat()})
     with pytest.raises(IntegrityError, match="jobclock_next_is_after_the_pause"), transaction.atomic():
         JobClock.objects.filter(pk=job.pk).update(next_run_at=ahead(days=1))
@@ -138,7 +120,7 @@ def test_the_database_refuses_a_run_within_a_pause(person: Person) -> None:
 
 @pytest.mark.rule("4.7")
 def test_a_run_that_fails_in_a_pause_is_not_retried(person: Person) -> None:
-    job = new(person, schedule=EVERY, max_retry=2)
+    job = new(person.session(), schedule=EVERY, max_retry=2)
     overdue(job)
     fire_due_jobs()
     run = RunRecord.objects.get(job=job)

@@ -12,74 +12,47 @@ from django.db.models.functions import Now
 
 from automations.exceptions import BadJob, JobNotFound, ProtectedJob, TooManyJobs
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import MOST_ENABLED, NewJob, create_job, delete_job, update_job
+from automations.jobs.edit import MOST_ENABLED, delete_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.exceptions import BadInput, NotFound, RevisionConflict, SessionClosed
 from sessions_app.models import Session, SessionState, Turn, TurnState
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.claim import claim_next
+from tests.automations.jobs import made
+from tests.automations.jobs.made import EVERY, clock_of, overdue, planned_for
 from tests.conftest import Person
 from tests.races import in_thread
 
 pytestmark = pytest.mark.rule("4.5", "4.12")
 
-EVERY = {"kind": "every", "seconds": 60}
+new = partial(made.new, schedule=EVERY)
 
 
-def new(session: Session, **fields: Any) -> CronJob:
-    return create_job(NewJob(session_id=session.pk, **({"message": "go", "schedule": EVERY} | fields)))
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"schedule": {"kind": "cron", "expr": "61 * * * *"}}, "bad_cron"),
+    ({"schedule": {"kind": "at", "at": "2020-01-01T09:00:00Z"}}, "past_at"),
+    ({"schedule": {}}, "bad_schedule"),
+    ({"message": " "}, "empty_message"),
+    ({"message": "x" * 20_001}, "message_too_long"),
+    ({"name": "a\nb"}, "bad_name"),
+    ({"message": "a\x00b"}, "bad_message"),
+    ({"overlap": "sometimes"}, "bad_overlap"),
+    ({"catch_up": "never"}, "bad_catch_up"),
+    ({"timeout_seconds": -1}, "bad_timeout_seconds"),
+]
 
 
-def overdue(job: CronJob, ago: timedelta = timedelta(seconds=1)) -> datetime:
-    """Let the job's next slot lie in the past."""
-    now = datetime.now(UTC)
-    slot = now.replace(microsecond=now.microsecond // 1000 * 1000) - ago
-    JobClock.objects.filter(job=job).update(next_run_at=slot)
-    CronJob.objects.filter(pk=job.pk, schedule_kind="every").update(anchor=slot)
-    return slot
-
-
-def planned_for(job: CronJob) -> datetime:
-    slot = JobClock.objects.get(job=job).next_run_at
-    assert slot is not None
-    return slot
-
-
-BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "bad cron": ({"schedule": {"kind": "cron", "expr": "61 * * * *"}}, "bad_cron"),
-    "never fires": ({"schedule": {"kind": "cron", "expr": "0 0 31 2 *"}}, "never_fires"),
-    "unknown zone": (
-        {"schedule": {"kind": "cron", "expr": "0 9 * * *", "timezone": "Mars/X"}},
-        "unknown_timezone",
-    ),
-    "past at": ({"schedule": {"kind": "at", "at": "2020-01-01T09:00:00Z"}}, "past_at"),
-    "no schedule": ({"schedule": {}}, "bad_schedule"),
-    "two schedules": ({"schedule": {"kind": "every", "seconds": 5, "expr": "* * * * *"}}, "bad_schedule"),
-    "too often": ({"schedule": {"kind": "every", "seconds": 0}}, "bad_interval"),
-    "empty message": ({"message": " "}, "empty_message"),
-    "long message": ({"message": "x" * 20_001}, "message_too_long"),
-    "two-line name": ({"name": "a\nb"}, "bad_name"),
-    "NUL": ({"message": "a\x00b"}, "bad_message"),
-    "bad overlap": ({"overlap": "sometimes"}, "bad_overlap"),
-    "bad catch_up": ({"catch_up": "never"}, "bad_catch_up"),
-    "bad timeout": ({"timeout_seconds": -1}, "bad_timeout_seconds"),
-}
-
-
-@pytest.mark.parametrize("what", BAD)
-def test_invalid_automations_are_refused_with_a_code_and_not_stored(person: Person, what: str) -> None:
-    fields, code = BAD[what]
+def test_invalid_automations_are_refused_with_a_code_and_not_stored(person: Person) -> None:
     session = person.session()
-    with pytest.raises((BadJob, BadInput)) as refusal:
-        new(session, **fields)
-    assert refusal.value.code == code
-    assert str(refusal.value)
+    for fields, code in BAD:
+        with pytest.raises((BadJob, BadInput)) as refusal:
+            new(session, **fields)
+        assert refusal.value.code == code, fields
+        assert str(refusal.value)
     assert (CronJob.objects.count(), JobClock.objects.count()) == (0, 0)
 
 
-def test_the_limit_of_fifty_enabled_automations_holds_under_concurrency(
-    person: Person,
-) -> None:
+def test_the_limit_of_fifty_enabled_automations_holds_under_concurrency(person: Person) -> None:
     session = person.session()
     for _ in range(MOST_ENABLED - 1):
         new(session)
@@ -124,7 +97,7 @@ def test_pausing_cancels_waiting_runs_and_paused_slots_never_run(person: Person)
     run = RunRecord.objects.get()
     assert (run.state, run.reason) == (RunState.CANCELLED, "paused")
     assert Turn.objects.get().state == TurnState.CANCELLED
-    assert JobClock.objects.get(job=job).next_run_at is None
+    assert clock_of(job).next_run_at is None
     resumed = update_job(job.pk, {"enabled": True})
     assert planned_for(resumed) > datetime.now(UTC)
     assert fire_due_jobs().claimed == 0
@@ -133,7 +106,7 @@ def test_pausing_cancels_waiting_runs_and_paused_slots_never_run(person: Person)
 
 def test_slots_due_before_an_edit_are_recorded_as_skipped(person: Person) -> None:
     job = new(person.session())
-    slot = overdue(job, timedelta(seconds=150))
+    slot = overdue(job, 150)
     update_job(job.pk, {"enabled": False})
     gap = RunRecord.objects.get()
     assert (gap.state, gap.reason, gap.slots_from) == (RunState.SKIPPED, "edited", slot)
@@ -145,7 +118,7 @@ def test_the_previous_run_open_means_a_skipped_run_that_grows(person: Person) ->
     start = overdue(job)
     fire_due_jobs()
     for _ in range(2):
-        overdue(job, timedelta(0))
+        overdue(job, 0)
         fire_due_jobs()
     ran, skipped = RunRecord.objects.order_by("scheduled_for")
     assert (ran.scheduled_for >= start, ran.state) == (True, RunState.QUEUED)
@@ -153,8 +126,8 @@ def test_the_previous_run_open_means_a_skipped_run_that_grows(person: Person) ->
 
 
 def test_after_three_days_down_one_run_and_one_gap(person: Person) -> None:
-    job = new(person.session(), schedule={"kind": "every", "seconds": 60})
-    first = overdue(job, timedelta(days=3))
+    job = new(person.session())
+    first = overdue(job, 3 * 86_400)
     fire_due_jobs()
     gap, run = RunRecord.objects.order_by("scheduled_for")
     assert (gap.state, gap.reason, gap.slots_from, gap.slots_count) == ("skipped", "missed", first, None)
@@ -176,7 +149,7 @@ def test_purging_runs_never_reopens_a_slot(person: Person) -> None:
 
 
 def test_an_edit_concurrent_with_firing_has_one_clean_outcome(person: Person) -> None:
-    for number in range(10):
+    for number in range(4):
         job = new(person.session())
         overdue(job)
         actions: list[Any] = [fire_due_jobs, partial(update_job, job.pk, {"enabled": False})]
@@ -228,45 +201,6 @@ def test_no_automation_binds_to_a_deleted_or_closing_session(person: Person) -> 
         new(gone)
 
 
-def test_a_job_created_during_a_delete_blocks_it_or_fails(person: Person) -> None:
-    for _ in range(6):
-        session = person.session()
-        binding = in_thread(partial(new, session))
-        deleting = in_thread(partial(delete_session, session.pk))
-        for thread, _ in (binding, deleting):
-            thread.join(15)
-        bound, deletion = binding[1][0], deleting[1][0]
-        if deletion.deleted:
-            assert isinstance(bound, NotFound | SessionClosed)
-            assert not CronJob.objects.filter(session_id=session.pk).exists()
-        else:
-            assert [blocker.id for blocker in deletion.blockers] == [bound.pk]
-            assert Session.objects.get(pk=session.pk).state == SessionState.OPEN
-
-
-def test_two_deletes_at_once_delete_once(person: Person) -> None:
-    session = person.session()
-    new(session)
-    threads = [in_thread(lambda: delete_session(session.pk, with_dependents=True)) for _ in range(3)]
-    for thread, _ in threads:
-        thread.join(20)
-    outcomes = [came[0] for _, came in threads]
-    assert sum(getattr(outcome, "deleted", False) for outcome in outcomes) == 1
-    assert all(
-        isinstance(outcome, NotFound) for outcome in outcomes if not getattr(outcome, "deleted", False)
-    )
-    assert not Session.objects.filter(pk=session.pk).exists()
-    assert not CronJob.objects.exists()
-
-
-def test_a_finished_one_shot_does_not_count_against_the_limit(person: Person) -> None:
-    session = person.session()
-    for _ in range(MOST_ENABLED):
-        new(session)
-    JobClock.objects.update(next_run_at=None)
-    assert new(session).enabled
-
-
 def test_pausing_leaves_a_turn_that_runs_alone(person: Person) -> None:
     job = new(person.session())
     overdue(job)
@@ -286,24 +220,23 @@ def test_empty_edits_change_nothing_and_new_schedules_set_their_zone(person: Per
     assert (changed.timezone, changed.revision) == ("UTC", 2)
 
 
-def revive(job: CronJob, how: str) -> None:
-    update_job(job.pk, {"schedule": EVERY} if how == "schedule" else {"max_runs": None})
-
-
-@pytest.mark.parametrize("how", ["schedule", "max_runs"])
-def test_a_finished_automation_counts_again_once_it_has_a_slot(person: Person, how: str) -> None:
+@pytest.mark.parametrize(
+    ("changes", "started"), [({"schedule": EVERY}, 1), ({"max_runs": None}, 2)], ids=["schedule", "max_runs"]
+)
+def test_a_finished_automation_counts_again_once_it_has_a_slot(
+    person: Person, changes: dict[str, Any], started: int
+) -> None:
     session = person.session()
     done = new(session, max_runs=2)
-    spent = 2 if how == "max_runs" else 1
-    JobClock.objects.filter(job=done).update(next_run_at=None, runs_started=spent)
+    JobClock.objects.filter(job=done).update(next_run_at=None, runs_started=started)
     for _ in range(MOST_ENABLED):
         new(session)
     with pytest.raises(TooManyJobs):
-        revive(done, how)
-    assert JobClock.objects.get(job=done).next_run_at is None
+        update_job(done.pk, changes)
+    assert clock_of(done).next_run_at is None
     delete_job(CronJob.objects.exclude(pk=done.pk)[0].pk)
-    revive(done, how)
-    assert JobClock.objects.get(job=done).next_run_at is not None
+    update_job(done.pk, changes)
+    assert clock_of(done).next_run_at is not None
 
 
 def test_resuming_a_one_shot_whose_time_passed_is_refused(person: Person) -> None:
@@ -318,18 +251,18 @@ def test_resuming_a_one_shot_whose_time_passed_is_refused(person: Person) -> Non
     assert update_job(job.pk, {"enabled": True, "schedule": {"kind": "at", "at": at}}).enabled
 
 
-@pytest.mark.parametrize("kind", ["job", "heartbeat"])
-def test_nothing_is_bound_to_a_session_of_the_servers_own(person: Person, kind: str) -> None:
-    inside = Session.objects.create(agent=person.agent, owner=person.user, key="cron:x", type=kind)
-    with pytest.raises(BadJob, match="internal"):
-        new(inside)
-    assert not CronJob.objects.filter(session=inside).exists()
+def test_nothing_is_bound_to_a_session_of_the_servers_own(person: Person) -> None:
+    for kind in ("job", "heartbeat"):
+        inside = Session.objects.create(agent=person.agent, owner=person.user, key=f"cron:{kind}", type=kind)
+        with pytest.raises(BadJob, match="internal"):
+            new(inside)
+    assert not CronJob.objects.exists()
 
 
 def test_a_gap_from_an_edit_is_counted_up_to_1000(person: Person) -> None:
     job = new(person.session())
     for slots, count in ((1000, 1000), (1001, None)):
-        overdue(job, timedelta(minutes=slots - 1, seconds=30))
+        overdue(job, 60 * (slots - 1) + 30)
         JobClock.objects.filter(job=job).update(last_slot=None)
         update_job(job.pk, {"enabled": False})
         assert RunRecord.objects.get(job=job).slots_count == count

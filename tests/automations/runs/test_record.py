@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from django.db.models.functions import Now
 
-from agent_core.testing import ModelServer
+from agent_core.exceptions import ModelUnavailable
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.inline_routines import InlineRoutineStarter
 from automations.firing.retries import queue_due_retries
@@ -24,16 +23,18 @@ from sessions_app.turns.receive import MessageInput, receive
 from tests.automations.turn_kinds.test_heartbeat import heartbeat_turn, routine
 from tests.automations.turn_kinds.test_isolated import job_of
 from tests.conftest import Person
-from tests.fleet import Fleet, until
+from tests.inside import Inside
+from tests.races import before
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def awake(person: Person) -> Person:
-    update_agent(person.agent.pk, {"heartbeat": {"active_hours": [0, 24]}})
-    person.agent.refresh_from_db()
-    return person
+def awake(inside: Inside) -> Person:
+    """Someone whose heartbeat beats at every hour."""
+    update_agent(inside.person.agent.pk, {"heartbeat": {"active_hours": [0, 24]}})
+    inside.person.agent.refresh_from_db()
+    return inside.person
 
 
 def waits_for_a_retry(job: CronJob) -> tuple[RunRecord, Session]:
@@ -57,23 +58,20 @@ def fire_next(job: CronJob) -> None:
     fire_due_jobs()
 
 
-def test_a_repeatedly_failing_routine_is_reported_once_with_sessions_archived(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    fleet.worker()
-    told = {"events_url": "https://events.invalid/"}
-    Agent.objects.filter(pk=person_with_server.agent.pk).update(policy={"max_attempts": 1}, **told)
-    home = person_with_server.session()
-    job = job_of(person_with_server, "[[fail:503x9]] look", max_retry=3, home=home)
-    fire_due_jobs()
-    for slots in (1, 2, 3):
-        until(lambda: RunRecord.objects.filter(job=job, not_before__isnull=False).count() == 1)
+def test_a_repeatedly_failing_routine_is_reported_once_with_sessions_archived(inside: Inside) -> None:
+    Agent.objects.update(policy={"max_attempts": 1}, events_url="https://events.invalid/")
+    inside.model.answer_with(*[ModelUnavailable("down")] * 3)
+    home = inside.person.session()
+    job = job_of(inside.person, "look", max_retry=3, home=home)
+    for slots in range(4):
         fire_next(job)
         superseded = RunRecord.objects.filter(job=job, state=RunState.CANCELLED, reason="superseded")
         assert superseded.count() == slots
-        assert (
-            not Session.objects.filter(pk__in=superseded.values("session")).exclude(state="archived").exists()
-        )
+        left = Session.objects.filter(pk__in=superseded.values("session")).exclude(state="archived")
+        assert not left.exists()
+        if slots < 3:
+            inside.run_all()
+            assert RunRecord.objects.filter(job=job, not_before__isnull=False).count() == 1
     event = MailboxEvent.objects.get(dropped_at=None)
     assert (event.target_id, event.event_type, event.priority) == (home.pk, "job_failed", 1)
     assert event.summary.startswith("report: The turn failed")
@@ -132,25 +130,27 @@ def test_a_shared_turns_attempt_is_not_retried_in_another_session(awake: Person)
     assert RunRecord.objects.get(job=news).job_id == news.pk
 
 
-def test_archiving_a_jobs_session_ends_what_waits_in_it(fleet: Fleet, person: Person) -> None:
-    job = job_of(person, "look")
+def test_archiving_a_jobs_session_ends_what_waits_in_it(inside: Inside) -> None:
+    job = job_of(inside.person, "look")
     fire_due_jobs()
     session = RunRecord.objects.get(job=job).session
     assert session is not None
     late = datetime.now(UTC) + timedelta(days=1)
     waiting = Turn.objects.create(session=session, kind="message", lane="auto", content="x", due_at=late)
-    fleet.worker()
-    until(lambda: Session.objects.get(pk=session.pk).state == SessionState.ARCHIVED)
+    inside.run_all()
+    session.refresh_from_db()
     waiting.refresh_from_db()
+    assert session.state == SessionState.ARCHIVED
     assert (waiting.state, waiting.error_code) == (TurnState.CANCELLED, "session_archived")
     assert not Message.objects.filter(turn=waiting).exists()
 
 
 @pytest.mark.parametrize("how", ["paused", "deleted"])
 def test_removing_a_routine_from_a_shared_turn_keeps_the_others(
-    fleet: Fleet, awake: Person, how: str
+    inside: Inside, awake: Person, how: str
 ) -> None:
-    tea, news = routine(awake, "tea", "make tea"), routine(awake, "news", "look for news")
+    tea = routine(awake, "tea", "make tea")
+    news = routine(awake, "news", "look for news")
     InlineRoutineStarter().step()
     turn = heartbeat_turn(awake)
     if how == "paused":
@@ -160,8 +160,8 @@ def test_removing_a_routine_from_a_shared_turn_keeps_the_others(
         remove_routine(tea.pk, hard=True)
     turn.refresh_from_db()
     assert (turn.state, turn.content) == (TurnState.QUEUED, "Due: news")
-    fleet.worker()
-    until(lambda: RunRecord.objects.filter(job=news, state=RunState.SUCCEEDED).exists())
+    inside.run_all()
+    assert RunRecord.objects.get(job=news).state == RunState.SUCCEEDED
     shown = turn.steps.get(n=0).data["message"]
     assert "look for news" in shown
     assert "make tea" not in shown
@@ -176,8 +176,8 @@ def test_the_last_who_leaves_a_shared_turn_ends_it(awake: Person) -> None:
     assert set(RunRecord.objects.values_list("state", "reason")) == {("cancelled", "paused")}
 
 
-def test_reminders_of_a_shared_turn_survive_deleting_one_routine(fleet: Fleet, awake: Person) -> None:
-    home = awake.session()
+def test_reminders_of_a_shared_turn_survive_deleting_one_routine(inside: Inside, awake: Person) -> None:
+    home = inside.person.session()
     jobs = {
         title: routine(awake, title, task_type="time_reminder", timezone="UTC", home=home)
         for title in ("water", "walk", "sleep")
@@ -188,28 +188,22 @@ def test_reminders_of_a_shared_turn_survive_deleting_one_routine(fleet: Fleet, a
     # gone without a word to the turn, as one that is deleted while it runs
     RunRecord.objects.filter(job=jobs["walk"]).delete()
     CronJob.objects.filter(pk=jobs["walk"].pk).delete()
-    fleet.worker()
-    until(lambda: Turn.objects.get(pk=turn.pk).finished_at)
-    assert Turn.objects.get(pk=turn.pk).state == TurnState.SUCCEEDED
+    inside.run_all()
+    turn.refresh_from_db()
+    assert turn.state == TurnState.SUCCEEDED
     told = {(event.target_id, event.summary.partition(":")[0]) for event in MailboxEvent.objects.all()}
     assert told == {(home.pk, "walk"), (home.pk, "sleep")}
     lines = json.loads(Message.objects.get(turn=turn, role="assistant").content)
-    assert [line["id"] for line in lines] == [task["id"] for task in turn_tasks(turn)]
+    assert [line["id"] for line in lines] == [task["id"] for task in turn.metadata["tasks"]]
 
 
-def turn_tasks(turn: Turn) -> list[dict[str, Any]]:
-    turn.refresh_from_db()
-    return list(turn.metadata["tasks"])
-
-
-def test_a_routine_deleted_while_running_still_reports_to_its_home(fleet: Fleet, person: Person) -> None:
-    fleet.worker()
-    home = person.session()
-    job = job_of(person, "think for 2 seconds", home=home)
+def test_a_routine_deleted_while_running_still_reports_to_its_home(inside: Inside) -> None:
+    home = inside.person.session()
+    job = job_of(inside.person, "look", home=home)
     fire_due_jobs()
-    until(lambda: Turn.objects.filter(state=TurnState.RUNNING).exists())
-    remove_routine(job.pk, hard=True)
-    until(MailboxEvent.objects.exists)
+    with before(" FOR SHARE", lambda: remove_routine(job.pk, hard=True)) as came:  # its first write
+        inside.run_all()
+    assert came == [None]
     event = MailboxEvent.objects.get()
     assert (event.event_type, event.target_id) == ("job_completed", home.pk)
     assert not Session.objects.filter(type="job", state=SessionState.OPEN).exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim
@@ -31,10 +32,20 @@ ODD_ZONES = (
 )
 
 
-def named(expr: str, wall: datetime) -> bool:
-    """True if the expression names the (naive) minute. cronsim reads the fields."""
-    sim = CronSim(expr, datetime(2026, 1, 1))  # noqa: DTZ001 - wall time
-    return _named(sim, wall)
+class Walkable(Protocol):
+    """Whatever has slots."""
+
+    def next(self, after: datetime) -> datetime | None: ...
+
+
+def walked(schedule: Walkable, after: datetime, until: datetime) -> list[datetime]:
+    """Its slots with after < slot <= until, one after the other."""
+    found = []
+    slot = schedule.next(after)
+    while slot is not None and slot <= until:
+        found.append(slot)
+        slot = schedule.next(slot)
+    return found
 
 
 def _named(sim: CronSim, wall: datetime) -> bool:

@@ -7,7 +7,6 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automations import doctor
@@ -16,6 +15,8 @@ from automations.schedules.active_days import ActiveDays
 from automations.schedules.active_hours import ActiveHours
 from automations.schedules.plan import plan_of
 from sessions_app.agents.edit import update_agent
+from tests.automations.schedules.examples import holds_for
+from tests.automations.schedules.oracle import walked
 from tests.conftest import Person, new_person
 
 YEAR = timedelta(days=366)
@@ -24,16 +25,8 @@ ZONES = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolka
 db = pytest.mark.django_db(transaction=True)
 
 
-def walked(given: ActiveDays, after: datetime, until: datetime) -> list[datetime]:
-    found, slot = [], given.next(after)
-    while slot is not None and slot <= until:
-        found.append(slot)
-        slot = given.next(slot)
-    return found
-
-
-@settings(max_examples=60, deadline=None)
-@given(
+@holds_for(
+    many=60,
     zone=st.sampled_from(ZONES),
     first=st.integers(0, 23),
     length=st.integers(1, 23),

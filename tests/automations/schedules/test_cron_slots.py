@@ -7,82 +7,40 @@ from typing import Any
 
 import pytest
 
-from automations.schedules.schedule import Schedule, ScheduleError, parse_schedule
+from tests.automations.schedules.test_schedule import NOW, cron, read, refusal
 
-NOW = datetime(2026, 11, 21, 12, 0, 0, 123_456, tzinfo=UTC)
-
-
-def read(data: Any, zone: str = "Europe/Berlin", now: datetime = NOW) -> Schedule:
-    return parse_schedule(data, default_timezone=zone, now=now)
-
-
-def refusal(data: Any, zone: str = "Europe/Berlin", now: datetime = NOW) -> ScheduleError:
-    with pytest.raises(ScheduleError) as caught:
-        read(data, zone, now)
-    return caught.value
-
-
-def cron(expr: Any, **more: Any) -> dict[str, Any]:
-    return {"kind": "cron", "expr": expr, **more}
-
-
-@pytest.mark.parametrize(
-    "expr",
-    [
-        *(
-            None,
-            5,
-            True,
-            ["0 9 * * *"],
-            b"0 9 * * *",
-            "",
-            "   ",
-            "0 9 * *",
-            "0 9 * * * *",
-            "0 9 * * * * 2027",
-        ),
-        *(
-            "@daily",
-            "@reboot",
-            "@every 5m",
-            "R * * * *",
-            "H * * * *",
-            "R(0-5) * * * *",
-            "H/5 * * * *",
-            "* * r * *",
-        ),
-        *("60 * * * *", "0 24 * * *", "0 0 0 * *", "0 0 32 * *", "0 0 * 13 *", "0 0 * 0 *", "0 0 * * 8"),
-        *(
-            "-1 * * * *",
-            "1- * * * *",
-            "1,,2 * * * *",
-            ", * * * *",
-            "1/0 * * * *",
-            "*/0 * * * *",
-            "1/2/3 * * * *",
-        ),
-        *("** * * * *", "*-5 * * * *", "? 0 * * *", "0 ? * * *", "1.5 * * * *", "+5 * * * *", "0x5 * * * *"),
-        *("5-1 * * * *", "0 22-6 * * *", "0 0 20-10 * *"),  # croniter would wrap
-        *("5-5 * * * *", "05-5 * * * *", "0 0 * JAN-1 *", "0 0 * * 7-7", "0 0 * * 7-0", "0 0 * * SUN-SUN"),
-        *("*/90 * * * *", "0 */25 * * *", "0 0 * */13 *", "*/999999999 * * * *"),  # croniter: hourly
-        *(
-            "MON * * * *",
-            "0 0 * MON *",
-            "0 0 * * JAN",
-            "0 0 * FOO *",
-            "0 0 * * L",
-            "0 0 * * 5L",
-            "0 0 LW * *",
-        ),
-        *("0 0 * * 1#0", "0 0 * * 1#6", "0 0 * * #1", "0 0 * * 1,3#3", "0 0 15W,16 * *", "0 0 40W * *"),
-        *("0 9 15 * 5#3", "0 9 15W * 1", "0 9 1 * L5"),  # croniter would join them by AND
-        *("\u0663 * * * *", "0\u00a09 * * *", "0\u30009 * * *", "0 9 * * *\x00", "0 9 * * \uff0a"),
-        *("0" * 200 + " * * * *", ",".join(["1"] * 100) + " * * * *", "9" * 5000 + " * * * *"),
-        "* * * * *" + " " * 200,
+REFUSED: dict[str, list[Any]] = {
+    "no text": [None, 5, True, ["0 9 * * *"], b"0 9 * * *"],
+    "not five fields": ["", "   ", "0 9 * *", "0 9 * * * *", "0 9 * * * * 2027"],
+    "words of other crons": ["@daily", "@every 5m", "R * * * *", "H/5 * * * *", "* * r * *"],
+    "minute or hour out of range": ["60 * * * *", "0 24 * * *"],
+    "date out of range": ["0 0 0 * *", "0 0 32 * *", "0 0 * 13 *", "0 0 * 0 *", "0 0 * * 8"],
+    "half a list or range": ["-1 * * * *", "1- * * * *", "1,,2 * * * *", ", * * * *"],
+    "half a step": ["1/0 * * * *", "*/0 * * * *", "1/2/3 * * * *"],
+    "a star and more": ["** * * * *", "*-5 * * * *", "? 0 * * *", "0 ? * * *"],
+    "no whole number": ["1.5 * * * *", "+5 * * * *", "0x5 * * * *"],
+    "backwards, where croniter would wrap": ["5-1 * * * *", "0 22-6 * * *", "0 0 20-10 * *"],
+    "a range of one": ["5-5 * * * *", "05-5 * * * *", "0 0 * JAN-1 *", "0 0 * * 7-0", "0 0 * * SUN-SUN"],
+    "a step beyond the field": ["*/90 * * * *", "0 */25 * * *", "0 0 * */13 *", "*/999999999 * * * *"],
+    "a name in another field": ["MON * * * *", "0 0 * MON *", "0 0 * * JAN", "0 0 * FOO *"],
+    "a special day in another field": ["0 0 * * L", "0 0 * * 5L", "0 0 LW * *", "0 0 40W * *"],
+    "no such weekday of a month": [
+        "0 0 * * 1#0",
+        "0 0 * * 1#6",
+        "0 0 * * #1",
+        "0 0 * * 1,3#3",
+        "0 0 15W,16 * *",
     ],
-)
-def test_an_expression_that_cron_does_not_know_is_refused(expr: Any) -> None:
-    assert refusal(cron(expr)).code == "bad_cron"
+    "two days that croniter would join by AND": ["0 9 15 * 5#3", "0 9 15W * 1", "0 9 1 * L5"],
+    "digits and blanks of other scripts": ["\u0663 * * * *", "0\u00a09 * * *", "0 9 * * *\x00"],
+    "too long": ["0" * 200 + " * * * *", ",".join(["1"] * 100) + " * * * *", "* * * * *" + " " * 200],
+}
+
+
+def test_an_expression_that_cron_does_not_know_is_refused() -> None:
+    for why, expressions in REFUSED.items():
+        for expr in expressions:
+            assert refusal(cron(expr)).code == "bad_cron", f"{why}: {expr!r}"
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from croniter import croniter
-from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from automations.schedules.cron_fields import CronFields
 from automations.schedules.schedule import Schedule, ScheduleError, parse_schedule
+from tests.automations.schedules.examples import holds_for
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 123_456, tzinfo=UTC)
 CODES = {
@@ -40,12 +40,13 @@ ANY = st.recursive(
 CRONISH = st.text("0123456789*,-/?#LWRHMONJA @", max_size=30)
 
 
-@settings(max_examples=400)
-@given(
+@holds_for(
+    few=100,
+    many=400,
     data=st.fixed_dictionaries(
         {"kind": st.sampled_from(["cron", "every", "at"])},
         optional={"expr": ANY | CRONISH, "seconds": ANY, "at": ANY, "timezone": ANY | st.just("UTC")},
-    )
+    ),
 )
 def test_whatever_is_sent_is_read_or_refused_with_a_code(data: dict[str, Any]) -> None:
     schedule, error = outcome(data)
@@ -75,14 +76,12 @@ EXPRESSIONS = st.tuples(
 ).map(" ".join)
 
 
-@settings(max_examples=600)
-@given(expr=EXPRESSIONS)
+@holds_for(few=60, many=600, expr=EXPRESSIONS)
 def test_an_expression_that_is_accepted_goes_on_firing(expr: str) -> None:
     schedule, error = outcome({"kind": "cron", "expr": expr})
     if schedule is None:
         assert error is not None
         assert error.code in {"bad_cron", "never_fires"}
-        event(f"refused: {error.code}")
         return
     slot: datetime | None = NOW
     for _ in range(3):
@@ -93,8 +92,9 @@ def test_an_expression_that_is_accepted_goes_on_firing(expr: str) -> None:
         slot = later
 
 
-@settings(max_examples=300)
-@given(
+@holds_for(
+    few=100,
+    many=300,
     expr=EXPRESSIONS,
     wall=st.datetimes(datetime(1980, 1, 1), datetime(2090, 1, 1)),  # noqa: DTZ001 - wall time
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from django.db.models.functions import Now
 
 from automations.exceptions import BadJob
 from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import NewJob, create_job, update_job
+from automations.jobs.edit import update_job
 from automations.models import CronJob, JobClock, RunRecord
 from automations.schedules.plan import jitter_of, plan_of
+from tests.automations.jobs import made
+from tests.automations.jobs.made import EVERY, clock_of, planned_for
 from tests.conftest import Person
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("4.5")]
@@ -24,9 +27,7 @@ def soon(**more: Any) -> str:
     return (datetime.now(UTC) + timedelta(**more)).isoformat()
 
 
-def new(person: Person, **more: Any) -> CronJob:
-    more = {"schedule": {"kind": "every", "seconds": 60}, "overlap": "queue"} | more
-    return create_job(NewJob(session_id=person.session().pk, message="look", **more))
+new = partial(made.new, schedule=EVERY, overlap="queue")
 
 
 def make_due(job: CronJob, seconds: int = 61) -> None:
@@ -38,12 +39,8 @@ def make_due(job: CronJob, seconds: int = 61) -> None:
     )
 
 
-def clock(job: CronJob) -> JobClock:
-    return JobClock.objects.get(job=job)
-
-
 def test_slots_are_handled_up_to_the_end_and_none_after(person: Person) -> None:
-    job = new(person, ends_at=soon(seconds=150), catch_up="one")  # slots at 60 and 120 seconds
+    job = new(person.session(), ends_at=soon(seconds=150), catch_up="one")  # slots at 60 and 120 seconds
     make_due(job, 600)
     fire_due_jobs()
     runs = list(RunRecord.objects.filter(job=job).order_by("scheduled_for"))
@@ -52,94 +49,85 @@ def test_slots_are_handled_up_to_the_end_and_none_after(person: Person) -> None:
     assert [run.state for run in runs] == ["skipped", "queued"]
     assert runs[0].slots_count == 1
     assert all(run.scheduled_for <= end for run in runs)
-    assert clock(job).next_run_at is None
+    assert clock_of(job).next_run_at is None
 
 
 def test_the_end_itself_may_be_a_slot(person: Person) -> None:
-    job = new(person)
-    last = clock(job).next_run_at
-    assert last is not None
+    job = new(person.session())
+    last = planned_for(job)
     update_job(job.pk, {"ends_at": last.isoformat()})
-    assert clock(job).next_run_at == last
+    assert clock_of(job).next_run_at == last
     make_due(job)
     fire_due_jobs()
     assert RunRecord.objects.get(job=job).state == "queued"
-    assert clock(job).next_run_at is None
+    assert clock_of(job).next_run_at is None
 
 
-@pytest.mark.parametrize(
-    ("given", "code"),
-    [
+def test_a_bad_bound_is_refused_and_nothing_is_stored(person: Person) -> None:
+    bounds: list[tuple[dict[str, Any], str]] = [
         ({"ends_at": "2001-01-01T00:00:00Z"}, "bad_ends_at"),
         ({"ends_at": "tomorrow"}, "bad_ends_at"),
-        ({"ends_at": "30 seconds from now"}, "never_fires"),
+        ({"ends_at": soon(seconds=30)}, "never_fires"),
         ({"max_runs": 0}, "bad_max_runs"),
         ({"max_runs": True}, "bad_max_runs"),
         ({"jitter_seconds": -1}, "bad_jitter_seconds"),
         ({"jitter_seconds": 86_401}, "bad_jitter_seconds"),
         ({"max_retry": 11}, "bad_max_retry"),
         ({"max_retry": None}, "bad_max_retry"),
-    ],
-)
-def test_a_bad_bound_is_refused_and_nothing_is_stored(
-    person: Person, given: dict[str, Any], code: str
-) -> None:
-    if given.get("ends_at") == "30 seconds from now":
-        given = {"ends_at": soon(seconds=30)}
-    with pytest.raises(BadJob) as refused:
-        new(person, **given)
-    assert refused.value.code == code
+    ]
+    for given, code in bounds:
+        with pytest.raises(BadJob) as refused:
+            new(person.session(), **given)
+        assert refused.value.code == code, given
     assert not CronJob.objects.exists()
-    job = new(person)
+    job = new(person.session())
     before = CronJob.objects.values().get(), JobClock.objects.values().get()
-    with pytest.raises(BadJob):
-        update_job(job.pk, given)
-    assert (CronJob.objects.values().get(), JobClock.objects.values().get()) == before
+    for given, _ in bounds:
+        with pytest.raises(BadJob):
+            update_job(job.pk, given)
+        assert (CronJob.objects.values().get(), JobClock.objects.values().get()) == before, given
 
 
 def test_a_job_stops_at_max_runs_even_after_a_purge(person: Person) -> None:
-    job = new(person, max_runs=2)
+    job = new(person.session(), max_runs=2)
     for seconds, left in ((61, True), (63, False)):
         make_due(job, seconds)
         fire_due_jobs()
         RunRecord.objects.filter(job=job).delete()  # as retention does, and more
-        assert (clock(job).next_run_at is not None) is left
-    assert clock(job).runs_started == 2
+        assert (clock_of(job).next_run_at is not None) is left
+    assert clock_of(job).runs_started == 2
     update_job(job.pk, {"enabled": False})
     update_job(job.pk, {"enabled": True})
-    assert clock(job).next_run_at is None
+    assert clock_of(job).next_run_at is None
     update_job(job.pk, {"max_runs": 3})
-    assert clock(job).next_run_at is not None
+    assert clock_of(job).next_run_at is not None
 
 
 def test_a_skipped_slot_does_not_count_toward_max_runs(person: Person) -> None:
-    job = new(person, max_runs=1, catch_up="none", schedule={"kind": "every", "seconds": 600})
+    job = new(person.session(), max_runs=1, catch_up="none", schedule={"kind": "every", "seconds": 600})
     make_due(job, 900)
     fire_due_jobs()
     assert RunRecord.objects.get(job=job).state == "skipped"
-    assert clock(job).runs_started == 0
-    assert clock(job).next_run_at is not None
+    assert clock_of(job).runs_started == 0
+    assert clock_of(job).next_run_at is not None
 
 
 def test_jitter_delays_every_firing_equally_without_moving_its_slot(person: Person) -> None:
-    job = new(person, jitter_seconds=1000)
+    job = new(person.session(), jitter_seconds=1000)
     shift = jitter_of(job)
     assert timedelta(0) < shift <= timedelta(seconds=1000)
     assert jitter_of(CronJob.objects.get(pk=job.pk)) == shift
-    first = clock(job).next_run_at
-    assert first is not None
+    first = planned_for(job)
     assert job.anchor is not None
     assert first - shift == job.anchor + timedelta(seconds=60)
     JobClock.objects.filter(job=job).update(next_run_at=Now())
-    fired_at = clock(job).next_run_at
-    assert fired_at is not None
+    fired_at = planned_for(job)
     fire_due_jobs()
     run = RunRecord.objects.get(job=job)
     assert run.scheduled_for == (fired_at - shift).replace(
         microsecond=(fired_at - shift).microsecond // 1000 * 1000
     )
-    following = clock(job).next_run_at
-    assert following is not None
+    following = planned_for(job)
     assert plan_of(job, 0).slots is not None
     assert ((following - shift) - job.anchor) % timedelta(seconds=60) == timedelta(0)
 
@@ -151,7 +139,7 @@ def test_jitter_spreads_jobs_of_one_slot(person: Person) -> None:
 
 
 def test_an_edit_between_slot_and_firing_skips_the_slot(person: Person) -> None:
-    job = new(person, jitter_seconds=1000)
+    job = new(person.session(), jitter_seconds=1000)
     shift = jitter_of(job)
     with connection.cursor() as cursor:
         # its slot was a second ago, its firing is still to come
@@ -167,7 +155,7 @@ def test_an_edit_between_slot_and_firing_skips_the_slot(person: Person) -> None:
 
 def test_what_waits_out_its_jitter_is_not_late(person: Person) -> None:
     """`lag_ms` is beat's lateness, and explain says so in words."""
-    job = new(person, jitter_seconds=86_400, schedule={"kind": "every", "seconds": 7 * 86_400})
+    job = new(person.session(), jitter_seconds=86_400, schedule={"kind": "every", "seconds": 7 * 86_400})
     assert jitter_of(job) > timedelta(minutes=1)
     slot = datetime.now(UTC) - jitter_of(job)
     CronJob.objects.filter(pk=job.pk).update(anchor=slot)
@@ -179,32 +167,31 @@ def test_what_waits_out_its_jitter_is_not_late(person: Person) -> None:
 
 
 def test_a_run_that_pausing_took_back_does_not_count(person: Person) -> None:
-    job = new(person, max_runs=1)
+    job = new(person.session(), max_runs=1)
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     fire_due_jobs()
     update_job(job.pk, {"enabled": False})
     assert RunRecord.objects.get(job=job).state == "cancelled"
     update_job(job.pk, {"enabled": True})
-    assert JobClock.objects.get(job=job).next_run_at is not None
+    assert clock_of(job).next_run_at is not None
 
 
 def test_after_its_end_an_automation_is_edited_like_any_other(person: Person) -> None:
-    job = new(person, ends_at=(datetime.now(UTC) + timedelta(days=1)).isoformat())
+    job = new(person.session(), ends_at=(datetime.now(UTC) + timedelta(days=1)).isoformat())
     CronJob.objects.filter(pk=job.pk).update(ends_at=Now() - timedelta(seconds=5))
     JobClock.objects.filter(job=job).update(next_run_at=None)
     for changes in ({"jitter_seconds": 5}, {"max_runs": 3}, {"enabled": False}, {"enabled": True}):
         update_job(job.pk, changes)
-        assert JobClock.objects.get(job=job).next_run_at is None
+        assert clock_of(job).next_run_at is None
     update_job(job.pk, {"ends_at": None})
-    assert JobClock.objects.get(job=job).next_run_at is not None
+    assert clock_of(job).next_run_at is not None
 
 
 def test_a_last_slot_far_ahead_of_the_clock_silences_nothing(person: Person) -> None:
-    job = new(person, schedule={"kind": "every", "seconds": 60})
+    job = new(person.session(), schedule={"kind": "every", "seconds": 60})
     JobClock.objects.filter(job=job).update(last_slot=Now() + timedelta(days=30))
     update_job(job.pk, {"schedule": {"kind": "every", "seconds": 90}})
-    following = JobClock.objects.get(job=job).next_run_at
-    assert following is not None
+    following = planned_for(job)
     assert following < datetime.now(UTC) + timedelta(seconds=100)
     JobClock.objects.filter(job=job).update(next_run_at=Now())
     assert fire_due_jobs().queued == 1

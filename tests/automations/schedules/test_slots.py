@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automations.schedules import cron_fields
@@ -17,6 +16,8 @@ from automations.schedules.schedule import (
     Schedule,
     ScheduleError,
 )
+from tests.automations.schedules.examples import holds_for
+from tests.automations.schedules.oracle import walked
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
@@ -24,15 +25,6 @@ MILLISECOND = timedelta(milliseconds=1)
 
 def every(seconds: int, anchor: datetime = NOW) -> EverySchedule:
     return EverySchedule(seconds=seconds, anchor=anchor)
-
-
-def test_every_is_elapsed_time_without_drift() -> None:
-    schedule = every(7)
-    slot: datetime | None = NOW
-    for n in range(1, 500):
-        assert slot is not None
-        slot = schedule.next(slot + timedelta(milliseconds=3))  # looked at a little late each time
-        assert slot == NOW + timedelta(seconds=7 * n)
 
 
 def test_every_ignores_changes_of_the_clocks() -> None:
@@ -68,25 +60,38 @@ def test_at_is_one_slot() -> None:
     assert schedule.count(NOW, NOW + timedelta(days=1)) == 0
 
 
-@given(
+@holds_for(
+    few=100,
     seconds=st.integers(1, 10_000),
     start=st.integers(-50_000_000, 50_000_000),
     length=st.integers(0, 20_000_000),
 )
-@settings(max_examples=200)
 def test_every_counts_what_it_walks(seconds: int, start: int, length: int) -> None:
     schedule = every(seconds)
     after = NOW + start * MILLISECOND
-    until = after + min(length, 300_000 * seconds) * MILLISECOND
-    found: list[datetime] = []
-    slot = schedule.next(after)
-    while slot is not None and slot <= until and len(found) <= 400:
-        found.append(slot)
-        slot = schedule.next(slot)
-    counted = schedule.count(after, until, limit=400)
-    assert counted == (len(found) if len(found) <= 400 else None)
-    if counted is not None:
-        assert schedule.last(after, until) == (found[-1] if found else None)
+    until = after + min(length, 500 * seconds * 1000) * MILLISECOND
+    found = walked(schedule, after, until)
+    assert schedule.count(after, until, limit=400) == (len(found) if len(found) <= 400 else None)
+    assert schedule.last(after, until) == (found[-1] if found else None)
+
+
+@holds_for(
+    few=100,
+    seconds=st.integers(1, 10_000_000),
+    anchor=st.datetimes(datetime(1975, 1, 1), datetime(2100, 1, 1)),  # noqa: DTZ001 - made aware below
+    number=st.integers(0, 3_000),
+    part=st.floats(0, 1, exclude_max=True),
+)
+def test_an_interval_never_drifts(seconds: int, anchor: datetime, number: int, part: float) -> None:
+    """The n-th slot is n intervals after the anchor, whenever it is asked for and however one gets there."""
+    begin = anchor.replace(tzinfo=UTC, microsecond=anchor.microsecond // 1000 * 1000)
+    schedule, length = every(seconds, begin), timedelta(seconds=seconds)
+    slot = begin + number * length
+    asked = slot + timedelta(microseconds=int(part * (length / timedelta(microseconds=1))))
+    assert schedule.next(asked) == slot + length
+    assert schedule.last(begin - length, asked) == slot
+    assert schedule.count(begin, asked, limit=5_000) == number
+    assert walked(schedule, slot, slot + 5 * length) == [slot + n * length for n in range(1, 6)]
 
 
 LONG_DOWN: list[Schedule] = [

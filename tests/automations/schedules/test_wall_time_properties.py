@@ -6,14 +6,16 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
-from hypothesis import assume, given, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from automations.schedules.schedule import CronSchedule
-from automations.schedules.wall_time import first_change
-from tests.automations.schedules.oracle import ODD_ZONES, ZONES, slots
+from automations.schedules.wall_time import Change, first_change
+from tests.automations.schedules.examples import holds_for
+from tests.automations.schedules.oracle import ODD_ZONES, ZONES, slots, walked
 
-quick = settings(max_examples=250)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+SOME_ZONES = st.one_of(st.sampled_from(ODD_ZONES), st.sampled_from(ZONES))
 
 
 def cron(expr: str, zone: str) -> CronSchedule:
@@ -61,7 +63,7 @@ def expressions(times: st.SearchStrategy[tuple[str, str]]) -> st.SearchStrategy[
 @st.composite
 def moments(draw: st.DrawFn) -> tuple[str, datetime]:
     """A zone and an instant of 1973 to 2060, usually shortly before a change of its clocks."""
-    zone = draw(st.one_of(st.sampled_from(ODD_ZONES), st.sampled_from(ZONES)))
+    zone = draw(SOME_ZONES)
     start = datetime(draw(st.integers(1973, 2060)), draw(st.integers(1, 12)), 1, tzinfo=UTC)
     change = first_change(ZoneInfo(zone), start, start + timedelta(days=366))
     before = timedelta(
@@ -70,8 +72,7 @@ def moments(draw: st.DrawFn) -> tuple[str, datetime]:
     return zone, change.at - before if change else start + before
 
 
-@quick
-@given(expr=expressions(FIXED), moment=moments())
+@holds_for(expr=expressions(FIXED), moment=moments())
 def test_fixed_times_agree_with_cronsim(expr: str, moment: tuple[str, datetime]) -> None:
     zone, start = moment
     local = start.astimezone(ZoneInfo(zone))
@@ -84,57 +85,47 @@ def test_fixed_times_agree_with_cronsim(expr: str, moment: tuple[str, datetime])
         assert slot == next(theirs).astimezone(UTC)
 
 
-WHOLE_HOURS = st.sampled_from(
-    ["Europe/Berlin", "America/New_York", "Asia/Shanghai", "Asia/Kathmandu", "Europe/London"]
-)
-
-
-@quick
-@given(expr=expressions(TIMES), zone=WHOLE_HOURS, days=st.integers(0, 3650), minutes=st.integers(0, 1439))
-def test_wildcards_agree_with_cronsim_across_one_hour_night_changes(
-    expr: str, zone: str, days: int, minutes: int
-) -> None:
-    start = datetime(2021, 1, 1, tzinfo=UTC) + timedelta(days=days, minutes=minutes)
-    local = start.astimezone(ZoneInfo(zone))
-    assume(local.fold == 0)
-    theirs = CronSim(expr, local)
-    slot: datetime | None = start
-    for _ in range(8):
-        assert slot is not None
-        slot = cron(expr, zone).next(slot)
-        assert slot == next(theirs).astimezone(UTC)
-
-
-@quick
-@given(expr=expressions(TIMES), moment=moments(), hours=st.integers(0, 60))
+@holds_for(few=60, expr=expressions(TIMES), moment=moments(), hours=st.integers(0, 60))
 def test_slots_match_the_rule_without_loss_or_duplication(
     expr: str, moment: tuple[str, datetime], hours: int
 ) -> None:
     zone, after = moment
     schedule, until = cron(expr, zone), after + timedelta(hours=hours)
     expected = slots(expr, zone, after, until)
-    found = []
-    slot = schedule.next(after)
-    while slot is not None and slot <= until:
-        assert slot.tzinfo is UTC
-        found.append(slot)
-        slot = schedule.next(slot)
+    found = walked(schedule, after, until)
     assert found == expected
+    assert {slot.tzinfo for slot in found} <= {UTC}
     assert schedule.last(after, until) == (expected[-1] if expected else None)
     assert schedule.count(after, until, limit=5000) == len(expected)
     assert schedule.count(after, until, limit=10) == (len(expected) if len(expected) <= 10 else None)
+    if (first := schedule.next(after)) is not None:
+        tick = timedelta(milliseconds=1)
+        assert schedule.last(after, first) == schedule.next(first - tick) == first
+        assert schedule.last(after, first - tick) is None
+        assert schedule.count(after, first) == 1
 
 
-@quick
-@given(expr=expressions(TIMES), moment=moments())
-def test_looking_back_from_a_slot_finds_it(expr: str, moment: tuple[str, datetime]) -> None:
-    zone, after = moment
-    schedule = cron(expr, zone)
-    first = schedule.next(after)
-    assume(first is not None)
-    assert first is not None
-    tick = timedelta(milliseconds=1)
-    assert schedule.last(after, first) == first
-    assert schedule.last(after, first - tick) is None
-    assert schedule.next(first - tick) == first
-    assert schedule.count(after, first) == 1
+def jumps(zone: str, year: int) -> list[Change]:
+    """The year's changes, by looking at every hour: the code under test looks at every day."""
+    tz, found = ZoneInfo(zone), []
+    hour = datetime(year, 1, 1, tzinfo=UTC)
+    before = hour.astimezone(tz).utcoffset()
+    while hour.year == year:
+        after = (hour + HOUR).astimezone(tz).utcoffset()
+        if before is not None and after is not None and after != before:
+            minute = hour
+            while minute.astimezone(tz).utcoffset() == before:
+                minute += MINUTE
+            found.append(Change(at=minute, before=before, after=after))
+        hour, before = hour + HOUR, after
+    return found
+
+
+@holds_for(zone=SOME_ZONES, year=st.integers(1973, 2100))
+def test_every_change_of_the_clocks_is_found(zone: str, year: int) -> None:
+    start, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + 1, 1, 1, tzinfo=UTC)
+    found = []
+    while (change := first_change(ZoneInfo(zone), start, end)) is not None:
+        found.append(change)
+        start = change.at
+    assert found == jumps(zone, year)

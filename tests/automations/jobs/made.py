@@ -1,0 +1,38 @@
+"""Automations for tests: made, made due, looked at."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from automations.jobs.edit import NewJob, create_job
+from automations.models import CronJob, JobClock
+from sessions_app.models import Session
+
+DAILY = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}
+EVERY = {"kind": "every", "seconds": 60}
+
+
+def new(session: Session, **fields: Any) -> CronJob:
+    """An automation of the session; daily, if nothing else is said."""
+    return create_job(NewJob(session_id=session.pk, **({"message": "go", "schedule": DAILY} | fields)))
+
+
+def clock_of(job: CronJob) -> JobClock:
+    return JobClock.objects.get(pk=job.pk)
+
+
+def planned_for(job: CronJob) -> datetime:
+    """When the job is fired next."""
+    at = clock_of(job).next_run_at
+    assert at is not None
+    return at
+
+
+def overdue(job: CronJob, seconds: float = 1) -> datetime:
+    """Let the job's next slot lie so long in the past, and its grid begin there. Returns the slot."""
+    now = datetime.now(UTC)
+    slot = now.replace(microsecond=now.microsecond // 1000 * 1000) - timedelta(seconds=seconds)
+    JobClock.objects.filter(pk=job.pk).update(next_run_at=slot)
+    CronJob.objects.filter(pk=job.pk, schedule_kind="every").update(anchor=slot)
+    return slot
