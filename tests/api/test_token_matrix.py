@@ -127,7 +127,7 @@ def tokens(places: Places) -> dict[str, Caller]:
 def call(caller: Caller, operation: str, place: Place) -> Any:
     """Ask, and take back whatever was done."""
     method, path = operation.split()
-    values = {"connection": "mine", "token_id": ApiToken.objects.get(name="manage").pk, **place.ids}
+    values = place.ids | {"token_id": ApiToken.objects.get(name="manage").pk}
     with transaction.atomic():
         body = {"no such field": 1} if method in {"POST", "PUT", "PATCH"} else None
         answer = caller(
