@@ -17,7 +17,6 @@ from sessions_app.sessions.open import primary_session
 from sessions_app.streams import hub as stream
 from sessions_app.streams import reader as stream_reader
 from sessions_app.streams import running_answers
-from sessions_app.streams import subscription as stream_parts
 from sessions_app.streams.event_log import PAGE, Origin, Position, now, read_events
 from sessions_app.streams.hub import Hub
 from sessions_app.streams.items import Item
@@ -287,7 +286,10 @@ def test_an_end_that_was_read_before_its_announcement_waits_for_the_last_pieces(
     assert said == ["turn_start", "one ", "two", "message", "turn_end"]
 
 
-def test_an_end_whose_announcement_is_lost_comes_all_the_same(hub: Hub, person: Person) -> None:
+def test_an_end_whose_announcement_is_lost_comes_all_the_same(
+    hub: Hub, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running_answers, "UNANNOUNCED", 0.1)
     session = person.session()
     turn = Turn.objects.create(session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x")
     reader = Reader(hub, session, now())
@@ -330,13 +332,3 @@ def test_looks_without_news_do_not_keep_a_quiet_stream_silent(
 
     with closing(body):
         assert asyncio.run(listen())[1:] == [b": keep-alive\n\n"] * 2
-
-
-def test_with_many_readers_idle_polling_takes_them_in_turns(
-    person: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream_parts, "POLLED", 2)
-    topics = stream_parts.Topics()
-    for number in range(5):
-        topics.join(Subscription(opened=number, shows=number, cursor=BEGINNING, wake=lambda: None))
-    assert [topics.next_ones() for _ in range(3)] == [{0, 1}, {2, 3}, {4, 0}]

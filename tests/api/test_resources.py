@@ -441,17 +441,6 @@ def test_the_mailbox_shows_what_waits_and_what_was_dropped(ada: Caller) -> None:
     assert (dropped["source_key"], dropped["source_session"]) == ("job:gone:1", None)
 
 
-def test_pages_follow_each_other_without_gap_or_double(ada: Caller) -> None:
-    session = ada.session()
-    ids = [ada.automation(session, name=f"job {number}")["id"] for number in range(7)]
-    seen, address = [], f"/api/sessions/{session}/automations/?page_size=3"
-    while address:
-        page = ada.get(address).json()
-        seen += [each["id"] for each in page["results"]]
-        address = page["next"]
-    assert seen == ids
-
-
 def test_the_history_shows_tool_calls_and_their_results(ada: Caller) -> None:
     session = ada.session()
     call = {"id": "c1", "name": "remember", "arguments": {"key": "tea"}}
@@ -488,15 +477,6 @@ def test_the_history_shows_tool_calls_and_their_results(ada: Caller) -> None:
         nothing | {"results": [result]},
         nothing,
     ]
-
-
-def test_the_schema_describes_the_parts_of_a_message(ada: Caller) -> None:
-    answer = ada.get("/api/schema/", Accept="application/vnd.oai.openapi+json")
-    schemas = answer.json()["components"]["schemas"]
-    assert set(schemas["PartsOut"]["properties"]) == {"calls", "results"}
-    assert set(schemas["CallOut"]["required"]) == {"id", "name", "arguments"}
-    assert set(schemas["ResultOut"]["required"]) == {"id", "name", "outcome", "output"}
-    assert "parts" in schemas["MessageOut"]["required"]
 
 
 def test_an_automation_explains_itself_in_its_own_zone(ada: Caller) -> None:
