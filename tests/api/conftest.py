@@ -350,7 +350,7 @@ def serve(folder: Path, first: str = "", **environ: str) -> Iterator[Site]:
         fleet.end()
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class SharedSite:
     """The site of all modules that need none of their own. It is alive while tests of such modules run.
 

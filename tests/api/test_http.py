@@ -118,15 +118,14 @@ def test_a_small_body_in_chunks_is_read(window: Window) -> None:
     assert response.status_code == 202, response.text
 
 
-@pytest.mark.parametrize(("declared", "status"), [(10, b"400"), (2_000_000, b"413")])
-def test_a_length_that_lies_stores_nothing(window: Window, declared: int, status: bytes) -> None:
+def test_a_length_that_lies_stores_nothing(window: Window) -> None:
     head = (
         f"POST {window.address}/messages/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Token {window.token}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {declared}\r\n\r\n"
+        "Content-Type: application/json\r\nContent-Length: 10\r\n\r\n"
     )
     with _connected(window.site) as caller:
         caller.sendall(head.encode() + b'{"content": "x"}' + b" " * 1_500_000)
-        assert status in caller.recv(100).split(b"\r\n")[0]
+        assert b"400" in caller.recv(100).split(b"\r\n")[0]
     assert not Turn.objects.exists()
 
 
