@@ -30,6 +30,12 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.2")]
 BEGINNING = Cursor(xid=0, id=0)
 
 
+@pytest.fixture
+def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a hub that begins afterwards."""
+    monkeypatch.setattr(stream, "POLL", 0.2)
+
+
 def write(session: Any, count: int = 1, turn: int = 1) -> list[int]:
     made = Event.objects.bulk_create(
         Event(
@@ -203,7 +209,7 @@ def test_a_snapshot_holds_each_steps_latest_attempt_without_late_text(hub: Hub, 
     }
 
 
-def test_a_reader_hears_of_events_that_nobody_announced(hub: Hub, person: Person) -> None:
+def test_a_reader_hears_of_events_that_nobody_announced(quick_polls: None, hub: Hub, person: Person) -> None:
     session = person.session()
     reader = Reader(hub, session, now())
     ids = write(session)
@@ -211,7 +217,9 @@ def test_a_reader_hears_of_events_that_nobody_announced(hub: Hub, person: Person
 
 
 @pytest.mark.rule("4.10")
-def test_primary_events_since_the_toggle_are_not_skipped_for_threads(hub: Hub, person: Person) -> None:
+def test_primary_events_since_the_toggle_are_not_skipped_for_threads(
+    quick_polls: None, hub: Hub, person: Person
+) -> None:
     """Nobody told the hub of the toggle, and what it reads next is the thread's own, written last."""
     thread, home = person.session(), primary_session(person.agent)
     reader = Reader(hub, thread, now())
