@@ -67,9 +67,9 @@ def settle_places() -> Places:
     return Places(caller=caller, here=here, beside=beside, away=furnish(caller, "agent-away", "secret-away"))
 
 
-def furnish(caller: Caller, agent: str, secret: str) -> Place:
-    """A new session of the agent, with everything."""
-    session = caller.session(agent, title=secret)
+def furnish(caller: Caller, agent: str, secret: str, session: str = "") -> Place:
+    """Everything, in a session of the agent; by default in a new one."""
+    session = session or caller.session(agent, title=secret)
     hook = made(caller.post(f"/api/agents/{agent}/hooks/", {"name": secret}))
     place = Place(agent=agent, session=session, secret=secret, hook_token=hook["token"])
     turn = caller.post(f"/api/sessions/{session}/messages/", {"content": secret}).json()["id"]

@@ -367,56 +367,25 @@ def test_what_is_no_run_is_refused_and_opens_nothing(ada: Caller) -> None:
         problem(ada.post("/ag-ui/demo/", body, Accept="text/event-stream"), 400, code)
         assert not Turn.objects.exists()
 
-    for_each(
-        [
-            ({"messages": "no"}, "bad_run"),
-            ({"threadId": ""}, "bad_run"),
-            ({"threadId": "x" * 151}, "bad_run"),
-            ({"threadId": "a\nb"}, "bad_run"),
-            ({"runId": None}, "bad_run"),
-            ({"messages": [{"id": "1", "role": "user", "content": ""}]}, "empty_message"),
-            (
-                {"messages": [{"id": "1", "role": "tool", "toolCallId": "c", "content": "x"}]},
-                "unsupported_message",
-            ),
-            (
-                {
-                    "messages": [
-                        {
-                            "id": "1",
-                            "role": "user",
-                            "content": [
-                                {
-                                    "type": "image",
-                                    "source": {"type": "url", "value": "https://a.example/b.png"},
-                                }
-                            ],
-                        }
-                    ]
-                },
-                "unsupported_message",
-            ),
-            (
-                {
-                    "messages": [
-                        {
-                            "id": "1",
-                            "role": "user",
-                            "content": [
-                                {
-                                    "type": "image",
-                                    "source": {"type": "data", "value": "PHN2Zz4=", "mimeType": "image/png"},
-                                }
-                            ],
-                        }
-                    ]
-                },
-                "bad_image",
-            ),
-            ({"resume": [{"interruptId": "consent:none", "status": "resolved"}] * 2}, "bad_run"),
-        ],
-        check,
-    )
+    def said(content: Any, role: str = "user", **more: str) -> dict[str, Any]:
+        return {"messages": [{"id": "1", "role": role, "content": content} | more]}
+
+    def image(**source: str) -> dict[str, Any]:
+        return said([{"type": "image", "source": source}])
+
+    rows = [
+        ({"messages": "no"}, "bad_run"),
+        ({"threadId": ""}, "bad_run"),
+        ({"threadId": "x" * 151}, "bad_run"),
+        ({"threadId": "a\nb"}, "bad_run"),
+        ({"runId": None}, "bad_run"),
+        (said(""), "empty_message"),
+        (said("x", role="tool", toolCallId="c"), "unsupported_message"),
+        (image(type="url", value="https://a.example/b.png"), "unsupported_message"),
+        (image(type="data", value="PHN2Zz4=", mimeType="image/png"), "bad_image"),
+        ({"resume": [{"interruptId": "consent:none", "status": "resolved"}] * 2}, "bad_run"),
+    ]
+    for_each(rows, check)
 
 
 @pytest.mark.rule("10.6")

@@ -172,10 +172,10 @@ def test_a_stale_or_future_message_is_refused(ci: Poster) -> None:
 
 
 def test_a_timestamp_that_is_none_is_stale(ci: Poster) -> None:
-    def check(wrong: str | None) -> None:
-        problem(ci(Webhook_Timestamp=wrong), 401, "stale_request")
-
-    for_each([None, "", "now", "-1", "1e9", "9" * 13, "1.5", "٣", " 1"], check)
+    for_each(
+        [None, "", "now", "-1", "1e9", "9" * 13, "1.5", "٣", " 1"],
+        lambda wrong: problem(ci(Webhook_Timestamp=wrong), 401, "stale_request"),
+    )
 
 
 def test_a_message_without_an_id_is_refused(ci: Poster) -> None:
