@@ -162,7 +162,11 @@ def test_an_answer_streams_and_the_thread_goes_on(thread: Thread) -> None:
 
 
 def test_reasoning_is_streamed_beside_the_answer(thread: Thread) -> None:
-    events = thread.run(f"[[think:let me see]] [[reply:{STORY}]]")
+    thread.say(f"[[hold:thought]] [[think:let me see]] [[reply:{STORY}]]")
+    running = Running(thread=thread, body=thread.body())
+    until(lambda: thread.site.metric("rondo_event_subscribers") >= 1, 10, "a late stream hears no thoughts")
+    thread.site.model.release("thought")
+    events = running.end()
     thought = [event.delta for event in events if event.type == core.EventType.REASONING_MESSAGE_CONTENT]
     assert "".join(thought) == "let me see"
     assert text_of(events) == STORY

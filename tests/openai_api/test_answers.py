@@ -76,7 +76,10 @@ def test_a_stream_is_sent_while_the_model_still_speaks(ada: Chatter) -> None:
 
 
 def test_reasoning_is_streamed_beside_the_answer(ada: Chatter) -> None:
-    chunks = list(ada.say("[[think:let me see]][[reply:Blue.]]hi", stream=True))
+    with ada.say("[[hold:thought]][[think:let me see]][[reply:Blue.]]hi", stream=True) as stream:
+        until(lambda: ada.site.metric("rondo_event_subscribers") >= 1, 10, "a late stream hears no thoughts")
+        ada.site.model.release("thought")
+        chunks = list(stream)
     deltas = [each.choices[0].delta for each in chunks if each.choices]
     assert "".join(getattr(each, "reasoning_content", None) or "" for each in deltas) == "let me see"
     assert text_of(chunks) == "Blue."
