@@ -140,7 +140,7 @@ def test_pages_keep_their_order_while_rows_are_added(ada: Caller, shown: dict[st
             state="queued",
         )
 
-    for _ in range(5):
+    for _ in range(3):
         add()
     grows_at_its_end = {"agents": "name", "messages": "seq", "automations": "id"}
     names = {"sessions": "id", "turns": "id", "runs": "run_id", "mailbox": "event_id"} | grows_at_its_end
