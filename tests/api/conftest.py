@@ -7,8 +7,8 @@ import os
 import socket
 import threading
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
@@ -116,6 +116,17 @@ def problem(response: Any, status: int, code: str) -> Any:
     return body
 
 
+def for_each(rows: Iterable[Any], check: Callable[..., object]) -> None:
+    """Call `check` with each row (a tuple: its values) and fail once, with all the rows that failed."""
+    faults = []
+    for row in rows:
+        try:
+            check(*row) if isinstance(row, tuple) else check(row)
+        except (AssertionError, LookupError, pytest.fail.Exception) as fault:
+            faults.append(f"{str(row)[:300]}: {type(fault).__name__}: {fault}")
+    assert not faults, f"{len(faults)} rows failed:\n\n" + "\n\n".join(faults)
+
+
 def new_caller(name: str) -> Caller:
     user = User.objects.create_user(name)
     return Caller(user=user, token=token_of(user))
@@ -161,7 +172,7 @@ def hub(person: Person, stopped_hubs: list[Hub]) -> Iterator[Hub]:
 
 @dataclass(kw_only=True)
 class Site:
-    """A web process and a worker on the test database, for the tests of one module."""
+    """A web process and a worker on the test database."""
 
     url: str
     web: Process
@@ -171,6 +182,33 @@ class Site:
     def client(self, token: str) -> httpx2.Client:
         """Another connection of the same user."""
         return httpx2.Client(base_url=self.url, headers={"Authorization": f"Token {token}"}, timeout=20)
+
+    @property
+    def worker(self) -> Process:
+        """The one that is alive."""
+        [worker, *_] = (each for each in self._alive() if each.name.startswith("worker"))
+        return worker
+
+    def _alive(self) -> list[Process]:
+        return [each for each in self.fleet.processes if each.child.poll() is None]
+
+    def replace_worker(self) -> None:
+        """SIGKILL it, and start another one."""
+        self.worker.kill()
+        self.fleet.worker()
+
+    def renew(self) -> None:
+        """As at the beginning, whatever a test has killed, started or told the model."""
+        self.model.reset()
+        for marks in self.fleet.folder.glob("*.calls"):
+            marks.unlink()
+        alive = self._alive()
+        workers = [each for each in alive if each.name.startswith("worker")]
+        for each in alive:
+            if each not in [self.web, *workers[:1]]:
+                each.kill()
+        if not workers:
+            self.fleet.worker()
 
     def metric(self, name: str) -> float:
         """One figure of /metrics."""
@@ -312,15 +350,68 @@ def serve(folder: Path, first: str = "", **environ: str) -> Iterator[Site]:
         fleet.end()
 
 
-@pytest.fixture(scope="module")
-def processes(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One web process and one worker for a module; four database connections serve all of its requests."""
-    yield from serve(tmp_path_factory.mktemp("api"))
+@dataclass(kw_only=True, eq=False)
+class SharedSite:
+    """The site of all modules that need none of their own. It is alive while tests of such modules run.
+
+    Its worker would take the turns of all others. `modules`: the files that share it.
+    """
+
+    factory: pytest.TempPathFactory
+    modules: set[Path]
+    site: Site | None = None
+    running: ExitStack | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if item.path in self.modules:
+            self.start()
+        else:
+            self.end()
+
+    def start(self) -> Site:
+        if self.running is None:
+            self.running = ExitStack()
+            started = self.running.enter_context(contextmanager(serve)(self.factory.mktemp("site")))
+            self.site = self.site or started
+            vars(self.site).update(vars(started))  # fixtures hold on to the first one
+        assert self.site is not None
+        return self.site
+
+    def end(self) -> None:
+        if self.running is not None:
+            self.running.close()
+            self.running = None
+
+
+SHARED = pytest.StashKey[SharedSite]()
+
+
+def _shares(item: Any) -> bool:
+    """Whether a test uses the shared site, not one of its module."""
+    found = item._fixtureinfo.name2fixturedefs.get("processes")
+    return bool(found) and found[-1].scope == "session"
+
+
+@pytest.fixture(scope="session")
+def processes(
+    request: pytest.FixtureRequest, django_db_setup: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """One web process and one worker; four database connections serve all requests. Some folders import it."""
+    stash, plugins = request.config.stash, request.config.pluginmanager
+    if SHARED not in stash:
+        modules = {each.path for each in request.session.items if _shares(each)}
+        stash[SHARED] = SharedSite(factory=tmp_path_factory, modules=modules)
+        plugins.register(stash[SHARED])
+    yield stash[SHARED].start()
+    stash[SHARED].end()
 
 
 @pytest.fixture
-def site(transactional_db: None, processes: Site) -> Iterator[Site]:
+def site(request: pytest.FixtureRequest, transactional_db: None, processes: Site) -> Iterator[Site]:
     """The processes of the module, with empty tables. Nobody works on them when they are emptied."""
+    if _shares(request.node):
+        processes.renew()
     yield processes
     until(lambda: not Turn.objects.filter(state__in=OPEN_STATES).exists(), 20, "every turn has ended")
 

@@ -1,6 +1,6 @@
-"""One user with three places, each with something of everything: a session, another of its agent, one of another agent.
+"""Something of everything that a user can have, in one place or in several, each full of a word of its own.
 
-Each place is full of a word of its own, which a token that does not reach the place may never be shown.
+Nobody who does not reach a place may ever be shown its word.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests.api.conftest import Caller, made, new_caller
 
 HOURLY = {"kind": "every", "seconds": 3600}
 LATER = "2099-01-01T00:00:00Z"
+NOON = "2026-11-21T00:00:00Z"
 
 
 @dataclass(kw_only=True)
@@ -32,6 +33,7 @@ class Place:
     agent: str
     session: str
     secret: str
+    hook_token: str
     ids: dict[str, Any] = field(default_factory=dict)
 
 
@@ -61,48 +63,48 @@ def settle_places() -> Places:
     caller = new_caller("ada")
     for name in ("agent-here", "agent-away"):
         caller.agent(name)
-    made(
-        caller.post(
-            "/api/connections/", {"name": "mine", "provider": "openai-chat", "secret": "secret-of-mine"}
-        )
-    )
-    here, beside = (_furnish(caller, "agent-here", word) for word in ("secret-here", "secret-beside"))
-    return Places(caller=caller, here=here, beside=beside, away=_furnish(caller, "agent-away", "secret-away"))
+    here, beside = (furnish(caller, "agent-here", word) for word in ("secret-here", "secret-beside"))
+    return Places(caller=caller, here=here, beside=beside, away=furnish(caller, "agent-away", "secret-away"))
 
 
-def _furnish(caller: Caller, agent: str, secret: str) -> Place:
-    session = caller.session(agent, title=secret)
-    place = Place(agent=agent, session=session, secret=secret)
+def furnish(caller: Caller, agent: str, secret: str, session: str = "") -> Place:
+    """Everything, in a session of the agent; by default in a new one."""
+    session = session or caller.session(agent, title=secret)
+    hook = made(caller.post(f"/api/agents/{agent}/hooks/", {"name": secret}))
+    place = Place(agent=agent, session=session, secret=secret, hook_token=hook["token"])
     turn = caller.post(f"/api/sessions/{session}/messages/", {"content": secret}).json()["id"]
     job = caller.automation(session, name=secret, message=secret, enabled=False)["id"]
-    RunRecord.objects.create(
-        run_id=f"{job}:1000", job_id=job, session_id=CronJob.objects.get(pk=job).session_id, reason="overlap",
-        scheduled_for="1970-01-01T00:00:01Z", state="skipped", finished_at="2026-11-21T00:00:00Z",
-        rendered_prompt=secret,
-    )  # fmt: skip
-    message = made(
-        caller.post(
-            f"/api/sessions/{session}/scheduled-messages/", {"send_at": LATER, "message_text": secret}
-        )
-    )["id"]
+    asked = {"send_at": LATER, "message_text": secret, "replace_existing": True}
+    message = made(caller.post(f"/api/sessions/{session}/scheduled-messages/", asked))["id"]
+    MailboxEvent.objects.create(target_id=session, event_type="job_completed", summary=secret, detail=secret)
     place.ids = {
         "session_id": session,
         "turn_id": turn,
         "job_id": job,
-        "run_id": f"{job}:1000",
+        "run_id": run_of(job, secret),
         "message_id": message,
+        "hook_id": hook["id"],
         **_waiting(session, turn, secret),
         **_of_agent(caller, agent, secret),
+        **_of_account(caller, secret),
     }
-    MailboxEvent.objects.create(target_id=session, event_type="job_completed", summary=secret, detail=secret)
     return place
+
+
+def run_of(job: str, secret: str) -> str:
+    run = RunRecord.objects.create(
+        run_id=f"{job}:1000", job_id=job, session_id=CronJob.objects.get(pk=job).session_id, reason="overlap",
+        scheduled_for="1970-01-01T00:00:01Z", state="skipped", finished_at=NOON,
+        rendered_prompt=secret, prompt_variables={"name": secret},
+    )  # fmt: skip
+    return str(run.pk)
 
 
 def _waiting(session: str, turn: int, secret: str) -> dict[str, Any]:
     """Questions that wait, and a dead letter."""
     execution = ExecutionState.objects.create(
         id=new_id(), session_id=session, source="message", status="waiting_user", request=secret, question=secret,
-        asked_at="2026-11-21T00:00:00Z",
+        asked_at=NOON,
     )  # fmt: skip
     question = ConsentQuestion.objects.create(
         id=new_id(), session_id=session, turn_id=turn, text=secret, calls=[{"name": secret, "arguments": {}}],
@@ -116,22 +118,24 @@ def _waiting(session: str, turn: int, secret: str) -> dict[str, Any]:
 
 
 def _of_agent(caller: Caller, agent: str, secret: str) -> dict[str, Any]:
-    """What an agent has. It is made once for each agent, except what has the place's word."""
+    """What an agent has, full of its name: it is made once for each agent, except what has the place's word."""
     address = f"/api/agents/{agent}"
-    owner = Agent.objects.get(name=agent)
+    owner = Agent.objects.get(name=agent, owner=caller.user)
     for content in (agent, f"{agent}, again"):
         caller.put(f"{address}/documents/USER.md/", {"content": content})
+    caller.patch(f"{address}/preferences/", {"content": agent})
     bot, _ = TelegramBot.objects.get_or_create(
         agent=owner, defaults={"telegram_id": owner.pk, "username": agent, "token_ciphertext": "x", "enabled": False}
     )  # fmt: skip
     TelegramChat.objects.get_or_create(bot=bot, chat_id=4001, defaults={"name": agent})
-    routine = made(caller.post(f"{address}/routines/", {"title": f"{agent} {secret}", "schedule": "1h"}))
-    hook = made(caller.post(f"{address}/hooks/", {"name": agent}))
-    return {
-        "name": agent,
-        "document": "USER.md",
-        "revision": 1,
-        "chat_id": 4001,
-        "routine_id": routine["id"],
-        "hook_id": hook["id"],
-    }
+    asked = {"title": f"{agent} {secret}", "schedule": "1d", "enabled": False}
+    routine = made(caller.post(f"{address}/routines/", asked))
+    return {"name": agent, "document": "USER.md", "revision": 1, "chat_id": 4001, "routine_id": routine["id"]}
+
+
+def _of_account(caller: Caller, secret: str) -> dict[str, Any]:
+    there = {"provider": "ollama", "base_url": "https://models.invalid/v1", "models": ["m"]}
+    named = {"name": f"c-{secret}", "secret": secret}
+    connection = made(caller.post("/api/connections/", there | named))
+    token = made(caller.post("/api/tokens/", {"name": secret, "scopes": ["read"]}))
+    return {"connection": connection["name"], "token_id": token["id"]}

@@ -21,7 +21,6 @@ from sessions_app.sessions.open import open_session
 from sessions_app.streams import event_log
 from sessions_app.streams.event_log import PAGE, Position, now
 from sessions_app.streams.hub import Hub
-from sessions_app.streams.subscription import QUEUE
 from tests.api.conftest import Stream, Window
 from tests.api.test_hub import BEGINNING, Reader, write
 from tests.api.test_unified_streams import another
@@ -146,22 +145,6 @@ def test_deleting_an_agent_ends_only_its_own_stream(window: Window) -> None:
         assert not other.ended
 
 
-def test_only_the_agent_window_that_stops_reading_is_dropped(hub: Hub, person: Person) -> None:
-    session = person.session()
-    slow, quick = Reader(hub, person.agent, now()), Reader(hub, person.agent, now())
-    until(lambda: not slow.subscription.behind and not quick.subscription.behind)
-    ids: list[int] = []
-    while len(ids) <= QUEUE:
-        ids += tell_all(session, PAGE)
-        hub.read_soon(person.agent.pk)
-        until(lambda: len(quick.ids()) == len(ids))  # noqa: B023 - called at once
-    assert quick.ids() == ids
-    assert slow.subscription.closed
-    assert not quick.subscription.closed
-    assert slow.ids() == ids[:QUEUE]
-    assert hub.subscribers() == 1
-
-
 def test_events_of_two_sessions_arrive_in_one_order_across_pages(hub: Hub, person: Person) -> None:
     session, other = person.session(), person.session()
     ids, told = [], []
@@ -222,6 +205,7 @@ def test_an_agent_window_is_told_when_its_events_were_pruned(hub: Hub, person: P
     assert shown["content"] == {"turn": None, "events_missed": True}
 
 
+@pytest.mark.full
 def test_events_for_all_windows_are_found_by_their_index(person: Person) -> None:
     """Among many others: neither are all of the agent's read, nor are they sorted."""
     sessions = [person.session() for _ in range(4)]

@@ -10,7 +10,7 @@ from django.apps import apps
 
 from automations.models import CronJob
 from sessions_app.models import Allowance
-from tests.api.conftest import Caller, problem
+from tests.api.conftest import Caller, for_each, problem
 
 pytestmark = pytest.mark.django_db
 
@@ -35,68 +35,69 @@ def session(ada: Caller) -> Iterator[str]:
     assert rows() == before
 
 
-@pytest.mark.parametrize(
-    ("schedule", "code"),
-    [
-        ({"kind": "cron", "expr": "61 * * * *"}, "bad_cron"),
-        ({"kind": "cron", "expr": "* * * * * *"}, "bad_cron"),
-        ({"kind": "cron", "expr": 5}, "bad_cron"),
-        ({"kind": "cron", "expr": "0\u0000 * * * *"}, "bad_cron"),
-        ({"kind": "cron", "expr": "* " * 5000}, "bad_cron"),
-        ({"kind": "cron", "expr": "0 0 30 2 *"}, "never_fires"),
-        ({"kind": "cron", "expr": "0 9 * * *", "timezone": "Mars/Olympus"}, "unknown_timezone"),
-        ({"kind": "cron", "expr": "0 9 * * *", "timezone": "a\u0000b"}, "unknown_timezone"),
-        ({"kind": "cron", "expr": "0 9 * * *", "timezone": 5}, "unknown_timezone"),
-        ({"kind": "at", "at": "2020-01-01T00:00:00Z"}, "past_at"),
-        ({"kind": "at", "at": "tomorrow"}, "bad_time"),
-        ({"kind": "every", "seconds": 0}, "bad_interval"),
-        ({"kind": "every", "seconds": "5"}, "bad_interval"),
-        ({"kind": "every", "seconds": True}, "bad_interval"),
-        ({"kind": "every", "seconds": 1.5}, "bad_interval"),
-        ({"kind": "every", "seconds": 10**30}, "bad_interval"),
-        ({"kind": "every", "seconds": 60, "expr": "0 9 * * *"}, "bad_schedule"),
-        ({"kind": "weekly"}, "bad_schedule"),
-        ({}, "bad_schedule"),
-        ([OK, OK], "bad_schedule"),
-        ("0 9 * * *", "bad_schedule"),
-        (None, "bad_input"),
-    ],
-)
-def test_a_bad_schedule(ada: Caller, session: str, schedule: Any, code: str) -> None:
-    asked = {"message": "check", "schedule": schedule}
-    problem(ada.post(f"/api/sessions/{session}/automations/", asked), 400, code)
-    problem(ada.post("/api/schedules/preview/", {"schedule": schedule}), 400, code)
+def test_a_bad_schedule(ada: Caller, session: str) -> None:
+    def check(schedule: Any, code: str) -> None:
+        asked = {"message": "check", "schedule": schedule}
+        problem(ada.post(f"/api/sessions/{session}/automations/", asked), 400, code)
+        problem(ada.post("/api/schedules/preview/", {"schedule": schedule}), 400, code)
+
+    for_each(
+        [
+            ({"kind": "cron", "expr": "61 * * * *"}, "bad_cron"),
+            ({"kind": "cron", "expr": "* * * * * *"}, "bad_cron"),
+            ({"kind": "cron", "expr": 5}, "bad_cron"),
+            ({"kind": "cron", "expr": "0\u0000 * * * *"}, "bad_cron"),
+            ({"kind": "cron", "expr": "* " * 5000}, "bad_cron"),
+            ({"kind": "cron", "expr": "0 0 30 2 *"}, "never_fires"),
+            ({"kind": "cron", "expr": "0 9 * * *", "timezone": "Mars/Olympus"}, "unknown_timezone"),
+            ({"kind": "cron", "expr": "0 9 * * *", "timezone": "a\u0000b"}, "unknown_timezone"),
+            ({"kind": "cron", "expr": "0 9 * * *", "timezone": 5}, "unknown_timezone"),
+            ({"kind": "at", "at": "2020-01-01T00:00:00Z"}, "past_at"),
+            ({"kind": "at", "at": "tomorrow"}, "bad_time"),
+            ({"kind": "every", "seconds": 0}, "bad_interval"),
+            ({"kind": "every", "seconds": "5"}, "bad_interval"),
+            ({"kind": "every", "seconds": True}, "bad_interval"),
+            ({"kind": "every", "seconds": 1.5}, "bad_interval"),
+            ({"kind": "every", "seconds": 10**30}, "bad_interval"),
+            ({"kind": "every", "seconds": 60, "expr": "0 9 * * *"}, "bad_schedule"),
+            ({"kind": "weekly"}, "bad_schedule"),
+            ({}, "bad_schedule"),
+            ([OK, OK], "bad_schedule"),
+            ("0 9 * * *", "bad_schedule"),
+            (None, "bad_input"),
+        ],
+        check,
+    )
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ({"schedule": OK}, "bad_input"),
-        ({"message": "check"}, "bad_input"),  # no schedule at all
-        ({"message": "check", "schedule": OK, "every_seconds": 5}, "bad_input"),  # and a second one
-        ({"message": "", "schedule": OK}, "empty_message"),
-        ({"message": " \n\t ", "schedule": OK}, "empty_message"),
-        ({"message": "check", "schedule": OK, "name": " \u3000 "}, "empty_name"),
-        *(({"message": "check", "schedule": OK, "name": f"a{each}b"}, "bad_name") for each in BREAKS),
-        ({"message": 5, "schedule": OK}, "bad_input"),
-        ({"message": "a\u0000b", "schedule": OK}, "bad_input"),
-        ({"message": "x" * 20_001, "schedule": OK}, "message_too_long"),
-        ({"message": "check", "schedule": OK, "name": "x" * 201}, "bad_name"),
-        ({"message": "check", "schedule": OK, "enabled": 1}, "bad_input"),
-        ({"message": "check", "schedule": OK, "enabled": "true"}, "bad_input"),
-        ({"message": "check", "schedule": OK, "overlap": "maybe"}, "bad_input"),
-        ({"message": "check", "schedule": OK, "catch_up": 1}, "bad_input"),
-        ({"message": "check", "schedule": OK, "timeout_seconds": "5"}, "bad_input"),
-        ({"message": "check", "schedule": OK, "timeout_seconds": 100_000}, "bad_timeout_seconds"),
-        ({"message": "check", "schedule": OK, "deliver": True}, "bad_input"),  # a legacy field
-        ({"message": "check", "schedule": OK, "channel": "web"}, "bad_input"),
-        ({"message": "check", "schedule": OK, "execution_mode": "isolated"}, "bad_input"),
-        ([], "bad_input"),
-        ("text", "bad_input"),
-    ],
-)
-def test_a_bad_automation(ada: Caller, session: str, body: Any, code: str) -> None:
-    problem(ada.post(f"/api/sessions/{session}/automations/", body), 400, code)
+def test_a_bad_automation(ada: Caller, session: str) -> None:
+    for_each(
+        [
+            ({"schedule": OK}, "bad_input"),
+            ({"message": "check"}, "bad_input"),  # no schedule at all
+            ({"message": "check", "schedule": OK, "every_seconds": 5}, "bad_input"),  # and a second one
+            ({"message": "", "schedule": OK}, "empty_message"),
+            ({"message": " \n\t ", "schedule": OK}, "empty_message"),
+            ({"message": "check", "schedule": OK, "name": " \u3000 "}, "empty_name"),
+            *(({"message": "check", "schedule": OK, "name": f"a{each}b"}, "bad_name") for each in BREAKS),
+            ({"message": 5, "schedule": OK}, "bad_input"),
+            ({"message": "a\u0000b", "schedule": OK}, "bad_input"),
+            ({"message": "x" * 20_001, "schedule": OK}, "message_too_long"),
+            ({"message": "check", "schedule": OK, "name": "x" * 201}, "bad_name"),
+            ({"message": "check", "schedule": OK, "enabled": 1}, "bad_input"),
+            ({"message": "check", "schedule": OK, "enabled": "true"}, "bad_input"),
+            ({"message": "check", "schedule": OK, "overlap": "maybe"}, "bad_input"),
+            ({"message": "check", "schedule": OK, "catch_up": 1}, "bad_input"),
+            ({"message": "check", "schedule": OK, "timeout_seconds": "5"}, "bad_input"),
+            ({"message": "check", "schedule": OK, "timeout_seconds": 100_000}, "bad_timeout_seconds"),
+            ({"message": "check", "schedule": OK, "deliver": True}, "bad_input"),  # a legacy field
+            ({"message": "check", "schedule": OK, "channel": "web"}, "bad_input"),
+            ({"message": "check", "schedule": OK, "execution_mode": "isolated"}, "bad_input"),
+            ([], "bad_input"),
+            ("text", "bad_input"),
+        ],
+        lambda body, code: problem(ada.post(f"/api/sessions/{session}/automations/", body), 400, code),
+    )
 
 
 def test_a_bad_change_of_an_automation_changes_nothing(ada: Caller) -> None:
@@ -119,93 +120,98 @@ def test_a_bad_change_of_an_automation_changes_nothing(ada: Caller) -> None:
     assert ada.get(address).json() == job
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ({}, "bad_input"),
-        ({"content": ""}, "empty_message"),
-        ({"content": " \n\t "}, "empty_message"),
-        ({"content": "x" * 100_001}, "message_too_long"),
-        ({"content": 5}, "bad_input"),
-        ({"content": True}, "bad_input"),
-        ({"content": None}, "bad_input"),
-        ({"content": ["a"]}, "bad_input"),
-        ({"content": "a\u0000b"}, "bad_input"),
-        ({"content": "a", "on_busy": "queue"}, "bad_input"),
-        ({"content": "a", "on_busy": 1}, "bad_input"),
-        ({"content": "a", "role": "system"}, "bad_input"),
-    ],
-)
-def test_a_bad_message(ada: Caller, session: str, body: Any, code: str) -> None:
-    problem(ada.post(f"/api/sessions/{session}/messages/", body), 400, code)
+def test_a_bad_message(ada: Caller, session: str) -> None:
+    for_each(
+        [
+            ({}, "bad_input"),
+            ({"content": ""}, "empty_message"),
+            ({"content": " \n\t "}, "empty_message"),
+            ({"content": "x" * 100_001}, "message_too_long"),
+            ({"content": 5}, "bad_input"),
+            ({"content": True}, "bad_input"),
+            ({"content": None}, "bad_input"),
+            ({"content": ["a"]}, "bad_input"),
+            ({"content": "a\u0000b"}, "bad_input"),
+            ({"content": "a", "on_busy": "queue"}, "bad_input"),
+            ({"content": "a", "on_busy": 1}, "bad_input"),
+            ({"content": "a", "role": "system"}, "bad_input"),
+        ],
+        lambda body, code: problem(ada.post(f"/api/sessions/{session}/messages/", body), 400, code),
+    )
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
-        ({}, 400, "bad_input"),
-        ({"agent": "unknown"}, 404, "not_found"),
-        ({"agent": "a\u0000b"}, 400, "bad_input"),
-        ({"agent": 5}, 400, "bad_input"),
-        ({"agent": "demo", "key": "unified:default"}, 400, "reserved_key"),
-        ({"agent": "demo", "key": "job:1:2"}, 400, "reserved_key"),
-        ({"agent": "demo", "key": "nocolon"}, 400, "bad_key"),
-        ({"agent": "demo", "key": "web:"}, 400, "bad_key"),
-        ({"agent": "demo", "key": "web:a\nb"}, 400, "bad_key"),
-        ({"agent": "demo", "key": "web:" + "x" * 200}, 400, "bad_key"),
-        ({"agent": "demo", "key": "web:1", "channel": "telegram"}, 400, "bad_key"),
-        ({"agent": "demo", "channel": "We b"}, 400, "bad_channel"),
-        ({"agent": "demo", "channel": "job"}, 400, "reserved_key"),
-        ({"agent": "demo", "chat_type": "crowd"}, 400, "bad_input"),
-        ({"agent": "demo", "title": "x" * 201}, 400, "bad_input"),
-        ({"agent": "demo", "type": "primary"}, 400, "bad_input"),
-        *(({"agent": "demo", "title": f"a{each}b"}, 400, "bad_title") for each in BREAKS),
-    ],
-)
-def test_a_bad_session(ada: Caller, session: str, body: Any, status: int, code: str) -> None:
-    problem(ada.post("/api/sessions/", body), status, code)
-    if code == "bad_title":
-        problem(ada.patch(f"/api/sessions/{session}/", {"title": body["title"]}), status, code)
+def test_a_bad_session(ada: Caller, session: str) -> None:
+    def check(body: Any, status: int, code: str) -> None:
+        problem(ada.post("/api/sessions/", body), status, code)
+        if code == "bad_title":
+            problem(ada.patch(f"/api/sessions/{session}/", {"title": body["title"]}), status, code)
+
+    for_each(
+        [
+            ({}, 400, "bad_input"),
+            ({"agent": "unknown"}, 404, "not_found"),
+            ({"agent": "a\u0000b"}, 400, "bad_input"),
+            ({"agent": 5}, 400, "bad_input"),
+            ({"agent": "demo", "key": "unified:default"}, 400, "reserved_key"),
+            ({"agent": "demo", "key": "job:1:2"}, 400, "reserved_key"),
+            ({"agent": "demo", "key": "nocolon"}, 400, "bad_key"),
+            ({"agent": "demo", "key": "web:"}, 400, "bad_key"),
+            ({"agent": "demo", "key": "web:a\nb"}, 400, "bad_key"),
+            ({"agent": "demo", "key": "web:" + "x" * 200}, 400, "bad_key"),
+            ({"agent": "demo", "key": "web:1", "channel": "telegram"}, 400, "bad_key"),
+            ({"agent": "demo", "channel": "We b"}, 400, "bad_channel"),
+            ({"agent": "demo", "channel": "job"}, 400, "reserved_key"),
+            ({"agent": "demo", "chat_type": "crowd"}, 400, "bad_input"),
+            ({"agent": "demo", "title": "x" * 201}, 400, "bad_input"),
+            ({"agent": "demo", "type": "primary"}, 400, "bad_input"),
+            *(({"agent": "demo", "title": f"a{each}b"}, 400, "bad_title") for each in BREAKS),
+        ],
+        check,
+    )
 
 
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
-        ({"name": ""}, "bad_input"),
-        ({"name": "a/b"}, "bad_name"),
-        ({"name": " a"}, "bad_name"),
-        *(({"name": f"a{each}b"}, "bad_name") for each in BREAKS),
-        ({"name": "x" * 65}, "bad_input"),
-        ({"model": "gpt 5"}, "bad_model"),
-        ({"model": "openai:" + "x" * 200}, "bad_model"),
-        ({"timezone": "Mars/Olympus"}, "unknown_timezone"),
-        ({"timezone": "localtime"}, "unknown_timezone"),
-        ({"engine": "magic"}, "bad_input"),
-        ({"unified_session": "yes"}, "bad_input"),
-        ({"routine_limit": -1}, "bad_routine_limit"),
-        ({"routine_limit": "5"}, "bad_input"),
-        ({"heartbeat": {"pulse": 1}}, "bad_input"),
-        ({"heartbeat": {"active_hours": [8, 25]}}, "bad_heartbeat"),
-        ({"heartbeat": {"active_hours": [8]}}, "bad_heartbeat"),
-        ({"heartbeat": {"interval_seconds": 0}}, "bad_heartbeat"),
-        ({"heartbeat": {"enabled": 1}}, "bad_input"),
-        ({"heartbeat": []}, "bad_input"),
-        ({"policy": {"max_tool_call": 1}}, "bad_policy"),
-        ({"policy": {"max_tool_calls": "5"}}, "bad_policy"),
-        ({"policy": {"max_tool_calls": True}}, "bad_policy"),
-        ({"policy": {"a\u0000": 1}}, "bad_policy"),
-        ({"policy": 5}, "bad_input"),
-        ({"owner": "bob"}, "bad_input"),
-        ({"revision": 7}, "bad_input"),
-    ],
-)
-def test_a_bad_agent(ada: Caller, session: str, fields: dict[str, Any], code: str) -> None:
-    problem(ada.post("/api/agents/", {"name": "other"} | fields), 400, code)
-    if "name" not in fields:
-        problem(ada.patch("/api/agents/demo/", fields), 400, code)
+def test_a_bad_agent(ada: Caller, session: str) -> None:
+    def check(fields: dict[str, Any], code: str) -> None:
+        problem(ada.post("/api/agents/", {"name": "other"} | fields), 400, code)
+        if "name" not in fields:
+            problem(ada.patch("/api/agents/demo/", fields), 400, code)
+
+    for_each(
+        [
+            ({"name": ""}, "bad_input"),
+            ({"name": "a/b"}, "bad_name"),
+            ({"name": " a"}, "bad_name"),
+            *(({"name": f"a{each}b"}, "bad_name") for each in BREAKS),
+            ({"name": "x" * 65}, "bad_input"),
+            ({"model": "gpt 5"}, "bad_model"),
+            ({"model": "openai:" + "x" * 200}, "bad_model"),
+            ({"timezone": "Mars/Olympus"}, "unknown_timezone"),
+            ({"timezone": "localtime"}, "unknown_timezone"),
+            ({"engine": "magic"}, "bad_input"),
+            ({"unified_session": "yes"}, "bad_input"),
+            ({"routine_limit": -1}, "bad_routine_limit"),
+            ({"routine_limit": "5"}, "bad_input"),
+            ({"heartbeat": {"pulse": 1}}, "bad_input"),
+            ({"heartbeat": {"active_hours": [8, 25]}}, "bad_heartbeat"),
+            ({"heartbeat": {"active_hours": [8]}}, "bad_heartbeat"),
+            ({"heartbeat": {"interval_seconds": 0}}, "bad_heartbeat"),
+            ({"heartbeat": {"enabled": 1}}, "bad_input"),
+            ({"heartbeat": []}, "bad_input"),
+            ({"policy": {"max_tool_call": 1}}, "bad_policy"),
+            ({"policy": {"max_tool_calls": "5"}}, "bad_policy"),
+            ({"policy": {"max_tool_calls": True}}, "bad_policy"),
+            ({"policy": {"a\u0000": 1}}, "bad_policy"),
+            ({"policy": 5}, "bad_input"),
+            ({"owner": "bob"}, "bad_input"),
+            ({"revision": 7}, "bad_input"),
+        ],
+        check,
+    )
 
 
-def test_the_error_names_the_field_that_the_request_has(ada: Caller, session: str) -> None:
+def test_the_error_names_the_field_that_the_request_has(ada: Caller) -> None:
+    session, web = ada.session(), ada.session(channel="web")
+    token, past = {"name": "x", "scopes": ["read"]}, "2020-01-01T00:00:00Z"
     cron, agents, at = {"kind": "cron", "expr": "x"}, "/api/agents/demo/", f"/api/sessions/{session}"
     key = {"Idempotency_Key": "k" * 201}
     for answer, field in (
@@ -223,9 +229,14 @@ def test_the_error_names_the_field_that_the_request_has(ada: Caller, session: st
         (ada.patch(agents, {"timezone": "Mars/Olympus"}), "timezone"),
         (ada.patch(agents, {"routine_limit": 5}, If_Match="5"), "If-Match"),
         (ada.post("/api/sessions/", {"agent": "demo", "channel": "job"}), "channel"),
+        (ada.post("/api/sessions/", {"agent": "demo", "channel": "We b"}), "channel"),
+        (ada.post("/api/tokens/", token | {"expires_at": past}), "expires_at"),
+        (ada.post("/api/tokens/", token | {"agent": "demo", "session": session}), "agent session"),
+        (ada.patch(f"/api/sessions/{web}/", {"address": "a@example.org"}), "address"),
+        (ada.post(f"{at}/scheduled-messages/", {"send_at": past, "message_text": "x"}), "send_at"),
     ):
         assert answer.status_code == 400, answer.content
-        assert list(answer.json()["errors"]) == [field], answer.json()
+        assert list(answer.json()["errors"]) == field.split(), answer.json()
 
 
 def test_a_bad_document(ada: Caller, session: str) -> None:
@@ -290,33 +301,34 @@ def test_a_session_that_is_busy_or_closed_refuses(ada: Caller) -> None:
     assert rows() == before
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"{",
-        b"\xff\xfe{}",
-        b'{"content": NaN}',
-        b'{"content": "a", "content": "b"}',
-        b'{"content": "\\ud800"}',
-        b'{"content": 1' + b"0" * 5000 + b"}",
-        b"[" * 5_000,
-    ],
-)
-def test_a_malformed_body(ada: Caller, session: str, body: bytes) -> None:
-    problem(ada.post(f"/api/sessions/{session}/messages/", body), 400, "malformed_body")
+def test_a_malformed_body(ada: Caller, session: str) -> None:
+    for_each(
+        [
+            b"{",
+            b"\xff\xfe{}",
+            b'{"content": NaN}',
+            b'{"content": "a", "content": "b"}',
+            b'{"content": "\\ud800"}',
+            b'{"content": 1' + b"0" * 5000 + b"}",
+            b"[" * 5_000,
+        ],
+        lambda body: problem(ada.post(f"/api/sessions/{session}/messages/", body), 400, "malformed_body"),
+    )
 
 
-@pytest.mark.parametrize("body", [[], "text", 5, True, [{"message": "x"}]])
-def test_a_body_that_is_no_object_is_told_so(ada: Caller, session: str, body: Any) -> None:
-    for refused in (
-        ada.post(f"/api/sessions/{session}/automations/", body),
-        ada.patch(f"/api/sessions/{session}/", body),
-        ada(method="PATCH", path="/api/agents/demo/", data=b"null"),
-    ):
-        found = problem(refused, 400, "bad_input")
-        assert found["errors"] == {"body": ["A JSON object is expected."]}
-    nested = problem(ada.patch("/api/agents/demo/", {"heartbeat": body}), 400, "bad_input")
-    assert nested["errors"] == {"heartbeat": ["A JSON object is expected."]}
+def test_a_body_that_is_no_object_is_told_so(ada: Caller, session: str) -> None:
+    def check(body: Any) -> None:
+        for refused in (
+            ada.post(f"/api/sessions/{session}/automations/", body),
+            ada.patch(f"/api/sessions/{session}/", body),
+            ada(method="PATCH", path="/api/agents/demo/", data=b"null"),
+        ):
+            found = problem(refused, 400, "bad_input")
+            assert found["errors"] == {"body": ["A JSON object is expected."]}
+        nested = problem(ada.patch("/api/agents/demo/", {"heartbeat": body}), 400, "bad_input")
+        assert nested["errors"] == {"heartbeat": ["A JSON object is expected."]}
+
+    for_each([[], "text", 5, True, [{"message": "x"}]], check)
 
 
 def test_read_only_and_unknown_fields_get_different_errors(ada: Caller, session: str) -> None:
@@ -333,48 +345,65 @@ def test_read_only_and_unknown_fields_get_different_errors(ada: Caller, session:
     assert problem(document, 400, "bad_input")["errors"] == {"revision": [known]}
 
 
-@pytest.mark.parametrize("header", ["5", "abc", '"5', "'5'", '"5" "6"', "", ",", '""5""'])
-def test_a_malformed_if_match(ada: Caller, session: str, header: str) -> None:
-    problem(ada.patch("/api/agents/demo/", {"routine_limit": 5}, If_Match=header), 400, "bad_if_match")
+def test_a_malformed_if_match(ada: Caller, session: str) -> None:
+    for_each(
+        ["5", "abc", '"5', "'5'", '"5" "6"', "", ",", '""5""'],
+        lambda header: problem(
+            ada.patch("/api/agents/demo/", {"routine_limit": 5}, If_Match=header), 400, "bad_if_match"
+        ),
+    )
 
 
-@pytest.mark.parametrize("header", ['"7"', 'W/"0"', '"00"', '"abc"', '""'])
-def test_an_if_match_that_does_not_hold(ada: Caller, session: str, header: str) -> None:
-    agent = ada.get("/api/agents/demo/").json()
-    problem(ada.patch("/api/agents/demo/", {"routine_limit": 5}, If_Match=header), 412, "revision_conflict")
-    problem(ada.delete("/api/agents/demo/", If_Match=header), 412, "revision_conflict")
-    problem(ada.delete(f"/api/sessions/{session}/", If_Match=header), 412, "revision_conflict")
-    assert ada.get("/api/agents/demo/").json() == agent
+def test_an_if_match_that_does_not_hold(ada: Caller, session: str) -> None:
+    def check(header: str) -> None:
+        agent = ada.get("/api/agents/demo/").json()
+        problem(
+            ada.patch("/api/agents/demo/", {"routine_limit": 5}, If_Match=header), 412, "revision_conflict"
+        )
+        problem(ada.delete("/api/agents/demo/", If_Match=header), 412, "revision_conflict")
+        problem(ada.delete(f"/api/sessions/{session}/", If_Match=header), 412, "revision_conflict")
+        assert ada.get("/api/agents/demo/").json() == agent
+
+    for_each(['"7"', 'W/"0"', '"00"', '"abc"', '""'], check)
 
 
-@pytest.mark.parametrize("header", ["*", '"0"', '"7", "0"', 'W/"1", "0"'])
-def test_an_if_match_that_holds(ada: Caller, header: str) -> None:
-    assert ada.patch("/api/agents/demo/", {"routine_limit": 5}, If_Match=header).status_code == 200
+def test_an_if_match_that_holds(ada: Caller) -> None:
+    for number, header in enumerate(["*", '"0"', '"7", "0"', 'W/"1", "0"']):
+        ada.agent(f"a{number}")
+        changed = ada.patch(f"/api/agents/a{number}/", {"routine_limit": 5}, If_Match=header)
+        assert changed.status_code == 200, header
 
 
-@pytest.mark.parametrize("cursor", ["x", "AAAA", "cD1hYmM=", "cD0lMDA=", "bz0tNQ==", "ä", "bz1hYmM="])
-def test_a_bad_cursor(ada: Caller, session: str, cursor: str) -> None:
-    problem(ada.get(f"/api/sessions/{session}/turns/?cursor={cursor}"), 400, "bad_cursor")
-    problem(ada.get(f"/api/sessions/?cursor={cursor}"), 400, "bad_cursor")
+def test_a_bad_cursor(ada: Caller, session: str) -> None:
+    def check(cursor: str) -> None:
+        problem(ada.get(f"/api/sessions/{session}/turns/?cursor={cursor}"), 400, "bad_cursor")
+        problem(ada.get(f"/api/sessions/?cursor={cursor}"), 400, "bad_cursor")
+
+    for_each(["x", "AAAA", "cD1hYmM=", "cD0lMDA=", "bz0tNQ==", "ä", "bz1hYmM="], check)
 
 
 def test_a_cursor_with_a_nul_character(ada: Caller) -> None:
     problem(ada.get("/api/sessions/?cursor=%00"), 400, "bad_parameter")
 
 
-@pytest.mark.parametrize("size", ["0", "-1", "201", "x", "", "9" * 5000])
-def test_a_bad_page_size(ada: Caller, session: str, size: str) -> None:
-    problem(ada.get(f"/api/sessions/?page_size={size}"), 400, "bad_page_size")
+def test_a_bad_page_size(ada: Caller, session: str) -> None:
+    def check(size: str) -> None:
+        problem(ada.get(f"/api/sessions/?page_size={size}"), 400, "bad_page_size")
+
+    sizes = ["0", "-1", "201", "x", "", "9" * 5000, "000200999", "000100" + "9" * 4400, "\u0661"]
+    for_each(sizes, check)
 
 
-@pytest.mark.parametrize("cursor", ["x", "1", "1-", "-1", "1-x", "99999999999999999999-1", "\uff11-1"])
-def test_a_bad_event_cursor(ada: Caller, session: str, cursor: str) -> None:
-    address = f"/api/sessions/{session}/events/"
-    body = problem(ada.get(f"{address}?last_event_id={cursor}"), 400, "bad_cursor")
-    assert list(body["errors"]) == ["last_event_id"]
-    if cursor.isascii():
-        body = problem(ada.get(address, Last_Event_ID=cursor), 400, "bad_cursor")
-        assert list(body["errors"]) == ["Last-Event-ID"]
+def test_a_bad_event_cursor(ada: Caller, session: str) -> None:
+    def check(cursor: str) -> None:
+        address = f"/api/sessions/{session}/events/"
+        body = problem(ada.get(f"{address}?last_event_id={cursor}"), 400, "bad_cursor")
+        assert list(body["errors"]) == ["last_event_id"]
+        if cursor.isascii():
+            body = problem(ada.get(address, Last_Event_ID=cursor), 400, "bad_cursor")
+            assert list(body["errors"]) == ["Last-Event-ID"]
+
+    for_each(["x", "1", "1-", "-1", "1-x", "99999999999999999999-1", "\uff11-1"], check)
 
 
 def test_a_bad_idempotency_key(ada: Caller, session: str) -> None:
@@ -392,23 +421,25 @@ def test_a_huge_body(ada: Caller, session: str) -> None:
 
 
 def test_addresses_methods_and_types_that_are_not_there(ada: Caller, session: str) -> None:
-    problem(ada.get("/api/nothing/"), 404, "not_found")
+    for path in ("", "nothing/", "agents//", "sessions/x/", "turns/x/", "%00/", "agents/%2F/", "é/"):
+        for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS"):
+            problem(ada(method, f"/api/{path}"), 404, "not_found")
     problem(ada.get("/api/agents/%00/"), 404, "not_found")
     problem(ada.get("/api/runs/%00/"), 404, "not_found")
     problem(ada.get("/api/turns/99999999999999999999999/"), 404, "not_found")
     problem(ada.get("/api/sessions/not-a-uuid/"), 404, "not_found")
     problem(ada.get("/api/sessions/?key=a%00b"), 400, "bad_parameter")
-    wrong = ada("PUT", "/api/agents/", {})
-    problem(wrong, 405, "method_not_allowed")
-    assert wrong.headers["Allow"] == "GET, HEAD, POST"
-    problem(ada("OPTIONS", "/api/agents/"), 405, "method_not_allowed")
+    for method in ("PUT", "OPTIONS", "TRACE", "QUERY"):
+        wrong = ada(method, "/api/agents/", {})
+        problem(wrong, 405, "method_not_allowed")
+        assert wrong.headers["Allow"] == "GET, HEAD, POST"
     problem(ada.get("/api/agents/", Accept="text/html"), 406, "not_acceptable")
     form = ada.client.post(
         "/api/agents/", data="name=x", content_type="application/x-www-form-urlencoded",
         headers={"Authorization": f"Token {ada.token}"},
     )  # fmt: skip
     problem(form, 415, "unsupported_media_type")
-    problem(ada.post("/api/agents", {"name": "x"}), 404, "not_found")
+    assert "/api/agents/" in problem(ada.post("/api/agents", {"name": "x"}), 404, "not_found")["detail"]
 
 
 def test_a_bug_tells_nothing_about_itself(ada: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,26 +452,9 @@ def test_a_bug_tells_nothing_about_itself(ada: Caller, monkeypatch: pytest.Monke
     problem(response, 500, "server_error")
 
 
-@pytest.mark.parametrize("after", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
-def test_an_instant_that_utc_does_not_have_is_refused(ada: Caller, after: str) -> None:
-    body = {"schedule": {"kind": "every", "seconds": 300}, "after": after}
-    assert "after" in problem(ada.post("/api/schedules/preview/", body), 400, "bad_input")["errors"]
+def test_an_instant_that_utc_does_not_have_is_refused(ada: Caller) -> None:
+    def check(after: str) -> None:
+        body = {"schedule": {"kind": "every", "seconds": 300}, "after": after}
+        assert "after" in problem(ada.post("/api/schedules/preview/", body), 400, "bad_input")["errors"]
 
-
-def test_the_field_that_is_wrong_is_named(ada: Caller) -> None:
-    """Where codes are shared by fields of several resources."""
-    session = ada.session()
-    token, past = {"name": "x", "scopes": ["read"]}, "2020-01-01T00:00:00Z"
-    message = {"send_at": past, "message_text": "x"}
-    for answer, fields in (
-        (ada.post("/api/tokens/", token | {"expires_at": past}), ["expires_at"]),
-        (ada.post("/api/tokens/", token | {"agent": "demo", "session": session}), ["agent", "session"]),
-        (
-            ada.patch(f"/api/sessions/{ada.session(channel='web')}/", {"address": "a@example.org"}),
-            ["address"],
-        ),
-        (ada.post("/api/sessions/", {"agent": "demo", "channel": "We b"}), ["channel"]),
-        (ada.post(f"/api/sessions/{session}/scheduled-messages/", message), ["send_at"]),
-    ):
-        assert answer.status_code == 400, answer.content
-        assert list(answer.json()["errors"]) == fields, answer.json()
+    for_each(["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"], check)

@@ -19,7 +19,7 @@ from sessions_app.api.fields import MOST_ERRORS
 from sessions_app.api.strict_json import DEEPEST, MOST_VALUES, read_json
 from sessions_app.models import Message, Session
 from sessions_app.turns.receive import LONGEST_MESSAGE
-from tests.api.conftest import Caller, problem
+from tests.api.conftest import Caller, for_each, problem
 from tests.api.dear import DEAREST, faults, many_keys
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]
@@ -48,30 +48,33 @@ def test_a_body_of_no_shape_costs_little(ada: Caller) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize(
-    "content",
-    {
-        "breaks": "\n" * 199_999,
-        "fences": "```json\n```\n" * 80_000,
-        "fences that stay open": "````json\n```\n" * 15_000,
-        "objects": "```json\n" + json.dumps({"tasks": [{}] * 200_000}) + "\n```",
-        "unknown fields": "```json\n"
-        + json.dumps({"tasks": [{f"titl{n}": 0 for n in range(20_000)}]})
-        + "\n```",
-        "tasks": "```json\n" + json.dumps({"tasks": [{"title": f"t{n}"} for n in range(1_000)]}) + "\n```",
-        "the same task": "```json\n" + json.dumps({"tasks": [{"title": "t", "id": "a"}] * 1_000}) + "\n```",
-        "a deep block": "```json\n" + "[" * 100_000 + "\n```",
-    }.items(),
-    ids=lambda each: each[0],
-)
-def test_an_expensive_heartbeat_document_is_cheap_to_write_and_read(
-    ada: Caller, content: tuple[str, str]
-) -> None:
-    ada.patch("/api/agents/demo/", {"routine_limit": 1_000})
-    address = "/api/agents/demo/documents/HEARTBEAT.md/"
-    wrong = faults("PUT", partial(ada.put, address, {"content": content[1]}))
-    wrong += faults("GET", partial(ada.get, address))
-    assert not wrong
+def test_an_expensive_heartbeat_document_is_cheap_to_write_and_read(ada: Caller) -> None:
+    def check(_name: str, content: str) -> None:
+        ada.patch("/api/agents/demo/", {"routine_limit": 1_000})
+        address = "/api/agents/demo/documents/HEARTBEAT.md/"
+        wrong = faults("PUT", partial(ada.put, address, {"content": content}))
+        wrong += faults("GET", partial(ada.get, address))
+        assert not wrong
+
+    for_each(
+        {
+            "breaks": "\n" * 199_999,
+            "fences": "```json\n```\n" * 80_000,
+            "fences that stay open": "````json\n```\n" * 15_000,
+            "objects": "```json\n" + json.dumps({"tasks": [{}] * 200_000}) + "\n```",
+            "unknown fields": "```json\n"
+            + json.dumps({"tasks": [{f"titl{n}": 0 for n in range(20_000)}]})
+            + "\n```",
+            "tasks": "```json\n"
+            + json.dumps({"tasks": [{"title": f"t{n}"} for n in range(1_000)]})
+            + "\n```",
+            "the same task": "```json\n"
+            + json.dumps({"tasks": [{"title": "t", "id": "a"}] * 1_000})
+            + "\n```",
+            "a deep block": "```json\n" + "[" * 100_000 + "\n```",
+        }.items(),
+        check,
+    )
 
 
 def test_one_heartbeat_document_changes_a_bounded_number_of_routines(ada: Caller) -> None:
@@ -138,62 +141,67 @@ def test_unknown_fields_are_told_of_in_part_and_counted(ada: Caller) -> None:
     assert told == {f"heartbeat.{'k' * 60}": ["This field is not known."]}
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"engine": "x" * 900_000}, "is not a valid choice"),
-        ({"engine": "x" * 200}, "is not a valid choice"),
-        ({"policy": {"x" * 900_000: 1}}, "Unknown policy key"),
-        ({"policy": {str(n): 1 for n in range(101)}}, "at most 100 keys, this one 101"),
-        ({"mcp_servers": {"x" * 900_000: {}}}, "is not a server name"),
-        ({"mcp_servers": {"one": {"x" * 900_000: 1}}}, "has no setting"),
-        ({"timezone": "x" * 900_000}, "unknown time zone"),
-    ],
-)
-def test_an_error_shows_a_part_of_what_was_sent(ada: Caller, fields: dict[str, Any], words: str) -> None:
-    answer = ada.patch("/api/agents/demo/", fields)
-    assert answer.status_code == 400
-    assert words in answer.json()["detail"] or "xxxx" in answer.json()["detail"]
-    assert len(answer.content) < 2_000
+def test_an_error_shows_a_part_of_what_was_sent(ada: Caller) -> None:
+    def check(fields: dict[str, Any], words: str) -> None:
+        answer = ada.patch("/api/agents/demo/", fields)
+        assert answer.status_code == 400
+        assert words in answer.json()["detail"] or "xxxx" in answer.json()["detail"]
+        assert len(answer.content) < 2_000
+
+    for_each(
+        [
+            ({"engine": "x" * 900_000}, "is not a valid choice"),
+            ({"engine": "x" * 200}, "is not a valid choice"),
+            ({"policy": {"x" * 900_000: 1}}, "Unknown policy key"),
+            ({"policy": {str(n): 1 for n in range(101)}}, "at most 100 keys, this one 101"),
+            ({"mcp_servers": {"x" * 900_000: {}}}, "is not a server name"),
+            ({"mcp_servers": {"one": {"x" * 900_000: 1}}}, "has no setting"),
+            ({"timezone": "x" * 900_000}, "unknown time zone"),
+        ],
+        check,
+    )
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "more than 32 levels"),
-        ("[" * 5_000 + "]" * 5_000, "more than 32 levels"),
-        ('{"a":' * (DEEPEST + 1) + "1" + "}" * (DEEPEST + 1), "more than 32 levels"),
-        ("1" * 101, "more than 100 characters"),
-        ("1e999", "too large"),
-        ("-1e999", "too large"),
-        ("NaN", "not a number"),
-        ('{"a": 1, "b": 2, "a": 3}', "'a' occurs twice"),
-        ('"\\ud800"', "surrogate"),
-        ("[" + "0," * 9_999 + "0]", "10,000 values"),
-        ("[" + "{}," * 5_000 + "0]", "10,000 values"),
-    ],
-)
-def test_json_that_is_not_read(text: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        read_json(text)
+def test_json_that_is_not_read() -> None:
+    def check(text: str, words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            read_json(text)
+
+    for_each(
+        [
+            ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "more than 32 levels"),
+            ("[" * 5_000 + "]" * 5_000, "more than 32 levels"),
+            ('{"a":' * (DEEPEST + 1) + "1" + "}" * (DEEPEST + 1), "more than 32 levels"),
+            ("1" * 101, "more than 100 characters"),
+            ("1e999", "too large"),
+            ("-1e999", "too large"),
+            ("NaN", "not a number"),
+            ('{"a": 1, "b": 2, "a": 3}', "'a' occurs twice"),
+            ('"\\ud800"', "surrogate"),
+            ("[" + "0," * 9_999 + "0]", "10,000 values"),
+            ("[" + "{}," * 5_000 + "0]", "10,000 values"),
+        ],
+        check,
+    )
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        json.loads("[" * DEEPEST + "]" * DEEPEST),
-        [0] * (MOST_VALUES - 1),
-        "," * 100_000,
-        '[{"' * 50_000,
-        "\\" * 3 + '"' * 20_000 + "\\",
-        {'a"': ["\\", '"', ",[{"]},
-        1e300,
-        10**99,
-    ],
-    ids=lambda value: str(value)[:20],
-)
-def test_json_that_is_read(value: Any) -> None:
-    assert read_json(json.dumps(value)) == value
+def test_json_that_is_read() -> None:
+    def check(value: Any) -> None:
+        assert read_json(json.dumps(value)) == value
+
+    for_each(
+        [
+            json.loads("[" * DEEPEST + "]" * DEEPEST),
+            [0] * (MOST_VALUES - 1),
+            "," * 100_000,
+            '[{"' * 50_000,
+            "\\" * 3 + '"' * 20_000 + "\\",
+            {'a"': ["\\", '"', ",[{"]},
+            1e300,
+            10**99,
+        ],
+        check,
+    )
 
 
 def test_a_key_that_stands_twice_is_found_at_once() -> None:
@@ -204,11 +212,13 @@ def test_a_key_that_stands_twice_is_found_at_once() -> None:
     assert time.process_time() - started < DEAREST
 
 
-@pytest.mark.parametrize("line", [f"- a{' ' * 20_000}x", "- " + "[ " * 90_000, "- " + "\u2192 " * 90_000])
-def test_an_endless_line_of_memory_md_is_read_quickly(line: str) -> None:
-    started = time.process_time()
-    assert len(find_intents(f"{line} [to be registered] soon")) == 1
-    assert time.process_time() - started < DEAREST
+def test_an_endless_line_of_memory_md_is_read_quickly() -> None:
+    def check(line: str) -> None:
+        started = time.process_time()
+        assert len(find_intents(f"{line} [to be registered] soon")) == 1
+        assert time.process_time() - started < DEAREST
+
+    for_each([f"- a{' ' * 20_000}x", "- " + "[ " * 90_000, "- " + "\u2192 " * 90_000], check)
 
 
 def test_pages_of_long_messages_are_short_and_link_both_ways(ada: Caller) -> None:

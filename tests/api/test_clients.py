@@ -25,18 +25,17 @@ from tests.docs.pages import section
 from tests.fleet import until
 from tests.proxy import Proxy
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes, pytest.mark.full]
 
-LONGEST_EXAMPLE = 40  # lines
 READERS = {
     "events.py": ("Read events in Python", "python", sys.executable),
     "events.mjs": ("Read events in JavaScript", "js", NODE or "node"),
 }
 
 
-@pytest.fixture(scope="module")
-def beat(processes: Site) -> Iterator[None]:
-    beat = processes.fleet.beat()
+@pytest.fixture
+def beat(site: Site) -> Iterator[None]:
+    beat = site.fleet.beat()
     yield
     beat.kill()
 
@@ -114,12 +113,6 @@ def test_a_reader_ends_when_its_access_is_lost(name: str, window: Window, tmp_pa
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode != 0
     assert "401" in done.stderr
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_a_reader_is_short(name: str) -> None:
-    heading, language, _ = READERS[name]
-    assert len(code_of(heading, language).splitlines()) <= LONGEST_EXAMPLE
 
 
 @pytest.fixture

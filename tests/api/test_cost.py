@@ -10,15 +10,13 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from django.db.models.functions import Now
 from django.test import Client
 
-from agent_core.execution import Status, new_id
 from config.http.body_limit import LONGEST_BODY
 from sessions_app.api.strict_json import MOST_VALUES
-from sessions_app.models import ConsentQuestion, Delivery, ExecutionState
 from tests.api.conftest import Caller
 from tests.api.dear import WORST, faults, long_keys, many_keys
+from tests.api.places import furnish
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]
 
@@ -53,58 +51,8 @@ def raw(nobody: Client) -> Any:
 @pytest.fixture
 def ids(ada: Caller) -> dict[str, Any]:
     """By the name of a path parameter, something of Ada's."""
-    session = ada.session()
-    hook = ada.post("/api/agents/demo/hooks/", {"name": "door"}).json()
-    execution = ExecutionState.objects.create(
-        id=new_id(),
-        session_id=session,
-        source="message",
-        status=Status.WAITING_USER,
-        question="q",
-        asked_at=Now(),
-    )
-    question = ConsentQuestion.objects.create(
-        id=new_id(),
-        session_id=session,
-        turn_id=1,
-        text="q",
-        calls=[{"name": "n", "arguments": {}}],
-        asked_seq=1,
-    )
-    delivery = Delivery.objects.create(
-        session_id=session,
-        session_key="k",
-        idempotency_key="k",
-        channel="email",
-        address="a@b.c",
-        state="failed",
-        last_error="x",
-    )
-    there = {"provider": "ollama", "base_url": "https://models.invalid/v1", "models": ["m"]}
-    ada.post("/api/connections/", there | {"name": "there"})
-    return {
-        "connection": "there",
-        "token_id": ada.post("/api/tokens/", {"name": "there", "scopes": ["read"]}).json()["id"],
-        "name": "demo",
-        "document": "HEARTBEAT.md",
-        "session_id": session,
-        "turn_id": ada.post(f"/api/sessions/{session}/messages/", {"content": "hello"}).json()["id"],
-        "job_id": ada.automation(session)["id"],
-        "run_id": "none:1000",
-        "routine_id": ada.post("/api/agents/demo/routines/", {"title": "tidy", "schedule": "1d"}).json()[
-            "id"
-        ],
-        "message_id": ada.post(
-            f"/api/sessions/{session}/scheduled-messages/",
-            {"send_at": "2099-01-01T00:00:00Z", "message_text": "x"},
-        ).json()["id"],
-        "hook_id": hook["id"],
-        "token": hook["token"],
-        "execution_id": execution.pk,
-        "question_id": question.pk,
-        "revision": 1,
-        "delivery_id": delivery.pk,
-    }
+    place = furnish(ada, "demo", "secret")
+    return place.ids | {"document": "HEARTBEAT.md", "token": place.hook_token}
 
 
 def operations(raw: Any) -> Iterator[tuple[str, str, Any]]:
@@ -164,6 +112,7 @@ def dear_bodies(raw: Any, shape: Any) -> Iterator[tuple[str, bytes]]:
     yield "long keys", json.dumps(needed | long_keys(LONGEST_BODY - ROOM, 0)).encode()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)  # some 600 requests: half a minute alone, minutes on a busy machine
 def test_expensive_request_bodies_cost_little_and_get_short_refusals(
     ada: Caller, ids: dict[str, Any], raw: Any

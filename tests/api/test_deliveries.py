@@ -53,15 +53,6 @@ def test_run_and_delivery_are_shown_apart(ada: Caller) -> None:
     )
 
 
-def test_the_list_is_filtered_by_state(ada: Caller) -> None:
-    session = ada.session()
-    answered(session)
-    sent = answered(session, state="sent", ended_at="2026-11-22T00:00:00Z")
-    listed = ada.get(f"/api/sessions/{session}/deliveries/?state=sent").json()["results"]
-    assert [each["id"] for each in listed] == [sent.pk]
-    problem(ada.get(f"/api/sessions/{session}/deliveries/?state=lost"), 400, "bad_parameter")
-
-
 def test_only_failed_deliveries_can_be_redelivered(ada: Caller) -> None:
     session = ada.session()
     dead, sent = answered(session), answered(session, state="sent", ended_at="2026-11-22T00:00:00Z")

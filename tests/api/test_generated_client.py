@@ -5,21 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 
-from agent_core.text.times import utc_text
 from tests.api.conftest import Site
 from tests.api.generated import generated_from
 from tests.api.test_clients import code_of
-from tests.fleet import until
 from tests.tokens import token_of
 
-pytestmark = [pytest.mark.processes, pytest.mark.rule("4.2")]
+pytestmark = [pytest.mark.full, pytest.mark.processes, pytest.mark.rule("4.2")]
 EVERY_DAY = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"}
 
 
@@ -28,13 +26,6 @@ def client(site: Site) -> Iterator[Any]:
     token = token_of(User.objects.create_user("ada"))
     with generated_from(site.url).connect(site.url, token) as connected:
         yield connected
-
-
-@pytest.fixture
-def beat(site: Site) -> Iterator[None]:
-    beat = site.fleet.beat()
-    yield
-    beat.kill()
 
 
 def test_it_talks_schedules_and_explains(site: Site, client: Any) -> None:
@@ -65,34 +56,6 @@ def test_it_talks_schedules_and_explains(site: Site, client: Any) -> None:
     assert (same.run_id, same.automation, same.agent) == (run.run_id, job.id, "demo")
     explained = code.call("explain_automation", job.id, client=client)
     assert explained.next_[0] == skipped.next_run_at
-
-
-def test_it_drives_the_main_act(site: Site, client: Any, beat: None) -> None:
-    """An automation of a conversation runs, and the conversation knows of it."""
-    code = generated_from(site.url)
-    code.call("create_agent", client=client, body=code.model("NewAgent", name="helper", model="offline"))
-    session = code.call("create_session", client=client, body=code.model("NewSession", agent="helper"))
-
-    def say(content: str) -> Any:
-        told = code.model("NewMessage", content=content)
-        return code.call("send_message", session.id, client=client, body=told, prefer="wait=50")
-
-    say("My favourite colour is blue.")
-    schedule = {"kind": "at", "at": utc_text(datetime.now(UTC) + timedelta(seconds=2))}
-    body = code.model("NewAutomation", message="What is my favourite colour?", schedule=schedule)
-    job = code.call("create_session_automation", session.id, client=client, body=body)
-
-    def runs() -> list[Any]:
-        found = code.call("list_automation_runs", job.id, client=client).results
-        return [each for each in found if each.state in {"succeeded", "failed"}]
-
-    until(runs)
-    [run] = runs()
-    assert run.state == "succeeded"
-    assert "blue" in code.call("get_turn", run.turn, client=client).reply
-    assert "blue" in say("What did the automation say last? Quote it.").reply
-    history = code.call("list_session_messages", session.id, client=client).results
-    assert [each.role for each in history] == ["user", "assistant"] * 3
 
 
 def test_the_program_of_the_page_talks(site: Site, client: Any, tmp_path: Path) -> None:

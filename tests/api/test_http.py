@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -18,8 +17,6 @@ from tests.api.conftest import Site, Window, start_web
 from tests.fleet import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
-
-HUGE = b'{"content": "' + b"x" * 5_000_000 + b'"}'
 
 
 def test_who_prefers_to_wait_is_answered_with_the_finished_turn(window: Window) -> None:
@@ -59,11 +56,6 @@ def test_who_waits_too_short_is_told_where_to_look(window: Window) -> None:
     assert response.json()["state"] in {"queued", "running"}
     window.site.model.release("long")
     until(lambda: window.http.get(response.headers["Location"]).json()["state"] == "succeeded")
-
-
-@pytest.mark.parametrize("prefer", ["", "wait", "wait=x", "wait=-1", "wait=0", "return=minimal"])
-def test_a_preference_that_is_none_waits_for_nothing(window: Window, prefer: str) -> None:
-    assert window.send("hello", Prefer=prefer).status_code == 202
 
 
 def test_thirty_who_wait_leave_room_for_others(window: Window) -> None:
@@ -119,18 +111,6 @@ def test_of_equal_creates_at_once_one_creates(window: Window) -> None:
     assert Turn.objects.count() == 5
 
 
-@pytest.mark.parametrize("chunked", [False, True])
-def test_a_huge_body_is_refused_however_it_is_sent(window: Window, chunked: bool) -> None:
-    content: Any = iter([HUGE[:3_000_000], HUGE[3_000_000:]]) if chunked else HUGE
-    headers = {"Content-Type": "application/json"}
-    response = window.http.post(f"{window.address}/messages/", content=content, headers=headers)
-    assert response.status_code == 413
-    assert response.headers["Content-Type"] == "application/problem+json"
-    assert response.json()["code"] == "too_large"
-    assert not Turn.objects.exists()
-    assert window.http.get("/api/agents/").status_code == 200
-
-
 def test_a_small_body_in_chunks_is_read(window: Window) -> None:
     content = iter([b'{"content": ', b'"hello"}'])
     headers = {"Content-Type": "application/json"}
@@ -138,15 +118,14 @@ def test_a_small_body_in_chunks_is_read(window: Window) -> None:
     assert response.status_code == 202, response.text
 
 
-@pytest.mark.parametrize(("declared", "status"), [(10, b"400"), (2_000_000, b"413")])
-def test_a_length_that_lies_stores_nothing(window: Window, declared: int, status: bytes) -> None:
+def test_a_length_that_lies_stores_nothing(window: Window) -> None:
     head = (
         f"POST {window.address}/messages/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Token {window.token}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {declared}\r\n\r\n"
+        "Content-Type: application/json\r\nContent-Length: 10\r\n\r\n"
     )
     with _connected(window.site) as caller:
         caller.sendall(head.encode() + b'{"content": "x"}' + b" " * 1_500_000)
-        assert status in caller.recv(100).split(b"\r\n")[0]
+        assert b"400" in caller.recv(100).split(b"\r\n")[0]
     assert not Turn.objects.exists()
 
 
@@ -189,8 +168,7 @@ def test_ready_names_what_is_missing(site: Site) -> None:
     assert beat.stop() == 0
     until(lambda: httpx2.get(f"{site.url}/readyz").json()["checks"]["beat"]["state"] == "unknown", 10)
     assert httpx2.get(f"{site.url}/readyz").status_code == 200
-    worker = site.fleet.processes[1]
-    assert worker.stop() == 0
+    assert site.worker.stop() == 0
     missing = httpx2.get(f"{site.url}/readyz")
     assert missing.status_code == 503
     assert [line.split(":")[0] for line in missing.json()["missing"]] == ["workers", "shards"]

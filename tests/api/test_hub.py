@@ -17,7 +17,6 @@ from sessions_app.sessions.open import primary_session
 from sessions_app.streams import hub as stream
 from sessions_app.streams import reader as stream_reader
 from sessions_app.streams import running_answers
-from sessions_app.streams import subscription as stream_parts
 from sessions_app.streams.event_log import PAGE, Origin, Position, now, read_events
 from sessions_app.streams.hub import Hub
 from sessions_app.streams.items import Item
@@ -29,6 +28,12 @@ from tests.fleet import until
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.2")]
 
 BEGINNING = Cursor(xid=0, id=0)
+
+
+@pytest.fixture
+def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a hub that begins afterwards."""
+    monkeypatch.setattr(stream, "POLL", 0.2)
 
 
 def write(session: Any, count: int = 1, turn: int = 1) -> list[int]:
@@ -204,7 +209,7 @@ def test_a_snapshot_holds_each_steps_latest_attempt_without_late_text(hub: Hub, 
     }
 
 
-def test_a_reader_hears_of_events_that_nobody_announced(hub: Hub, person: Person) -> None:
+def test_a_reader_hears_of_events_that_nobody_announced(quick_polls: None, hub: Hub, person: Person) -> None:
     session = person.session()
     reader = Reader(hub, session, now())
     ids = write(session)
@@ -212,7 +217,9 @@ def test_a_reader_hears_of_events_that_nobody_announced(hub: Hub, person: Person
 
 
 @pytest.mark.rule("4.10")
-def test_primary_events_since_the_toggle_are_not_skipped_for_threads(hub: Hub, person: Person) -> None:
+def test_primary_events_since_the_toggle_are_not_skipped_for_threads(
+    quick_polls: None, hub: Hub, person: Person
+) -> None:
     """Nobody told the hub of the toggle, and what it reads next is the thread's own, written last."""
     thread, home = person.session(), primary_session(person.agent)
     reader = Reader(hub, thread, now())
@@ -287,7 +294,10 @@ def test_an_end_that_was_read_before_its_announcement_waits_for_the_last_pieces(
     assert said == ["turn_start", "one ", "two", "message", "turn_end"]
 
 
-def test_an_end_whose_announcement_is_lost_comes_all_the_same(hub: Hub, person: Person) -> None:
+def test_an_end_whose_announcement_is_lost_comes_all_the_same(
+    hub: Hub, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running_answers, "UNANNOUNCED", 0.1)
     session = person.session()
     turn = Turn.objects.create(session=session, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x")
     reader = Reader(hub, session, now())
@@ -330,13 +340,3 @@ def test_looks_without_news_do_not_keep_a_quiet_stream_silent(
 
     with closing(body):
         assert asyncio.run(listen())[1:] == [b": keep-alive\n\n"] * 2
-
-
-def test_with_many_readers_idle_polling_takes_them_in_turns(
-    person: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream_parts, "POLLED", 2)
-    topics = stream_parts.Topics()
-    for number in range(5):
-        topics.join(Subscription(opened=number, shows=number, cursor=BEGINNING, wake=lambda: None))
-    assert [topics.next_ones() for _ in range(3)] == [{0, 1}, {2, 3}, {4, 0}]

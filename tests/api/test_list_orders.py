@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
-from agent_core.execution import new_id
 from config.urls import CachedSchemaGenerator
-from sessions_app.models import Agent, ExecutionState, MailboxEvent, Session, TelegramBot, TelegramChat, Turn
-from tests.api.conftest import Caller, made
-from tests.api.test_lists import delivery, pages, run, turn
+from sessions_app.models import Session, TelegramBot, TelegramChat, Turn
+from tests.api.conftest import Caller
+from tests.api.places import furnish
+from tests.api.test_lists import pages, run, turn
 from tests.past import ago, say
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]
 
 ROWS = 3
-LATER = "2099-01-01T00:00:0{}Z"
 
 
 def ordered() -> set[str]:
@@ -32,44 +31,18 @@ def ordered() -> set[str]:
 
 def fill(ada: Caller) -> dict[str, Any]:
     """A user with three of each kind. Values of the paths' parameters."""
-    agent, session = Agent.objects.get(owner=ada.user), ada.session()
-    bot = TelegramBot.objects.create(agent=agent, telegram_id=1, username="bot", token_ciphertext="x")
-    ids = {"name": agent.name, "session_id": session}
-    ids["job_id"] = ada.automation(session)["id"]
+    session = ada.session()
+    ids: dict[str, Any] = {}
     for n in range(ROWS):
-        one = f"{n}"
-        ids.setdefault("routine_id", _post_all(ada, agent.name, session, one))
+        ids = furnish(ada, "demo", f"number-{n}", session).ids
+        ada.agent(f"agent-{n}")
+        ada.session()
+        TelegramChat.objects.create(bot=TelegramBot.objects.get(), chat_id=n + 1)
+        say(Session.objects.get(pk=session), Turn.objects.get(pk=turn(session, n)), ago(1))
+    for n in range(ROWS):
         for job in (ids["job_id"], ids["routine_id"]):
             run(job, n)
-        delivery(session, n)
-        TelegramChat.objects.create(bot=bot, chat_id=n + 1)
-        execution = {"source": "message", "status": "waiting_user", "question": "?", "asked_at": ago(1)}
-        ExecutionState.objects.create(id=new_id(), session_id=session, request=one, **execution)
-        MailboxEvent.objects.create(target_id=session, event_type="job_completed", summary=one)
-        say(Session.objects.get(pk=session), Turn.objects.get(pk=turn(session, n)), ago(1))
     return ids
-
-
-def _post_all(ada: Caller, agent: str, session: str, one: str) -> str:
-    """What a request makes. The id of the routine."""
-    for path, body in (
-        ("/api/agents/", {"name": f"agent-{one}"}),
-        (
-            f"/api/agents/{agent}/hooks/",
-            {"name": one, "channel": "webhook", "address": f"https://{one}.invalid/"},
-        ),
-        (
-            "/api/connections/",
-            {"name": f"of-{one}", "provider": "ollama", "base_url": "https://models.invalid/v1"},
-        ),
-        ("/api/tokens/", {"name": one, "scopes": ["read"]}),
-        ("/api/sessions/", {"agent": agent}),
-        (f"/api/sessions/{session}/scheduled-messages/", {"send_at": LATER.format(one), "message_text": one}),
-    ):
-        made(ada.post(path, body))
-    ada.automation(session)
-    routine = {"title": one, "schedule": "1d", "enabled": False}
-    return str(made(ada.post(f"/api/agents/{agent}/routines/", routine))["id"])
 
 
 def walked(ada: Caller, address: str, order: str) -> Iterator[Any]:

@@ -79,6 +79,7 @@ def fill(caller: Caller, count: int, jobs: int) -> None:
     delivery(session, -60, state="failed", last_error="refused")
 
 
+@pytest.mark.full
 @pytest.mark.rule("10.0")
 def test_a_list_reads_its_page_and_nothing_of_others(ada: Caller, bob: Caller) -> None:
     """Among the rows of somebody who has many more, and many of one's own."""

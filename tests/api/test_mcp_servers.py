@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sessions_app.models import Agent
-from tests.api.conftest import Caller, problem
+from tests.api.conftest import Caller, for_each, problem
 
 pytestmark = pytest.mark.rule("3.5")
 
@@ -55,24 +55,26 @@ def test_secrets_do_not_follow_to_a_new_place(ada: Caller) -> None:
     assert stored()["docs"]["url"] == DOCS["url"]
 
 
-@pytest.mark.parametrize(
-    "servers",
-    [
-        {"docs": {"url": "http://127.0.0.1:8000/"}},
-        {"docs": {"url": "http://169.254.169.254/latest/"}},
-        {"docs": {"url": "stdio:rm"}},
-        {"docs": {"command": "rm"}},
-        {"docs": 5},
-        {"Docs": DOCS},
-        {"a\u0000": DOCS},
-        {"docs": DOCS | {"headers": {"A": f"{SECRET}\n"}}},
-        {f"s{number}": DOCS for number in range(9)},
-    ],
-)
-def test_what_cannot_be_is_refused(ada: Caller, servers: Any) -> None:
-    body = problem(put(ada, servers), 400, "bad_mcp_servers")
-    assert SECRET not in str(body)
-    assert stored() == {}
+def test_what_cannot_be_is_refused(ada: Caller) -> None:
+    def check(servers: Any) -> None:
+        body = problem(put(ada, servers), 400, "bad_mcp_servers")
+        assert SECRET not in str(body)
+        assert stored() == {}
+
+    for_each(
+        [
+            {"docs": {"url": "http://127.0.0.1:8000/"}},
+            {"docs": {"url": "http://169.254.169.254/latest/"}},
+            {"docs": {"url": "stdio:rm"}},
+            {"docs": {"command": "rm"}},
+            {"docs": 5},
+            {"Docs": DOCS},
+            {"a\u0000": DOCS},
+            {"docs": DOCS | {"headers": {"A": f"{SECRET}\n"}}},
+            {f"s{number}": DOCS for number in range(9)},
+        ],
+        check,
+    )
 
 
 def test_an_agent_can_be_made_with_a_server(ada: Caller) -> None:

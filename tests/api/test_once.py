@@ -8,42 +8,50 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from automations.models import CronJob
+from automations.models import CronJob, ScheduledMessage
 from sessions_app.models import Agent, IdempotencyKey, Session, Turn
-from tests.api.conftest import Caller, problem
+from tests.api.conftest import Caller, for_each, problem
 
 pytestmark = pytest.mark.django_db
 
+LATER = {"send_at": "2099-01-01T09:00:00Z"}
 SCHEDULE = {"kind": "every", "seconds": 60}
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "other", "model"),
-    [
-        ("/api/agents/", {"name": "a", "policy": {"max_attempts": 1}}, {"name": "b"}, Agent),
-        ("/api/sessions/", {"agent": "demo", "title": "a"}, {"agent": "demo"}, Session),
-        (
-            "automations",
-            {"message": "a", "schedule": SCHEDULE},
-            {"message": "b", "schedule": SCHEDULE},
-            CronJob,
-        ),
-        ("messages", {"content": "a"}, {"content": "b"}, Turn),
-        ("messages", {"content": "a"}, {"content": "a", "on_busy": "enqueue"}, Turn),
-    ],
-)
-def test_the_second_time_gives_the_first_answer(
-    ada: Caller, path: str, body: Any, other: Any, model: Any
-) -> None:
-    session = ada.session()
-    address = path if path.startswith("/") else f"/api/sessions/{session}/{path}/"
-    first = ada.post(address, body, Idempotency_Key="one")
-    count = model.objects.count()
-    again = ada.post(address, dict(reversed(body.items())), Idempotency_Key="one")
-    assert (again.status_code, again.json()) == (first.status_code, first.json())
-    assert again.headers["Location"] == first.headers["Location"]
-    problem(ada.post(address, other, Idempotency_Key="one"), 422, "idempotency_mismatch")
-    assert model.objects.count() == count
+def test_the_second_time_gives_the_first_answer(ada: Caller) -> None:
+    def check(path: str, body: Any, other: Any, model: Any) -> None:
+        session = ada.session()
+        address = path if path.startswith("/") else f"/api/sessions/{session}/{path}/"
+        first = ada.post(address, body, Idempotency_Key="one")
+        count = model.objects.count()
+        again = ada.post(address, dict(reversed(body.items())), Idempotency_Key="one")
+        assert (again.status_code, again.json()) == (first.status_code, first.json())
+        assert again.headers["Location"] == first.headers["Location"]
+        problem(ada.post(address, other, Idempotency_Key="one"), 422, "idempotency_mismatch")
+        assert model.objects.count() == count
+
+    for_each(
+        [
+            ("/api/agents/", {"name": "a", "policy": {"max_attempts": 1}}, {"name": "b"}, Agent),
+            ("/api/sessions/", {"agent": "demo", "title": "a"}, {"agent": "demo"}, Session),
+            (
+                "automations",
+                {"message": "a", "schedule": SCHEDULE},
+                {"message": "b", "schedule": SCHEDULE},
+                CronJob,
+            ),
+            ("messages", {"content": "a"}, {"content": "b"}, Turn),
+            ("messages", {"content": "a"}, {"content": "a", "on_busy": "enqueue"}, Turn),
+            ("/api/agents/demo/routines/", {"title": "a", "schedule": "1h"}, {"title": "b"}, CronJob),
+            (
+                "scheduled-messages",
+                LATER | {"message_text": "a"},
+                LATER | {"message_text": "b"},
+                ScheduledMessage,
+            ),
+        ],
+        check,
+    )
 
 
 def test_a_key_belongs_to_one_user_and_one_address(ada: Caller, bob: Caller) -> None:

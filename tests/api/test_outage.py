@@ -110,6 +110,7 @@ def test_a_stopped_database_gives_503_everywhere_until_it_returns(shaky: Shaky) 
     assert Turn.objects.filter(content="meanwhile").count() == 1
 
 
+@pytest.mark.full
 def test_a_resent_request_with_an_unconfirmed_commit_is_done_once(shaky: Shaky) -> None:
     assert shaky.say("before", "first").status_code == 202
     shaky.database.lose_the_answer_to(b"COMMIT")
@@ -122,6 +123,7 @@ def test_a_resent_request_with_an_unconfirmed_commit_is_done_once(shaky: Shaky) 
     assert Turn.objects.filter(content="once").count() == 1
 
 
+@pytest.mark.full
 def test_silent_connections_delay_only_one_request_by_some_seconds(shaky: Shaky) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: shaky.http.get("/api/sessions/"), range(12)))
@@ -131,6 +133,7 @@ def test_silent_connections_delay_only_one_request_by_some_seconds(shaky: Shaky)
     assert timed(lambda: shaky.http.get("/api/sessions/"))[1] < 1
 
 
+@pytest.mark.full
 def test_an_exhausted_pool_is_503_and_readyz_says_so_soon(shaky: Shaky) -> None:
     assert shaky.http.get("/api/agents/").status_code == 200
     with ThreadPoolExecutor(8) as pool:
@@ -169,6 +172,7 @@ def test_a_stopped_broker_is_reported_quickly_and_delays_no_message(shaky: Shaky
     assert (both.status_code, seconds < READY) == (503, True)
 
 
+@pytest.mark.full
 def test_a_client_waiting_when_the_database_stops_still_gets_202(shaky: Shaky) -> None:
     shaky.say("before", "first")
     with ThreadPoolExecutor(1) as pool:
@@ -184,6 +188,7 @@ def test_a_client_waiting_when_the_database_stops_still_gets_202(shaky: Shaky) -
     assert "Traceback" not in shaky.web.text()
 
 
+@pytest.mark.full
 def test_however_many_look_at_once_each_is_answered_in_time(shaky: Shaky) -> None:
     assert shaky.http.get("/readyz").json()["checks"]["database"]["ok"]
     shaky.database.stop()
@@ -203,6 +208,7 @@ def test_however_many_look_at_once_each_is_answered_in_time(shaky: Shaky) -> Non
         assert max(each.result()[1] for each in scrapes) < DOOR
 
 
+@pytest.mark.full
 def test_waiting_for_thread_and_database_shares_one_time_limit(shaky: Shaky) -> None:
     assert shaky.http.get("/api/sessions/").status_code == 200
     shaky.database.stop()

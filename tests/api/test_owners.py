@@ -10,22 +10,15 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, get_resolver, resolve
 
-from automations.models import CronJob, RunRecord, ScheduledMessage
-from sessions_app.models import (
-    Agent,
-    ConsentQuestion,
-    Delivery,
-    ExecutionState,
-    MailboxEvent,
-    Session,
-    TelegramBot,
-    TelegramChat,
-)
-from tests.api.conftest import Caller, made, problem
+from automations.models import RunRecord, ScheduledMessage
+from sessions_app.models import ConsentQuestion, ExecutionState, Session
+from tests.api.conftest import Caller, problem
+from tests.api.places import furnish
 from tests.api.test_bad_input import rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("7.1")]
 
+SECRET = "secret-of-ada"
 OPEN = {"api/schema/", "api/docs/", "api/docs/errors/"}
 OF_ALL_SESSIONS = ("/api/automations/", "/api/runs/", "/api/turns/", "/api/deliveries/")
 LISTS = {"/api/agents/", "/api/sessions/", "/api/connections/", "/api/tokens/", *OF_ALL_SESSIONS}
@@ -45,124 +38,6 @@ BODIES = {
 }
 
 
-@pytest.fixture
-def addresses(ada: Caller) -> list[str]:
-    """Every address of something that is Ada's."""
-    session = ada.session()
-    job = CronJob.objects.get(pk=ada.automation(session)["id"])
-    turn = ada.post(f"/api/sessions/{session}/messages/", {"content": "secret of ada"}).json()["id"]
-    MailboxEvent.objects.create(target_id=session, event_type="job_completed", summary="secret of ada")
-    RunRecord.objects.create(
-        run_id=f"{job.pk}:1000",
-        job=job,
-        session_id=session,
-        scheduled_for="2026-11-21T00:00:00Z",
-        state="queued",
-    )
-    message = made(
-        ada.post(
-            f"/api/sessions/{session}/scheduled-messages/",
-            {"send_at": "2099-01-01T00:00:00Z", "message_text": "secret of ada"},
-        )
-    )["id"]
-    RunRecord.objects.create(
-        run_id=f"{message}:1000",
-        scheduled_message=ScheduledMessage.objects.get(pk=message),
-        session_id=session,
-        scheduled_for="2026-11-21T00:00:00Z",
-        state="queued",
-    )
-    execution = ExecutionState.objects.create(
-        id="secret22",
-        session_id=session,
-        source="message",
-        status="waiting_user",
-        request="secret of ada",
-        question="secret of ada",
-        asked_at="2026-11-21T00:00:00Z",
-    )
-    question = ConsentQuestion.objects.create(
-        id="secret33", session_id=session, turn_id=turn, text="secret of ada", asked_seq=1,
-        calls=[{"name": "secret of ada", "arguments": {}}],
-    )  # fmt: skip
-    delivery = Delivery.objects.create(
-        session_id=session, session_key="k", idempotency_key="k", channel="email", address="secret of ada",
-        state="failed", last_error="secret of ada",
-    )  # fmt: skip
-    ada.agent("private")  # a name that nobody else has
-    for content in ("secret of ada", "another secret of ada"):
-        ada.put("/api/agents/private/documents/USER.md/", {"content": content})
-    routine = made(ada.post("/api/agents/private/routines/", {"title": "secret of ada", "schedule": "1h"}))[
-        "id"
-    ]
-    secret = {"name": "private-one", "provider": "openai-chat", "secret": "secret-of-ada", "models": ["m"]}
-    made(ada.post("/api/connections/", secret))
-    hook = made(ada.post("/api/agents/private/hooks/", {"name": "secret of ada"}))["id"]
-    private = Agent.objects.get(name="private")
-    bot = TelegramBot.objects.create(
-        agent=private, telegram_id=1, username="secret of ada", token_ciphertext="secret of ada"
-    )
-    TelegramChat.objects.create(bot=bot, chat_id=4001, name="secret of ada")
-    return [
-        *LISTS,
-        "/api/agents/private/",
-        "/api/agents/private/events/",
-        "/api/agents/private/documents/",
-        "/api/agents/private/documents/USER.md/",
-        "/api/agents/private/documents/USER.md/revisions/",
-        "/api/agents/private/documents/USER.md/revisions/1/",
-        "/api/agents/private/routines/",
-        "/api/agents/private/preferences/",
-        "/api/agents/private/hooks/",
-        "/api/agents/private/signing-secret/",
-        "/api/agents/private/telegram/",
-        "/api/agents/private/telegram/code/",
-        "/api/agents/private/telegram/chats/",
-        "/api/agents/private/telegram/chats/4001/",
-        "/api/connections/private-one/",
-        "/api/connections/private-one/test/",
-        f"/api/deliveries/{delivery.pk}/",
-        f"/api/deliveries/{delivery.pk}/redeliver/",
-        f"/api/hooks/{hook}/",
-        f"/api/hooks/{hook}/token/",
-        f"/api/hooks/{hook}/messages/",
-        f"/api/routines/{routine}/",
-        f"/api/routines/{routine}/runs/",
-        f"/api/sessions/{session}/",
-        *(
-            f"/api/sessions/{session}/{part}/"
-            for part in (
-                "scheduled-messages",
-                "messages",
-                "turns",
-                "events",
-                "mailbox",
-                "deliveries",
-                "automations",
-                "executions",
-                "memory",
-            )
-        ),
-        f"/api/executions/{execution.pk}/",
-        f"/api/executions/{execution.pk}/cancel/",
-        f"/api/executions/{execution.pk}/answer/",
-        f"/api/questions/{question.pk}/",
-        f"/api/questions/{question.pk}/answer/",
-        f"/api/turns/{turn}/",
-        f"/api/turns/{turn}/cancel/",
-        f"/api/automations/{job.pk}/",
-        f"/api/automations/{job.pk}/explain/",
-        f"/api/automations/{job.pk}/runs/",
-        f"/api/automations/{job.pk}/skip/",
-        f"/api/runs/{job.pk}:1000/",
-        f"/api/sessions/{session}/scheduled-messages/",
-        f"/api/scheduled-messages/{message}/",
-        f"/api/runs/{message}:1000/",
-        f"/api/tokens/{ada.user.api_tokens.get().pk}/",
-        *NAMELESS,
-    ]
-
-
 def routes(patterns: Any, prefix: str = "") -> set[str]:
     found: set[str] = set()
     for each in patterns:
@@ -171,9 +46,22 @@ def routes(patterns: Any, prefix: str = "") -> set[str]:
     return found
 
 
-def test_the_list_of_addresses_is_complete(addresses: list[str]) -> None:
-    known = {route for route in routes(get_resolver().url_patterns) if route.startswith("api/")}
-    assert {resolve(address).route for address in addresses} == known - OPEN
+@pytest.fixture
+def addresses(ada: Caller) -> list[str]:
+    """Every address of something that is Ada's, whose agent is `private`: a name that nobody else has."""
+    ada.agent("private")
+    ids = furnish(ada, "private", SECRET).ids
+    message = ids["message_id"]
+    sent = RunRecord.objects.create(
+        run_id=f"{message}:1000",
+        scheduled_message=ScheduledMessage.objects.get(pk=message),
+        session_id=ids["session_id"],
+        scheduled_for="2026-11-21T00:00:00Z",
+        state="queued",
+    )
+    known = {each for each in routes(get_resolver().url_patterns) if each.startswith("api/")} - OPEN
+    named = [re.sub(r"<\w+:(\w+)>", lambda found: str(ids[found[1]]), route) for route in known]
+    return [*(f"/{each}" for each in sorted(named)), f"/api/runs/{sent.pk}/"]
 
 
 def methods(address: str) -> list[str]:
@@ -262,7 +150,7 @@ def test_times_have_one_form(addresses: list[str], ada: Caller) -> None:
     when = {"started_at": "2026-11-21T01:00:00+01:00", "ended_at": ""}
     step = {"id": "1.1", "type": "tool", "title": "Look", "status": "done", "tool": "", "question": ""}
     ExecutionState.objects.update(steps=[step | when | {"arguments": {}}])
-    ConsentQuestion.objects.update(execution="secret22")
+    ConsentQuestion.objects.update(execution=ExecutionState.objects.get().pk)
     found: list[str] = []
     for address in addresses:
         if "get" not in methods(address) or address.endswith(("/events/", "/explain/")):
@@ -287,13 +175,3 @@ def test_bearer_tokens_work_and_browser_sessions_need_a_csrf_token(ada: Caller) 
     assert browser.get("/api/agents/").status_code == 200
     refused = browser.post("/api/agents/", {"name": "x"}, content_type="application/json")
     problem(refused, 403, "permission_denied")
-
-
-def test_schema_and_docs_are_public_and_load_no_external_files(nobody: Client) -> None:
-    schema = nobody.get("/api/schema/", headers={"Accept": "application/json"})
-    assert schema.status_code == 200
-    assert "Problem" in schema.json()["components"]["schemas"]
-    page = nobody.get("/api/docs/", headers={"Accept": "text/html"})
-    assert page.status_code == 200
-    assert "/static/drf_spectacular_sidecar/" in page.content.decode()
-    assert "//cdn" not in page.content.decode()

@@ -11,7 +11,7 @@ from agent_core.execution import Status, new_id
 from sessions_app.api.turns import AwaitedTurn
 from sessions_app.models import Agent, ConsentQuestion, Engine, ExecutionState, Session, TaskState, Turn
 from sessions_app.turns.receive import MessageInput, receive
-from tests.api.conftest import Caller, problem
+from tests.api.conftest import Caller, for_each, problem
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("7.1")]
 
@@ -217,20 +217,22 @@ def test_memory_is_read_and_corrected_by_revision(ada: Caller) -> None:
     assert (second["current_goal"], second["important_facts"]) == ("a shed", ["likes red"])
 
 
-@pytest.mark.parametrize(
-    ("given", "code"),
-    [
-        ({"important_facts": ["x" * 301]}, "bad_important_facts"),
-        ({"open_loops": ["x"] * 21}, "bad_open_loops"),
-        ({"current_goal": "x" * 301}, "bad_current_goal"),
-        ({"colour": "red"}, "bad_input"),
-        ({"important_facts": "red"}, "bad_input"),
-    ],
-)
-def test_bad_memory_is_refused_and_nothing_is_stored(ada: Caller, given: dict[str, Any], code: str) -> None:
-    refused = ada.patch(f"/api/sessions/{session_of(ada).pk}/memory/", given)
-    problem(refused, 400, code)
-    assert not TaskState.objects.exists()
+def test_bad_memory_is_refused_and_nothing_is_stored(ada: Caller) -> None:
+    def check(given: dict[str, Any], code: str) -> None:
+        refused = ada.patch(f"/api/sessions/{session_of(ada).pk}/memory/", given)
+        problem(refused, 400, code)
+        assert not TaskState.objects.exists()
+
+    for_each(
+        [
+            ({"important_facts": ["x" * 301]}, "bad_important_facts"),
+            ({"open_loops": ["x"] * 21}, "bad_open_loops"),
+            ({"current_goal": "x" * 301}, "bad_current_goal"),
+            ({"colour": "red"}, "bad_input"),
+            ({"important_facts": "red"}, "bad_input"),
+        ],
+        check,
+    )
 
 
 def test_preferences_are_a_persons_own(ada: Caller, bob: Caller) -> None:

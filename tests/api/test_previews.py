@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from sessions_app.models import Message, Session, Turn, TurnKind, TurnState
+from agent_core.llm.protocol import ModelReply
+from automations.jobs.edit import NewJob, create_job
+from automations.models import JobClock
+from sessions_app.models import Message, Session
 from sessions_app.turns.session_reads import LOOKED_BACK
-from tests.api.conftest import Caller, Window
-from tests.fleet import until
+from tests.api.conftest import Caller
+from tests.inside import Inside
+from tests.tokens import token_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("4.8")]
 
@@ -96,21 +101,17 @@ def test_a_list_asks_for_its_previews_in_one_statement(ada: Caller) -> None:
     assert len(many) == len(few)
 
 
-@pytest.mark.processes
-@pytest.mark.django_db(transaction=True)
-def test_a_session_title_comes_from_a_person_not_an_automation(window: Window) -> None:
-    beat = window.site.fleet.beat()
-    asked = {"message": "check the repo", "schedule": {"kind": "every", "seconds": 1}}
-    job = window.http.post(f"{window.address}/automations/", json=asked).json()["id"]
-    done = Turn.objects.filter(kind=TurnKind.AUTOMATION, state=TurnState.SUCCEEDED)
-    until(done.exists, 20)
-    window.http.patch(f"/api/automations/{job}/", json={"enabled": False})
-    until(lambda: window.http.get(f"{window.address}/").json()["state"] == "idle", 20)
-    session = window.http.get(f"{window.address}/").json()
-    assert session["title"] == ""
-    answer = window.http.get(f"{window.address}/messages/").json()["results"][-1]
+def test_a_session_title_comes_from_a_person_not_an_automation(inside: Inside) -> None:
+    session, user = inside.person.session(), inside.person.user
+    caller = Caller(user=user, token=token_of(user))
+    every = {"kind": "every", "seconds": 3600}
+    job = create_job(NewJob(session_id=session.pk, message="check the repo", schedule=every))
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    inside.model.answer_with(ModelReply(text="The repo\n is clean."))
+    inside.beat()
+    shown = caller.get(f"/api/sessions/{session.pk}/").json()
+    assert (shown["title"], shown["preview"]) == ("", "The repo is clean.")
+    answer = caller.get(f"/api/sessions/{session.pk}/messages/").json()["results"][-1]
     assert (answer["role"], answer["metadata"]["source"]["kind"]) == ("assistant", "automation")
-    assert session["preview"] == " ".join(answer["content"].split())[:100].rstrip()
-    window.turn("  my favourite\n\x1bcolour is blue ")
-    assert window.http.get(f"{window.address}/").json()["title"] == "my favourite colour is blue"
-    assert beat.stop() == 0
+    inside.say(session, "  my favourite\n\x1bcolour is blue ")
+    assert caller.get(f"/api/sessions/{session.pk}/").json()["title"] == "my favourite colour is blue"

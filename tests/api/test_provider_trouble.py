@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -24,7 +23,6 @@ from tests.api.conftest import Site
 from tests.api.generated import generated_from
 from tests.api.test_ag_ui import Thread, text_of
 from tests.automations.mcp_server.conftest import Door as McpDoor
-from tests.automations.mcp_server.test_stdio import named, talk
 from tests.conftest import Person
 from tests.fleet import until
 from tests.tokens import token_of
@@ -43,7 +41,6 @@ class Asker:
     site: Site
     user: User
     token: str
-    folder: Path
 
     def set(self, **columns: Any) -> None:
         Agent.objects.filter(owner=self.user).update(**columns)
@@ -94,15 +91,6 @@ def by_mcp(asker: Asker, text: str) -> Heard:
     return _of_tool(door.talk(work))
 
 
-def by_stdio(asker: Asker, text: str) -> Heard:
-    door = McpDoor(url=asker.site.url, token=asker.token, user=asker.user)
-
-    async def work(client: Client) -> Any:
-        return await client.call_tool("ask", {"message": text, "wait_seconds": 50})
-
-    return _of_tool(talk(named(door), asker.folder, work))
-
-
 def _of_tool(found: Any) -> Heard:
     state = found.structured_content["state"]
     assert found.is_error is (state == "failed")
@@ -140,7 +128,6 @@ DOORS: dict[str, Ask] = {
     "openai, streamed": by_stream,
     "openai, whole": whole,
     "mcp": by_mcp,
-    "mcp, stdio": by_stdio,
     "ag-ui": by_ag_ui,
     "api, generated client": by_generated_client,
 }
@@ -148,18 +135,22 @@ STREAMS = {"openai, streamed", "ag-ui"}
 
 
 @pytest.fixture
-def asker(site: Site, tmp_path: Path) -> Iterator[Asker]:
+def asker(site: Site) -> Iterator[Asker]:
     site.model.reset()
     user = User.objects.create_user("ada")
     token = token_of(user)
     with site.client(token) as http:
         made = {"name": "demo", "model": "openai-chat:test", "policy": {"max_attempts": 1}}
         assert http.post("/api/agents/", json=made).status_code == 201
-    yield Asker(site=site, user=user, token=token, folder=tmp_path)
+    yield Asker(site=site, user=user, token=token)
     site.model.reset()
 
 
-@pytest.fixture(params=DOORS)
+def _only_with_all(door: str) -> tuple[pytest.MarkDecorator, ...]:
+    return () if door == "openai, streamed" else (pytest.mark.full,)
+
+
+@pytest.fixture(params=[pytest.param(each, marks=_only_with_all(each)) for each in DOORS])
 def door(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -235,16 +226,13 @@ def test_a_provider_that_changes_its_mind_in_the_middle(asker: Asker, door: str)
 
 @pytest.mark.rule("1.9")
 def test_a_worker_that_is_killed_in_the_middle(asker: Asker, door: str) -> None:
-    model, fleet = asker.site.model, asker.site.fleet
+    model = asker.site.model
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(DOORS[door], asker, f"[[pause:killed]] [[reply:{SAYS}]]")
         until(lambda: model.held.get("killed"), what="the model is in the middle of its answer")
-        dying = next(
-            each for each in fleet.processes if each.name.startswith("worker") and each.child.poll() is None
-        )
-        dying.kill()
+        asker.site.worker.kill()
         model.release("killed")
-        fleet.worker()
+        asker.site.fleet.worker()
         heard = asked.result(60)
     assert heard.answer.strip() == SAYS
     assert heard.error == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -218,11 +217,6 @@ def test_deleting_an_agent_takes_two_steps_for_all_its_sessions(ada: Caller) -> 
         Turn.objects.count(),
         CronJob.objects.count(),
     ] == [0] * 4
-
-
-def test_a_primary_session_is_deleted_with_its_agent_only(ada: Caller) -> None:
-    primary = ada.get("/api/agents/demo/").json()["primary_session"]
-    problem(ada.delete(f"/api/sessions/{primary}/"), 409, "primary_session")
 
 
 def test_an_automation_shows_what_the_contract_names(ada: Caller) -> None:
@@ -441,17 +435,6 @@ def test_the_mailbox_shows_what_waits_and_what_was_dropped(ada: Caller) -> None:
     assert (dropped["source_key"], dropped["source_session"]) == ("job:gone:1", None)
 
 
-def test_pages_follow_each_other_without_gap_or_double(ada: Caller) -> None:
-    session = ada.session()
-    ids = [ada.automation(session, name=f"job {number}")["id"] for number in range(7)]
-    seen, address = [], f"/api/sessions/{session}/automations/?page_size=3"
-    while address:
-        page = ada.get(address).json()
-        seen += [each["id"] for each in page["results"]]
-        address = page["next"]
-    assert seen == ids
-
-
 def test_the_history_shows_tool_calls_and_their_results(ada: Caller) -> None:
     session = ada.session()
     call = {"id": "c1", "name": "remember", "arguments": {"key": "tea"}}
@@ -487,47 +470,6 @@ def test_the_history_shows_tool_calls_and_their_results(ada: Caller) -> None:
         nothing | {"calls": [call]},
         nothing | {"results": [result]},
         nothing,
-    ]
-
-
-def test_the_schema_describes_the_parts_of_a_message(ada: Caller) -> None:
-    answer = ada.get("/api/schema/", Accept="application/vnd.oai.openapi+json")
-    schemas = answer.json()["components"]["schemas"]
-    assert set(schemas["PartsOut"]["properties"]) == {"calls", "results"}
-    assert set(schemas["CallOut"]["required"]) == {"id", "name", "arguments"}
-    assert set(schemas["ResultOut"]["required"]) == {"id", "name", "outcome", "output"}
-    assert "parts" in schemas["MessageOut"]["required"]
-
-
-def test_an_automation_explains_itself_in_its_own_zone(ada: Caller) -> None:
-    session = ada.session()
-    schedule = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Asia/Shanghai"}
-    made = ada.automation(session, schedule=schedule)
-    job = CronJob.objects.get(pk=made["id"])
-    slot = datetime(2026, 11, 20, 1, tzinfo=UTC)
-    gap = {"slots_from": slot, "slots_to": slot, "slots_count": 1, "finished_at": slot}
-    RunRecord.objects.create(
-        run_id=f"{job.pk}:1", job=job, scheduled_for=slot, state="skipped", reason="overlap", **gap
-    )
-    response = ada.get(f"/api/automations/{job.pk}/explain/")
-    assert response.headers["ETag"]
-    body = response.json()
-    assert set(body) == {"words", "timezone", "state", "now", "next", "last", "warnings"}
-    assert (body["words"], body["timezone"]) == ("every day at 09:00 (Asia/Shanghai)", "Asia/Shanghai")
-    assert len(body["next"]) == 5
-    assert all(each.endswith("T09:00:00+08:00") for each in body["next"])
-    assert body["last"] == [
-        {
-            "run_id": f"{job.pk}:1",
-            "scheduled_for": "2026-11-20T09:00:00+08:00",
-            "state": "skipped",
-            "reason": "overlap",
-            "slots_from": "2026-11-20T09:00:00+08:00",
-            "slots_to": "2026-11-20T09:00:00+08:00",
-            "count": 1,
-            "attempt": 1,
-            "text": "Skipped: the previous run had not ended.",
-        }
     ]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from automations.models import CronJob, RunRecord
 from sessions_app.models import Agent
-from tests.api.conftest import Caller, made, problem
+from tests.api.conftest import Caller, for_each, made, problem
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("6.4", "6.5")]
 
@@ -67,36 +67,41 @@ def test_the_session_of_a_routine_is_its_home(ada: Caller, bob: Caller) -> None:
     assert [each["name"] for each in blocked.json()["automations"]] == ["Salt"]
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
-        ({}, 400, "bad_input"),
-        ({"title": 5}, 400, "bad_input"),
-        ({"title": ""}, 400, "empty_title"),
-        ({"title": "a\nb"}, 400, "bad_title"),
-        ({"title": "x", "schedule": "soon"}, 400, "bad_schedule"),
-        ({"title": "x", "instructions": "x" * 20_001}, 400, "bad_instructions"),
-        ({"title": "x", "policy": {"max_tool_calls": -1}}, 400, "bad_policy"),
-        ({"title": "x", "policy": []}, 400, "bad_input"),
-        ({"title": "x", "task_type": "time_reminder", "execution_mode": "isolated"}, 400, "bad_task_type"),
-        ({"title": "x", "schedule": ""}, 400, "bad_schedule"),
-        ({"title": "x", "schedule": {"kind": "every", "seconds": 5}}, 400, "bad_input"),
-        ({"title": "x", "schedule": "1 2 3 4 5 6"}, 400, "bad_cron"),
-        ({"title": "x", "next_run_at": "2020-01-01T00:00:00Z"}, 400, "past_at"),
-        ({"title": "x", "timezone": "Mars/X"}, 400, "unknown_timezone"),
-        ({"title": "x", "execution_mode": "session"}, 400, "bad_input"),
-        ({"title": "x", "source": "system"}, 400, "bad_input"),
-        ({"title": "x", "deliver": True}, 400, "bad_input"),
-        ({"title": "water", "schedule": "60m"}, 409, "duplicate_routine"),
-    ],
-)
-def test_a_bad_routine_is_a_problem_and_stores_nothing(
-    ada: Caller, body: dict[str, Any], status: int, code: str
-) -> None:
+def test_a_bad_routine_is_a_problem_and_stores_nothing(ada: Caller) -> None:
     add(ada)
     before = CronJob.objects.count()
-    problem(ada.post(ROUTINES, body), status, code)
-    assert CronJob.objects.count() == before
+
+    def check(body: dict[str, Any], status: int, code: str) -> None:
+        problem(ada.post(ROUTINES, body), status, code)
+        assert CronJob.objects.count() == before
+
+    for_each(
+        [
+            ({}, 400, "bad_input"),
+            ({"title": 5}, 400, "bad_input"),
+            ({"title": ""}, 400, "empty_title"),
+            ({"title": "a\nb"}, 400, "bad_title"),
+            ({"title": "x", "schedule": "soon"}, 400, "bad_schedule"),
+            ({"title": "x", "instructions": "x" * 20_001}, 400, "bad_instructions"),
+            ({"title": "x", "policy": {"max_tool_calls": -1}}, 400, "bad_policy"),
+            ({"title": "x", "policy": []}, 400, "bad_input"),
+            (
+                {"title": "x", "task_type": "time_reminder", "execution_mode": "isolated"},
+                400,
+                "bad_task_type",
+            ),
+            ({"title": "x", "schedule": ""}, 400, "bad_schedule"),
+            ({"title": "x", "schedule": {"kind": "every", "seconds": 5}}, 400, "bad_input"),
+            ({"title": "x", "schedule": "1 2 3 4 5 6"}, 400, "bad_cron"),
+            ({"title": "x", "next_run_at": "2020-01-01T00:00:00Z"}, 400, "past_at"),
+            ({"title": "x", "timezone": "Mars/X"}, 400, "unknown_timezone"),
+            ({"title": "x", "execution_mode": "session"}, 400, "bad_input"),
+            ({"title": "x", "source": "system"}, 400, "bad_input"),
+            ({"title": "x", "deliver": True}, 400, "bad_input"),
+            ({"title": "water", "schedule": "60m"}, 409, "duplicate_routine"),
+        ],
+        check,
+    )
 
 
 def test_the_agents_limit_and_allowed_duplicates(ada: Caller) -> None:
@@ -104,15 +109,6 @@ def test_the_agents_limit_and_allowed_duplicates(ada: Caller) -> None:
     add(ada)
     add(ada, allow_duplicate=True)
     problem(ada.post(ROUTINES, {"title": "One more"}), 409, "too_many_routines")
-
-
-def test_the_same_key_and_body_make_one_routine(ada: Caller) -> None:
-    body = {"title": "Water", "schedule": "1h"}
-    first = ada.post(ROUTINES, body, Idempotency_Key="k")
-    again = ada.post(ROUTINES, body, Idempotency_Key="k")
-    assert (first.status_code, first.json()) == (again.status_code, again.json())
-    problem(ada.post(ROUTINES, body | {"title": "x"}, Idempotency_Key="k"), 422, "idempotency_mismatch")
-    assert CronJob.objects.exclude(execution_mode="session").count() == 1
 
 
 def test_changing_or_deleting_a_routine_needs_its_current_etag(ada: Caller) -> None:
@@ -137,17 +133,6 @@ def test_delete_disables_and_hard_deletes(ada: Caller) -> None:
     problem(ada.delete(f"{address}?hard=maybe"), 400, "bad_parameter")
     assert ada.delete(f"{address}?hard=true").status_code == 204
     problem(ada.get(address), 404, "not_found")
-
-
-def test_lists_come_in_pages_the_oldest_first(ada: Caller) -> None:
-    titles = [add(ada, title=f"Routine {number}")["title"] for number in range(5)]
-    seen: list[str] = []
-    address: str | None = f"{ROUTINES}?page_size=2"
-    while address:
-        page = ada.get(address).json()
-        seen += [each["title"] for each in page["results"]]
-        address = page["next"]
-    assert seen == titles
 
 
 def test_a_routines_runs_are_shown_and_automations_are_not_routines(ada: Caller, bob: Caller) -> None:

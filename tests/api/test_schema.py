@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from automations.jobs import validate as automation_checks
-from automations.schedules.errors import ScheduleCode
-from config.http.codes import CODES, STATUS
-from sessions_app.agents import edit
+from config.http.codes import CODES
 
 pytestmark = pytest.mark.django_db
-
-ROOT = Path(__file__).parents[2]
-ELSEWHERE = {  # codes of turns, tools, commands and the admin, which no request is refused with
-    "refused",  # of the root of the error tree
-    "model_not_configured",
-    "model_unavailable",
-    "corrupt_store",  # of import_jobs
-    "still_owns",
-    "tool_hung",
-    "no_intent",  # of the tool add_routine
-    "routine_removed",  # of the tool add_routine in a heartbeat
-    "bad_repair",  # of the tool repair_heartbeat
-}
-CHECKED = {*automation_checks._CHECKS, *edit._CHECKS} - {
-    "timezone"
-}  # by functions that put their codes together
 
 
 @pytest.fixture
@@ -154,42 +134,3 @@ def test_whose_and_since_when_is_in_every_resource(schema: Any) -> None:
     assert {"started_at", "finished_at"} <= set(shapes["RunOut"]["required"]) & set(
         shapes["TurnOut"]["required"]
     )
-
-
-def written() -> Iterator[tuple[str, str]]:
-    """Every code in the program with its place; of one that is put together, the fixed beginning."""
-    for file in sorted(
-        each for app in ("sessions_app", "automations") for each in (ROOT / app).rglob("*.py")
-    ):
-        for node in ast.walk(ast.parse(file.read_text())):
-            for value in codes_of(node):
-                yield value, f"{file.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
-
-
-def codes_of(node: ast.AST) -> Iterator[str]:
-    """What is given as `code=`, or assigned to `code`."""
-    if isinstance(node, ast.keyword):
-        yield from texts(node.value) if node.arg == "code" else ()
-    if isinstance(node, ast.Assign):
-        yield from texts(node.value) if [getattr(each, "id", "") for each in node.targets] == ["code"] else ()
-
-
-def texts(value: ast.expr) -> Iterator[str]:
-    if isinstance(value, ast.IfExp):
-        yield from [*texts(value.body), *texts(value.orelse)]
-    elif isinstance(value, ast.Constant) and isinstance(value.value, str):
-        yield value.value
-    elif isinstance(value, ast.JoinedStr) and isinstance(value.values[0], ast.Constant):
-        yield f"{value.values[0].value!s}…"
-
-
-def test_every_error_code_in_the_program_has_a_status() -> None:
-    found = dict(written())
-    assert len(found) > 30
-    whole = {code for code in found if not code.endswith("…")}
-    assert not {code: found[code] for code in whole - set(STATUS) - ELSEWHERE}
-    assert set(found) - whole == {"bad_…", "empty_…"}
-    assert {"empty_name", "empty_title"} <= set(CODES[400])
-    assert {f"bad_{name}" for name in CHECKED | {"title"}} <= set(CODES[400])
-    assert set(get_args(ScheduleCode)) <= set(CODES[400])
-    assert len(STATUS) == sum(len(codes) for codes in CODES.values())

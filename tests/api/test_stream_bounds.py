@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -98,7 +99,7 @@ class Reader:
 
 
 def reader(name: str) -> Reader:
-    return Reader(user=User.objects.create_user(name, password="first-password"))
+    return Reader(user=User.objects.create_user(name))
 
 
 def threads(web: Process) -> int:
@@ -214,18 +215,6 @@ def give_session_away(who: Reader, other: Reader) -> None:
     Session.objects.filter(pk=who.session.pk).update(owner=other.user)
 
 
-@pytest.mark.rule("10.0")
-@pytest.mark.parametrize("change", [deactivate, drop_token, give_token_away, give_session_away])
-def test_a_stream_ends_when_access_is_lost(site: Site, change: Callable[..., None]) -> None:
-    who, other = reader("ada"), reader("bob")
-    with who.stream(site.url) as first, other.stream(site.url) as second:
-        until(lambda: first.is_open and second.is_open, 20)
-        change(who, other)
-        until(lambda: first.look().ended, 8, "the stream ends")
-        assert b"event:" not in first.said
-        assert second.is_open or change is give_token_away
-
-
 def log_out(browser: Client, _user: User) -> None:
     browser.logout()
 
@@ -235,16 +224,31 @@ def change_password(_browser: Client, user: User) -> None:
     user.save()
 
 
-@pytest.mark.parametrize("change", [log_out, change_password])
-def test_a_browsers_stream_ends_with_its_login(site: Site, change: Callable[..., None]) -> None:
-    who, browser = reader("ada"), Client()
-    browser.force_login(who.user)
-    cookie = f"{settings.SESSION_COOKIE_NAME}={browser.cookies[settings.SESSION_COOKIE_NAME].value}"
-    with who.stream(site.url, Cookie=cookie) as of_browser, who.stream(site.url) as of_token:
-        until(lambda: of_browser.is_open and of_token.is_open, 20)
-        change(browser, who.user)
-        until(lambda: of_browser.look().ended, 8, "the stream ends")
-        assert of_token.is_open
+@pytest.mark.rule("10.0")
+def test_streams_end_when_access_or_the_login_is_lost(site: Site) -> None:
+    with ExitStack() as stack:
+        ending: dict[str, Reading] = {}
+        going: dict[str, Reading] = {}
+        changes: list[Callable[[], None]] = []
+        for change in (deactivate, drop_token, give_token_away, give_session_away):
+            who, other = reader(f"ada {change.__name__}"), reader(f"bob {change.__name__}")
+            ending[change.__name__] = stack.enter_context(who.stream(site.url))
+            if change is not give_token_away:
+                going[change.__name__] = stack.enter_context(other.stream(site.url))
+            changes.append(partial(change, who, other))
+        for end in (log_out, change_password):
+            who, browser = reader(f"ada {end.__name__}"), Client()
+            browser.force_login(who.user)
+            cookie = f"{settings.SESSION_COOKIE_NAME}={browser.cookies[settings.SESSION_COOKIE_NAME].value}"
+            ending[end.__name__] = stack.enter_context(who.stream(site.url, Cookie=cookie))
+            going[end.__name__] = stack.enter_context(who.stream(site.url))
+            changes.append(partial(end, browser, who.user))
+        until(lambda: all(each.is_open for each in [*ending.values(), *going.values()]), 20)
+        for each in changes:
+            each()
+        until(lambda: all(each.look().ended for each in ending.values()), 8, "the streams end")
+        assert not [name for name, each in ending.items() if b"event:" in each.said]
+        assert not [name for name, each in going.items() if not each.is_open]
 
 
 def test_who_waits_is_told_nothing_once_inactive(window: Window) -> None:

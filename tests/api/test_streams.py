@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import ExitStack
 
 import pytest
@@ -142,28 +141,3 @@ def test_the_windows_of_a_deleted_session_end(window: Window) -> None:
     with window.stream() as stream:
         assert window.http.delete(f"{window.address}/").status_code == 200
         until(lambda: stream.ended, 10, "the stream ends")
-
-
-def test_windows_of_other_sessions_hear_nothing(window: Window) -> None:
-    other = window.http.post("/api/sessions/", json={"agent": "demo"}).json()["id"]
-    elsewhere = Window(site=window.site, token=window.token, session=other, http=window.http)
-    with elsewhere.stream() as stream, window.stream() as own:
-        own.wait_for_end(window.turn("hello")["id"])
-        elsewhere.turn("there")
-        until(lambda: stream.of("turn_end"))
-        assert {event["session_id"] for event in stream.events} == {other}
-
-
-def test_many_messages_at_once_end_once_each(window: Window) -> None:
-    with window.stream() as stream:
-        ids: list[int] = []
-        threads = [
-            threading.Thread(target=lambda: ids.append(window.send("at once").json()["id"])) for _ in range(8)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for turn in ids:
-            stream.wait_for_end(turn)
-        assert sorted(event["content"]["turn"] for event in stream.of("turn_end")) == sorted(ids)

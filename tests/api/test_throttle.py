@@ -99,6 +99,7 @@ def test_each_counted_response_says_what_is_left(three: Any, fresh: Caller, nobo
     assert left == ['"requests";r=2;t=20', '"requests";r=1;t=40', '"requests";r=0;t=60']
     refused = fresh.get("/api/agents/")
     problem(refused, 429, "throttled")
+    assert fresh.get("/v1/models").json()["error"]["code"] == "rate_limit_exceeded"
     assert (refused.headers["RateLimit"], refused.headers["Retry-After"]) == ('"requests";r=0;t=60', "20")
     later(25)
     assert fresh.get("/api/agents/").headers["RateLimit"] == '"requests";r=0;t=55'
@@ -179,6 +180,7 @@ def two_webs(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         web.kill()
 
 
+@pytest.mark.full
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 def test_two_web_processes_count_concurrent_requests_together_exactly(two_webs: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from sessions_app.api.base import ApiView
 from sessions_app.api.hooks import HookMessages
 from sessions_app.api.scopes import required_scope
 from sessions_app.models import Agent, ApiToken, Session, TokenScope, Turn
-from tests.api.conftest import Caller
+from tests.api.conftest import Caller, for_each
 from tests.api.places import Place, Places, settle_places
 from tests.tokens import new_token
 
@@ -127,7 +128,7 @@ def tokens(places: Places) -> dict[str, Caller]:
 def call(caller: Caller, operation: str, place: Place) -> Any:
     """Ask, and take back whatever was done."""
     method, path = operation.split()
-    values = {"connection": "mine", "token_id": ApiToken.objects.get(name="manage").pk, **place.ids}
+    values = place.ids | {"token_id": ApiToken.objects.get(name="manage").pk}
     with transaction.atomic():
         body = {"no such field": 1} if method in {"POST", "PUT", "PATCH"} else None
         answer = caller(
@@ -155,85 +156,94 @@ def is_served(answer: Any) -> bool:
     return answer.status_code < 500 and answer.status_code not in {401, 403, 404}
 
 
-@pytest.mark.parametrize("operation", operations())
-def test_an_operation_needs_its_scope(places: Places, tokens: dict[str, Caller], operation: str) -> None:
-    needed = operations()[operation]
-    for scope, allowed in ALLOWED.items():
-        answer = call(tokens[scope], operation, places.here)
-        if needed not in allowed:
-            assert (answer.status_code, code(answer)) == (403, "insufficient_scope"), (scope, answer.words)
-        elif "{token_id}" not in operation or scope == "manage":  # others see only themselves
-            assert is_served(answer), (scope, answer.status_code, answer.words)
-
-
-@pytest.mark.parametrize("operation", operations())
-@pytest.mark.parametrize("limit", ["agent", "session"])
-def test_a_limit_hides_everything_else(
-    places: Places, tokens: dict[str, Caller], limit: str, operation: str
-) -> None:
-    here, beside, away = places.here, places.beside, places.away
-    reached = [here, beside] if limit == "agent" else [here]
-    named = {part.strip("{}") for part in operation.split("/") if part.startswith("{")}
-    for place in (here, beside, away):
-        answer = call(tokens[limit], operation, place)
-        if not named:
-            is_refused = (answer.status_code, code(answer)) == (403, "beyond_limit")
-            assert is_refused or is_served(answer), answer.words
-            assert is_refused or not operation.startswith("POST") or answer.status_code in {200, 201, 400}
-        elif named & (OF_ACCOUNT | {"token_id"}) or (limit == "session" and named & OF_AGENT):
-            assert (answer.status_code, code(answer)) == (404, "not_found"), (place.secret, answer.words)
-        elif place in reached:
-            assert is_served(answer), (place.secret, answer.status_code, answer.words)
-        else:
-            assert (answer.status_code, code(answer)) == (404, "not_found"), (place.secret, answer.words)
-        shown = [word for word in places.words_outside(*reached) if word in answer.words]
-        assert not shown, place.secret
-        if operation.startswith("GET ") and not operation.endswith("/events/"):
-            head = call(tokens[limit], operation.replace("GET", "HEAD"), place)
-            assert head.status_code == answer.status_code
-
-
-@pytest.mark.parametrize("operation", operations())
-@pytest.mark.parametrize("limit", ["agent", "session"])
-def test_within_a_limit_each_scope_allows_what_it_allows_anywhere(
-    places: Places, tokens: dict[str, Caller], limit: str, operation: str
-) -> None:
-    needed = operations()[operation]
-    reached = [places.here, places.beside] if limit == "agent" else [places.here]
-    for place in (places.here, places.beside, places.away):
-        all_there = call(tokens[limit], operation, place)
-        for scope in ALLOWED.keys() - {"manage"}:
-            answer = call(tokens[f"{scope} {limit}"], operation, place)
-            if needed not in ALLOWED[scope]:
+def test_an_operation_needs_its_scope(places: Places, tokens: dict[str, Caller]) -> None:
+    def check(operation: str) -> None:
+        needed = operations()[operation]
+        for scope, allowed in ALLOWED.items():
+            answer = call(tokens[scope], operation, places.here)
+            if needed not in allowed:
                 assert (answer.status_code, code(answer)) == (403, "insufficient_scope"), (
                     scope,
                     answer.words,
                 )
+            elif "{token_id}" not in operation or scope == "manage":  # others see only themselves
+                assert is_served(answer), (scope, answer.status_code, answer.words)
+
+    for_each(operations(), check)
+
+
+@pytest.mark.long("every operation in three places")
+def test_a_limit_hides_everything_else(places: Places, tokens: dict[str, Caller]) -> None:
+    def check(limit: str, operation: str) -> None:
+        here, beside, away = places.here, places.beside, places.away
+        reached = [here, beside] if limit == "agent" else [here]
+        named = {part.strip("{}") for part in operation.split("/") if part.startswith("{")}
+        for place in (here, beside, away):
+            answer = call(tokens[limit], operation, place)
+            if not named:
+                is_refused = (answer.status_code, code(answer)) == (403, "beyond_limit")
+                assert is_refused or is_served(answer), answer.words
+                assert is_refused or not operation.startswith("POST") or answer.status_code in {200, 201, 400}
+            elif named & (OF_ACCOUNT | {"token_id"}) or (limit == "session" and named & OF_AGENT):
+                assert (answer.status_code, code(answer)) == (404, "not_found"), (place.secret, answer.words)
+            elif place in reached:
+                assert is_served(answer), (place.secret, answer.status_code, answer.words)
             else:
-                assert (answer.status_code, code(answer)) == (all_there.status_code, code(all_there)), scope
+                assert (answer.status_code, code(answer)) == (404, "not_found"), (place.secret, answer.words)
             shown = [word for word in places.words_outside(*reached) if word in answer.words]
-            assert not shown, (scope, place.secret)
+            assert not shown, place.secret
+            if place is here and operation.startswith("GET ") and not operation.endswith("/events/"):
+                head = call(tokens[limit], operation.replace("GET", "HEAD"), place)
+                assert head.status_code == answer.status_code
+
+    for_each(product(("agent", "session"), operations()), check)
 
 
-@pytest.mark.parametrize(
-    "door", ["GET /v1/models/{name}", "POST /v1/chat/completions", "POST /ag-ui/{name}/"]
-)
-def test_a_door_needs_its_scope_and_talks_where_the_token_reaches(
-    places: Places, tokens: dict[str, Caller], door: str
+@pytest.mark.full
+def test_within_a_limit_each_scope_allows_what_it_allows_anywhere(
+    places: Places, tokens: dict[str, Caller]
 ) -> None:
-    method = door.partition(" ")[0]
-    for scope, allowed in ALLOWED.items():
-        answer = knock(tokens[scope], door, places.here)
-        assert answer.status_code == (200 if method == "GET" or "talk" in allowed else 403), scope
-    for limit in ("agent", "session"):
+    def check(limit: str, operation: str) -> None:
+        needed = operations()[operation]
         reached = [places.here, places.beside] if limit == "agent" else [places.here]
         for place in (places.here, places.beside, places.away):
-            answer = knock(tokens[limit], door, place)
-            assert answer.status_code == (404 if place is places.away else 200), (limit, place.secret)
-            assert not [word for word in places.words_outside(*reached) if word in answer.words]
-            assert bool(answer.talked_in) is (method == "POST" and answer.status_code == 200)
-            if limit == "session":
-                assert answer.talked_in <= {places.here.session}
+            all_there = call(tokens[limit], operation, place)
+            for scope in ALLOWED.keys() - {"manage"}:
+                answer = call(tokens[f"{scope} {limit}"], operation, place)
+                if needed not in ALLOWED[scope]:
+                    assert (answer.status_code, code(answer)) == (403, "insufficient_scope"), (
+                        scope,
+                        answer.words,
+                    )
+                else:
+                    assert (answer.status_code, code(answer)) == (all_there.status_code, code(all_there)), (
+                        scope
+                    )
+                shown = [word for word in places.words_outside(*reached) if word in answer.words]
+                assert not shown, (scope, place.secret)
+
+    for_each(product(("agent", "session"), operations()), check)
+
+
+def test_a_door_needs_its_scope_and_talks_where_the_token_reaches(
+    places: Places, tokens: dict[str, Caller]
+) -> None:
+    def check(door: str) -> None:
+        method = door.partition(" ")[0]
+        for scope, allowed in ALLOWED.items():
+            answer = knock(tokens[scope], door, places.here)
+            assert answer.status_code == (200 if method == "GET" or "talk" in allowed else 403), scope
+        for limit in ("agent", "session"):
+            reached = [places.here, places.beside] if limit == "agent" else [places.here]
+            for place in (places.here, places.beside, places.away):
+                answer = knock(tokens[limit], door, place)
+                assert answer.status_code == (404 if place is places.away else 200), (limit, place.secret)
+                assert not [word for word in places.words_outside(*reached) if word in answer.words]
+                assert bool(answer.talked_in) is (method == "POST" and answer.status_code == 200)
+                if limit == "session":
+                    assert answer.talked_in <= {places.here.session}
+
+    for_each(["GET /v1/models/{name}", "POST /v1/chat/completions", "POST /ag-ui/{name}/"], check)
 
 
 def knock(caller: Caller, door: str, place: Place) -> Any:

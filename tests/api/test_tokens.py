@@ -15,7 +15,7 @@ from sessions_app.models import Agent, ApiToken, Session, StreamTicket, Turn
 from sessions_app.tokens import tickets
 from sessions_app.tokens.issue import MOST_TOKENS, note_use
 from sessions_app.tokens.secret import hashed
-from tests.api.conftest import Caller, made, problem
+from tests.api.conftest import Caller, for_each, made, problem
 from tests.tokens import new_token
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.6")]
@@ -55,29 +55,31 @@ def test_a_token_is_shown_once_and_stored_as_a_hash(ada: Caller) -> None:
     problem(ada.delete(answer.headers["Location"]), 404, "not_found")
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "code"),
-    [
-        ({"name": ""}, 400, "bad_input"),
-        ({"name": " "}, 400, "empty_name"),
-        ({"name": "a" * 65}, 400, "bad_input"),
-        ({"name": "a\u2028b"}, 400, "bad_name"),
-        ({"scopes": []}, 400, "bad_input"),
-        ({"scopes": ["root"]}, 400, "bad_input"),
-        ({"scopes": ["read"] * 5}, 400, "bad_input"),
-        ({"scopes": "read"}, 400, "bad_input"),
-        ({"expires_at": "2020-01-01T00:00:00Z"}, 400, "past_time"),
-        ({"expires_at": "2999-01-01T00:00:00Z"}, 400, "bad_expires_at"),
-        ({"expires_at": "tomorrow"}, 400, "bad_input"),
-        ({"agent": "nobody"}, 404, "not_found"),
-        ({"session": "00000000-0000-0000-0000-000000000000"}, 404, "not_found"),
-        ({"token": "chosen-by-me"}, 400, "bad_input"),
-        ({"last_used_at": None}, 400, "bad_input"),
-    ],
-)
-def test_a_bad_token_is_not_made(ada: Caller, change: dict[str, Any], status: int, code: str) -> None:
-    problem(ada.post("/api/tokens/", READER | change), status, code)
-    assert ApiToken.objects.count() == 1
+def test_a_bad_token_is_not_made(ada: Caller) -> None:
+    def check(change: dict[str, Any], status: int, code: str) -> None:
+        problem(ada.post("/api/tokens/", READER | change), status, code)
+        assert ApiToken.objects.count() == 1
+
+    for_each(
+        [
+            ({"name": ""}, 400, "bad_input"),
+            ({"name": " "}, 400, "empty_name"),
+            ({"name": "a" * 65}, 400, "bad_input"),
+            ({"name": "a\u2028b"}, 400, "bad_name"),
+            ({"scopes": []}, 400, "bad_input"),
+            ({"scopes": ["root"]}, 400, "bad_input"),
+            ({"scopes": ["read"] * 5}, 400, "bad_input"),
+            ({"scopes": "read"}, 400, "bad_input"),
+            ({"expires_at": "2020-01-01T00:00:00Z"}, 400, "past_time"),
+            ({"expires_at": "2999-01-01T00:00:00Z"}, 400, "bad_expires_at"),
+            ({"expires_at": "tomorrow"}, 400, "bad_input"),
+            ({"agent": "nobody"}, 404, "not_found"),
+            ({"session": "00000000-0000-0000-0000-000000000000"}, 404, "not_found"),
+            ({"token": "chosen-by-me"}, 400, "bad_input"),
+            ({"last_used_at": None}, 400, "bad_input"),
+        ],
+        check,
+    )
 
 
 def test_a_token_is_limited_to_one_thing_of_ones_own(ada: Caller, bob: Caller) -> None:
@@ -96,24 +98,26 @@ def test_a_user_has_a_bounded_number_of_tokens(ada: Caller, bob: Caller) -> None
     made(bob.post("/api/tokens/", READER))
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"name": ""},
-        {"token_sha256": "secret"},
-        {"scopes": []},
-        {"scopes": ["root"]},
-        {"both": True},
-        {"expires_at": "2000-01-01T00:00:00Z"},
-    ],
-)
-def test_the_database_refuses_a_malformed_token(ada: Caller, wrong: dict[str, Any]) -> None:
-    fields = {"id": "new", "user": ada.user, "name": "n", "token_sha256": "a" * 64, "scopes": ["read"]}
-    ApiToken.objects.create(**fields).delete()
-    if "both" in wrong:
-        wrong = {"agent": demo(), "session": Session.objects.get(pk=ada.session())}
-    with pytest.raises(IntegrityError), transaction.atomic():
-        ApiToken.objects.create(**fields | wrong)
+def test_the_database_refuses_a_malformed_token(ada: Caller) -> None:
+    def check(wrong: dict[str, Any]) -> None:
+        fields = {"id": "new", "user": ada.user, "name": "n", "token_sha256": "a" * 64, "scopes": ["read"]}
+        ApiToken.objects.create(**fields).delete()
+        if "both" in wrong:
+            wrong = {"agent": demo(), "session": Session.objects.get(pk=ada.session())}
+        with pytest.raises(IntegrityError), transaction.atomic():
+            ApiToken.objects.create(**fields | wrong)
+
+    for_each(
+        [
+            {"name": ""},
+            {"token_sha256": "secret"},
+            {"scopes": []},
+            {"scopes": ["root"]},
+            {"both": True},
+            {"expires_at": "2000-01-01T00:00:00Z"},
+        ],
+        check,
+    )
 
 
 def test_a_token_makes_none_with_more_than_it_has(ada: Caller) -> None:
@@ -156,10 +160,12 @@ def test_a_token_that_has_expired_or_whose_user_is_inactive_is_refused(ada: Call
     problem(ada.get("/api/agents/"), 401, "not_authenticated")
 
 
-@pytest.mark.parametrize("given", ["x" * 100_000, "\x80", "rdo_", "'; DROP TABLE x"])
-def test_nonsense_is_no_token(nobody: Any, given: str) -> None:
-    answer = nobody.get("/api/agents/", headers={"Authorization": f"Token {given}"})
-    problem(answer, 401, "not_authenticated")
+def test_nonsense_is_no_token(nobody: Any) -> None:
+    def check(given: str) -> None:
+        answer = nobody.get("/api/agents/", headers={"Authorization": f"Token {given}"})
+        problem(answer, 401, "not_authenticated")
+
+    for_each(["x" * 100_000, "\x80", "rdo_", "'; DROP TABLE x"], check)
 
 
 def test_the_last_use_is_noted_to_the_minute_and_without_waiting(ada: Caller) -> None:
@@ -238,26 +244,6 @@ def test_a_thread_shows_a_limited_token_the_conversation_that_it_shows_everybody
         problem(mine.post(f"/api/sessions/{other}/messages/", {"content": "hello"}), 404, "not_found")
     update_agent(demo().pk, {"unified_session": False})
     problem(mine.get(sent.headers["Location"]), 404, "not_found")
-
-
-def test_other_doors_keep_the_scope_and_the_limit(ada: Caller) -> None:
-    ada.agent("other")
-    reader, mine = caller(ada, "read"), caller(ada, "manage", agent=demo())
-    in_session = caller(ada, "manage", session=Session.objects.get(pk=ada.session()))
-    chat = {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}
-    refused = reader.post("/v1/chat/completions", chat)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "insufficient_scope")
-    assert mine.post("/v1/chat/completions", chat | {"model": "other"}).status_code == 404
-    assert in_session.post("/v1/chat/completions", chat | {"model": "other"}).status_code == 404
-    for one in (mine, in_session):
-        assert [each["id"] for each in one.get("/v1/models").json()["data"]] == ["demo"]
-        assert one.get("/v1/models/other").status_code == 404
-    run = {"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "hello"}],
-           "state": {}, "tools": [], "context": [], "forwardedProps": {}}  # fmt: skip
-    assert reader.post("/ag-ui/demo/", run).status_code == 403
-    for one in (mine, in_session):
-        assert one.post("/ag-ui/other/", run).status_code == 404
-    assert not Turn.objects.exists()
 
 
 def test_a_chat_id_names_only_a_chat_within_the_limit(ada: Caller) -> None:

@@ -310,12 +310,3 @@ def test_a_threads_own_messages_appear_marked_in_order_while_unified(
     toggle(ada, on=True)
     assert shown(ada, thread) == texts
     problem(ada.get(f"/api/sessions/{thread}/messages/?cursor=cD0xLng%3D"), 400, "bad_cursor")
-
-
-@REAL
-def test_a_thread_without_automations_of_its_own_goes_at_once(ada: Caller) -> None:
-    thread, another = ada.session(), ada.session()
-    toggle(ada, on=True)
-    ada.automation(thread)
-    assert ada.delete(f"/api/sessions/{thread}/").json() == {"deleted": True, "deleted_automations": []}
-    assert len(listed(ada, another, "automations")) == 1

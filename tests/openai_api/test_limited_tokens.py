@@ -10,7 +10,7 @@ from typing import Any
 import openai
 import pytest
 
-from sessions_app.models import Agent, Message, Session, Turn
+from sessions_app.models import Message, Session, Turn
 from tests.openai_api.conftest import Chatter, turns
 from tests.tokens import new_token
 
@@ -38,19 +38,6 @@ def session_of(chatter: Chatter, **fields: Any) -> Session:
     with chatter.site.client(chatter.token) as http:
         made = http.post("/api/sessions/", json={"agent": "demo"} | fields)
     return Session.objects.get(pk=made.json()["id"])
-
-
-def test_a_token_of_an_agent_has_that_model_and_its_sessions(ada: Chatter, with_token: Any) -> None:
-    limited = with_token(agent=Agent.objects.get(name="demo"))
-    assert [each.id for each in limited.client.models.list()] == ["demo"]
-    assert limited.hear("[[reply:One.]]first", chat="c1") == "One."
-    assert limited.hear("[[reply:One.]]first", "[[reply:Two.]]second", chat="c1") == "Two."
-    limited.say("hello", chat="c2")
-    assert [session.agent.name for session in limited.sessions()] == ["demo", "demo"]
-    with pytest.raises(openai.NotFoundError):
-        limited.client.models.retrieve("other")
-    with pytest.raises(openai.NotFoundError):
-        limited.client.chat.completions.create(model="other", messages=[{"role": "user", "content": "x"}])
 
 
 def test_all_chats_of_a_token_of_a_session_are_that_session(ada: Chatter, with_token: Any) -> None:
@@ -85,15 +72,6 @@ def test_a_chat_that_is_behind_the_session_is_refused_and_begins_no_branch(
     assert (turns(), Session.objects.count()) == before
     limited.say("anew", chat="c2")
     assert limited.said(Session.objects.get(client_chat__isnull=False)) == ["a", "b", "anew"]
-
-
-def test_a_message_that_is_sent_again_has_one_turn(ada: Chatter, with_token: Any) -> None:
-    limited = with_token(session=session_of(ada))
-    key = {"Idempotency-Key": "k1"}
-    ada.say("[[reply:x]]hello", extra_headers=key)  # the same key without the limit is another request
-    assert limited.hear("[[reply:y]]hello", extra_headers=key) == "y"
-    assert limited.hear("[[reply:y]]hello", extra_headers=key) == "y"
-    assert turns() == 2
 
 
 def test_news_come_from_the_session_alone(ada: Chatter, with_token: Any) -> None:

@@ -16,7 +16,7 @@ import yaml
 from tests.docs.pages import page
 from tests.openai_api.conftest import Chatter
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.full]
 
 
 def test_the_commands_of_the_page_run(ada: Chatter, tmp_path: Path) -> None:
