@@ -26,14 +26,22 @@ hypothesis.settings.load_profile("rondo")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that start processes or share a server begin first, so that no long one is left to the end."""
-    slow = {item.path for item in items if _starts_processes(item)}
-    items.sort(key=lambda item: item.path not in slow)
+    """Files that share a server run one after another, then those that start processes, then the quick ones.
+
+    So no long one is left to the end.
+    """
+    order = {item.path: 3 for item in items}
+    for item in items:
+        order[item.path] = min(order[item.path], _place(item))
+    items.sort(key=lambda item: order[item.path])
 
 
-def _starts_processes(item: Any) -> bool:
+def _place(item: Any) -> int:
     fixtures = item._fixtureinfo.name2fixturedefs
-    return "fleet" in fixtures or any(each[-1].scope == "module" for each in fixtures.values())
+    for place, shared in enumerate(("served", "processes")):
+        if shared in fixtures:
+            return place
+    return 2 if "fleet" in fixtures or any(each[-1].scope == "module" for each in fixtures.values()) else 3
 
 
 @pytest.hookimpl(hookwrapper=True)
