@@ -65,7 +65,7 @@ def first_failure(each: Break, module: str, tests: str) -> tuple[str, str]:
             command, cwd=folder, capture_output=True, text=True, timeout=LONGEST, check=False
         )
     lines = done.stdout.splitlines() or [done.stderr]
-    failed = [line.split(" ")[1] for line in lines if line.startswith("FAILED ")]
+    failed = [line.split(" - ")[0][7:] for line in lines if line.startswith("FAILED ")]
     return failed[0] if failed and done.returncode == 1 else "", lines[-1].strip()
 
 
