@@ -33,6 +33,7 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.full
 def test_what_runs_where_now(fleet: Fleet, model_server: ModelServer, person_with_server: Person) -> None:
     fleet.worker()
     fleet.beat()
