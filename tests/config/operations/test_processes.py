@@ -88,6 +88,7 @@ def test_another_terminal_is_told_of_the_processes_and_not_of_itself(fleet: Flee
     assert not Process.objects.exists()
 
 
+@pytest.mark.full
 def test_a_process_that_was_killed_is_named_until_another_takes_its_place(fleet: Fleet) -> None:
     beat = fleet.beat()
     until(Process.objects.exists)
