@@ -89,7 +89,6 @@ def test_a_healthy_fleet_is_judged_by_its_own_environment(fleet: Fleet, person: 
     person.agent.model = "openai-chat:keyed"
     person.agent.save()
     session = person.session()
-    Session.objects.filter(pk=session.pk).update(channel="telegram", chat_id="42")
     a_job(session)
     keys = {"OPENAI_API_KEY": "of-the-server", "OPENAI_BASE_URL": "https://api.openai.com/v1"}
     fleet.environ |= keys
@@ -101,6 +100,7 @@ def test_a_healthy_fleet_is_judged_by_its_own_environment(fleet: Fleet, person: 
     assert [check for check in answer["checks"] if check["state"] != "ok"] == []
     assert (done.returncode, answer["healthy"]) == (0, True)
     assert {check["name"] for check in answer["checks"]} == set(checks.CHECKS)
+    Session.objects.filter(pk=session.pk).update(channel="telegram", chat_id="42")
     bare = {
         "OPENAI_API_KEY": "",
         "OPENAI_BASE_URL": "",
