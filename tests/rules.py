@@ -152,6 +152,11 @@ RULES = {
 }
 
 
+def _is_full(nodes: list[ast.expr]) -> bool:
+    """Whether a mark among these expressions leaves the tests to `make test-all`."""
+    return any(ast.unparse(node) == "pytest.mark.full" for each in nodes for node in ast.walk(each))
+
+
 def _marked(nodes: list[ast.expr]) -> set[str]:
     """The rules named by marks in these expressions."""
     calls = (node for each in nodes for node in ast.walk(each) if isinstance(node, ast.Call))
@@ -167,6 +172,30 @@ def _marked(nodes: list[ast.expr]) -> set[str]:
 def marks_in(path: Path) -> Iterator[tuple[str, str]]:
     """Each rule that a module marks, with the test or class; with an empty name where it marks all of the module."""
     return _marks_below(ast.parse(path.read_text()), "")
+
+
+def quick_rules() -> set[str]:
+    """The rules that a test of `make test` marks: one without `full`, also at its class and its module."""
+    trees = (ast.parse(path.read_text()) for path in (ROOT / "tests").rglob("test_*.py"))
+    return {rule for tree in trees for rule in _quick_below(tree, set())}
+
+
+def _quick_below(parent: ast.Module | ast.ClassDef, around: set[str]) -> Iterator[str]:
+    """The rules of the quick tests in a module or class. `around`: those that are marked around it."""
+    own = [
+        node.value
+        for node in parent.body
+        if isinstance(node, ast.Assign) and any(ast.unparse(each) == "pytestmark" for each in node.targets)
+    ]
+    marks = own + (parent.decorator_list if isinstance(parent, ast.ClassDef) else [])
+    if _is_full(marks):
+        return
+    rules = around | _marked(marks)
+    for node in parent.body:
+        if isinstance(node, ast.ClassDef):
+            yield from _quick_below(node, rules)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_full(node.decorator_list):
+            yield from rules | _marked(node.decorator_list) if node.name.startswith("test_") else ()
 
 
 def _marks_below(parent: ast.AST, owner: str) -> Iterator[tuple[str, str]]:

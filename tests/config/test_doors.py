@@ -29,6 +29,7 @@ def test_an_unknown_door_is_refused_with_the_known_ones() -> None:
         doors("openai,soap")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", DOORS)
 def test_a_door_that_is_off_is_not_imported_and_has_no_address(name: str) -> None:
     others = ",".join(other for other in DOORS if other != name) or "none"
@@ -50,6 +51,7 @@ def _look(served: str) -> tuple[list[str], list[str]]:
     return modules.split(), addresses.split()
 
 
+@pytest.mark.full
 def test_the_mcp_sdk_is_not_loaded_before_its_first_request() -> None:
     modules, _addresses = _look("mcp")
     assert "mcp.server" not in modules

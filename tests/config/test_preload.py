@@ -26,6 +26,7 @@ def answers(url: str) -> bool:
         return False
 
 
+@pytest.mark.full
 def test_its_log_is_that_of_the_settings(tmp_path: Path) -> None:
     """One line for each event in the chosen format, with the id of the request, and no warning before them."""
     port, log = free_port(), tmp_path / "web.log"

@@ -12,14 +12,6 @@ from tests.docs.pages import section
 
 pytestmark = pytest.mark.django_db
 OF_EACH_LIST = {"order", "cursor", "page_size"}
-STATES = {
-    "session": "SessionState",
-    "turn": "TurnState",
-    "automation, routine": "AutomationState",
-    "run": "RunState",
-    "delivery": "DeliveryState",
-    "mailbox update": "MailState",
-}
 
 
 @pytest.fixture
@@ -49,10 +41,3 @@ def test_each_list_is_described_with_its_filters(schema: Any) -> None:
     assert filtered <= described.keys()
     assert {path: taken[path] - OF_EACH_LIST for path in described} == described
     assert all(taken[path] >= OF_EACH_LIST for path in described)
-
-
-def test_each_state_is_described(schema: Any) -> None:
-    described = {name: re.findall(r"`(\w+)`", words) for name, words in table("States and times")}
-    assert described.keys() == STATES.keys()
-    for name, words in described.items():
-        assert set(words) == set(schema["components"]["schemas"][STATES[name]]["enum"]), name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.rules import PAGE, RULES, marks_in, page, proofs
+from tests.rules import PAGE, RULES, marks_in, page, proofs, quick_rules
 
 MODULE = """
 import pytest
@@ -29,6 +29,10 @@ class TestOther:
 
 def test_each_rule_has_a_test_and_each_mark_a_rule() -> None:
     assert set(proofs()) == set(RULES)
+
+
+def test_make_test_has_a_test_of_each_rule() -> None:
+    assert quick_rules() == set(RULES)
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -1,19 +1,16 @@
-"""docs/tools.md names every tool that the apps register, with its effect; its bounds are those of the code."""
+"""docs/tools.md names every tool that the apps register, with its effect and the turns that may use it."""
 
 from __future__ import annotations
 
 import re
 
-from agent_core import addresses, tools
-from agent_core.mcp import client, offer, schema
-from agent_core.mcp.server import HIDDEN
-from agent_core.tools import Effect, fetch
-from sessions_app.agents import mcp_servers
+from agent_core import tools
+from agent_core.tools import Effect
 from sessions_app.agents.documents import write_document
 from sessions_app.models import Session, SessionType, Turn, TurnKind
 from sessions_app.permits import permit_of, permitted
 from sessions_app.turns.kinds import kind_of
-from sessions_app.turns.tool_calls import OUTPUT_LIMIT, ToolContext
+from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person
 from tests.up import ROOT
 
@@ -80,44 +77,3 @@ def test_no_tool_is_offered_where_it_is_always_refused(person: Person) -> None:
     names = {tool.name for tool in tools.all() if tool.offered(context)}
     assert "cron" in names
     assert not any("private_message" in name for name in names)
-
-
-def test_tools_that_are_near_each_other_name_each_other() -> None:
-    later = ("cron", "schedule_private_message", "add_routine")
-    for name in later:
-        description = tools.get(name).description
-        others = [other for other in later if other != name and other in description]
-        assert others, name
-
-
-def test_the_bounds_of_fetching_are_those_of_the_code() -> None:
-    text = PAGE.read_text()
-    for bound in (
-        f"{fetch.SECONDS:.0f} s for everything",
-        f"{fetch.PARSE_SECONDS:.0f} s for reducing",
-        f"{fetch.MOST_BYTES:,} bytes",
-        f"{fetch.MOST_CHARACTERS:,} characters",
-        f"| redirects | {fetch.MOST_REDIRECTS},",
-        f"from {addresses.LEAST_PORT} on",
-    ):
-        assert bound in text, bound
-
-
-def test_the_bounds_of_mcp_servers_are_those_of_the_code() -> None:
-    text = PAGE.read_text()
-    for bound in (
-        f"up to {mcp_servers.MOST_SERVERS} servers",
-        f"{offer.LIST_SECONDS:.0f} s for all servers",
-        f"{client.MOST_PAGES} pages",
-        f"kept {offer.FRESH_SECONDS:.0f} s",
-        f"a failed one {offer.MISSING_SECONDS:.0f} s",
-        f"{offer.MOST_TOOLS} of one server",
-        f"{offer.LONGEST_TOOLS:,} characters of descriptions",
-        f"{offer.LONGEST_DESCRIPTION:,} characters of one description",
-        f"{schema.LONGEST:,} of one tool's parameters",
-        f"{client.MOST_BYTES:,} bytes, unpacked",
-        f"{OUTPUT_LIMIT:,} characters are shown",
-        f"| redirects | {client.MOST_REDIRECTS}, within",
-        f"`{HIDDEN}`",
-    ):
-        assert bound in text, bound

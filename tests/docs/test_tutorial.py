@@ -24,7 +24,11 @@ from tests.browser import NEEDS_CHROMIUM, launch
 from tests.docs.pages import page, section
 from tests.up import ROOT, Up, clean_environ
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]  # the start counts, on a busy machine
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.processes,
+    pytest.mark.timeout(300),
+]  # the start counts, on a busy machine
 
 START = "make up\n"
 READY = re.compile(

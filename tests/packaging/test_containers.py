@@ -74,6 +74,7 @@ def test_the_container_file_has_what_an_engine_needs() -> None:
     assert "STATIC_ROOT=/app/static" in only("ENV")
 
 
+@pytest.mark.full
 def test_the_image_can_collect_its_static_files(tmp_path: Path) -> None:
     """The step that runs our code while the image is built, with the values that it has there."""
     [step] = [value for word, value in instructions() if word == "RUN" and "collectstatic" in value]

@@ -16,17 +16,15 @@ from typing import Any
 import httpx2
 import psycopg
 import pytest
-import yaml
 
 from config import env
-from config.command_line import FLEET, PROCESSES
 from config.doors import DOORS
 from config.supervisor import postgres, valkey
 from tests.migrated import wait_until_ready
 from tests.packaging.page import Machine, blocks, clean, exec_start
 from tests.up import ROOT, free_port, until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.processes, pytest.mark.timeout(300)]
 
 DEPLOY = ROOT / "deploy"
 SUPERUSER = "postgres"  # of a server that was installed as the page says
@@ -328,33 +326,6 @@ def test_files_of_settings_name_variables_that_exist() -> None:
         named = set(re.findall(r"^([A-Z_]+)=", text, re.MULTILINE))
         assert len(named) > 5
         assert named - known == set()
-
-
-def test_the_compose_file_runs_a_whole_fleet_with_our_commands() -> None:
-    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    ours = {name: service for name, service in services.items() if service["image"] == "rondo"}
-    assert {name: service.get("deploy", {}).get("replicas", 1) for name, service in ours.items()} == {
-        "migrate": 1, "web": 1, "worker": 2, "beat": 2,
-    }  # fmt: skip
-    [default] = re.findall(r'^CMD \["(\w+)"', (DEPLOY / "Containerfile").read_text(), re.MULTILINE)
-    commands = {service.get("command", [default])[0] for service in ours.values()}
-    assert commands == {*PROCESSES, "migrate"} <= {*FLEET}
-
-
-def test_the_image_copies_all_that_the_wheel_needs() -> None:
-    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (DEPLOY / "Containerfile").read_text(), re.MULTILINE)
-    names = {name for line in copied for name in line.split()}
-    needed = {
-        "config",
-        "automations",
-        "sessions_app",
-        "agent_core",
-        "templates",
-        "manage.py",
-        "pyproject.toml",
-    }
-    assert names == needed | {"README.md", "LICENSE", "requirements.lock"}
-    assert [name for name in names if not (ROOT / name).exists()] == []
 
 
 def test_systemd_accepts_the_units() -> None:

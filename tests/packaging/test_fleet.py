@@ -18,7 +18,7 @@ from tests.packaging.nodes import HTTPS, Fleet, Node, connections, fleet, wait_u
 from tests.packaging.page import blocks
 from tests.soak.load import Load, insist, verdict
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.full, pytest.mark.processes, pytest.mark.timeout(400)]
 
 UNITS = {
     "app1": ("rondo-web", "rondo-beat", "rondo-worker@1"),

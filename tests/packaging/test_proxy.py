@@ -29,6 +29,7 @@ pytestmark = [
     pytest.mark.skipif(NGINX is None, reason="nginx is not installed"),
     pytest.mark.django_db(transaction=True),
     pytest.mark.processes,
+    pytest.mark.full,
 ]
 CERTIFICATE = ROOT / "tests" / "data" / "tls_for_tests.pem"
 HOST = "rondo.example"

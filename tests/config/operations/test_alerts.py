@@ -33,6 +33,8 @@ from tests.fleet import until
 from tests.talk import ended
 from tests.tokens import token_of
 
+pytestmark = [pytest.mark.full, pytest.mark.processes]
+
 AGE = "rondo_beat_last_round_age_seconds"
 OVERDUE = "rondo_overdue_seconds"
 FAILED_ATTEMPTS = 'rondo_delivery_attempts_failed_total{channel="webhook"}'

@@ -11,7 +11,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from django.conf import settings as django_settings
+from django.core.management import call_command
 from django.db import connection
 from django.db.models.functions import Now
 
@@ -74,22 +75,47 @@ def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_healthy_server_passes_with_exit_code_0(fleet: Fleet, person: Person) -> None:
+def found_by(*arguments: str, **environ: str) -> dict[str, Any]:
+    """What the command finds, by check."""
+    return {
+        each["name"]: each for each in json.loads(doctor("--json", *arguments, **environ).stdout)["checks"]
+    }
+
+
+@pytest.mark.full
+@pytest.mark.processes
+def test_a_healthy_fleet_is_judged_by_its_own_environment(fleet: Fleet, person: Person) -> None:
     Process.objects.all().delete()  # a process that the test before killed may have told of itself with its last word
+    person.agent.model = "openai-chat:keyed"
+    person.agent.save()
+    session = person.session()
+    a_job(session)
+    keys = {"OPENAI_API_KEY": "of-the-server", "OPENAI_BASE_URL": "https://api.openai.com/v1"}
+    fleet.environ |= keys
     fleet.worker()
     fleet.beat()
-    a_job(person.session())
     until(lambda: jobs.beat().seen)
-    done = doctor("--json")
+    done = doctor("--json", **keys)
     answer = json.loads(done.stdout)
     assert [check for check in answer["checks"] if check["state"] != "ok"] == []
-    assert (done.returncode, answer["healthy"], set(checks.CHECKS)) == (
-        0,
-        True,
-        {check["name"] for check in answer["checks"]},
-    )
+    assert (done.returncode, answer["healthy"]) == (0, True)
+    assert {check["name"] for check in answer["checks"]} == set(checks.CHECKS)
+    Session.objects.filter(pk=session.pk).update(channel="telegram", chat_id="42")
+    bare = {
+        "OPENAI_API_KEY": "",
+        "OPENAI_BASE_URL": "",
+        "RONDO_PLUGINS": "",
+        "DEBUG": "1",
+        "TURN_SHARDS": "3",
+    }
+    found = found_by(**bare)
+    for name in checks.PROCESS_CHECKS:
+        assert found[name]["state"] == "ok", found[name]
+    assert "telegram" in found["channels"]["detail"]
+    assert "of-the-server" not in str(list(Worker.objects.values()))
 
 
+@pytest.mark.long("the only proof that the command itself names problems")
 def test_problems_are_shown_with_their_fix_and_exit_code_1(person: Person) -> None:
     done = doctor()
     assert done.returncode == 1
@@ -100,57 +126,30 @@ def test_problems_are_shown_with_their_fix_and_exit_code_1(person: Person) -> No
     assert lines[-1] == f"2 of {len(checks.CHECKS)} checks found something wrong"
 
 
-def test_checks_trust_the_workers_environment_over_the_terminals(fleet: Fleet, person: Person) -> None:
-    person.agent.model = "openai-chat:keyed"
-    person.agent.save()
-    session = person.session()
-    Session.objects.filter(pk=session.pk).update(channel="telegram", chat_id="42")
-    fleet.environ |= {"OPENAI_API_KEY": "of-the-server", "OPENAI_BASE_URL": "https://api.openai.com/v1"}
-    fleet.worker()
-    bare = {
-        "OPENAI_API_KEY": "",
-        "OPENAI_BASE_URL": "",
-        "RONDO_PLUGINS": "",
-        "DEBUG": "1",
-        "TURN_SHARDS": "3",
-    }
-    found = {check["name"]: check for check in json.loads(doctor("--json", **bare).stdout)["checks"]}
-    for name in checks.PROCESS_CHECKS:
-        assert found[name]["state"] == "ok", found[name]
-    assert "telegram" in found["channels"]["detail"]
-    assert "of-the-server" not in str(list(Worker.objects.values()))
-
-
-def test_a_key_only_the_terminal_has_is_reported_missing(fleet: Fleet, person: Person) -> None:
+def test_without_workers_the_report_names_the_environment_it_checked(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     person.agent.model = "openai-chat:keyless"
     person.agent.save()
-    fleet.environ |= {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": ""}
-    fleet.worker()
-    found = {
-        check["name"]: check for check in json.loads(doctor("--json", OPENAI_API_KEY="mine").stdout)["checks"]
-    }
-    assert found["models"]["state"] == "wrong"
-    assert "OPENAI_API_KEY is not set" in found["models"]["detail"]
-    assert "since no worker" not in found["models"]["detail"]
-
-
-def test_without_workers_the_report_names_the_environment_it_checked(person: Person) -> None:
-    person.agent.model = "openai-chat:keyless"
-    person.agent.save()
-    found = {
-        check["name"]: check for check in json.loads(doctor("--json", OPENAI_API_KEY="").stdout)["checks"]
-    }
-    assert found["models"]["state"] == "wrong"
+    found = checks.run_all_checks()
+    assert found["models"].state == "wrong"
     for name in checks.PROCESS_CHECKS:
-        assert found[name]["detail"].endswith("(with the environment of this process, since no worker runs)")
+        assert found[name].detail.endswith("(with the environment of this process, since no worker runs)")
 
 
+@pytest.mark.full
+@pytest.mark.processes
 def test_workers_that_differ_or_do_not_answer_are_named(fleet: Fleet, person: Person) -> None:
     person.agent.model = "openai-chat:keyed"
     person.agent.save()
     fleet.environ |= {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": ""}
     fleet.worker()
     lacking = str(Worker.objects.get())
+    alone = found_by(OPENAI_API_KEY="mine")["models"]  # only the terminal has a key
+    assert alone["state"] == "wrong"
+    assert "OPENAI_API_KEY is not set" in alone["detail"]
+    assert "since no worker" not in alone["detail"]
     fleet.environ |= {"OPENAI_API_KEY": "of-the-server"}
     fleet.worker()
     answers = until(lambda: (found := self_check.ask_workers()) and len(found) == 2 and found)
@@ -160,20 +159,14 @@ def test_workers_that_differ_or_do_not_answer_are_named(fleet: Fleet, person: Pe
     assert [each.worker for each in self_check.ask_workers(2.0) if each.found is None] == ["deaf:7"]
 
 
-def test_an_unreachable_database_is_reported_once_without_waiting() -> None:
+@pytest.mark.full
+def test_an_unreachable_database_and_broker_are_reported_once_without_waiting() -> None:
     away = "postgresql://nobody@127.0.0.1:1/none"
-    done = doctor("--json", DATABASE_URL=away, DATABASE_LOCK_URL=away)
-    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
-    assert done.returncode == 1
+    found = found_by(DATABASE_URL=away, DATABASE_LOCK_URL=away)
     assert "does not answer" in found["database"]["detail"]
     assert found["workers"]["detail"] == "not checked"
     assert found["broker"]["state"] == "ok"
-
-
-def test_a_broker_that_is_away_is_named() -> None:
-    done = doctor("--json", CELERY_BROKER_URL="redis://127.0.0.1:1/0")
-    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
-    assert "CELERY_BROKER_URL" in found["broker"]["cure"]
+    assert "CELERY_BROKER_URL" in found_by(CELERY_BROKER_URL="redis://127.0.0.1:1/0")["broker"]["cure"]
 
 
 def test_configuration_that_does_not_fit_together(settings: Any) -> None:
@@ -442,7 +435,16 @@ def test_an_inline_routine_without_a_heartbeat(person: Person) -> None:
     assert job.pk in wrong(jobs.inline_routines())
 
 
-def test_a_far_future_last_slot_is_reported_and_repaired(person: Person) -> None:
+def _mended(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    with suppress(SystemExit):  # no worker runs
+        call_command("doctor", "--mend", "--json")
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def test_a_far_future_last_slot_is_reported_and_repaired(
+    person: Person, capsys: pytest.CaptureFixture[str]
+) -> None:
     with_run, without, near = (a_job(person.session()) for _ in range(3))
     JobClock.objects.filter(pk=with_run.pk).update(next_run_at=Now() - timedelta(seconds=5))
     assert fire_due_jobs().claimed == 1
@@ -456,8 +458,7 @@ def test_a_far_future_last_slot_is_reported_and_repaired(person: Person) -> None
     assert near.pk not in words
     assert "--mend" in words
     before = datetime.now(UTC)
-    done = doctor("--mend", "--json")
-    answer = json.loads(done.stdout)
+    answer = _mended(capsys)
     assert len(answer["mended"]) == 2
     assert next(check for check in answer["checks"] if check["name"] == "last_slots")["state"] == "ok"
     slots = dict(JobClock.objects.values_list("pk", "last_slot"))
@@ -466,4 +467,4 @@ def test_a_far_future_last_slot_is_reported_and_repaired(person: Person) -> None
     assert now is not None
     assert before <= now <= datetime.now(UTC)
     assert slots[near.pk] == soon
-    assert json.loads(doctor("--mend", "--json").stdout)["mended"] == []
+    assert _mended(capsys)["mended"] == []

@@ -48,6 +48,7 @@ def envelopes() -> Iterator[tuple[str, list[bytes]]]:
     server.server_close()
 
 
+@pytest.mark.full
 def test_the_error_of_a_tool_is_reported_by_its_class_and_ids_alone(
     envelopes: tuple[str, list[bytes]], fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:

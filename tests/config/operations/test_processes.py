@@ -54,6 +54,8 @@ def command(name: str, **environ: str) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.full
+@pytest.mark.processes
 def test_another_terminal_is_told_of_the_processes_and_not_of_itself(fleet: Fleet) -> None:
     theirs = {"RONDO_DOORS": "mcp", "RONDO_SCHEDULER_CRON_JOBS": "0", "RONDO_WORKER_LOST_SECONDS": "20"}
     fleet.environ |= theirs
@@ -86,6 +88,7 @@ def test_another_terminal_is_told_of_the_processes_and_not_of_itself(fleet: Flee
     assert not Process.objects.exists()
 
 
+@pytest.mark.full
 def test_a_process_that_was_killed_is_named_until_another_takes_its_place(fleet: Fleet) -> None:
     beat = fleet.beat()
     until(Process.objects.exists)

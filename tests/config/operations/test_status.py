@@ -33,6 +33,7 @@ def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.full
 def test_what_runs_where_now(fleet: Fleet, model_server: ModelServer, person_with_server: Person) -> None:
     fleet.worker()
     fleet.beat()
@@ -94,6 +95,7 @@ def test_a_server_with_nothing_in_it() -> None:
     assert read_status().next_job is None
 
 
+@pytest.mark.full
 def test_a_database_that_is_away_is_told_in_one_line() -> None:
     done = run(DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
     assert done.returncode == 1

@@ -1,5 +1,6 @@
 """`manage.py up`: started, refused, wounded and stopped as real processes."""
 
+import itertools
 import json
 import os
 import re
@@ -25,7 +26,7 @@ from config.supervisor.children import SAME_REQUEST_SECONDS
 from config.supervisor.fleet import WORKER_PATIENCE
 from tests.up import ROOT, Up, alive, all_pids, clean_environ, until
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.full, pytest.mark.processes]
 
 NOBODY = 65534
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
@@ -75,15 +76,6 @@ def _press_button(link: str) -> int:
         return answer.status_code
 
 
-def test_the_command_prints_another_link_of_a_running_up(up: Up, tmp_path: Path) -> None:
-    (tmp_path / ".rondo").symlink_to(up.data)
-    command = [sys.executable, str(ROOT / "manage.py"), "sign_in_link"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=clean_environ(), capture_output=True, text=True, check=True
-    )
-    assert _press_button(done.stdout.strip()) == 303
-
-
 def test_a_command_joins_the_up_that_data_dir_names(up: Up, tmp_path: Path) -> None:
     def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(ROOT / "manage.py"), *arguments]
@@ -103,21 +95,23 @@ def test_a_command_joins_the_up_that_data_dir_names(up: Up, tmp_path: Path) -> N
         assert "data" in line
 
 
-def test_connection_json_is_private_and_has_its_documented_shape(up: Up) -> None:
-    mode = stat.S_IMODE((up.data / "connection.json").stat().st_mode)
-    assert mode == 0o600
+def test_a_running_up_has_what_its_page_says(up: Up) -> None:
     connection = up.connection()
+    assert stat.S_IMODE((up.data / "connection.json").stat().st_mode) == 0o600
     assert set(connection) == {
         *("url", "token", "admin_user", "admin_password", "database_url", "broker_url", "pids")
     }
     assert set(connection["pids"]) == {"web", "worker", "beat", "postgres", "broker"}
     assert [len(connection["pids"][kind]) for kind in ("web", "worker", "beat")] == [1, 1, 1]
     assert all(alive(pid) for pid in all_pids(connection))
-
-
-def test_postgres_caches_a_sixteenth_of_the_memory(up: Up) -> None:
-    with psycopg.connect(up.connection()["database_url"]) as connection:
-        row = connection.execute("SELECT pg_size_bytes(current_setting('shared_buffers')) / 2^20").fetchone()
+    for path in ("/healthz", "/readyz", "/api/agents/demo/", "/static/admin/css/base.css"):
+        assert up.get(path) == 200, path
+    secrets = [connection["token"], connection["admin_password"]]
+    secrets += [connection[name].split("@")[0].rpartition(":")[2] for name in ("database_url", "broker_url")]
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in all_pids(connection)]
+    assert not [secret for secret in secrets if any(secret in line for line in lines)]
+    with psycopg.connect(connection["database_url"]) as database:
+        row = database.execute("SELECT pg_size_bytes(current_setting('shared_buffers')) / 2^20").fetchone()
     assert row == (postgres._buffers(),)
 
 
@@ -136,21 +130,6 @@ def test_the_cache_heeds_the_limit_of_a_container(
     assert postgres._buffers() == megabytes
     monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 2**24, "SC_PAGE_SIZE": 4096}.__getitem__)
     assert postgres._buffers() == (1024 if megabytes == 500 else megabytes)
-
-
-def test_no_password_shows_in_the_list_of_processes(up: Up) -> None:
-    connection = up.connection()
-    secrets = [connection["token"], connection["admin_password"]]
-    secrets += [connection[name].split("@")[0].rpartition(":")[2] for name in ("database_url", "broker_url")]
-    lines = [Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in all_pids(connection)]
-    assert not [secret for secret in secrets if any(secret in line for line in lines)]
-
-
-def test_web_answers_and_the_token_opens_the_api(up: Up) -> None:
-    assert up.get("/healthz") == 200
-    assert up.get("/readyz") == 200
-    assert up.get("/api/agents/demo/") == 200
-    assert up.get("/static/admin/css/base.css") == 200
 
 
 def test_no_client_chooses_the_address_that_limits_count_by(up: Up) -> None:
@@ -187,13 +166,12 @@ def test_a_second_up_on_the_same_data_is_refused(up: Up, tmp_path: Path) -> None
     assert up.get("/healthz") == 200
 
 
-@pytest.mark.parametrize("kind", ["web", "worker", "beat", "postgres", "broker"])
-def test_a_child_that_dies_is_started_again(up: Up, kind: str) -> None:
-    before = up.connection()["pids"][kind]
-    victim = before if isinstance(before, int) else before[0]
-    os.kill(victim, signal.SIGKILL)
-    until(lambda: up.connection()["pids"][kind] not in (before, [], None))
-    until(lambda: _answers(up))
+def test_each_child_that_dies_is_started_again(up: Up) -> None:
+    for kind in ("web", "worker", "beat", "postgres", "broker"):
+        before = up.connection()["pids"][kind]
+        os.kill(before if isinstance(before, int) else before[0], signal.SIGKILL)
+        until(lambda kind=kind, before=before: up.connection()["pids"][kind] not in (before, [], None))
+        until(lambda: _answers(up))
 
 
 def _answers(up: Up) -> bool:
@@ -222,10 +200,9 @@ def test_a_sigkill_leaves_no_process_and_keeps_the_data(up: Up) -> None:
         connection.execute("DROP TABLE kept")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_signal_ends_everything_with_exit_code_0(up: Up, number: signal.Signals) -> None:
+def test_a_stop_signal_ends_everything_with_exit_code_0(up: Up) -> None:
     pids = all_pids(up.connection())
-    assert up.stop(number) == 0
+    assert up.stop(signal.SIGTERM) == 0
     assert not [pid for pid in pids if alive(pid)]
     assert not (up.data / "connection.json").exists()
 
@@ -277,31 +254,18 @@ def test_a_port_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None
     assert not (tmp_path / "data" / "postgres").exists()
 
 
-def test_data_of_another_postgresql_is_refused(tmp_path: Path) -> None:
-    up = Up(folder=tmp_path)
-    (up.data / "postgres").mkdir(parents=True)
-    (up.data / "postgres" / "PG_VERSION").write_text("12\n")
-    keys = '{"layout": 1, "secret_key": "k", "database_password": "p", "broker_password": "p",'
-    (up.data / "secrets.json").write_text(keys + ' "admin_password": "p", "api_token": "t"}')
-    assert "was created by PostgreSQL 12" in up.refused()
-
-
-def test_data_of_another_layout_is_refused(tmp_path: Path) -> None:
-    up = Up(folder=tmp_path)
-    up.data.mkdir()
-    keys = '{"layout": 0, "secret_key": "k", "database_password": "p", "broker_password": "p",'
-    (up.data / "secrets.json").write_text(keys + ' "admin_password": "p", "api_token": "t"}')
-    assert "was created by another version of Rondo" in up.refused()
-
-
-def test_a_data_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "data").touch()
-    assert "cannot write to" in Up(folder=tmp_path).refused()
-
-
-@pytest.mark.parametrize("flags", [["--port", "0"], ["--workers", "many"], ["--beats", "-1"], ["--colour"]])
-def test_wrong_flags_are_one_line(tmp_path: Path, flags: list[str]) -> None:
-    assert "manage.py up --help" in Up(folder=tmp_path).refused(*flags)
+def test_unusable_data_and_wrong_flags_are_refused_in_one_line(tmp_path: Path) -> None:
+    keys = '"secret_key": "k", "database_password": "p", "broker_password": "p", "admin_password": "p"'
+    for layout, complaint in ((1, "was created by PostgreSQL 12"), (0, "was created by another version")):
+        up = Up(folder=tmp_path, data=tmp_path / f"layout-{layout}")
+        (up.data / "postgres").mkdir(parents=True)
+        (up.data / "postgres" / "PG_VERSION").write_text("12\n")
+        (up.data / "secrets.json").write_text(f'{{"layout": {layout}, {keys}, "api_token": "t"}}')
+        assert complaint in up.refused()
+    (tmp_path / "file").touch()
+    assert "cannot write to" in Up(folder=tmp_path, data=tmp_path / "file").refused()
+    for flags in (["--port", "0"], ["--workers", "many"], ["--beats", "-1"], ["--colour"]):
+        assert "manage.py up --help" in Up(folder=tmp_path).refused(*flags), flags
 
 
 def _someone_else() -> tuple[list[str], dict[str, str]]:
@@ -391,13 +355,11 @@ def test_help_lists_up_before_anything_is_configured() -> None:
     assert "\nup\n" in _manage("help", "--commands").stdout  # with those of Django
 
 
-@pytest.mark.parametrize("command", ["chat", "automations", "sign_in_link", "token"])
-def test_commands_explain_themselves_where_no_server_runs(command: str, tmp_path: Path) -> None:
-    for where in ([], ["--data-dir", str(tmp_path / "none")]):
-        done = _manage(command, "--help", *where)
-        assert done.stdout.startswith(f"usage: manage.py {command} "), done.stderr
-        assert done.returncode == 0
-    refused = _manage(command, "--data-dir", str(tmp_path / "none"))
+def test_commands_explain_themselves_where_no_server_runs(tmp_path: Path) -> None:
+    for command in ("chat", "automations", "sign_in_link", "token"):
+        done = _manage(command, "--help", "--data-dir", str(tmp_path / "none"))
+        assert (done.returncode, done.stdout.startswith(f"usage: manage.py {command} ")) == (0, True), command
+    refused = _manage("chat", "--data-dir", str(tmp_path / "none"))
     assert (refused.returncode, refused.stderr[:24]) == (1, "rondo: no server runs on")
 
 
@@ -429,27 +391,24 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize(
-    ("name", "value", "complaint"),
-    [
-        ("RONDO_PLUGINS", "nosuch.tools", "RONDO_PLUGINS names nosuch.tools, which is not installed"),
-        ("RONDO_MODEL", "foo", "RONDO_MODEL must be offline or provider:name, "),
-        ("SECRET_KEY", "short", "SECRET_KEY is too short: "),
-    ],
-)
-def test_a_bad_variable_ends_every_process_with_one_line(
-    program: str, name: str, value: str, complaint: str
-) -> None:
-    environ = {**clean_environ(), **SETTINGS, name: value}
-    environ.pop("PYTEST_VERSION", None)  # as a process that is not under test
-    done = subprocess.run(
-        [sys.executable, *PROGRAMS[program]],
-        env=environ, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == 1
-    [line] = done.stderr.splitlines()
-    assert line.startswith(f"rondo: {complaint}")
+COMPLAINTS = {
+    ("RONDO_PLUGINS", "nosuch.tools"): "RONDO_PLUGINS names nosuch.tools, which is not installed",
+    ("RONDO_MODEL", "foo"): "RONDO_MODEL must be offline or provider:name, ",
+    ("SECRET_KEY", "short"): "SECRET_KEY is too short: ",
+}
+
+
+def test_a_bad_variable_ends_every_process_with_one_line() -> None:
+    for program, (name, value) in zip(PROGRAMS, itertools.cycle(COMPLAINTS), strict=False):
+        environ = {**clean_environ(), **SETTINGS, name: value}
+        environ.pop("PYTEST_VERSION", None)  # as a process that is not under test
+        done = subprocess.run(
+            [sys.executable, *PROGRAMS[program]],
+            env=environ, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 1, program
+        [line] = done.stderr.splitlines()
+        assert line.startswith(f"rondo: {COMPLAINTS[name, value]}"), program
 
 
 def test_an_error_inside_a_plugin_keeps_its_traceback(tmp_path: Path) -> None:
@@ -459,20 +418,15 @@ def test_an_error_inside_a_plugin_keeps_its_traceback(tmp_path: Path) -> None:
     assert "No module named 'nosuch'" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("url", "complaint"),
-    [
+def test_an_unusable_database_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    for url, complaint in (
         (SETTINGS["DATABASE_URL"], "cannot reach the database of DATABASE_URL: "),
         ("mysql://nobody:secret@127.0.0.1/none", "DATABASE_URL is invalid"),
-    ],
-)
-def test_an_unusable_database_is_refused_before_anything_starts(
-    tmp_path: Path, url: str, complaint: str
-) -> None:
-    up = Up(folder=tmp_path, environ={**clean_environ(), "DATABASE_URL": url})
-    assert complaint in up.refused()
-    assert "secret" not in up.output
-    assert not (up.data / "broker").exists()
+    ):
+        up = Up(folder=tmp_path, environ={**clean_environ(), "DATABASE_URL": url})
+        assert complaint in up.refused()
+        assert "secret" not in up.output
+        assert not (up.data / "broker").exists()
 
 
 def test_a_command_in_its_folder_uses_a_running_ups_servers(up: Up, tmp_path: Path) -> None:
