@@ -36,7 +36,7 @@ pip = $(1)/bin/python -m pip install --quiet --disable-pip-version-check --requi
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-all test-rest test-django evals check format-check lint types imports migrations broken-rules rules pictures tour soak bench bench-check fmt wheel node-tools node-tools-if-any lock
+.PHONY: help up test test-all test-rest test-django evals check format-check lint types imports migrations broken-rules mutants rules pictures tour soak bench bench-check fmt wheel node-tools node-tools-if-any lock
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ test-django: $(DJANGO)/.ready ## run the tests with another Django (VERSION=6.0 
 
 broken-rules: $(DEV) ## break rules of docs/rules.md on purpose and check that their tests fail (ARGS="4.8 closure")
 	@$(PY) -m tests.broken_rules $(ARGS)
+
+mutants: $(DEV) ## change the core at random and count the changes that the tests notice (ARGS="--count 50 --seed 30", ARGS=--help)
+	@$(PY) -m tests.mutants $(ARGS)
 
 evals: $(DEV) ## play twenty conversations with a real model; costs tokens (ARGS=--renew, ARGS=--help)
 	@$(PY) -m tests.conversations $(ARGS)
