@@ -61,7 +61,8 @@ broken-rules: $(DEV) ## break rules of docs/rules.md on purpose and check that t
 	@$(PY) -m tests.broken_rules $(ARGS)
 
 mutants: $(DEV) ## change the core at random and count the changes that the tests notice (ARGS="--count 50 --seed 30", ARGS=--help)
-	@$(PY) -m tests.mutants $(ARGS)
+	@[ -d .venv/mutants ] || $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --target .venv/mutants 'cosmic-ray>=8.7,<9' parso stevedore
+	@PYTHONPATH=.venv/mutants $(PY) -m tests.mutants $(ARGS)
 
 evals: $(DEV) ## play twenty conversations with a real model; costs tokens (ARGS=--renew, ARGS=--help)
 	@$(PY) -m tests.conversations $(ARGS)

@@ -315,7 +315,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, help="file of JSON lines; what it has is not run again")
     options = parser.parse_args()
     if find_spec("cosmic_ray") is None:
-        print("cosmic-ray is missing: `make mutants` installs it, or `pip install 'cosmic-ray>=8.7,<9'`")
+        print("cosmic-ray is missing; `make mutants` installs it")
         return 1
     changes = mutants(options.count, options.seed)
     with ExitStack() as stack, ThreadPoolExecutor(options.jobs) as pool:
