@@ -153,8 +153,9 @@ RULES = {
 
 
 def _is_full(nodes: list[ast.expr]) -> bool:
-    """Whether a mark among these expressions leaves the tests to `make test-all`."""
-    return any(ast.unparse(node) == "pytest.mark.full" for each in nodes for node in ast.walk(each))
+    """Whether a mark among these expressions leaves the tests to `make test-all`: not that of a single parameter."""
+    marks = [mark for each in nodes for mark in (each.elts if isinstance(each, ast.List) else [each])]
+    return any(ast.unparse(mark) == "pytest.mark.full" for mark in marks)
 
 
 def _marked(nodes: list[ast.expr]) -> set[str]:
