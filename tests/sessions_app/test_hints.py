@@ -27,8 +27,10 @@ _SENDS = f"""
 import django, sys, uuid
 django.setup()
 from sessions_app import hints
+hints.send([hints.Hint(session_id=uuid.UUID(int=0), lane="auto")])
+hints.flush_hints(60.0)  # connected: from here on a hint waits for others only
 hints.STALE_AFTER = float(sys.argv[1])
-hints.send(hints.Hint(session_id=uuid.UUID(int=n), lane="auto") for n in range({OTHERS}))
+hints.send(hints.Hint(session_id=uuid.UUID(int=n), lane="auto") for n in range(1, {OTHERS}))
 hints.send([hints.Hint(session_id=uuid.UUID(int=0), lane="turns")])
 hints.flush_hints(60.0)
 """
