@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from celery import Celery
 from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from automations import selectors
 from automations.beat import Scheduler
@@ -283,36 +282,26 @@ def replacing(session: Session) -> MessageToSchedule:
 
 
 @pytest.mark.rule("8.3")
-def test_replacing_reaches_messages_taken_by_beat_and_frees_the_limit(person: Person) -> None:
+def test_replacing_cancels_all_that_waits_in_this_session_and_frees_the_limit(person: Person) -> None:
     session = person.session()
+    sent, elsewhere = taken(session), later(person.session())
+    turn = claimed(session)
     first, second = taken(session), later(session)
     for _ in range(MOST_WAITING - 2):
         later(session)
     with pytest.raises(TooManyMessages):
         later(session)
-    later(person.session())
-    made = schedule_message(replacing(session))
-    assert {first.pk, second.pk} <= set(made.cancelled_ids)
-    assert len(made.cancelled_ids) == MOST_WAITING
-    assert (status(first), status(second)) == ("cancelled", "cancelled")
-    assert first.replaced_by_id == made.message.pk
-    assert claim_next(session.pk, a_worker(), auto_allowed=True) is None, "its turn is cancelled with it"
-    assert list(cancellable_messages(session.pk)) == [made.message]
-
-
-@pytest.mark.rule("8.3")
-def test_replacing_cancels_and_names_only_this_sessions_waiting_messages(person: Person) -> None:
-    session, other = person.session(), person.session()
-    sent, first, second, elsewhere = taken(session), later(session), later(session), later(other)
-    turn = claimed(session)
     assert (status(first), status(second)) == ("pending", "pending"), "without replacing all wait"
+    waiting = {message.pk for message in cancellable_messages(session.pk)}
     made = schedule_message(replacing(session))
-    assert set(made.cancelled_ids) == {first.pk, second.pk}
-    assert {status(each) for each in (sent, elsewhere, made.message)} == {"pending"}
+    assert set(made.cancelled_ids) == waiting
+    assert len(waiting) == len(made.cancelled_ids) == MOST_WAITING
     assert {status(each) for each in (first, second)} == {"cancelled"}
-    assert first.replaced_by_id == made.message.pk
+    assert {status(each) for each in (sent, elsewhere, made.message)} == {"pending"}
+    assert first.replaced_by_id == second.replaced_by_id == made.message.pk
     finish(turn)
     assert status(sent) == "sent", "what was claimed is sent"
+    assert claim_next(session.pk, a_worker(), auto_allowed=True) is None, "the first one's turn is cancelled"
 
 
 @pytest.mark.rule("8.3")
@@ -497,16 +486,6 @@ def test_a_look_ahead_knows_when_the_next_one_is_due(person: Person) -> None:
     at = datetime.now(UTC) + timedelta(seconds=100)
     later(person.session(), send_at=at.isoformat())
     assert 90 < next_work().wait <= 100
-
-
-def test_a_look_and_a_round_of_nothing_are_few_statements(person: Person) -> None:
-    later(person.session())
-    with CaptureQueriesContext(connection) as asked:
-        next_work()
-    assert len(asked) == 1
-    with CaptureQueriesContext(connection) as asked:
-        fire_due_messages()
-    assert len([each for each in asked if each["sql"].startswith("SELECT")]) == 1
 
 
 def test_what_is_overdue_is_told_by_doctor(person: Person) -> None:

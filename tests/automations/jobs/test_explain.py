@@ -18,16 +18,13 @@ from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs import describe
 from automations.runs.describe import describe_run, span
 from automations.runs.skips import GapReason
-from automations.schedules.plan import jitter_of
 from sessions_app.channels import base as channels
 from sessions_app.models import Session, SessionState, Turn, TurnState
-from sessions_app.turns.cancel import cancel_turn
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker.sweep import ToolHung
 from tests.automations.jobs.made import DAILY, new
 from tests.conftest import Person, new_person
 from tests.doors import caller
-from tests.fleet import until
 
 pytestmark = pytest.mark.rule("4.5")
 
@@ -119,24 +116,6 @@ def test_the_last_twenty_runs_are_shown_only_to_the_owner(person: Person) -> Non
     assert last[0].scheduled_for == DAY + timedelta(days=24)
     with pytest.raises(JobNotFound):
         explain(new_person("bob").user, job.pk)
-
-
-@pytest.mark.full
-def test_what_comes_next_is_what_is_fired(person: Person) -> None:
-    """Through the end of its runs, each with its jitter."""
-    every = {"kind": "every", "seconds": 1}
-    job = new(person.session(), schedule=every, max_runs=3, jitter_seconds=2)
-    said = of(person, job)
-    assert len(said.next) == 3
-    assert said.warnings == (f"Last run: {describe.when(said.next[-1], UTC)}.",)
-    for firing in said.next:
-        until(lambda: fire_due_jobs().queued)
-        run = RunRecord.objects.filter(job=job).exclude(state=RunState.SKIPPED).latest("scheduled_for")
-        assert run.scheduled_for + jitter_of(job) == firing
-        assert run.turn_id is not None
-        cancel_turn(run.turn_id)
-    done = of(person, job)
-    assert (done.next, done.state, done.now) == ((), "done", "Done: all of its 3 runs have started.")
 
 
 def test_next_runs_stop_at_the_end_date_with_zone_offset(person: Person) -> None:

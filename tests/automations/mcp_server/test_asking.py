@@ -66,10 +66,6 @@ def test_a_provider_that_refuses_is_an_error_of_the_tool_and_of_the_turn(ada: Do
     assert Turn.objects.get().state == "failed"
 
 
-def test_a_provider_that_breaks_off_is_tried_again(ada: Door) -> None:
-    assert ada.call("ask", {"message": "[[drop:x1]] [[reply:Whole]]"})["answer"] == "Whole"
-
-
 def test_a_turn_is_stopped(ada: Door, site: Site) -> None:
     found = ada.call("ask", {"message": "[[pause:b]] [[reply:One two three]]", "wait_seconds": 0})
     ada.call("stop", {"turn": found["turn"]})

@@ -139,14 +139,6 @@ def test_a_session_that_is_no_persons_has_no_automations(person: Person) -> None
                 cron(at, **(ADD | {"action": action, "every_seconds": 5}))
 
 
-def test_the_fifty_first_automation_is_refused_with_what_to_do(person: Person) -> None:
-    at = context(person.session())
-    for _ in range(50):
-        cron(at, **ADD, every_seconds=3600)
-    with pytest.raises(ToolFailed, match="50 enabled automations; remove one first"):
-        cron(at, **ADD, every_seconds=3600)
-
-
 def test_times_without_a_zone_are_in_the_agents(person: Person) -> None:
     person.agent.timezone = "Asia/Tokyo"
     person.agent.save()
