@@ -8,12 +8,12 @@ import pytest
 
 from automations.firing.fire_messages import fire_due_messages
 from automations.models import ScheduledMessage
-from sessions_app.models import Agent, Message, Session
+from sessions_app.models import Agent, Session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.lock import Handle
 from sessions_app.turns.run import _finish
 from tests.api.conftest import Caller, for_each, made, problem
-from tests.automations.messages import a_worker, due, later, run_turn
+from tests.automations.messages import a_worker, due, later
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("8.1")]
 ASK = {"send_at": "2099-01-01T09:00:00+01:00", "message_text": "Take the cake out."}
@@ -113,9 +113,3 @@ def test_a_message_for_a_unified_thread_goes_to_the_primary(ada: Caller) -> None
     assert own["id"] in {each["id"] for each in ada.get(at(thread)).json()["results"]}, (
         "it is still the thread's"
     )
-    due(ScheduledMessage.objects.get(pk=message["id"]))
-    fire_due_messages()
-    run_turn(primary, a_worker())
-    assert Message.objects.get(session=primary).content == "Take the cake out."
-    shown = ada.get(f"/api/sessions/{thread}/messages/").json()["results"]
-    assert [each["content"] for each in shown] == ["Take the cake out."]
