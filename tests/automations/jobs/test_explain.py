@@ -267,28 +267,18 @@ def test_saving_warns_of_what_explain_warns_of(person: Person, telegram: None) -
     assert again["warnings"] == warnings
 
 
-@pytest.mark.parametrize(
-    ("code", "state", "warned"),
-    [
-        ("model_auth", RunState.FAILED, True),
-        ("model_not_configured", RunState.FAILED, True),
-        ("timeout", RunState.FAILED, False),
-        ("", RunState.SUCCEEDED, False),
-    ],
-)
-def test_a_model_that_failed_in_the_last_run_is_warned_of(
-    person: Person, code: str, state: str, warned: bool
-) -> None:
-    job = new(person.session())
-    runs = [(3, RunState.FAILED, "model_auth"), (2, state, code), (1, RunState.SKIPPED, GapReason.OVERLAP)]
-    for days, ended_as, reason in runs:
-        RunRecord.objects.create(
-            job=job, run_id=f"{job.pk}:{days}", scheduled_for=DAY - timedelta(days=days), state=ended_as,
-            reason=reason, error="The provider rejected the request (401: invalid API key).", finished_at=DAY,
-        )  # fmt: skip
-    said = [each for each in of(person, job).warnings if "model" in each]
-    assert bool(said) is warned
-    if warned:
-        assert said == [
-            "The model could not be called in the last run: The provider rejected the request (401: invalid API key)."
-        ]
+def test_a_model_that_failed_in_the_last_run_is_warned_of(person: Person) -> None:
+    error = "The provider rejected the request (401: invalid API key)."
+    failed, skipped = RunState.FAILED, (RunState.SKIPPED, GapReason.OVERLAP)
+    for last, warned in (
+        ((failed, "model_auth"), True),
+        ((failed, "model_not_configured"), True),
+        ((failed, "timeout"), False),
+        ((RunState.SUCCEEDED, ""), False),
+    ):
+        job = new(person.session())
+        for days, (state, reason) in enumerate((skipped, last, (failed, "model_auth")), 1):
+            slot, more = DAY - timedelta(days=days), {"error": error, "finished_at": DAY}
+            run_of(job, scheduled_for=slot, state=state, reason=reason, **more).save()
+        said = [each for each in of(person, job).warnings if "model" in each]
+        assert said == [f"The model could not be called in the last run: {error}"] * warned, last

@@ -17,6 +17,7 @@ from agent_core.planner import live
 from agent_core.turn.control import TurnControl
 from agent_core.types import ToolCall
 from automations.models import ScheduledMessage
+from automations.scheduled_messages import MOST_WAITING
 from automations.tools.live_state import existing_kinds
 from sessions_app.models import Session, SessionType, Turn
 from sessions_app.turns.context import prepare_turn
@@ -113,23 +114,22 @@ def test_a_refusal_starts_with_its_code_and_suggests_a_fix(person: Person) -> No
             wrong.append((what, str(refusal.value)))
     assert wrong == []
     assert not ScheduledMessage.objects.exists()
+    for _ in range(MOST_WAITING):
+        later(where.session)
+    with pytest.raises(ToolFailed, match=r"^too_many: a session may have at most 20 .* Cancel one first"):
+        schedule(where, **ASK)
 
 
 def test_groups_and_internal_sessions_have_no_private_messages(person: Person) -> None:
-    group = person.session(chat_type="group")
-    heartbeat, job = person.session(), person.session()
-    places = [context(group), context(heartbeat), context(job)]
-    Session.objects.filter(pk=heartbeat.pk).update(type=SessionType.HEARTBEAT)
-    Session.objects.filter(pk=job.pk).update(type=SessionType.JOB)
-    for where in places:
-        here = replace(where, session=Session.objects.get(pk=where.session.pk))
-        for refused in (
-            lambda: schedule(here, **ASK),  # noqa: B023 - called within the round
-            lambda: listed(here),  # noqa: B023
-            lambda: cancel(here, task_id="x"),  # noqa: B023
-        ):
+    group, heartbeat, job = person.session(chat_type="group"), person.session(), person.session()
+    where = {session.pk: context(session) for session in (group, heartbeat, job)}
+    for session, kind in ((heartbeat, SessionType.HEARTBEAT), (job, SessionType.JOB)):
+        Session.objects.filter(pk=session.pk).update(type=kind)
+    for pk, place in where.items():
+        here = replace(place, session=Session.objects.get(pk=pk))
+        for verb, given in ((schedule, ASK), (listed, {}), (cancel, {"task_id": "x"})):
             with pytest.raises(ToolFailed, match=r"^not_private: "):
-                refused()
+                verb(here, **given)
 
 
 def test_what_waits_is_listed_in_the_order_of_its_times(person: Person) -> None:
