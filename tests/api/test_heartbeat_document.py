@@ -43,15 +43,6 @@ def test_put_says_what_the_text_turned_out_to_be(ada: Caller) -> None:
     assert plain.keys() == {"name", "content", "revision"}
 
 
-def test_invalid_routines_are_refused_and_nothing_is_written(ada: Caller) -> None:
-    Agent.objects.update(routine_limit=0)
-    problem(ada.put(ADDRESS, text(HN)), 409, "too_many_routines")
-    alone = {"title": "x", "task_type": "time_reminder", "execution_mode": "isolated"}
-    problem(ada.put(ADDRESS, text(alone)), 400, "bad_task_type")
-    assert not agent_routines(agent_id(ada)).exists()
-    assert ada.get(ADDRESS).json() == {"name": "HEARTBEAT.md", "content": "", "revision": 0}
-
-
 def test_the_tag_detects_added_routines_but_ignores_run_results(ada: Caller) -> None:
     ada.put(ADDRESS, text(HN))
     tag = ada.get(ADDRESS).headers["ETag"]

@@ -20,7 +20,7 @@ from automations.firing.batch_size import LARGEST, BatchSize
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.one_by_one import NothingFires
 from automations.jobs.clock import notify_beats
-from automations.jobs.edit import NewJob, create_job, delete_job
+from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from config.supervisor import valkey
 from sessions_app.models import Session, Turn, TurnState
@@ -113,19 +113,6 @@ def trap(transactional_db: None) -> Iterator[None]:
     yield
     with connection.cursor() as cursor:
         cursor.execute("DROP FUNCTION trap() CASCADE")
-
-
-def test_a_batch_skips_a_locked_clock_and_a_deleted_job(person: Person) -> None:
-    job = once(person.session())
-    make_due([job], soon(0))
-    with transaction.atomic():
-        JobClock.objects.select_for_update().get(job=job)
-        thread, came = in_thread(fire_due_jobs)
-        thread.join(10)
-        assert came[0].claimed == 0, "a clock in other hands is left alone"
-    delete_job(job.pk)
-    assert fire_due_jobs().claimed == 0
-    assert slots_and_runs() == (0, 0, 0)
 
 
 def batches_under_way() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,21 +11,18 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.db.models import Min
 
-from agent_core.testing import ModelServer
 from automations.models import RunRecord
 from sessions_app.hints import ask_for_maintenance, flush_hints
-from sessions_app.models import Event, Message, OnBusy, Pruning, Session, Turn, TurnState, TurnStep
+from sessions_app.models import Event, Message, Pruning, Session, Turn, TurnState, TurnStep
 from sessions_app.retention import walk
 from sessions_app.retention.maintenance_round import run_maintenance
 from sessions_app.retention.walk import BATCH, walks
 from sessions_app.sessions.delete import delete_session
-from sessions_app.turns.receive import MessageInput, receive
 from tests.chaos.test_beats import batches_under_way
 from tests.conftest import Person
 from tests.fleet import Fleet, Process, until
 from tests.past import ago, past_run, past_turn, prune_all, ticking
 from tests.races import in_thread
-from tests.talk import ended
 
 pytestmark = [pytest.mark.processes, pytest.mark.rule("10.3")]
 
@@ -148,56 +144,6 @@ def test_a_large_backlog_continues_in_rounds_that_include_every_walk(person: Per
     assert rounds > 3 * 1200 / BATCH
     assert old_rows() == 0
     assert run_maintenance(lambda: False, spare=600).batches == 0, "what has just been done is not done again"
-
-
-@pytest.mark.full
-def test_a_round_whose_time_was_up_is_followed_by_another(
-    fleet: Fleet, person: Person, tmp_path: Path
-) -> None:
-    backlog(person.session(), 6000)
-    plugin = tmp_path / "short_rounds.py"
-    plugin.write_text(
-        "from sessions_app.retention import maintenance_round\n\nmaintenance_round.ROUND = 0.3\n"
-    )
-    worker = fleet.worker(RONDO_PLUGINS="short_rounds", PYTHONPATH=str(tmp_path))
-    ask()
-    worker.wait_for("there is more")
-    until(lambda: old_rows() == 0)
-    assert worker.text().count("maintained") > 2
-
-
-@pytest.mark.full
-def test_turns_of_the_same_sessions_run_beside_it(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    sessions = [person_with_server.session() for _ in range(3)]
-    for session in sessions:
-        backlog(session, 1500)
-    worker = fleet.worker()
-    host = receive(sessions[0].pk, MessageInput(content="[[pause:p]] hello"))
-    until(lambda: model_server.held.get("p"))
-    following = receive(sessions[0].pk, MessageInput(content="and this", on_busy=OnBusy.ENQUEUE))
-    ask()
-    until(lambda: removed() > 0)
-    turns = [
-        receive(session.pk, MessageInput(content=f"note {number}", on_busy=OnBusy.ENQUEUE))
-        for number in range(8)
-        for session in sessions[1:]
-    ]
-    until(lambda: all(ended(turn) for turn in turns), 60)
-    worker.wait_for("maintained", 60)
-    host.refresh_from_db()
-    assert host.state == TurnState.RUNNING
-    assert host.steps.exists()
-    model_server.release("p")
-    until(lambda: ended(host) and ended(following))
-    assert {turn.state for turn in [host, following, *turns]} == {TurnState.SUCCEEDED}
-    assert old_rows() == 0
-    for session in sessions:
-        session.refresh_from_db()
-        seqs = Message.objects.filter(session=session).order_by("seq").values_list("seq", flat=True)
-        assert list(seqs) == list(range(1, session.last_seq + 1))
-    assert "deadlock" not in worker.text()
 
 
 @pytest.mark.full

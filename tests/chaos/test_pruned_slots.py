@@ -16,7 +16,6 @@ from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.models import Session, Turn, TurnState
 from tests.conftest import Person
-from tests.fleet import Fleet, until
 from tests.past import ago, prune_all
 
 pytestmark = pytest.mark.rule("10.3")
@@ -125,28 +124,6 @@ def test_no_slot_repeats_after_a_jobs_past_is_pruned(
         slots = ledger(job)
         assert len(slots) >= (3 if catch_up == "all" else 2), (change, catch_up)
         assert slots == sorted(set(slots)), (change, catch_up)
-
-
-@pytest.mark.full
-def test_beats_workers_and_pruning_at_once_run_every_slot_once(
-    fleet: Fleet, person: Person, ledger: Callable[[CronJob], list[datetime]], settings: Any
-) -> None:
-    settings.RONDO_KEEP_RUNS_PER_JOB = 1
-    jobs = [every(person.session(), catch_up=catch_up, overlap="queue") for catch_up in ("one", "all")]
-    for beat in [fleet.beat(ready=False) for _ in range(2)]:
-        beat.wait_for("beat_ready", 60)
-    fleet.worker()
-    gone = 0
-    for _ in range(4):
-        seen = RunRecord.objects.filter(state=RunState.SUCCEEDED)
-        until(lambda seen=seen: seen.filter(finished_at__gt=ago(1)).count() > 3, 60)  # type: ignore[misc]
-        RunRecord.objects.filter(finished_at__isnull=False).update(finished_at=ago(200))
-        Turn.objects.filter(finished_at__isnull=False).update(finished_at=ago(200), queued_at=ago(200))
-        gone += prune_all()["runs"]
-        turn_back(jobs[1], 3)
-    assert gone >= 8
-    for job in jobs:
-        assert len(ledger(job)) == len(set(ledger(job)))
 
 
 def test_a_one_shot_never_repeats_after_its_run_is_pruned(

@@ -23,8 +23,6 @@ from tests.races import KEY_SHARE, SHARE, gate, in_thread, orphans, waiting
 
 pytestmark = pytest.mark.rule("8.2")
 
-ROUNDS = 20
-
 
 def soon(seconds: float = 1.5) -> str:
     return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
@@ -87,43 +85,6 @@ def test_one_that_is_brought_forward_wakes_a_beat_that_sleeps(fleet: Fleet, pers
     until(lambda: said(session) == ["soon"], 20, "it does not wait for the longest sleep")
 
 
-@pytest.mark.full
-def test_a_beat_killed_before_its_commit_has_taken_nothing(fleet: Fleet, person: Person) -> None:
-    message = later(person.session())
-    with transaction.atomic():
-        # a run in the way that is not committed: the batch's insert waits for it
-        RunRecord.objects.create(
-            run_id="in-the-way", scheduled_message=message, scheduled_for=datetime.now(UTC)
-        )
-        thread, _ = in_thread(lambda: due(message))
-        thread.join(20)
-        beat = fleet.beat()
-        until(waiting, 60, "beat waits within its batch")
-        beat.kill()
-        transaction.set_rollback(True)
-    message.refresh_from_db()
-    assert message.taken_at is None
-    fleet.worker()
-    fleet.beat()
-    until(lambda: all_sent(1))
-    assert Turn.objects.count() == RunRecord.objects.count() == 1
-
-
-@pytest.mark.full
-def test_a_cancel_racing_beat_cancels_the_message_and_its_turn(person: Person) -> None:
-    session = person.session()
-    for number in range(ROUNDS):
-        message = later(session, f"message {number}")
-        due(message)
-        cancelled, fired = together(lambda: cancel_message(message.pk), fire_due_messages)  # noqa: B023
-        message.refresh_from_db()
-        run = RunRecord.objects.filter(scheduled_message=message).exists()
-        assert message.status == "cancelled", cancelled
-        assert run == (message.taken_at is not None) == bool(fired.queued)
-        assert not Turn.objects.filter(session=session).exclude(state="cancelled").exists()
-        Turn.objects.filter(session=session).delete()
-
-
 def test_a_cancel_wins_whether_it_comes_before_or_after_beat(
     person: Person,
 ) -> None:
@@ -146,33 +107,6 @@ def test_a_cancel_wins_whether_it_comes_before_or_after_beat(
     assert fire_due_messages().claimed == 0
 
 
-@pytest.mark.full
-@pytest.mark.rule("8.3")
-def test_a_replace_that_races_beat_names_just_what_it_cancelled(person: Person) -> None:
-    session = person.session()
-    for number in range(ROUNDS // 2):
-        old = [later(session, f"old {number} {n}") for n in range(3)]
-        due(*old)
-        replaced, *_fired = together(
-            lambda: schedule_message(
-                MessageToSchedule(
-                    session_id=session.pk, send_at=LATER, message_text="instead", replace_existing=True
-                )
-            ),
-            fire_due_messages,
-            fire_due_messages,
-        )
-        cancelled = set(ScheduledMessage.objects.filter(status="cancelled").values_list("pk", flat=True))
-        taken = set(ScheduledMessage.objects.exclude(taken_at=None).values_list("pk", flat=True))
-        assert set(replaced.cancelled_ids) == cancelled
-        assert cancelled == {message.pk for message in old}
-        assert RunRecord.objects.filter(state="cancelled").count() == len(taken)
-        assert not Turn.objects.filter(session=session).exclude(state="cancelled").exists()
-        RunRecord.objects.all().delete()
-        ScheduledMessage.objects.all().delete()
-        Turn.objects.filter(session=session).delete()
-
-
 @pytest.mark.rule("8.1")
 def test_of_many_at_once_no_more_than_twenty_are_stored(person: Person) -> None:
     session = person.session()
@@ -191,26 +125,6 @@ def test_one_call_made_twice_at_once_is_one_message(person: Person) -> None:
     )
     came = together(*(lambda: schedule_message(given).message.pk for _ in range(4)))
     assert len(set(came)) == ScheduledMessage.objects.count() == 1
-
-
-@pytest.mark.full
-def test_a_delete_racing_beat_and_schedulers_leaves_no_rows(person: Person) -> None:
-    for _ in range(ROUNDS // 4):
-        session, other = person.session(), person.session()
-        due(later(session), later(other), later(session))
-        came = together(
-            fire_due_messages,
-            lambda: delete_session(session.pk),  # noqa: B023
-            fire_due_messages,
-            lambda: later(session),  # noqa: B023
-        )
-        assert came[1].deleted
-        assert not [each for each in (came[0], came[2]) if isinstance(each, Exception)], came
-        while fire_due_messages().claimed:
-            pass
-        assert not ScheduledMessage.objects.filter(session=session).exists()
-        assert Turn.objects.filter(session=other, kind="scheduled_message").count() == 1
-    assert orphans() == {}
 
 
 def test_beat_skips_a_session_being_deleted_without_waiting(person: Person) -> None:

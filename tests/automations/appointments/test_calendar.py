@@ -7,8 +7,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from automations.appointments.attention import attention
 from automations.appointments.calendar import MOST_ENTRIES, Entry, upcoming
@@ -148,26 +146,6 @@ def test_messages_are_in_the_calendar(person: Person) -> None:
     ScheduledMessage.objects.filter(message_text="text 1").update(status=MessageStatus.CANCELLED)
     now = datetime.now(UTC)
     assert shown(upcoming(person.user, now, now + timedelta(days=7))) == [("text 2", "next")]
-
-
-def test_the_statements_do_not_grow_with_the_jobs(person: Person) -> None:
-    now = datetime.now(UTC)
-
-    def statements() -> int:
-        with CaptureQueriesContext(connection) as captured:
-            upcoming(person.user, now - timedelta(days=3), now + timedelta(days=4))
-            attention(person.user)
-        return len(captured)
-
-    def add(number: int) -> None:
-        for _ in range(number):
-            job = new(person.session())
-            add_runs(job, [now - timedelta(days=1)], state=RunState.FAILED, reason="timeout")
-
-    add(1)
-    few = statements()
-    add(10)
-    assert statements() == few <= 15
 
 
 def test_attention_lists_what_needs_a_person(person: Person, telegram: None) -> None:

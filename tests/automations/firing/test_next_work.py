@@ -14,22 +14,6 @@ from tests.many_rows import insert_many
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("statement", "params"),
-    [(due_jobs.CLAIM, {"limit": 100}), (due_jobs.DUE_IDS, {"limit": 100}), (next_work.LOOK, {})],
-    ids=["claim", "peek", "look"],
-)
-def test_due_jobs_are_found_by_their_index(statement: Statement, params: dict[str, int]) -> None:
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(
-            "SET LOCAL enable_seqscan = off"
-        )  # the table is empty: what matters is what could be used
-        cursor.execute(f"EXPLAIN {statement.text}", statement._constants | params)
-        lines = [str(row[0]) for row in cursor.fetchall()]
-    assert any("jobclock_due" in line for line in lines), "\n".join(lines)
-
-
-@pytest.mark.django_db
 @pytest.mark.parametrize("statement", [due_jobs.CLAIM, due_jobs.DUE_IDS], ids=["claim", "peek"])
 def test_a_batch_after_an_outage_reads_only_its_own_rows(statement: Statement) -> None:
     now = datetime.now(UTC)
@@ -87,20 +71,3 @@ def test_due_messages_and_their_queue_heads_use_separate_indexes() -> None:
         assert "scheduled_due" in plan, plan
         assert "Seq Scan on automations_scheduledmessage" not in plan, plan
         assert name == "look" or "scheduled_head" in plan, plan
-
-
-@pytest.mark.django_db
-def test_tables_that_firing_writes_have_no_unused_indexes() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT tablename, indexname FROM pg_indexes"
-            " WHERE tablename IN ('automations_jobclock', 'automations_runrecord', 'automations_cronjob',"
-            " 'automations_scheduledmessage')"
-        )
-        found = cursor.fetchall()
-    assert {name for table, name in found if table == "automations_jobclock"} == {
-        "automations_jobclock_pkey",
-        "jobclock_due",
-        "jobclock_inline_due",  # of another set of rows: firing touches one of the two
-    }
-    assert not [name for _, name in found if name.endswith("_like")]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from automations.firing import replan_zones
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.replan_zones import (
     BATCH,
@@ -219,24 +218,6 @@ def test_a_killed_beat_leaves_what_the_next_one_finishes(
     assert set(CronJob.objects.values_list("revision", flat=True)) == {1}
 
 
-@pytest.mark.full
-def test_two_beats_replan_each_job_and_keep_firing(fleet: Fleet, person: Person, zones: ZoneFolder) -> None:
-    many(person, 2 * BATCH + 100)
-    zones.write(NAME, NEW)
-    soon = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
-    create_job(NewJob(session_id=person.session().pk, message="m", schedule={"kind": "at", "at": soon}))
-    beats = [fleet.beat(ready=False) for _ in range(2)]
-    until(lambda: hours_of() == {6}, 60)
-    until(RunRecord.objects.exists, 60)
-    until(lambda: ZoneData.objects.filter(name=NAME, fingerprint=fingerprint(NAME)).exists())
-    assert set(JobClock.objects.filter(job__timezone=NAME).values_list("last_slot", flat=True)) == {None}
-    assert set(CronJob.objects.values_list("revision", flat=True)) == {1}
-    for beat in beats:
-        beat.wait_for("beat_ready")
-        assert "zone_data_failed" not in beat.text()
-    assert "zone_data_planned" in "".join(beat.text() for beat in beats)
-
-
 def test_a_zone_locked_by_another_beat_is_checked_again_soon(person: Person, zones: ZoneFolder) -> None:
     daily(person)
     (zone,) = changed_zones()
@@ -343,17 +324,3 @@ def test_a_beat_fires_whatever_becomes_of_zone_data(fleet: Fleet, person: Person
 def rename(table: str, name: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f'ALTER TABLE "{table}" RENAME TO "{name}"')
-
-
-def test_the_zones_are_found_by_their_index(person: Person) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET enable_seqscan = off")
-        plan = (
-            replan_zones._jobs()
-            .filter(timezone__gt="A")
-            .order_by("timezone")
-            .values_list("timezone")[:1]
-            .explain()
-        )
-        cursor.execute("RESET enable_seqscan")
-    assert "job_zones" in plan

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from automations.exceptions import BadJob, JobNotFound, ProtectedJob, TooManyJobs
+from automations.exceptions import BadJob, JobNotFound, TooManyJobs
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import MOST_ENABLED, delete_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
@@ -136,18 +136,6 @@ def test_after_three_days_down_one_run_and_one_gap(person: Person) -> None:
     assert run.run_id == f"{job.pk}:{round(run.scheduled_for.timestamp() * 1000)}"
 
 
-def test_purging_runs_never_reopens_a_slot(person: Person) -> None:
-    job = new(person.session())
-    overdue(job)
-    fire_due_jobs()
-    slot = RunRecord.objects.get().scheduled_for
-    RunRecord.objects.all().delete()
-    update_job(job.pk, {"enabled": False})
-    resumed = update_job(job.pk, {"enabled": True})
-    assert planned_for(resumed) > slot
-    assert fire_due_jobs().claimed == 0
-
-
 def test_an_edit_concurrent_with_firing_has_one_clean_outcome(person: Person) -> None:
     for number in range(4):
         job = new(person.session())
@@ -171,23 +159,6 @@ def test_a_deleted_job_leaves_nothing_that_would_run(person: Person) -> None:
     assert Turn.objects.get().state == TurnState.CANCELLED
     with pytest.raises(JobNotFound):
         delete_job(job.pk)
-
-
-@pytest.mark.rule("4.1")
-def test_system_jobs_are_protected(person: Person) -> None:
-    job = CronJob.objects.create(
-        id="dream",
-        agent=person.agent,
-        name="dream",
-        schedule_kind="cron",
-        expr="0 3 * * *",
-        kind="system_event",
-        system_event="dream",
-    )
-    JobClock.objects.create(job=job)
-    for refused in (lambda: update_job("dream", {"name": "x"}), lambda: delete_job("dream")):
-        with pytest.raises(ProtectedJob):
-            refused()
 
 
 def test_no_automation_binds_to_a_deleted_or_closing_session(person: Person) -> None:

@@ -18,16 +18,13 @@ from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.runs import describe
 from automations.runs.describe import describe_run, span
 from automations.runs.skips import GapReason
-from automations.schedules.plan import jitter_of
 from sessions_app.channels import base as channels
 from sessions_app.models import Session, SessionState, Turn, TurnState
-from sessions_app.turns.cancel import cancel_turn
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker.sweep import ToolHung
 from tests.automations.jobs.made import DAILY, new
 from tests.conftest import Person, new_person
 from tests.doors import caller
-from tests.fleet import until
 
 pytestmark = pytest.mark.rule("4.5")
 
@@ -119,24 +116,6 @@ def test_the_last_twenty_runs_are_shown_only_to_the_owner(person: Person) -> Non
     assert last[0].scheduled_for == DAY + timedelta(days=24)
     with pytest.raises(JobNotFound):
         explain(new_person("bob").user, job.pk)
-
-
-@pytest.mark.full
-def test_what_comes_next_is_what_is_fired(person: Person) -> None:
-    """Through the end of its runs, each with its jitter."""
-    every = {"kind": "every", "seconds": 1}
-    job = new(person.session(), schedule=every, max_runs=3, jitter_seconds=2)
-    said = of(person, job)
-    assert len(said.next) == 3
-    assert said.warnings == (f"Last run: {describe.when(said.next[-1], UTC)}.",)
-    for firing in said.next:
-        until(lambda: fire_due_jobs().queued)
-        run = RunRecord.objects.filter(job=job).exclude(state=RunState.SKIPPED).latest("scheduled_for")
-        assert run.scheduled_for + jitter_of(job) == firing
-        assert run.turn_id is not None
-        cancel_turn(run.turn_id)
-    done = of(person, job)
-    assert (done.next, done.state, done.now) == ((), "done", "Done: all of its 3 runs have started.")
 
 
 def test_next_runs_stop_at_the_end_date_with_zone_offset(person: Person) -> None:
@@ -288,28 +267,18 @@ def test_saving_warns_of_what_explain_warns_of(person: Person, telegram: None) -
     assert again["warnings"] == warnings
 
 
-@pytest.mark.parametrize(
-    ("code", "state", "warned"),
-    [
-        ("model_auth", RunState.FAILED, True),
-        ("model_not_configured", RunState.FAILED, True),
-        ("timeout", RunState.FAILED, False),
-        ("", RunState.SUCCEEDED, False),
-    ],
-)
-def test_a_model_that_failed_in_the_last_run_is_warned_of(
-    person: Person, code: str, state: str, warned: bool
-) -> None:
-    job = new(person.session())
-    runs = [(3, RunState.FAILED, "model_auth"), (2, state, code), (1, RunState.SKIPPED, GapReason.OVERLAP)]
-    for days, ended_as, reason in runs:
-        RunRecord.objects.create(
-            job=job, run_id=f"{job.pk}:{days}", scheduled_for=DAY - timedelta(days=days), state=ended_as,
-            reason=reason, error="The provider rejected the request (401: invalid API key).", finished_at=DAY,
-        )  # fmt: skip
-    said = [each for each in of(person, job).warnings if "model" in each]
-    assert bool(said) is warned
-    if warned:
-        assert said == [
-            "The model could not be called in the last run: The provider rejected the request (401: invalid API key)."
-        ]
+def test_a_model_that_failed_in_the_last_run_is_warned_of(person: Person) -> None:
+    error = "The provider rejected the request (401: invalid API key)."
+    failed, skipped = RunState.FAILED, (RunState.SKIPPED, GapReason.OVERLAP)
+    for last, warned in (
+        ((failed, "model_auth"), True),
+        ((failed, "model_not_configured"), True),
+        ((failed, "timeout"), False),
+        ((RunState.SUCCEEDED, ""), False),
+    ):
+        job = new(person.session())
+        for days, (state, reason) in enumerate((skipped, last, (failed, "model_auth")), 1):
+            slot, more = DAY - timedelta(days=days), {"error": error, "finished_at": DAY}
+            run_of(job, scheduled_for=slot, state=state, reason=reason, **more).save()
+        said = [each for each in of(person, job).warnings if "model" in each]
+        assert said == [f"The model could not be called in the last run: {error}"] * warned, last

@@ -102,12 +102,3 @@ def test_other_refusals_are_sentences(person: Person) -> None:
     assert refused("add", "", "--every", "60")
     new_person("bob")
     assert "several agents; name one with --agent" in refused("list")
-
-
-def test_a_unified_thread_binds_to_the_primary_session(person: Person) -> None:
-    thread: Any = person.session()
-    person.agent.unified_session = True
-    person.agent.save()
-    automations("add", "hello", "--every", "60", "--session", str(thread.pk))
-    job: Any = CronJob.objects.get()
-    assert job.session.key == "unified:default"

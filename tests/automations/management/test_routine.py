@@ -1,24 +1,17 @@
-"""`manage.py routine`: the flags of the table in docs/automations.md, one JSON object, exit code 0 or 1."""
+"""`manage.py routine`: one JSON object, exit code 0 or 1."""
 
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command, get_commands, load_command_class
+from django.core.management import call_command
 
 from automations.models import CronJob
 from tests.conftest import Person, new_person
-from tests.docs.pages import section
 
 pytestmark = pytest.mark.rule("6.4", "6.5")
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def routine(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -66,6 +59,7 @@ def test_refusals_have_a_code_and_a_sentence(person: Person, capsys: pytest.Capt
         (("add", "--agent", "nobody", "--title", "x"), "not_found"),
         (("update", *agent, "--id", "nope", "--title", "x"), "not_found"),
         (("remove", *agent, "--id", "nope"), "not_found"),
+        (("add", *agent), "bad_call"),
     ]:
         error = routine(capsys, *arguments)["error"]
         assert (error["code"], bool(error["message"])) == (code, True), arguments
@@ -83,43 +77,3 @@ def test_an_agent_of_several_users_is_named_with_its_user(
     assert (
         routine(capsys, "remove", "--agent", "ada/demo", "--id", added["id"])["error"]["code"] == "not_found"
     )
-
-
-@pytest.mark.processes
-@pytest.mark.full
-def test_the_command_prints_one_object_and_exits_1_on_error(person: Person) -> None:
-    def call(*arguments: str) -> tuple[int, Any]:
-        command = [sys.executable, "manage.py", "routine", *arguments]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert len(done.stdout.splitlines()) == 1, done.stderr
-        return done.returncode, json.loads(done.stdout)
-
-    code, answer = call("add", "--agent", "demo", "--title", "Water", "--schedule", "1h")
-    assert (code, answer["ok"]) == (0, True)
-    code, answer = call("add", "--agent", "demo")
-    assert (code, answer["error"]["code"]) == (1, "bad_call")
-    assert "--title" in answer["error"]["message"]
-
-
-def flags() -> dict[str, tuple[set[str], set[str]]]:
-    """By verb: the flags that are needed, and the others."""
-    command: Any = load_command_class(get_commands()["routine"], "routine")
-    parser = command.create_parser("manage.py", "routine")
-    [verbs] = [action for action in parser._actions if hasattr(action, "choices") and action.dest == "verb"]
-    found: dict[str, tuple[set[str], set[str]]] = {}
-    for verb, each in verbs.choices.items():
-        own = [action for action in each._actions if action.option_strings and action.dest != "help"]
-        needed = {action.option_strings[0] for action in own if action.required}
-        found[verb] = needed, {action.option_strings[0] for action in own} - needed
-    return found
-
-
-def test_the_page_names_every_flag() -> None:
-    page = section("automations.md", "Routines")
-    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", page, re.MULTILINE)
-    named = {
-        verb: (set(re.findall(r"--[a-z-]+", needed)), set(re.findall(r"--[a-z-]+", others)))
-        for verb, needed, others in rows
-        if verb in {"add", "list", "update", "remove"}
-    }
-    assert named == flags()

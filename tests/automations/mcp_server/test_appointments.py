@@ -1,8 +1,6 @@
-"""Appointments by the SDK's client, kept by real beats and workers."""
+"""Appointments by the SDK's client."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
@@ -10,38 +8,9 @@ from automations.models import CronJob, RunRecord
 from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.models import Session
 from tests.automations.mcp_server.conftest import Door
-from tests.automations.mcp_server.test_survival import opened
-from tests.conftest import Person
-from tests.fleet import Fleet, until
 from tests.tokens import token_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
-
-
-@pytest.mark.full
-def test_an_automation_fires_and_its_answer_is_read(
-    person_with_server: Person, model_server: Any, fleet: Fleet
-) -> None:
-    door, web = opened(person_with_server, fleet, "web")
-    fleet.worker()
-    fleet.beat()
-    made = door.call("schedule", {"message": "say [[reply:Tea is ready]]", "name": "Tea", "every_seconds": 1})
-    assert (made["name"], made["enabled"]) == ("Tea", True)
-
-    def answers() -> list[str]:
-        return [each["content"] for each in door.call("read_session")["messages"]]
-
-    until(lambda: "Tea is ready" in answers())
-    web.kill()
-    door, _web = opened(person_with_server, fleet, "again")
-    told = door.call("explain", {"job_id": made["id"]})
-    assert told["schedule"] == "every second"
-    assert told["last"][0]["state"] in {"succeeded", "running", "queued"}
-    assert door.call("pause", {"job_id": made["id"]})["enabled"] is False
-    assert door.call("pause", {"job_id": made["id"]})["enabled"] is False
-    assert "nothing_to_skip" in door.refused("skip_next", {"job_id": made["id"]})
-    assert door.call("cancel_appointment", {"job_id": made["id"]}) == {"deleted": made["id"]}
-    assert "not_found" in door.refused("cancel_appointment", {"job_id": made["id"]})
 
 
 def test_the_next_runs_are_skipped_once_with_a_key(ada: Door) -> None:
@@ -60,7 +29,14 @@ def test_the_next_runs_are_skipped_once_with_a_key(ada: Door) -> None:
         each for each in ada.call("list_appointments")["appointments"] if each["kind"] == "automation"
     ]
     assert (listed["id"], listed["next"][0]) != (made["id"], made["next_run_at"])
-    assert ada.call("resume", {"job_id": made["id"]})["enabled"] is True
+    here = {"job_id": made["id"]}
+    told = ada.call("explain", here)
+    assert (told["schedule"], told["last"][0]["state"]) == ("every day at 09:00 (Europe/Berlin)", "skipped")
+    assert [ada.call("pause", here)["enabled"] for _ in range(2)] == [False, False]
+    assert "nothing_to_skip" in ada.refused("skip_next", here)
+    assert ada.call("resume", here)["enabled"] is True
+    assert ada.call("cancel_appointment", here) == {"deleted": made["id"]}
+    assert "not_found" in ada.refused("cancel_appointment", here)
 
 
 def test_one_time_automations_are_read_in_the_agents_zone(ada: Door) -> None:

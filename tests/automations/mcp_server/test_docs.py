@@ -11,11 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from mcp.client.streamable_http import streamable_http_client
 
 from automations.mcp_server.toolbox import TOOLS
 from tests.automations.mcp_server.conftest import Door
@@ -47,19 +45,6 @@ async def names_of(client: Client) -> set[str]:
 def test_the_table_names_every_tool() -> None:
     named = re.findall(r"^\| (`.*?`) \|", section("mcp-server.md", "Tools"), re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", " ".join(named))) == set(TOOLS)
-
-
-def test_the_configuration_with_an_address_connects(ada: Door) -> None:
-    shown = configured("Connect a client by its address")
-    headers = {name: value.replace("YOUR_TOKEN", ada.token) for name, value in shown["headers"].items()}
-
-    async def run() -> set[str]:
-        async with httpx2.AsyncClient(headers=headers) as http:
-            url = shown["url"].replace("http://127.0.0.1:8000", ada.url)
-            async with Client(streamable_http_client(url, http_client=http)) as client:
-                return await names_of(client)
-
-    assert asyncio.run(run()) == set(TOOLS)
 
 
 def test_the_command_prints_the_tools(folder: Path) -> None:

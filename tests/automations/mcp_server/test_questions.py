@@ -75,15 +75,6 @@ def test_words_of_a_program_are_never_consent(ada: Door, site: Site, words: str,
     assert not ConsentQuestion.objects.filter(state=ConsentState.GRANTED).exists()
 
 
-def test_a_question_of_a_plan_is_answered_at_the_client(ada: Door) -> None:
-    Agent.objects.update(engine=Engine.PLANNER)
-    human = Human(answers=[accept(answer="blue")])
-    found = ada.call("ask", {"message": COLOUR}, human=human)
-    assert human.asked == ["Which colour?"]
-    assert found["state"] == "succeeded", found
-    assert Turn.objects.filter(content="blue", state="succeeded").exists()
-
-
 def test_a_question_is_answered_by_its_id_in_earlier_revisions(ada: Door) -> None:
     Agent.objects.update(engine=Engine.PLANNER)
     found = ada.call("ask", {"message": COLOUR}, mode="legacy")

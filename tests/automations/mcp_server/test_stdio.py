@@ -58,13 +58,6 @@ def test_an_agent_is_asked_over_standard_input(ada: Door, tmp_path: Path, mode: 
     assert Turn.objects.get().session.owner == ada.user
 
 
-@pytest.mark.full
-def test_beside_a_running_up_nothing_is_exported(ada: Door, tmp_path: Path) -> None:
-    (tmp_path / ".rondo").mkdir()
-    (tmp_path / ".rondo" / "connection.json").write_text(json.dumps({"url": ada.url, "token": ada.token}))
-    assert talk({}, tmp_path, ask("hello [[reply:Hi]]"))["answer"] == "Hi"
-
-
 @pytest.mark.rule("3.5")
 def test_tasks_and_questions_pass_through(ada: Door, site: Site, tmp_path: Path) -> None:
     site.model.answer_with(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
 
 from sessions_app.models import Turn
 from tests.api.conftest import start_web
@@ -46,20 +44,3 @@ def test_a_task_outlives_its_worker_and_every_web_process(
     fleet.worker()
     assert finish(door, task_id).content[0].text == "After all"
     assert Turn.objects.get().attempt == 2
-
-
-def test_a_call_that_waits_survives_the_death_of_its_worker(
-    person_with_server: Person, model_server: Any, fleet: Fleet
-) -> None:
-    door, _web = opened(person_with_server, fleet, "first")
-    dying = fleet.worker()
-
-    async def work(client: Client) -> Any:
-        call = asyncio.create_task(client.call_tool("ask", {"message": "[[hold:w]] [[reply:Saved]]"}))
-        await asyncio.to_thread(until, lambda: model_server.held.get("w"))
-        await asyncio.to_thread(dying.kill)
-        model_server.release("w")
-        await asyncio.to_thread(fleet.worker)
-        return await call
-
-    assert door.talk(work).structured_content["answer"] == "Saved"

@@ -84,17 +84,6 @@ def test_the_clients_extension_hides_the_task(ada: Door) -> None:
     assert ada.call("ask", {"message": "hello [[reply:Hi]]"}, tasks=True)["answer"] == "Hi"
 
 
-def test_a_key_gives_the_same_task_again(ada: Door) -> None:
-    first = begin(ada, "hello", idempotency_key="once")
-    finish(ada, first)
-
-    async def work(client: Client) -> Any:
-        return await begun(client, "hello", idempotency_key="once")
-
-    assert ada.talk(work, tasks=True).task_id == first
-    assert Turn.objects.count() == 1
-
-
 def test_a_turn_that_failed_is_a_completed_task_with_an_error(ada: Door) -> None:
     result = finish(ada, begin(ada, "[[fail:400]]"))
     assert result.is_error

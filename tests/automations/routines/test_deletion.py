@@ -115,16 +115,6 @@ def test_routines_block_deleting_their_agent_unless_confirmed(person: Person) ->
     assert not Agent.objects.exists()
 
 
-def test_a_routine_added_just_before_deletion_is_moved_too(person: Person) -> None:
-    home = person.session()
-    with gate(home, UPDATE) as door:
-        door.start(lambda: add(person, "A", home))
-        door.start(lambda: delete_session(home.pk))
-        added, said = door.open()
-    assert (said.deleted, said.moved_ids) == (True, (added.pk,))
-    assert CronJob.objects.get(pk=added.pk).home_id is None
-
-
 def test_a_routine_added_just_before_deletion_blocks_it(person: Person, group: Session) -> None:
     home = group
     with gate(home, UPDATE) as door:

@@ -120,20 +120,6 @@ def test_a_preview_ends_with_the_schedule() -> None:
     assert preview(cron("* * * * *"), NOW, 0).next == ()
 
 
-def test_a_slot_in_a_gap_is_warned_of() -> None:
-    after = datetime(2027, 3, 26, 12, 0, tzinfo=UTC)
-    assert list(preview(cron("30 2 * * *"), after, 5).warnings) == [
-        "On 2027-03-28 the clocks go forward in Europe/Berlin: there is no 02:30, it runs at 03:00 instead."
-    ]
-
-
-def test_a_slot_in_an_overlap_is_warned_of() -> None:
-    after = datetime(2027, 10, 29, 12, 0, tzinfo=UTC)
-    assert list(preview(cron("30 2 * * *"), after, 5).warnings) == [
-        "On 2027-10-31 the clocks go back in Europe/Berlin: 02:30 comes twice, it runs the first time only."
-    ]
-
-
 def test_a_skipped_day_is_warned_of() -> None:
     after = datetime(2011, 12, 29, 20, 0, tzinfo=UTC)
     assert list(preview(cron("0 9 * * *", "Pacific/Apia"), after, 2).warnings) == [

@@ -215,11 +215,6 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "unknown parameter 'channel'; the parameters",
     ),
     "bad schedule": ("add_routine", {"title": "x", "schedule": "soon"}, "neither an interval such as `30m`"),
-    "past": (
-        "add_routine",
-        {"title": "x", "next_run_at": "2020-01-01T00:00:00Z"},
-        "has passed. It is now 20",
-    ),
     "zone": ("add_routine", {"title": "x", "timezone": "Mars/X"}, "takes an IANA name such as Europe/Berlin"),
     "duplicate": ("add_routine", {"title": "water", "schedule": "60m"}, "update that one, or pass allow_dup"),
     "half an intent": (
@@ -229,12 +224,6 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "no id": ("update_routine", {"title": "x"}, "routine_id is missing: list_routines shows the ids"),
     "unknown id": ("update_routine", {"routine_id": "nope", "title": "x"}, "no such routine; list_routines"),
-    "NUL": ("remove_routine", {"routine_id": "a\x00"}, "no such routine; list_routines"),
-    "bad mode": (
-        "add_routine",
-        {"title": "x", "execution_mode": "session"},
-        "must be one of inline, isolated",
-    ),
 }
 
 

@@ -246,16 +246,6 @@ def test_a_session_with_automations_is_deleted_in_two_steps(person: Person) -> N
         receive(session.pk, MessageInput(content="anyone?"))
 
 
-@pytest.mark.rule("4.11")
-def test_legacy_and_system_jobs_do_not_block_deleting_a_session(person: Person) -> None:
-    session = person.session()
-    plan = {"agent": person.agent, "schedule_kind": "cron", "expr": "0 3 * * *"}
-    CronJob.objects.create(name="old", session_key=session.key, channel="telegram", to="1", **plan)
-    CronJob.objects.create(name="sys", kind="system_event", system_event="other", **plan)
-    assert delete_session(session.pk).deleted
-    assert CronJob.objects.filter(name__in=["old", "sys"]).count() == 2
-
-
 @pytest.mark.rule("4.12")
 def test_an_edit_is_not_retroactive(person: Person) -> None:
     session = person.session()

@@ -14,7 +14,6 @@ from django.db import IntegrityError
 from django.db.models.functions import Now
 
 from agent_core.llm.protocol import ModelReply
-from agent_core.testing import ModelServer
 from agent_core.text import fence
 from agent_core.types import Role
 from automations.exceptions import ProtectedJob
@@ -39,12 +38,9 @@ from sessions_app.models import (
 )
 from sessions_app.sessions.delete import delete_agent, delete_session
 from sessions_app.turns.kinds import CommitRefused
-from sessions_app.turns.receive import MessageInput, receive
 from tests.api.conftest import Caller
 from tests.conftest import Person, new_person
-from tests.fleet import Fleet, until
 from tests.inside import Inside, Reply, begun, during
-from tests.talk import ended
 from tests.tokens import token_of
 
 pytestmark = pytest.mark.rule("6.8")
@@ -225,18 +221,6 @@ def test_a_dream_gets_no_history_and_no_tools(inside: Inside) -> None:
     assert Message.objects.filter(session__key__startswith="cron:").count() == 6
 
 
-def held(fleet: Fleet, server: ModelServer) -> CronJob:
-    """A dream that waits for its model."""
-    person = new_person("ada", dreams=True, model="openai-chat:test")
-    fleet.worker()
-    put_document(person.agent.pk, "MEMORY.md", "old [[hold:night]]")
-    fact(person, "new")
-    job = night(person)
-    fire_due_jobs()
-    until(lambda: server.held.get("night"))
-    return job
-
-
 def test_a_persons_concurrent_edit_wins_and_nothing_is_lost(inside: Inside) -> None:
     person = inside.person
     put_document(person.agent.pk, "MEMORY.md", "old")
@@ -260,21 +244,6 @@ def test_changes_during_a_dream_wait_for_the_next_night(inside: Inside) -> None:
     assert "newer" not in inside.model.shown()
     assert dreamt(inside, says("- newer")).state == RunState.SUCCEEDED
     assert "newer" in inside.model.shown()
-
-
-@pytest.mark.full
-def test_people_do_not_wait_for_a_dream_and_a_dead_workers_is_taken_over_once(
-    fleet: Fleet, model_server: ModelServer
-) -> None:
-    job = held(fleet, model_server)
-    asked = receive(job.agent.sessions.get(type="primary").pk, MessageInput(content="hello"))
-    until(lambda: ended(asked))
-    fleet.processes[0].kill()
-    model_server.release("night")
-    fleet.worker()
-    run = until(lambda: RunRecord.objects.filter(job=job, finished_at__isnull=False).first(), 60)
-    assert run.state == RunState.SUCCEEDED
-    assert Document.objects.get(agent=job.agent, name="MEMORY.md").revision == 2
 
 
 UNKEPT = {

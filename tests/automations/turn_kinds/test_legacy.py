@@ -6,21 +6,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
 from django.db.models.functions import Now
 
-from agent_core.exceptions import ToolFailed
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock, RunRecord, RunState
-from automations.tools.cron import run_cron as cron
 from sessions_app.models import Agent, Delivery, Message, Session, SessionState, SessionType, Turn, TurnKind
 from sessions_app.sessions.delete import delete_agent, delete_session
-from sessions_app.turns.tool_calls import ToolContext
 from tests.api.conftest import Caller
 from tests.conftest import Person
-from tests.fleet import until
 from tests.inside import Inside
-from tests.races import in_thread, waiting
+from tests.races import in_thread
 from tests.tokens import token_of
 
 pytestmark = pytest.mark.rule("4.1")
@@ -91,25 +86,6 @@ def test_the_next_run_replaces_a_deleted_internal_session(person: Person) -> Non
     assert RunRecord.objects.get(job=job, state=RunState.SKIPPED).reason == "session_closed"
 
 
-def test_a_slot_racing_the_session_deletion_opens_a_new_session(person: Person) -> None:
-    job = legacy_job(person)
-    fire_due_jobs()
-    Turn.objects.update(state="succeeded", finished_at=datetime.now(UTC))
-    gone = Session.objects.get(key=f"cron:{job.pk}").pk
-    again(job)
-    with transaction.atomic():
-        Turn.objects.all().delete()
-        Session.objects.filter(pk=gone).delete()
-        thread, came = in_thread(fire_due_jobs)
-        until(waiting)  # its turn's session is going: the batch meets that at its commit
-    thread.join(20)
-    assert came[0].queued == 1
-    assert Turn.objects.get().session_id != gone
-    assert RunRecord.objects.filter(
-        job=job, state=RunState.QUEUED, session=Turn.objects.get().session
-    ).exists()
-
-
 @pytest.mark.usefixtures("telegram")
 def test_legacy_jobs_are_in_the_way_of_no_deletion(person: Person) -> None:
     session = person.session(key="telegram:42")
@@ -175,13 +151,3 @@ def test_the_api_refuses_legacy_fields_and_has_no_place_for_their_jobs(person: P
             assert (answer.status_code, answer.json()["code"]) == (400, "bad_input"), name
             assert name in answer.json()["errors"]
     assert list(CronJob.objects.values()) == before
-
-
-def test_the_cron_tool_refuses_legacy_fields(person: Person) -> None:
-    session = person.session()
-    context = ToolContext(turn=Turn(session=session), session=session, agent=person.agent, interactive=True)
-    for name in LEGACY_FIELDS.keys() - {"deliver"}:
-        arguments = {"action": "add", "message": "go", "every_seconds": 60, name: LEGACY_FIELDS[name]}
-        with pytest.raises(ToolFailed, match=f"unknown parameter '{name}'"):
-            cron(context, arguments)
-    assert not CronJob.objects.filter(session=session).exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from sessions_app.hints import DeliveryLane
 from sessions_app.models import Agent, Delivery, DeliveryState, Message, Session, Turn, TurnKind
 from tests.automations.turn_kinds.test_legacy import again, legacy_job
 from tests.conftest import Person
-from tests.fleet import Fleet, Process, until
+from tests.fleet import Fleet, until
 from tests.inside import Inside, Reply, during
 from tests.races import waiting
 
@@ -133,54 +132,21 @@ def test_a_judge_in_trouble_keeps_nothing_back(inside: Inside) -> None:
         assert Delivery.objects.filter(state=DeliveryState.PENDING).count() == number
 
 
-def _before_the_judge(server: ModelServer, worker: Process) -> None:
-    until(lambda: server.held.get("talk"))
-    worker.kill()
-    server.release("talk")
-    server.release("judge")
-
-
-def _while_it_is_judged(server: ModelServer, worker: Process) -> None:
-    server.release("talk")
-    until(lambda: server.held.get("judge"))
-    worker.kill()
-    server.release("judge")
-
-
-def _after_the_judge_before_the_commit(server: ModelServer, worker: Process) -> None:
-    with transaction.atomic():
-        # the commit's first row; what only refers to it goes on
-        Session.objects.select_for_update(no_key=True).get(key__startswith="cron:")
-        server.release("talk")
-        server.release("judge")
-        until(lambda: judgements(server) == ["answered"] and waiting())
-        worker.kill()
-        assert not Delivery.objects.exists()
-
-
-def _after_the_commit(server: ModelServer, worker: Process) -> None:
-    server.release("talk")
-    server.release("judge")
-    until(Delivery.objects.exists)
-    worker.kill()
-
-
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "death",
-    [_before_the_judge, _while_it_is_judged, _after_the_judge_before_the_commit, _after_the_commit],
-    ids=lambda death: death.__name__.strip("_"),
-)
-def test_a_worker_that_dies_neither_loses_nor_doubles_the_delivery(
-    fleet: Fleet,
-    model_server: ModelServer,
-    person_with_server: Person,
-    death: Callable[[ModelServer, Process], None],
+def test_a_worker_that_dies_before_its_commit_neither_loses_nor_doubles_the_delivery(
+    fleet: Fleet, model_server: ModelServer, person_with_server: Person
 ) -> None:
     job = legacy_job(person_with_server, message="[[hold:talk]] [[judge-hold:judge]] news!")
     fire_due_jobs()
     worker = fleet.worker()
-    death(model_server, worker)
+    with transaction.atomic():
+        # the commit's first row; what only refers to it goes on
+        Session.objects.select_for_update(no_key=True).get(key__startswith="cron:")
+        model_server.release("talk")
+        model_server.release("judge")
+        until(lambda: judgements(model_server) == ["answered"] and waiting())
+        worker.kill()
+        assert not Delivery.objects.exists()
     fleet.worker()
     until(lambda: run_of(job), 60)
     again(job)  # the second worker has had its turn of the session when it has had the next one, too

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from itertools import product
 from typing import Any
@@ -143,15 +142,6 @@ def test_a_wrong_form_stores_nothing_and_says_why(eve: tuple[Client, Any]) -> No
         assert b"error" in answer.content, given
         assert not CronJob.objects.filter(session_id=own).exists()
         assert client.post(f"/sessions/{own}/automations/coming/", given).status_code == 200, given
-
-
-def test_the_lane_counts_slots_at_the_same_minute(world: World) -> None:
-    for name in ("One", "Two"):
-        schedule = {"kind": "cron", "expr": "59 23 * * *"}
-        create_job(NewJob(session_id=world.session.pk, message="x", name=name, schedule=schedule))
-    lane = world.client.get("/upcoming/").content.decode().partition("</svg></div></section>")[0]
-    assert re.findall(r'<text class="count" x="479" y="22">(\d+)</text>', lane) == ["2"]
-    assert "<title>23:59 One, 23:59 Two</title>" in lane
 
 
 def test_any_week_is_a_page(world: World) -> None:

@@ -91,15 +91,6 @@ def test_a_failed_beat_says_why(awake: Person, script: Script, monkeypatch: pyte
     assert failed.text.startswith("Failed: ")
 
 
-def test_a_beat_of_a_busy_session_is_shown_as_skipped(awake: Person, script: Script) -> None:
-    JobClock.objects.filter(job__agent=awake.agent).update(next_run_at=Now())
-    assert fire_due_jobs().queued == 1
-    JobClock.objects.filter(job__agent=awake.agent).update(next_run_at=Now())
-    fire_due_jobs()
-    outcomes = [(each.outcome, each.text) for each in shown(awake)["beats"]]
-    assert ("skipped", "Skipped: the previous heartbeat had not ended.") in outcomes
-
-
 def test_a_sum_that_is_cut_says_so(awake: Person, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_heartbeat, "MOST_COUNTED", 1)
     for _ in range(2):

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from automations.jobs.edit import NewJob, create_job, update_job
-from automations.models import CronJob
+from automations.models import CronJob, RunRecord
 from automations.routines.edit import NewRoutine, add_routine, update_routine
 from tests.conftest import Person
 
@@ -76,9 +76,15 @@ def test_an_old_form_of_a_routine_does_not_take_back_a_change(client: Client, pe
     address = f"/sessions/{session.pk}/routines/{routine.pk}/"
     sent = as_sent(client, address) | {"description": "mine"}
     update_routine(routine.pk, {"title": "Read the news"})
-    assert client.post(address, sent).status_code == 422
+    refused = client.post(address, sent)
     routine.refresh_from_db()
-    assert (routine.name, routine.description) == ("Read the news", "")
+    assert (refused.status_code, routine.name, routine.description) == (422, "Read the news", "")
+    again = {"repeat": "weekdays", "time": "07:30", "timezone": "Europe/Berlin"}
+    again |= {"revision": refused.context["revision"]}
+    assert client.post(address, sent | again).status_code == 303
+    routine.refresh_from_db()
+    assert (routine.name, routine.description, routine.max_retry) == ("Read", "mine", 3)
+    assert (routine.expr, routine.timezone) == ("30 7 * * 1-5", "Europe/Berlin")
 
 
 def test_a_text_is_changed_without_moving_a_time_that_has_seconds(client: Client, person: Person) -> None:
@@ -90,3 +96,10 @@ def test_a_text_is_changed_without_moving_a_time_that_has_seconds(client: Client
     assert client.post(address, sent).status_code == 303
     job.refresh_from_db()
     assert (job.message, job.at, job.ends_at) == ("other news", at, end)
+
+
+def test_as_many_slots_are_skipped_as_the_form_says(client: Client, person: Person) -> None:
+    job, address = made(person, {"kind": "every", "seconds": 3600})
+    for given, skipped in (("3", 3), ("", 3), ("x", 3), ("1", 4)):
+        client.post(f"{address}skip/", {"slots": given})
+        assert RunRecord.objects.get(job=job).slots_count == skipped, given
