@@ -20,7 +20,6 @@ from agent_core.llm.protocol import ModelReply
 from sessions_app.connections.edit import add_connection
 from sessions_app.models import Agent, Connection, Message, Turn, TurnState
 from tests.api.conftest import Site
-from tests.api.generated import generated_from
 from tests.api.test_ag_ui import Thread, text_of
 from tests.automations.mcp_server.conftest import Door as McpDoor
 from tests.conftest import Person
@@ -112,24 +111,12 @@ def by_ag_ui(asker: Asker, text: str) -> Heard:
     return Heard(answer=last[-1] if last else text_of(events))
 
 
-def by_generated_client(asker: Asker, text: str) -> Heard:
-    code = generated_from(asker.site.url)
-    with code.connect(asker.site.url, asker.token) as client:
-        session = code.call("create_session", client=client, body=code.model("NewSession", agent="demo"))
-        body = code.model("NewMessage", content=text)
-        turn = code.call("send_message", session.id, client=client, body=body, prefer="wait=50")
-    if turn.state == "succeeded":
-        return Heard(answer=turn.reply)
-    return Heard(error=turn.error, code=turn.error_code)
-
-
 Ask = Callable[[Asker, str], Heard]
 DOORS: dict[str, Ask] = {
     "openai, streamed": by_stream,
     "openai, whole": whole,
     "mcp": by_mcp,
     "ag-ui": by_ag_ui,
-    "api, generated client": by_generated_client,
 }
 STREAMS = {"openai, streamed", "ag-ui"}
 

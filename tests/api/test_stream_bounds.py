@@ -251,18 +251,6 @@ def test_streams_end_when_access_or_the_login_is_lost(site: Site) -> None:
         assert not [name for name, each in going.items() if not each.is_open]
 
 
-def test_who_waits_is_told_nothing_once_inactive(window: Window) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(window.send, "[[hold:gone]] x", Prefer="wait=60")
-        until(lambda: window.site.metric("rondo_event_subscribers") == 1, 10)
-        User.objects.filter(username="ada").update(is_active=False)
-        answer = waiting.result(15)
-        assert answer.status_code == 202
-        assert answer.json()["reply"] is None
-    window.site.model.release("gone")
-    User.objects.filter(username="ada").update(is_active=True)  # what was not begun waits for that
-
-
 def test_who_is_inactive_when_the_turn_ends_is_told_nothing(window: Window) -> None:
     """The turn ends before the next check of access, and the hub does not know yet."""
     with ThreadPoolExecutor(1) as pool:

@@ -135,9 +135,3 @@ def test_twenty_windows_see_each_turn_end_once_over_one_connection(window: Windo
             names = [name for (name,) in cursor.fetchall()]
         assert names.count("rondo listen") == 2  # the web process's and the worker's
     until(lambda: window.site.metric("rondo_event_subscribers") == 0, 10, "windows that left are forgotten")
-
-
-def test_the_windows_of_a_deleted_session_end(window: Window) -> None:
-    with window.stream() as stream:
-        assert window.http.delete(f"{window.address}/").status_code == 200
-        until(lambda: stream.ended, 10, "the stream ends")

@@ -11,8 +11,7 @@ import pytest
 from django.apps import apps
 from django.core import serializers
 from django.core.management import CommandError, call_command
-from django.db import IntegrityError, connection, transaction
-from django.test.utils import CaptureQueriesContext
+from django.db import IntegrityError, transaction
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.testing import ModelServer
@@ -78,16 +77,6 @@ def test_an_agent_answers_by_its_owners_connection_and_the_secret_is_in_no_row(
     assert "401" in failed.error
     assert SECRET not in everything()
     assert SECRET not in "".join(capfd.readouterr())
-
-
-def test_a_plain_turn_reads_no_connections(inside: Inside) -> None:
-    session = inside.person.session()
-    inside.say(session, "hello")
-    with CaptureQueriesContext(
-        connection,
-    ) as seen:
-        inside.say(session, "hello")
-    assert not [each["sql"] for each in seen if "sessions_app_connection" in each["sql"]]
 
 
 def test_the_fallback_is_a_stored_fact_of_turn_and_answer(inside: Inside, server: ModelServer) -> None:

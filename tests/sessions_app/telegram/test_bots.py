@@ -15,14 +15,14 @@ from django.db.models.functions import Now
 
 from agent_core.text.redact import redact
 from automations.jobs.explain import undeliverable
-from sessions_app.exceptions import BadInput, BotExists, BotTaken, TelegramAway
+from sessions_app.exceptions import BadInput
 from sessions_app.models import TelegramBot, TelegramChat
 from sessions_app.operations.telegram_bots import bots_read
 from sessions_app.telegram import bots, client
 from sessions_app.telegram.binding import disconnect
 from sessions_app.telegram.client import ApiError, client_of, wait_for
 from tests.bot_api import TOKEN, BotApi
-from tests.conftest import Person, new_person
+from tests.conftest import Person
 from tests.up import ROOT
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.5")]
@@ -52,28 +52,11 @@ def test_what_is_no_token_is_refused_before_anything_is_sent(api: BotApi) -> Non
     assert api.calls == {}
 
 
-def test_a_wrong_token_and_a_server_that_is_away_are_told_apart(api: BotApi, settings: Any) -> None:
-    with pytest.raises(BadInput, match="does not know this token"):
-        bots.check_token(OTHER)
-    api.is_gone = True
-    with pytest.raises(TelegramAway):
-        bots.check_token(TOKEN)
-    assert not TelegramBot.objects.exists()
-
-
 def test_without_the_extra_a_bot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bots, "is_installed", lambda: False)
     with pytest.raises(BadInput, match="the extra 'telegram'") as refused:
         bots.check_token(TOKEN)
     assert refused.value.code == "missing_extra"
-
-
-def test_an_agent_has_one_bot_and_a_bot_one_agent(api: BotApi, bot: TelegramBot, person: Person) -> None:
-    checked = bots.check_token(TOKEN)
-    with pytest.raises(BotExists):
-        bots.add_bot(person.agent, checked)
-    with pytest.raises(BotTaken):
-        bots.add_bot(new_person("eve").agent, checked)
 
 
 def test_another_bots_token_disconnects_the_chats(api: BotApi, bot: TelegramBot, chat: int) -> None:
