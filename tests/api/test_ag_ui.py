@@ -278,26 +278,6 @@ def test_a_history_that_another_window_left_behind_is_refused(thread: Thread) ->
     assert not Message.objects.filter(content="edited second").exists()
 
 
-def test_a_worker_that_is_killed_in_the_middle_is_replaced(thread: Thread) -> None:
-    site = thread.site
-    first = thread.run("[[reply:Good morning.]] hello")
-    thread.messages.append({"id": "shown", "role": "assistant", "content": text_of(first)})
-    thread.say(f"[[pause:killed]] [[reply:{STORY}]]")
-    running = Running(thread=thread, body=thread.body())
-    assert running.said.wait(20)
-    site.replace_worker()
-    site.model.release("killed")
-    heard = running.end()
-    assert heard[-1].outcome.type == "success"
-    snapshot = snapshot_in(heard)
-    assert [each.content for each in snapshot.messages if each.role == "assistant"] == [
-        "Good morning.",
-        STORY,
-    ]
-    assert [role for role, _ in shown_after(thread.messages, heard)] == ["user", "assistant"] * 2
-    assert Turn.objects.latest("pk").attempt == 2
-
-
 def test_a_client_that_disconnects_cancels_nothing(thread: Thread) -> None:
     thread.say(f"[[pause:gone]] [[reply:{STORY}]]")
     body = thread.body()

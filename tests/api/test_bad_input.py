@@ -237,21 +237,6 @@ def test_a_person_cannot_speak_into_an_internal_session(
     assert rows() == before
 
 
-def test_a_session_that_is_busy_or_closed_refuses(ada: Caller) -> None:
-    from sessions_app.models import Session
-
-    session = ada.session()
-    ada.post(f"/api/sessions/{session}/messages/", {"content": "one"})
-    before = rows()
-    busy = ada.post(f"/api/sessions/{session}/messages/", {"content": "two", "on_busy": "reject"})
-    problem(busy, 409, "session_busy")
-    Session.objects.filter(pk=session).update(state="archived")
-    problem(ada.post(f"/api/sessions/{session}/messages/", {"content": "two"}), 409, "session_closed")
-    asked = {"message": "check", "schedule": OK}
-    problem(ada.post(f"/api/sessions/{session}/automations/", asked), 409, "session_closed")
-    assert rows() == before
-
-
 def test_a_malformed_body(ada: Caller, session: str) -> None:
     for_each(
         [

@@ -15,8 +15,6 @@ from tests.api.places import furnish
 
 pytestmark = pytest.mark.django_db
 
-HOURLY = {"kind": "every", "seconds": 3600}
-
 
 @pytest.fixture
 def shown(ada: Caller) -> dict[str, str]:

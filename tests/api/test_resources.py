@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from automations.models import CronJob, RunRecord
-from sessions_app.models import Document, MailboxEvent, Message, Session, Turn
+from sessions_app.models import Document, MailboxEvent, Message, Session
 from tests.api.conftest import Caller, made, problem
 
 pytestmark = pytest.mark.django_db
@@ -351,34 +351,17 @@ def test_a_waiting_turn_is_shown_and_cancelled(ada: Caller) -> None:
 
 def test_the_mailbox_shows_what_waits_and_what_was_dropped(ada: Caller) -> None:
     session = ada.session()
-    MailboxEvent.objects.create(
-        target_id=session,
-        event_type="job_completed",
-        summary="done",
-        detail="all of it",
-        source_key="unified:default",
-    )
-    MailboxEvent.objects.create(
-        target_id=session,
-        event_type="job_failed",
-        summary="late",
-        source_key="job:gone:1",
-        dropped_at="2026-11-21T00:00:00Z",
-        reason="stale",
-    )
-    turn = Turn.objects.get(
-        pk=ada.post(f"/api/sessions/{session}/messages/", {"content": "hello"}).json()["id"]
-    )
-    MailboxEvent.objects.create(
-        target_id=session,
-        event_type="job_completed",
-        summary="read",
-        artifacts=["report.md", "plot.png"],
-        acknowledged_at="2026-11-21T00:00:00Z",
-        acknowledged_by=turn,
-    )
+    turn = ada.post(f"/api/sessions/{session}/messages/", {"content": "hello"}).json()["id"]
+    at: dict[str, Any] = {"target_id": session, "event_type": "job_completed"}
+    then, files = "2026-11-21T00:00:00Z", ["report.md", "plot.png"]
+    for more in (
+        {"detail": "all of it", "source_key": "unified:default"},
+        {"source_key": "job:gone:1", "dropped_at": then, "reason": "stale"},
+        {"artifacts": files, "acknowledged_at": then, "acknowledged_by_id": turn},
+    ):
+        MailboxEvent.objects.create(summary="x", **at | more)
     shown, dropped, pending = ada.get(f"/api/sessions/{session}/mailbox/").json()["results"]
-    assert (shown["state"], shown["reason"], shown["turn"]) == ("acknowledged", None, turn.pk)
+    assert (shown["state"], shown["reason"], shown["turn"]) == ("acknowledged", None, turn)
     assert (shown["artifacts"], pending["artifacts"]) == (["report.md", "plot.png"], [])
     assert (dropped["state"], dropped["reason"], dropped["turn"]) == ("dropped", "stale", None)
     assert (pending["state"], pending["reason"], pending["detail"]) == ("pending", None, "all of it")

@@ -18,9 +18,7 @@ ALWAYS = 2  # the token with its user, and the allowance
 def statements(caller: Caller, method: str, path: str, data: Any = None, **headers: str) -> list[str]:
     """The statements of a request; not those that delimit a transaction."""
     caller.get("/api/agents/")  # the first request of a user makes the row of its allowance
-    with CaptureQueriesContext(
-        connection,
-    ) as captured:
+    with CaptureQueriesContext(connection) as captured:
         response = caller(method, path, data, **headers)
     assert response.status_code in {200, 202}, response.content
     sent = [query["sql"] for query in captured.captured_queries]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from agent_core.exceptions import ModelRefused
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
@@ -106,22 +105,6 @@ def test_a_long_turn_delays_only_its_session_and_keeps_order(inside: Inside) -> 
     assert names == ["think about it", "and me", "job 1", "job 2"]
     finished = list(order.values_list("started_at", "finished_at"))
     assert all(end and begin and end <= begin for (_, end), (begin, _) in pairwise(finished))
-
-
-def test_an_automations_closure_is_visible_whatever_the_outcome(inside: Inside) -> None:
-    session = inside.person.session()
-    empty, refused = due(session, "x", 2), due(session, "y", 1)
-    why = "the account's quota or credit is used up"
-    inside.model.answer_with(says(""), ModelRefused("402 test-key", reason=why))
-    inside.beat()
-    empty_run, refused_run = RunRecord.objects.get(job=empty), RunRecord.objects.get(job=refused)
-    assert (empty_run.state, refused_run.state) == (RunState.SUCCEEDED, RunState.FAILED)
-    assert Message.objects.get(turn=empty_run.turn, role="assistant").content == "Finished with no output."
-    told = Message.objects.get(turn=refused_run.turn, role="assistant").content
-    assert told == f"The turn failed: {refused_run.error}"
-    assert why in refused_run.error
-    assert "402" in refused_run.error_detail
-    assert "test-key" not in told
 
 
 def test_an_automation_requested_in_chat_is_bound_to_the_session(inside: Inside) -> None:

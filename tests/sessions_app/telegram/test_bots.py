@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from datetime import timedelta
-from io import StringIO
-from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
 from agent_core.text.redact import redact
@@ -23,7 +18,6 @@ from sessions_app.telegram.binding import disconnect
 from sessions_app.telegram.client import ApiError, client_of, wait_for
 from tests.bot_api import TOKEN, BotApi
 from tests.conftest import Person
-from tests.up import ROOT
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.5")]
 OTHER = "123456789:BBF-another-token-of-the-same-bot-for-tests"
@@ -67,20 +61,6 @@ def test_another_bots_token_disconnects_the_chats(api: BotApi, bot: TelegramBot,
     assert not TelegramChat.objects.exists()
 
 
-def test_tokens_are_renewed_so_that_the_former_key_can_go(bot: TelegramBot, settings: Any) -> None:
-    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "b" * 50, [settings.SECRET_KEY]
-    said = StringIO()
-    call_command("renew_secrets", stdout=said)
-    assert said.getvalue() == "1 secrets encrypted with SECRET_KEY\n"
-    settings.SECRET_KEY_FALLBACKS = []
-    bot.refresh_from_db()
-    assert bots.token_of(bot) == TOKEN
-    settings.SECRET_KEY = "c" * 50
-    with pytest.raises(CommandError, match=f"@{bot.username}") as refused:
-        call_command("renew_secrets", stdout=said)
-    assert TOKEN not in str(refused.value)
-
-
 def test_a_bot_goes_with_its_agent(bot: TelegramBot, chat: int, person: Person) -> None:
     from sessions_app.sessions.delete import delete_agent
 
@@ -109,25 +89,6 @@ def test_an_error_does_not_carry_the_librarys_text(api: BotApi) -> None:
         error = caught.value
         assert TOKEN not in str(error)
         assert error.__suppress_context__
-
-
-@pytest.mark.full
-def test_the_library_is_not_loaded_where_there_is_no_bot() -> None:
-    """Not by the web process, a command or a worker without bots."""
-    code = (
-        "import django, sys; django.setup();"
-        "import config.urls, sessions_app.worker.process, sessions_app.telegram.polling as polling;"
-        "polling.Pollers().keep();"
-        "sys.exit('telegram' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=_environ(), check=False)
-    assert done.returncode == 0
-
-
-def _environ() -> dict[str, str]:
-    import os
-
-    return os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}
 
 
 @pytest.mark.rule("10.2")
