@@ -21,7 +21,6 @@ from sessions_app.models import (
 )
 from tests.api.conftest import Caller, made, new_caller
 
-HOURLY = {"kind": "every", "seconds": 3600}
 LATER = "2099-01-01T00:00:00Z"
 NOON = "2026-11-21T00:00:00Z"
 

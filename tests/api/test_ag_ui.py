@@ -124,6 +124,10 @@ def in_order(events: list[Any]) -> None:
     assert not is_open
 
 
+def erase(name: str) -> ModelReply:
+    return ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": name}),))
+
+
 def text_of(events: list[Any]) -> str:
     return "".join(event.delta for event in events if event.type == core.EventType.TEXT_MESSAGE_CONTENT)
 
@@ -172,17 +176,6 @@ def test_reasoning_is_streamed_beside_the_answer(thread: Thread) -> None:
     assert text_of(events) == STORY
 
 
-def test_a_run_that_is_sent_again_is_the_same_turn(thread: Thread) -> None:
-    thread.say(f"[[reply:{STORY}]]")
-    body = thread.body()
-    first, again = thread.post(body), thread.post(body)
-    assert Turn.objects.filter(session__agent=thread.person.agent).count() == 1
-    assert first[0].metadata == again[0].metadata
-    snapshot = snapshot_in(again)
-    assert [(each.role, each.content) for each in snapshot.messages][1:] == [("assistant", STORY)]
-    assert snapshot.messages[0].id == thread.messages[0]["id"]
-
-
 def test_two_first_runs_of_one_thread_open_one_session(thread: Thread) -> None:
     firsts = [[{"id": f"m{number}", "role": "user", "content": "hello"}] for number in range(4)]
     runs = [Running(thread=thread, body=thread.body(messages=each)) for each in firsts]
@@ -208,7 +201,7 @@ def test_tool_calls_and_their_results_are_told(thread: Thread) -> None:
 @pytest.mark.parametrize(("approved", "runs"), [(True, 1), (False, 0)])
 def test_consent_is_an_interrupt_that_names_the_call(thread: Thread, approved: bool, runs: int) -> None:
     name = f"agui{runs}"
-    asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": name}),))
+    asked = erase(name)
     thread.site.model.answer_with(asked)
     [interrupt] = thread.run("erase the disk")[-1].outcome.interrupts
     [call] = interrupt.metadata["rondo"]["calls"]
@@ -224,36 +217,27 @@ def test_consent_is_an_interrupt_that_names_the_call(thread: Thread, approved: b
 
 @pytest.mark.rule("3.5")
 def test_a_yes_that_is_only_said_is_no_consent(thread: Thread) -> None:
-    thread.site.model.answer_with(
-        ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "never"}),)),
-        ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "never"}),)),
-    )
+    thread.site.model.answer_with(erase("never"), erase("never"))
     assert thread.run("erase the disk")[-1].outcome.type == "interrupt"
     thread.run("yes")
     assert ConsentQuestion.objects.filter(state="granted").count() == 0
     assert calls(thread.site.fleet.folder, "never") == 0
 
 
-@pytest.mark.parametrize(
-    "payload", [None, "yes", {"approved": "true"}, {"approved": 1}, {"approved": True, "calls": []}, {}]
-)
-def test_only_a_payload_of_the_schema_gives_consent(thread: Thread, payload: Any) -> None:
-    thread.site.model.answer_with(
-        ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "never"}),))
-    )
+def test_only_a_payload_of_the_schema_and_of_the_thread_gives_consent(thread: Thread, bob: Caller) -> None:
+    thread.site.model.answer_with(erase("never"))
     [interrupt] = thread.run("erase the disk")[-1].outcome.interrupts
-    entry = {"interruptId": interrupt.id, "status": "resolved", "payload": payload}
-    with thread.open(thread.body(resume=[entry])) as answer:
-        answer.read()
-        problem(answer, 400, "bad_answer")
-    assert ConsentQuestion.objects.get().state == "open"
 
+    def check(payload: Any) -> None:
+        entry = {"interruptId": interrupt.id, "status": "resolved", "payload": payload}
+        with thread.open(thread.body(resume=[entry])) as answer:
+            answer.read()
+            problem(answer, 400, "bad_answer")
 
-def test_nobody_answers_the_question_of_another_thread_or_user(thread: Thread, bob: Caller) -> None:
-    thread.site.model.answer_with(
-        ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "never"}),))
+    for_each(
+        [None, "yes", {"approved": "true"}, {"approved": 1}, {"approved": True, "calls": []}, {}],
+        check,
     )
-    [interrupt] = thread.run("erase the disk")[-1].outcome.interrupts
     entry = {"interruptId": interrupt.id, "status": "resolved", "payload": {"approved": True}}
     other = Thread(site=thread.site, person=thread.person, token=thread.token, id="another thread")
     for client in (other, Thread(site=thread.site, person=_with_agent(bob), token=bob.token)):
@@ -294,26 +278,6 @@ def test_a_history_that_another_window_left_behind_is_refused(thread: Thread) ->
     assert not Message.objects.filter(content="edited second").exists()
 
 
-def test_a_worker_that_is_killed_in_the_middle_is_replaced(thread: Thread) -> None:
-    site = thread.site
-    first = thread.run("[[reply:Good morning.]] hello")
-    thread.messages.append({"id": "shown", "role": "assistant", "content": text_of(first)})
-    thread.say(f"[[pause:killed]] [[reply:{STORY}]]")
-    running = Running(thread=thread, body=thread.body())
-    assert running.said.wait(20)
-    site.replace_worker()
-    site.model.release("killed")
-    heard = running.end()
-    assert heard[-1].outcome.type == "success"
-    snapshot = snapshot_in(heard)
-    assert [each.content for each in snapshot.messages if each.role == "assistant"] == [
-        "Good morning.",
-        STORY,
-    ]
-    assert [role for role, _ in shown_after(thread.messages, heard)] == ["user", "assistant"] * 2
-    assert Turn.objects.latest("pk").attempt == 2
-
-
 def test_a_client_that_disconnects_cancels_nothing(thread: Thread) -> None:
     thread.say(f"[[pause:gone]] [[reply:{STORY}]]")
     body = thread.body()
@@ -323,7 +287,11 @@ def test_a_client_that_disconnects_cancels_nothing(thread: Thread) -> None:
                 break
     thread.site.model.release("gone")
     until(lambda: Turn.objects.get().state == "succeeded", 20, "the turn ends")
-    assert thread.post(body)[-1].outcome.type == "success"
+    again = thread.post(body)
+    assert (again[-1].outcome.type, Turn.objects.count()) == ("success", 1), "sent again it is the same turn"
+    snapshot = snapshot_in(again)
+    assert [(each.role, each.content) for each in snapshot.messages][1:] == [("assistant", STORY)]
+    assert snapshot.messages[0].id == thread.messages[0]["id"]
 
 
 def test_a_cancelled_turn_says_so(thread: Thread) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.apps import apps
 
-from automations.models import CronJob
 from sessions_app.models import Allowance
 from tests.api.conftest import Caller, for_each, problem
 
@@ -44,25 +43,11 @@ def test_a_bad_schedule(ada: Caller, session: str) -> None:
     for_each(
         [
             ({"kind": "cron", "expr": "61 * * * *"}, "bad_cron"),
-            ({"kind": "cron", "expr": "* * * * * *"}, "bad_cron"),
-            ({"kind": "cron", "expr": 5}, "bad_cron"),
-            ({"kind": "cron", "expr": "0\u0000 * * * *"}, "bad_cron"),
-            ({"kind": "cron", "expr": "* " * 5000}, "bad_cron"),
             ({"kind": "cron", "expr": "0 0 30 2 *"}, "never_fires"),
             ({"kind": "cron", "expr": "0 9 * * *", "timezone": "Mars/Olympus"}, "unknown_timezone"),
-            ({"kind": "cron", "expr": "0 9 * * *", "timezone": "a\u0000b"}, "unknown_timezone"),
-            ({"kind": "cron", "expr": "0 9 * * *", "timezone": 5}, "unknown_timezone"),
             ({"kind": "at", "at": "2020-01-01T00:00:00Z"}, "past_at"),
-            ({"kind": "at", "at": "tomorrow"}, "bad_time"),
             ({"kind": "every", "seconds": 0}, "bad_interval"),
-            ({"kind": "every", "seconds": "5"}, "bad_interval"),
-            ({"kind": "every", "seconds": True}, "bad_interval"),
-            ({"kind": "every", "seconds": 1.5}, "bad_interval"),
-            ({"kind": "every", "seconds": 10**30}, "bad_interval"),
-            ({"kind": "every", "seconds": 60, "expr": "0 9 * * *"}, "bad_schedule"),
-            ({"kind": "weekly"}, "bad_schedule"),
             ({}, "bad_schedule"),
-            ([OK, OK], "bad_schedule"),
             ("0 9 * * *", "bad_schedule"),
             (None, "bad_input"),
         ],
@@ -74,27 +59,20 @@ def test_a_bad_automation(ada: Caller, session: str) -> None:
     for_each(
         [
             ({"schedule": OK}, "bad_input"),
-            ({"message": "check"}, "bad_input"),  # no schedule at all
             ({"message": "check", "schedule": OK, "every_seconds": 5}, "bad_input"),  # and a second one
-            ({"message": "", "schedule": OK}, "empty_message"),
             ({"message": " \n\t ", "schedule": OK}, "empty_message"),
             ({"message": "check", "schedule": OK, "name": " \u3000 "}, "empty_name"),
             *(({"message": "check", "schedule": OK, "name": f"a{each}b"}, "bad_name") for each in BREAKS),
             ({"message": 5, "schedule": OK}, "bad_input"),
             ({"message": "a\u0000b", "schedule": OK}, "bad_input"),
             ({"message": "x" * 20_001, "schedule": OK}, "message_too_long"),
-            ({"message": "check", "schedule": OK, "name": "x" * 201}, "bad_name"),
             ({"message": "check", "schedule": OK, "enabled": 1}, "bad_input"),
-            ({"message": "check", "schedule": OK, "enabled": "true"}, "bad_input"),
             ({"message": "check", "schedule": OK, "overlap": "maybe"}, "bad_input"),
             ({"message": "check", "schedule": OK, "catch_up": 1}, "bad_input"),
             ({"message": "check", "schedule": OK, "timeout_seconds": "5"}, "bad_input"),
             ({"message": "check", "schedule": OK, "timeout_seconds": 100_000}, "bad_timeout_seconds"),
             ({"message": "check", "schedule": OK, "deliver": True}, "bad_input"),  # a legacy field
-            ({"message": "check", "schedule": OK, "channel": "web"}, "bad_input"),
-            ({"message": "check", "schedule": OK, "execution_mode": "isolated"}, "bad_input"),
             ([], "bad_input"),
-            ("text", "bad_input"),
         ],
         lambda body, code: problem(ada.post(f"/api/sessions/{session}/automations/", body), 400, code),
     )
@@ -106,14 +84,10 @@ def test_a_bad_change_of_an_automation_changes_nothing(ada: Caller) -> None:
     job = ada.get(address).json()
     for body, code in (
         ({"schedule": {"kind": "cron", "expr": "x"}}, "bad_cron"),
-        ({"name": " "}, "empty_name"),
         ({"name": ""}, "empty_name"),
-        ({"name": "a\nb"}, "bad_name"),
         ({"message": "  "}, "empty_message"),
-        ({"message": "x" * 20_001}, "message_too_long"),
         ({"session_key": "web:2"}, "bad_input"),
         ({"next_run_at": None}, "bad_input"),
-        ({"enabled": None}, "bad_input"),
         ({"message": "new", "schedule": None}, "bad_input"),
     ):
         problem(ada.patch(address, body), 400, code)
@@ -124,16 +98,12 @@ def test_a_bad_message(ada: Caller, session: str) -> None:
     for_each(
         [
             ({}, "bad_input"),
-            ({"content": ""}, "empty_message"),
             ({"content": " \n\t "}, "empty_message"),
             ({"content": "x" * 100_001}, "message_too_long"),
             ({"content": 5}, "bad_input"),
-            ({"content": True}, "bad_input"),
             ({"content": None}, "bad_input"),
-            ({"content": ["a"]}, "bad_input"),
             ({"content": "a\u0000b"}, "bad_input"),
             ({"content": "a", "on_busy": "queue"}, "bad_input"),
-            ({"content": "a", "on_busy": 1}, "bad_input"),
             ({"content": "a", "role": "system"}, "bad_input"),
         ],
         lambda body, code: problem(ada.post(f"/api/sessions/{session}/messages/", body), 400, code),
@@ -151,12 +121,9 @@ def test_a_bad_session(ada: Caller, session: str) -> None:
             ({}, 400, "bad_input"),
             ({"agent": "unknown"}, 404, "not_found"),
             ({"agent": "a\u0000b"}, 400, "bad_input"),
-            ({"agent": 5}, 400, "bad_input"),
             ({"agent": "demo", "key": "unified:default"}, 400, "reserved_key"),
             ({"agent": "demo", "key": "job:1:2"}, 400, "reserved_key"),
             ({"agent": "demo", "key": "nocolon"}, 400, "bad_key"),
-            ({"agent": "demo", "key": "web:"}, 400, "bad_key"),
-            ({"agent": "demo", "key": "web:a\nb"}, 400, "bad_key"),
             ({"agent": "demo", "key": "web:" + "x" * 200}, 400, "bad_key"),
             ({"agent": "demo", "key": "web:1", "channel": "telegram"}, 400, "bad_key"),
             ({"agent": "demo", "channel": "We b"}, 400, "bad_channel"),
@@ -180,27 +147,22 @@ def test_a_bad_agent(ada: Caller, session: str) -> None:
         [
             ({"name": ""}, "bad_input"),
             ({"name": "a/b"}, "bad_name"),
-            ({"name": " a"}, "bad_name"),
             *(({"name": f"a{each}b"}, "bad_name") for each in BREAKS),
             ({"name": "x" * 65}, "bad_input"),
             ({"model": "gpt 5"}, "bad_model"),
             ({"model": "openai:" + "x" * 200}, "bad_model"),
             ({"timezone": "Mars/Olympus"}, "unknown_timezone"),
-            ({"timezone": "localtime"}, "unknown_timezone"),
             ({"engine": "magic"}, "bad_input"),
             ({"unified_session": "yes"}, "bad_input"),
             ({"routine_limit": -1}, "bad_routine_limit"),
             ({"routine_limit": "5"}, "bad_input"),
             ({"heartbeat": {"pulse": 1}}, "bad_input"),
             ({"heartbeat": {"active_hours": [8, 25]}}, "bad_heartbeat"),
-            ({"heartbeat": {"active_hours": [8]}}, "bad_heartbeat"),
             ({"heartbeat": {"interval_seconds": 0}}, "bad_heartbeat"),
             ({"heartbeat": {"enabled": 1}}, "bad_input"),
             ({"heartbeat": []}, "bad_input"),
             ({"policy": {"max_tool_call": 1}}, "bad_policy"),
             ({"policy": {"max_tool_calls": "5"}}, "bad_policy"),
-            ({"policy": {"max_tool_calls": True}}, "bad_policy"),
-            ({"policy": {"a\u0000": 1}}, "bad_policy"),
             ({"policy": 5}, "bad_input"),
             ({"owner": "bob"}, "bad_input"),
             ({"revision": 7}, "bad_input"),
@@ -255,17 +217,6 @@ def test_what_exists_already_is_refused(ada: Caller) -> None:
     assert rows() == before
 
 
-def test_the_51st_enabled_automation_is_refused(ada: Caller) -> None:
-    session = ada.session()
-    for number in range(50):
-        ada.automation(session, name=f"job {number}")
-    asked = {"message": "one more", "schedule": OK}
-    problem(ada.post(f"/api/sessions/{session}/automations/", asked), 409, "too_many_automations")
-    paused = ada.automation(session, enabled=False)
-    problem(ada.patch(f"/api/automations/{paused['id']}/", {"enabled": True}), 409, "too_many_automations")
-    assert CronJob.objects.filter(enabled=True, system_event="").count() == 50
-
-
 @pytest.mark.rule("3.4")
 @pytest.mark.parametrize(
     ("key", "kind"), [("heartbeat:demo", "heartbeat"), ("job:abc:1", "job"), ("cron:abc", "job")]
@@ -286,31 +237,12 @@ def test_a_person_cannot_speak_into_an_internal_session(
     assert rows() == before
 
 
-def test_a_session_that_is_busy_or_closed_refuses(ada: Caller) -> None:
-    from sessions_app.models import Session
-
-    session = ada.session()
-    ada.post(f"/api/sessions/{session}/messages/", {"content": "one"})
-    before = rows()
-    busy = ada.post(f"/api/sessions/{session}/messages/", {"content": "two", "on_busy": "reject"})
-    problem(busy, 409, "session_busy")
-    Session.objects.filter(pk=session).update(state="archived")
-    problem(ada.post(f"/api/sessions/{session}/messages/", {"content": "two"}), 409, "session_closed")
-    asked = {"message": "check", "schedule": OK}
-    problem(ada.post(f"/api/sessions/{session}/automations/", asked), 409, "session_closed")
-    assert rows() == before
-
-
 def test_a_malformed_body(ada: Caller, session: str) -> None:
     for_each(
         [
             b"{",
-            b"\xff\xfe{}",
-            b'{"content": NaN}',
             b'{"content": "a", "content": "b"}',
             b'{"content": "\\ud800"}',
-            b'{"content": 1' + b"0" * 5000 + b"}",
-            b"[" * 5_000,
         ],
         lambda body: problem(ada.post(f"/api/sessions/{session}/messages/", body), 400, "malformed_body"),
     )
@@ -442,14 +374,17 @@ def test_addresses_methods_and_types_that_are_not_there(ada: Caller, session: st
     assert "/api/agents/" in problem(ada.post("/api/agents", {"name": "x"}), 404, "not_found")["detail"]
 
 
-def test_a_bug_tells_nothing_about_itself(ada: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_logged_and_tells_nothing_about_itself(
+    ada: Caller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("secret internals")
 
     monkeypatch.setattr("sessions_app.selectors.agents", broken)
     response = ada.get("/api/agents/")
     assert b"secret" not in response.content
-    problem(response, 500, "server_error")
+    assert problem(response, 500, "server_error").keys() == {"type", "title", "status", "code", "detail"}
+    assert "secret internals" in caplog.text
 
 
 def test_an_instant_that_utc_does_not_have_is_refused(ada: Caller) -> None:

@@ -204,14 +204,6 @@ def test_json_that_is_read() -> None:
     )
 
 
-def test_a_key_that_stands_twice_is_found_at_once() -> None:
-    text = json.dumps({str(number): 0 for number in range(9_000)})[:-1] + ', "8999": 0}'
-    started = time.process_time()
-    with pytest.raises(ValueError, match="'8999' occurs twice"):
-        read_json(text)
-    assert time.process_time() - started < DEAREST
-
-
 def test_an_endless_line_of_memory_md_is_read_quickly() -> None:
     def check(line: str) -> None:
         started = time.process_time()

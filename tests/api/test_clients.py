@@ -105,16 +105,6 @@ def test_a_reader_goes_on_after_a_broken_connection(
         assert [each.split()[1] for each in ids()].count("turn_end") == 3
 
 
-@pytest.mark.parametrize("name", ["events.py", pytest.param("events.mjs", marks=NEEDS_NODE)])
-def test_a_reader_ends_when_its_access_is_lost(name: str, window: Window, tmp_path: Path) -> None:
-    heading, language, program = READERS[name]
-    (tmp_path / name).write_text(code_of(heading, language))
-    command = [program, str(tmp_path / name), window.site.url, "wrong", window.session]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode != 0
-    assert "401" in done.stderr
-
-
 @pytest.fixture
 def built(site: Site, tmp_path: Path) -> Path:
     """The folder of the TypeScript client, with the types of the running server."""

@@ -11,32 +11,23 @@ from automations.models import CronJob, RunRecord
 from sessions_app.api.headers import seconds_to_wait
 from sessions_app.models import MailboxEvent, Message
 from tests.api.conftest import Caller, for_each, problem
+from tests.api.places import furnish
 
 pytestmark = pytest.mark.django_db
-
-HOURLY = {"kind": "every", "seconds": 3600}
 
 
 @pytest.fixture
 def shown(ada: Caller) -> dict[str, str]:
     """Addresses of something of each kind, by kind; all of the first session."""
-    session = ada.session()
-    job = ada.automation(session)["id"]
-    turn = ada.post(f"/api/sessions/{session}/messages/", {"content": "hello"}).json()["id"]
-    run = RunRecord.objects.create(
-        run_id=f"{job}:1000",
-        job_id=job,
-        session_id=session,
-        scheduled_for="1970-01-01T00:00:01Z",
-        state="queued",
-    )
+    ids = furnish(ada, "demo", "furnished").ids
+    session, job = ids["session_id"], ids["job_id"]
     return {
         "agent": "/api/agents/demo/",
         "document": "/api/agents/demo/documents/USER.md/",
         "session": f"/api/sessions/{session}/",
         "automation": f"/api/automations/{job}/",
-        "turn": f"/api/turns/{turn}/",
-        "run": f"/api/runs/{run.pk}/",
+        "turn": f"/api/turns/{ids['turn_id']}/",
+        "run": f"/api/runs/{ids['run_id']}/",
         "agents": "/api/agents/",
         "documents": "/api/agents/demo/documents/",
         "sessions": "/api/sessions/",

@@ -218,14 +218,6 @@ def test_a_body_in_tiny_chunks_costs_no_more_than_another(server: Server, path: 
     assert httpx2.post(f"{server.url}/api/agents/", content=iter([b"x"] * 1_000)).status_code == 401
 
 
-def test_a_head_that_comes_at_once_has_the_same_bound(server: Server) -> None:
-    with server.plug() as plug:
-        send(plug, head("/healthz", *["a: b"] * 5_000, method="GET"))
-        assert rest(plug).startswith(b"HTTP/1.1 400 ")
-    answer = httpx2.get(f"{server.url}/healthz", headers={"X-Long": "x" * 15_000})
-    assert answer.status_code == 200
-
-
 def test_forms_are_read_in_one_way_only(server: Server) -> None:
     """Django decodes a field of a multipart form with whatever codec the client names: Punycode takes minutes."""
     field = b'--b\r\nContent-Disposition: form-data; name="username"\r\n\r\na-%b\r\n--b--\r\n' % (

@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import subprocess
-import threading
 import time
 from base64 import b64encode
 from dataclasses import dataclass, field
@@ -16,33 +15,27 @@ from datetime import timedelta
 from hmac import digest
 from typing import Any
 
-import httpx2
 import pytest
 from django.contrib.auth import get_user_model
 from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
-from automations.firing.fire_jobs import fire_due_jobs
-from automations.jobs.edit import NewJob, create_job
-from automations.models import JobClock, RunRecord, RunState
 from sessions_app.hooks.edit import MOST_HOOKS
 from sessions_app.hooks.inbound import LONGEST_ID, LONGEST_SENDER, MOST_SKEW
 from sessions_app.hooks.tokens import token_of
-from sessions_app.models import Delivery, Hook, IdempotencyKey, Message, Session, Turn, TurnState
+from sessions_app.models import Hook, IdempotencyKey, Session, Turn, TurnState
 from sessions_app.models.session import LONGEST_ADDRESS
 from sessions_app.sessions.archive import archive
 from sessions_app.sessions.delete import delete_agent, delete_session
 from sessions_app.turns.receive import LONGEST_MESSAGE
 from tests.api.conftest import Caller, Site, Window, for_each, made, problem
 from tests.docs.pages import section
-from tests.fleet import until
 from tests.past import ago, prune_all
 from tests.races import UPDATE, gate
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("2.1")]
 
-PAGE = section("channels.md", "Inbound webhooks")
 PLACE = "https://chat.invalid/42"
 ELSEWHERE = {"channel": "webhook", "address": PLACE}
 
@@ -107,7 +100,7 @@ def accepted(response: Any) -> Turn:
     return turn
 
 
-def test_a_message_becomes_a_turn_that_says_whence_it_came(ci: Poster, session: str) -> None:
+def test_a_message_becomes_a_turn_that_says_whence_it_came(ada: Caller, ci: Poster, session: str) -> None:
     turn = accepted(ci({"content": "build 7 failed", "sender": "builder"}))
     assert (str(turn.session_id), turn.kind, turn.on_busy) == (session, "message", "enqueue")
     assert turn.metadata["message"] == {
@@ -115,17 +108,7 @@ def test_a_message_becomes_a_turn_that_says_whence_it_came(ci: Poster, session: 
     }
     row = Session.objects.get(pk=session)
     assert turn.metadata["route"] == {"channel": "web", "chat_id": row.chat_id, "meta": {}}
-
-
-def test_without_a_session_it_goes_to_the_agents_primary_one(ada: Caller) -> None:
-    poster = hook(ada)
-    primary = ada.get("/api/agents/demo/").json()["primary_session"]
-    assert str(accepted(poster()).session_id) == primary
-
-
-def test_a_hook_with_a_route_has_its_answers_go_there(ada: Caller, session: str) -> None:
-    turn = accepted(hook(ada, session=session, **ELSEWHERE)())
-    assert turn.metadata["route"] == {"channel": "webhook", "chat_id": PLACE, "meta": {}}
+    assert accepted(hook(ada)()).session.type == "primary", "a hook without a session"
 
 
 def test_a_hook_on_a_unified_thread_posts_to_the_primary(ada: Caller, ci: Poster) -> None:
@@ -290,19 +273,14 @@ def test_a_bad_body_is_refused_and_leaves_nothing(ci: Poster) -> None:
     for_each(
         [
             ({"content": ""}, 400, "empty_message"),
-            ({"content": " \n"}, 400, "empty_message"),
             ({"content": "x" * (LONGEST_MESSAGE + 1)}, 400, "message_too_long"),
             ({"content": 5}, 400, "bad_input"),
-            ({"content": "a\x00b"}, 400, "bad_input"),
             ({"on_busy": "wait"}, 400, "bad_input"),
             ({"on_busy": "inject"}, 400, "bad_on_busy"),
             ({"kind": "automation"}, 400, "bad_input"),
             ({"sender": "two\nlines"}, 400, "bad_sender"),
             ({"sender": "x" * (LONGEST_SENDER + 1)}, 400, "bad_input"),
-            ({"sender": "a\x00b"}, 400, "bad_input"),
             (b"", 400, "bad_input"),
-            (b"[]", 400, "bad_input"),
-            (b"{}", 400, "bad_input"),
             (b'{"content": "a", "content": "b"}', 400, "malformed_body"),
             (b'{"content": "' + b"x" * 1024 * 1024 + b'"}', 413, "too_large"),
         ],
@@ -392,25 +370,6 @@ def test_the_hooks_of_a_deleted_session_or_agent_are_gone(site: Site, ada: Calle
     accepted(stays())
     assert delete_agent(Session.objects.get().agent_id).deleted
     assert not Hook.objects.exists()
-
-
-@pytest.mark.processes
-@pytest.mark.django_db(transaction=True)
-def test_many_at_once_with_one_id_are_one_turn(site: Site, ada: Caller) -> None:
-    poster = hook(ada)
-    answers: list[Any] = []
-
-    def post() -> None:
-        answers.append(Poster(id=poster.id, token=poster.token)())
-        connection.close()
-
-    threads = [threading.Thread(target=post) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert {accepted(answer).pk for answer in answers} == {Turn.objects.get().pk}
-    assert len(answers) == 8
 
 
 def test_a_use_is_noted_once_a_minute(ci: Poster) -> None:
@@ -516,7 +475,6 @@ def test_a_bad_hook_is_refused(ada: Caller, ci: Poster) -> None:
     for_each(
         [
             ({"name": ""}, 400, "empty_name"),
-            ({"name": " "}, 400, "empty_name"),
             ({"name": "two\nlines"}, 400, "bad_name"),
             ({"name": "x" * 65}, 400, "bad_input"),
             ({"channel": "webhook"}, 400, "bad_address"),
@@ -525,12 +483,10 @@ def test_a_bad_hook_is_refused(ada: Caller, ci: Poster) -> None:
             ({"channel": "web", "address": "42"}, 400, "bad_channel"),
             ({"channel": "webhook", "address": "ftp://chat.invalid/"}, 400, "bad_address"),
             ({"channel": "webhook", "address": "https://chat.invalid/\n"}, 400, "bad_address"),
-            ({"channel": "webhook", "address": " "}, 400, "bad_address"),
             ({"channel": "webhook", "address": PLACE + "x" * LONGEST_ADDRESS}, 400, "bad_input"),
             ({"signed": "yes"}, 400, "bad_input"),
             ({"as_person": None}, 400, "bad_input"),
             ({"token": "rin_mine"}, 400, "bad_input"),
-            ({"enabled": None}, 400, "bad_input"),
         ],
         check,
     )
@@ -628,68 +584,12 @@ def test_the_token_is_stored_logged_and_shown_nowhere(
     assert secret not in text
 
 
-@pytest.mark.processes
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("as_person", [False, True])
-def test_hook_answers_and_as_person_automations_use_the_hooks_address(
-    site: Site, window: Window, *, as_person: bool
-) -> None:
-    given = {"name": "CI", "session": window.session, "as_person": as_person} | ELSEWHERE
-    shown = window.http.post("/api/agents/demo/hooks/", json=given).json()
-    headers = {
-        "Authorization": f"Bearer {shown['token']}",
-        "Webhook-Id": "evt_1",
-        "Webhook-Timestamp": str(int(time.time())),
-    }
-    address, body = f"/api/hooks/{shown['id']}/messages/", {"content": "build 7 failed"}
-    answer = httpx2.post(site.url + address, json=body, headers=headers)
-    assert answer.status_code == 202, answer.text
-    until(lambda: window.http.get(answer.headers["Location"]).json()["state"] == "succeeded", 20)
-    question, reply = Message.objects.filter(session_id=window.session).order_by("seq")
-    assert (question.role, question.content) == ("user", "build 7 failed")
-    via = {"hook": shown["id"], "name": "CI", "sender": "", "as_person": as_person}
-    assert question.metadata["via"] == via
-    route = {"channel": "webhook", "chat_id": PLACE, "meta": {}}
-    assert reply.metadata["route"] == route
-    session = Session.objects.get(pk=window.session)
-    assert session.last_route == (route if as_person else None)
-    job = create_job(
-        NewJob(session_id=session.pk, message="look", schedule={"kind": "every", "seconds": 3600})
-    )
-    JobClock.objects.filter(job=job).update(next_run_at=Now())
-    assert fire_due_jobs().queued == 1
-    until(lambda: RunRecord.objects.get().state == RunState.SUCCEEDED, 20)
-    told = Message.objects.filter(turn__kind="automation").latest("seq").metadata["route"]
-    assert told["channel"] == ("webhook" if as_person else "web")
-    sent = list(Delivery.objects.values_list("channel", "address"))
-    assert sent == [("webhook", PLACE)] * (2 if as_person else 1)
-    assert shown["token"] not in site.web.text() + site.fleet.logs()
-
-
-def commands() -> list[str]:
-    """How to make a hook and post by it, then how to sign a post."""
-    how_to = section("how-to.md", "Add a hook and post a message by it")
-    return re.findall(r"```sh\n(.*?)```", how_to + PAGE, re.DOTALL)
-
-
 @pytest.mark.full
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
-def test_the_commands_of_the_page_do_what_it_says(site: Site, window: Window) -> None:
-    environ = os.environ | {
-        "RONDO": site.url,
-        "AUTH": f"Authorization: Token {window.token}",
-        "JSON": "Content-Type: application/json",
-    }
-
-    def typed(command: str) -> Any:
-        return json.loads(subprocess.check_output(["bash", "-euc", command], env=environ))
-
-    make, post, post_signed = commands()
-    shown = typed(make)
-    environ |= {"HOOK": shown["id"], "HOOK_TOKEN": shown["token"]}
-    turns = [typed(command)["turn"] for command in (post, post_signed)]
-    assert typed(post)["turn"] == turns[0], "the same id again"
-    said = list(Turn.objects.filter(pk__in=turns).order_by("pk").values_list("content", flat=True))
-    assert said == ["Build 7 failed.", "Build 8 is green."]
-    assert Turn.objects.get(pk=turns[0]).metadata["route"]["chat_id"] == "https://ci.example/answers"
+def test_the_command_of_the_page_signs_a_post(window: Window) -> None:
+    [command] = re.findall(r"```sh\n(.*?)```", section("channels.md", "Inbound webhooks"), re.DOTALL)
+    made = window.http.post("/api/agents/demo/hooks/", json={"name": "CI"}).json()
+    given = {"RONDO": window.site.url, "HOOK": made["id"], "HOOK_TOKEN": made["token"]}
+    answer = json.loads(subprocess.check_output(["bash", "-euc", command], env=os.environ | given))
+    assert Turn.objects.get(pk=answer["turn"]).content == "Build 8 is green."

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from automations.models import CronJob, JobClock, RunRecord
+from automations.models import CronJob, RunRecord
 from sessions_app.models import Agent, Delivery, Lane, Message, Session, Turn, TurnKind
 from tests.api.conftest import Caller, problem
 
@@ -101,36 +101,6 @@ def test_automations_are_filtered(ada: Caller) -> None:
         ("since=2099-01-01T00:00:00Z", []),
     ):
         assert found(ada, f"/api/automations/?{query}") == expected, query
-
-
-def test_automations_are_found_by_the_state_that_they_show(ada: Caller) -> None:
-    session = ada.session()
-    at = {"kind": "at", "at": "2099-01-01T09:00:00Z"}
-    jobs = {name: ada.automation(session, name=name, schedule=at)["id"] for name in "abcdefg"}
-    ended = JobClock.objects.filter(job__name__in=["b", "c", "d", "e"])
-    ended.update(next_run_at=None)
-    run(jobs["b"], 1)
-    run(jobs["c"], 1, state="failed")
-    run(jobs["d"], 1, state="queued", finished_at=None)
-    CronJob.objects.filter(pk=jobs["e"]).update(enabled=False)
-    run(jobs["f"], 1, state="running", finished_at=None)
-    CronJob.objects.filter(pk=jobs["g"]).update(fault="unreadable")
-    names: dict[str, str] = {}
-    for state in ("scheduled", "running", "done", "failed"):
-        listed = ada.get(f"/api/automations/?state={state}&page_size=2").json()
-        following = ada.get(listed["next"]).json()["results"] if listed["next"] else []
-        for each in (*listed["results"], *following):
-            assert each["state"] == state
-            names[each["name"]] = state
-    assert names == {
-        "a": "scheduled",
-        "b": "done",
-        "c": "failed",
-        "d": "scheduled",
-        "e": "scheduled",
-        "f": "running",
-        "g": "failed",
-    }
 
 
 def made(answer: Any) -> Any:

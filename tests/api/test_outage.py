@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,16 +124,6 @@ def test_a_resent_request_with_an_unconfirmed_commit_is_done_once(shaky: Shaky) 
 
 
 @pytest.mark.full
-def test_silent_connections_delay_only_one_request_by_some_seconds(shaky: Shaky) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: shaky.http.get("/api/sessions/"), range(12)))
-    assert shaky.database.silence()
-    answer, seconds = timed(lambda: shaky.http.get("/api/sessions/"))
-    assert (answer.status_code, seconds < 4) == (200, True), "the dead ones were tried one by one"
-    assert timed(lambda: shaky.http.get("/api/sessions/"))[1] < 1
-
-
-@pytest.mark.full
 def test_an_exhausted_pool_is_503_and_readyz_says_so_soon(shaky: Shaky) -> None:
     assert shaky.http.get("/api/agents/").status_code == 200
     with ThreadPoolExecutor(8) as pool:
@@ -206,17 +196,3 @@ def test_however_many_look_at_once_each_is_answered_in_time(shaky: Shaky) -> Non
         assert max(seconds for _, seconds in seen) < READY
         assert max(each.result()[1] for each in alive) < READY
         assert max(each.result()[1] for each in scrapes) < DOOR
-
-
-@pytest.mark.full
-def test_waiting_for_thread_and_database_shares_one_time_limit(shaky: Shaky) -> None:
-    assert shaky.http.get("/api/sessions/").status_code == 200
-    shaky.database.stop()
-    with ThreadPoolExecutor(16) as pool:
-        first = [pool.submit(timed, lambda: shaky.http.get("/api/sessions/")) for _ in range(8)]
-        assert not wait(first, timeout=4).done, "all threads are taken"
-        answers = [pool.submit(timed, lambda: shaky.http.get("/api/sessions/")) for _ in range(4)]
-        for each in [*first, *answers]:
-            answer, seconds = each.result()
-            assert_unavailable(answer)
-            assert seconds < DOOR

@@ -41,18 +41,14 @@ def preview(caller: Caller, session: str) -> str:
     return str(one)
 
 
-def test_a_preview_is_what_was_said_last(ada: Caller) -> None:
+def test_a_preview_is_what_was_said_last_and_people_see(ada: Caller) -> None:
     session = ada.session()
     assert preview(ada, session) == ""
     says(session, ("user", "hello"), ("assistant", "Hello, Ada."))
     assert preview(ada, session) == "Hello, Ada."
     says(session, ("user", "and now?"))
     assert preview(ada, session) == "and now?"
-
-
-def test_a_preview_skips_triggers_and_what_people_do_not_see(ada: Caller) -> None:
-    session = ada.session()
-    says(session, ("user", "hello"), ("assistant", "Hello, Ada."), ("user", "Scheduled", TRIGGER))
+    says(session, ("assistant", "Hello, Ada."), ("user", "Scheduled", TRIGGER))
     assert preview(ada, session) == "Hello, Ada."
     says(session, ("assistant", ""), ("tool", "raw output"), ("assistant", " \n"))
     assert preview(ada, session) == "Hello, Ada."

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
-from django.db import connection
 
 from tests.api.conftest import Caller, Window, problem
 
@@ -44,31 +41,3 @@ def test_a_doubled_or_broken_header_is_no_bug(window: Window) -> None:
         ]  # fmt: skip
         caller.sendall(b"\r\n".join([*lines, b"", b""]))
         assert b" 200 " in caller.recv(100).split(b"\r\n")[0]
-
-
-@contextmanager
-def without(table: str) -> Iterator[None]:
-    """The database, broken."""
-    with connection.cursor() as cursor:
-        cursor.execute(f'ALTER TABLE "{table}" RENAME TO "{table}_away"')
-        try:
-            yield
-        finally:
-            cursor.execute(f'ALTER TABLE "{table}_away" RENAME TO "{table}"')
-
-
-@pytest.mark.processes
-@pytest.mark.django_db(transaction=True)
-def test_a_500_is_logged_and_tells_nothing_of_the_inside(window: Window) -> None:
-    with without("sessions_app_mailboxevent"):
-        answer = window.http.get(f"{window.address}/mailbox/")
-    found = answer.json()
-    assert (answer.status_code, found["code"]) == (500, "server_error")
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    assert set(found) == {"type", "title", "status", "code", "detail"}
-    for inside in ("sessions_app", "mailboxevent", "Traceback", "psycopg", "SELECT"):
-        assert inside not in answer.text
-    log = window.site.web.text()
-    assert "UndefinedTable" in log or "does not exist" in log
-    assert f"{window.address}/mailbox/" in log
-    assert window.http.get(f"{window.address}/mailbox/").status_code == 200

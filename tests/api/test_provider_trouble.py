@@ -20,8 +20,7 @@ from agent_core.llm.protocol import ModelReply
 from sessions_app.connections.edit import add_connection
 from sessions_app.models import Agent, Connection, Message, Turn, TurnState
 from tests.api.conftest import Site
-from tests.api.generated import generated_from
-from tests.api.test_ag_ui import Thread, text_of
+from tests.api.test_ag_ui import Thread, shown_after, text_of
 from tests.automations.mcp_server.conftest import Door as McpDoor
 from tests.conftest import Person
 from tests.fleet import until
@@ -103,24 +102,14 @@ def _of_tool(found: Any) -> Heard:
 
 def by_ag_ui(asker: Asker, text: str) -> Heard:
     person = Person(user=asker.user, agent=Agent.objects.get(owner=asker.user))
-    events = Thread(site=asker.site, person=person, token=asker.token).run(text)
+    thread = Thread(site=asker.site, person=person, token=asker.token)
+    events = thread.run(text)
     end = events[-1]
     if end.type is core.EventType.RUN_ERROR:
         return Heard(answer=text_of(events), error=end.message, code=end.code or "")
-    shown = [each for each in events if each.type is core.EventType.MESSAGES_SNAPSHOT]
-    last = [each.content for each in shown[-1].messages if each.role == "assistant"] if shown else []
-    return Heard(answer=last[-1] if last else text_of(events))
-
-
-def by_generated_client(asker: Asker, text: str) -> Heard:
-    code = generated_from(asker.site.url)
-    with code.connect(asker.site.url, asker.token) as client:
-        session = code.call("create_session", client=client, body=code.model("NewSession", agent="demo"))
-        body = code.model("NewMessage", content=text)
-        turn = code.call("send_message", session.id, client=client, body=body, prefer="wait=50")
-    if turn.state == "succeeded":
-        return Heard(answer=turn.reply)
-    return Heard(error=turn.error, code=turn.error_code)
+    (_, asked), (role, answer) = shown_after(thread.messages, events)
+    assert (asked, role) == (text, "assistant")
+    return Heard(answer=answer)
 
 
 Ask = Callable[[Asker, str], Heard]
@@ -129,7 +118,6 @@ DOORS: dict[str, Ask] = {
     "openai, whole": whole,
     "mcp": by_mcp,
     "ag-ui": by_ag_ui,
-    "api, generated client": by_generated_client,
 }
 STREAMS = {"openai, streamed", "ag-ui"}
 
@@ -176,9 +164,6 @@ def test_a_provider_that_is_down(asker: Asker, door: str) -> None:
     asker.set(model="gone:m")
     failed(asker, door, "hello", "model_unavailable", "cannot be reached (connection refused)")
     assert "connection refused" in Connection.objects.get().last_error
-    with asker.site.client(asker.token) as http:
-        [warning] = http.get("/api/agents/demo/").json()["warnings"]
-    assert warning.startswith("The model gone:m cannot be called: ")
 
 
 def test_a_provider_that_is_slow(asker: Asker, door: str) -> None:

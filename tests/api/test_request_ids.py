@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
-import openai
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 
 from tests.api.conftest import Site, Window, for_each, start_web
-from tests.api.test_problems import without
 from tests.fleet import Process, until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
@@ -63,12 +64,15 @@ def test_what_is_no_request_is_refused_with_an_id(site: Site) -> None:
         assert b"\r\nConnection: close\r\n" in answer
 
 
-def test_the_sdk_of_openai_reads_the_id(window: Window) -> None:
-    client = openai.OpenAI(base_url=f"{window.site.url}/v1", api_key=window.token, timeout=60)
-    assert str(client.models.retrieve("demo")._request_id).startswith("req_")
-    with pytest.raises(openai.NotFoundError) as refused:
-        client.models.retrieve("nobody")
-    assert str(refused.value.request_id).startswith("req_")
+@contextmanager
+def without(table: str) -> Iterator[None]:
+    """The database, broken."""
+    with connection.cursor() as cursor:
+        cursor.execute(f'ALTER TABLE "{table}" RENAME TO "{table}_away"')
+        try:
+            yield
+        finally:
+            cursor.execute(f'ALTER TABLE "{table}_away" RENAME TO "{table}"')
 
 
 def test_the_page_of_a_bug_shows_the_id(window: Window) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from automations.models import CronJob, RunRecord
-from sessions_app.models import Agent, Document, MailboxEvent, Message, Session, Turn
+from sessions_app.models import Document, MailboxEvent, Message, Session
 from tests.api.conftest import Caller, made, problem
 
 pytestmark = pytest.mark.django_db
@@ -78,7 +76,6 @@ def test_a_document_is_written_whole_and_counts_its_revisions(ada: Caller) -> No
     empty = ada.get(address)
     assert empty.json() == {"name": "USER.md", "content": "", "revision": 0}
     assert ada.put(address, {"content": "likes tea"}, If_Match='"0"').json()["revision"] == 1
-    problem(ada.put(address, {"content": "likes beer"}, If_Match='"0"'), 412, "revision_conflict")
     assert ada.put(address, {"content": ""}).json() == {"name": "USER.md", "content": "", "revision": 2}
     names = [each["name"] for each in ada.get("/api/agents/demo/documents/").json()["results"]]
     assert names == ["AGENTS.md", "USER.md", "MEMORY.md", "SKILLS.md", "HEARTBEAT.md"]
@@ -145,33 +142,9 @@ def test_a_session_is_opened_found_renamed_and_deleted(ada: Caller, telegram: No
     ):
         assert len(ada.get(f"/api/sessions/{query}").json()["results"]) == count
     problem(ada.get("/api/sessions/?type=odd"), 400, "bad_parameter")
-    tag = response.headers["ETag"]
-    assert ada.get(address).headers["ETag"] == tag
-    renamed = ada.patch(address, {"title": "New"}, If_Match=tag)
-    assert renamed.json()["title"] == "New"
-    problem(ada.patch(address, {"title": "Other"}, If_Match=tag), 412, "revision_conflict")
-    problem(ada.delete(address, If_Match=tag), 412, "revision_conflict")
-    assert ada.get(address).json()["title"] == "New"
-    assert ada.patch(address, {"title": "Newer"}, If_Match=renamed.headers["ETag"]).status_code == 200
+    assert ada.patch(address, {"title": "New"}).json()["title"] == "New"
     assert ada.delete(address).json() == {"deleted": True, "deleted_automations": []}
     problem(ada.get(address), 404, "not_found")
-
-
-def test_sessions_with_an_open_turn_show_active_without_extra_queries(ada: Caller) -> None:
-    busy, idle = ada.session(), ada.session()
-    ada.post(f"/api/sessions/{busy}/messages/", {"content": "hello"})
-
-    def states() -> dict[str, str]:
-        return {each["id"]: each["state"] for each in ada.get("/api/sessions/").json()["results"]}
-
-    with CaptureQueriesContext(connection) as few:
-        assert (states()[busy], states()[idle]) == ("active", "idle")
-    for _ in range(10):
-        ada.session()
-    with CaptureQueriesContext(connection) as many:
-        states()
-        states()
-    assert len(many) == len(few)
 
 
 @REAL
@@ -197,26 +170,6 @@ def test_deleting_a_session_takes_two_steps_when_automations_are_bound(ada: Call
     assert not CronJob.objects.filter(session__isnull=False).exists()
     problem(ada.delete(f"/api/sessions/{session}/?delete_automations=yes"), 400, "bad_parameter")
     problem(ada.delete(f"/api/sessions/{session}/?delete_automations=true"), 404, "not_found")
-
-
-@REAL
-def test_deleting_an_agent_takes_two_steps_for_all_its_sessions(ada: Caller) -> None:
-    first, second = ada.session(), ada.session()
-    ids = {ada.automation(first)["id"], ada.automation(second)["id"]}
-    ada.post(f"/api/sessions/{first}/messages/", {"content": "hello"})
-    blocked = ada.delete("/api/agents/demo/")
-    assert blocked.status_code == 409
-    assert {each["id"] for each in blocked.json()["automations"]} == ids
-    assert ada.get(f"/api/sessions/{second}/").json()["state"] == "idle"
-    gone = ada.delete("/api/agents/demo/?delete_automations=true").json()
-    assert gone["deleted"] is True
-    assert set(gone["deleted_automations"]) == ids
-    assert [
-        Agent.objects.count(),
-        Session.objects.count(),
-        Turn.objects.count(),
-        CronJob.objects.count(),
-    ] == [0] * 4
 
 
 def test_an_automation_shows_what_the_contract_names(ada: Caller) -> None:
@@ -269,10 +222,6 @@ def test_an_automation_shows_what_the_contract_names(ada: Caller) -> None:
         "scheduled",
     )
     assert (changed.json()["next_run_at"], changed.json()["revision"]) == (None, 2)
-    problem(ada.patch(address, {"name": "x"}, If_Match='"1"'), 412, "revision_conflict")
-    problem(ada.delete(address, If_Match='"1"'), 412, "revision_conflict")
-    assert ada.delete(address, If_Match='"2"').status_code == 204
-    problem(ada.get(address), 404, "not_found")
 
 
 ONCE = {"schedule_kind": "at", "every_seconds": None, "anchor": None, "at": "2026-11-21T00:00:00Z"}
@@ -312,6 +261,9 @@ def test_an_automations_state_follows_its_clock_and_runs(
         )
     shown = ada.get(f"/api/automations/{job.pk}/").json()
     assert (shown["state"], shown["last_status"], shown["pending"]) == (state, run, run == "queued")
+    for each in ("scheduled", "running", "done", "failed"):
+        found = ada.get(f"/api/automations/?state={each}").json()["results"]
+        assert [row["id"] for row in found] == ([job.pk] if each == state else [])
 
 
 def test_runs_are_listed_latest_first_and_one_shows_its_prompt(ada: Caller) -> None:
@@ -399,34 +351,17 @@ def test_a_waiting_turn_is_shown_and_cancelled(ada: Caller) -> None:
 
 def test_the_mailbox_shows_what_waits_and_what_was_dropped(ada: Caller) -> None:
     session = ada.session()
-    MailboxEvent.objects.create(
-        target_id=session,
-        event_type="job_completed",
-        summary="done",
-        detail="all of it",
-        source_key="unified:default",
-    )
-    MailboxEvent.objects.create(
-        target_id=session,
-        event_type="job_failed",
-        summary="late",
-        source_key="job:gone:1",
-        dropped_at="2026-11-21T00:00:00Z",
-        reason="stale",
-    )
-    turn = Turn.objects.get(
-        pk=ada.post(f"/api/sessions/{session}/messages/", {"content": "hello"}).json()["id"]
-    )
-    MailboxEvent.objects.create(
-        target_id=session,
-        event_type="job_completed",
-        summary="read",
-        artifacts=["report.md", "plot.png"],
-        acknowledged_at="2026-11-21T00:00:00Z",
-        acknowledged_by=turn,
-    )
+    turn = ada.post(f"/api/sessions/{session}/messages/", {"content": "hello"}).json()["id"]
+    at: dict[str, Any] = {"target_id": session, "event_type": "job_completed"}
+    then, files = "2026-11-21T00:00:00Z", ["report.md", "plot.png"]
+    for more in (
+        {"detail": "all of it", "source_key": "unified:default"},
+        {"source_key": "job:gone:1", "dropped_at": then, "reason": "stale"},
+        {"artifacts": files, "acknowledged_at": then, "acknowledged_by_id": turn},
+    ):
+        MailboxEvent.objects.create(summary="x", **at | more)
     shown, dropped, pending = ada.get(f"/api/sessions/{session}/mailbox/").json()["results"]
-    assert (shown["state"], shown["reason"], shown["turn"]) == ("acknowledged", None, turn.pk)
+    assert (shown["state"], shown["reason"], shown["turn"]) == ("acknowledged", None, turn)
     assert (shown["artifacts"], pending["artifacts"]) == (["report.md", "plot.png"], [])
     assert (dropped["state"], dropped["reason"], dropped["turn"]) == ("dropped", "stale", None)
     assert (pending["state"], pending["reason"], pending["detail"]) == ("pending", None, "all of it")
@@ -448,21 +383,6 @@ def test_the_history_shows_tool_calls_and_their_results(ada: Caller) -> None:
     for seq, (role, content, parts) in enumerate(entries, 1):
         Message.objects.create(session_id=session, seq=seq, role=role, content=content, parts=parts)
     shown = ada.get(f"/api/sessions/{session}/messages/").json()["results"]
-    assert set(shown[0]) == {
-        *(
-            "id",
-            "session",
-            "seq",
-            "thread",
-            "role",
-            "content",
-            "parts",
-            "metadata",
-            "turn",
-            "deliveries",
-            "created_at",
-        )
-    }
     assert [(each["role"], each["content"]) for each in shown] == [entry[:2] for entry in entries]
     nothing: dict[str, Any] = {"calls": [], "results": []}
     assert [each["parts"] for each in shown] == [

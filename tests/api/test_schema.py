@@ -92,14 +92,6 @@ def test_what_an_operation_answers_follows_from_its_kind(schema: Any) -> None:
             assert (size["schema"]["minimum"], size["schema"]["maximum"]) == (1, 200)
 
 
-def test_messages_say_how_to_wait(schema: Any) -> None:
-    send = schema["paths"]["/api/sessions/{session_id}/messages/"]["post"]
-    assert "Prefer" in {each["name"] for each in send["parameters"]}
-    assert set(send["responses"]["200"]["headers"]) == {
-        *("Location", "Preference-Applied", "Rondo-Version", "X-Request-Id", "RateLimit", "RateLimit-Policy"),
-    }
-
-
 def test_what_comes_in_has_known_keys_only(schema: Any) -> None:
     shapes = schema["components"]["schemas"]
     for path, method, operation in operations(schema):
@@ -111,26 +103,3 @@ def test_what_comes_in_has_known_keys_only(schema: Any) -> None:
 def test_it_is_made_without_a_warning(tmp_path: Path) -> None:
     """Such as that of a name made up for a list of states, which would be a class of generated clients."""
     call_command("spectacular", "--fail-on-warn", "--file", str(tmp_path / "schema.yaml"))
-
-
-def test_whose_and_since_when_is_in_every_resource(schema: Any) -> None:
-    shapes = schema["components"]["schemas"]
-    of_session = ("TurnOut", "DeliveryOut", "AutomationOut", "ScheduledMessageOut", "RunOut")
-    for name in of_session:
-        assert {"agent", "session", "created_at"} <= set(shapes[name]["required"]), name
-    for name in (
-        "AgentOut",
-        "SessionOut",
-        "MessageOut",
-        "MailOut",
-        "ConnectionOut",
-        "HookOut",
-        "BotOut",
-        "RoutineOut",
-    ):
-        assert "created_at" in shapes[name]["required"], name
-    for name in ("MessageOut", "MailOut", "ExecutionOut", "QuestionOut"):
-        assert {"session", "created_at"} <= set(shapes[name]["required"]), name
-    assert {"started_at", "finished_at"} <= set(shapes["RunOut"]["required"]) & set(
-        shapes["TurnOut"]["required"]
-    )

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from sessions_app.models import Agent, Lane, Session, Turn, TurnKind
 from tests.api.conftest import Caller, problem
-from tests.plans import Watch
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]
 
-MANY = 3_000
 ALWAYS = 2  # the token with its user, and the allowance
 
 
 def statements(caller: Caller, method: str, path: str, data: Any = None, **headers: str) -> list[str]:
     """The statements of a request; not those that delimit a transaction."""
     caller.get("/api/agents/")  # the first request of a user makes the row of its allowance
-    with CaptureQueriesContext(
-        connection,
-    ) as captured:
+    with CaptureQueriesContext(connection) as captured:
         response = caller(method, path, data, **headers)
     assert response.status_code in {200, 202}, response.content
     sent = [query["sql"] for query in captured.captured_queries]
@@ -41,25 +35,6 @@ def test_a_message_is_received_by_two_statements(ada: Caller) -> None:
     assert len(sent) == ALWAYS + 3, sent  # also the lock of the key
     sent = statements(ada, "POST", path, {"content": "hello"}, Idempotency_Key="one")
     assert len(sent) == ALWAYS + 4, sent  # the turn of before, as it was and as it is shown
-
-
-def test_a_page_of_sessions_does_not_read_what_waits_elsewhere(ada: Caller, bob: Caller) -> None:
-    """Planned for all sessions of the user, the page would read every queued turn of the server."""
-    agent = Agent.objects.get(owner=ada.user)
-    Session.objects.bulk_create(
-        Session(id=uuid.uuid4(), agent=agent, owner=ada.user, key=f"web:{number}") for number in range(MANY)
-    )
-    busy = bob.session()
-    Turn.objects.bulk_create(
-        Turn(session_id=busy, kind=TurnKind.MESSAGE, lane=Lane.PEOPLE, content="x") for _ in range(MANY)
-    )
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE sessions_app_session, sessions_app_turn")
-    watch = Watch(growing=frozenset({"sessions_app_session", "sessions_app_turn"}))
-    with watch.scene("page", most_read=100):
-        assert len(ada.get("/api/sessions/?page_size=20").json()["results"]) == 20
-    assert watch.seen
-    assert not watch.faults, watch.report()
 
 
 @pytest.mark.rule("7.1")

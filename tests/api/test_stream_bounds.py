@@ -117,6 +117,10 @@ def test_open_streams_take_no_thread_and_no_connection_each(site: Site) -> None:
         readings = [opened(stack, people[n % len(people)], site.url) for n in range(1, MANY)]
         assert all(each.is_open for each in readings)
         assert threads(site.web) < before + 20  # those of the bounded pools
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT application_name FROM pg_stat_activity WHERE datname = current_database()")
+            listening = [name for (name,) in cursor.fetchall()].count("rondo listen")
+        assert listening == 2, "the web process's and the worker's"
         began = time.monotonic()
         for _ in range(5):
             assert httpx2.get(f"{site.url}/healthz").status_code == 200
@@ -249,18 +253,6 @@ def test_streams_end_when_access_or_the_login_is_lost(site: Site) -> None:
         until(lambda: all(each.look().ended for each in ending.values()), 8, "the streams end")
         assert not [name for name, each in ending.items() if b"event:" in each.said]
         assert not [name for name, each in going.items() if not each.is_open]
-
-
-def test_who_waits_is_told_nothing_once_inactive(window: Window) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(window.send, "[[hold:gone]] x", Prefer="wait=60")
-        until(lambda: window.site.metric("rondo_event_subscribers") == 1, 10)
-        User.objects.filter(username="ada").update(is_active=False)
-        answer = waiting.result(15)
-        assert answer.status_code == 202
-        assert answer.json()["reply"] is None
-    window.site.model.release("gone")
-    User.objects.filter(username="ada").update(is_active=True)  # what was not begun waits for that
 
 
 def test_who_is_inactive_when_the_turn_ends_is_told_nothing(window: Window) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 import pytest
-from django.db import connection
 
 from sessions_app.models import Event
 from tests.api.conftest import Window
@@ -118,26 +115,3 @@ def test_a_models_retry_replaces_the_text_of_the_failed_attempt(window: Window) 
         "try": 2,
         "of": 3,
     }
-
-
-def test_twenty_windows_see_each_turn_end_once_over_one_connection(window: Window) -> None:
-    with ExitStack() as stack:
-        streams = [stack.enter_context(window.stream()) for _ in range(20)]
-        until(lambda: window.site.metric("rondo_event_subscribers") == 20, 10)
-        turns = [window.send(f"note {number}", Prefer="").json()["id"] for number in range(3)]
-        for stream in streams:
-            for turn in turns:
-                stream.wait_for_end(turn)
-        for stream in streams:
-            assert sorted(event["content"]["turn"] for event in stream.of("turn_end")) == turns
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT application_name FROM pg_stat_activity WHERE datname = current_database()")
-            names = [name for (name,) in cursor.fetchall()]
-        assert names.count("rondo listen") == 2  # the web process's and the worker's
-    until(lambda: window.site.metric("rondo_event_subscribers") == 0, 10, "windows that left are forgotten")
-
-
-def test_the_windows_of_a_deleted_session_end(window: Window) -> None:
-    with window.stream() as stream:
-        assert window.http.delete(f"{window.address}/").status_code == 200
-        until(lambda: stream.ended, 10, "the stream ends")

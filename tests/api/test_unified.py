@@ -43,9 +43,7 @@ def say(session: str, *texts: str) -> None:
         Message.objects.create(session_id=session, seq=seq, role="user", content=text)
 
 
-def test_thread_messages_run_in_the_primary_and_answer_the_thread(
-    ada: Caller,
-) -> None:
+def test_thread_messages_run_in_the_primary_and_answer_the_thread(ada: Caller) -> None:
     thread = ada.session(key="web:kitchen")
     toggle(ada, on=True)
     turn = send(ada, thread, "hello")
@@ -56,9 +54,7 @@ def test_thread_messages_run_in_the_primary_and_answer_the_thread(
     assert send(ada, thread, "hello again")["session"] == thread
 
 
-def test_threads_show_the_primarys_content_only_in_unified_mode(
-    ada: Caller,
-) -> None:
+def test_threads_show_the_primarys_content_only_in_unified_mode(ada: Caller) -> None:
     one, other, home = ada.session(), ada.session(), primary(ada)
     say(one, "of one")
     say(other, "of other")
@@ -78,9 +74,7 @@ def test_threads_show_the_primarys_content_only_in_unified_mode(
         assert listed(ada, each, "automations") == [jobs[each]]
 
 
-def test_new_thread_automations_bind_to_the_primary_older_ones_stay(
-    ada: Caller,
-) -> None:
+def test_new_thread_automations_bind_to_the_primary_older_ones_stay(ada: Caller) -> None:
     thread = ada.session(key="web:kitchen")
     old = ada.automation(thread, name="old")
     toggle(ada, on=True)
@@ -109,9 +103,7 @@ def test_the_automation_limit_counts_for_the_bound_session(
     problem(ada.post(f"/api/sessions/{another}/automations/", asked), 409, "too_many_automations")
 
 
-def test_a_threads_mailbox_shows_the_primarys_mail_and_its_own(
-    ada: Caller,
-) -> None:
+def test_a_threads_mailbox_shows_the_primarys_mail_and_its_own(ada: Caller) -> None:
     thread, home = ada.session(), primary(ada)
     for target in (thread, home):
         MailboxEvent.objects.create(target_id=target, event_type="job_completed", summary=f"for {target}")
@@ -203,27 +195,20 @@ def test_threads_refuse_messages_while_their_primary_is_being_deleted(ada: Calle
 
 
 def test_anothers_thread_does_not_exist_and_anothers_mode_changes_nothing(ada: Caller, bob: Caller) -> None:
-    thread, theirs = ada.session(), bob.session()
+    ada.agent("second")
+    thread, elsewhere, theirs = ada.session(), ada.session("second"), bob.session()
     toggle(bob, on=True)
     assert send(ada, thread, "mine")["session"] == thread
     assert send(bob, theirs, "theirs")["session"] == primary(bob)
     for part in ("messages", "turns", "events", "mailbox", "automations"):
         problem(ada.get(f"/api/sessions/{theirs}/{part}/"), 404, "not_found")
     problem(ada.post(f"/api/sessions/{theirs}/messages/", {"content": "x"}), 404, "not_found")
-
-
-def test_another_agent_of_the_same_user_keeps_its_sessions_apart(ada: Caller) -> None:
-    ada.agent("second")
-    thread, elsewhere = ada.session(), ada.session("second")
     toggle(ada, on=True)
-    assert send(ada, thread, "x")["session"] == primary(ada)
-    assert send(ada, elsewhere, "x")["session"] == elsewhere
+    assert send(ada, elsewhere, "another agent of mine")["session"] == elsewhere
 
 
 @REAL
-def test_deleting_a_thread_checks_and_removes_only_its_own_automations(
-    ada: Caller,
-) -> None:
+def test_deleting_a_thread_checks_and_removes_only_its_own_automations(ada: Caller) -> None:
     thread, home = ada.session(), primary(ada)
     say(home, "of the primary")
     old = ada.automation(thread, name="old")
@@ -261,9 +246,7 @@ def shown(caller: Caller, session: str, query: str = "") -> list[tuple[str, str 
 
 
 @REAL
-def test_a_threads_own_messages_appear_marked_in_order_while_unified(
-    ada: Caller,
-) -> None:
+def test_a_threads_own_messages_appear_marked_in_order_while_unified(ada: Caller) -> None:
     thread, other, home = ada.session(), ada.session(), primary(ada)
     say(home, "before")
     Session.objects.filter(pk=home).update(last_seq=1)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from automations.firing.fire_jobs import fire_due_jobs
-from automations.models import JobClock, RunRecord
-from sessions_app.models import Message, Session, Turn
+from sessions_app.models import Turn
 from tests.api.conftest import Stream, Window
 from tests.fleet import until
 
@@ -39,16 +35,6 @@ def shows(stream: Stream) -> list[str]:
 
 
 WHOLE = ["turn_queued", "turn_start", "message", "message", "turn_end"]
-
-
-def test_a_message_waits_for_its_answer_in_the_primary_session(window: Window) -> None:
-    toggle(window, on=True)
-    turn = window.turn("my favourite colour is blue")
-    assert (turn["session"], turn["state"]) == (primary(window), "succeeded")
-    shown = another(window).http.get(f"{window.address}/messages/").json()["results"]
-    assert shown[0]["content"] == "my favourite colour is blue"
-    assert shown[-1]["metadata"]["route"]["chat_id"] == Session.objects.get(pk=window.session).chat_id
-    assert not Message.objects.filter(session_id=window.session).exists()
 
 
 def test_an_open_stream_follows_the_mode_there_and_back(window: Window) -> None:
@@ -127,39 +113,6 @@ def test_a_window_toggled_onto_a_running_turn_gets_its_text(window: Window) -> N
             window.site.model.release("story")
             for each in (early, late):
                 each.wait_for_end(turn)
-
-
-def test_jobs_and_messages_from_before_the_toggle_keep_their_session(window: Window) -> None:
-    held = window.send("[[hold:h]] first").json()["id"]
-    until(lambda: window.site.model.held.get("h"))
-    waiting = window.send("second", Prefer="").json()["id"]
-    every: dict[str, Any] = {"message": "look", "schedule": {"kind": "every", "seconds": 3600}}
-    old = window.http.post(f"{window.address}/automations/", json=every).json()["id"]
-    toggle(window, on=True)
-    new = window.http.post(f"{window.address}/automations/", json=every).json()["id"]
-    said = window.turn("third")
-    JobClock.objects.filter(job__system_event="").update(next_run_at="2026-01-01T00:00:00Z")
-    fire_due_jobs()
-    toggle(window, on=False)
-    toggle(window, on=True)
-    window.site.model.release("h")
-    until(lambda: RunRecord.objects.filter(state="succeeded").count() == 2)
-    until(lambda: not Turn.objects.filter(pk__in=[held, waiting], state__in=["queued", "running"]).exists())
-    where = {run.job_id: str(run.session_id) for run in RunRecord.objects.all()}
-    assert where == {old: window.session, new: primary(window)}
-    of_thread = set(Turn.objects.filter(session_id=window.session).values_list("state", "content"))
-    assert {content for _, content in of_thread} == {"[[hold:h]] first", "second", "look"}
-    assert said["session"] == primary(window)
-
-
-def test_the_cron_tool_manages_automations_of_its_calling_session(window: Window) -> None:
-    toggle(window, on=True)
-    window.turn('use tool cron with {"action": "add", "message": "stretch", "every_seconds": 3600}')
-    listed = another(window).http.get(f"{window.address}/automations/").json()["results"]
-    assert [(each["name"], each["session_key"]) for each in listed] == [("stretch", "unified:default")]
-    assert window.http.patch("/api/agents/demo/", json={"allow_tools": ["cron"]}).status_code == 200
-    window.turn(f'use tool cron with {{"action": "remove", "job_id": "{listed[0]["id"]}"}}')
-    assert window.http.get(f"{window.address}/automations/").json()["results"] == []
 
 
 def test_deleting_a_thread_ends_only_its_own_stream(window: Window) -> None:

@@ -131,14 +131,6 @@ def test_hsts_is_told_over_https_only(nobody: Client, settings: Any) -> None:
     assert client.get("/healthz", secure=True).headers["Strict-Transport-Security"] == "max-age=31536000"
 
 
-@pytest.mark.parametrize(
-    ("address", "site"),
-    [
-        ("203.0.113.5", "203.0.113.5"),
-        ("::ffff:203.0.113.5", "203.0.113.5"),
-        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
-        ("@", "@"),
-    ],
-)
-def test_an_address_counts_for_one_customer(address: str, site: str) -> None:
-    assert site_of(address) == site
+def test_an_address_counts_for_one_customer() -> None:
+    found = [site_of(each) for each in ("203.0.113.5", "::ffff:203.0.113.5", "2001:db8:1:2:3::4", "@")]
+    assert found == ["203.0.113.5", "203.0.113.5", "2001:db8:1:2::/64", "@"]

@@ -10,7 +10,7 @@ import openai
 import pytest
 from django.contrib.auth.models import User
 
-from sessions_app.models import Agent, Session, Turn
+from sessions_app.models import Session, Turn
 from tests.api.conftest import Site, processes, site
 from tests.tokens import token_of
 
@@ -75,8 +75,3 @@ def _chatter(site: Site, name: str) -> Iterator[Chatter]:
 def turns() -> int:
     """How many turns there are."""
     return Turn.objects.count()
-
-
-def agent_of(chatter: Chatter) -> Agent:
-    """The person's agent."""
-    return Agent.objects.get(owner=chatter.user)

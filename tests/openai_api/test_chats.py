@@ -10,7 +10,6 @@ import pytest
 
 from agent_core.llm.protocol import ModelReply
 from sessions_app.models import ClientChat, Turn
-from tests.fleet import until
 from tests.openai_api.conftest import Chatter, turns
 
 pytestmark = [pytest.mark.processes, pytest.mark.rule("9.4")]
@@ -58,20 +57,6 @@ def test_two_users_with_one_chat_id_never_meet(ada: Chatter, bob: Chatter) -> No
     assert refused.value.code == "history_diverged"
     bob.say("mine", chat="c")
     assert len({session.owner_id for session in ada.sessions()}) == 2
-
-
-def test_two_chats_that_begin_alike_stay_two(ada: Chatter) -> None:
-    ada.site.model.answer_with(ModelReply(text="I am one."), ModelReply(text="I am two."))
-    assert [ada.hear("Hi"), ada.hear("Hi")] == ["I am one.", "I am two."]
-    ada.say("Hi", "more", heard="I am one.")
-    assert [ada.said(session) for session in ada.sessions()] == [["Hi", "more"], ["Hi"]]
-
-
-def test_a_chat_that_could_be_either_of_two_goes_on_in_neither(ada: Chatter) -> None:
-    ada.say("Hi")
-    ada.say("Hi")
-    ada.say("Hi", "more", heard="something else")
-    assert [ada.said(session) for session in ada.sessions()] == [["Hi"], ["Hi"], ["Hi", "more"]]
 
 
 def test_concurrent_first_requests_of_a_chat_make_one_session(ada: Chatter) -> None:
@@ -123,18 +108,6 @@ def test_a_history_that_nobody_sent_is_refused(ada: Chatter) -> None:
         ada.say("never said", "b", chat="c")
     assert refused.value.code == "history_diverged"
     assert turns() == before
-
-
-def test_a_repeated_request_gets_the_turn_of_the_first(ada: Chatter) -> None:
-    asked = "[[pause:slow]][[reply:Only once.]]go"
-    with ada.say(asked, chat="c", stream=True) as stream:
-        next(iter(stream))
-    with ThreadPoolExecutor(1) as pool:
-        again = pool.submit(ada.hear, asked, chat="c", extra_headers={"X-Stainless-Retry-Count": "1"})
-        until(lambda: ada.site.model.held, what="the model waits")
-        ada.site.model.release("slow")
-        assert again.result() == "Only once."
-    assert turns() == 1
 
 
 def test_an_idempotency_key_stands_for_one_turn(ada: Chatter) -> None:

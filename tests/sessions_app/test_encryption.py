@@ -31,9 +31,7 @@ def test_no_secret_is_no_ciphertext() -> None:
     assert encryption.encrypt("", "connection") == encryption.decrypt("", "connection") == ""
 
 
-def test_a_former_key_still_reads_and_the_secret_is_written_with_the_present_one(
-    settings: Any,
-) -> None:
+def test_a_former_key_still_reads_and_the_secret_is_written_with_the_present_one(settings: Any) -> None:
     written = encryption.encrypt("sk-1234567", "connection")
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = SECOND, [FIRST]
     renewed = encryption.renew(written, "connection")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 
 from agent_core.testing import ModelServer
@@ -23,8 +21,10 @@ from automations.routines.edit import NewRoutine, add_routine
 from automations.routines.reads import routine
 from config.operations.status import read_status as status
 from config.operations.status_text import status_lines
+from sessions_app.deliveries import sweep as overdue
+from sessions_app.deliveries.send import send_next
 from sessions_app.exceptions import OwnerInactive
-from sessions_app.models import MailboxEvent, Message, OnBusy, Turn, TurnState, Worker
+from sessions_app.models import MailboxEvent, Message, OnBusy, Turn, TurnState
 from sessions_app.operations.doctor import waiting_turns
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.next_lane import next_lane
@@ -34,9 +34,12 @@ from tests.automations.messages import a_worker, due, later, run_turn
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
 from tests.inside import Inside
-from tests.sessions_app.deliveries.receivers import Receiver, http_receiver
+from tests.sessions_app.deliveries.conftest import receiver
+from tests.sessions_app.deliveries.receivers import Receiver
+from tests.sessions_app.deliveries.test_send import handed_over, lane_of, states, told_by
 from tests.talk import ended
 
+__all__ = ["receiver"]  # a fixture
 pytestmark = pytest.mark.rule("10.0")
 
 WITHIN = 10.0  # seconds: the rule itself
@@ -198,35 +201,6 @@ def test_every_kind_of_job_is_skipped_with_the_reason(person: Person, broker: st
     assert not Turn.objects.exists()
 
 
-def test_beats_racing_with_deactivation_record_each_slot_once(person: Person, broker: str) -> None:
-    jobs = [hourly(person) for _ in range(40)]
-    make_due(*jobs)
-    ready = threading.Barrier(9)
-
-    def beat() -> None:
-        ready.wait()
-        try:
-            while fire_due_jobs(5).claimed:
-                pass
-        finally:
-            connection.close()
-
-    beats = [threading.Thread(target=beat) for _ in range(8)]
-    for each in beats:
-        each.start()
-    ready.wait()
-    set_active(person, False)
-    for each in beats:
-        each.join(60)
-    runs = RunRecord.objects.filter(job__in=jobs)
-    assert runs.count() == 40
-    kinds = set(runs.values_list("state", "reason"))
-    assert kinds <= {("queued", ""), ("skipped", "owner_inactive")}
-    assert runs.filter(state=RunState.QUEUED).count() == Turn.objects.count()
-    worker = a_worker()
-    assert not any(claim_next(job.session_id, worker, auto_allowed=True) for job in jobs if job.session_id)
-
-
 def test_explain_reports_inactivity_for_waiting_next_and_skipped_runs(person: Person, broker: str) -> None:
     job = hourly(person)
     set_active(person, False)
@@ -274,30 +248,15 @@ def test_an_inline_routine_stays_due_without_beat_looping(person: Person, broker
     assert start_due_routines(person.agent.pk)[0] is not None
 
 
-@pytest.mark.full
-def test_a_delivery_waits_and_is_sent_late(
-    fleet: Fleet, model_server: ModelServer, person: Person, settings: Any
-) -> None:
-    receiver: Receiver
-    with http_receiver() as receiver:
-        settings.RONDO_WEBHOOK_HOSTS = [receiver.host]
-        fleet.environ |= {"RONDO_WEBHOOK_HOSTS": receiver.host, "RONDO_DELIVERY_RETRY_SECONDS": "1,1,1"}
-        session = person.session(channel="webhook", address=f"{receiver.url}/in")
-        turn = receive(session.pk, MessageInput(content="hello"))
-        run_turn(session, a_worker())  # here, where nobody sends
-        Worker.objects.all().delete()
-        set_active(person, False)
-        worker = fleet.worker()
-        again = receive_for_another(fleet, receiver)
-        until(lambda: [got for got in receiver.requests if got.data["session"] == again])
-        assert not [got for got in receiver.requests if got.data["turn"] == turn.pk]
-        set_active(person, True)
-        until(lambda: [got for got in receiver.requests if got.data["turn"] == turn.pk], WITHIN)
-        assert worker.stop() == 0
-
-
-def receive_for_another(fleet: Fleet, receiver: Receiver) -> str:
-    """A message of somebody who is active, answered to the same receiver."""
-    session = new_person("bob").session(channel="webhook", address=f"{receiver.url}/in")
-    receive(session.pk, MessageInput(content="hello"))
-    return str(session.pk)
+def test_a_delivery_waits_and_is_sent_late(receiver: Receiver, person: Person) -> None:
+    session = told_by(person, f"{receiver.url}/in")
+    handed_over(session, created_at=Now() - timedelta(minutes=9))
+    set_active(person, False)
+    swept: list[Any] = []
+    overdue.sweep_deliveries(swept.append)
+    assert (swept, send_next(lane_of(session))) == ([], False)
+    set_active(person, True)
+    overdue.sweep_deliveries(swept.append)
+    assert swept == [lane_of(session)]
+    assert send_next(lane_of(session))
+    assert states(session) == ["sent"]

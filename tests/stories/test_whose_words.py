@@ -23,10 +23,8 @@ from sessions_app.models import (
 from sessions_app.turns.receive import MessageInput, receive
 from tests.agent_core.planner.plans import RESPOND, ask, form, plan, says, tool
 from tests.api.test_hooks import Poster
-from tests.fleet import until
 from tests.inside import Inside, call, listening, makes
 from tests.sessions_app.turns.test_receive import automation
-from tests.talk import ended
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("2.2", "3.5", "7.3")]
 
@@ -57,13 +55,6 @@ class System:
         answer = self.poster({"content": text} | more, Webhook_Id=f"{self.posted}")
         assert answer.status_code == 202, answer.content
         return Turn.objects.get(pk=answer.json()["turn"])
-
-    def say(self, text: str) -> Turn:
-        """A message, answered; the session is as it is then."""
-        turn = self.post(text)
-        until(lambda: ended(turn))
-        self.session.refresh_from_db()
-        return turn
 
 
 def erase(name: str) -> ModelReply:

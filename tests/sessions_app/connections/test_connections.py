@@ -11,8 +11,7 @@ import pytest
 from django.apps import apps
 from django.core import serializers
 from django.core.management import CommandError, call_command
-from django.db import IntegrityError, connection, transaction
-from django.test.utils import CaptureQueriesContext
+from django.db import IntegrityError, transaction
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.testing import ModelServer
@@ -25,6 +24,7 @@ from sessions_app.connections.edit import add_connection, delete_connection, upd
 from sessions_app.connections.usable import model_warnings, refusal, usable, usable_connections
 from sessions_app.exceptions import BadInput, ConnectionExists, ConnectionInUse, RevisionConflict
 from sessions_app.models import Agent, Connection, Event, Message, Turn, TurnState
+from sessions_app.telegram.bots import CheckedToken, add_bot, token_of
 from tests.api.conftest import problem
 from tests.conftest import Person, new_person
 from tests.doors import caller
@@ -78,16 +78,6 @@ def test_an_agent_answers_by_its_owners_connection_and_the_secret_is_in_no_row(
     assert "401" in failed.error
     assert SECRET not in everything()
     assert SECRET not in "".join(capfd.readouterr())
-
-
-def test_a_plain_turn_reads_no_connections(inside: Inside) -> None:
-    session = inside.person.session()
-    inside.say(session, "hello")
-    with CaptureQueriesContext(
-        connection,
-    ) as seen:
-        inside.say(session, "hello")
-    assert not [each["sql"] for each in seen if "sessions_app_connection" in each["sql"]]
 
 
 def test_the_fallback_is_a_stored_fact_of_turn_and_answer(inside: Inside, server: ModelServer) -> None:
@@ -361,16 +351,19 @@ def test_secrets_are_renewed_so_that_the_former_key_can_go(person: Person, setti
     there = {"provider": "ollama", "base_url": "https://models.example/v1"}
     kept = add_connection(person.user, "kept", there | {"secret": SECRET})
     add_connection(None, "keyless", there)
+    bot = add_bot(person.agent, CheckedToken(token=SECRET, telegram_id=1, username="rondo_test_bot"))
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "b" * 50, [settings.SECRET_KEY]
     said = StringIO()
     call_command("renew_secrets", stdout=said)
-    assert said.getvalue() == "1 secrets encrypted with SECRET_KEY\n"
+    assert said.getvalue() == "2 secrets encrypted with SECRET_KEY\n"
     settings.SECRET_KEY_FALLBACKS = []
     kept.refresh_from_db()
-    assert usable(kept).secret == SECRET
+    bot.refresh_from_db()
+    assert usable(kept).secret == token_of(bot) == SECRET
     settings.SECRET_KEY = "c" * 50
     with pytest.raises(CommandError, match="kept") as refused:
         call_command("renew_secrets", stdout=said)
+    assert "@rondo_test_bot" in str(refused.value)
     assert SECRET not in str(refused.value)
 
 

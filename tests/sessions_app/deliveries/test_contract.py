@@ -21,8 +21,6 @@ from tests.up import ROOT
 
 pytestmark = pytest.mark.rule("9.3")
 
-NOBODY = "127.0.0.1:1"
-
 
 class TestWebhook(ChannelContract):
     @pytest.fixture

@@ -274,24 +274,6 @@ def test_a_full_worker_sends_all_the_same(post: Fleet, receiver: Receiver, perso
     until(lambda: ended(gate))
 
 
-@pytest.mark.full
-def test_two_workers_send_each_once_and_each_sessions_in_order(
-    post: Fleet, receiver: Receiver, person: Person
-) -> None:
-    sessions = [told_by(person, f"{receiver.url}/s{n}") for n in range(4)]
-    for number in range(6):
-        for session in sessions:
-            receive(session.pk, MessageInput(content=f"message {number}", on_busy=OnBusy.ENQUEUE))
-    post.worker()
-    post.worker()
-    for session in sessions:
-        assert settled(session, 6) == ["sent"] * 6
-    for number in range(4):
-        got = receiver.taken(f"/s{number}")
-        assert len({each.key for each in got}) == len(got) == 6
-        assert [each.data["seq"] for each in got] == sorted(each.data["seq"] for each in got)
-
-
 def test_of_many_senders_at_once_one_gets_the_head(receiver: Receiver, person: Person) -> None:
     session = told_by(person, f"{receiver.url}/in")
     rows = handed_over(session, 20)
@@ -422,25 +404,6 @@ def test_a_delivery_to_an_unserved_channel_fails_visibly(inside: Inside) -> None
     assert Delivery.objects.get().last_error == "the channel 'pigeon' is not set up"
 
 
-def test_a_session_needs_an_address_its_channel_knows(person: Person) -> None:
-    for given in (
-        "",
-        "example.org",
-        "ftp://example.org/",
-        "https://example.org/\n",
-        "https://x/" + "a" * 2_000,
-    ):
-        with pytest.raises(BadInput):
-            open_session(person.agent, channel="webhook", address=given)
-    with pytest.raises(BadInput, match="its messages stay on the server"):
-        open_session(person.agent, channel="web", address="https://example.org/")
-    with pytest.raises(BadInput):
-        open_session(person.agent, key="webhook:1")
-    assert not Session.objects.filter(channel="webhook").exists()
-    named = open_session(person.agent, key="webhook:https://example.org/in")
-    assert (named.channel, named.chat_id) == ("webhook", "https://example.org/in")
-
-
 @pytest.mark.rule("4.9")
 def test_an_unserved_channel_or_address_is_refused_when_set(person: Person, settings: Any) -> None:
     settings.RONDO_WEBHOOK_HOSTS = ("10.0.0.7:8080",)
@@ -449,6 +412,10 @@ def test_an_unserved_channel_or_address_is_refused_when_set(person: Person, sett
         ({"key": "pigeon:7"}, "bad_channel", "RONDO_PLUGINS"),
         ({"channel": "email", "address": "ada@example.org"}, "bad_channel", "EMAIL_URL"),
         ({"channel": "notify", "address": "team"}, "bad_channel", "RONDO_NOTIFY"),
+        ({"channel": "webhook", "address": ""}, "bad_address", ""),
+        ({"channel": "webhook", "address": "https://x/" + "a" * 2_000}, "bad_address", ""),
+        ({"channel": "web", "address": "https://example.org/"}, "bad_address", "stay on the server"),
+        ({"key": "webhook:1"}, "bad_address", ""),
         *(
             ({"channel": "webhook", "address": f"http://{host}/in"}, "bad_address", words)
             for host, words in (
@@ -467,7 +434,8 @@ def test_an_unserved_channel_or_address_is_refused_when_set(person: Person, sett
         assert words in str(refusal.value), given
     assert not Session.objects.filter(type="sub").exists()
     open_session(person.agent, channel="webhook", address="http://10.0.0.7:8080/in")
-    session = open_session(person.agent, channel="webhook", address="https://hooks.example/in")
+    session = open_session(person.agent, key="webhook:https://hooks.example/in")
+    assert (session.channel, session.chat_id) == ("webhook", "https://hooks.example/in")
     with pytest.raises(BadInput, match="not a public"):
         change_chat(session.pk, address="http://192.168.0.1/")
 

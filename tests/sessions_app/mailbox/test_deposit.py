@@ -129,9 +129,7 @@ def test_a_single_sentence_is_the_summary_and_no_detail_besides(person: Person) 
 
 
 @pytest.mark.rule("10.0")
-def test_an_unread_source_keeps_its_newest_events_and_reports_drops(
-    person: Person,
-) -> None:
+def test_an_unread_source_keeps_its_newest_events_and_reports_drops(person: Person) -> None:
     session = person.session()
     for slot in range(MOST_OF_A_SOURCE + 30):  # each slot of an isolated routine has a session of its own
         assert deposit(session.pk, news(f"result {slot}", source_key=f"job:weather:{slot}"))
@@ -149,9 +147,7 @@ def test_an_unread_source_keeps_its_newest_events_and_reports_drops(
 
 
 @pytest.mark.rule("10.0")
-def test_a_full_unread_mailbox_keeps_urgent_and_newest_events(
-    person: Person,
-) -> None:
+def test_a_full_unread_mailbox_keeps_urgent_and_newest_events(person: Person) -> None:
     session = person.session()
     assert deposit(session.pk, news("urgent", source_key="a", priority=Priority.URGENT))
     for number in range(MOST_UNREAD + 9):

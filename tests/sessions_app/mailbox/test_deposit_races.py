@@ -64,9 +64,7 @@ def test_one_event_deposited_many_times_at_once_arrives_once(person: Person) -> 
         assert Event.objects.filter(session=winner, content__event_id=str(mail.event_id)).count() == 1
 
 
-def test_the_last_concurrent_deposit_of_a_key_supersedes_the_others(
-    person: Person,
-) -> None:
+def test_the_last_concurrent_deposit_of_a_key_supersedes_the_others(person: Person) -> None:
     session = person.session()
     mails = [news(str(number), dedupe_key="weather") for number in range(DEPOSITORS)]
     assert all(at_once(*[lambda mail=mail: deposit(session.pk, mail) for mail in mails]))
@@ -146,9 +144,7 @@ def test_a_delete_drops_a_deposit_still_in_progress(person: Person) -> None:
     assert orphans() == {}
 
 
-def test_a_deleted_sessions_unread_mail_keeps_its_reason_without_content(
-    person: Person,
-) -> None:
+def test_a_deleted_sessions_unread_mail_keeps_its_reason_without_content(person: Person) -> None:
     session = person.session()
     mail = news("private", detail="private", artifacts=("private.md",), source_key="job:private:1")
     deposit(session.pk, mail)

@@ -11,8 +11,7 @@ from django.db.models.functions import Now
 from agent_core.exceptions import ModelRefused
 from agent_core.text import fence
 from sessions_app.mailbox import updates
-from sessions_app.mailbox.updates import MOST_EVENTS, Mail
-from sessions_app.models import MailboxEvent, Message, Priority, Session, Turn
+from sessions_app.models import MailboxEvent, Message, Session, Turn
 from sessions_app.turns.cancel import cancel_turn
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
@@ -48,7 +47,7 @@ def test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit(inside: I
     session = inside.person.session()
     events = [
         deposit(session, "the build is green"),
-        deposit(session, "the disk is full", priority=2, detail="df says:\n100 %"),
+        deposit(session, "the disk is full", priority=2, detail="df:\n100 %", artifacts=["a.md", "b.png"]),
     ]
     turn = inside.say(session, "hello")
     asked, _ = Message.objects.filter(session=session).order_by("seq")
@@ -58,7 +57,7 @@ def test_updates_are_shown_urgent_first_and_acknowledged_by_the_commit(inside: I
         "## Background Updates\n"
         + fence.fenced(
             "updates",
-            "- [job_completed] the disk is full\n  Detail: df says:\n    100 %\n"
+            "- [job_completed] the disk is full\n  Detail: df:\n    100 %\n  Artifacts: a.md, b.png\n"
             "- [job_completed] the build is green",
         )
         + "\n\nhello"
@@ -98,30 +97,6 @@ def test_a_resumed_turn_acknowledges_just_what_it_showed_and_was_not_dropped(ins
     assert [acknowledged_by(event) for event in (early, late, replaced)] == [turn.pk, None, None]
     assert "early news" in inside.model.shown()
     assert "late news" not in inside.model.shown()
-
-
-def test_a_backlog_is_shown_over_turns_once_and_urgent_first(inside: Inside) -> None:
-    session = inside.person.session()
-    count = MOST_EVENTS + 5
-    for number in range(count):
-        mail = Mail(
-            event_type="job_completed",
-            summary=f"update {number};",
-            detail="in\nlines",
-            source_key=f"source {number}",
-            artifacts=(f"{number}.md", f"{number}.png"),
-            priority=Priority.URGENT if number == count - 1 else Priority.NORMAL,
-        )
-        assert updates.deposit(session.pk, mail)
-    told = []
-    for _ in range(3):
-        inside.say(session, "what is new?")
-        told.append(inside.model.shown())
-    assert [text.count("- [job_completed] ") for text in told] == [MOST_EVENTS, 5, 0]
-    first = f"update {count - 1};\n  Detail: in\n    lines\n  Artifacts: {count - 1}.md, {count - 1}.png\n"
-    assert fence.without_fences(told[0]).startswith(f"## Background Updates\n- [job_completed] {first}")
-    assert all("".join(told).count(f"update {number};") == 1 for number in range(count))
-    assert not updates.unread().exists()
 
 
 def test_automations_do_not_drain_the_mailbox(inside: Inside) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from typing import Any
@@ -173,16 +172,3 @@ def test_wrong_names_are_one_line(ada: Person) -> None:
 
 def test_no_text_controls_the_terminal() -> None:
     assert plain("a\x1b]0;title\x07b\x9b31m\r\n\tc\x00") == "a]0;titleb31m\n\tc"
-
-
-@pytest.mark.full
-def test_nothing_slow_is_loaded_before_the_first_message() -> None:
-    program = (
-        "import sys, django; django.setup(); import sessions_app.management.commands.chat;"
-        "print({'celery', 'rest_framework.serializers', 'pydantic_ai', 'pygments'} & set(sys.modules))"
-    )
-    environ = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=environ, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "set()\n"

@@ -12,6 +12,7 @@ from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.models import ConsentQuestion, MailboxEvent, Message, Session, Turn
 from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
+from tests.tokens import token_of
 
 ATTACKS = {
     "a second running turn": "UPDATE sessions_app_turn SET state = 'running'",
@@ -50,6 +51,13 @@ ATTACKS = {
     "a hook into nowhere": "UPDATE sessions_app_hook SET session_id = gen_random_uuid()",
     "a session gone from under its hook": "DELETE FROM sessions_app_session WHERE id IN (SELECT session_id FROM"
     " sessions_app_hook)",
+    "a token without a name": "UPDATE sessions_app_apitoken SET name = ''",
+    "a token as it is": "UPDATE sessions_app_apitoken SET token_sha256 = 'secret'",
+    "a token without a scope": "UPDATE sessions_app_apitoken SET scopes = '{}'",
+    "an unknown scope": "UPDATE sessions_app_apitoken SET scopes = '{root}'",
+    "a token with two limits": "UPDATE sessions_app_apitoken SET agent_id = (SELECT min(id) FROM sessions_app_agent),"
+    " session_id = (SELECT id FROM sessions_app_session LIMIT 1)",
+    "a token that has expired from the start": "UPDATE sessions_app_apitoken SET expires_at = '2000-01-01'",
     "a consent to nothing": "UPDATE sessions_app_consentquestion SET calls = '[]'",
     "a consent that nobody gave": "UPDATE sessions_app_consentquestion SET state = 'granted', answered_at = now()",
     "a consent without its instant": "UPDATE sessions_app_consentquestion SET state = 'granted', answered_by_id = 1",
@@ -115,6 +123,7 @@ def rows(person: Person) -> Session:
     turn.steps.create(n=0, kind="prompt", data={})
     turn.steps.create(n=1, kind="response", data={})
     MailboxEvent.objects.create(target=session, event_type="t", summary="s")
+    token_of(person.user)
     call = {"id": "1", "name": "erase", "arguments": {}, "version": "v"}
     ConsentQuestion.objects.create(
         id="question", session=session, execution="planned2", turn=turn, text="?", calls=[call], asked_seq=1

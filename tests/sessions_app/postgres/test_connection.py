@@ -60,19 +60,6 @@ def test_one_broken_connection_of_a_trusted_pool_replaces_all_idle_ones(proxy: P
     pool.close()
 
 
-@pytest.mark.usefixtures("trusting")
-def test_a_connection_ended_by_the_server_replaces_all_idle_ones() -> None:
-    pool = pool_at(settings.DATABASE_LOCK_URL)
-    old = pooled(pool)
-    end_pooled()
-    with pytest.raises(psycopg.OperationalError), pool.connection() as first:
-        first.execute("SELECT 1")
-    for _ in old:
-        with pool.connection() as link:
-            link.execute("SELECT 1")
-    pool.close()
-
-
 def test_a_failed_statement_replaces_no_connection() -> None:
     pool = pool_at(settings.DATABASE_LOCK_URL)
     old = pooled(pool)

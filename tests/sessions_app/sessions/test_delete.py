@@ -11,8 +11,8 @@ import pytest
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob, JobClock, RunRecord
-from sessions_app.exceptions import BadInput, NotFound, SessionBusy
-from sessions_app.models import PRIMARY_KEY, Session, SessionState, Turn
+from sessions_app.exceptions import NotFound, SessionBusy
+from sessions_app.models import Session, SessionState, Turn
 from sessions_app.sessions import delete
 from sessions_app.sessions.delete import delete_session
 from sessions_app.turns.cancel import cancel_turn
@@ -41,13 +41,6 @@ def test_disabled_automations_block_deletion_and_queued_runs_are_deleted(person:
     assert list(CronJob.objects.all()) == [kept]
     assert set(RunRecord.objects.values_list("job_id", flat=True)) == {kept.pk}
     assert set(Turn.objects.values_list("session_id", flat=True)) == {other.pk}
-
-
-def test_a_primary_session_goes_only_with_its_agent(person: Person) -> None:
-    primary = Session.objects.get(agent=person.agent, key=PRIMARY_KEY)
-    with pytest.raises(BadInput):
-        delete_session(primary.pk, with_dependents=True)
-    assert Session.objects.filter(pk=primary.pk).exists()
 
 
 def test_the_sweep_reopens_a_session_after_an_abandoned_delete(person: Person) -> None:

@@ -12,21 +12,19 @@ from django.db.models.functions import Now
 from agent_core.testing import ModelServer
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
-from automations.models import CronJob, JobClock, RunRecord
-from sessions_app.models import Message, SessionState
-from sessions_app.sessions import delete
+from automations.models import JobClock, RunRecord
+from sessions_app.models import SessionState
 from sessions_app.turns.receive import MessageInput, receive
 from tests.conftest import Person
-from tests.doors import BLOCKED, BUSY, DELETED, door_of
+from tests.doors import BLOCKED, DELETED, door_of
 from tests.fleet import Fleet, until
 from tests.races import UPDATE, gate, orphans
-from tests.sessions_app.sessions.test_delete_races import due, nothing_is_left_of, state
+from tests.sessions_app.sessions.test_delete_races import nothing_is_left_of, state
 from tests.talk import ended
 
 pytestmark = pytest.mark.rule("4.11")
 
 DOORS = pytest.mark.parametrize("door", ["api", pytest.param("admin", marks=pytest.mark.full)])
-HANGS = 'use tool wait with {"name": "open"}'
 
 
 @pytest.fixture(autouse=True)
@@ -58,36 +56,6 @@ def test_running_turns_stop_and_commit_before_the_session_is_deleted(
     other = receive(person_with_server.session().pk, MessageInput(content="hello"))
     until(lambda: ended(other))
     assert nothing_is_left_of(session), "nothing recreates it"
-
-
-@pytest.mark.long("a worker whose turn does not stop")
-@DOORS
-def test_a_turn_that_will_not_stop_keeps_session_and_automations(
-    fleet: Fleet,
-    model_server: ModelServer,
-    person_with_server: Person,
-    monkeypatch: pytest.MonkeyPatch,
-    door: str,
-) -> None:
-    fleet.worker()
-    session = person_with_server.session()
-    job = due(session)
-    JobClock.objects.update(next_run_at=None)
-    before = CronJob.objects.values().get(), JobClock.objects.values().get()
-    turn = receive(session.pk, MessageInput(content=HANGS))
-    until((fleet.folder / "open.calls").exists)
-    waits = receive(session.pk, MessageInput(content="hello", on_busy="enqueue"))  # type: ignore[arg-type]
-    monkeypatch.setattr(delete, "LOCK_WAIT", 1.0)
-    assert door_of(door, person_with_server).delete(session, together=True) == BUSY
-    assert state(session) == SessionState.OPEN
-    assert (CronJob.objects.values().get(), JobClock.objects.values().get()) == before
-    (fleet.folder / "open.go").touch()
-    until(lambda: ended(turn) and ended(waits))
-    assert (turn.state, waits.state) == ("cancelled", "succeeded")
-    assert Message.objects.filter(session=session, content="Stopped.").exists()
-    assert door_of(door, person_with_server).delete(session, together=True) == DELETED
-    assert nothing_is_left_of(session)
-    assert not CronJob.objects.filter(pk=job.pk).exists()
 
 
 @pytest.mark.full

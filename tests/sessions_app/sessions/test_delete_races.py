@@ -239,19 +239,6 @@ def test_concurrent_edits_and_deletes_find_a_job_intact_or_gone(door: Door, pers
     assert nothing_is_left_of(session)
 
 
-def test_one_of_two_concurrent_deletes_finds_nothing(door: Door, person: Person) -> None:
-    session = person.session()
-    due(session)
-    fire_due_jobs()
-    with gate(session, SHARE) as held:
-        held.start(partial(door.delete, session, together=True))
-        held.start(partial(door_of("admin", person).delete, session, together=True))
-        came = held.open()
-    assert DELETED in came
-    assert set(came) <= {DELETED, GONE}
-    assert nothing_is_left_of(session)
-
-
 def test_a_timed_out_delete_does_not_undo_another_delete(
     door: Door, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,16 +345,6 @@ def test_deleting_an_agent_removes_its_queue_and_spares_other_agents(door: Door,
     assert door.delete(person.agent, together=True) == DELETED
     assert everything_of(person.agent) == {}
     assert everything_of(neighbour.agent) == before
-
-
-def test_an_agents_job_bound_after_the_look_blocks_its_delete(door: Door, person: Person) -> None:
-    session = person.session()
-    with gate(session, SHARE) as held:
-        held.start(partial(bind, person, session))
-        held.start(partial(door.delete, person.agent))
-        assert held.open() == [201, BLOCKED]
-    states = set(Session.objects.values_list("state", flat=True))
-    assert states == {SessionState.OPEN}
 
 
 def test_a_new_session_is_refused_or_blocks_its_agents_delete(door: Door, person: Person) -> None:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from datetime import timedelta
-from io import StringIO
-from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
 from agent_core.text.redact import redact
 from automations.jobs.explain import undeliverable
-from sessions_app.exceptions import BadInput, BotExists, BotTaken, TelegramAway
+from sessions_app.exceptions import BadInput
 from sessions_app.models import TelegramBot, TelegramChat
 from sessions_app.operations.telegram_bots import bots_read
 from sessions_app.telegram import bots, client
 from sessions_app.telegram.binding import disconnect
 from sessions_app.telegram.client import ApiError, client_of, wait_for
 from tests.bot_api import TOKEN, BotApi
-from tests.conftest import Person, new_person
-from tests.up import ROOT
+from tests.conftest import Person
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("9.5")]
 OTHER = "123456789:BBF-another-token-of-the-same-bot-for-tests"
@@ -52,28 +46,11 @@ def test_what_is_no_token_is_refused_before_anything_is_sent(api: BotApi) -> Non
     assert api.calls == {}
 
 
-def test_a_wrong_token_and_a_server_that_is_away_are_told_apart(api: BotApi, settings: Any) -> None:
-    with pytest.raises(BadInput, match="does not know this token"):
-        bots.check_token(OTHER)
-    api.is_gone = True
-    with pytest.raises(TelegramAway):
-        bots.check_token(TOKEN)
-    assert not TelegramBot.objects.exists()
-
-
 def test_without_the_extra_a_bot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bots, "is_installed", lambda: False)
     with pytest.raises(BadInput, match="the extra 'telegram'") as refused:
         bots.check_token(TOKEN)
     assert refused.value.code == "missing_extra"
-
-
-def test_an_agent_has_one_bot_and_a_bot_one_agent(api: BotApi, bot: TelegramBot, person: Person) -> None:
-    checked = bots.check_token(TOKEN)
-    with pytest.raises(BotExists):
-        bots.add_bot(person.agent, checked)
-    with pytest.raises(BotTaken):
-        bots.add_bot(new_person("eve").agent, checked)
 
 
 def test_another_bots_token_disconnects_the_chats(api: BotApi, bot: TelegramBot, chat: int) -> None:
@@ -82,20 +59,6 @@ def test_another_bots_token_disconnects_the_chats(api: BotApi, bot: TelegramBot,
     other = bots.CheckedToken(token=OTHER, telegram_id=5, username="other")
     bots.update_bot(bot.pk, checked=other)
     assert not TelegramChat.objects.exists()
-
-
-def test_tokens_are_renewed_so_that_the_former_key_can_go(bot: TelegramBot, settings: Any) -> None:
-    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "b" * 50, [settings.SECRET_KEY]
-    said = StringIO()
-    call_command("renew_secrets", stdout=said)
-    assert said.getvalue() == "1 secrets encrypted with SECRET_KEY\n"
-    settings.SECRET_KEY_FALLBACKS = []
-    bot.refresh_from_db()
-    assert bots.token_of(bot) == TOKEN
-    settings.SECRET_KEY = "c" * 50
-    with pytest.raises(CommandError, match=f"@{bot.username}") as refused:
-        call_command("renew_secrets", stdout=said)
-    assert TOKEN not in str(refused.value)
 
 
 def test_a_bot_goes_with_its_agent(bot: TelegramBot, chat: int, person: Person) -> None:
@@ -126,25 +89,6 @@ def test_an_error_does_not_carry_the_librarys_text(api: BotApi) -> None:
         error = caught.value
         assert TOKEN not in str(error)
         assert error.__suppress_context__
-
-
-@pytest.mark.full
-def test_the_library_is_not_loaded_where_there_is_no_bot() -> None:
-    """Not by the web process, a command or a worker without bots."""
-    code = (
-        "import django, sys; django.setup();"
-        "import config.urls, sessions_app.worker.process, sessions_app.telegram.polling as polling;"
-        "polling.Pollers().keep();"
-        "sys.exit('telegram' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=_environ(), check=False)
-    assert done.returncode == 0
-
-
-def _environ() -> dict[str, str]:
-    import os
-
-    return os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}
 
 
 @pytest.mark.rule("10.2")

@@ -154,16 +154,6 @@ def test_a_yes_naming_the_question_counts_despite_later_messages(inside: Inside)
         assert (inside.did("disk"), asked.state) == (done, state), answer
 
 
-def test_what_a_slot_was_refused_asks_nothing(inside: Inside) -> None:
-    session = inside.person.session()
-    inside.model.answer_with(erase("disk"), says("May I erase the disk?"))
-    speak(inside, session, "tidy")
-    assert not ConsentQuestion.objects.exists()
-    inside.model.answer_with(erase("disk"), says("I must ask."))
-    inside.say(session, "yes")
-    assert inside.did("disk") == 0
-
-
 ERASE = ToolSpec(name="erase", description="Erases.", parameters={"type": "object"}, effect=Effect.DANGEROUS)
 
 

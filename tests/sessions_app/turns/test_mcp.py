@@ -17,14 +17,11 @@ from agent_core.mcp import offer
 from agent_core.text.fence import fenced
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, Message, Session, Turn, TurnState, TurnStep
-from sessions_app.turns.receive import MessageInput, receive
 from tests.agent_core.planner.plans import says
 from tests.conftest import Person
-from tests.fleet import Fleet, until
 from tests.inside import Inside, call, makes
 from tests.mcp_servers import Docs, strange
 from tests.sessions_app.turns.test_receive import automation
-from tests.talk import ended
 
 pytestmark = pytest.mark.rule("3.5")
 
@@ -161,29 +158,6 @@ def test_an_untrusted_servers_tool_needs_a_persons_consent(inside: Inside, docs:
     inside.model.answer_with(search, says("May I?"), search, says("Found it."))
     assert [outcome for outcome, _ in results(inside.say(session, "Look for tea."))] == ["refused"]
     assert results(inside.say(session, "yes")) == [("ok", "found tea")]
-
-
-@pytest.mark.full
-def test_a_turn_that_is_resumed_repeats_only_harmless_calls(
-    fleet: Fleet, model_server: Any, person_with_server: Person, docs: Docs
-) -> None:
-    """Each is interrupted by a SIGKILL: one that writes, and one that reads."""
-    fleet.environ["RONDO_MCP_HOSTS"] = "127.0.0.1"
-    with_servers(person_with_server, docs=docs.url)
-    update_agent(person_with_server.agent.pk, {"allow_tools": ["docs__wait_and_note"]})
-    writes, reads = (
-        receive(person_with_server.session().pk, MessageInput(content=f"use tool docs__{name}"))
-        for name in ("wait_and_note", "wait")
-    )
-    worker = fleet.worker()
-    until(lambda: docs.calls == ["wait", "wait"])
-    worker.kill()
-    docs.gate.set()
-    fleet.worker()
-    until(lambda: ended(writes) and ended(reads))
-    assert [outcome for outcome, _ in results(writes)] == ["unknown"]
-    assert results(reads) == [("ok", "waited")]
-    assert docs.calls == ["wait"] * 3
 
 
 def test_an_operator_allows_servers_and_their_addresses(inside: Inside, docs: Docs, settings: Any) -> None:

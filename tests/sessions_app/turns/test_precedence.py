@@ -18,7 +18,7 @@ from sessions_app import hints, tasks
 from sessions_app.models import Lane, TurnState
 from sessions_app.turns import precedence, run
 from sessions_app.turns.commit import Waiting
-from sessions_app.turns.precedence import ALONE, Newcomers, Place
+from sessions_app.turns.precedence import Newcomers, Place
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.worker import process
 from sessions_app.worker.process import WorkerProcess
@@ -257,16 +257,6 @@ def test_a_queue_rests_from_its_third_turn_unless_another_session_waits_for_its_
 
 
 @pytest.mark.usefixtures("patient")
-def test_people_are_new_and_automations_give_way(worker: WorkerProcess) -> None:
-    person = worker.place(Lane.PEOPLE)
-    person.step()
-    thread = stepping(worker.place(Lane.AUTO))
-    until(lambda: waits(worker.newcomers))
-    person.end_turn()
-    assert_ends(thread)
-
-
-@pytest.mark.usefixtures("patient")
 def test_a_worker_is_busy_when_more_than_a_few_sessions_are_at_work(
     worker: WorkerProcess, person: Person
 ) -> None:
@@ -274,26 +264,6 @@ def test_a_worker_is_busy_when_more_than_a_few_sessions_are_at_work(
     held = [worker.locks.try_hold(person.session().pk) for _ in range(process.FEW + 1)]
     assert all(held)
     assert_goes_on(worker.place(Lane.AUTO))
-
-
-def test_each_step_of_a_turn_has_its_place(
-    worker: WorkerProcess, person: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = person.session()
-    for text in ("one", "two"):
-        receive(session.pk, MessageInput(content=text))
-    steps: list[bool] = []
-    step = Place.step
-
-    def noted(own: Place) -> None:
-        if own is not ALONE:
-            steps.append(own._is_new)
-        step(own)
-
-    monkeypatch.setattr(Place, "step", noted)
-    run.run_next_turns(worker, session.pk, Lane.PEOPLE)
-    # the lock; then the claim, the preparation, the model and the commit of each
-    assert steps == [True] * 5 + [False] * 4
 
 
 def test_no_turn_counts_after_it_has_ended(

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from agent_core.execution import Status
-from agent_core.llm.protocol import ModelReply
 from agent_core.planner import live
 from agent_core.planner.live import LiveState
 from agent_core.turn.consent import question_of
-from agent_core.types import ToolCall
 from sessions_app.exceptions import NotWaiting, QuestionTaken
 from sessions_app.memory.task_state import remember
 from sessions_app.models import (
@@ -178,22 +176,6 @@ def test_one_answer_at_a_time(planner: Inside) -> None:
     planner.run(session)
     assert planner.did("disk") == 1
     assert answer_question(execution, "yes", "key").pk == first.pk
-    with pytest.raises(NotWaiting):
-        answer_consent(asked, "yes")
-
-
-def test_a_chats_question_is_answered_by_its_id_once(inside: Inside) -> None:
-    session = inside.person.session()
-    wants = ModelReply(text="", calls=(ToolCall(id="1", name="erase", arguments={"name": "disk"}),))
-    inside.model.answer_with(wants, says("I would like to."))
-    inside.say(session, "Tidy up.")
-    asked = ConsentQuestion.objects.get()
-    answer_consent(asked, "OK", "key")
-    with pytest.raises(QuestionTaken):
-        answer_consent(asked, "no")
-    inside.model.answer_with(wants, says("Gone."))
-    inside.run(session)
-    assert inside.did("disk") == 1
     with pytest.raises(NotWaiting):
         answer_consent(asked, "yes")
 

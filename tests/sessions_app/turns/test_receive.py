@@ -11,7 +11,7 @@ from django.conf import settings
 
 from agent_core.exceptions import ModelRefused
 from agent_core.testing import ModelServer
-from sessions_app.exceptions import IdempotencyMismatch, SessionBusy, TurnEnded
+from sessions_app.exceptions import SessionBusy, TurnEnded
 from sessions_app.models import Lane, Message, OnBusy, Session, Turn, TurnKind, TurnState
 from sessions_app.postgres.direct import connect_directly
 from sessions_app.postgres.notify import EVENTS
@@ -179,13 +179,3 @@ def test_people_precede_slots_unless_a_slot_waited_too_long(inside: Inside) -> N
     inside.run(session)
     order = Turn.objects.filter(session=session).order_by("started_at").values_list("content", flat=True)
     assert list(order) == ["old", "p0", "p1", "early", "late"]
-
-
-def test_the_same_idempotency_key_is_one_turn(person: Person) -> None:
-    session = person.session()
-    first = receive(session.pk, MessageInput(content="once", idempotency_key="k"))
-    again = receive(session.pk, MessageInput(content="once", idempotency_key="k"))
-    assert first.pk == again.pk
-    with pytest.raises(IdempotencyMismatch):
-        receive(session.pk, MessageInput(content="other", idempotency_key="k"))
-    assert Turn.objects.filter(session=session).count() == 1

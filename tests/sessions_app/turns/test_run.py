@@ -27,8 +27,8 @@ from sessions_app.turns.precedence import Place
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.run import run_next_turns
 from sessions_app.worker.process import MOST_IN_A_ROW, MOST_WHEN_FULL, STAY_WHEN_FULL, WorkerProcess
-from tests.conftest import Person, new_person
-from tests.fleet import Fleet, until
+from tests.conftest import Person
+from tests.fleet import until
 from tests.races import SHARE, gate, in_thread, waiting
 from tests.sessions_app.turns.test_claim import ANSWER
 from tests.sessions_app.turns.test_receive import automation
@@ -178,21 +178,6 @@ def test_a_late_hint_neither_locks_nor_claims(worker: WorkerProcess, person: Per
     with CaptureQueriesContext(connection) as asked:
         run_next_turns(worker, session.pk, Lane.PEOPLE)
     assert len(asked) == 0
-
-
-@pytest.mark.full
-def test_a_long_queue_lets_other_sessions_of_a_single_slot_in(fleet: Fleet, person: Person) -> None:
-    """The other person's message is answered while most of the queue still waits."""
-    fleet.environ["RONDO_TURNS_PER_USER"] = "0"
-    long, other = person.session(), new_person("bob").session()
-    turns = filled(long, 100)
-    asked = receive(other.pk, MessageInput(content="hello"))
-    fleet.worker(1)
-    until(lambda: Turn.objects.filter(pk=asked.pk, state=TurnState.SUCCEEDED).exists(), 60)
-    asked.refresh_from_db()
-    before = Turn.objects.filter(session=long, finished_at__lt=asked.finished_at).count()
-    assert before <= 2 * MOST_IN_A_ROW
-    until(lambda: len(ended(long)) == len(turns), 60)
 
 
 def test_a_commit_waits_for_a_change_of_its_session_and_keeps_it(

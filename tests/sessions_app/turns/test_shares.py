@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -10,14 +9,12 @@ from typing import Any
 
 import pytest
 import redis
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models.functions import Now
 
 from agent_core.testing import ModelServer
 from sessions_app import hints, owners
 from sessions_app.models import Session, SessionState, Turn, TurnState, Worker
-from sessions_app.turns import claim
-from sessions_app.turns import next_lane as look
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.next_lane import next_lane
 from sessions_app.turns.receive import MessageInput, receive
@@ -27,7 +24,6 @@ from sessions_app.worker.process import WorkerProcess
 from tests.automations.messages import a_worker
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until
-from tests.many_rows import insert_many
 from tests.races import before
 from tests.sessions_app.turns.test_receive import automation
 from tests.sessions_app.turns.test_run import Observed
@@ -56,32 +52,6 @@ def refused() -> int:
 
 def running(person: Person) -> int:
     return Turn.objects.filter(state=TurnState.RUNNING, session__owner=person.user).count()
-
-
-def without_sweep(fleet: Fleet) -> None:
-    """Whoever waits for the sweep fails the test."""
-    fleet.environ |= {"RONDO_TURNS_PER_USER": str(BOUND), "RONDO_SWEEP_SECONDS": "600"}
-
-
-@pytest.mark.full
-def test_the_bound_spans_workers_and_the_longest_waiting_goes_next(
-    fleet: Fleet, model_server: ModelServer, person_with_server: Person
-) -> None:
-    without_sweep(fleet)
-    fleet.worker(16)
-    fleet.worker(16)
-    flood(person_with_server, BOUND, "[[hold:first]] hello")
-    until(lambda: model_server.held == {"first": BOUND})
-    flood(person_with_server, 24)
-    until(lambda: refused() == 24)
-    assert model_server.held == {"first": BOUND}
-    model_server.release("first")
-    until(lambda: model_server.held == {"flood": BOUND})
-    until(lambda: refused() == 24 - BOUND)
-    longest = Turn.objects.filter(content__startswith="[[hold:flood").order_by("id")[:BOUND]
-    assert {turn.state for turn in longest} == {"running"}
-    model_server.release("flood")
-    until(lambda: not Turn.objects.filter(state__in=["queued", "running"]).exists(), 60)
 
 
 def claimed_at_once(sessions: list[Session], worker: uuid.UUID) -> int:
@@ -270,37 +240,6 @@ def test_a_bound_of_one_is_one_and_none_is_none(
     settings.RONDO_TURNS_PER_USER = bound
     turns = flood(person, 5)
     assert claimed_at_once([turn.session for turn in turns], a_worker()) == (bound or 5)
-
-
-@pytest.mark.full
-@pytest.mark.django_db
-def test_a_users_running_turns_are_counted_by_their_index() -> None:
-    given = claim.claim_parameters(uuid.uuid4(), uuid.uuid4(), auto_allowed=True)
-    plans = {}
-    with transaction.atomic(), connection.cursor() as cursor:
-        # the foreign key to the sessions is checked at a commit that never comes
-        insert_many(
-            Turn(kind="message", lane="turns"),
-            20_000,
-            session_id="lpad(to_hex(n), 32, '0')::uuid",
-            owner_id="1 + n % 49",
-            share_of="n % 49",
-            state="CASE WHEN n % 50 > 0 THEN 'succeeded' ELSE 'running' END",
-            finished_at="CASE WHEN n % 50 > 0 THEN now() END",
-        )
-        cursor.execute("ANALYZE sessions_app_turn, sessions_app_session, sessions_app_worker, auth_user")
-        for name, statement in (
-            ("CLAIM", claim.CLAIM[False]),
-            ("CLAIM with a run", claim.CLAIM[True]),
-            ("NEXT_LANE", look.NEXT_LANE),
-        ):
-            cursor.execute(f"EXPLAIN {statement.text}", statement._constants | given)
-            plans[name] = "\n".join(str(row[0]) for row in cursor.fetchall())
-        transaction.set_rollback(True)
-    for name, plan in plans.items():
-        # the function in which claims count is planned apart; its query is that of NEXT_LANE
-        assert ("turn_share" in plan) is not name.startswith("CLAIM"), plan
-        assert not re.search(r"Seq Scan on sessions_app_turn\b", plan), plan
 
 
 @pytest.mark.full

@@ -1,0 +1,36 @@
+"""Libraries that are slow to load are not loaded where nobody needs them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.up import ROOT
+
+TRACES = "import sessions_app.turns.run, automations.beat, config.celery"
+BOTS = (
+    "import config.urls, sessions_app.worker.process, sessions_app.telegram.polling as polling;"
+    "polling.Pollers().keep()"
+)
+CHAT = "import sessions_app.management.commands.chat"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("program", "unwanted"),
+    [
+        (CHAT, ("celery", "rest_framework.serializers", "pydantic_ai", "pygments")),
+        (BOTS, ("telegram",)),
+        (TRACES, ("opentelemetry.sdk", "opentelemetry.exporter")),
+    ],
+    ids=["chat", "bots", "traces"],
+)
+def test_a_process_does_not_load_what_it_does_not_use(program: str, unwanted: tuple[str, ...]) -> None:
+    code = f"import sys, django; django.setup(); {program}; print({set(unwanted)!r} & set(sys.modules))"
+    environ = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
