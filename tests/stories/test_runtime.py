@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+from django.db.models import Count
 from django.db.models.functions import Now
 
-from automations.firing.fire_jobs import fire_due_jobs
-from automations.firing.inline_routines import InlineRoutineStarter
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.agents.documents import put_document
 from sessions_app.agents.edit import update_agent
@@ -14,33 +15,38 @@ from sessions_app.models import MailboxEvent, Session, Turn, TurnKind
 from tests.agent_core.planner.plans import says
 from tests.automations.turn_kinds.test_heartbeat import routine
 from tests.automations.turn_kinds.test_isolated import job_of
-from tests.conftest import Person
+from tests.conftest import new_person
+from tests.fleet import Fleet, until
 from tests.inside import Inside, call, makes
-from tests.races import in_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DAY = {"heartbeat": {"active_hours": [0, 24]}}
 
 
+@pytest.mark.full
 @pytest.mark.rule("4.4")
-def test_beats_that_race_claim_each_inline_and_isolated_slot_once(person: Person) -> None:
-    update_agent(person.agent.pk, DAY)
-    jobs = [routine(person, f"inline {number}") for number in range(6)]
-    jobs += [job_of(person, "look", name=f"isolated {number}") for number in range(6)]
+def test_beats_that_race_claim_each_inline_and_isolated_slot_once(fleet: Fleet) -> None:
+    people = [new_person(f"p{number}") for number in range(4)]
+    jobs: list[CronJob] = []
+    for person in people:
+        update_agent(person.agent.pk, DAY)
+        jobs += [routine(person, f"inline {number}") for number in range(6)]
+        jobs += [job_of(person, "look", name=f"isolated {number}") for number in range(6)]
+    JobClock.objects.update(next_run_at=Now() + timedelta(hours=1))
+    for beat in [fleet.beat(ready=False) for _ in range(4)]:
+        beat.wait_for("beat_ready", 60)
     JobClock.objects.update(next_run_at=Now())
-
-    def beat() -> None:
-        InlineRoutineStarter().step()
-        while fire_due_jobs(2).claimed:
-            pass
-
-    for thread, came in [in_thread(beat) for _ in range(4)]:
-        thread.join(30)
-        assert came == [None]
-    assert sorted(run.job_id or "" for run in RunRecord.objects.all()) == sorted(job.pk for job in jobs)
-    [heartbeat] = Turn.objects.filter(kind=TurnKind.HEARTBEAT)
-    assert {task["id"] for task in heartbeat.metadata["tasks"]} == {job.pk for job in jobs[:6]}
-    assert Session.objects.filter(type="job").count() == Turn.objects.filter(kind=TurnKind.JOB).count() == 6
+    fleet.worker()
+    done = RunRecord.objects.filter(state=RunState.SUCCEEDED)
+    until(lambda: done.count() == len(jobs), 60)
+    assert RunRecord.objects.count() == len(jobs)
+    assert not RunRecord.objects.values("job").annotate(runs=Count("pk")).filter(runs__gt=1).exists()
+    tasks = [
+        task["id"] for turn in Turn.objects.filter(kind=TurnKind.HEARTBEAT) for task in turn.metadata["tasks"]
+    ]
+    assert sorted(tasks) == sorted(job.pk for job in jobs if job.execution_mode == "inline")
+    assert Session.objects.filter(type="job").count() == 24
+    assert Turn.objects.filter(kind=TurnKind.JOB).count() == 24
 
 
 @pytest.mark.rule("6.5")
