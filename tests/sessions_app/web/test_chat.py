@@ -81,21 +81,6 @@ def test_messages_wait_while_an_answer_is_made(visitor: Visitor) -> None:
     expect(page.locator(".entry.person .said")).to_have_count(2)
 
 
-@pytest.mark.full
-def test_a_failure_names_the_reason_of_the_provider(visitor: Visitor) -> None:
-    page = visitor.conversation()
-    visitor.model.fail_with(
-        401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}
-    )
-    try:
-        say(page, "hello")
-        failure = page.locator(".entry.failure")
-        expect(failure).to_contain_text("401")
-    finally:
-        visitor.model.fail_with(0, {})
-    assert "test-key" not in page.content()
-
-
 def test_consent_is_given_by_a_button_that_names_the_call(visitor: Visitor) -> None:
     asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "disk"}),))
     visitor.model.answer_with(asked)
