@@ -216,8 +216,6 @@ def test_an_agent_is_made_with_its_primary_session(staff: Client, person: Person
 def test_json_beyond_the_limits_is_an_error_of_its_field(staff: Client, person: Person) -> None:
     for given, words in (
         ("[" * 5_000 + "]" * 5_000, f"nested more than {DEEPEST} levels deep"),
-        ("[" + "0," * 10_000 + "0]", "more than 10,000 values"),
-        ('{"max_tool_calls": 1, "max_tool_calls": 2}', "occurs twice"),
         ("{", "not valid JSON"),
     ):
         for name in ("policy", "heartbeat", "mcp_servers"):

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
-from django.contrib.auth import get_user_model
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from automations.models import CronJob, JobClock, RunRecord, ScheduledMessage
-from sessions_app.models import Hook, Session
+from automations.models import JobClock, RunRecord, ScheduledMessage
+from sessions_app.models import Session
 from tests.admin.conftest import act, fill, make_turn, shown, url
 from tests.conftest import Person, new_person
 from tests.tokens import token_of as api_token_of
@@ -38,7 +37,6 @@ READ_ONLY = (
     *("turn", "turnstep", "message", "mailboxevent", "event", "worker", "runrecord", "scheduledmessage"),
     *("idempotencykey", "delivery", "taskstate", "allowance", "hook", "telegrambot"),
 )
-EDITABLE = ("agent", "document", "session", "cronjob")
 MOST_QUERIES = 20
 
 
@@ -85,19 +83,12 @@ def test_a_search_finds_what_its_term_names_exactly(staff: Client, rows: dict[st
 
 def test_a_list_that_grows_has_one_order(staff: Client, rows: dict[str, Any]) -> None:
     for name in ("turn", "session", "cronjob", "runrecord"):
-        with CaptureQueriesContext(connection) as asked:
-            staff.get(url(rows[name], "changelist"), {"o": "2.-3"})
-        table = rows[name]._meta.db_table
-        ordered = [
-            each["sql"].rpartition("ORDER BY")[2] for each in asked if f'FROM "{table}"' in each["sql"]
+        lists = [
+            staff.get(url(rows[name], "changelist"), asked).context["cl"] for asked in ({}, {"o": "2.-3"})
         ]
-        columns = ("created_at", '"id" DESC')
-        assert any(
-            text.lstrip().startswith(f'"{table}".') and columns[name == "turn"] in text for text in ordered
-        )
-        assert not any(
-            f'"{table}"."kind" ASC' in text or "title" in text or "name" in text for text in ordered
-        )
+        plain, other = (each.queryset.query.order_by for each in lists)
+        assert other == plain, name
+        assert plain[0] == ("-pk" if name == "turn" else "-created_at"), name
 
 
 @pytest.mark.full
@@ -167,24 +158,6 @@ def test_ordinary_users_cannot_enter(rows: dict[str, Any], client: Client) -> No
                 response = client.get(url(row, page))
                 assert response.status_code == 302
                 assert "/login/" in response["Location"]
-
-
-@pytest.mark.full
-def test_staff_without_permissions_see_everything_and_change_nothing(
-    rows: dict[str, Any], client: Client
-) -> None:
-    client.force_login(get_user_model().objects.create_user("sam", is_staff=True))
-    for name in (*READ_ONLY, *EDITABLE):
-        assert client.get(url(rows[name], "changelist")).status_code == 200
-        assert client.get(url(rows[name], "change")).status_code == 200
-        assert client.post(url(rows[name], "change"), {"_save": "1"}).status_code == 403
-        assert client.post(url(rows[name], "delete"), {"confirmed": "yes"}).status_code == 403
-        for action in ("pause", "cancel", "disable", "delete_selected"):
-            act(client, action, rows[name])
-    assert client.get(url(rows["user"], "changelist")).status_code == 403
-    assert client.get(reverse("admin:sessions_app_apitoken_changelist")).status_code == 403
-    assert CronJob.objects.get().enabled
-    assert Hook.objects.get().enabled
 
 
 def test_hooks_can_be_disabled_and_enabled(staff: Client, rows: dict[str, Any]) -> None:

@@ -108,31 +108,6 @@ def test_a_tool_call_is_text_with_its_name_arguments_and_result(visitor: Visitor
 
 
 @pytest.mark.full
-def test_parts_that_a_page_loads_later_are_text(visitor: Visitor) -> None:
-    """The panel, the list that a search finds, and titles that change elsewhere come through htmx."""
-    from automations.jobs.edit import NewJob, create_job
-
-    session = visitor.person.session(title=ONE_LINE[:200])
-    schedule = {"kind": "every", "seconds": 3600}
-    job = create_job(NewJob(session_id=session.pk, name="x", message=EVERYTHING, schedule=schedule))
-    type(job).objects.filter(pk=job.pk).update(name=ONE_LINE[:200])
-    watched = window(visitor, visitor.person.user)
-    watched.open(f"/sessions/{session.pk}/")
-    page = watched.page
-    page.get_by_role("link", name="Appointments").click()
-    for name in ("Why?", "← Appointments", "Delete", "Keep it", "Edit"):
-        page.locator("#panel-body").get_by_role("link", name=name).first.click()
-        expect(page.locator("#panel-body")).to_contain_text(LINES[0])
-        watched.look()
-    for each in (LINES[0], ONE_LINE[:100]):
-        page.get_by_label("Search in titles and messages").fill(each)
-        expect(page.locator("#conversations")).to_contain_text("1 found")
-        watched.look()
-    assert RAN in ONE_LINE
-    assert watched.faults == []
-
-
-@pytest.mark.full
 def test_a_refusal_shows_what_was_typed_as_text(visitor: Visitor) -> None:
     watched = window(visitor, visitor.person.user)
     watched.open(f"/agents/{visitor.person.agent.name}/")
