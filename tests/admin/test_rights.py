@@ -133,16 +133,7 @@ def test_accounts_of_staff_and_superusers_are_superusers_to_change(clerk: User, 
         assert client.get(url(user, "change")).status_code == 200  # looking is another permission
 
 
-def test_a_superuser_gives_and_takes_rights(boss: User, clerk: User) -> None:
-    client = signed_in(boss)
-    assert client.post(url(clerk, "change"), form_of(clerk, **EVERYTHING)).status_code == 302
-    assert rights(clerk)[:2] == (True, True)
-    group = {"name": "readers", "permissions": [Permission.objects.all()[0].pk]}
-    assert client.post(reverse("admin:auth_group_add"), group).status_code == 302
-    assert Group.objects.get().permissions.count() == 1
-
-
-def test_groups_are_superusers_to_change(clerk: User) -> None:
+def test_only_superusers_change_groups_and_give_rights(clerk: User, boss: User) -> None:
     group = Group.objects.create(name="clerks")
     clerk.groups.add(group)
     client = signed_in(clerk)
@@ -153,6 +144,11 @@ def test_groups_are_superusers_to_change(clerk: User) -> None:
     assert act(client, "delete_selected", group, post="yes").status_code == 403
     assert list(Group.objects.values_list("name", flat=True)) == ["clerks"]
     assert not group.permissions.exists()
+    client = signed_in(boss)
+    assert client.post(url(group, "change"), everything).status_code == 302
+    assert group.permissions.exists()
+    assert client.post(url(clerk, "change"), form_of(clerk, **EVERYTHING)).status_code == 302
+    assert rights(clerk)[:2] == (True, True)
 
 
 def test_staff_cannot_revoke_tokens_of_users_with_more_rights(clerk: User, boss: User) -> None:
