@@ -96,7 +96,7 @@ def test_connections_are_added_tested_changed_and_deleted_and_their_key_is_shown
 ) -> None:
     def send(path: str, status: int, **fields: str) -> str:
         given = {"provider": "openai-chat", "base_url": address, "models": "small, large"} | fields
-        page = post(client, f"connections{path}", status, **given).content.decode()
+        page: str = post(client, f"connections{path}", status, **given).content.decode()
         if status == 303:
             page = client.get("/agents/demo/").content.decode()
         assert SECRET not in page
