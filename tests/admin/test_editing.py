@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from html import unescape
 from typing import Any
 
@@ -104,10 +105,12 @@ def test_an_edit_of_the_revision_that_was_read_moves_the_clock(staff: Client, pe
     before = JobClock.objects.get(job=job).next_run_at
     assert edit(staff, job).status_code == 302
     assert CronJob.objects.get(pk=job.pk).revision == job.revision, "nothing was changed"
-    assert edit(staff, job, schedule_kind="every", seconds="7").status_code == 302
+    given = {"schedule_kind": "every", "seconds": "7", "last_at": "2036-01-01T00:00:00Z"}
+    assert edit(staff, job, **given).status_code == 302
     changed = CronJob.objects.get(pk=job.pk)
     assert (changed.schedule_kind, changed.every_seconds, changed.expr) == ("every", 7, "")
     assert changed.revision == job.revision + 1
+    assert changed.ends_at == datetime(2036, 1, 1, tzinfo=UTC)
     assert JobClock.objects.get(job=job).next_run_at != before
     assert "changed by somebody else" in str(errors_of(edit(staff, job, message="second")))
     assert CronJob.objects.get(pk=job.pk).message == job.message
