@@ -16,7 +16,7 @@ from automations.models import CronJob, RunRecord, RunState
 from automations.scheduled_messages import MessageToSchedule, schedule_message
 from sessions_app.models import Agent, Message, Session
 from sessions_app.models.message import BY_AUTOMATION
-from tests.animation import Frame, animated
+from tests.animation import animated
 from tests.browser import NEEDS_CHROMIUM, Visitor, browser, served, visitor
 
 __all__ = ["browser", "served", "visitor"]
@@ -178,11 +178,12 @@ def test_a_moving_picture_of_the_first_minute(visitor: Visitor) -> None:
     readme = (IMAGES.parents[1] / "README.md").read_text().partition("## For programs")[0]
     beat = visitor.site.fleet.beat()
     page = visitor.conversation(viewport=SMALL)
-    frames = [Frame(png=page.screenshot(caret="initial"), shown=1_500)]
+    frames: list[tuple[bytes, int]] = []
 
     def take_frame(shown: int) -> None:
-        frames.append(Frame(png=page.screenshot(caret="initial"), shown=shown))
+        frames.append((page.screenshot(caret="initial"), shown))
 
+    take_frame(1_500)
     for number, sentence in enumerate(re.findall(r"^\d\. `([^`]+)`", readme, re.MULTILINE), 1):
         page.get_by_label("Message", exact=True).fill(sentence)
         take_frame(1_500)

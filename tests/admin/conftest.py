@@ -209,9 +209,3 @@ def fill(person: Person) -> dict[str, Any]:
 def rows(person: Person) -> dict[str, Any]:
     """One row of every model."""
     return fill(person)
-
-
-@pytest.fixture
-def many(person: Person) -> list[dict[str, Any]]:
-    """Twelve rows of every model, of different owners and agents."""
-    return [fill(new_person(f"user{n}")) for n in range(12)]

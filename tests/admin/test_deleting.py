@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.test import Client
 
 from automations.jobs.edit import update_job
 from automations.models import CronJob
-from sessions_app.models import PRIMARY_KEY, Agent, Message, Session, SessionState, Turn
+from sessions_app.models import PRIMARY_KEY, Agent, Session, SessionState, Turn
 from sessions_app.sessions import delete
 from sessions_app.turns.lock import SessionLocks
-from tests.admin.conftest import act, fill, make_job, make_turn, shown, url
+from tests.admin.conftest import act, make_job, make_turn, shown, url
 from tests.conftest import Person
 
 # a delete commits by itself, with a connection of its own
@@ -28,39 +27,27 @@ def agreed(*jobs: CronJob) -> dict[str, Any]:
     return YES | {"delete_automations": "yes", "shown": [job.pk for job in jobs]}
 
 
-def test_the_first_step_lists_what_is_in_the_way(staff: Client, person: Person) -> None:
+def test_a_session_goes_in_two_steps_with_the_automations_that_were_shown(
+    staff: Client, person: Person
+) -> None:
     session = person.session()
+    make_turn(session)
     job, paused = make_job(session, "first job"), make_job(session, "paused job")
     update_job(paused.pk, {"enabled": False})
     page = shown(staff, session, "delete")
     for text in (job.pk, "first job", url(job, "change"), paused.pk, "paused job", "no (paused)"):
         assert text in page
-    assert "Delete these automations and the session" in page
     response = staff.post(url(session, "delete"), YES)
     assert response.status_code == 409
     assert "Nothing was deleted" in response.content.decode()
     assert Session.objects.get(pk=session.pk).state == SessionState.OPEN
     assert CronJob.objects.count() == 2
-
-
-def test_the_second_step_deletes_session_and_automations(staff: Client, person: Person) -> None:
-    rows = fill(person)
-    response = staff.post(url(rows["session"], "delete"), agreed(rows["cronjob"]))
+    response = staff.post(url(session, "delete"), agreed(job, paused))
     assert response.status_code == 302
-    assert not Session.objects.filter(pk=rows["session"].pk).exists()
-    assert not CronJob.objects.exists()
-    assert not Message.objects.exists()
-    staff.get(response["Location"])
-    assert staff.get(url(rows["session"], "delete"), follow=True).status_code == 200
-
-
-def test_a_free_session_goes_with_one_confirmation(staff: Client, person: Person) -> None:
-    session = person.session()
-    make_turn(session)
-    staff.get(url(session, "delete"))
-    assert Session.objects.filter(pk=session.pk).exists()
-    staff.post(url(session, "delete"), YES)
     assert not Session.objects.filter(pk=session.pk).exists()
+    assert not CronJob.objects.exists()
+    staff.get(response["Location"])
+    assert staff.get(url(session, "delete"), follow=True).status_code == 200
 
 
 def test_an_automation_bound_between_the_steps_stops_the_second(staff: Client, person: Person) -> None:
@@ -77,40 +64,6 @@ def test_an_automation_bound_between_the_steps_stops_the_second(staff: Client, p
         assert Session.objects.filter(pk=session.pk, state=SessionState.OPEN).exists()
 
 
-def test_a_busy_session_is_not_deleted(
-    staff: Client, person: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delete, "LOCK_WAIT", 0.1)
-    session = person.session()
-    with closing(SessionLocks(settings.DATABASE_LOCK_URL)) as locks:
-        locks.reconnect()
-        assert locks.try_hold(session.pk)
-        response = staff.post(url(session, "delete"), YES, follow=True)
-    assert "did not end in time" in response.content.decode()
-    assert Session.objects.get(pk=session.pk).state == SessionState.OPEN
-
-
-def test_a_primary_session_is_not_deleted(staff: Client, person: Person) -> None:
-    primary = Session.objects.get(agent=person.agent, key=PRIMARY_KEY)
-    assert "only with its agent" in shown(staff, primary, "delete")
-    response = staff.post(url(primary, "delete"), YES, follow=True)
-    assert "was not deleted" in response.content.decode()
-    assert Session.objects.filter(pk=primary.pk).exists()
-
-
-def test_several_at_once_follow_the_same_rule(staff: Client, person: Person) -> None:
-    free, bound = person.session(), person.session()
-    job = make_job(bound)
-    page = act(staff, "delete_selected", free, bound, follow=False)
-    assert page.status_code == 200
-    assert job.pk in page.content.decode()
-    assert act(staff, "delete_selected", free, bound, follow=False, **YES).status_code == 409
-    assert Session.objects.filter(pk__in=[free.pk, bound.pk]).count() == 2
-    assert act(staff, "delete_selected", free, bound, follow=False, **agreed(job)).status_code == 302
-    assert not Session.objects.filter(pk__in=[free.pk, bound.pk]).exists()
-    assert not CronJob.objects.exists()
-
-
 def test_djangos_own_bulk_delete_is_gone_and_a_document_stays(staff: Client, rows: dict[str, Any]) -> None:
     for name in ("session", "agent", "user", "cronjob", "document"):
         act(staff, "delete_selected", rows[name], follow=False, post="yes")
@@ -121,20 +74,38 @@ def test_djangos_own_bulk_delete_is_gone_and_a_document_stays(staff: Client, row
     document.refresh_from_db()
 
 
-def test_an_agent_goes_in_the_same_two_steps(staff: Client, rows: dict[str, Any]) -> None:
-    agent, job = rows["agent"], rows["cronjob"]
-    assert job.pk in shown(staff, agent, "delete")
-    assert staff.post(url(agent, "delete"), YES).status_code == 409
-    assert Agent.objects.filter(pk=agent.pk).exists()
-    assert CronJob.objects.filter(pk=job.pk).exists()
-    staff.post(url(agent, "delete"), agreed(job))
-    assert not Agent.objects.filter(pk=agent.pk).exists()
-    assert not CronJob.objects.filter(pk=job.pk).exists()
-    assert not Session.objects.exists()
+def test_a_session_that_the_verb_refuses_to_delete_stays_with_the_reason(
+    staff: Client, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delete, "LOCK_WAIT", 0.1)
+    session, primary = person.session(), Session.objects.get(agent=person.agent, key=PRIMARY_KEY)
+    assert "only with its agent" in shown(staff, primary, "delete")
+    with closing(SessionLocks(settings.DATABASE_LOCK_URL)) as locks:
+        locks.reconnect()
+        assert locks.try_hold(session.pk)
+        for row, reason in ((session, "did not end in time"), (primary, "was not deleted")):
+            response = staff.post(url(row, "delete"), YES, follow=True)
+            assert reason in response.content.decode()
+    assert Session.objects.filter(state=SessionState.OPEN, pk__in=[session.pk, primary.pk]).count() == 2
 
 
-def test_a_user_with_agents_is_not_deleted(staff: Client, rows: dict[str, Any]) -> None:
-    user, job = rows["user"], rows["cronjob"]
+def test_several_at_once_follow_the_same_rule(staff: Client, person: Person) -> None:
+    free, bound = person.session(), person.session()
+    job = make_job(bound)
+
+    def answer(**given: Any) -> Any:
+        return act(staff, "delete_selected", free, bound, follow=False, **given)
+
+    assert job.pk in answer().content.decode()
+    assert answer(**YES).status_code == 409
+    assert Session.objects.filter(pk__in=[free.pk, bound.pk]).count() == 2
+    assert answer(**agreed(job)).status_code == 302
+    assert not Session.objects.filter(pk__in=[free.pk, bound.pk]).exists()
+    assert not CronJob.objects.exists()
+
+
+def test_a_user_goes_after_their_agents_and_these_in_two_steps(staff: Client, rows: dict[str, Any]) -> None:
+    user, agent, job = rows["user"], rows["agent"], rows["cronjob"]
     page = shown(staff, user, "delete")
     assert "Delete the user&#x27;s agents first: demo" in page
     assert job.pk in page
@@ -143,17 +114,13 @@ def test_a_user_with_agents_is_not_deleted(staff: Client, rows: dict[str, Any]) 
         act(staff, "delete_selected", user, **agreed(job)),
     ):
         assert "was not deleted" in response.content.decode()
+    assert job.pk in shown(staff, agent, "delete")
+    assert staff.post(url(agent, "delete"), YES).status_code == 409
     assert User.objects.filter(pk=user.pk).exists()
-    assert Turn.objects.count() == 1
-
-
-def test_a_user_without_agents_is_deleted(staff: Client) -> None:
-    user = get_user_model().objects.create_user("gone")
+    assert Turn.objects.count() == CronJob.objects.filter(pk=job.pk).count() == 1
+    staff.post(url(agent, "delete"), agreed(job))
+    assert not Agent.objects.filter(pk=agent.pk).exists()
+    assert not CronJob.objects.filter(pk=job.pk).exists()
+    assert not Session.objects.exists()
     staff.post(url(user, "delete"), YES)
-    assert not User.objects.filter(username="gone").exists()
-
-
-def test_deleting_a_job_takes_its_runs_along(staff: Client, rows: dict[str, Any]) -> None:
-    staff.post(url(rows["cronjob"], "delete"), YES)
-    assert not CronJob.objects.exists()
-    assert Session.objects.filter(pk=rows["session"].pk).exists()
+    assert not User.objects.filter(pk=user.pk).exists()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
+from html import unescape
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import reverse
 
@@ -52,16 +56,10 @@ def test_an_automation_is_made_with_its_clock(staff: Client, person: Person) -> 
 
 BAD_JOBS: list[tuple[dict[str, Any], str, str]] = [
     ({"cron": "61 * * * *"}, "cron", "61"),
-    ({"cron": ""}, "cron", ""),
-    ({"cron": "0 0 31 2 *"}, "cron", "names a day"),
     ({"cron_timezone": "Mars/Base"}, "cron_timezone", "Mars/Base"),
-    ({"schedule_kind": "every", "cron": "", "seconds": "0"}, "seconds", "from 1"),
     ({"schedule_kind": "every", "cron": ""}, "seconds", "whole number"),
-    ({"schedule_kind": "at", "cron": "", "once_at": "2020-01-01T00:00:00Z"}, "once_at", "has passed"),
     ({"schedule_kind": "at", "cron": "", "once_at": "soon"}, "once_at", "time such as"),
     ({"seconds": "60"}, "seconds", "Exactly one schedule"),
-    ({"once_at": "2036-01-01T00:00:00Z"}, "once_at", "Exactly one schedule"),
-    ({"schedule_kind": "every", "cron": "0 8 * * *", "seconds": "60"}, "cron", "Exactly one schedule"),
     ({"schedule_kind": "every", "cron": "", "seconds": "60", "once_at": "x"}, "once_at", "Exactly one"),
     (
         {"schedule_kind": "every", "cron": "", "seconds": "60", "cron_timezone": "Asia/Tokyo"},
@@ -69,7 +67,6 @@ BAD_JOBS: list[tuple[dict[str, Any], str, str]] = [
         "one",
     ),
     ({"name": "two\nlines"}, "name", "line break"),
-    ({"message": "x" * 20_001}, "message", "longer than"),
     ({"schedule_kind": "moon"}, "schedule_kind", "valid choice"),
     ({"message": " "}, "message", "required"),
     ({"timeout_seconds": "99999999"}, "timeout_seconds", "86400"),
@@ -103,23 +100,20 @@ def test_an_automation_without_a_session_is_refused(staff: Client, person: Perso
     assert not CronJob.objects.exists()
 
 
-def test_an_edit_moves_the_clock_and_the_revision(staff: Client, person: Person) -> None:
+def test_an_edit_of_the_revision_that_was_read_moves_the_clock(staff: Client, person: Person) -> None:
     job = make_job(person.session())
     before = JobClock.objects.get(job=job).next_run_at
-    assert edit(staff, job, schedule_kind="every", seconds="7").status_code == 302
+    assert edit(staff, job).status_code == 302
+    assert CronJob.objects.get(pk=job.pk).revision == job.revision, "nothing was changed"
+    given = {"schedule_kind": "every", "seconds": "7", "last_at": "2036-01-01T00:00:00Z"}
+    assert edit(staff, job, **given).status_code == 302
     changed = CronJob.objects.get(pk=job.pk)
     assert (changed.schedule_kind, changed.every_seconds, changed.expr) == ("every", 7, "")
     assert changed.revision == job.revision + 1
+    assert changed.ends_at == datetime(2036, 1, 1, tzinfo=UTC)
     assert JobClock.objects.get(job=job).next_run_at != before
-
-
-def test_only_a_change_of_the_revision_that_was_read_is_stored(staff: Client, person: Person) -> None:
-    job = make_job(person.session())
-    assert edit(staff, job).status_code == 302
-    assert CronJob.objects.get(pk=job.pk).revision == job.revision, "nothing was changed"
-    assert edit(staff, job, message="first").status_code == 302
     assert "changed by somebody else" in str(errors_of(edit(staff, job, message="second")))
-    assert CronJob.objects.get(pk=job.pk).message == "first"
+    assert CronJob.objects.get(pk=job.pk).message == job.message
 
 
 def test_an_edit_cannot_change_session_legacy_fields_or_clock(staff: Client, person: Person) -> None:
@@ -225,8 +219,6 @@ def test_an_agent_is_made_with_its_primary_session(staff: Client, person: Person
 def test_json_beyond_the_limits_is_an_error_of_its_field(staff: Client, person: Person) -> None:
     for given, words in (
         ("[" * 5_000 + "]" * 5_000, f"nested more than {DEEPEST} levels deep"),
-        ("[" + "0," * 10_000 + "0]", "more than 10,000 values"),
-        ('{"max_tool_calls": 1, "max_tool_calls": 2}', "occurs twice"),
         ("{", "not valid JSON"),
     ):
         for name in ("policy", "heartbeat", "mcp_servers"):
@@ -235,16 +227,31 @@ def test_json_beyond_the_limits_is_an_error_of_its_field(staff: Client, person: 
     assert Agent.objects.get(pk=person.agent.pk).revision == person.agent.revision
 
 
-def test_agent_edits_raise_the_revision_and_can_remove_policy_keys(staff: Client, person: Person) -> None:
-    agent = person.agent
-    Agent.objects.filter(pk=agent.pk).update(policy={"max_attempts": 2, "max_tool_calls": 5})
-    data = agent_form(agent, timezone="Europe/Berlin", policy='{"max_attempts": 1}')
+def test_an_agent_is_changed_over_the_revision_that_was_read(staff: Client, person: Person) -> None:
+    agent, secret = person.agent, "secret-of-the-server-4711"
+    docs = {"url": f"https://docs.example.org/mcp?key={secret}&v=2", "headers": {"Authorization": secret}}
+    agent.mcp_servers, agent.policy = {"docs": docs}, {"max_attempts": 2, "max_tool_calls": 5}
+    agent.save()
+    page = unescape(shown(staff, agent))
+    assert "https://docs.example.org/mcp?key=***&v=***" in page
+    assert secret not in page
+    hidden = {"url": "https://docs.example.org/mcp?key=***&v=***", "headers": {"Authorization": "***"}}
+    servers = {"docs": hidden | {"trusted": True}}
+    given = {"timezone": "Europe/Berlin", "policy": '{"max_attempts": 1}', "mcp_servers": json.dumps(servers)}
+    data = agent_form(agent, **given)
     assert staff.post(url(agent, "change"), data).status_code == 302
     stored = Agent.objects.get(pk=agent.pk)
-    assert (stored.timezone, stored.policy) == ("Europe/Berlin", {"max_attempts": 1})
+    assert (stored.timezone, stored.policy) == ("Europe/Berlin", {"max_attempts": 1}), "a key can be removed"
+    assert stored.mcp_servers == {"docs": docs | {"trusted": True}}
+    assert secret not in str(list(LogEntry.objects.values()))
     assert stored.revision == agent.revision + 1
     late = staff.post(url(agent, "change"), data | {"timezone": "UTC"})
     assert "changed by somebody else" in str(errors_of(late))
+    moved = json.dumps({"docs": hidden | {"url": "https://evil.example.org/mcp?key=***&v=***"}})
+    refused = staff.post(url(agent, "change"), agent_form(stored, mcp_servers=moved))
+    assert "must be given whole" in str(errors_of(refused)["mcp_servers"])
+    assert staff.post(url(agent, "change"), agent_form(stored)).status_code == 302
+    assert Agent.objects.get(pk=agent.pk).mcp_servers == {}, "one that is left out is removed"
 
 
 def test_a_document_is_written_over_the_revision_that_was_read(staff: Client, person: Person) -> None:

@@ -1,11 +1,8 @@
-"""No secret is in any page of the admin, in any answer of the API, in a log line or an event."""
+"""No secret is on any page of the admin, and known ones are removed from texts."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -14,25 +11,20 @@ from django.contrib import admin
 from django.contrib.admin.models import ADDITION, LogEntry
 from django.contrib.auth.models import Permission, User
 from django.contrib.contenttypes.models import ContentType
-from django.db import connection
 from django.test import Client
 from django.urls import reverse
-from drf_spectacular.generators import SchemaGenerator
 
+from agent_core.mcp.server import McpServer
 from agent_core.text.redact import redact, secrets_of
-from automations.models import CronJob, RunRecord, ScheduledMessage
 from sessions_app.agents.edit import update_agent
 from sessions_app.deliveries.signing_key import secret_of
 from sessions_app.encryption import encrypt
 from sessions_app.hooks.tokens import token_of
-from sessions_app.models import Agent, ApiToken, Connection, TelegramBot, TelegramChat, Turn, TurnState
+from sessions_app.models import Agent, ApiToken, Connection, TelegramBot, TelegramChat
 from sessions_app.telegram import binding, bots
 from tests.admin.conftest import fill, shown
 from tests.admin.test_rights import actions_of, fill_the_rest, new_staff, signed_in
-from tests.api.conftest import Caller
-from tests.conftest import Person, new_person
-from tests.fleet import Fleet
-from tests.talk import say
+from tests.conftest import Person
 from tests.tokens import token_of as api_token_of
 
 MARK = "QmFzdGVsbGFuLTQ3MTE"  # in every secret that a test can choose
@@ -168,95 +160,6 @@ def test_no_page_of_a_row_with_a_secret_shows_it(owner: Person) -> None:
         assert "No password is set." in viewer.get(address).content.decode()
 
 
-def test_only_the_signing_secret_address_returns_a_secret(owner: Person) -> None:
-    caller = Caller(user=owner.user, token=api_token_of(owner.user))
-    session = owner.agent.sessions.get(title="A thread")
-    values = {
-        "name": owner.agent.name, "document": "USER.md", "session_id": session.pk,
-        "turn_id": Turn.objects.get(session=session).pk, "hook_id": owner.agent.hooks.get().pk,
-        "job_id": CronJob.objects.get(session=session).pk,
-        "run_id": RunRecord.objects.get(session=session).pk,
-        "connection": Connection.objects.get().name,
-        "message_id": ScheduledMessage.objects.get(session=session).pk, "delivery_id": session.deliveries.first().pk,
-        "execution_id": "execute1", "question_id": "none", "routine_id": "none", "revision": 1,
-        "chat_id": TelegramChat.objects.get().chat_id, "token_id": ApiToken.objects.get(user=owner.user).pk,
-    }  # fmt: skip
-    secrets = stored_secrets(owner)
-    generator: Any = SchemaGenerator
-    schema = generator().get_schema(request=None, public=True)
-    asked = []
-    for path, methods in schema["paths"].items():
-        address = path.format(**values)
-        if "get" not in methods or path.endswith("/events/"):
-            continue
-        answer = caller.get(address)
-        assert answer.status_code in {200, 404}, (address, answer.content)
-        text = answer.content.decode() + str(answer.headers)
-        asked.append(address)
-        if not path.endswith("/signing-secret/"):
-            assert not [secret for secret in secrets if secret in text], address
-    assert len(asked) > 20
-
-
-class _Echo(BaseHTTPRequestHandler):
-    """A model's server that refuses, and says again all that it was sent."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        said = f"no access for {dict(self.headers)} key {CHOSEN['OPENAI_API_KEY']}"
-        body = json.dumps({"error": {"message": said, "code": None}}).encode()
-        self.send_response(int(self.path.split("/")[1]))
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def echo() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Echo)
-    Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.mark.full
-@pytest.mark.django_db(transaction=True)
-def test_secrets_echoed_by_a_server_are_not_stored_or_logged(
-    transactional_db: None, fleet: Fleet, echo: str
-) -> None:
-    who = new_person("ada", model="openai-chat:test")
-    host = echo.removeprefix("http://")
-    Agent.objects.filter(pk=who.agent.pk).update(
-        policy={"max_attempts": 1},
-        mcp_servers={"docs": {"url": f"{echo}/401/mcp", "headers": HEADERS, "trusted": True}},
-    )
-    worker = fleet.worker(
-        OPENAI_BASE_URL=f"{echo}/401/v1",
-        OPENAI_API_KEY=CHOSEN["OPENAI_API_KEY"],
-        EMAIL_URL=f"smtp://user:{MARK}-mail@127.0.0.1:1",
-        RONDO_NOTIFY=json.dumps(CHOSEN["RONDO_NOTIFY"]),
-        RONDO_MCP_HOSTS=host,
-        LOG_LEVEL="DEBUG",
-    )
-    turn = say(who.session(), "hello")
-    assert turn.state == TurnState.FAILED
-    assert "401" in turn.error_detail
-    assert "no access for" in turn.error_detail  # operators still see what was said
-    assert MARK not in worker.text()
-    with connection.cursor() as cursor:
-        for model in apps.get_models():
-            if model._meta.label != "sessions_app.Agent":
-                cursor.execute(
-                    f'SELECT t::text FROM "{model._meta.db_table}" t WHERE t::text LIKE %s', [f"%{MARK}%"]
-                )
-                assert cursor.fetchall() == [], model
-
-
 def test_secrets_in_environment_variables_and_urls_are_removed_from_texts() -> None:
     environ = {
         "SECRET_KEY": "signs-browser-sessions", "OTHER_API_KEY": "key-of-another", "HOME": "/home/somebody",
@@ -275,3 +178,17 @@ def test_secrets_in_environment_variables_and_urls_are_removed_from_texts() -> N
     assert redact(text, secrets) == " ".join(["***"] * 9)
     kept = "abc postgres /home/somebody rondo web db:5432 mail:587"
     assert redact(kept, secrets) == kept
+
+
+def test_secrets_in_the_address_of_a_server_are_hidden_and_removed_from_texts() -> None:
+    """Everything after the first equals sign of a parameter, as it is and decoded."""
+    for query, seen, secrets in (
+        ("key=c2VjcmV0c2VjcmV0==", "key=***", ["c2VjcmV0c2VjcmV0==", "c2VjcmV0c2VjcmV0%3D%3D"]),
+        ("key=aaa=bbb-secret", "key=***", ["aaa=bbb-secret"]),
+        ("c2VjcmV0c2VjcmV0", "***", ["c2VjcmV0c2VjcmV0"]),
+        ("a=&key=one%2Ftwo-three&b", "a=&key=***&***", ["one%2Ftwo-three", "one/two-three"]),
+    ):
+        server = McpServer(name="docs", url=f"https://docs.example.org/mcp?{query}")
+        assert server.shown()["url"] == f"https://docs.example.org/mcp?{seen}"
+        said = {server.without_secrets(f"you sent {secret}") for secret in secrets}
+        assert said == {"you sent ***"}, query

@@ -46,7 +46,8 @@ def test_the_old_password_cannot_be_guessed_where_one_changes_it(boss: User) -> 
     answers = [client.post("/admin/password_change/", guess).status_code for _ in range(21)]
     assert answers == [200] * 20 + [429]
     right = guess | {"old_password": "right"}
-    assert client.post("/admin/password_change/", right).status_code == 429
+    for address in ("/admin/password_change/", "/account/password/"):
+        assert client.post(address, right).status_code == 429
     pass_time(timedelta(minutes=1))
     assert client.post("/admin/password_change/", right).status_code == 302
     boss.refresh_from_db()
@@ -59,6 +60,8 @@ def test_failed_sign_ins_lock_an_account_for_that_address_only(boss: User) -> No
     assert answers[-1].headers["Retry-After"] == "900"
     assert "Too many attempts with a password" in answers[-1].content.decode()
     assert attempt("right").status_code == 429  # the right one helps nobody there
+    page = Client().post("/sign-in/", {"username": "boss", "password": "right"}, REMOTE_ADDR=FAR)
+    assert page.status_code == 429, "at the other door"
     assert attempt("right", address=HOME).status_code == 302  # the real one comes in from elsewhere
     pass_time(timedelta(minutes=1))
     assert attempt("wrong").status_code == 429  # trying on does not make it longer

@@ -37,7 +37,6 @@ BLOCKS = (
     f"|{LINES[0]}|b|\n|-|-|\n|[x](vbscript:{RAN}=1)|<details open ontoggle={RAN}=1>|",
     f"<div\nonclick={RAN}=1\n>\n\n<a\thref=jav&#x61;script:{RAN}=1>x</a>\n\n[x](JaVaScRiPt&colon;{RAN}=1)",
 )
-LONGEST = max(map(len, LINES))
 
 
 def packed(marker: str, room: int | None, begin: int) -> tuple[str, int]:

@@ -10,9 +10,7 @@ from playwright.sync_api import Page, expect
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
-from sessions_app.models import Engine
-from tests.agent_core.planner.plans import ask, plan
-from tests.browser import IN_BROWSER, Visitor, say, use_engine
+from tests.browser import IN_BROWSER, Visitor, say
 from tests.injection.corpus import BLOCKS, LINES, RAN
 from tests.injection.watch import Watched, window
 
@@ -106,68 +104,6 @@ def test_a_tool_call_is_text_with_its_name_arguments_and_result(visitor: Visitor
         each.click()
     watched.look()
     assert watched.shows(f"counted {FOR_A_FILE}")
-    assert watched.faults == []
-
-
-@pytest.mark.full
-def test_a_question_for_consent_is_text(visitor: Visitor) -> None:
-    watched, page = talk(visitor)
-    arguments = {"name": FOR_A_FILE, ONE_LINE: [ONE_LINE], "items": [["name", LINES[0]]]}
-    visitor.model.answer_with(
-        ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments=arguments),))
-    )
-    say(page, "erase")
-    question = page.get_by_role("region", name="A question for you")
-    expect(question.locator("dd").first).to_have_text(FOR_A_FILE)
-    expect(question.locator("dt").last).to_have_text(ONE_LINE)
-    watched.look()
-    visitor.model.answer_with(ModelReply(text=LINES[2]))
-    question.get_by_role("button", name="Refuse").click()
-    expect(question).to_have_count(0)
-    watched.open("/upcoming/")
-    assert watched.faults == []
-
-
-@pytest.mark.full
-def test_a_plan_and_its_question_are_text(visitor: Visitor) -> None:
-    use_engine(visitor.person, Engine.PLANNER)
-    watched, page = talk(visitor)
-    visitor.model.answer_with(plan(ask(EVERYTHING) | {"title": LINES[1]}, goal=ONE_LINE))
-    say(page, "plan")
-    question = page.get_by_role("region", name="A question for you")
-    expect(question).to_contain_text(LINES[0])
-    expect(page.get_by_role("region", name="Plan")).to_contain_text(LINES[1])
-    watched.look()
-    visitor.model.fail_with(400, {"error": {"message": ONE_LINE, "code": LINES[0], "type": LINES[1]}})
-    question.get_by_label("Your answer").fill(ONE_LINE)
-    question.get_by_role("button", name="Answer").click()
-    expect(page.locator(".entry.failure")).to_have_count(1)
-    watched.look()
-    assert watched.faults == []
-
-
-@pytest.mark.full
-def test_parts_that_a_page_loads_later_are_text(visitor: Visitor) -> None:
-    """The panel, the list that a search finds, and titles that change elsewhere come through htmx."""
-    from automations.jobs.edit import NewJob, create_job
-
-    session = visitor.person.session(title=ONE_LINE[:200])
-    schedule = {"kind": "every", "seconds": 3600}
-    job = create_job(NewJob(session_id=session.pk, name="x", message=EVERYTHING, schedule=schedule))
-    type(job).objects.filter(pk=job.pk).update(name=ONE_LINE[:200])
-    watched = window(visitor, visitor.person.user)
-    watched.open(f"/sessions/{session.pk}/")
-    page = watched.page
-    page.get_by_role("link", name="Appointments").click()
-    for name in ("Why?", "← Appointments", "Delete", "Keep it", "Edit"):
-        page.locator("#panel-body").get_by_role("link", name=name).first.click()
-        expect(page.locator("#panel-body")).to_contain_text(LINES[0])
-        watched.look()
-    for each in (LINES[0], ONE_LINE[:100]):
-        page.get_by_label("Search in titles and messages").fill(each)
-        expect(page.locator("#conversations")).to_contain_text("1 found")
-        watched.look()
-    assert RAN in ONE_LINE
     assert watched.faults == []
 
 

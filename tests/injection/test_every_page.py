@@ -7,6 +7,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page
 
+from config.accounts.sign_in_links import issue
 from tests.browser import IN_BROWSER, Visitor, serious
 from tests.conftest import new_person
 from tests.injection.corpus import LINES
@@ -24,7 +25,8 @@ def addresses(world: World) -> list[str]:
     found = [each for each in pages_of_people(world) if not each.endswith(PARTS)]
     mine = [each for each in found if not each.startswith("/sessions/") or each.startswith(here)]
     given = quote(" ".join(LINES[:10])[:100], safe="")
-    return [*dict.fromkeys(mine), f"/?q={given}", "/?q=x", f"/upcoming/?from={given}", "/nothing/"]
+    found = [*dict.fromkeys(mine), f"/?q={given}", "/?q=x", f"/upcoming/?from={given}", "/nothing/"]
+    return [*found, "/sign-in/", "/enter/wrong/", issue(world.person.user)]
 
 
 def overflows(page: Page) -> bool:

@@ -34,7 +34,6 @@ from sessions_app.models import (
     Delivery,
     DeliveryState,
     ExecutionState,
-    Hook,
     MailboxEvent,
     Preference,
     Session,
@@ -77,7 +76,6 @@ def hostile_world(person: Person) -> World:
     primary = Session.objects.get(agent=person.agent, type="primary")
     MailboxEvent.objects.bulk_create(MailboxEvent(target=primary, event_type="x") for _ in range(SHORT))
     ApiToken.objects.bulk_create(_token(person.user, number) for number in range(SHORT))
-    Hook.objects.bulk_create(_hook(person.agent, number) for number in range(SHORT))
     given = {"session": rows[0]["session"], "send_at": NOW, "message_text": "x"}
     given["status"] = MessageStatus.CANCELLED
     ScheduledMessage.objects.bulk_create(ScheduledMessage(id=f"old{n}", **given) for n in range(ROUNDS))
@@ -125,12 +123,6 @@ def _more(rows: dict[str, Any], staff: User, number: int) -> dict[str, Any]:
         about = {"action_flag": CHANGE, "object_repr": "x", "change_message": "x"}
         LogEntry.objects.create(user=staff, content_type=kind, object_id=row.pk, **about)
     return rows
-
-
-def _hook(agent: Any, number: int) -> Hook:
-    digest = hashlib.sha256(str(number).encode()).hexdigest()
-    key, token = uuid.uuid4().hex[:12], {"token_sha256": digest, "token_salt": "x"}
-    return Hook(id=key, agent=agent, name="x", channel="webhook", address="x", **token)
 
 
 def _token(user: User, number: int) -> ApiToken:

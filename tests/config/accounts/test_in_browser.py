@@ -7,27 +7,9 @@ import pytest
 from playwright.sync_api import expect
 
 from config.accounts.sign_in_links import issue
-from tests.browser import IN_BROWSER, Visitor, serious
+from tests.browser import IN_BROWSER, Visitor
 
 pytestmark = IN_BROWSER
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious_on_these_pages(visitor: Visitor, scheme: str) -> None:
-    page = visitor.window(color_scheme=scheme)
-    for address in ("/account/", "/sign-in/", "/enter/wrong/", issue(visitor.person.user)):
-        page.goto(address)
-        assert serious(page) == []
-    page.goto("/account/")
-    page.get_by_label("Old password").fill("wrong")
-    page.get_by_label("New password", exact=True).fill("short")
-    page.get_by_label("New password confirmation").fill("other")
-    page.get_by_role("button", name="Change password").click()
-    expect(page.get_by_label("Old password")).to_have_accessible_description(
-        "Your old password was entered incorrectly. Please enter it again."
-    )
-    assert serious(page) == []
 
 
 @pytest.mark.full

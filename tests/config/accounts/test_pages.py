@@ -48,18 +48,9 @@ def test_people_who_are_no_staff_sign_in_and_out(ada: User) -> None:
     assert client.post("/sign-out/").headers["Location"] == "/sign-in/"
     assert client.get("/account/").headers["Location"] == "/sign-in/?next=/account/"
     assert sign_in(next="/account/").headers["Location"] == "/account/"
+    assert 'class="errorlist nonfield"' in sign_in("wrong").content.decode()
     User.objects.update(is_active=False)
     assert sign_in().status_code == 200
-
-
-def test_a_wrong_password_is_said_and_locks_after_ten(ada: User) -> None:
-    answers = [sign_in("wrong") for _ in range(10)]
-    assert [answer.status_code for answer in answers] == [200] * 9 + [429]
-    assert 'class="errorlist nonfield"' in answers[0].content.decode()
-    assert "Too many attempts with a password. Try again in 900 seconds." in answers[-1].content.decode()
-    assert "<main" in answers[-1].content.decode()
-    assert sign_in().status_code == 429  # the right one does not help
-    assert Client().post("/admin/login/", {"username": "ada", "password": "right"}).status_code == 429
 
 
 def test_the_account_page_saves_name_and_address_of_oneself(client: Client, ada: User) -> None:
@@ -73,18 +64,13 @@ def test_the_account_page_saves_name_and_address_of_oneself(client: Client, ada:
     assert (ada.first_name, ada.email, ada.username, ada.is_staff) == ("Ada", "ada@example.org", "ada", False)
     other.refresh_from_db()
     assert other.first_name == ""
-
-
-def test_an_error_stands_beside_its_field(client: Client, ada: User) -> None:
-    form = {"first_name": "x" * 151, "last_name": "", "email": "nonsense"}
-    answer = client.post("/account/", form)
+    answer = client.post("/account/", {"first_name": "x" * 151, "last_name": "", "email": "nonsense"})
     assert answer.status_code == 400
-    page = answer.content.decode()
     for name in ("first_name", "email"):
-        assert f'aria-describedby="id_{name}_error"' in page
-        assert f'<ul class="errorlist" id="id_{name}_error">' in page
+        assert f'aria-describedby="id_{name}_error"' in answer.content.decode()
+        assert f'<ul class="errorlist" id="id_{name}_error">' in answer.content.decode()
     ada.refresh_from_db()
-    assert ada.email == ""
+    assert ada.email == "ada@example.org"
 
 
 def test_a_new_password_signs_out_other_browsers_only(client: Client, ada: User) -> None:
@@ -112,13 +98,6 @@ def test_a_bad_change_of_password_changes_nothing(client: Client, ada: User) -> 
         assert "Zaphod" not in answer.content.decode()
     ada.refresh_from_db()
     assert ada.check_password("right")
-
-
-def test_the_old_password_cannot_be_guessed_here_either(client: Client) -> None:
-    guess = PASSWORDS | {"old_password": "wrong"}
-    answers = [client.post("/account/password/", guess).status_code for _ in range(21)]
-    assert answers == [400] * 20 + [429]
-    assert client.post("/account/password/", PASSWORDS).status_code == 429
 
 
 NEW_TOKEN = {"name": "phone", "scopes": ["read", "talk"], "limit": "", "life": "30"}
@@ -163,12 +142,21 @@ def test_tokens_are_shown_once_listed_and_revoked(client: Client, ada: User) -> 
 
 
 def test_a_token_is_limited_to_what_is_ones_own(client: Client, ada: User) -> None:
-    agent, stranger = new_person("bob").agent, User.objects.create_user("carol")
+    agent = new_person("bob").agent
     own = create_agent(ada, "mine")
-    for limit in (f"agent:{agent.name}", f"session:{open_session(agent).pk}", "agent:nobody", "x"):
-        answer = client.post("/account/tokens/", NEW_TOKEN | {"limit": limit})
-        assert answer.status_code == 400
-        assert b"Select a valid choice" in answer.content
+    theirs = (f"agent:{agent.name}", f"session:{open_session(agent).pk}", "agent:nobody", "x")
+    bad: list[dict[str, Any]] = [
+        {"name": ""},
+        {"name": "a" * 65},
+        {"scopes": []},
+        {"scopes": ["all"]},
+        {"life": "1"},
+    ]
+    for change in (*bad, *({"limit": limit} for limit in theirs)):
+        answer = client.post("/account/tokens/", NEW_TOKEN | change)
+        assert answer.status_code == 400, change
+        assert b"errorlist" in answer.content, change
+        assert "name" in change or b'value="phone"' in answer.content, "what was typed is kept"
     assert not ApiToken.objects.exists()
     session = open_session(own, title="Plans")
     made(client.post("/account/tokens/", NEW_TOKEN | {"limit": f"session:{session.pk}"}))
@@ -177,25 +165,9 @@ def test_a_token_is_limited_to_what_is_ones_own(client: Client, ada: User) -> No
     assert "only conversation Plans" in page
     assert "only agent mine" in page
     token = ApiToken.objects.get(session=session)
-    client.force_login(stranger)
+    client.force_login(User.objects.create_user("carol"))
     client.post(f"/account/tokens/{token.pk}/revoke/")
     assert ApiToken.objects.filter(pk=token.pk).exists()
-
-
-def test_a_bad_token_form_makes_none_and_keeps_what_was_typed(client: Client) -> None:
-    bad: list[dict[str, Any]] = [
-        {"name": ""},
-        {"name": "a" * 65},
-        {"scopes": []},
-        {"scopes": ["all"]},
-        {"life": "1"},
-    ]
-    for change in bad:
-        answer = client.post("/account/tokens/", NEW_TOKEN | change)
-        assert answer.status_code == 400, change
-        assert b"errorlist" in answer.content, change
-        assert not ApiToken.objects.exists()
-        assert "name" in change or b'value="phone"' in answer.content, change
 
 
 def test_nothing_of_an_account_is_changed_from_elsewhere(ada: User) -> None:
@@ -205,13 +177,3 @@ def test_nothing_of_an_account_is_changed_from_elsewhere(ada: User) -> None:
     for address in ("/sign-out/", *(f"/account/{form}" for form in forms)):
         assert client.post(address, PASSWORDS).status_code == 403, address
         assert Client().post(address).headers["Location"].startswith("/sign-in/"), address
-
-
-def test_fields_say_what_a_password_manager_fills_in(client: Client) -> None:
-    page = client.get("/account/").content.decode() + Client().get("/sign-in/").content.decode()
-    found = dict(re.findall(r'<input[^>]* name="(\w+)"[^>]* autocomplete="([^"]+)"', page))
-    found |= {name: kind for kind, name in re.findall(r'autocomplete="([^"]+)"[^>]* name="(\w+)"', page)}
-    assert found["username"] == "username"
-    assert found["password"] == found["old_password"] == "current-password"
-    assert found["new_password1"] == found["new_password2"] == "new-password"
-    assert found["email"] == "email"

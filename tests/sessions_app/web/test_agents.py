@@ -91,12 +91,55 @@ def test_only_own_connections_are_changed(client: Client) -> None:
     assert Connection.objects.count() == 2
 
 
-def test_model_engine_and_zone_are_changed(client: Client, person: Person) -> None:
+def test_connections_are_added_tested_changed_and_deleted_and_their_key_is_shown_nowhere(
+    client: Client, person: Person
+) -> None:
+    def send(path: str, status: int, **fields: str) -> str:
+        given = {"provider": "openai-chat", "base_url": address, "models": "small, large"} | fields
+        page: str = post(client, f"connections{path}", status, **given).content.decode()
+        if status == 303:
+            page = client.get("/agents/demo/").content.decode()
+        assert SECRET not in page
+        assert not [row for row in Connection.objects.all() if row.secret_ciphertext in page]
+        return page
+
+    address = "https://models.invalid/v1"
+    page = send("", 303, name="work", secret=SECRET)
+    assert f"openai-chat · {address} · with a key · small, large" in page
+    assert 'value="work:small"' in page
+    again = send("", 400, name="work", secret=SECRET)
+    assert "already a connection named" in again
+    assert f'value="{address}"' in again, "what was typed is kept"
+    tested = send("/work/test", 200)
+    assert "small did not answer:" in tested
+    assert "Last call failed" in tested
+    post(client, "model", 303, model="work:small", engine="chat", timezone="UTC")
+    assert "demo" in send("/work/delete", 400), "an agent uses it"
+    revision = str(Connection.objects.get().revision)
+    elsewhere = send("/work", 400, revision=revision, base_url="https://elsewhere.example.org/v1")
+    assert "Enter the secret again" in elsewhere
+    send("/work", 303, revision=revision, models="small")
+    row = Connection.objects.get()
+    assert (row.owner_id, row.allowed_models, row.base_url) == (person.user.pk, ["small"], address)
+    send("/work", 412, revision=revision)
+    Agent.objects.update(model="offline")
+    send("/work/delete", 303)
+    assert not Connection.objects.exists()
+
+
+def test_model_engine_zone_and_heartbeat_are_changed(client: Client, person: Person) -> None:
     given = {"model": "openai-chat:gpt-5", "engine": "planner", "timezone": "Asia/Tokyo"}
     answer = post(client, "model", 303, **given, unified_session="yes")
     assert "Saved" in client.get(answer.headers["Location"].partition("#")[0]).content.decode()
     found = Agent.objects.filter(pk=person.agent.pk).values(*given, "unified_session").get()
     assert found == given | {"unified_session": True}
+    late = post(client, "model", 412, **given | {"timezone": "Europe/Berlin"}, revision="0").content.decode()
+    assert 'value="Europe/Berlin"' in late, "what was typed is kept"
+    assert "<dd>Asia/Tokyo</dd>" in late, "what is stored meanwhile"
+    post(client, "heartbeat", 303, **{"interval": "2", "unit": "hours", "from": "22", "to": "6"})
+    heartbeat = Agent.objects.get().heartbeat
+    stored = [heartbeat[name] for name in ("enabled", "interval_seconds", "active_hours")]
+    assert stored == [False, 7200, [22, 6]]
 
 
 def test_a_bad_setting_is_named_and_kept_as_typed(client: Client, person: Person) -> None:
@@ -179,7 +222,9 @@ def test_preferences_are_edited_and_removed(client: Client, person: Person) -> N
 def test_a_document_is_not_written_without_what_was_seen(client: Client, person: Person) -> None:
     put_document(person.agent.pk, "USER.md", "first")
     for seen in ("", "0", "x", "9" * 40):
-        post(client, "documents/USER.md", 412, content="second", seen=seen)
+        late = post(client, "documents/USER.md", 412, content="second", seen=seen).content.decode()
+        assert "second</textarea>" in late, "what was typed"
+        assert "first</textarea>" in late, "what is stored"
         assert client.get(f"/agents/demo/documents/USER.md/?revision={seen or 0}").status_code == 404
     post(client, "documents/USER.md", 400, content="a\x00", seen="1")
     assert Document.objects.get().content == "first"
@@ -210,6 +255,11 @@ def test_a_text_that_was_not_checked_is_not_applied(client: Client, person: Pers
     Agent.objects.update(routine_limit=0)
     full = post(client, "documents/HEARTBEAT.md", 400, **given)
     assert "at most 0 enabled routines" in full.content.decode()
+    broken = 'Prose.\n\n```json\n{"tasks": [\n  {"title": "A"\n]}\n```\n'
+    page = post(client, "documents/HEARTBEAT.md", 200, content=broken, seen=seen).content.decode()
+    assert "line 6, column 1" in page
+    assert "Prose." in page, "what was typed is kept"
+    assert not Document.objects.exists()
 
 
 @pytest.mark.usefixtures("telegram")
@@ -223,9 +273,10 @@ def test_a_test_goes_only_where_messages_leave_the_server(client: Client, person
     sent = post(client, f"channels/{private.pk}/test", 303)
     assert "waiting" in client.get(sent.headers["Location"].partition("#")[0]).content.decode()
     post(client, f"channels/{private.pk}/test", 429)
-    assert ScheduledMessage.objects.count() == 1
+    message = ScheduledMessage.objects.get()
+    ScheduledMessage.objects.waiting().cancel()
+    assert "cancelled" in client.get(f"/agents/-/tests/{message.pk}/").content.decode()
     eve = Client()
     eve.force_login(new_person("eve").user)
-    message = ScheduledMessage.objects.get()
     assert eve.get(f"/agents/-/tests/{message.pk}/").status_code == 404
     assert message.pk not in eve.get(f"/agents/demo/?test={message.pk}").content.decode()

@@ -81,21 +81,6 @@ def test_messages_wait_while_an_answer_is_made(visitor: Visitor) -> None:
     expect(page.locator(".entry.person .said")).to_have_count(2)
 
 
-@pytest.mark.full
-def test_a_failure_names_the_reason_of_the_provider(visitor: Visitor) -> None:
-    page = visitor.conversation()
-    visitor.model.fail_with(
-        401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}
-    )
-    try:
-        say(page, "hello")
-        failure = page.locator(".entry.failure")
-        expect(failure).to_contain_text("401")
-    finally:
-        visitor.model.fail_with(0, {})
-    assert "test-key" not in page.content()
-
-
 def test_consent_is_given_by_a_button_that_names_the_call(visitor: Visitor) -> None:
     asked = ModelReply(text="", calls=(ToolCall(id="c1", name="erase", arguments={"name": "disk"}),))
     visitor.model.answer_with(asked)
@@ -155,43 +140,6 @@ def test_an_answer_that_is_sent_twice_is_one_and_goes_to_no_other_question(visit
     assert list(Turn.objects.filter(content__in=["red", "blue"]).values_list("content", flat=True)) == [
         "blue"
     ]
-
-
-@pytest.mark.full
-def test_another_window_shows_that_the_conversation_was_archived(visitor: Visitor) -> None:
-    session = visitor.person.session()
-    one, other = visitor.conversation(session), visitor.conversation(session)
-    other.get_by_label("Message", exact=True).fill("half a sen")
-    one.get_by_role("button", name="More").click()
-    one.get_by_text("Archive…").click()
-    one.get_by_role("button", name="Archive it").click()
-    expect(other.get_by_text("This conversation is archived")).to_be_visible()
-    expect(other.get_by_label("Message", exact=True)).to_have_count(0)
-    expect(other.locator(".conversation[aria-current] .preview")).to_contain_text("Archived")
-    other.get_by_role("button", name="More").click()
-    expect(other.get_by_text("Archive…")).to_have_count(0)
-
-
-@pytest.mark.full
-def test_the_end_of_the_list_is_loaded_by_keyboard(visitor: Visitor) -> None:
-    session = visitor.person.session(title="Now")
-    for number in range(65):
-        visitor.person.session(title=f"Old {number}")
-    Session.objects.exclude(pk=session.pk).update(updated_at=Now() - timedelta(days=1))
-    page = visitor.conversation(session)
-    lines = page.locator("#conversations .conversation")
-    expect(lines).to_have_count(60)
-    more = page.get_by_role("link", name="Show more")
-    all_of_them = Session.objects.filter(type__in=["primary", "sub"]).count()
-    expect(more).to_contain_text(f"{all_of_them - 60} earlier")
-    more.focus()
-    page.keyboard.press("Enter")
-    expect(lines).to_have_count(all_of_them)
-    expect(lines.nth(60)).to_be_focused()
-    expect(more).to_have_count(0)
-    with page.expect_response(re.compile(r"/sessions/\?")):  # an event loads the list again
-        page.evaluate("document.body.dispatchEvent(new Event('list-changed'))")
-    expect(lines).to_have_count(all_of_them)
 
 
 @pytest.mark.full

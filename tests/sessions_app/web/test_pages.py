@@ -6,7 +6,6 @@ import pytest
 from playwright.sync_api import expect
 
 from sessions_app.models import Message, Session
-from tests.admin.conftest import make_job
 from tests.api.conftest import start_web
 from tests.browser import ENVIRON, IN_BROWSER, Visitor, say, serious
 
@@ -95,35 +94,6 @@ def test_a_window_says_that_it_is_offline_and_goes_on(visitor: Visitor) -> None:
 
 
 @pytest.mark.full
-def test_the_newest_of_many_messages_come_first(visitor: Visitor) -> None:
-    session = visitor.person.session(title="Long")
-    add_messages(session, *(f"message number {n}" for n in range(1, 3001)))
-    page = visitor.conversation(session)
-    expect(page.locator(".entry")).to_have_count(50)
-    expect(page.locator(".entry").last).to_contain_text("number 3000")
-    expect(page.locator(".entry").last).to_be_in_viewport()
-    page.locator("#scroll").evaluate("place => { place.scrollTop = 0; }")
-    expect(page.locator(".entry", has_text="number 2901")).to_have_count(1)
-    expect(page.locator(".entry", has_text="number 2951")).to_be_in_viewport()  # what was read stays
-
-
-@pytest.mark.full
-def test_a_conversation_with_automations_is_deleted_in_two_steps(visitor: Visitor) -> None:
-    session, kept = visitor.person.session(title="Old"), visitor.person.session(title="Kept")
-    make_job(session, name="Morning news")
-    page = visitor.conversation(session)
-    page.get_by_role("button", name="More").click()
-    page.get_by_role("link", name="Delete…").click()
-    expect(page.get_by_text("Morning news")).to_be_visible()
-    page.get_by_role("button", name="Delete").click()
-    assert Session.objects.filter(pk=session.pk).exists()  # the box is not ticked
-    page.get_by_role("checkbox").check()
-    page.get_by_role("button", name="Delete").click()
-    expect(page.locator("#title")).to_be_visible()
-    assert list(Session.objects.filter(pk__in=[session.pk, kept.pk])) == [kept]
-
-
-@pytest.mark.full
 def test_without_scripts_messages_are_sent_and_shown(visitor: Visitor) -> None:
     session = visitor.person.session()
     page = visitor.conversation(session, java_script_enabled=False)
@@ -140,14 +110,3 @@ def test_a_window_whose_sign_in_ended_asks_for_it_again(visitor: Visitor) -> Non
     page.get_by_label("Search in titles and messages").fill("hello")
     expect(page.get_by_label("Password")).to_be_visible()
     expect(page.locator("#conversations")).to_have_count(0)
-
-
-def test_opening_the_first_page_takes_few_bytes(visitor: Visitor) -> None:
-    """What a browser fetches for the first page, compressed."""
-    page = visitor.conversation(visitor.person.session())
-    expect(page.get_by_label("Message", exact=True)).to_be_visible()
-    entries = page.evaluate(
-        "[...performance.getEntriesByType('resource'), ...performance.getEntriesByType('navigation')]"
-        ".map(each => [each.name, each.transferSize])"
-    )
-    assert sum(size for _, size in entries) < 60_000, entries
