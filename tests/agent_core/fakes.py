@@ -10,6 +10,7 @@ from agent_core import models
 from agent_core.exceptions import ToolFailed
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.policy import TurnPolicy
+from agent_core.strategies import STRATEGIES, Context, ContextInput
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn.control import TurnControl
 from agent_core.turn.run import run_turn
@@ -193,5 +194,23 @@ def user(text: str) -> Entry:
     return Entry(role=Role.USER, content=text)
 
 
-def assistant(text: str) -> Entry:
-    return Entry(role=Role.ASSISTANT, content=text)
+def assistant(text: str, *wanted: ToolCall, **more: Any) -> Entry:
+    return Entry(role=Role.ASSISTANT, content=text, calls=wanted, **more)
+
+
+def result_of(call: ToolCall, output: str, outcome: ToolOutcome = ToolOutcome.OK, **more: Any) -> ToolResult:
+    return ToolResult(id=call.id, name=call.name, output=output, outcome=outcome, **more)
+
+
+def returned(*results: ToolResult) -> Entry:
+    return Entry(role=Role.TOOL, content="", results=results)
+
+
+def spec(name: str, **more: Any) -> ToolSpec:
+    return ToolSpec(name=name, **({"description": "", "parameters": {"type": "object"}} | more))
+
+
+def built(kind: str, trigger: str = "hello", **more: Any) -> Context:
+    """The prompts of a session of this kind."""
+    values = {"agent_name": "Ada", "timezone": "UTC", "documents": {}} | more
+    return STRATEGIES[kind](ContextInput(trigger=trigger, **values))
