@@ -206,6 +206,11 @@ def returned(*results: ToolResult) -> Entry:
     return Entry(role=Role.TOOL, content="", results=results)
 
 
+def made(call: ToolCall, output: str) -> tuple[Entry, Entry]:
+    """A response that makes this call, and what it brought."""
+    return assistant("", call), returned(result_of(call, output))
+
+
 def spec(name: str, **more: Any) -> ToolSpec:
     return ToolSpec(name=name, **({"description": "", "parameters": {"type": "object"}} | more))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from agent_core.llm.protocol import ModelCall
 from agent_core.offline.model import reply_with_delay
-from tests.agent_core.fakes import assistant, result_of, returned, spec, user
+from tests.agent_core.fakes import made, spec, user
 from tests.agent_core.offline.test_model import SUFFIX, ask, said
 
 
@@ -88,6 +88,5 @@ def test_any_tool_can_be_used_and_its_output_is_reported() -> None:
     assert (reply.text, reply.calls[0].name, reply.calls[0].arguments) == ("", "add-up", {"a": [1, 2]})
     assert ask("use tool add-up", tools=tools).calls[0].arguments == {}
     assert ask("use tool add-up with [1", tools=tools).calls[0].unparsed == "[1"
-    results = returned(result_of(reply.calls[0], "3"))
-    after = (user("use tool add-up"), assistant("", *reply.calls), results)
+    after = (user("use tool add-up"), *made(reply.calls[0], "3"))
     assert reply_with_delay(ModelCall(system_prompt="", entries=after, tools=tools))[0].text == f"3{SUFFIX}"

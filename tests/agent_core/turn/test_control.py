@@ -15,9 +15,6 @@ def test_a_signal_wakes_a_sleeper_at_once(verb: str) -> None:
     begun = time.monotonic()
     assert control.wait(10)
     assert time.monotonic() - begun < 1
-
-
-def test_a_sleeper_without_a_signal_sleeps_its_time() -> None:
     assert not TurnControl().wait(0.01)
 
 
