@@ -11,7 +11,6 @@ from urllib.parse import unquote
 import pytest
 
 from agent_core.exceptions import FINAL_CODES, PASSING_CODES
-from agent_core.llm.errors import LONGEST_REASON
 from agent_core.testing import ModelServer
 from agent_core.turn.endings import ERROR_TEXTS
 from agent_core.types import Ending
@@ -164,6 +163,8 @@ KEY_PIECES = (KEY, "sk-abc", "pass@", "abc.def", "gsk_0", "abcdef")
 @pytest.mark.parametrize("message", MESSAGES)
 @pytest.mark.parametrize("field", ["message", "code", "type"])
 def test_error_texts_contain_no_prompt_text_and_no_key(server: ModelServer, message: str, field: str) -> None:
+    from agent_core.llm.errors import LONGEST_REASON
+
     server.fail_with(400, body(**{"message": "", field: message}))
     history = (user("12345"),)
     text = str(drive(request(PROMPT, model=NETWORK, history=history)).result.error_text)

@@ -15,9 +15,7 @@ import pytest
 from agent_core import event_loop, models
 from agent_core.exceptions import ModelNotConfigured, ModelRefused
 from agent_core.llm import protocol
-from agent_core.llm.errors import translated
 from agent_core.llm.protocol import ModelCall
-from agent_core.llm.pydantic_ai import PydanticAiModel
 from agent_core.testing import ModelServer
 from agent_core.text import fence
 from agent_core.turn.control import TurnControl
@@ -207,6 +205,9 @@ def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_key_is_in_no_message(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from agent_core.llm.errors import translated
+    from agent_core.llm.pydantic_ai import PydanticAiModel
+
     monkeypatch.setenv("OTHER_API_KEY", "another-secret-value")
     leak = f"Incorrect key: {KEY}, also another-secret-value, sk-abcdef123456, Bearer xyz.123"
     with pytest.raises(ModelNotConfigured) as refused:
@@ -235,7 +236,7 @@ def test_openai_itself_needs_a_key_and_a_local_server_none(
     assert drive(request("hello", model="openai-chat:keyless")).result.ending is Ending.SUCCEEDED
     monkeypatch.delenv("OPENAI_BASE_URL")
     with pytest.raises(ModelNotConfigured, match="OPENAI_API_KEY"):
-        PydanticAiModel("openai-chat:gpt-5-mini")
+        models.resolve("openai-chat:gpt-5-mini")
 
 
 def test_one_object_per_name() -> None:
