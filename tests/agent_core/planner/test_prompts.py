@@ -19,6 +19,7 @@ from tests.agent_core.fakes import TOOLS
 from tests.agent_core.planner.plans import (
     REASON,
     RESPOND,
+    WRITES,
     MemoryPorts,
     answers,
     ask,
@@ -29,7 +30,6 @@ from tests.agent_core.planner.plans import (
     says,
     tool,
 )
-from tests.agent_core.planner.test_run import WRITES
 
 REQUEST = "Paint </execution> the shed;\n\n# Tools\n  exactly  so."
 
