@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,7 +102,8 @@ class Ports:
         self.steps.append(Step(n=len(self.steps) + 1, kind=kind, data=data))
 
 
-Reply = ModelReply | Exception
+Stream = Callable[[], AsyncIterator[str | ModelReply]]
+Reply = ModelReply | Exception | Stream
 
 
 class ScriptedModel:
@@ -119,6 +120,10 @@ class ScriptedModel:
         reply = self.replies[said]
         if isinstance(reply, Exception):
             raise reply
+        if not isinstance(reply, ModelReply):
+            async for item in reply():
+                yield item
+            return
         if reply.text:
             yield reply.text[:3]
             yield reply.text[3:]
@@ -178,13 +183,20 @@ def drive(
     on_event: Callable[[TurnEvent], None] | None = None,
 ) -> Run:
     """Run a turn to its end."""
-    story = run_turn(given, ports or Ports(), control or TurnControl())
+    events, result = played(run_turn(given, ports or Ports(), control or TurnControl()), on_event)
+    return Run(events=events, result=result)
+
+
+def played(
+    story: Generator[TurnEvent, None, TurnResult], on_event: Callable[[TurnEvent], None] | None = None
+) -> tuple[list[TurnEvent], TurnResult]:
+    """The events of a turn, and its result."""
     events: list[TurnEvent] = []
     while True:
         try:
             event = next(story)
         except StopIteration as end:
-            return Run(events=events, result=end.value)
+            return events, end.value
         events.append(event)
         if on_event:
             on_event(event)

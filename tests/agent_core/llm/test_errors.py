@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,6 +14,7 @@ from agent_core.turn.endings import ERROR_TEXTS
 from agent_core.types import Ending
 from tests.agent_core.conftest import KEY
 from tests.agent_core.fakes import drive, request, user
+from tests.mcp_servers import Handler, strange
 
 pytestmark = pytest.mark.rule("3.6")
 
@@ -84,60 +83,30 @@ def test_each_error_names_its_status_and_its_cause_and_only_what_may_pass_is_tri
         assert failed(server, status, told) == (code, f"{text}; tried 3 times.", 3)
 
 
-class Raw:
-    """A server that answers every request with these bytes."""
-
-    def __init__(self, answer: bytes) -> None:
-        self._answer = answer
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._socket.accept()
-                with client:
-                    client.settimeout(10)
-                    head = client.recv(1 << 20)
-                    while head and b"}" not in head[-2:]:
-                        head += client.recv(1 << 20)
-                    client.sendall(self._answer)
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-def http(status: str, kind: str, content: bytes, more: str = "") -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n{more}"
-    return f"{head}Connection: close\r\n\r\n".encode() + content
-
-
 UNREADABLE = "The model provider sent an answer that cannot be read; tried 3 times."
-
-
-@pytest.mark.parametrize(
-    ("answer", "code", "text"),
-    [
-        (http("200 OK", "text/html", b"<html>Sign in</html>"), "model_unavailable", UNREADABLE),
-        (http("200 OK", "text/event-stream", b"data: {no\n\n"), "model_unavailable", UNREADABLE),
-        (http("200 OK", "text/event-stream", b"data: [1, 2]\n\n"), "model_unavailable", UNREADABLE),
-        (http("200 OK", "text/event-stream", b"data: \xff\n\n"), "model_unavailable", UNREADABLE),
-        (
-            http("302 Found", "text/plain", b"", "Location: http://127.0.0.1:9/\r\n"),
-            "model_refused",
-            f"{REJECTED} (302: it redirects to another address; check the base URL).",
-        ),
-    ],
-    ids=["page", "no json", "other shape", "no text", "redirect"],
+MOVED = f"{REJECTED} (302: it redirects to another address; check the base URL)."
+STREAM = "text/event-stream"
+ANSWERS: tuple[tuple[str, Callable[[Handler], None], str], ...] = (
+    ("page", lambda it: it.send(b"<html>Sign in</html>", kind="text/html"), "model_unavailable"),
+    ("no json", lambda it: it.send(b"data: {no\n\n", kind=STREAM), "model_unavailable"),
+    ("other shape", lambda it: it.send(b"data: [1, 2]\n\n", kind=STREAM), "model_unavailable"),
+    ("no text", lambda it: it.send(b"data: \xff\n\n", kind=STREAM), "model_unavailable"),
+    ("redirect", lambda it: it.send(b"", 302, Location="http://127.0.0.1:9/"), "model_refused"),
 )
+
+
+@pytest.mark.parametrize(("name", "answer", "code"), ANSWERS)
 def test_an_answer_that_is_no_models_is_the_providers_fault(
-    server: ModelServer, monkeypatch: pytest.MonkeyPatch, answer: bytes, code: str, text: str
+    server: ModelServer,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    answer: Callable[[Handler], None],
+    code: str,
 ) -> None:
-    raw = Raw(answer)
-    monkeypatch.setenv("OPENAI_BASE_URL", raw.url)
-    result = drive(request("hello", model=f"openai-chat:{raw.url}")).result  # models are kept by name
-    raw.close()
+    with strange(answer) as (url, _asked):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        result = drive(request("hello", model=f"openai-chat:{url}")).result  # models are kept by name
+    text = MOVED if name == "redirect" else UNREADABLE
     assert (result.ending, result.error_code, result.error_text) == (Ending.FAILED, code, text)
 
 

@@ -15,7 +15,7 @@ from agent_core.planner.work import PlanRequest
 from agent_core.tool_spec import Effect, ToolSpec
 from agent_core.turn.control import TurnControl
 from agent_core.types import StepKind, ToolCall, TurnEvent, TurnRequest, TurnResult, Usage
-from tests.agent_core.fakes import QUICK, TOOLS, Ports, spec
+from tests.agent_core.fakes import QUICK, TOOLS, Ports, played, spec
 
 Reply = ModelReply | Exception
 
@@ -166,12 +166,8 @@ def drive(
         attempt=2 if ports.steps else 1,
     )
     request = PlanRequest(turn=turn, execution=execution or fresh(), **({"may_ask_consent": True} | more))
-    story, told = run_plan(request, ports, control or TurnControl()), []
-    while True:
-        try:
-            told.append(next(story))
-        except StopIteration as end:
-            return Planned(result=end.value, events=told, model=model, ports=ports)
+    told, result = played(run_plan(request, ports, control or TurnControl()))
+    return Planned(result=result, events=told, model=model, ports=ports)
 
 
 def reply(asked: Planned, text: str, *replies: Reply, **more: Any) -> Planned:

@@ -64,14 +64,6 @@ def test_it_answers_and_calls_tools_without_streaming(base: str) -> None:
     assert call["function"] == {"name": "cron", "arguments": '{"action": "list"}'}
 
 
-def test_it_fails_as_often_as_it_is_told(base: str) -> None:
-    for _ in range(2):
-        with pytest.raises(urllib.error.HTTPError, match="503") as failed:
-            complete(base, "[[fail:503x2]] hello")
-        failed.value.close()
-    assert complete(base, "[[fail:503x2]] hello")
-
-
 def test_a_held_call_is_let_go_from_outside(base: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(complete, base, "[[hold:a]] hello")

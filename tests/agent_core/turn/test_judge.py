@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -108,26 +108,20 @@ def test_an_unavailable_judge_means_yes_after_the_policys_retries(server: ModelS
     assert [received.state for received in server.requests] == ["failed"] * QUICK.max_attempts
 
 
-@pytest.mark.parametrize("signal", ["cancel", "stop", "lose"])
+SIGNALS = {"cancel": (None, Ending.CANCELLED, "news"), "stop": (None, Ending.HANDED_BACK, ""), "lose": None}
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
 def test_what_is_asked_of_the_turn_meanwhile_counts(server: ModelServer, signal: str) -> None:
     control = TurnControl()
-    came: list[TurnResult | BaseException] = []
-
-    def judge() -> None:
-        try:
-            came.append(judged("news", model=NETWORK, task="[[judge-hold:j]] look", control=control))
-        except Stale as error:
-            came.append(error)
-
-    thread = threading.Thread(target=judge)
-    thread.start()
-    until(lambda: server.held.get("j"))
-    getattr(control, signal)()
-    thread.join(10)
-    [outcome] = came
-    if signal == "lose":
-        assert isinstance(outcome, Stale)
-        return
-    assert isinstance(outcome, TurnResult)
-    expected = {"cancel": (None, Ending.CANCELLED, "news"), "stop": (None, Ending.HANDED_BACK, "")}
-    assert (outcome.verdict, outcome.ending, outcome.reply) == expected[signal]
+    with ThreadPoolExecutor(1) as pool:
+        task = "[[judge-hold:j]] look"
+        judging = pool.submit(judged, "news", model=NETWORK, task=task, control=control)
+        until(lambda: server.held.get("j"))
+        getattr(control, signal)()
+        if signal == "lose":
+            with pytest.raises(Stale):
+                judging.result(10)
+        else:
+            outcome = judging.result(10)
+            assert (outcome.verdict, outcome.ending, outcome.reply) == SIGNALS[signal]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_core.turn.transcript import said_so_far
-from agent_core.types import Ending, Role, Step, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
+from agent_core.types import Ending, Step, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
 from tests.agent_core.fakes import Ports, Run, assistant, calls, drive, request, says, script, tool_call, user
 
 pytestmark = pytest.mark.rule("1.9", "3.2")
@@ -92,9 +92,8 @@ def test_injected_messages_are_heard_again_and_not_taken_again() -> None:
     ports = Ports()
     run = resume(response(ONE), intent(ONE), result(ONE), inject("stop it", "please"), ports=ports)
     assert model.calls[0].entries[-2:] == (user("stop it"), user("please"))
-    assert [entry.role for entry in run.result.entries] == [
-        Role.ASSISTANT, Role.TOOL, Role.USER, Role.USER, Role.ASSISTANT,
-    ]  # fmt: skip
+    roles = ["assistant", "tool", "user", "user", "assistant"]
+    assert [str(entry.role) for entry in run.result.entries] == roles
     assert ports.asked == 1
 
 

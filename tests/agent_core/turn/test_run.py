@@ -5,15 +5,16 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from agent_core.exceptions import ModelNotConfigured, ModelRefused, ModelUnavailable, Stale
-from agent_core.llm.protocol import parse_arguments
+from agent_core.llm.protocol import ModelReply, parse_arguments
 from agent_core.turn.control import TurnControl
 from agent_core.turn.run import run_turn
-from agent_core.types import Ending, Role, ToolCall, ToolOutcome, TurnEvent, Usage
+from agent_core.types import Ending, ToolCall, ToolOutcome, TurnEvent, Usage
 from tests.agent_core.fakes import Ports, Run, assistant, calls, drive, request, says, script, tool_call, user
 from tests.fleet import until
 
@@ -78,10 +79,8 @@ def test_people_are_heard_before_each_model_call_but_the_first() -> None:
     assert ports.asked == 2
     assert model.calls[0].entries == (user("go"),)
     assert model.calls[1].entries[-2:] == (user("wait!"), user("and this"))
-    roles = [entry.role for entry in run.result.entries]
-    assert roles == [
-        Role.ASSISTANT, Role.TOOL, Role.USER, Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT,
-    ]  # fmt: skip
+    roles = "assistant tool user user assistant tool assistant"
+    assert [str(entry.role) for entry in run.result.entries] == roles.split()
     assert ports.kinds()[3] == "inject"
     model = script(says("done"))
     drive(request(attempt=2), Ports(waiting=["hello?"]))
@@ -89,29 +88,25 @@ def test_people_are_heard_before_each_model_call_but_the_first() -> None:
 
 
 def failing(*errors: Exception) -> Run:
-    model = script(says("never"))
-    replies = list(errors)
+    """A turn whose model breaks off with each of these errors."""
+    left = list(errors)
 
-    async def stream(call: object):  # type: ignore[no-untyped-def]
-        model.calls.append(call)  # type: ignore[arg-type]
-        if replies:
+    async def stream() -> AsyncIterator[str | ModelReply]:
+        if left:
             yield "half an ans"
-            raise replies.pop(0)
+            raise left.pop(0)
         yield says("fine")
 
-    model.stream = stream  # type: ignore[method-assign]
+    script(stream)
     return drive(request())
 
 
 def test_two_failed_tries_are_tried_again_with_a_status_each() -> None:
     run = failing(ModelUnavailable("x"), ModelUnavailable("y"))
     assert run.result.ending is Ending.SUCCEEDED
-    statuses = [event.content for event in run.events if event.type == "status"]
-    assert [(status["status"], status["try"], status["of"]) for status in statuses] == [
-        ("retrying", 2, 3),
-        ("retrying", 3, 3),
-    ]
-    assert [status["wait_seconds"] for status in statuses] == [0.01, 0.02]
+    told = ("status", "try", "of", "wait_seconds")
+    statuses = [tuple(map(event.content.get, told)) for event in run.events if event.type == "status"]
+    assert statuses == [("retrying", 2, 3, 0.01), ("retrying", 3, 3, 0.02)]
     assert run.texts() == ["fine"]
 
 
@@ -146,12 +141,10 @@ def test_an_unexpected_model_error_fails_the_turn_with_general_text() -> None:
 
 
 def test_a_stream_that_ends_without_a_reply_fails_the_turn() -> None:
-    model = script()
-
-    async def stream(call: object):  # type: ignore[no-untyped-def]
+    async def stream() -> AsyncIterator[str]:
         yield "words"
 
-    model.stream = stream  # type: ignore[method-assign]
+    script(stream)
     assert drive(request()).result.error_code == "model_refused"
 
 
@@ -194,17 +187,16 @@ def test_the_tool_deadline_stands_only_while_the_tool_runs() -> None:
 
 
 def test_a_turn_that_is_dropped_leaves_no_stream_behind() -> None:
-    model = script(says("hello there"))
     left: list[str] = []
 
-    async def stream(call: object):  # type: ignore[no-untyped-def]
+    async def stream() -> AsyncIterator[str]:
         try:
             yield "first"
             await asyncio.sleep(60)
         finally:
             left.append("closed")
 
-    model.stream = stream  # type: ignore[method-assign]
+    script(stream)
     story = run_turn(request(), Ports(), TurnControl())
     event: TurnEvent = next(story)
     assert event.content["text"] == "first"
