@@ -43,7 +43,7 @@ class Docs:
         self.tool("fail", self._fail, description="Fails.", read_only_hint=True)
         self.tool("long", lambda: "x" * 70_000, description="Says much.", read_only_hint=True)
 
-    def tool(self, name: str, run: Callable[..., Any], description: str | None = None, **hints: bool) -> None:
+    def tool(self, name: str, run: Callable[..., Any], description: str | None = None, **hints: Any) -> None:
         from mcp_types import ToolAnnotations
 
         annotations = ToolAnnotations(**hints) if hints else None
@@ -105,7 +105,7 @@ class Handler(BaseHTTPRequestHandler):
     """Answers every request as the test likes."""
 
     protocol_version = "HTTP/1.1"
-    answer: Callable[[Handler], None]
+    answer: Callable[[Handler], object]
     asked: list[dict[str, str]]
 
     def do_POST(self) -> None:
@@ -130,7 +130,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def strange(
-    answer: Callable[[Handler], None], *, tls: ssl.SSLContext | None = None
+    answer: Callable[[Handler], object], *, tls: ssl.SSLContext | None = None
 ) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """A server with this answer to everything: its address, and the headers that it was sent."""
     asked: list[dict[str, str]] = []

@@ -15,7 +15,6 @@ VARIABLES = {"name": "daily", "task": "Do it.", "scheduled_for": "now", "timezon
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(prompts, "ROOT", tmp_path)
-    _forget()
     (tmp_path / "greeting").mkdir()
     for version in (1, 2, 10):
         (tmp_path / "greeting" / f"v{version}.txt").write_text(f"v{version} hello {{{{ name }}}}\n")
@@ -25,10 +24,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def _clean() -> object:
     yield
-    _forget()
-
-
-def _forget() -> None:
     prompts.latest_version.cache_clear()
     prompts._template.cache_clear()
 

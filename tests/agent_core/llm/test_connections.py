@@ -57,7 +57,7 @@ def work(server: ModelServer, provider: str = "openai-chat", **more: Any) -> Con
     root = server.base_url.removesuffix("/v1")
     paths = {"anthropic": root, "google": root, "azure": f"{root}/openai/v1"}
     base_url = paths.get(provider, server.base_url)
-    given = {"name": "work", "base_url": base_url, "secret": SECRET, "id": 1} | more
+    given: dict[str, Any] = {"name": "work", "base_url": base_url, "secret": SECRET, "id": 1} | more
     return Connection(provider=provider, **given)
 
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -40,22 +41,12 @@ def _nothing_kept() -> Iterator[None]:
     mcp_tools._cache.clear()
 
 
-def serving(*, old: bool) -> Iterator[Docs]:
-    server = Docs(old=old)
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Iterator[Docs]:
+    """A server with a few tools, which serves already."""
+    server = Docs(old=getattr(request, "param", False))
     with server.serving() as server.url:
         yield server
-
-
-@pytest.fixture
-def server() -> Iterator[Docs]:
-    """A server with a few tools, which serves already."""
-    yield from serving(old=False)
-
-
-@pytest.fixture
-def old_server() -> Iterator[Docs]:
-    """One that knows the handshake alone."""
-    yield from serving(old=True)
 
 
 def docs(url: str, *, trusted: bool = True, **more: Any) -> McpServer:
@@ -85,12 +76,13 @@ def refusal(tool: Tool, context: Any = None, **arguments: Any) -> str:
     return str(failed.value)
 
 
-def test_a_server_of_either_way_is_listed_and_called(server: Docs, old_server: Docs) -> None:
-    for each in (server, old_server):
-        mcp_tools._cache.clear()
-        assert offered(each)["docs__search"].run(None, {"words": "tea"}) == "found tea"
-        assert each.calls == ["search tea"]
-        assert all(headers["authorization"] == f"Bearer {KEY}" for headers in each.headers)
+@pytest.mark.parametrize(
+    "server", [False, True], indirect=True, ids=["without a session", "with a handshake"]
+)
+def test_a_server_of_either_way_is_listed_and_called(server: Docs) -> None:
+    assert offered(server)["docs__search"].run(None, {"words": "tea"}) == "found tea"
+    assert server.calls == ["search tea"]
+    assert all(headers["authorization"] == f"Bearer {KEY}" for headers in server.headers)
 
 
 def test_the_tool_list_is_cached_and_identical_for_each_turn(server: Docs) -> None:
@@ -120,10 +112,9 @@ def test_a_failed_call_has_the_tools_listed_anew(server: Docs) -> None:
     assert "docs__search" not in again
 
 
-def test_tools_are_listed_again_when_the_server_reports_a_change(old_server: Docs) -> None:
+@pytest.mark.parametrize("server", [True], indirect=True, ids=["with a handshake"])
+def test_tools_are_listed_again_when_the_server_reports_a_change(server: Docs) -> None:
     from mcp.server.mcpserver import Context as Call
-
-    server = old_server
 
     async def change(ctx: Any) -> str:
         server.tool("newer", server._search)
@@ -249,7 +240,7 @@ def test_garbage_costs_the_tools_and_nothing_else(answer: Callable[[Handler], No
 def test_a_hanging_server_delays_only_one_turn_for_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_tools, "LIST_SECONDS", 1.0)
     over = threading.Event()
-    with strange(lambda _it: over.wait(30) and None) as (url, asked):
+    with strange(lambda _it: over.wait(30)) as (url, asked):
         begun = time.monotonic()
         assert reason(url) == "it did not answer within 1 s"
         assert time.monotonic() - begun < 3
@@ -341,6 +332,9 @@ def test_a_cancelled_turn_does_not_wait_for_the_call_but_a_stopping_worker_lets_
     tool = offered(server, seconds=60.0)["docs__wait"]
     came: list[str] = []
 
+    def started(before: int) -> bool:
+        return len(server.calls) > before
+
     def call(context: Context) -> None:
         try:
             came.append(tool.run(context, {}))
@@ -351,7 +345,7 @@ def test_a_cancelled_turn_does_not_wait_for_the_call_but_a_stopping_worker_lets_
         context, before = Context(), len(server.calls)
         thread = threading.Thread(target=call, args=[context])
         thread.start()
-        until(lambda before=before: len(server.calls) > before)
+        until(partial(started, before))
         getattr(context.control, verb)()
         if verb == "stop":
             server.gate.set()

@@ -210,7 +210,7 @@ def test_what_is_no_task_state_is_none() -> None:
     values: list[object] = [None, 7, {}, [1], ["a", None]]
     broken: list[dict[str, object]] = [WHOLE | {part: value} for part in WHOLE for value in values]
     broken += [{name: value for name, value in WHOLE.items() if name != part} for part in WHOLE]
-    broken += [WHOLE | {"important_facts": "likes red"}, WHOLE | {"current_goal": ["paint"]}]
+    broken += [{**WHOLE, "important_facts": "likes red"}, {**WHOLE, "current_goal": ["paint"]}]
     texts = ["", "nothing", "{", '{"other": 1}', "[1, 2]", *map(json.dumps, broken)]
     assert [text for text in texts if read_reply(text) is not None] == []
 

@@ -222,8 +222,8 @@ def test_updates_are_to_be_told_with_the_answer() -> None:
 
 @pytest.mark.rule("6.2", "7.4")
 def test_updates_stand_before_a_question_since_the_turn_acknowledges_them() -> None:
-    told = {"updates": lambda: ("The report is done",)}
-    asked = drive([plan(ask("Which colour?"))], fresh().with_updates(UPDATES), **told)
+    waiting = fresh().with_updates(UPDATES)
+    asked = drive([plan(ask("Which colour?"))], waiting, updates=lambda: ("The report is done",))
     assert asked.result.reply == "In the meantime:\n- The report is done\n\nWhich colour?"
     assert asked.execution.question == "Which colour?"
     later = reply(asked, "red", answers("Red."))

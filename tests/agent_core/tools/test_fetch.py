@@ -23,7 +23,7 @@ from tests.mcp_servers import CERTIFICATE, Handler, names_resolve_here, strange,
 
 pytestmark = pytest.mark.rule("3.5")
 
-Answer = Callable[[Handler], None]
+Answer = Callable[[Handler], object]
 
 
 def here(address: Any) -> bool:
@@ -256,7 +256,7 @@ def test_a_slow_server_is_cut_off_whatever_it_sends(site: Site) -> None:
 
     site.pages["/body"] = lambda handler: drip(handler, b"Content-Type: text/plain\r\n\r\n")
     site.pages["/head"] = lambda handler: drip(handler, b"X-Long: ")
-    site.pages["/silent"] = lambda _: over.wait(20) and None
+    site.pages["/silent"] = lambda _: over.wait(20)
     hasty = Fetcher(is_allowed=here, seconds=0.5)
     for path in ("/body", "/head", "/silent"):
         began = time.monotonic()
