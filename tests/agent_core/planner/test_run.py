@@ -89,6 +89,8 @@ def test_what_is_no_plan_is_asked_again_with_the_reason() -> None:
         done = drive([bad, plan(RESPOND), says("good")])
         assert done.result.reply == "good"
         assert told in done.model.prompt(1)
+        echo = done.model.calls[1].entries[-2].content
+        assert (bad.text or bad.calls[0].name) in echo, "the model is shown what it said"
 
 
 @pytest.mark.rule("7.2")
