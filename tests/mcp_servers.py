@@ -8,17 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
-import uvicorn
-from mcp.server.mcpserver import MCPServer
-from mcp_types import ToolAnnotations
+import pytest
 
 from tests.fleet import until
-
-READ = ToolAnnotations(read_only_hint=True)
-ERASE = ToolAnnotations(destructive_hint=True)
-AGAIN = ToolAnnotations(idempotent_hint=True)
 
 
 class Docs:
@@ -30,24 +25,29 @@ class Docs:
     url = ""  # while it serves for a fixture
 
     def __init__(self, *, old: bool = False) -> None:
+        from mcp.server.mcpserver import MCPServer
+
         self.calls: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.methods: list[str] = []
         self.gate = threading.Event()
         self.server = MCPServer("docs")
         self._old = old
-        self.tool("search", self._search, description="Finds pages.", annotations=READ)
+        self.tool("search", self._search, description="Finds pages.", read_only_hint=True)
         self.tool("note", self._note, description="Keeps a note.")
-        self.tool("erase", self._note, description="Erases a page.", annotations=ERASE)
-        self.tool("set", self._note, description="Sets a value.", annotations=AGAIN)
-        self.tool("wait", self._wait, description="Takes its time.", annotations=READ)
+        self.tool("erase", self._note, description="Erases a page.", destructive_hint=True)
+        self.tool("set", self._note, description="Sets a value.", idempotent_hint=True)
+        self.tool("wait", self._wait, description="Takes its time.", read_only_hint=True)
         self.tool("wait_and_note", self._wait, description="Takes its time.")
-        self.tool("leak", self._leak, description="Says what it was sent.", annotations=READ)
-        self.tool("fail", self._fail, description="Fails.", annotations=READ)
-        self.tool("long", lambda: "x" * 70_000, description="Says much.", annotations=READ)
+        self.tool("leak", self._leak, description="Says what it was sent.", read_only_hint=True)
+        self.tool("fail", self._fail, description="Fails.", read_only_hint=True)
+        self.tool("long", lambda: "x" * 70_000, description="Says much.", read_only_hint=True)
 
-    def tool(self, name: str, run: Callable[..., Any], **more: Any) -> None:
-        self.server.add_tool(run, name=name, **more)
+    def tool(self, name: str, run: Callable[..., Any], description: str | None = None, **hints: Any) -> None:
+        from mcp_types import ToolAnnotations
+
+        annotations = ToolAnnotations(**hints) if hints else None
+        self.server.add_tool(run, name=name, description=description, annotations=annotations)
 
     def _search(self, words: str) -> str:
         self.calls.append(f"search {words}")
@@ -71,6 +71,8 @@ class Docs:
     @contextmanager
     def serving(self) -> Iterator[str]:
         """Serve; the address."""
+        import uvicorn
+
         listening = socket.create_server(("127.0.0.1", 0))
         app = self.server.streamable_http_app()
 
@@ -100,10 +102,10 @@ class Docs:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers every POST as the test likes."""
+    """Answers every request as the test likes."""
 
     protocol_version = "HTTP/1.1"
-    answer: Callable[[Handler], None]
+    answer: Callable[[Handler], object]
     asked: list[dict[str, str]]
 
     def do_POST(self) -> None:
@@ -112,10 +114,13 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         type(self).answer(self)
 
+    do_GET = do_POST  # noqa: N815 - the standard library calls it so
+
     def send(self, body: bytes, status: int = 200, kind: str = "application/json", **headers: str) -> None:
         self.send_response(status)
         for name, value in ({"Content-Type": kind, "Content-Length": str(len(body))} | headers).items():
-            self.send_header(name.replace("_", "-"), value)
+            if value:
+                self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(body)
 
@@ -125,13 +130,14 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def strange(
-    answer: Callable[[Handler], None], *, tls: ssl.SSLContext | None = None
+    answer: Callable[[Handler], object], *, tls: ssl.SSLContext | None = None
 ) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """A server with this answer to everything: its address, and the headers that it was sent."""
     asked: list[dict[str, str]] = []
     handler = type("Strange", (Handler,), {"answer": answer, "asked": asked})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that hang up
         if tls is not None:
             server.socket = tls.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -139,3 +145,24 @@ def strange(
             yield f"http://127.0.0.1:{server.server_address[1]}/mcp", asked
         finally:
             server.shutdown()
+
+
+CERTIFICATE = Path(__file__).parent / "data" / "tls_for_tests.pem"  # of pages.test, signed by itself
+
+
+def tls_of_tests(names: list[Any]) -> ssl.SSLContext:
+    """A server's side of TLS, which notes the host names that clients send."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+    context.sni_callback = lambda _socket, name, _context: names.append(name)
+    return context
+
+
+def names_resolve_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every name that ends in `.test` is this machine's."""
+    real = socket.getaddrinfo
+
+    def resolve(host: Any, *more: Any, **named: Any) -> Any:
+        return real("127.0.0.1" if str(host).endswith(".test") else host, *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from agent_core import models
 from agent_core.exceptions import ToolFailed
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.policy import TurnPolicy
+from agent_core.strategies import STRATEGIES, Context, ContextInput
 from agent_core.tool_spec import ToolSpec
 from agent_core.turn.control import TurnControl
 from agent_core.turn.run import run_turn
@@ -101,7 +102,8 @@ class Ports:
         self.steps.append(Step(n=len(self.steps) + 1, kind=kind, data=data))
 
 
-Reply = ModelReply | Exception
+Stream = Callable[[], AsyncIterator[str | ModelReply]]
+Reply = ModelReply | Exception | Stream
 
 
 class ScriptedModel:
@@ -118,6 +120,10 @@ class ScriptedModel:
         reply = self.replies[said]
         if isinstance(reply, Exception):
             raise reply
+        if not isinstance(reply, ModelReply):
+            async for item in reply():
+                yield item
+            return
         if reply.text:
             yield reply.text[:3]
             yield reply.text[3:]
@@ -177,13 +183,20 @@ def drive(
     on_event: Callable[[TurnEvent], None] | None = None,
 ) -> Run:
     """Run a turn to its end."""
-    story = run_turn(given, ports or Ports(), control or TurnControl())
+    events, result = played(run_turn(given, ports or Ports(), control or TurnControl()), on_event)
+    return Run(events=events, result=result)
+
+
+def played(
+    story: Generator[TurnEvent, None, TurnResult], on_event: Callable[[TurnEvent], None] | None = None
+) -> tuple[list[TurnEvent], TurnResult]:
+    """The events of a turn, and its result."""
     events: list[TurnEvent] = []
     while True:
         try:
             event = next(story)
         except StopIteration as end:
-            return Run(events=events, result=end.value)
+            return events, end.value
         events.append(event)
         if on_event:
             on_event(event)
@@ -193,5 +206,28 @@ def user(text: str) -> Entry:
     return Entry(role=Role.USER, content=text)
 
 
-def assistant(text: str) -> Entry:
-    return Entry(role=Role.ASSISTANT, content=text)
+def assistant(text: str, *wanted: ToolCall, **more: Any) -> Entry:
+    return Entry(role=Role.ASSISTANT, content=text, calls=wanted, **more)
+
+
+def result_of(call: ToolCall, output: str, outcome: ToolOutcome = ToolOutcome.OK, **more: Any) -> ToolResult:
+    return ToolResult(id=call.id, name=call.name, output=output, outcome=outcome, **more)
+
+
+def returned(*results: ToolResult) -> Entry:
+    return Entry(role=Role.TOOL, content="", results=results)
+
+
+def made(call: ToolCall, output: str) -> tuple[Entry, Entry]:
+    """A response that makes this call, and what it brought."""
+    return assistant("", call), returned(result_of(call, output))
+
+
+def spec(name: str, **more: Any) -> ToolSpec:
+    return ToolSpec(name=name, **({"description": "", "parameters": {"type": "object"}} | more))
+
+
+def built(kind: str, trigger: str = "hello", **more: Any) -> Context:
+    """The prompts of a session of this kind."""
+    values = {"agent_name": "Ada", "timezone": "UTC", "documents": {}} | more
+    return STRATEGIES[kind](ContextInput(trigger=trigger, **values))

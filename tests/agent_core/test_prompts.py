@@ -15,7 +15,6 @@ VARIABLES = {"name": "daily", "task": "Do it.", "scheduled_for": "now", "timezon
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(prompts, "ROOT", tmp_path)
-    _forget()
     (tmp_path / "greeting").mkdir()
     for version in (1, 2, 10):
         (tmp_path / "greeting" / f"v{version}.txt").write_text(f"v{version} hello {{{{ name }}}}\n")
@@ -25,10 +24,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def _clean() -> object:
     yield
-    _forget()
-
-
-def _forget() -> None:
     prompts.latest_version.cache_clear()
     prompts._template.cache_clear()
 
@@ -49,21 +44,21 @@ def test_the_latest_version_is_the_highest_number(root: Path) -> None:
     assert prompts.render_prompt("greeting", {"name": "Ann"}, version=2).ref.version == 2
 
 
-@pytest.mark.parametrize("variables", [{}, {"name": "a", "extra": "b"}])
-def test_variables_must_match_exactly(root: Path, variables: dict[str, str]) -> None:
+NAMED = {"name": "a"}
+BAD: tuple[tuple[str, dict[str, str], int | None], ...] = (
+    ("greeting", {}, None),
+    ("greeting", {"name": "a", "extra": "b"}, None),
+    *((crooked, NAMED, None) for crooked in ("none", "../greeting", "", "a/b", "greeting/../greeting")),
+    ("greeting", NAMED, 3),
+)
+
+
+@pytest.mark.parametrize(("prompt_id", "variables", "version"), BAD)
+def test_other_variables_and_unknown_ids_and_versions_are_refused(
+    root: Path, prompt_id: str, variables: dict[str, str], version: int | None
+) -> None:
     with pytest.raises(PromptError):
-        prompts.render_prompt("greeting", variables)
-
-
-@pytest.mark.parametrize("prompt_id", ["none", "../greeting", "", "a/b", "greeting/../greeting"])
-def test_an_unknown_or_a_crooked_id_is_refused(root: Path, prompt_id: str) -> None:
-    with pytest.raises(PromptError):
-        prompts.render_prompt(prompt_id, {"name": "a"})
-
-
-def test_an_unknown_version_is_refused(root: Path) -> None:
-    with pytest.raises(PromptError):
-        prompts.render_prompt("greeting", {"name": "a"}, version=3)
+        prompts.render_prompt(prompt_id, variables, version=version)
 
 
 def test_a_value_is_never_expanded_again() -> None:

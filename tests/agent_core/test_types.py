@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_core.types import (
@@ -19,43 +19,31 @@ from agent_core.types import (
 )
 from tests.agent_core.fakes import assistant, user
 
+words = st.text(max_size=5)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    st.none() | st.booleans() | st.integers() | words,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(words, inner, max_size=2),
     max_leaves=5,
 )
-tool_calls = st.builds(
-    ToolCall,
-    id=st.text(max_size=5),
-    name=st.text(max_size=5),
-    arguments=st.dictionaries(st.text(max_size=3), values, max_size=2),
-    unparsed=st.none() | st.text(max_size=5),
-)
+objects = st.dictionaries(words, values, max_size=2)
+tool_calls = st.builds(ToolCall, id=words, name=words, arguments=objects, unparsed=st.none() | words)
 tool_results = st.builds(
-    ToolResult,
-    id=st.text(max_size=5),
-    name=st.text(max_size=5),
-    output=st.text(max_size=5),
-    outcome=st.sampled_from(ToolOutcome),
-    error_class=st.text(max_size=5),
+    ToolResult, id=words, name=words, output=words, outcome=st.sampled_from(ToolOutcome), error_class=words
 )
 entries = st.builds(
     Entry,
     role=st.sampled_from(Role),
-    content=st.text(max_size=10),
+    content=words,
     calls=st.lists(tool_calls, max_size=2).map(tuple),
     results=st.lists(tool_results, max_size=2).map(tuple),
     partial=st.booleans(),
 )
 
 
-@given(entries)
-def test_an_entry_survives_json(entry: Entry) -> None:
+@settings(max_examples=30)
+@given(entries, st.sampled_from(StepKind), objects)
+def test_an_entry_and_a_step_survive_json(entry: Entry, kind: StepKind, data: dict[str, object]) -> None:
     assert Entry.from_json(json.loads(json.dumps(entry.to_json()))) == entry
-
-
-@given(st.sampled_from(StepKind), st.dictionaries(st.text(max_size=3), values, max_size=2))
-def test_a_step_survives_json(kind: StepKind, data: dict[str, object]) -> None:
     step = Step(n=3, kind=kind, data=data)
     assert Step.from_json(json.loads(json.dumps(step.to_json()))) == step
 

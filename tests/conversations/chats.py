@@ -27,54 +27,35 @@ NOTICE = (
 )
 
 
-def _automation(stage: Stage) -> CronJob:
+def _scheduled(stage: Stage, said: str, name: str, message: str, expr: str, answer: str) -> CronJob:
+    """The automation that a person's words bring about."""
+    made = calls("cron", action="add", name=name, message=message, cron_expr=expr)
+    stage.script(made, says(answer))
+    stage.say(said)
     return CronJob.objects.get(session=stage.chat)
 
 
 def schedule_in_english(stage: Stage) -> None:
     """An automation in English words: daily at nine."""
-    stage.script(
-        calls(
-            "cron",
-            action="add",
-            name="Drink water",
-            message="Remind me to drink water.",
-            cron_expr="0 9 * * *",
-        ),
-        says("I will remind you every day at nine."),
-    )
-    stage.say("Remind me every day at nine to drink water.")
-    job = _automation(stage)
+    said, answer = "Remind me every day at nine to drink water.", "I will remind you every day at nine."
+    job = _scheduled(stage, said, "Drink water", "Remind me to drink water.", "0 9 * * *", answer)
     assert (job.expr, job.timezone, job.enabled) == ("0 9 * * *", "Europe/Berlin", True)
     assert "water" in job.message.lower()
 
 
 def schedule_in_german(stage: Stage) -> None:
     """An automation in German words: on Mondays at eight."""
-    stage.script(
-        calls(
-            "cron",
-            action="add",
-            name="Mülltonne",
-            message="Erinnere mich an die Mülltonne.",
-            cron_expr="0 8 * * 1",
-        ),
-        says("Ich erinnere dich jeden Montag um 8 Uhr."),
-    )
-    stage.say("Erinnere mich jeden Montag um 8 Uhr daran, die Mülltonne rauszustellen.")
-    job = _automation(stage)
+    said = "Erinnere mich jeden Montag um 8 Uhr daran, die Mülltonne rauszustellen."
+    answer = "Ich erinnere dich jeden Montag um 8 Uhr."
+    job = _scheduled(stage, said, "Mülltonne", "Erinnere mich an die Mülltonne.", "0 8 * * 1", answer)
     assert job.expr.split()[:2] == ["0", "8"]
     assert job.expr.split()[4].lower() in {"1", "mon"}
 
 
 def schedule_in_chinese(stage: Stage) -> None:
     """An automation in Chinese words: on weekdays at half past seven."""
-    stage.script(
-        calls("cron", action="add", name="背单词", message="提醒我背单词。", cron_expr="30 7 * * 1-5"),
-        says("好的! 每个工作日早上七点半提醒你背单词。"),
-    )
-    stage.say("每个工作日早上七点半提醒我背单词。")
-    job = _automation(stage)
+    said, answer = "每个工作日早上七点半提醒我背单词。", "好的! 每个工作日早上七点半提醒你背单词。"
+    job = _scheduled(stage, said, "背单词", "提醒我背单词。", "30 7 * * 1-5", answer)
     assert job.expr.split()[:2] == ["30", "7"]
     assert job.expr.split()[4].lower() in {"1-5", "mon-fri", "1,2,3,4,5"}
     assert "单词" in job.message
@@ -83,20 +64,14 @@ def schedule_in_chinese(stage: Stage) -> None:
 def in_ten_minutes(stage: Stage) -> None:
     """A time that hangs on now: the clock is read, and it is once, as a message or an automation."""
     at = datetime.now(UTC) + timedelta(minutes=10)
-    stage.script(
-        calls("current_time"),
-        calls(
-            "schedule_private_message",
-            send_at=at.isoformat(timespec="seconds"),
-            message_text="Take the cake out!",
-        ),
-        says("I will tell you in ten minutes."),
-    )
+    when = at.isoformat(timespec="seconds")
+    send = calls("schedule_private_message", send_at=when, message_text="Take the cake out!")
+    stage.script(calls("current_time"), send, says("I will tell you in ten minutes."))
     stage.say("In ten minutes, tell me to take the cake out of the oven.")
     sent = list(ScheduledMessage.objects.filter(session=stage.chat).values_list("send_at", flat=True))
     once = list(CronJob.objects.filter(session=stage.chat, at__isnull=False).values_list("at", flat=True))
-    [when] = sent + [each for each in once if each is not None]
-    assert abs(when - at) < timedelta(minutes=2)
+    [found] = sent + [each for each in once if each is not None]
+    assert abs(found - at) < timedelta(minutes=2)
 
 
 def a_text_word_for_word(stage: Stage) -> None:

@@ -83,12 +83,16 @@ def _compare(path: Path, now: str) -> None:
     if RENEW:
         path.write_text(now)
         return
-    before = path.read_text() if path.exists() else ""
-    if before != now:
+    _check(path.name, path.read_text() if path.exists() else "", now)
+
+
+def _check(name: str, kept: str, now: str) -> None:
+    """Fail with the difference, if there is one."""
+    if kept != now:
         lines = difflib.unified_diff(
-            before.splitlines(), now.splitlines(), "kept", "sent now", lineterm="", n=2
+            kept.splitlines(), now.splitlines(), "kept", "sent now", lineterm="", n=2
         )
-        pytest.fail(f"{path.name} is not what was sent:\n\n" + "\n".join(lines) + _CURE, pytrace=False)
+        pytest.fail(f"{name} is not what was sent:\n\n" + "\n".join(lines) + _CURE, pytrace=False)
 
 
 def _compare_tools(sent: dict[str, str]) -> None:
@@ -98,12 +102,8 @@ def _compare_tools(sent: dict[str, str]) -> None:
         parts = [f"## {name}\n\n{text}\n" for name, text in sorted((kept | sent).items())]
         TOOLS.write_text("\n".join(["# Tools and forms as a model is told of them\n", *parts]))
         return
-    changed: dict[str, Any] = {name: text for name, text in sent.items() if kept.get(name) != text}
-    for name, text in changed.items():
-        lines = difflib.unified_diff(
-            kept.get(name, "").splitlines(), text.splitlines(), f"{name}: kept", "sent now", lineterm="", n=2
-        )
-        pytest.fail("tools.md is not what was sent:\n\n" + "\n".join(lines) + _CURE, pytrace=False)
+    for name, text in sent.items():
+        _check(f"tools.md, {name},", kept.get(name, ""), text)
 
 
 def _tools(text: str) -> dict[str, str]:

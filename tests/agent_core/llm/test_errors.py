@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
 from agent_core.exceptions import FINAL_CODES, PASSING_CODES
-from agent_core.llm.errors import LONGEST_REASON
 from agent_core.testing import ModelServer
 from agent_core.turn.endings import ERROR_TEXTS
 from agent_core.types import Ending
 from tests.agent_core.conftest import KEY
 from tests.agent_core.fakes import drive, request, user
+from tests.mcp_servers import Handler, strange
 
 pytestmark = pytest.mark.rule("3.6")
 
@@ -31,175 +29,116 @@ def body(message: str = "Go away.", **more: Any) -> dict[str, Any]:
     }
 
 
+KEYLESS = body(f"Incorrect API key provided: {KEY}")
 TOO_LONG = body("This model's maximum context length is 8192 tokens.", code="context_length_exceeded")
+TOO_MANY = body("prompt is too long: 210000 tokens > 200000 maximum")
+TOO_BIG = body("the request exceeds the available context size")
+UNKNOWN = body("Unsupported parameter: 'max_tokens'.")
+QUOTA = "the account's quota or credit is used up"
+NO_MODEL = "the model 'local-model' does not exist"
 
-
-@pytest.mark.parametrize(
-    ("status", "told", "code", "text"),
-    [
-        (
-            401,
-            body(f"Incorrect API key provided: {KEY}"),
-            "model_auth",
-            f"{REJECTED} (401: invalid API key).",
-        ),
-        (403, body(), "model_auth", f"{REJECTED} (403: the API key has no access)."),
-        (402, body(), "model_quota", f"{REJECTED} (402: the account's quota or credit is used up)."),
-        (
-            429,
-            body(code="insufficient_quota"),
-            "model_quota",
-            f"{REJECTED} (429: the account's quota or credit is used up).",
-        ),
-        (
-            404,
-            body(code="model_not_found"),
-            "model_not_found",
-            f"{REJECTED} (404: the model 'local-model' does not exist).",
-        ),
-        (
-            404,
-            {"detail": "Not Found"},
-            "model_not_found",
-            f"{REJECTED} (404: the model 'local-model' does not exist there, or the base URL is wrong).",
-        ),
-        (400, TOO_LONG, "context_too_long", f"{REJECTED} (400: context length exceeded)."),
-        (
-            400,
-            body(message="prompt is too long: 210000 tokens > 200000 maximum", type="invalid_request_error"),
-            "context_too_long",
-            f"{REJECTED} (400: context length exceeded).",
-        ),
-        (
-            400,
-            body(message="the request exceeds the available context size", type="invalid_request_error"),
-            "context_too_long",
-            f"{REJECTED} (400: context length exceeded).",
-        ),
-        (413, body(), "context_too_long", f"{REJECTED} (413: the request is too large)."),
-        (
-            400,
-            body("Unsupported parameter: 'max_tokens'."),
-            "model_refused",
-            f"{REJECTED} (400: Unsupported parameter: 'max_tokens').",
-        ),
-        (422, {}, "model_refused", f"{REJECTED} (422: unprocessable content)."),
-        (429, body(), "rate_limited", f"{OVERLOADED} (429: too many requests); tried 3 times."),
-        (503, body(), "model_unavailable", f"{OVERLOADED} (503: service unavailable); tried 3 times."),
-        (
-            500,
-            body(f"Trace of {KEY}"),
-            "model_unavailable",
-            "The model provider failed (500: internal server error); tried 3 times.",
-        ),
-    ],
+FINAL: tuple[tuple[int, dict[str, Any], str, str], ...] = (
+    (401, KEYLESS, "model_auth", "invalid API key"),
+    (403, body(), "model_auth", "the API key has no access"),
+    (402, body(), "model_quota", QUOTA),
+    (429, body(code="insufficient_quota"), "model_quota", QUOTA),
+    (404, body(code="model_not_found"), "model_not_found", NO_MODEL),
+    (404, {"detail": "Not Found"}, "model_not_found", f"{NO_MODEL} there, or the base URL is wrong"),
+    (400, TOO_LONG, "context_too_long", "context length exceeded"),
+    (400, TOO_MANY, "context_too_long", "context length exceeded"),
+    (400, TOO_BIG, "context_too_long", "context length exceeded"),
+    (413, body(), "context_too_long", "the request is too large"),
+    (400, UNKNOWN, "model_refused", "Unsupported parameter: 'max_tokens'"),
+    (422, {}, "model_refused", "unprocessable content"),
 )
-def test_each_error_names_its_status_and_its_cause(
-    server: ModelServer, status: int, told: dict[str, Any], code: str, text: str
-) -> None:
+PASSING: tuple[tuple[int, dict[str, Any], str, str], ...] = (
+    (429, body(), "rate_limited", f"{OVERLOADED} (429: too many requests)"),
+    (503, body(), "model_unavailable", f"{OVERLOADED} (503: service unavailable)"),
+    (
+        500,
+        body(f"Trace of {KEY}"),
+        "model_unavailable",
+        "The model provider failed (500: internal server error)",
+    ),
+)
+
+
+def failed(server: ModelServer, status: int, told: dict[str, Any]) -> tuple[str | None, str | None, int]:
+    """The code, the text and the number of requests of a turn whose model answers with this error."""
+    server.reset()
     server.fail_with(status, told)
     result = drive(request("hello", model=NETWORK)).result
-    assert (result.ending, result.error_code, result.error_text) == (Ending.FAILED, code, text)
+    assert result.ending is Ending.FAILED
     assert KEY not in str(result)
+    assert str(status) in str(result.error_detail)
+    return result.error_code, result.error_text, len(server.requests)
 
 
-class Raw:
-    """A server that answers every request with these bytes."""
-
-    def __init__(self, answer: bytes) -> None:
-        self._answer = answer
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._socket.accept()
-                with client:
-                    client.settimeout(10)
-                    head = client.recv(1 << 20)
-                    while head and b"}" not in head[-2:]:
-                        head += client.recv(1 << 20)
-                    client.sendall(self._answer)
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-def http(status: str, kind: str, content: bytes, more: str = "") -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n{more}"
-    return f"{head}Connection: close\r\n\r\n".encode() + content
+def test_each_error_names_its_status_and_its_cause_and_only_what_may_pass_is_tried_again(
+    server: ModelServer,
+) -> None:
+    for status, told, code, cause in FINAL:
+        assert failed(server, status, told) == (code, f"{REJECTED} ({status}: {cause}).", 1)
+    for status, told, code, text in PASSING:
+        assert failed(server, status, told) == (code, f"{text}; tried 3 times.", 3)
 
 
 UNREADABLE = "The model provider sent an answer that cannot be read; tried 3 times."
-
-
-@pytest.mark.parametrize(
-    ("answer", "code", "text"),
-    [
-        (http("200 OK", "text/html", b"<html>Sign in</html>"), "model_unavailable", UNREADABLE),
-        (http("200 OK", "text/event-stream", b"data: {no\n\n"), "model_unavailable", UNREADABLE),
-        (http("200 OK", "text/event-stream", b"data: [1, 2]\n\n"), "model_unavailable", UNREADABLE),
-        (http("200 OK", "text/event-stream", b"data: \xff\n\n"), "model_unavailable", UNREADABLE),
-        (
-            http("302 Found", "text/plain", b"", "Location: http://127.0.0.1:9/\r\n"),
-            "model_refused",
-            f"{REJECTED} (302: it redirects to another address; check the base URL).",
-        ),
-    ],
-    ids=["page", "no json", "other shape", "no text", "redirect"],
+MOVED = f"{REJECTED} (302: it redirects to another address; check the base URL)."
+STREAM = "text/event-stream"
+ANSWERS: tuple[tuple[str, Callable[[Handler], None], str], ...] = (
+    ("page", lambda it: it.send(b"<html>Sign in</html>", kind="text/html"), "model_unavailable"),
+    ("no json", lambda it: it.send(b"data: {no\n\n", kind=STREAM), "model_unavailable"),
+    ("other shape", lambda it: it.send(b"data: [1, 2]\n\n", kind=STREAM), "model_unavailable"),
+    ("no text", lambda it: it.send(b"data: \xff\n\n", kind=STREAM), "model_unavailable"),
+    ("redirect", lambda it: it.send(b"", 302, Location="http://127.0.0.1:9/"), "model_refused"),
 )
+
+
+@pytest.mark.parametrize(("name", "answer", "code"), ANSWERS)
 def test_an_answer_that_is_no_models_is_the_providers_fault(
-    server: ModelServer, monkeypatch: pytest.MonkeyPatch, answer: bytes, code: str, text: str
+    server: ModelServer,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    answer: Callable[[Handler], None],
+    code: str,
 ) -> None:
-    raw = Raw(answer)
-    monkeypatch.setenv("OPENAI_BASE_URL", raw.url)
-    result = drive(
-        request("hello", model=f"openai-chat:{raw.url}")
-    ).result  # a name of its own: models are kept
-    raw.close()
+    with strange(answer) as (url, _asked):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        result = drive(request("hello", model=f"openai-chat:{url}")).result  # models are kept by name
+    text = MOVED if name == "redirect" else UNREADABLE
     assert (result.ending, result.error_code, result.error_text) == (Ending.FAILED, code, text)
 
 
 PROMPT = "my safe opens with 4711 and a blue feather"
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        f"Bad request: {PROMPT}",
-        "Bad request: {'content': 'my safe opens with 4711...'}",
-        "Bad request: MY-SAFE-OPENS-WITH",
-        "Bad request: You are a test.",
-        "Bad request: m\u202ey s\x00afe\nopens wi",
-        "Echo: 12345",  # the whole of an older message
-        "Bad request: " + "x " * 5000 + PROMPT,
-        "Bad key: " + " ".join(KEY),
-        "Bad key: " + "".join(f"%{ord(each):02X}" for each in KEY),
-        f"{KEY} sk-abcdef123456 https://me:pass@host/ Bearer abc.def gsk_0123456789 AbCdEf0123456789abcdef0123456789",
-    ],
+MESSAGES = (
+    f"Bad request: {PROMPT}",
+    "Bad request: {'content': 'my safe opens with 4711...'}",
+    "Bad request: MY-SAFE-OPENS-WITH",
+    "Bad request: You are a test.",
+    "Bad request: m\u202ey s\x00afe\nopens wi",
+    "Echo: 12345",  # the whole of an older message
+    "Bad request: " + "x " * 5000 + PROMPT,
+    "Bad key: " + " ".join(KEY),
+    "Bad key: " + "".join(f"%{ord(each):02X}" for each in KEY),
+    f"{KEY} sk-abcdef123456 https://me:pass@host/ Bearer abc.def gsk_0123456789 AbCdEf0123456789abcdef0123456789",
 )
+PROMPT_PIECES = ("safe", "4711", "feather", "12345", "a test")
+KEY_PIECES = (KEY, "sk-abc", "pass@", "abc.def", "gsk_0", "abcdef")
+
+
+@pytest.mark.parametrize("message", MESSAGES)
 @pytest.mark.parametrize("field", ["message", "code", "type"])
 def test_error_texts_contain_no_prompt_text_and_no_key(server: ModelServer, message: str, field: str) -> None:
+    from agent_core.llm.errors import LONGEST_REASON
+
     server.fail_with(400, body(**{"message": "", field: message}))
     history = (user("12345"),)
     text = str(drive(request(PROMPT, model=NETWORK, history=history)).result.error_text)
     assert text.startswith(f"{REJECTED} (400: ")
-    for piece in (
-        "safe",
-        "4711",
-        "feather",
-        "12345",
-        "a test",
-        KEY,
-        "sk-abc",
-        "pass@",
-        "abc.def",
-        "gsk_0",
-        "AbCdEf",
-    ):
-        assert piece.lower() not in text.lower()
+    assert [piece for piece in PROMPT_PIECES + KEY_PIECES if piece.lower() in text.lower()] == []
     assert KEY not in unquote(text.replace(" ", ""))
     assert text.isprintable()
     assert len(text) < LONGEST_REASON + 60

@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import resource
-import socket
 import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from agent_core import event_loop, models
-from agent_core.exceptions import ModelNotConfigured, ModelRefused, ModelUnavailable
+from agent_core.exceptions import ModelNotConfigured, ModelRefused
 from agent_core.llm import protocol
-from agent_core.llm.errors import translated
 from agent_core.llm.protocol import ModelCall
-from agent_core.llm.pydantic_ai import PydanticAiModel
 from agent_core.testing import ModelServer
 from agent_core.text import fence
-from agent_core.tool_spec import ToolSpec
 from agent_core.turn.control import TurnControl
-from agent_core.types import Ending, Entry, Role, ToolCall, ToolOutcome, ToolResult, Usage
+from agent_core.types import Ending, ToolCall, ToolOutcome, Usage
 from tests.agent_core.conftest import KEY
-from tests.agent_core.fakes import QUICK, Ports, assistant, drive, request, user
-from tests.agent_core.turn.test_interrupting import until
+from tests.agent_core.fakes import Ports, assistant, drive, request, result_of, returned, spec, user
+from tests.fleet import until
 
 NETWORK = "openai-chat:local-model"
-CRON = ToolSpec(
-    name="cron",
+PROPERTIES = {
+    "action": {"type": "string"},
+    "message": {"type": "string"},
+    "every_seconds": {"type": "integer"},
+}
+CRON = spec(
+    "cron",
     description="Automations.",
-    parameters={
-        "type": "object",
-        "properties": {
-            "action": {"type": "string"},
-            "message": {"type": "string"},
-            "every_seconds": {"type": "integer"},
-        },
-        "required": ["action"],
-    },
+    parameters={"type": "object", "properties": PROPERTIES, "required": ["action"]},
 )
 
 
@@ -56,9 +50,7 @@ def test_an_answer_proves_what_the_prompt_held(server: ModelServer) -> None:
         ("user", "what is my favourite colour?"),
     ]
     assert server.requests[0].authorized
-    assert run.result.usage.requests == 1
-    assert run.result.usage.input_tokens > 0
-    assert run.result.usage.output_tokens > 0
+    assert run.result.usage == Usage(input_tokens=19, output_tokens=12, requests=1)
 
 
 def test_a_tool_is_called_and_its_output_goes_back(server: ModelServer) -> None:
@@ -79,16 +71,13 @@ def test_a_tool_is_called_and_its_output_goes_back(server: ModelServer) -> None:
 def test_every_kind_of_entry_reaches_the_server(server: ModelServer) -> None:
     call = ToolCall(id="c1", name="cron", arguments={"action": "list"})
     odd = ToolCall(id="c2", name="cron", arguments={}, unparsed="{oops")
-    results = tuple(
-        ToolResult(id=one.id, name="cron", output=f"out {one.id}", outcome=outcome)
-        for one, outcome in ((call, ToolOutcome.UNKNOWN), (odd, ToolOutcome.REFUSED))
-    )
+    results = (result_of(call, "out c1", ToolOutcome.UNKNOWN), result_of(odd, "out c2", ToolOutcome.REFUSED))
     history = (
         assistant("I speak first."),
         user("one"),
         user("two"),
-        Entry(role=Role.ASSISTANT, content="calling", calls=(call, odd)),
-        Entry(role=Role.TOOL, content="", results=results),
+        assistant("calling", call, odd),
+        returned(*results),
         assistant(""),
     )
     drive(request("hello", model=NETWORK, history=history, tools=(CRON,)))
@@ -125,18 +114,13 @@ def test_arguments_that_do_not_parse_come_back_to_the_model(server: ModelServer)
     assert "not a JSON object" in run.result.reply
 
 
-FORM = ToolSpec(
-    name="make_plan",
-    description="The plan.",
-    parameters={"type": "object", "properties": {"steps": {"type": "array", "items": {"type": "object"}}}},
-)
+STEPS = {"steps": {"type": "array", "items": {"type": "object"}}}
+FORM = spec("make_plan", description="The plan.", parameters={"type": "object", "properties": STEPS})
 
 
-def filled_in(name: str, *, form_as_text: bool = False) -> protocol.ModelReply:
-    """What a model gives that is asked for a form."""
-    call = ModelCall(
-        system_prompt="s", entries=(user("plan it"),), tools=(CRON,), form=FORM, form_as_text=form_as_text
-    )
+def reply_of(name: str, message: str, **more: Any) -> protocol.ModelReply:
+    """What a model gives that is asked this once."""
+    call = ModelCall(system_prompt="s", entries=(user(message),), **more)
 
     async def last() -> object:
         return [item async for item in models.resolve(name).stream(call)][-1]
@@ -144,6 +128,11 @@ def filled_in(name: str, *, form_as_text: bool = False) -> protocol.ModelReply:
     reply = event_loop.submit(last()).result(10)
     assert isinstance(reply, protocol.ModelReply)
     return reply
+
+
+def filled_in(name: str, *, form_as_text: bool = False) -> protocol.ModelReply:
+    """What a model gives that is asked for a form."""
+    return reply_of(name, "plan it", tools=(CRON,), form=FORM, form_as_text=form_as_text)
 
 
 @pytest.mark.rule("7.2")
@@ -184,38 +173,12 @@ def test_an_empty_answer_is_an_answer(server: ModelServer) -> None:
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_what_may_pass_is_tried_again(server: ModelServer, status: int) -> None:
-    run = drive(request(f"[[fail:{status}x2]] hello", model=NETWORK))
-    assert run.result.ending is Ending.SUCCEEDED
-    assert len(server.requests) == 3
-    assert run.types().count("status") == 2
-
-
-def test_after_three_tries_it_is_over(server: ModelServer) -> None:
-    run = drive(request("[[fail:503]] hello", model=NETWORK))
-    assert run.result.error_code == "model_unavailable"
-    assert len(server.requests) == 3
-
-
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [
-        (400, "model_refused"),
-        (401, "model_auth"),
-        (402, "model_quota"),
-        (403, "model_auth"),
-        (404, "model_not_found"),
-        (413, "context_too_long"),
-        (422, "model_refused"),
-    ],
-)
-def test_other_client_errors_are_final(server: ModelServer, status: int, code: str) -> None:
-    run = drive(request(f"[[fail:{status}]] hello", model=NETWORK))
-    assert run.result.error_code == code
-    assert str(status) in str(run.result.error_text)
-    assert str(status) in str(run.result.error_detail)
-    assert len(server.requests) == 1
+def test_what_may_pass_is_tried_again(server: ModelServer) -> None:
+    for status in (408, 429, 500, 502, 503, 504):
+        server.reset()
+        run = drive(request(f"[[fail:{status}x2]] hello", model=NETWORK))
+        assert run.result.ending is Ending.SUCCEEDED, status
+        assert (len(server.requests), run.types().count("status")) == (3, 2), status
 
 
 def test_a_broken_stream_is_retried_and_its_text_is_discarded(server: ModelServer) -> None:
@@ -223,15 +186,11 @@ def test_a_broken_stream_is_retried_and_its_text_is_discarded(server: ModelServe
     assert run.result.ending is Ending.SUCCEEDED
     assert run.texts() == ['You said: "hello there you". There are 0 messages before it. (offline model)']
     tries = [event.content["try"] for event in run.events]
-    assert tries[0] == 1
-    assert tries[-1] == 2
+    assert (tries[0], tries[-1]) == (1, 2)
 
 
 def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     run = drive(request("hello", model="openai-chat:nobody-home"))
     assert run.result.error_code == "model_unavailable"
@@ -242,6 +201,9 @@ def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_key_is_in_no_message(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from agent_core.llm.errors import translated
+    from agent_core.llm.pydantic_ai import PydanticAiModel
+
     monkeypatch.setenv("OTHER_API_KEY", "another-secret-value")
     leak = f"Incorrect key: {KEY}, also another-secret-value, sk-abcdef123456, Bearer xyz.123"
     with pytest.raises(ModelNotConfigured) as refused:
@@ -256,39 +218,25 @@ def test_the_key_is_in_no_message(server: ModelServer, monkeypatch: pytest.Monke
 
 
 def test_a_printed_error_does_not_show_the_servers_response(server: ModelServer) -> None:
-    async def ask() -> None:
-        call = ModelCall(system_prompt="", entries=(user("[[fail:401]] hello"),))
-        async for _ in models.resolve(NETWORK).stream(call):
-            pass
-
     with pytest.raises(ModelRefused) as refused:
-        event_loop.submit(ask()).result(10)
+        reply_of(NETWORK, "[[fail:401]] hello")
     printed = "".join(traceback.format_exception(refused.value))
     assert "ModelRefused" in printed
     assert "openai.AuthenticationError" not in printed
 
 
-def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ModelNotConfigured, match="OPENAI_API_KEY"):
-        PydanticAiModel("openai-chat:gpt-5-mini")
-
-
-def test_a_local_server_needs_none(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_openai_itself_needs_a_key_and_a_local_server_none(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
     assert drive(request("hello", model="openai-chat:keyless")).result.ending is Ending.SUCCEEDED
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    with pytest.raises(ModelNotConfigured, match="OPENAI_API_KEY"):
+        models.resolve("openai-chat:gpt-5-mini")
 
 
 def test_one_object_per_name() -> None:
     assert models.resolve("offline") is models.resolve("offline")
-
-
-def test_retry_after_is_honoured_within_bounds(server: ModelServer) -> None:
-    assert translated(ModelUnavailable("x")).retry_after is None  # type: ignore[attr-defined]
-    run = drive(request("[[fail:429x1]] hello", model=NETWORK, policy=QUICK))
-    waits = [event.content["wait_seconds"] for event in run.events if event.type == "status"]
-    assert waits == [0.01]
 
 
 @pytest.fixture
@@ -300,6 +248,7 @@ def _many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("_many_files")
 def test_five_hundred_turns_wait_at_once_and_all_end(server: ModelServer) -> None:
     count = 500
@@ -326,8 +275,3 @@ def test_five_hundred_turns_wait_at_once_and_all_end(server: ModelServer) -> Non
             for control in controls:
                 control.stop()
     assert stopped < 5
-
-
-def test_usage_of_the_wire_is_counted(server: ModelServer) -> None:
-    run = drive(request("hello", model=NETWORK))
-    assert run.result.usage == Usage(input_tokens=5, output_tokens=17, requests=1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, date, datetime
+from typing import Any
 
 import pytest
 
@@ -16,8 +18,7 @@ from agent_core.testing import ModelServer
 from agent_core.text import fence
 from agent_core.turn import compress
 from agent_core.turn.control import TurnControl
-from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult
-from tests.agent_core.fakes import request, says
+from tests.agent_core.fakes import assistant, request, result_of, says, tool_call
 
 pytestmark = pytest.mark.rule("7.6")
 
@@ -27,91 +28,83 @@ TOOLS = ("list_routines", "cron")
 PARTS = ("current_goal", "active_flow", "open_loops", "important_facts", "last_decision")
 
 
-def durable(held: TaskStateData, figures: str = "", **more: object) -> TaskStateData:
+def durable(held: TaskStateData, figures: str = "", **more: Any) -> TaskStateData:
     given = FactFilter(tools=TOOLS, live=LIVE, things=THINGS, figures=sources.figures_in([figures]))
-    return given.durable(held, **more)  # type: ignore[arg-type]
+    return given.durable(held, **more)
 
 
 def holding(part: str, text: str) -> TaskStateData:
     return TaskStateData(**{part: (text,) if part in {"open_loops", "important_facts"} else text})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Waiting for the user's API key",
-        "The user must provide a date",
-        "next step: call list_routines",
-        "等待用户回复",
-        "The balance is 12",
-        "The price rose by 4 %",
-        "we buy BTC at price 61000",
-        "BTC trades at 61000",
-        "Her position is 0.5 BTC",
-        "持仓 0.5 BTC",
-        "There are 3 open orders",
-        "the position is currently closed",
-        "The mail account is not configured",
-        "Automation 'news' runs daily",
-        "There are 3 automations",
-        "3 automations are enabled, next at 09:00",
-        "the heartbeat is currently off and BTC trades at 61000",
-        "the heartbeat is off",
-        "心跳间隔是30分钟",
-        "自动化已存在",
-        "目前没有提醒",
-    ],
+def changed(texts: Iterable[str], **more: Any) -> list[tuple[str, str]]:
+    """The texts that do not last, each with the part of a task state in which it was held."""
+    each = [(part, text) for part in PARTS for text in texts]
+    return [
+        (part, text) for part, text in each if durable(holding(part, text), **more) != holding(part, text)
+    ]
+
+
+FLEETING = (
+    "Waiting for the user's API key",
+    "The user must provide a date",
+    "next step: call list_routines",
+    "等待用户回复",
+    "The balance is 12",
+    "The price rose by 4 %",
+    "we buy BTC at price 61000",
+    "BTC trades at 61000",
+    "Her position is 0.5 BTC",
+    "持仓 0.5 BTC",
+    "There are 3 open orders",
+    "the position is currently closed",
+    "The mail account is not configured",
+    "Automation 'news' runs daily",
+    "There are 3 automations",
+    "3 automations are enabled, next at 09:00",
+    "the heartbeat is currently off and BTC trades at 61000",
+    "the heartbeat is off",
+    "心跳间隔是30分钟",
+    "自动化已存在",
+    "目前没有提醒",
 )
-def test_what_does_not_last_is_held_in_no_part(part: str, text: str) -> None:
-    assert durable(holding(part, text)) == TaskStateData()
-
-
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Her key is sk-abcdefgh12345678",
-        "Use sk-proj-Abc_defGhi-12",
-        "The token is ghp_0123456789abcdefABCDEF",
-        "AKIAIOSFODNN7EXAMPLE is hers",
-        "the password is hunter2",
-        "password: swordfish",
-        "The password for the front door is 4711 since May",
-        "her PIN 4711",
-        "api_key=abc123",
-        "It sends Bearer abcdefghijklmnopqrst",
-        "密码是hunter2",
-        "d41d8cd98f00b204e9800998ecf8427e opens it",
-    ],
+SECRETS = (
+    "Her key is sk-abcdefgh12345678",
+    "Use sk-proj-Abc_defGhi-12",
+    "The token is ghp_0123456789abcdefABCDEF",
+    "AKIAIOSFODNN7EXAMPLE is hers",
+    "the password is hunter2",
+    "password: swordfish",
+    "The password for the front door is 4711 since May",
+    "her PIN 4711",
+    "api_key=abc123",
+    "It sends Bearer abcdefghijklmnopqrst",
+    "密码是hunter2",
+    "d41d8cd98f00b204e9800998ecf8427e opens it",
 )
-def test_a_secret_is_held_in_no_part(part: str, text: str) -> None:
-    assert durable(holding(part, text)) == TaskStateData()
-
-
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Ada is allergic to nuts",
-        "The user investigates a leak in the cellar",
-        "Ada wants her routine kept short",
-        "The shed is to be red, because the old one was",
-        "Her budget is 500 EUR",
-        "monthly budget is $500",
-        "Rent costs 900 EUR",
-        "She lives currently in Rome",
-        "Her position is head of sales",
-        "Ada keeps her passwords in a safe",
-        "Tidy up the automations",
-        "The secret ingredient is cinnamon",
-        "用户喜欢蓝色",
-        "用户目前住在北京",
-    ],
+LASTING = (
+    "Ada is allergic to nuts",
+    "The user investigates a leak in the cellar",
+    "Ada wants her routine kept short",
+    "The shed is to be red, because the old one was",
+    "Her budget is 500 EUR",
+    "monthly budget is $500",
+    "Rent costs 900 EUR",
+    "She lives currently in Rome",
+    "Her position is head of sales",
+    "Ada keeps her passwords in a safe",
+    "Tidy up the automations",
+    "The secret ingredient is cinnamon",
+    "用户喜欢蓝色",
+    "用户目前住在北京",
 )
-def test_what_lasts_is_held_in_every_part(part: str, text: str) -> None:
-    held = holding(part, text)
-    assert durable(held) == held
+
+
+def test_what_does_not_last_and_secrets_are_held_in_no_part_and_what_lasts_in_every_part() -> None:
+    for part in PARTS:
+        for text in FLEETING + SECRETS:
+            assert durable(holding(part, text)) == TaskStateData(), text
+    assert changed(LASTING) == []
 
 
 # what a person said, and what is made of it
@@ -129,15 +122,12 @@ OF_PEOPLES_LIVES = {
 }
 
 
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("text", OF_PEOPLES_LIVES)
-def test_figures_of_peoples_lives_are_kept_in_every_part(part: str, text: str) -> None:
-    assert durable(holding(part, text), figures=OF_PEOPLES_LIVES[text]) == holding(part, text)
-
-
-@pytest.mark.parametrize("text", ["The price of the house was 300000", "Her position pays 4200 a month"])
-def test_figures_that_nobody_wrote_are_live_values(text: str) -> None:
-    assert durable(holding("important_facts", text), figures="It was 299999, and 42 00") == TaskStateData()
+def test_figures_of_peoples_lives_are_kept_in_every_part() -> None:
+    for text, said in OF_PEOPLES_LIVES.items():
+        assert changed([text], figures=said) == []
+    for text in ("The price of the house was 300000", "Her position pays 4200 a month"):
+        held = holding("important_facts", text)
+        assert durable(held, figures="It was 299999, and 42 00") == TaskStateData()
 
 
 STATED = (
@@ -149,30 +139,23 @@ STATED = (
 )
 
 
-@pytest.mark.parametrize("text", STATED)
-def test_a_fact_that_stands_in_a_persons_message_is_held(text: str) -> None:
-    held = holding("important_facts", text)
-    assert durable(held, stated={text}) == held
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "There are 3 automations",
-        "The reminder is at 9",
-        "the heartbeat is off",
-        "目前没有提醒",
-        "Waiting for the user to say a date",
-        "her PIN 4711",
-    ],
+NEVER = (
+    "There are 3 automations",
+    "The reminder is at 9",
+    "the heartbeat is off",
+    "目前没有提醒",
+    "Waiting for the user to say a date",
+    "her PIN 4711",
 )
-def test_lookup_results_steps_and_secrets_are_never_kept(text: str) -> None:
-    assert durable(holding("important_facts", text), figures=text, stated={text}) == TaskStateData()
 
 
-def test_a_fact_beside_what_can_be_looked_up_is_held() -> None:
-    text = "She takes a pill at 9 and wants a reminder"
-    assert durable(holding("important_facts", text), stated={text}) == holding("important_facts", text)
+def test_a_fact_that_stands_in_a_persons_message_is_held_unless_it_can_be_looked_up_or_is_secret() -> None:
+    for text in (*STATED, "She takes a pill at 9 and wants a reminder"):
+        held = holding("important_facts", text)
+        assert durable(held, stated={text}) == held, text
+    for text in NEVER:
+        held = holding("important_facts", text)
+        assert durable(held, figures=text, stated={text}) == TaskStateData(), text
 
 
 def test_previously_kept_items_stay_including_those_a_person_added() -> None:
@@ -223,25 +206,13 @@ def test_a_fact_names_the_message_in_which_it_stands() -> None:
     assert found.sources == {"b": 2, "c": 3}
 
 
-@pytest.mark.parametrize("text", ["", "nothing", "{", '{"other": 1}', "[1, 2]"])
-def test_what_is_no_task_state_is_none(text: str) -> None:
-    assert read_reply(text) is None
-
-
-@pytest.mark.parametrize("part", WHOLE)
-@pytest.mark.parametrize("value", [None, 7, {}, [1], ["a", None]])
-def test_an_answer_with_a_part_of_another_type_is_none(part: str, value: object) -> None:
-    assert read_reply(json.dumps(WHOLE | {part: value})) is None
-
-
-@pytest.mark.parametrize("part", WHOLE)
-def test_an_answer_without_one_of_the_parts_is_none(part: str) -> None:
-    assert read_reply(json.dumps({name: value for name, value in WHOLE.items() if name != part})) is None
-
-
-def test_a_text_is_no_list_and_a_list_no_text() -> None:
-    assert read_reply(json.dumps(WHOLE | {"important_facts": "likes red"})) is None
-    assert read_reply(json.dumps(WHOLE | {"current_goal": ["paint"]})) is None
+def test_what_is_no_task_state_is_none() -> None:
+    values: list[object] = [None, 7, {}, [1], ["a", None]]
+    broken: list[dict[str, object]] = [WHOLE | {part: value} for part in WHOLE for value in values]
+    broken += [{name: value for name, value in WHOLE.items() if name != part} for part in WHOLE]
+    broken += [{**WHOLE, "important_facts": "likes red"}, {**WHOLE, "current_goal": ["paint"]}]
+    texts = ["", "nothing", "{", '{"other": 1}', "[1, 2]", *map(json.dumps, broken)]
+    assert [text for text in texts if read_reply(text) is not None] == []
 
 
 def test_it_is_bounded() -> None:
@@ -256,18 +227,11 @@ def test_tokens_are_estimated_by_script() -> None:
     assert tokens.of_text("word " * 80) == 100
     assert tokens.of_text("你好世界") == 4
     assert tokens.of_text("caf\u00e9") == 1
-    entry = Entry(
-        role=Role.ASSISTANT,
-        content="a" * 40,
-        calls=(ToolCall(id="1", name="x", arguments={"a": "b" * 400}),),
-        results=(ToolResult(id="1", name="x", output="c" * 4000, outcome=ToolOutcome.OK),),
-    )
+    asked = tool_call(a="b" * 400)
+    entry = assistant("a" * 40, asked, results=(result_of(asked, "c" * 4000),))
     assert tokens.of_entry(entry) > 1100
-
-
-@pytest.mark.parametrize("text", ["a" * 400, "some words, then " + "aB3+" * 100, "\u00e9" * 400])
-def test_long_runs_without_spaces_count_as_more_tokens(text: str) -> None:
-    assert tokens.of_text(text) >= 160
+    for text in ("a" * 400, "some words, then " + "aB3+" * 100, "\u00e9" * 400):
+        assert tokens.of_text(text) >= 160, "long runs without spaces count as more"
 
 
 def said(text: str, who: Speaker = Speaker.PERSON, day: int = 28) -> SaidMessage:
@@ -286,10 +250,7 @@ def test_the_model_sees_shortened_messages_and_only_what_fits() -> None:
     number = compress.fitting([long] * 1000)
     assert 0 < number <= compress.LONGEST_SHOWN // (len(shown[0]) + 1)
     assert compress.fitting([call]) == 1
-
-
-def test_a_commit_waits_at_most_half_a_minute_for_compression() -> None:
-    assert compress.LONGEST_SECONDS <= 30
+    assert compress.LONGEST_SECONDS <= 30, "a commit waits for it"
 
 
 def test_a_real_tokenizer_is_used_where_one_is_given() -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent_core import models
 from agent_core.execution import Execution, Observation
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.planner.run import run_plan
+from agent_core.planner.texts import Resume
 from agent_core.planner.work import PlanRequest
-from agent_core.tool_spec import ToolSpec
+from agent_core.tool_spec import Effect, ToolSpec
 from agent_core.turn.control import TurnControl
 from agent_core.types import StepKind, ToolCall, TurnEvent, TurnRequest, TurnResult, Usage
-from tests.agent_core.fakes import QUICK, TOOLS, Ports
+from tests.agent_core.fakes import QUICK, TOOLS, Ports, played, spec
 
 Reply = ModelReply | Exception
 
@@ -45,6 +46,9 @@ def answers(text: str) -> ModelReply:
     return plan({"type": "respond", "title": "answer", "answer": text})
 
 
+WRITES = tuple(replace(each, effect=Effect.WRITE) if each.name == "write" else each for each in TOOLS)
+ERASE = spec("erase", description="Erases.", effect=Effect.DANGEROUS)
+DANGEROUS = (*TOOLS, ERASE)
 REASON: dict[str, Any] = {"type": "reason", "title": "think", "instruction": "think about it"}
 RESPOND: dict[str, Any] = {"type": "respond", "title": "answer", "instruction": "say what was found"}
 
@@ -121,6 +125,14 @@ class Planned:
         assert self.result.execution is not None
         return self.result.execution
 
+    def statuses(self) -> list[str]:
+        """The states of its steps."""
+        return [str(step.status) for step in self.execution.steps]
+
+    def said(self) -> list[str]:
+        """What was streamed."""
+        return [event.content["text"] for event in self.events if event.type == "llm_delta"]
+
     def told(self) -> list[str]:
         """The types of its events, deltas left out."""
         return [str(event.type) for event in self.events if event.type != "llm_delta"]
@@ -154,9 +166,11 @@ def drive(
         attempt=2 if ports.steps else 1,
     )
     request = PlanRequest(turn=turn, execution=execution or fresh(), **({"may_ask_consent": True} | more))
-    story, told = run_plan(request, ports, control or TurnControl()), []
-    while True:
-        try:
-            told.append(next(story))
-        except StopIteration as end:
-            return Planned(result=end.value, events=told, model=model, ports=ports)
+    told, result = played(run_plan(request, ports, control or TurnControl()))
+    return Planned(result=result, events=told, model=model, ports=ports)
+
+
+def reply(asked: Planned, text: str, *replies: Reply, **more: Any) -> Planned:
+    """Run the turn of a person's reply to the question that an earlier turn asked."""
+    resume = Resume(question=asked.execution.question, reply=text)
+    return drive(replies, asked.execution, resume=resume, **more)

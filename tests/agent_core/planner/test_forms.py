@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from agent_core.execution import StepType
 from agent_core.llm.protocol import ModelReply
 from agent_core.planner.lenient import LONGEST_ANSWER, LONGEST_LINE, LONGEST_TEXT
-from agent_core.planner.plan import InvalidPlan, Plan, Revision, read_plan
+from agent_core.planner.plan import InvalidPlan, Plan, PlannedStep, Revision, read_plan
 from agent_core.types import ToolCall
 from tests.agent_core.planner.plans import form, says, tool
 
@@ -35,19 +36,12 @@ def test_a_null_is_what_was_left_out() -> None:
     assert revision_of(action="finish", steps=None, question=None, confirm=None).steps == ()
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [
-        json.dumps([tool("cron", **ADD)]),
-        [json.dumps(tool("cron", **ADD))],
-        tool("cron", **ADD),
-        [{"type": "TOOL", "tool": "cron", "arguments": json.dumps(ADD)}],
-    ],
-    ids=["list in a string", "step in a string", "one step", "arguments in a string"],
-)
-def test_json_within_a_string_is_read(steps: Any) -> None:
-    [step] = plan_of(steps=steps).steps
-    assert (step.type, step.tool, step.arguments) == (StepType.TOOL, "cron", ADD)
+def test_json_within_a_string_is_read() -> None:
+    given = tool("cron", **ADD)
+    texts = {"type": "TOOL", "tool": "cron", "arguments": json.dumps(ADD)}
+    for steps in (json.dumps([given]), [json.dumps(given)], given, [texts]):
+        [step] = plan_of(steps=steps).steps
+        assert (step.type, step.tool, step.arguments) == (StepType.TOOL, "cron", ADD), steps
 
 
 def test_a_form_within_its_name_is_read() -> None:
@@ -55,48 +49,44 @@ def test_a_form_within_its_name_is_read() -> None:
     assert plan_of(plan=json.dumps({"steps": [{"type": "respond"}]})).steps[0].type is StepType.RESPOND
 
 
+def respond(**fields: Any) -> PlannedStep:
+    [step] = plan_of(steps=[{"type": "respond"} | fields]).steps
+    return step
+
+
 def test_overlong_text_is_cut_and_an_overlong_answer_requested_again() -> None:
-    [step] = plan_of(
-        steps=[{"type": "respond", "title": "t" * 9000, "instruction": "i" * 9000, "answer": "a" * 90_000}]
-    ).steps
+    step = respond(title="t" * 9000, instruction="i" * 9000, answer="a" * 90_000)
     assert (len(step.title), len(step.instruction)) == (LONGEST_LINE, LONGEST_TEXT)
     assert step.title.endswith("…")
     assert step.answer == ""
-    assert (
-        len(plan_of(steps=[{"type": "respond", "answer": "a" * LONGEST_ANSWER}]).steps[0].answer)
-        == LONGEST_ANSWER
-    )
+    assert len(respond(answer="a" * LONGEST_ANSWER).answer) == LONGEST_ANSWER
 
 
 def test_a_number_where_a_text_belongs_is_its_text() -> None:
-    assert (
-        plan_of(goal=7, steps=[{"type": "ask_user", "question": ["tea", 2]}]).steps[0].question
-        == '["tea", 2]'
-    )
+    [step] = plan_of(goal=7, steps=[{"type": "ask_user", "question": ["tea", 2]}]).steps
+    assert step.question == '["tea", 2]'
 
 
-@pytest.mark.parametrize("hidden", ['{"n": NaN}', '{"n": "\\u0000"}', "[" * 60 + "]" * 60])
-def test_json_strings_never_yield_values_a_database_cannot_hold(hidden: str) -> None:
-    try:
-        [step] = plan_of(steps=[{"type": "tool", "tool": "cron", "arguments": hidden}]).steps
-    except InvalidPlan:
-        return
-    assert "\x00" not in json.dumps(step.arguments, ensure_ascii=False)
+def test_json_strings_never_yield_values_a_database_cannot_hold() -> None:
+    for hidden in ('{"n": NaN}', '{"n": "\\u0000"}', "[" * 60 + "]" * 60):
+        with suppress(InvalidPlan):
+            [step] = plan_of(steps=[{"type": "tool", "tool": "cron", "arguments": hidden}]).steps
+            assert "\x00" not in json.dumps(step.arguments, ensure_ascii=False)
 
 
 @pytest.mark.parametrize(
-    "fields",
+    "steps",
     [
-        {"steps": []},
-        {"steps": [{"type": "dance"}]},
-        {"steps": [{"type": "tool", "tool": "cron", "arguments": "add tea"}]},
-        {"steps": [{"type": "ask_user", "confirm": "perhaps", "question": "?"}]},
-        {"steps": "first look, then answer"},
+        [],
+        [{"type": "dance"}],
+        [{"type": "tool", "tool": "cron", "arguments": "add tea"}],
+        [{"type": "ask_user", "confirm": "perhaps", "question": "?"}],
+        "first look, then answer",
     ],
 )
-def test_what_is_in_doubt_is_refused(fields: dict[str, Any]) -> None:
+def test_what_is_in_doubt_is_refused(steps: Any) -> None:
     with pytest.raises(InvalidPlan):
-        plan_of(**fields)
+        plan_of(steps=steps)
 
 
 def test_a_tool_call_instead_of_the_form_is_a_step() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from agent_core.planner import live
 from automations.jobs.edit import NewJob, create_job
+from automations.models import CronJob
 from automations.routines.edit import NewRoutine, add_routine
 from sessions_app.models import Agent, Engine, Session
 from sessions_app.permits import Permit
@@ -26,6 +27,12 @@ UNNAMED = (  # no word of them is on any list
     "你每天早上几点叫我?",
     "Hello",
 )
+
+
+def automation(session: Session, **more: Any) -> CronJob:
+    """An automation of the conversation."""
+    schedule = {"kind": "every", "seconds": 3600}
+    return create_job(NewJob(session_id=session.pk, message="wake", schedule=schedule, **more))
 
 
 def ports(session: Session, text: str, permit: Permit | None = None) -> PlanTools:
@@ -47,9 +54,7 @@ def seen(session: Session, text: str) -> dict[str, str]:
 @pytest.mark.parametrize("text", UNNAMED)
 def test_what_the_conversation_has_is_shown_whatever_is_asked(person: Person, text: str) -> None:
     session = person.session()
-    job = create_job(
-        NewJob(session_id=session.pk, message="wake", schedule={"kind": "cron", "expr": "0 9 * * *"})
-    )
+    job = automation(session)
     assert not live.kinds_mentioned(text)
     found = seen(session, text)
     assert found.keys() == {"live:automations"}
@@ -77,14 +82,7 @@ def test_routines_and_scheduled_messages_are_shown_only_if_any_exist(
 def test_an_unrequested_snapshot_is_short_and_states_its_omissions(person: Person) -> None:
     session = person.session()
     for number in range(40):
-        create_job(
-            NewJob(
-                session_id=session.pk,
-                name=f"job {number} ".ljust(60, "x"),
-                message="x",
-                schedule={"kind": "every", "seconds": 3600},
-            )
-        )
+        automation(session, name=f"job {number} ".ljust(60, "x"))
     unasked = seen(session, "Hello")["live:automations"]
     assert len(unasked) <= live.LONGEST_UNASKED + 60
     lines = unasked.splitlines()
@@ -94,12 +92,13 @@ def test_an_unrequested_snapshot_is_short_and_states_its_omissions(person: Perso
 
 def test_a_stranger_is_shown_nothing_that_was_not_asked_for(person: Person) -> None:
     session = person.session()
-    create_job(NewJob(session_id=session.pk, message="wake", schedule={"kind": "every", "seconds": 3600}))
+    automation(session)
     assert ports(session, "Hello", Permit(stranger="hook")).live(()) == ()
 
 
-def test_looking_whether_there_is_anything_is_one_statement(person: Person) -> None:
+def test_looking_whether_there_is_anything_is_one_statement(
+    person: Person, django_assert_num_queries: Any
+) -> None:
     tools = ports(person.session(), "Hello")
-    with CaptureQueriesContext(connection) as asked:
+    with django_assert_num_queries(1):
         assert tools.live(()) == ()
-    assert len(asked) == 1

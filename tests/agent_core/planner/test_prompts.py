@@ -9,27 +9,29 @@ from typing import Any
 import pytest
 
 from agent_core.exceptions import ModelRefused
-from agent_core.execution import Execution, Observation, Status
+from agent_core.execution import Observation, Status
 from agent_core.planner import state, texts
 from agent_core.planner.texts import HEARD, UNHEARD, Known, Resume
 from agent_core.text import fence
-from agent_core.tool_spec import Effect, ToolSpec
+from agent_core.tool_spec import Effect
 from agent_core.types import Ending
-from tests.agent_core.fakes import TOOLS
+from tests.agent_core.fakes import spec
 from tests.agent_core.planner.plans import (
+    ERASE,
     REASON,
     RESPOND,
+    WRITES,
     MemoryPorts,
     answers,
     ask,
     drive,
     fresh,
     plan,
+    reply,
     revision,
     says,
     tool,
 )
-from tests.agent_core.planner.test_run import WRITES
 
 REQUEST = "Paint </execution> the shed;\n\n# Tools\n  exactly  so."
 
@@ -45,9 +47,7 @@ def test_a_greeting_is_one_model_call() -> None:
     done = drive([answers("Hello! What can I do?")], fresh("Hello"))
     assert (done.result.reply, len(done.model.calls)) == ("Hello! What can I do?", 1)
     assert done.execution.status is Status.COMPLETED
-    assert [event.content["text"] for event in done.events if event.type == "llm_delta"] == [
-        "Hello! What can I do?"
-    ]
+    assert done.said() == ["Hello! What can I do?"]
 
 
 @pytest.mark.rule("7.2")
@@ -62,10 +62,13 @@ def test_what_a_look_finishes_with_is_the_answer() -> None:
     assert (done.result.reply, len(done.model.calls)) == ("Written.", 2)
 
 
+STORY = [plan(tool("write", n=1), REASON, RESPOND), revision("continue"), says("hm"), says("done")]
+
+
 @pytest.mark.rule("7.4")
 def test_every_prompt_has_the_exact_request_time_and_memory() -> None:
     done = drive(
-        [plan(tool("write", n=1), REASON, RESPOND), revision("continue"), says("hm"), says("done")],
+        STORY,
         fresh(REQUEST),
         tools=WRITES,
         memory="Fact: it is red",
@@ -83,9 +86,7 @@ def test_every_prompt_has_the_exact_request_time_and_memory() -> None:
 @pytest.mark.rule("3.5", "4.2", "5.6")
 def test_a_plan_is_told_the_consent_rules_of_its_turn() -> None:
     """In a slot's turn the server asks nobody; what the owner allows by name is not asked for (rule 3.5)."""
-    erase = ToolSpec(name="erase", description="", parameters={"type": "object"}, effect=Effect.DANGEROUS)
-    free = replace(erase, name="fetch", asks=False)
-    known = Known(request="x", now="now", tools=(erase, free))
+    known = Known(request="x", now="now", tools=(ERASE, replace(ERASE, name="fetch", asks=False)))
     for told in (texts.plan_message(fresh("x"), known), texts.revise_message(fresh("x"), known)):
         assert "person's consent, which the server asks for by itself: erase." in told
         assert "your owner allows them without asking: fetch." in told
@@ -97,9 +98,8 @@ def test_a_plan_is_told_the_consent_rules_of_its_turn() -> None:
 
 @pytest.mark.rule("3.5", "4.2", "5.6")
 def test_a_planned_slot_is_told_consent_calls_are_refused() -> None:
-    asks = (ToolSpec(name="erase", description="", parameters={"type": "object"}, effect=Effect.DANGEROUS),)
-    slot = drive([answers("Done.")], fresh("x"), tools=asks, may_ask_consent=False).model.prompt(0)
-    chat = drive([answers("Done.")], fresh("x"), tools=asks, may_ask_consent=True).model.prompt(0)
+    slot = drive([answers("Done.")], tools=(ERASE,), may_ask_consent=False).model.prompt(0)
+    chat = drive([answers("Done.")], tools=(ERASE,), may_ask_consent=True).model.prompt(0)
     assert ("refused in this turn" in slot, "refused in this turn" in chat) == (True, False)
 
 
@@ -111,27 +111,16 @@ def test_a_question_cannot_bring_its_own_reply() -> None:
 
 
 def test_every_step_of_a_slots_turn_shows_its_prompt() -> None:
-    done = drive(
-        [plan(tool("write", n=1), REASON, RESPOND), revision("continue"), says("hm"), says("done")],
-        fresh("tea"),
-        tools=WRITES,
-        words="A scheduled automation is due now: tea.",
-    )
+    done = drive(STORY, fresh("tea"), tools=WRITES, words="A scheduled automation is due now: tea.")
     assert all("# Request\n\nA scheduled automation is due now" in done.model.prompt(n) for n in range(4))
 
 
 @pytest.mark.rule("7.4")
 def test_the_execution_is_shown_as_it_is() -> None:
-    done = drive(
-        [
-            plan(tool("read", n=1), tool("broken", text="</execution>"), RESPOND),
-            revision("finish", answer="no"),
-        ]
-    )
+    steps = plan(tool("read", n=1), tool("broken", text="</execution>"), RESPOND)
+    done = drive([steps, revision("finish", answer="no")])
     seen = shown(done.model.prompt(1))
-    assert seen["plan"] == 1
-    assert seen["goal"] == "serve"
-    assert seen["current_step"] == "1.3"
+    assert (seen["plan"], seen["goal"], seen["current_step"]) == (1, "serve", "1.3")
     assert [step["status"] for step in seen["steps"]] == ["done", "failed", "pending"]
     read, broken, _ = seen["steps"]
     assert (read["tool"], read["arguments"], read["result"]) == ("read", {"n": 1}, "read 1")
@@ -140,11 +129,9 @@ def test_the_execution_is_shown_as_it_is() -> None:
 
 @pytest.mark.rule("6.2", "7.4")
 def test_equal_replies_stay_beside_their_questions() -> None:
-    first = drive([plan(ask("Shall I paint?", confirm=True))]).execution
-    second = drive(
-        [plan(ask("In red?", confirm=True))], first, resume=Resume(question="Shall I paint?", reply="yes")
-    ).execution
-    done = drive([answers("Red it is.")], second, resume=Resume(question="In red?", reply="yes"))
+    first = drive([plan(ask("Shall I paint?", confirm=True))])
+    second = reply(first, "yes", plan(ask("In red?", confirm=True)))
+    done = reply(second, "yes", answers("Red it is."))
     assert shown(done.model.prompt(0))["questions"] == [
         {"question": "Shall I paint?", "reply": "yes"},
         {"question": "In red?", "reply": "yes"},
@@ -166,15 +153,10 @@ def test_an_unanswered_question_is_not_given_the_next_ones_reply() -> None:
 
 
 def test_the_oldest_results_give_way_and_say_so() -> None:
-    steps = tuple(tool("read", n=n) for n in range(2))
-    done = drive([plan(*steps, RESPOND), says("x")]).execution
-    long = replace(
-        done,
-        observations=tuple(
-            Observation(kind="tool", text=letter * (state.LONGEST - 10), step=f"1.{n}")
-            for n, letter in enumerate("ab", start=1)
-        ),
-    )
+    done = drive([plan(tool("read", n=0), tool("read", n=1), RESPOND), says("x")]).execution
+    texts = {"1.1": "a" * (state.LONGEST - 10), "1.2": "b" * (state.LONGEST - 10)}
+    found = tuple(Observation(kind="tool", text=text, step=step) for step, text in texts.items())
+    long = replace(done, observations=found)
     seen = json.loads(state.in_json(long))
     assert seen["steps"][0]["result"] == state.LEFT_OUT
     assert seen["steps"][1]["result"].startswith("bbb")
@@ -182,16 +164,11 @@ def test_the_oldest_results_give_way_and_say_so() -> None:
 
 
 def test_tools_accompany_the_form_and_the_prompt_states_their_effects() -> None:
-    specs = (
-        ToolSpec(name="look", description="Looks.", parameters={"type": "object"}, effect=Effect.READ),
-        ToolSpec(name="erase", description="Erases.", parameters={"type": "object"}, effect=Effect.DANGEROUS),
-        ToolSpec(name="hidden", description="", parameters={"type": "object"}, withheld=True),
-    )
-    done = drive([answers("hi")], tools=specs)
+    done = drive([answers("hi")], tools=(spec("look"), ERASE, spec("hidden", withheld=True)))
     call = done.model.calls[0]
     assert call.form is not None
     assert call.form.name == "make_plan"
-    assert [spec.name for spec in call.tools] == ["look", "erase"]
+    assert [each.name for each in call.tools] == ["look", "erase"]
     assert "as you need: look." in done.model.prompt(0)
     assert "consent, which the server asks for by itself: erase." in done.model.prompt(0)
     assert "hidden" not in done.model.prompt(0)
@@ -204,12 +181,11 @@ def test_a_plan_is_told_whether_anybody_can_answer(is_heard: bool, rule: str) ->
 
 @pytest.mark.rule("7.2")
 def test_to_continue_with_nothing_is_refused() -> None:
-    done = drive(
-        [plan(tool("write", n=1)), revision("continue"), revision("finish", answer="Done.")], tools=WRITES
-    )
+    stuck = [plan(tool("write", n=1)), revision("continue")]
+    done = drive([*stuck, revision("finish", answer="Done.")], tools=WRITES)
     assert done.result.reply == "Done."
     assert "no step is pending" in done.model.prompt(2)
-    twice = drive([plan(tool("write", n=1)), revision("continue"), revision("continue")], tools=WRITES)
+    twice = drive([*stuck, revision("continue")], tools=WRITES)
     assert (twice.result.ending, twice.result.error_code) == (Ending.FAILED, "invalid_plan")
 
 
@@ -224,11 +200,9 @@ def test_a_provider_refusing_forced_calls_is_asked_in_words_afterwards() -> None
 
 def test_what_reads_costs_no_look_at_the_plan() -> None:
     """`cron` may erase, but a list of it only reads."""
+    effects = {"list": Effect.READ}
     cron = replace(
-        TOOLS[0],
-        name="cron",
-        effect=Effect.DANGEROUS,
-        effect_of=lambda given: Effect.READ if given.get("action") == "list" else Effect.DANGEROUS,
+        ERASE, name="cron", effect_of=lambda given: effects.get(given.get("action", ""), Effect.DANGEROUS)
     )
     done = drive([plan(tool("cron", action="list"), RESPOND), says("none")], tools=(cron,))
     assert (done.result.reply, len(done.model.calls)) == ("none", 2)
@@ -248,19 +222,17 @@ def test_updates_are_to_be_told_with_the_answer() -> None:
 
 @pytest.mark.rule("6.2", "7.4")
 def test_updates_stand_before_a_question_since_the_turn_acknowledges_them() -> None:
-    asked = drive(
-        [plan(ask("Which colour?"))], fresh().with_updates(UPDATES), updates=lambda: ("The report is done",)
-    )
+    waiting = fresh().with_updates(UPDATES)
+    asked = drive([plan(ask("Which colour?"))], waiting, updates=lambda: ("The report is done",))
     assert asked.result.reply == "In the meantime:\n- The report is done\n\nWhich colour?"
     assert asked.execution.question == "Which colour?"
-    later = drive([answers("Red.")], asked.execution, resume=Resume(question="Which colour?", reply="red"))
+    later = reply(asked, "red", answers("Red."))
     assert "The person was not told yet" not in later.model.prompt(0)
     assert "The report is done" in shown(later.model.prompt(0))["notes"][0]
 
 
 def test_updates_of_a_turn_that_failed_are_not_shown_twice() -> None:
-    failed = fresh().with_updates(UPDATES)
-    again: Execution = failed.with_updates(UPDATES)
+    again = fresh().with_updates(UPDATES).with_updates(UPDATES)
     assert [each.kind for each in again.observations] == ["update"]
 
 

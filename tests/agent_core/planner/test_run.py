@@ -8,21 +8,23 @@ from datetime import datetime
 import pytest
 
 from agent_core.exceptions import ModelUnavailable
-from agent_core.execution import BadTransition, Execution, Status, StepStatus
-from agent_core.llm.protocol import ModelReply
+from agent_core.execution import BadTransition, Execution, Status
 from agent_core.planner.run import MOST_ITERATIONS
-from agent_core.planner.texts import Resume
-from agent_core.tool_spec import Effect, ToolSpec
 from agent_core.types import Ending, Role, ToolCall
 from tests.agent_core.fakes import TOOLS, Crash
 from tests.agent_core.planner.plans import (
+    DANGEROUS,
+    ERASE,
     REASON,
     RESPOND,
+    WRITES,
     FormModel,
     MemoryPorts,
+    Planned,
     ask,
     drive,
     plan,
+    reply,
     revision,
     says,
     tool,
@@ -30,8 +32,15 @@ from tests.agent_core.planner.plans import (
 
 pytestmark = pytest.mark.rule("7.1", "7.6")
 
-WRITES = tuple(replace(spec, effect=Effect.WRITE) if spec.name == "write" else spec for spec in TOOLS)
 GARBAGE = says("Sure! First I will look, then {not json")
+DOWN = [ModelUnavailable("down")] * 3
+
+
+def failed_with(done: Planned, code: str) -> bool:
+    """Whether the turn and its execution failed visibly, and what was asked for is kept."""
+    assert (done.result.ending, done.execution.status) == (Ending.FAILED, Status.FAILED)
+    assert done.execution.request == "do it"
+    return done.result.error_code == code
 
 
 @pytest.mark.rule("7.2")
@@ -40,9 +49,10 @@ def test_a_plan_is_made_worked_off_and_answered() -> None:
     assert done.result.ending is Ending.SUCCEEDED
     assert done.result.reply == "The answer is one."
     assert done.execution.status is Status.COMPLETED
-    assert [step.status for step in done.execution.steps] == [StepStatus.DONE] * 3
+    assert done.statuses() == ["done"] * 3
     assert "read 1" in done.model.prompt(1)  # what the tool found is known when it thinks
     assert "It is one." in done.model.prompt(2)
+    assert done.said() == ["The answer is one."], "only the answer is streamed"
     assert done.told() == [
         "planning",
         "plan",
@@ -50,95 +60,65 @@ def test_a_plan_is_made_worked_off_and_answered() -> None:
         *("step_start", "step_complete"),
         *("step_start", "done"),
     ]
+    for step in done.execution.steps:
+        assert step.started_at <= step.ended_at
+        assert datetime.fromisoformat(step.started_at).tzinfo is not None
 
 
-@pytest.mark.rule("7.2")
-def test_only_the_answer_is_streamed() -> None:
-    done = drive([plan(REASON, RESPOND), says("a thought"), says("the answer")])
-    assert [event.content["text"] for event in done.events if event.type == "llm_delta"] == ["the answer"]
+def test_a_plan_may_come_as_text() -> None:
+    plain = '{"goal": "g", "steps": [{"type": "respond"}]}'
+    for text in (plain, 'Here:\n```json\n{"steps": [{"type": "respond"}]}\n```'):
+        assert drive([says(text), says("yes")]).result.reply == "yes"
+    done = drive([says('{"steps": [{"type": "respond", "title": "a\\u0000b"}]}'), says("good")])
+    assert done.execution.steps[0].title == "ab"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"goal": "g", "steps": [{"type": "respond"}]}',
-        'Here:\n```json\n{"steps": [{"type": "respond"}]}\n```',
-    ],
+NOT_A_NUMBER = '{"steps": [{"type": "tool", "tool": "read", "arguments": {"n": NaN}}]}'
+NO_PLANS = (  # and what the model is told of them
+    (GARBAGE, "could not be read"),
+    (plan(*[tool("read", n=n) for n in range(12)]), "8"),
+    (plan(tool("teleport")), "teleport"),
+    (says(NOT_A_NUMBER), "could not be read"),
+    (says('{"steps": [1e999]}'), "could not be read"),
 )
-def test_a_plan_may_come_as_text(text: str) -> None:
-    assert drive([says(text), says("yes")]).result.reply == "yes"
 
 
 @pytest.mark.rule("7.2")
-def test_garbage_once_is_asked_again_with_the_reason() -> None:
-    done = drive([GARBAGE, plan(RESPOND), says("good")])
-    assert done.result.reply == "good"
-    assert "could not be read" in done.model.prompt(1)
+def test_what_is_no_plan_is_asked_again_with_the_reason() -> None:
+    for bad, told in NO_PLANS:
+        done = drive([bad, plan(RESPOND), says("good")])
+        assert done.result.reply == "good"
+        assert told in done.model.prompt(1)
+        echo = done.model.calls[1].entries[-2].content
+        assert (bad.text or bad.calls[0].name) in echo, "the model is shown what it said"
 
 
 @pytest.mark.rule("7.2")
 def test_garbage_twice_fails_visibly_and_keeps_the_state() -> None:
-    done = drive([GARBAGE, GARBAGE])
-    assert (done.result.ending, done.result.error_code) == (Ending.FAILED, "invalid_plan")
-    assert done.execution.status is Status.FAILED
-    assert done.execution.request == "do it"
-
-
-@pytest.mark.rule("7.2")
-def test_two_garbled_revisions_fail_visibly_and_keep_finished_work() -> None:
+    assert failed_with(drive([GARBAGE, GARBAGE]), "invalid_plan")
     done = drive([plan(tool("write", n=1), RESPOND), GARBAGE, GARBAGE], tools=WRITES)
-    assert (done.result.ending, done.result.error_code) == (Ending.FAILED, "invalid_plan")
-    assert done.execution.status is Status.FAILED
-    assert [step.status for step in done.execution.steps] == [StepStatus.DONE, StepStatus.DROPPED]
+    assert failed_with(done, "invalid_plan")
+    assert done.statuses() == ["done", "dropped"]
     assert "write 1" in done.execution.observations[-1].text
     assert "could not be read" in done.model.prompt(2)
-
-
-@pytest.mark.rule("7.2")
-def test_a_plan_of_twelve_steps_is_no_plan() -> None:
-    done = drive([plan(*[tool("read", n=n) for n in range(12)]), plan(RESPOND), says("good")])
-    assert done.result.reply == "good"
-    assert "8" in done.model.prompt(1)
-
-
-@pytest.mark.rule("7.2")
-def test_a_plan_with_an_unknown_tool_is_no_plan() -> None:
-    done = drive([plan(tool("teleport")), plan(RESPOND), says("good")])
-    assert "teleport" in done.model.prompt(1)
+    assert failed_with(drive(DOWN), "model_unavailable")
 
 
 @pytest.mark.rule("7.2")
 def test_a_tool_error_is_observed_and_triggers_a_plan_revision() -> None:
-    done = drive(
-        [
-            plan(tool("broken"), RESPOND),
-            revision("replace_remaining", tool("read", n=2), RESPOND),
-            says("two"),
-        ]
-    )
+    second = revision("replace_remaining", tool("read", n=2), RESPOND)
+    done = drive([plan(tool("broken"), RESPOND), second, says("two")])
     assert done.result.reply == "two"
     assert "Broken: always" in done.model.prompt(1)
-    assert [step.status for step in done.execution.steps] == [
-        StepStatus.FAILED,
-        StepStatus.DROPPED,
-        StepStatus.DONE,
-        StepStatus.DONE,
-    ]
+    assert done.statuses() == ["failed", "dropped", "done", "done"]
 
 
 @pytest.mark.rule("7.2")
-def test_a_tool_that_changes_something_triggers_a_plan_revision() -> None:
-    done = drive(
-        [plan(tool("write", n=1), RESPOND), revision("continue"), says("written")],
-        tools=WRITES,
-    )
+def test_a_tool_that_changes_something_triggers_a_plan_revision_and_one_that_reads_does_not() -> None:
+    done = drive([plan(tool("write", n=1), RESPOND), revision("continue"), says("written")], tools=WRITES)
     assert done.result.reply == "written"
     assert "changed something" in done.model.prompt(1)
-
-
-def test_a_tool_that_only_reads_is_none() -> None:
-    done = drive([plan(tool("read"), RESPOND), says("read")])
-    assert "replan" not in done.told()
+    assert "replan" not in drive([plan(tool("read"), RESPOND), says("read")]).told()
 
 
 ENDLESS = [plan(tool("read", n=0)), *[revision("replace_remaining", REASON), says("hm")] * 5]
@@ -146,83 +126,53 @@ ENDLESS += [revision("replace_remaining", REASON)]
 
 
 @pytest.mark.rule("7.2")
-def test_endless_replanning_ends_with_an_answer() -> None:
+def test_endless_replanning_ends_with_an_answer_or_fails() -> None:
     done = drive([*ENDLESS, says("enough")])
     assert done.result.reply == "enough"
     assert done.execution.status is Status.COMPLETED
     assert done.execution.iterations == MOST_ITERATIONS
-
-
-@pytest.mark.rule("7.2")
-def test_the_limit_without_an_answer_fails() -> None:
-    done = drive([*ENDLESS, says("")])
-    assert (done.result.ending, done.result.error_code) == (Ending.FAILED, "no_answer")
-    assert done.execution.status is Status.FAILED
+    assert failed_with(drive([*ENDLESS, says("")]), "no_answer")
 
 
 def test_a_question_waits_and_planning_sees_its_exact_reply() -> None:
     asked = drive([plan(ask("Which colour?"), RESPOND)])
     assert asked.result.reply == "Which colour?"
     assert asked.execution.status is Status.WAITING_USER
-    resume = Resume(question="Which colour?", reply="  是, the deep one ")
-    done = drive([plan(RESPOND), says("deep")], asked.execution, resume=resume)
+    done = reply(asked, "  是, the deep one ", plan(RESPOND), says("deep"))
     assert "Question: Which colour?\nReply:   是, the deep one " in done.model.prompt(0)
     assert done.execution.status is Status.COMPLETED
-    assert [step.status for step in done.execution.steps] == [
-        StepStatus.DONE,
-        StepStatus.DROPPED,
-        StepStatus.DONE,
-    ]
+    assert done.statuses() == ["done", "dropped", "done"]
 
 
 @pytest.mark.rule("7.3", "7.4")
-@pytest.mark.parametrize(
-    "replies", [[ModelUnavailable("down")] * 3, [GARBAGE, GARBAGE]], ids=["down", "garbage"]
-)
-def test_a_planner_failure_on_reply_keeps_the_question(
-    replies: list[ModelReply | Exception],
-) -> None:
-    asked = drive([plan(ask("Which colour?"))]).execution
-    done = drive(replies, asked, resume=Resume(question="Which colour?", reply="blue"))
-    assert done.result.ending is Ending.FAILED
-    assert done.result.execution is None
-    assert done.ports.execution is None
-
-
-def test_an_unavailable_planner_at_the_first_plan_fails_visibly() -> None:
-    done = drive([ModelUnavailable("down")] * 3)
-    assert (done.execution.status, done.result.error_code) == (Status.FAILED, "model_unavailable")
-
-
-DANGEROUS = (
-    *TOOLS,
-    ToolSpec(name="erase", description="Erases.", parameters=TOOLS[0].parameters, effect=Effect.DANGEROUS),
-)
+def test_a_planner_failure_on_reply_keeps_the_question() -> None:
+    asked = drive([plan(ask("Which colour?"))])
+    for replies in (DOWN, [GARBAGE, GARBAGE]):
+        done = reply(asked, "blue", *replies)
+        assert done.result.ending is Ending.FAILED
+        assert done.result.execution is None
+        assert done.ports.execution is None
 
 
 @pytest.mark.rule("3.5")
 def test_what_is_dangerous_waits_for_a_yes() -> None:
-    asked = drive([plan(tool("erase", n=1), RESPOND)], tools=DANGEROUS)
+    sly = tool("erase", n=1) | {"title": "look at the weather"}
+    asked = drive([plan(sly, RESPOND)], tools=DANGEROUS)
     assert asked.execution.status is Status.WAITING_CONFIRMATION
     assert asked.ports.ran == []
-    resume = Resume(question=asked.execution.question, reply="ok")
-    done = drive(
-        [revision("continue"), says("gone")], asked.execution, tools=DANGEROUS, resume=resume, consent=True
-    )
+    assert asked.execution.question.startswith('May I use erase with {"n": 1}?\n')
+    assert f"#{asked.execution.question_id}" in asked.execution.question
+    [call] = asked.execution.asks
+    assert (call["id"], call["name"], call["arguments"]) == ("abcd2345.1.1", "erase", {"n": 1})
+    done = reply(asked, "ok", revision("continue"), says("gone"), tools=DANGEROUS, consent=True)
     assert [call.name for call in done.ports.ran] == ["erase"]
     assert done.result.reply == "gone"
 
 
 def test_a_no_is_heard() -> None:
     asked = drive([plan(tool("erase", n=1), RESPOND)], tools=DANGEROUS)
-    resume = Resume(question=asked.execution.question, reply="no")
-    done = drive(
-        [revision("finish", instruction="say that it stays"), says("It stays.")],
-        asked.execution,
-        tools=DANGEROUS,
-        resume=resume,
-        consent=False,
-    )
+    heard = (revision("finish", instruction="say that it stays"), says("It stays."))
+    done = reply(asked, "no", *heard, tools=DANGEROUS, consent=False)
     assert done.ports.ran == []
     assert "said no" in done.model.prompt(0)
     assert done.result.reply == "It stays."
@@ -230,18 +180,36 @@ def test_a_no_is_heard() -> None:
 
 @pytest.mark.rule("3.5")
 def test_a_yes_to_another_question_is_no_consent() -> None:
-    asked = drive(
-        [
-            plan(tool("broken"), tool("erase", n=1)),
-            revision("ask_user", question="Try once more?", confirm=True),
-        ],
-        tools=DANGEROUS,
-    )
+    question = revision("ask_user", question="Try once more?", confirm=True)
+    asked = drive([plan(tool("broken"), tool("erase", n=1)), question], tools=DANGEROUS)
     assert asked.execution.status is Status.WAITING_CONFIRMATION
-    resume = Resume(question="Try once more?", reply="yes")
-    done = drive([plan(tool("erase", n=1))], asked.execution, tools=DANGEROUS, resume=resume, consent=True)
+    done = reply(asked, "yes", plan(tool("erase", n=1)), tools=DANGEROUS, consent=True)
     assert done.ports.ran == []
     assert done.execution.status is Status.WAITING_CONFIRMATION
+
+
+@pytest.mark.rule("3.5")
+def test_a_yes_is_for_the_tool_as_it_was() -> None:
+    asked = drive([plan(tool("erase", n=1), RESPOND)], tools=DANGEROUS)
+    other = (*TOOLS, replace(ERASE, description="Erases everything."))
+    done = reply(asked, "yes", revision("continue"), tools=other, consent=True)
+    assert done.ports.ran == []
+    assert done.execution.status is Status.WAITING_CONFIRMATION
+
+
+def test_a_step_awaiting_consent_is_not_run_by_other_replies() -> None:
+    asked = drive([plan(tool("erase", n=1), RESPOND)], tools=DANGEROUS)
+    for text in ("yes please, but gently", "好吧", "what does it do?"):
+        done = reply(asked, text, plan(RESPOND), says("Well."), tools=DANGEROUS)
+        assert [str(step.status) for step in done.execution.steps if step.tool] == ["dropped"]
+        assert "[done]" not in done.model.prompt(0)
+
+
+def test_no_consent_is_requested_without_a_persons_request() -> None:
+    replies = [plan(tool("erase", n=1), RESPOND), revision("continue"), says("done")]
+    done = drive(replies, tools=DANGEROUS, may_ask_consent=False)
+    assert done.execution.status is Status.COMPLETED
+    assert [call.name for call in done.ports.ran] == ["erase"]  # which is where the server refuses it
 
 
 def test_where_nobody_can_answer_the_question_is_the_answer() -> None:
@@ -273,8 +241,7 @@ def test_a_crash_at_any_write_resumes_where_it_stopped(at: int) -> None:
     done = drive(forms, ports.execution, ports=ports, tools=WRITES, kind=FormModel)
     assert (done.result.ending, done.result.reply) == (Ending.SUCCEEDED, "done")
     assert [call.arguments["n"] for call in ports.ran] == [1, 2]  # also the one whose outcome is unknown
-    planned = sum(1 for event in ports.events if event.type == "plan")
-    assert planned == 1
+    assert sum(event.type == "plan" for event in ports.events) == 1
 
 
 def test_a_message_sent_meanwhile_is_heard_and_kept_in_history() -> None:
@@ -295,38 +262,33 @@ def test_a_message_sent_meanwhile_is_heard_and_kept_in_history() -> None:
 
 
 WAYS = {  # as the design draws them, and what people may end
-    "planning": {"running", "failed", "cancelled"},
-    "running": {"waiting_user", "waiting_confirmation", "completed", "failed", "cancelled"},
+    "planning": {"planning", "running", "failed", "cancelled"},
+    "running": {"running", "waiting_user", "waiting_confirmation", "completed", "failed", "cancelled"},
     "waiting_user": {"planning", "cancelled"},
     "waiting_confirmation": {"planning", "cancelled"},
     "completed": {"planning"},
     "failed": {"planning"},
+    "cancelled": set(),
 }
 
 
 @pytest.mark.rule("7.2")
-@pytest.mark.parametrize("before", list(Status))
-@pytest.mark.parametrize("after", list(Status))
-def test_every_arrow_is_taken_and_every_missing_one_refused(before: Status, after: Status) -> None:
-    execution = Execution(id="a", request="r", status=before)
-    stays = after is before and before in (Status.PLANNING, Status.RUNNING)
-    if str(after) in WAYS.get(str(before), ()) or stays:
-        assert execution.to(after).status is after
-    else:
-        with pytest.raises(BadTransition):
-            execution.to(after)
+def test_every_arrow_is_taken_and_every_missing_one_refused() -> None:
+    taken: dict[str, set[str]] = {str(before): set() for before in Status}
+    for before in Status:
+        for after in Status:
+            try:
+                assert Execution(id="a", request="r", status=before).to(after).status is after
+            except BadTransition:
+                continue
+            taken[str(before)].add(str(after))
+    assert taken == WAYS
 
 
 def test_a_live_snapshot_takes_the_place_of_the_older_one() -> None:
-    asked = drive([plan(ask("Which?"))], live=("jobs",)).execution
+    asked = drive([plan(ask("Which?"))], live=("jobs",))
     ports = MemoryPorts(snapshots=lambda name: f"{name} later")
-    done = drive(
-        [plan(RESPOND), says("x")],
-        asked,
-        ports=ports,
-        live=("jobs",),
-        resume=Resume(question="Which?", reply="a"),
-    )
+    done = reply(asked, "a", plan(RESPOND), says("x"), ports=ports, live=("jobs",))
     assert [each.text for each in done.execution.observations if each.kind == "live:jobs"] == ["jobs later"]
     assert "jobs now" not in done.model.prompt(0)
 
@@ -335,75 +297,20 @@ def test_a_live_snapshot_takes_the_place_of_the_older_one() -> None:
 def test_a_plan_revision_is_stored_before_it_is_executed() -> None:
     """Else a worker that dies while it answers leaves steps that nobody wants any more."""
     ports = MemoryPorts()
-    drive(
-        [
-            plan(tool("broken"), tool("write", n=1), RESPOND),
-            revision("finish"),
-            *[ModelUnavailable("down")] * 3,
-        ],
-        ports=ports,
-        tools=WRITES,
-    )
+    steps = plan(tool("broken"), tool("write", n=1), RESPOND)
+    drive([steps, revision("finish"), *DOWN], ports=ports, tools=WRITES)
     assert ports.execution is not None
-    ahead = [step for step in ports.execution.steps if step.status is not StepStatus.DROPPED]
+    ahead = [step for step in ports.execution.steps if step.status != "dropped"]
     assert [str(step.type) for step in ahead] == ["tool", "respond"]
     assert ports.ran[-1].name == "broken"
 
 
-@pytest.mark.parametrize("reply", ["yes please, but gently", "好吧", "what does it do?"])
-def test_a_step_awaiting_consent_is_not_run_by_other_replies(reply: str) -> None:
-    asked = drive([plan(tool("erase", n=1), RESPOND)], tools=DANGEROUS)
-    resume = Resume(question=asked.execution.question, reply=reply)
-    done = drive([plan(RESPOND), says("Well.")], asked.execution, tools=DANGEROUS, resume=resume)
-    assert [str(step.status) for step in done.execution.steps if step.tool] == ["dropped"]
-    assert "[done]" not in done.model.prompt(0)
-
-
-def test_the_question_names_the_tool_and_its_arguments() -> None:
-    sly = tool("erase", n=7) | {"title": "look at the weather"}
-    asked = drive([plan(sly)], tools=DANGEROUS)
-    assert asked.execution.question.startswith('May I use erase with {"n": 7}?\n')
-    assert f"#{asked.execution.question_id}" in asked.execution.question
-    [call] = asked.execution.asks
-    assert (call["id"], call["name"], call["arguments"]) == ("abcd2345.1.1", "erase", {"n": 7})
-
-
-def test_no_consent_is_requested_without_a_persons_request() -> None:
-    done = drive(
-        [plan(tool("erase", n=1), RESPOND), revision("continue"), says("done")],
-        tools=DANGEROUS,
-        may_ask_consent=False,
-    )
-    assert done.execution.status is Status.COMPLETED
-    assert [call.name for call in done.ports.ran] == ["erase"]  # which is where the server refuses it
-
-
-def test_steps_know_when_they_began_and_ended() -> None:
-    done = drive([plan(tool("read", n=1), RESPOND), says("It is one.")])
-    for step in done.execution.steps:
-        assert step.started_at <= step.ended_at
-        assert datetime.fromisoformat(step.started_at).tzinfo is not None
-
-
-@pytest.mark.rule("3.5")
-def test_a_yes_is_for_the_tool_as_it_was() -> None:
-    asked = drive([plan(tool("erase", n=1), RESPOND)], tools=DANGEROUS)
-    other = (*TOOLS, replace(DANGEROUS[-1], description="Erases everything."))
-    resume = Resume(question=asked.execution.question, reply="yes")
-    done = drive([revision("continue")], asked.execution, tools=other, resume=resume, consent=True)
-    assert done.ports.ran == []
-    assert done.execution.status is Status.WAITING_CONFIRMATION
-
-
 @pytest.mark.rule("7.5")
 def test_peoples_words_stay_whole_and_cut_tool_output_is_marked() -> None:
-    asked = drive([plan(ask("Which?"))]).execution
+    asked = drive([plan(ask("Which?"))])
     long = "x" * 20_000
     ports = MemoryPorts(on_call=lambda _call: "y" * 20_000)
-    resume = Resume(question="Which?", reply=long)
-    done = drive(
-        [plan(tool("read"), REASON, RESPOND), says("hm"), says("ok")], asked, ports=ports, resume=resume
-    )
+    done = reply(asked, long, plan(tool("read"), REASON, RESPOND), says("hm"), says("ok"), ports=ports)
     assert long in done.model.prompt(1)
     assert "y (cut)" in done.model.prompt(1).replace("… ", "").replace("y  (cut)", "y (cut)")
 
@@ -412,23 +319,7 @@ def test_peoples_words_stay_whole_and_cut_tool_output_is_marked() -> None:
 def test_a_change_is_looked_at_before_the_answer() -> None:
     looks = iter(["before", "after"])
     ports = MemoryPorts(snapshots=lambda _name: next(looks))
-    done = drive(
-        [plan(tool("write", n=1), RESPOND), revision("continue"), says("done")],
-        ports=ports,
-        tools=WRITES,
-        live=("jobs",),
-    )
+    replies = [plan(tool("write", n=1), RESPOND), revision("continue"), says("done")]
+    done = drive(replies, ports=ports, tools=WRITES, live=("jobs",))
     assert "after" in done.model.prompt(2)
     assert "before" not in done.model.prompt(2)
-
-
-@pytest.mark.parametrize(
-    "text", ['{"steps": [{"type": "tool", "tool": "read", "arguments": {"n": NaN}}]}', '{"steps": [1e999]}']
-)
-def test_numbers_that_are_none_are_no_plan(text: str) -> None:
-    assert drive([says(text), plan(RESPOND), says("good")]).result.reply == "good"
-
-
-def test_a_nul_in_a_plan_is_left_out() -> None:
-    done = drive([says('{"steps": [{"type": "respond", "title": "a\\u0000b"}]}'), says("good")])
-    assert done.execution.steps[0].title == "ab"

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -20,12 +19,11 @@ from agent_core.addresses import is_public
 from agent_core.exceptions import ToolFailed
 from agent_core.tools import fetch, page_text
 from agent_core.tools.fetch import MOST_BYTES, MOST_CHARACTERS, Fetcher
-from tests.up import ROOT
+from tests.mcp_servers import CERTIFICATE, Handler, names_resolve_here, strange, tls_of_tests
 
 pytestmark = pytest.mark.rule("3.5")
 
-CERTIFICATE = ROOT / "tests" / "data" / "tls_for_tests.pem"  # of pages.test, signed by itself
-Answer = Callable[["Handler"], None]
+Answer = Callable[[Handler], object]
 
 
 def here(address: Any) -> bool:
@@ -36,68 +34,44 @@ def here(address: Any) -> bool:
 HERE = Fetcher(is_allowed=here, seconds=5.0)
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers by `pages`; keeps what it was asked."""
-
-    pages: dict[str, Answer]
-    asked: list[tuple[str, dict[str, str]]]
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        self.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
-        self.close_connection = True
-        self.pages[self.path.partition("?")[0]](self)
-
-    def send(self, body: bytes, kind: str = "text/plain", status: int = 200, **headers: str) -> None:
-        self.send_response(status)
-        for name, value in ({"Content-Type": kind} | headers).items():
-            if value:
-                self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 class Site:
-    """A web server of one test."""
+    """A web server of one test, that answers by its pages."""
 
     def __init__(self) -> None:
+        self.url = ""
         self.pages: dict[str, Answer] = {}
-        self.asked: list[tuple[str, dict[str, str]]] = []
-        handler = type("Own", (Handler,), {"pages": self.pages, "asked": self.asked})
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that hang up
-        self.port = self.server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.asked: list[str] = []
 
-    def page(self, path: str, body: bytes | str, *more: Any, **headers: Any) -> str:
+    @property
+    def port(self) -> str:
+        return self.url.rpartition(":")[2]
+
+    @contextmanager
+    def serving(self, tls: ssl.SSLContext | None = None) -> Iterator[list[dict[str, str]]]:
+        with strange(self.answer, tls=tls) as (url, headers):
+            self.url = url.removesuffix("/mcp")
+            yield headers
+
+    def answer(self, handler: Handler) -> None:
+        self.asked.append(handler.path)
+        self.pages[handler.path.partition("?")[0]](handler)
+
+    def page(
+        self, path: str, body: bytes | str, kind: str = "text/plain", status: int = 200, **more: str
+    ) -> str:
         content = body.encode() if isinstance(body, str) else body
-        self.pages[path] = lambda handler: handler.send(content, *more, **headers)
+        self.pages[path] = lambda handler: handler.send(content, status, kind, **more)
         return f"{self.url}{path}"
 
     def redirect(self, path: str, to: str, status: int = 302) -> str:
-        return self.page(path, "", "text/plain", status, Location=to)
-
-
-@contextmanager
-def serving(site: Site) -> Iterator[Site]:
-    thread = threading.Thread(target=site.server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield site
-    finally:
-        site.server.shutdown()
-        thread.join(10)
-        site.server.server_close()
+        return self.page(path, "", status=status, Location=to)
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    with serving(Site()) as found:
-        yield found
+    site = Site()
+    with site.serving():
+        yield site
 
 
 def text_of(shown: str) -> str:
@@ -123,74 +97,59 @@ def test_the_registered_tool_reaches_public_addresses_only(site: Site) -> None:
             fetch.FETCH_URL.run(None, bad)
 
 
-@pytest.mark.parametrize(
-    "address",
-    """127.0.0.1 127.9.9.9 0.0.0.0 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 192.0.0.8 192.0.2.1
+PRIVATE = """127.0.0.1 127.9.9.9 0.0.0.0 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 192.0.0.8 192.0.2.1
     192.88.99.1 198.18.0.1 198.51.100.1 203.0.113.9 224.0.0.1 239.255.255.250 240.0.0.1 255.255.255.255
     :: ::1 fe80::1 fc00::1 fd00:ec2::254 ff02::1 ::ffff:127.0.0.1 ::ffff:8.8.8.8 ::127.0.0.1 64:ff9b::7f00:1
     64:ff9b::808:808 64:ff9b:1::1 2001::1 2001:db8::1 2002:7f00:1:: 2002:808:808:: fec0::1 100::1 3fff::1 168.63.129.16
     100.100.100.200 192.0.0.192 192.0.0.9 192.31.196.1 192.52.193.1 192.175.48.1 64:ff9b::a83f:8110 ::ffff:168.63.129.16
-    2002:a83f:8110::1 2001:0:a83f:8110:: 2620:4f:8000::1 3ffe::1 5f00::1 ::ffff:0:8.8.8.8""".split(),  # noqa: SIM905
+    2002:a83f:8110::1 2001:0:a83f:8110:: 2620:4f:8000::1 3ffe::1 5f00::1 ::ffff:0:8.8.8.8""".split()  # noqa: SIM905
+PUBLIC = (
+    "8.8.8.8",
+    "1.1.1.1",
+    "93.184.216.34",
+    "168.63.129.17",
+    "2606:4700::1111",
+    "2a00:1450:4001:80b::200e",
 )
-def test_an_address_that_is_not_public_is_refused(address: str) -> None:
-    assert not is_public(ipaddress.ip_address(address))
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["8.8.8.8", "1.1.1.1", "93.184.216.34", "168.63.129.17", "2606:4700::1111", "2a00:1450:4001:80b::200e"],
-)
-def test_a_public_address_is_public(address: str) -> None:
-    assert is_public(ipaddress.ip_address(address))
+def test_only_a_public_address_is_public() -> None:
+    assert [each for each in PRIVATE if is_public(ipaddress.ip_address(each))] == []
+    assert [each for each in PUBLIC if not is_public(ipaddress.ip_address(each))] == []
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        "127.1",
-        "2130706433",
-        "0x7f000001",
-        "0177.0.0.1",
-        "localhost",
-        "[::1]",
-        "[::ffff:127.0.0.1]",
-        "0",
-        "127.0.0.1.",
-    ],
-)
-def test_no_spelling_of_this_machine_gets_through(host: str, site: Site) -> None:
+def test_no_spelling_of_this_machine_gets_through(site: Site) -> None:
     site.page("/", "secret")
-    words = refusal(f"http://{host}:{site.port}/", Fetcher())
-    assert "not a public address" in words or "there is no host" in words
+    named = ("127.1", "2130706433", "0x7f000001", "0177.0.0.1", "localhost", "0", "127.0.0.1.")
+    for host in (*named, "[::1]", "[::ffff:127.0.0.1]"):
+        words = refusal(f"http://{host}:{site.port}/", Fetcher())
+        assert "not a public address" in words or "there is no host" in words, host
     assert site.asked == []
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "ftp://example.org/",
-        "file:///etc/passwd",
-        "gopher://127.0.0.1/",
-        "//example.org/",
-        "example.org",
-        "http://",
-        "http:///path",
-        "http://user@example.org/",
-        "http://user:pass@example.org/",
-        "http://example.org:25/",
-        "http://example.org:99999/",
-        "http://[::1/",
-        "http://example.org\\@127.0.0.1/",
-        "http://exa mple.org/",
-        "http://example.org/\r\nHost: evil",
-        "http://example.org/" + "a" * 2000,
-    ],
+INVALID = (
+    "ftp://example.org/",
+    "file:///etc/passwd",
+    "gopher://127.0.0.1/",
+    "//example.org/",
+    "example.org",
+    "http://",
+    "http:///path",
+    "http://user@example.org/",
+    "http://user:pass@example.org/",
+    "http://example.org:25/",
+    "http://example.org:99999/",
+    "http://[::1/",
+    "http://example.org\\@127.0.0.1/",
+    "http://exa mple.org/",
+    "http://example.org/\r\nHost: evil",
+    "http://example.org/" + "a" * 2000,
 )
-def test_invalid_web_addresses_are_refused_before_any_lookup(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+
+def test_invalid_web_addresses_are_refused_before_any_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("looked up"))
-    assert refusal(url, Fetcher())
+    assert [url for url in INVALID if not refusal(url, Fetcher())] == []
 
 
 def test_a_page_is_reduced_to_what_people_see(site: Site) -> None:
@@ -211,8 +170,8 @@ def test_text_and_json_are_returned_and_other_types_are_refused(site: Site) -> N
     assert "application/pdf" in refusal(site.page("/p", "%PDF", "application/pdf"))
     assert "image/png" in refusal(site.page("/i", "x", "image/png"))
     assert refusal(site.page("/b", b"\x00\x01", "")) == "the page is not text"
-    assert refusal(site.page("/404", "gone", "text/plain", 404)) == "the server answered 404 Not Found"
-    assert "500" in refusal(site.page("/500", "oh", "text/plain", 500))
+    assert refusal(site.page("/404", "gone", status=404)) == "the server answered 404 Not Found"
+    assert "500" in refusal(site.page("/500", "oh", status=500))
 
 
 def test_encodings_are_read_as_told_or_as_the_page_says(site: Site) -> None:
@@ -226,10 +185,9 @@ def test_encodings_are_read_as_told_or_as_the_page_says(site: Site) -> None:
 
 @pytest.mark.parametrize("charset", ["punycode", "idna", "unicode_escape", "raw_unicode_escape", "utf_7"])
 def test_an_unusual_encoding_costs_no_time(site: Site, charset: str) -> None:
-    body = "".join(f"{number:x}-" for number in range(90_000)).encode()
+    body = "".join(f"{number:x}-" for number in range(90_000))
     before = time.thread_time()
-    shown = HERE.page(site.page(f"/{charset}", body, f"text/plain; charset={charset}"))
-    assert text_of(shown).startswith("0-1-2-3")
+    assert text_of(HERE.page(site.page("/", body, f"text/plain; charset={charset}"))).startswith("0-1-2-3")
     assert time.thread_time() - before < 2
 
 
@@ -239,14 +197,12 @@ def test_size_is_bounded_also_that_of_what_is_packed(site: Site) -> None:
     assert "cut after" in shown
     packed = gzip.compress(b"bomb " * 10_000_000)
     assert len(packed) < MOST_BYTES
-    shown = HERE.page(site.page("/bomb", packed, "text/plain", 200, Content_Encoding="gzip"))
+    shown = HERE.page(site.page("/bomb", packed, Content_Encoding="gzip"))
     assert "cut after" in shown
-    small = gzip.compress(b"small")
-    assert text_of(HERE.page(site.page("/s", small, "text/plain", 200, Content_Encoding="gzip"))) == "small"
-    assert "cannot be decompressed" in refusal(
-        site.page("/x", b"nonsense", "text/plain", 200, Content_Encoding="gzip")
-    )
-    assert "compressed as" in refusal(site.page("/br", b"nonsense", "text/plain", 200, Content_Encoding="br"))
+    small = site.page("/s", gzip.compress(b"small"), Content_Encoding="gzip")
+    assert text_of(HERE.page(small)) == "small"
+    assert "cannot be decompressed" in refusal(site.page("/x", b"nonsense", Content_Encoding="gzip"))
+    assert "compressed as" in refusal(site.page("/br", b"nonsense", Content_Encoding="br"))
 
 
 def test_redirects_are_followed_and_each_is_checked(site: Site) -> None:
@@ -256,7 +212,7 @@ def test_redirects_are_followed_and_each_is_checked(site: Site) -> None:
     shown = HERE.page(first)
     assert text_of(shown) == "arrived"
     assert shown.startswith(f"Address: {site.url}/end\n")
-    assert [path for path, _ in site.asked] == ["/a", "/b?x=1", "/end"]
+    assert site.asked == ["/a", "/b?x=1", "/end"]
     site.asked.clear()
     for number, to in enumerate(("http://169.254.169.254/latest/", "http://127.0.0.2/", "http://[::1]/")):
         assert "not a public address" in refusal(site.redirect(f"/bad{number}", to))
@@ -266,20 +222,20 @@ def test_redirects_are_followed_and_each_is_checked(site: Site) -> None:
     assert len(site.asked) == 5 + 6
 
 
-def test_a_name_is_resolved_once_and_that_address_is_used(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_is_resolved_once_and_that_address_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """DNS rebinding: whoever looks a second time is led elsewhere."""
-    site.page("/", "the right one")
+    site = Site()
     answers, real = iter(["127.0.0.1", "127.0.0.2"]), socket.getaddrinfo
 
     def rebinding(host: Any, port: Any, *more: Any, **named: Any) -> Any:
         return real(next(answers) if host == "pages.test" else host, port, *more, **named)
 
     monkeypatch.setattr(socket, "getaddrinfo", rebinding)
-    assert text_of(HERE.page(f"http://pages.test:{site.port}/")) == "the right one"
+    with site.serving() as asked:
+        site.page("/", "the right one")
+        assert text_of(HERE.page(f"http://pages.test:{site.port}/")) == "the right one"
     assert next(answers) == "127.0.0.2", "nobody asked again"
-    [(_, headers)] = site.asked
+    [headers] = asked
     assert headers["host"] == f"pages.test:{site.port}"
     assert not {"cookie", "authorization", "referer"} & headers.keys()
 
@@ -293,18 +249,14 @@ def test_a_name_with_one_private_address_is_refused(monkeypatch: pytest.MonkeyPa
 def test_a_slow_server_is_cut_off_whatever_it_sends(site: Site) -> None:
     over = threading.Event()
 
-    def drip(handler: Handler) -> None:
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
+    def drip(handler: Handler, begin: bytes) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + begin)
         while not over.wait(0.05):
             handler.wfile.write(b"x")
 
-    def drip_headers(handler: Handler) -> None:
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
-        while not over.wait(0.05):
-            handler.wfile.write(b"x")
-
-    site.pages["/body"], site.pages["/head"] = drip, drip_headers
-    site.pages["/silent"] = lambda _: _wait_for(over)
+    site.pages["/body"] = lambda handler: drip(handler, b"Content-Type: text/plain\r\n\r\n")
+    site.pages["/head"] = lambda handler: drip(handler, b"X-Long: ")
+    site.pages["/silent"] = lambda _: over.wait(20)
     hasty = Fetcher(is_allowed=here, seconds=0.5)
     for path in ("/body", "/head", "/silent"):
         began = time.monotonic()
@@ -313,19 +265,11 @@ def test_a_slow_server_is_cut_off_whatever_it_sends(site: Site) -> None:
     over.set()
 
 
-def _wait_for(over: threading.Event) -> None:
-    over.wait(20)
-
-
 def test_a_server_that_is_away_or_speaks_something_else(site: Site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert "ConnectionRefusedError" in refusal(f"http://127.0.0.1:{port}/")
-
-    def greet(handler: Handler) -> None:
-        handler.wfile.write(b"220 mail.example ESMTP\r\n")
-
-    site.pages["/"] = greet
+    site.pages["/"] = lambda handler: handler.connection.sendall(b"220 mail.example ESMTP\r\n")
     assert "failed (BadStatusLine)" in refusal(f"{site.url}/")
     words = refusal("http://no-such-host.invalid/")
     assert "there is no host" in words or "in time" in words, "where no name server answers it takes long"
@@ -338,34 +282,27 @@ def test_a_page_that_ties_the_parser_up_is_given_up(site: Site, monkeypatch: pyt
 
 
 def test_html_that_is_no_tree_is_read_all_the_same() -> None:
-    assert page_text.extract_text("</p></script><svg><g></p>x</svg>seen<script>unseen", "http://a/") == (
-        "",
-        "seen",
-    )
-    assert page_text.extract_text("a" + "<div>" * 50_000 + "b", "http://a/") == ("", "a\nb")
-    assert page_text.extract_text('<a href="http://[">x</a>', "http://a/") == ("", "x")
+    def text(html: str) -> str:
+        title, found = page_text.extract_text(html, "http://a/")
+        assert title == ""
+        return found
+
+    assert text("</p></script><svg><g></p>x</svg>seen<script>unseen") == "seen"
+    assert text("a" + "<div>" * 50_000 + "b") == "a\nb"
+    assert text('<a href="http://[">x</a>') == "x"
 
 
 def test_https_sends_the_host_name_and_rejects_untrusted_certificates(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    names: list[Any] = []
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(CERTIFICATE)
-    context.sni_callback = lambda _socket, name, _context: names.append(name)
-    site.server.socket = context.wrap_socket(site.server.socket, server_side=True)
-    site.page("/", "over TLS")
-    real = socket.getaddrinfo
-
-    def resolve(host: Any, *more: Any, **named: Any) -> Any:
-        return real("127.0.0.1" if str(host).endswith(".test") else host, *more, **named)
-
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    trusting = Fetcher(
-        is_allowed=here, seconds=5, trust=lambda: ssl.create_default_context(cafile=str(CERTIFICATE))
-    )
-    assert text_of(trusting.page(f"https://pages.test:{site.port}/")) == "over TLS"
-    assert names == ["pages.test"]
-    assert "no secure connection" in refusal(f"https://other.test:{site.port}/", trusting)
-    assert "no secure connection" in refusal(f"https://pages.test:{site.port}/", HERE)
+    names_resolve_here(monkeypatch)
+    site, names = Site(), list[Any]()
+    trust = ssl.create_default_context(cafile=str(CERTIFICATE))
+    trusting = Fetcher(is_allowed=here, seconds=5, trust=lambda: trust)
+    with site.serving(tls_of_tests(names)):
+        site.page("/", "over TLS")
+        assert text_of(trusting.page(f"https://pages.test:{site.port}/")) == "over TLS"
+        assert names == ["pages.test"]
+        assert "no secure connection" in refusal(f"https://other.test:{site.port}/", trusting)
+        assert "no secure connection" in refusal(f"https://pages.test:{site.port}/", HERE)
     assert len(site.asked) == 1

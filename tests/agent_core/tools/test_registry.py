@@ -49,6 +49,8 @@ def test_a_tool_can_be_found_and_says_what_it_is() -> None:
         name="test_tool", description="d", parameters=SCHEMA, idempotent=True, effect=Effect.WRITE
     )
     assert made.offered(None)
+    with pytest.raises(UnknownTool, match="nothing_here"):
+        tools.get("nothing_here")
 
 
 def test_all_tools_come_by_name() -> None:
@@ -58,28 +60,24 @@ def test_all_tools_come_by_name() -> None:
     assert names == sorted(names)
 
 
-def test_a_tool_may_register_twice_but_not_share_its_name() -> None:
+def test_a_tool_may_register_twice_but_not_share_its_name_nor_be_what_a_provider_rejects() -> None:
     tools.register(tool())
     tools.register(tool())
-    with pytest.raises(ToolError):
-        tools.register(tool(description="another"))
-
-
-@pytest.mark.parametrize("more", [{"name": "with space"}, {"name": ""}, {"parameters": {"type": "string"}}])
-def test_a_tool_that_a_provider_would_reject_is_refused(more: dict[str, Any]) -> None:
-    with pytest.raises(ToolError):
-        tools.register(tool(**more))
-
-
-def test_an_unknown_tool_is_an_error_of_its_own() -> None:
-    with pytest.raises(UnknownTool, match="nothing_here"):
-        tools.get("nothing_here")
+    bad = (
+        {"description": "another"},
+        {"name": "with space"},
+        {"name": ""},
+        {"parameters": {"type": "string"}},
+    )
+    for more in bad:
+        with pytest.raises(ToolError):
+            tools.register(tool(**more))
 
 
 SPECS = {"t": ToolSpec(name="t", description="", parameters=SCHEMA)}
 
 
-def refused(name: str = "t", unparsed: str | None = None, **arguments: Any) -> str | None:
+def refused(arguments: dict[str, Any], name: str = "t", unparsed: str | None = None) -> str | None:
     result = refusal(ToolCall(id="1", name=name, arguments=arguments, unparsed=unparsed), SPECS)
     if result is None:
         return None
@@ -87,37 +85,27 @@ def refused(name: str = "t", unparsed: str | None = None, **arguments: Any) -> s
     return result.output
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"action": "add"},
-        {"action": "list", "every": 3, "names": ["a"], "at": 1.5, "deep": {"x": True}},
-        {"action": "add", "every": None, "at": "noon", "names": []},
-        {"action": "add", "every": 3.0},
-    ],
+FITTING: tuple[dict[str, Any], ...] = (
+    {"action": "add"},
+    {"action": "list", "every": 3, "names": ["a"], "at": 1.5, "deep": {"x": True}},
+    {"action": "add", "every": None, "at": "noon", "names": []},
+    {"action": "add", "every": 3.0},
 )
-def test_arguments_that_fit_pass(arguments: dict[str, Any]) -> None:
-    assert refused(**arguments) is None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fault"),
-    [
-        ({}, "action is required"),
-        ({"action": "run"}, "action must be one of 'add', 'list'"),
-        ({"action": 3}, "action must be of type string"),
-        ({"action": "add", "every": "3"}, "every must be of type integer or null"),
-        ({"action": "add", "every": True}, "every must be of type integer or null"),
-        ({"action": "add", "names": ["a", 1]}, "names[1] must be of type string"),
-        ({"action": "add", "at": []}, "at matches none of the allowed schemas"),
-        ({"action": "add", "deep": {}}, "deep.x is required"),
-        ({"action": "add", "more": 1}, "more is not known"),
-    ],
+FAULTS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({}, "action is required"),
+    ({"action": "run"}, "action must be one of 'add', 'list'"),
+    ({"action": 3}, "action must be of type string"),
+    ({"action": "add", "every": "3"}, "every must be of type integer or null"),
+    ({"action": "add", "every": True}, "every must be of type integer or null"),
+    ({"action": "add", "names": ["a", 1]}, "names[1] must be of type string"),
+    ({"action": "add", "at": []}, "at matches none of the allowed schemas"),
+    ({"action": "add", "deep": {}}, "deep.x is required"),
+    ({"action": "add", "more": 1}, "more is not known"),
 )
-def test_the_model_is_told_what_does_not_fit(arguments: dict[str, Any], fault: str) -> None:
-    assert fault in str(refused(**arguments))
 
 
-def test_the_model_is_told_of_unknown_tools_and_broken_json() -> None:
-    assert refused("x") == "There is no tool 'x'. Tools: t."
-    assert "JSON object" in str(refused(unparsed="{bad"))
+def test_the_model_is_told_what_does_not_fit() -> None:
+    assert [given for given in FITTING if refused(given) is not None] == []
+    assert [given for given, fault in FAULTS if fault not in str(refused(given))] == []
+    assert refused({}, "x") == "There is no tool 'x'. Tools: t."
+    assert "JSON object" in str(refused({}, unparsed="{bad"))

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from agent_core.llm import tokens
 from agent_core.llm.protocol import ModelCall
-from agent_core.strategies import STRATEGIES, ContextInput
-from agent_core.tool_spec import ToolSpec
 from agent_core.turn import budget
-from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult
-from tests.agent_core.fakes import Ports, calls, drive, request, says, script, tool_call, user
+from agent_core.types import Entry, Role
+from tests.agent_core.fakes import (
+    Ports,
+    built,
+    calls,
+    drive,
+    made,
+    request,
+    says,
+    script,
+    spec,
+    tool_call,
+    user,
+)
 
 pytestmark = pytest.mark.rule("7.6")
 
 LIMIT = 6000
-TOOL = ToolSpec(name="look", description="Looks.", parameters={"type": "object"})
+TOOL = spec("look", description="Looks.")
 
 
 @pytest.fixture(autouse=True)
@@ -29,11 +40,7 @@ def limited() -> Iterator[None]:
 
 
 def looked(number: int, output: str) -> tuple[Entry, Entry]:
-    call = ToolCall(id=str(number), name="look", arguments={"n": number})
-    result = ToolResult(id=str(number), name="look", output=output, outcome=ToolOutcome.OK)
-    return Entry(role=Role.ASSISTANT, content="", calls=(call,)), Entry(
-        role=Role.TOOL, content="", results=(result,)
-    )
+    return made(tool_call("look", n=number), output)
 
 
 def size(call: ModelCall) -> int:
@@ -45,15 +52,12 @@ def call_of(*entries: Entry, kept: int = 3, system: str = "s") -> ModelCall:
     return ModelCall(system_prompt=system, entries=entries, tools=(TOOL,), kept=kept)
 
 
-def test_what_fits_is_sent_as_it_is() -> None:
-    call = call_of(user("hello"), *looked(1, "word " * 1000))
-    assert budget.fit_call(call) is call
-
-
 def test_the_oldest_observations_give_way_first_and_say_so() -> None:
     entries = [
         entry for number in range(6) for entry in looked(number, f"result {number}: " + "word " * 2000)
     ]
+    fitting = call_of(user("go"), *looked(1, "word " * 1000))
+    assert budget.fit_call(fitting) is fitting
     call = call_of(user("go"), *entries, kept=len(entries) + 1)
     cut = budget.fit_call(call)
     assert size(cut) <= LIMIT
@@ -79,7 +83,7 @@ def test_the_oldest_messages_are_dropped_and_results_keep_their_call() -> None:
 
 
 def test_what_was_held_stays_however_long_the_past_is() -> None:
-    held = Entry(role=Role.USER, content="Fact: the cat is Tom", stays=True)
+    held = replace(user("Fact: the cat is Tom"), stays=True)
     past = [user(f"{n} " + "word " * 1000) for n in range(12)]
     cut = budget.fit_call(call_of(held, *past, user("now"), kept=1))
     assert size(cut) <= LIMIT
@@ -112,8 +116,7 @@ def test_a_turn_that_reads_much_stays_within_it() -> None:
 
 def test_documents_take_at_most_half_and_the_longest_are_shortened() -> None:
     documents = {"AGENTS.md": "Be brief.", "MEMORY.md": "begin " + "word " * 40_000 + "end"}
-    given = ContextInput(agent_name="Ada", timezone="UTC", trigger="hello", documents=documents)
-    prompts = [STRATEGIES["primary"](given).system_prompt for _ in range(2)]
+    prompts = [built("primary", documents=documents).system_prompt for _ in range(2)]
     assert prompts[0] == prompts[1]
     assert tokens.of_text(prompts[0]) < LIMIT // 2 + 1000
     assert "\nBe brief.\n" in prompts[0]

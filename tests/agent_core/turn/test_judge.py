@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -13,10 +13,10 @@ from agent_core.testing import ModelServer
 from agent_core.text import fence
 from agent_core.turn.control import TurnControl
 from agent_core.turn.judge import evaluate_response
-from agent_core.types import Ending, Entry, Role, TurnResult, Usage
+from agent_core.types import Ending, TurnResult, Usage
 from agent_core.verdict import NO_REASON, Verdict, read_verdict
-from tests.agent_core.fakes import QUICK, Reply, request, says, script
-from tests.agent_core.turn.test_interrupting import until
+from tests.agent_core.fakes import QUICK, assistant, request, says, script, user
+from tests.fleet import until
 
 pytestmark = pytest.mark.rule("4.1")
 
@@ -25,8 +25,7 @@ TALK = Usage(input_tokens=5, output_tokens=5, requests=1)
 
 
 def said(reply: str) -> TurnResult:
-    entry = Entry(role=Role.ASSISTANT, content=reply)
-    return TurnResult(ending=Ending.SUCCEEDED, entries=(entry,), usage=TALK)
+    return TurnResult(ending=Ending.SUCCEEDED, entries=(assistant(reply),), usage=TALK)
 
 
 def judged(
@@ -37,29 +36,29 @@ def judged(
     )
 
 
-@pytest.mark.parametrize(
-    ("answer", "notify", "reason"),
-    [
-        ('{"notify": true, "reason": "It is news."}', True, "It is news."),
-        ('{"notify": false, "reason": "Nothing\\nnew."}', False, "Nothing new."),
-        ('```json\n{"reason": "routine", "notify": "no"}\n```', False, "routine"),
-        ('I think {this}: {"notify": "Yes"} is right.', True, NO_REASON),
-        ('{"verdict": 1} {"notify": false}', False, NO_REASON),
-        ("No - a routine check.", False, "a routine check"),
-        ("**Yes**", True, NO_REASON),
-        ('{"notify": null, "reason": 7}', None, ""),
-        ('{"notify": 1}', None, ""),
-        ("Nobody knows.", None, ""),
-        ("", None, ""),
-        ("{" * 500, None, ""),
-        ('{"a":' * 5000, None, ""),
-    ],
+VERDICTS = {
+    '{"notify": true, "reason": "It is news."}': (True, "It is news."),
+    '{"notify": false, "reason": "Nothing\\nnew."}': (False, "Nothing new."),
+    '```json\n{"reason": "routine", "notify": "no"}\n```': (False, "routine"),
+    'I think {this}: {"notify": "Yes"} is right.': (True, NO_REASON),
+    '{"verdict": 1} {"notify": false}': (False, NO_REASON),
+    "No - a routine check.": (False, "a routine check"),
+    "**Yes**": (True, NO_REASON),
+}
+UNREADABLE = (
+    '{"notify": null, "reason": 7}',
+    '{"notify": 1}',
+    "Nobody knows.",
+    "",
+    "{" * 500,
+    '{"a":' * 5000,
 )
-def test_a_verdict_is_read_only_from_json_or_plain_words(
-    answer: str, notify: bool | None, reason: str
-) -> None:
-    expected = None if notify is None else Verdict(notify=notify, reason=reason)
-    assert read_verdict(answer) == expected
+
+
+def test_a_verdict_is_read_only_from_json_or_plain_words() -> None:
+    verdicts = {answer: Verdict(notify=notify, reason=why) for answer, (notify, why) in VERDICTS.items()}
+    assert {answer: read_verdict(answer) for answer in VERDICTS} == verdicts
+    assert [answer for answer in UNREADABLE if read_verdict(answer) is not None] == []
 
 
 @given(st.text() | st.text(alphabet='{}[]":,notify truefals').map(lambda text: '{"notify":' + text))
@@ -70,26 +69,19 @@ def test_no_answer_breaks_the_reading(answer: str) -> None:
         assert len(verdict.reason) <= 300
 
 
-@pytest.mark.parametrize(
-    "answer", [says("Who can tell?"), says(""), ModelRefused("no"), RuntimeError("a bug")], ids=str
-)
-def test_an_error_or_an_unreadable_answer_means_yes(answer: Reply) -> None:
-    script(answer)
-    result = judged("the house is on fire")
-    assert result.verdict is not None
-    assert result.verdict.notify
-    assert result.verdict.reason.startswith("Not judged: ")
-    assert (result.ending, result.reply) == (Ending.SUCCEEDED, "the house is on fire")
+def test_an_error_or_an_unreadable_answer_means_yes() -> None:
+    for answer in (says("Who can tell?"), says(""), ModelRefused("no"), RuntimeError("a bug")):
+        script(answer)
+        result = judged("the house is on fire")
+        assert result.verdict is not None
+        assert (result.verdict.notify, result.verdict.reason[:12]) == (True, "Not judged: ")
+        assert (result.ending, result.reply) == (Ending.SUCCEEDED, "the house is on fire")
 
 
 def test_the_judge_sees_only_task_and_reply_and_tokens_count() -> None:
     model = script(says('{"notify": false, "reason": "old"}'))
-    result = evaluate_response(
-        said("as before"),
-        task="go and look",
-        request=request(history=(Entry(role=Role.USER, content="secret"),)),
-        control=TurnControl(),
-    )
+    given = request(history=(user("secret"),))
+    result = evaluate_response(said("as before"), task="go and look", request=given, control=TurnControl())
     assert result.verdict == Verdict(notify=False, reason="old")
     [call] = model.calls
     assert call.tools == ()
@@ -98,24 +90,15 @@ def test_the_judge_sees_only_task_and_reply_and_tokens_count() -> None:
     assert result.usage == TALK + Usage(input_tokens=10, output_tokens=2, requests=1)
 
 
-@pytest.mark.parametrize(
-    ("reply", "notify"),
-    [
-        ("There is nothing to report today.", False),
-        ("I looked: no changes.", False),
-        ("All quiet.", False),
-        ("Take the bread out of the oven!", True),
-        ("The nothing-burger is served.", True),
-    ],
-)
 @pytest.mark.parametrize("network", [False, True], ids=["offline", "over the network"])
-def test_the_offline_rules_judge_also_over_the_network(
-    server: ModelServer, reply: str, notify: bool, network: bool
-) -> None:
-    result = judged(reply, model=NETWORK if network else "offline")
-    assert result.verdict is not None
-    assert result.verdict.notify is notify
-    assert len(server.requests) == int(network)
+def test_the_offline_rules_judge_also_over_the_network(server: ModelServer, network: bool) -> None:
+    quiet = ("There is nothing to report today.", "I looked: no changes.", "All quiet.")
+    news = ("Take the bread out of the oven!", "The nothing-burger is served.")
+    for reply in quiet + news:
+        verdict = judged(reply, model=NETWORK if network else "offline").verdict
+        assert verdict is not None
+        assert verdict.notify is (reply in news), reply
+    assert len(server.requests) == (len(quiet + news) if network else 0)
 
 
 def test_an_unavailable_judge_means_yes_after_the_policys_retries(server: ModelServer) -> None:
@@ -125,27 +108,20 @@ def test_an_unavailable_judge_means_yes_after_the_policys_retries(server: ModelS
     assert [received.state for received in server.requests] == ["failed"] * QUICK.max_attempts
 
 
-@pytest.mark.parametrize("signal", ["cancel", "stop", "lose"])
+SIGNALS = {"cancel": (None, Ending.CANCELLED, "news"), "stop": (None, Ending.HANDED_BACK, ""), "lose": None}
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
 def test_what_is_asked_of_the_turn_meanwhile_counts(server: ModelServer, signal: str) -> None:
     control = TurnControl()
-    came: list[TurnResult | BaseException] = []
-
-    def judge() -> None:
-        try:
-            came.append(judged("news", model=NETWORK, task="[[judge-hold:j]] look", control=control))
-        except Stale as error:
-            came.append(error)
-
-    thread = threading.Thread(target=judge)
-    thread.start()
-    until(lambda: server.held.get("j"))
-    getattr(control, signal)()
-    thread.join(10)
-    [outcome] = came
-    if signal == "lose":
-        assert isinstance(outcome, Stale)
-        return
-    assert isinstance(outcome, TurnResult)
-    assert outcome.verdict is None
-    assert outcome.ending == {"cancel": Ending.CANCELLED, "stop": Ending.HANDED_BACK}[signal]
-    assert outcome.reply == {"cancel": "news", "stop": ""}[signal]
+    with ThreadPoolExecutor(1) as pool:
+        task = "[[judge-hold:j]] look"
+        judging = pool.submit(judged, "news", model=NETWORK, task=task, control=control)
+        until(lambda: server.held.get("j"))
+        getattr(control, signal)()
+        if signal == "lose":
+            with pytest.raises(Stale):
+                judging.result(10)
+        else:
+            outcome = judging.result(10)
+            assert (outcome.verdict, outcome.ending, outcome.reply) == SIGNALS[signal]

@@ -9,50 +9,38 @@ from typing import Any
 import pytest
 
 from agent_core.turn.transcript import said_so_far
-from agent_core.types import Ending, Role, Step, StepKind, ToolCall, ToolOutcome, Usage
-from tests.agent_core.fakes import (
-    Ports,
-    Run,
-    assistant,
-    calls,
-    drive,
-    request,
-    says,
-    script,
-    tool_call,
-    user,
-)
+from agent_core.types import Ending, Step, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
+from tests.agent_core.fakes import Ports, Run, assistant, calls, drive, request, says, script, tool_call, user
 
 pytestmark = pytest.mark.rule("1.9", "3.2")
 
 USAGE = Usage(input_tokens=10, output_tokens=1, requests=1)
 
 
-def response(*wanted: ToolCall, text: str = "") -> tuple[StepKind, dict[str, Any]]:
-    entry = replace(assistant(text), calls=tuple(wanted))
-    return StepKind.RESPONSE, {"entry": entry.to_json(), "usage": USAGE.to_json()}
+Part = tuple[StepKind, dict[str, Any]]
 
 
-def intent(call: ToolCall) -> tuple[StepKind, dict[str, Any]]:
+def response(*wanted: ToolCall, text: str = "") -> Part:
+    return StepKind.RESPONSE, {"entry": assistant(text, *wanted).to_json(), "usage": USAGE.to_json()}
+
+
+def intent(call: ToolCall) -> Part:
     return StepKind.INTENT, call.to_json()
 
 
-def result(
-    call: ToolCall, output: str = "journaled", outcome: str = "ok", error: str = ""
-) -> tuple[StepKind, dict[str, Any]]:
-    data = {"id": call.id, "name": call.name, "output": output, "outcome": outcome, "error_class": error}
-    return StepKind.RESULT, data
+def result(call: ToolCall, output: str = "journaled", outcome: ToolOutcome = ToolOutcome.OK) -> Part:
+    return StepKind.RESULT, ToolResult(id=call.id, name=call.name, output=output, outcome=outcome).to_json()
 
 
-def inject(*texts: str) -> tuple[StepKind, dict[str, Any]]:
+def inject(*texts: str) -> Part:
     return StepKind.INJECT, {"texts": list(texts), "turns": [1]}
 
 
-def journal(*parts: tuple[StepKind, dict[str, Any]]) -> tuple[Step, ...]:
+def journal(*parts: Part) -> tuple[Step, ...]:
     return tuple(Step(n=n, kind=kind, data=data) for n, (kind, data) in enumerate(parts, start=1))
 
 
-def resume(*parts: tuple[StepKind, dict[str, Any]], ports: Ports | None = None) -> Run:
+def resume(*parts: Part, ports: Ports | None = None) -> Run:
     return drive(request(steps=journal(*parts), attempt=2), ports)
 
 
@@ -68,6 +56,7 @@ def test_a_call_with_a_journaled_result_is_not_repeated() -> None:
     assert [one.output for one in run.outputs()] == ["journaled", "write 2"]
     assert len(model.calls) == 1
     assert run.texts() == ["", "", "done"]
+    assert run.result.usage == USAGE + Usage(input_tokens=10, output_tokens=2, requests=1)
 
 
 def test_a_call_with_an_intent_but_no_result_is_unknown() -> None:
@@ -79,21 +68,16 @@ def test_a_call_with_an_intent_but_no_result_is_unknown() -> None:
     assert [one.outcome for one in run.outputs()] == [ToolOutcome.UNKNOWN, ToolOutcome.OK]
 
 
-def test_an_idempotent_call_is_repeated_without_a_second_intent() -> None:
+def test_an_idempotent_call_is_repeated_without_a_second_intent_if_its_tool_is_still_there() -> None:
     script(calls(READ), says("done"))
     ports = Ports()
     run = resume(response(READ), intent(READ), ports=ports)
     assert ports.ran == [READ]
     assert ports.kinds() == ["result"]
     assert run.outputs()[0].outcome is ToolOutcome.OK
-
-
-def test_an_idempotent_tool_that_is_gone_is_reported_as_unknown() -> None:
-    script(calls(READ), says("done"))
-    ports = Ports()
-    drive(request(steps=journal(response(READ), intent(READ)), attempt=2, tools=()), ports)
-    assert ports.ran == []
-    assert ports.kinds() == ["result"]
+    gone = Ports()
+    drive(request(steps=journal(response(READ), intent(READ)), attempt=2, tools=()), gone)
+    assert (gone.ran, gone.kinds()) == ([], ["result"])
 
 
 def test_calls_without_an_intent_are_made() -> None:
@@ -108,9 +92,8 @@ def test_injected_messages_are_heard_again_and_not_taken_again() -> None:
     ports = Ports()
     run = resume(response(ONE), intent(ONE), result(ONE), inject("stop it", "please"), ports=ports)
     assert model.calls[0].entries[-2:] == (user("stop it"), user("please"))
-    assert [entry.role for entry in run.result.entries] == [
-        Role.ASSISTANT, Role.TOOL, Role.USER, Role.USER, Role.ASSISTANT,
-    ]  # fmt: skip
+    roles = ["assistant", "tool", "user", "user", "assistant"]
+    assert [str(entry.role) for entry in run.result.entries] == roles
     assert ports.asked == 1
 
 
@@ -119,15 +102,8 @@ def test_a_journal_that_ends_in_an_answer_ends_at_once() -> None:
     run = resume(response(ONE), intent(ONE), result(ONE), response(text="done"))
     assert model.calls == []
     assert run.events == []
-    assert run.result.ending is Ending.SUCCEEDED
-    assert run.result.reply == "done"
+    assert (run.result.ending, run.result.reply) == (Ending.SUCCEEDED, "done")
     assert run.result.usage.requests == 2
-
-
-def test_usage_goes_on_from_the_journal() -> None:
-    script(calls(ONE), says("done"))
-    run = resume(response(ONE), intent(ONE), result(ONE))
-    assert run.result.usage == USAGE + Usage(input_tokens=10, output_tokens=2, requests=1)
 
 
 def test_step_zero_is_not_read() -> None:
@@ -154,15 +130,16 @@ def test_repeated_ids_in_a_later_response_are_distinguished() -> None:
     assert [one.output for one in run.outputs()] == ["journaled", "write 2"]
 
 
-def whole(call: ToolCall, *outcome: str) -> list[tuple[StepKind, dict[str, Any]]]:
+def whole(call: ToolCall, output: str = "journaled", outcome: ToolOutcome = ToolOutcome.OK) -> list[Part]:
     """The three steps of a call that was made."""
-    return [response(call), intent(call), result(call, *outcome)]
+    return [response(call), intent(call), result(call, output, outcome)]
 
 
 FIFTEEN = [whole(tool_call(n=n)) for n in range(15)]
 SAME = [whole(replace(ONE, id=str(n))) for n in range(4)]
-FAILED = [whole(tool_call("broken", n=n), text, "failed", "E") for n, text in enumerate("abc")]
-ALIKE = [whole(tool_call("broken", n=n), f"row {n}", "failed", "E") for n in range(2)]
+BROKEN = [tool_call("broken", n=n) for n in range(3)]
+FAILED = [whole(call, text, ToolOutcome.FAILED) for call, text in zip(BROKEN, "abc", strict=True)]
+ALIKE = [whole(call, f"row {n}", ToolOutcome.FAILED) for n, call in enumerate(BROKEN[:2])]
 
 
 @pytest.mark.parametrize(
