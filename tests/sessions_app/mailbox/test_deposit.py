@@ -130,7 +130,9 @@ def test_a_single_sentence_is_the_summary_and_no_detail_besides(person: Person) 
 
 @pytest.mark.rule("10.0")
 def test_an_unread_source_keeps_its_newest_events_and_reports_drops(person: Person) -> None:
-    session = person.session()
+    session, other = person.session(), person.session()
+    for slot in range(5):
+        assert deposit(other.pk, news(f"elsewhere {slot}", source_key=f"job:weather:{slot}"))
     for slot in range(MOST_OF_A_SOURCE + 30):  # each slot of an isolated routine has a session of its own
         assert deposit(session.pk, news(f"result {slot}", source_key=f"job:weather:{slot}"))
         assert unread().filter(target=session).count() <= MOST_OF_A_SOURCE
@@ -144,6 +146,7 @@ def test_an_unread_source_keeps_its_newest_events_and_reports_drops(person: Pers
     dropped = MailboxEvent.objects.filter(dropped_at__isnull=False)
     assert {event.summary for event in dropped} == {f"result {slot}" for slot in range(30)}
     assert {event.reason for event in dropped} == {"too_many"}
+    assert len(shown(other)) == 5
 
 
 @pytest.mark.rule("10.0")
@@ -156,6 +159,10 @@ def test_a_full_unread_mailbox_keeps_urgent_and_newest_events(person: Person) ->
     assert unread.count() == MOST_UNREAD
     assert [event.summary for event in unread[:2]] == ["urgent", "news 10"]
     assert sum(event.lost for event in unread) == 10
+    unread.update(acknowledged_at=Now(), priority=Priority.URGENT)
+    for number in range(MOST_OF_A_SOURCE + 1):
+        assert deposit(session.pk, news(f"later {number}"))
+    assert unread.count() == MOST_OF_A_SOURCE, "what was read counts no more"
 
 
 def test_an_event_being_acknowledged_is_neither_dropped_nor_waited_for(person: Person) -> None:
