@@ -19,11 +19,6 @@ print(*(str(each.pattern) for each in get_resolver().url_patterns))
 """
 
 
-@pytest.mark.parametrize("name", DOORS)
-def test_a_door_can_be_chosen_alone(name: str) -> None:
-    assert doors(name) == (name,)
-
-
 def test_an_unknown_door_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"must be none or some of .*openai.*, not soap"):
         doors("openai,soap")

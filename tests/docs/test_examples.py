@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from typing import Any
 
 import pytest
-from django.test import Client
 
 from agent_core.connections import PROVIDERS
 from tests.api.conftest import Caller, made, new_caller
@@ -22,38 +19,6 @@ def ada() -> Caller:
     caller = new_caller("ada")
     caller.agent()
     return caller
-
-
-@pytest.fixture
-def schema() -> Any:
-    return Client().get("/api/schema/", headers={"Accept": "application/json"}).json()
-
-
-def post_by_hook(ada: Caller, hook: Any, body: Any) -> int:
-    sent = {
-        "Authorization": f"Bearer {hook['token']}",
-        "Webhook-Id": "build-7",
-        "Webhook-Timestamp": str(int(time.time())),
-    }
-    address = f"/api/hooks/{hook['id']}/messages/"
-    return int(
-        ada.client.post(address, json.dumps(body), content_type="application/json", headers=sent).status_code
-    )
-
-
-def test_the_schema_limits_timeouts_to_at_least_one_second(schema: Any) -> None:
-    for name in ("NewAutomation", "PatchedAutomationChanges", "NewRoutineIn", "PatchedRoutineChanges"):
-        field = schema["components"]["schemas"][name]["properties"]["timeout_seconds"]
-        assert (field["minimum"], field["maximum"]) == (1, 86_400)
-
-
-def test_the_bodies_shown_for_hooks_are_accepted(ada: Caller) -> None:
-    make, post = (
-        json.loads(body)
-        for body in re.findall(r"-d '(\{.*\})'", section("how-to.md", "Add a hook and post a message by it"))
-    )
-    hook = made(ada.post("/api/agents/demo/hooks/", make))
-    assert post_by_hook(ada, hook, post) == 202
 
 
 def test_the_servers_on_the_page_of_tools_are_accepted(ada: Caller) -> None:

@@ -24,7 +24,6 @@ from tests.up import ROOT, free_port
 
 PATH = f"{os.defpath}:/usr/sbin:/sbin"  # where Debian has rabbitmqctl
 STOP_SECONDS = 30  # as systemd waits for a worker
-SUPERUSER = "postgres"  # of an installed PostgreSQL
 HTTPS = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.7", "Host": "rondo.example"}
 # the checkout as another version
 _OTHER_VERSION = (
@@ -144,46 +143,24 @@ class Fleet:
 
 
 @contextmanager
-def servers(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, str], str]]:
-    """PostgreSQL and the broker: those of this machine where they may be used, else our own.
-
-    Yields what the page's addresses are here, the environment of its first machine, and a prelude for its shell.
-    """
-    name = f"rondo_{secrets.token_hex(4)}"
-    with _database(folder, name) as (places, environ, prelude), _broker(folder, name) as broker:
-        yield places | broker, environ, prelude
-
-
-@contextmanager
-def _database(folder: Path, name: str) -> Iterator[tuple[dict[str, str], dict[str, str], str]]:
-    as_superuser = ("runuser", "-u", SUPERUSER, "--", "psql", "-v", "ON_ERROR_STOP=1")
-    if works(*as_superuser, "-c", "SELECT 1"):
-        places = {
-            "ROLE rondo ": f"ROLE {name} ",
-            "DATABASE rondo OWNER rondo": f"DATABASE {name} OWNER {name}",
-            "//rondo:$DB_PASSWORD@10.0.0.10:5432/rondo": f"//{name}:$DB_PASSWORD@127.0.0.1:5432/{name}",
-        }
-        try:
-            yield places, {"PATH": PATH}, 'sudo() { shift 2; (cd / && runuser -u postgres -- "$@"); }'
-        finally:
-            for statement in (f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", f"DROP ROLE IF EXISTS {name}"):
-                subprocess.run([*as_superuser, "-qc", statement], cwd="/", check=True)
-        return
-    server = postgres.prepare(data=folder / "postgres", log=folder / "postgres.log", password=name)
+def own_database(folder: Path, password: str) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+    """A PostgreSQL that nobody else uses: the page's addresses of it, and its superuser's environment."""
+    server = postgres.prepare(data=folder, log=folder.with_suffix(".log"), password=password)
     process = server.spawn()
     try:
         wait_until_ready(server, process)
         yield (
             {
                 "ROLE rondo ": "ROLE rondo_owner ",
-                "OWNER rondo ": "OWNER rondo_owner ",
-                "//rondo:$DB_PASSWORD@10.0.0.10:5432": f"//rondo_owner:$DB_PASSWORD@127.0.0.1:{server.port}",
+                "DATABASE rondo OWNER rondo": "DATABASE rondo OWNER rondo_owner",
+                "//rondo:$DB_PASSWORD@10.0.0.10:5432/rondo": (
+                    f"//rondo_owner:$DB_PASSWORD@127.0.0.1:{server.port}/rondo"
+                ),
             },
             {
-                "PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": postgres.USER, "PGPASSWORD": name,
-                "PGDATABASE": "postgres", "PATH": f"{server.programs}:{PATH}",
+                "PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": postgres.USER,
+                "PGPASSWORD": password, "PGDATABASE": "postgres", "PATH": f"{server.programs}:{PATH}",
             },
-            "",
         )  # fmt: skip
     finally:
         process.send_signal(signal.SIGINT)
@@ -219,14 +196,15 @@ def _broker(folder: Path, name: str) -> Iterator[dict[str, str]]:
 @contextmanager
 def fleet(folder: Path, units: dict[str, tuple[str, ...]]) -> Iterator[Fleet]:
     """Machines that the page has prepared, up to its section "Install"."""
-    with servers(folder) as (places, environ, prelude):
+    name = f"rondo_{secrets.token_hex(4)}"
+    with own_database(folder / "postgres", name) as (places, environ), _broker(folder, name) as broker:
         there = clean() | {"PATH": PATH, "HOME": str(folder), "FOLDER": str(folder)} | environ
-        first = Machine(folder=folder, environ=there, places=places, known=[prelude])
-        secret = _secrets(first)
-        _, database, broker = blocks("Prepare the database and the broker")
-        for block in (database, broker):
-            Machine(folder=folder, environ=there | secret, places=places, known=[prelude]).run(block)
-        nodes = [_node(folder / name, name, given, there | secret, places) for name, given in units.items()]
+        first = Machine(folder=folder, environ=there, places=places | broker)
+        there |= _secrets(first)
+        first.environ = there
+        for block in blocks("Prepare the database and the broker")[1:]:
+            first.run(block)
+        nodes = [_node(folder / name, name, given, there, first.places) for name, given in units.items()]
         try:
             yield Fleet(nodes=nodes)
         finally:

@@ -1,4 +1,4 @@
-"""Three machines of docs/deploy.md: set up, upgraded while they work, and one of them killed (rules 1.9, 10.2)."""
+"""Three machines of docs/deploy.md: set up, upgraded while they work, one killed, all restored (rules 1.9, 10.2)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 
 from tests.fleet import until
-from tests.packaging.nodes import HTTPS, Fleet, Node, connections, fleet, wait_until_healthy
+from tests.packaging.nodes import (
+    HTTPS,
+    Fleet,
+    Node,
+    connections,
+    fleet,
+    own_database,
+    wait_until_healthy,
+)
 from tests.packaging.page import blocks
-from tests.soak.load import Load, insist, verdict
+from tests.soak.load import Load, ask, insist, verdict
+from tests.up import ROOT
 
 pytestmark = [pytest.mark.full, pytest.mark.processes, pytest.mark.timeout(400)]
 
@@ -27,6 +37,8 @@ UNITS = {
 }
 PASSWORD = "only-for-tests"
 MOST_CONNECTIONS = 20  # of a process, as the page says
+BURN = "DO $$ BEGIN FOR i IN 1..20000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
+FUTURE = "SELECT count(*) FROM sessions_app_event WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())"
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +62,8 @@ def _start(machines: Fleet) -> None:
         node.follow(processes)  # also `check --deploy`, without a warning
     [worker_alone] = blocks("Add a machine")
     third.follow(worker_alone)
+    assert all(node.running.keys() == set(node.units) for node in machines.nodes)
+    assert (first.folder / "static" / "rondo").is_dir()
     until(lambda: all(_answers(node) for node in (first, second)), 90, "both web processes answer")
     wait_until_healthy(first)
     machines.token = first.machine.run("rondo token make --user admin --scope manage tests").split()[-1]
@@ -99,6 +113,7 @@ def test_a_browser_signs_in_at_one_machine_and_goes_on_at_the_other(machines: Fl
         }
         answer = http.post("/sign-in/", data=form, headers=from_page, follow_redirects=False)
         assert answer.status_code == 302, answer.text
+        assert "secure" in answer.headers["set-cookie"].lower()
     cookie = {"Cookie": f"sessionid={answer.cookies['sessionid']}"}
     there = httpx2.get(f"http://127.0.0.1:{second.port}/account/", headers=HTTPS | cookie, timeout=30)
     assert there.status_code == 200
@@ -180,3 +195,86 @@ def test_a_machine_that_dies_is_named_and_takes_nothing_along(machines: Fleet) -
     until(lambda: _answers(dead), 60, "the machine is back")
     if dead.name in {each["host"] for each in _status(dead)["processes"]}:  # else any machine replaces it
         wait_until_healthy(dead)
+
+
+def test_a_program_gets_a_token_and_what_watches_finds_the_metrics(machines: Fleet) -> None:
+    first = machines.nodes[0].machine
+    [tokens], [watch] = blocks("Make a token for a program"), blocks("Watch it")
+    token, listed = first.run(tokens).strip().split("\n", 1)
+    assert "talk" in listed
+    assert token not in listed
+    assert ask(machines, token, "GET", "/api/agents/")[0] == 200
+    assert ask(machines, token, "POST", "/api/agents/", {"name": "more"})[0] == 403
+    assert 'rondo_ready{check="database"} 1.0' in first.run(watch)
+    prometheus = (ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text()
+    [target] = re.findall(r'targets: \["(.+)"\]', prometheus)
+    assert f"http://{target}/metrics" in watch
+
+
+def test_a_restored_backup_goes_on_with_every_appointment(machines: Fleet, tmp_path: Path) -> None:
+    """The last one: the machines move to another PostgreSQL."""
+    first = machines.nodes[0]
+    made, _ = insist(machines, "POST", "/api/sessions/", {"agent": "demo", "key": "web:kept"}, "kept")
+    daily = {"kind": "cron", "expr": "0 9 * * *", "timezone": "Asia/Tokyo"}
+    later = _add(machines, made["id"], daily)
+    soon = _add(machines, made["id"], {"kind": "every", "seconds": 5})
+    with psycopg.connect(machines.database_url, autocommit=True) as old:
+        old.execute(BURN)
+    until(lambda: _succeeded(machines, soon), 40)
+    known, planned = _succeeded(machines, soon), _next_run(machines, later)
+    first.machine.run(*blocks("Backup"))
+    for node in machines.nodes:
+        for unit in node.units:
+            node.stop(unit)
+    with own_database(tmp_path / "new", PASSWORD) as (places, environ):
+        for node in machines.nodes:
+            node.machine.places |= places
+            node.machine.environ |= environ
+        _restore(machines)
+        until(lambda: _answers(first), 60, "the first web process answers")
+        until(lambda: len(_succeeded(machines, soon)) > len(known), 40)
+        assert known <= _succeeded(machines, soon)
+        assert _next_run(machines, later) == planned
+        wait_until_healthy(first)
+        for node in machines.nodes:
+            node.kill()
+
+
+def _restore(machines: Fleet) -> None:
+    """From an empty server to machines that run."""
+    first = machines.nodes[0]
+    _, database, _ = blocks("Prepare the database and the broker")
+    aside, restore, start = blocks("Restore")
+    first.machine.run(database)
+    first.machine.run(aside)
+    for node in machines.nodes:
+        node.machine.run(blocks("Install")[1])
+    load, _, migrate = restore.partition("rondo migrate")
+    first.machine.run(load)
+    assert _events_of_the_future(machines) > 0  # the old server was far ahead
+    first.machine.run("rondo migrate" + migrate)
+    assert _events_of_the_future(machines) == 0
+    for node in machines.nodes:
+        node.follow(start)
+        assert node.running.keys() == set(node.units)
+
+
+def _add(machines: Fleet, session: str, schedule: dict[str, Any]) -> str:
+    job, path = {"message": "go", "schedule": schedule}, f"/api/sessions/{session}/automations/"
+    return str(insist(machines, "POST", path, job)[0]["id"])
+
+
+def _next_run(machines: Fleet, automation: str) -> str:
+    return str(insist(machines, "GET", f"/api/automations/{automation}/")[0]["next_run_at"])
+
+
+def _succeeded(machines: Fleet, automation: str) -> set[str]:
+    listed, _ = insist(machines, "GET", f"/api/automations/{automation}/runs/?page_size=100")
+    return {row["run_id"] for row in listed["results"] if row["state"] == "succeeded"}
+
+
+def _events_of_the_future(machines: Fleet) -> int:
+    with psycopg.connect(machines.database_url) as connection:
+        row = connection.execute(FUTURE).fetchone()
+    assert row is not None
+    return int(row[0])

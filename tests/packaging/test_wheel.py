@@ -7,8 +7,6 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from email import message_from_string
-from email.message import Message
 from pathlib import Path
 
 import httpx2
@@ -65,12 +63,6 @@ def _files(wheel: Path) -> set[str]:
         return set(opened.namelist())
 
 
-def _metadata(wheel: Path) -> Message:
-    [name] = [name for name in _files(wheel) if name.endswith(".dist-info/METADATA")]
-    with zipfile.ZipFile(wheel) as opened:
-        return message_from_string(opened.read(name).decode())
-
-
 def test_the_wheel_holds_every_file_of_the_apps_and_the_templates_and_nothing_else(wheel: Path) -> None:
     here = {ROOT / "manage.py"}
     for top in (*APPS, "templates"):
@@ -83,19 +75,6 @@ def test_the_wheel_holds_every_file_of_the_apps_and_the_templates_and_nothing_el
     held = _files(wheel)
     assert {name for name in held if ".dist-info/" not in name} == expected
     assert any(name.endswith("/licenses/LICENSE") for name in held)
-
-
-def test_its_metadata_name_the_distribution_its_license_and_its_extras(wheel: Path) -> None:
-    metadata = _metadata(wheel)
-    assert (metadata["Name"], metadata["Version"]) == ("rondo-server", VERSION)
-    assert metadata["License-Expression"] == "MIT"
-    extras = set(project()["optional-dependencies"])
-    assert {"anthropic", "google", "groq", "mistral", "notify", "otel", "sentry"} <= extras
-    assert set(metadata.get_all("Provides-Extra", [])) == extras
-    required = {
-        line.partition(";")[0] for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line
-    }
-    assert len(required) == len(project()["dependencies"])
 
 
 def test_the_run_lock_holds_no_test_tool() -> None:
@@ -142,18 +121,10 @@ def test_ctrl_c_stops_every_process(installed: Installed, up: Up) -> None:
     pids = all_pids(up.connection())
     assert up.stop() == 0
     assert [pid for pid in pids if alive(pid)] == []
-    for arguments, complaint in {
-        ("chat",): "not set: SECRET_KEY",
-        ("tour",): "start it with `rondo up`",
-        ("status", "--data-dir", "nowhere"): "no server runs on nowhere; start it with `rondo up",
-        ("worker",): "not set: SECRET_KEY",
-        ("up", "--colour"): "see rondo up --help",
-    }.items():
-        done = installed.run(*arguments)
-        [line] = done.stderr.splitlines()
-        assert done.returncode == 1
-        assert line.startswith("rondo: ")
-        assert complaint in line
+    done = installed.run("status", "--data-dir", "nowhere")
+    [line] = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert "no server runs on nowhere; start it with `rondo up" in line
 
 
 def test_the_command_knows_its_version_and_its_commands(installed: Installed) -> None:

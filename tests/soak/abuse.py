@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from tests.soak.load import ask
 from tests.soak.server import System
@@ -106,41 +106,10 @@ def a_flood_of_turns(system: System, sessions: int = 15, each: int = 5) -> str:
     return f"answers {dict(seen)}"
 
 
-def wrong_passwords(system: System, count: int = 40) -> str:
-    """Guesses at the admin's password."""
-    seen: Counter[int] = Counter()
-    connection = http.client.HTTPConnection(*_address(system), timeout=20)
-    connection.request("GET", "/admin/login/")
-    answer = connection.getresponse()
-    answer.read()
-    cookie = (answer.getheader("Set-Cookie") or "").partition(";")[0]
-    for number in range(count):
-        form = {
-            "username": "admin",
-            "password": f"guess {number}",
-            "csrfmiddlewaretoken": cookie.partition("=")[2],
-        }
-        headers = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": cookie}
-        connection.request("POST", "/admin/login/", urlencode(form), headers)
-        answer = connection.getresponse()
-        answer.read()
-        seen[answer.status] += 1
-    connection.close()
-    return f"answers {dict(seen)}"
-
-
-def unknown_tokens(system: System, count: int = 300) -> str:
-    """Requests with tokens that nobody has."""
-    seen = Counter(ask(system, f"guess-{number}", "GET", "/api/agents/")[0] for number in range(count))
-    return f"answers {dict(seen)}"
-
-
 ACTS: tuple[Callable[[System], str], ...] = (
     a_list_of_half_a_million,
     bodies_that_nobody_reads,
     sockets_that_say_nothing,
     streams_without_end,
     a_flood_of_turns,
-    wrong_passwords,
-    unknown_tokens,
 )

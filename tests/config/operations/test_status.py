@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
+import uuid
 from datetime import timedelta
 
 import pytest
 from django.db.models.functions import Now
 
-from agent_core.testing import ModelServer
 from automations.jobs.edit import NewJob, create_job
 from automations.models import JobClock
 from config.operations.status import read_status
@@ -22,37 +21,24 @@ from sessions_app.models import Priority, Turn, Worker
 from sessions_app.turns.receive import MessageInput, receive
 from tests.automations.messages import due, later
 from tests.conftest import Person
-from tests.fleet import Fleet, until
 from tests.up import ROOT
 
 
-def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "manage.py", "status", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, timeout=60, check=False
+def test_what_runs_and_waits_is_counted(person: Person) -> None:
+    busy, idle = person.session(), person.session()
+    worker = Worker.objects.create(host="h", pid=1, shards=["turns.0", "turns.any"])
+    turn = receive(busy.pk, MessageInput(content="hello"))
+    Turn.objects.update(
+        state="running", claim=uuid.uuid4(), claimed_at=Now(), started_at=Now(), worker=worker.pk
     )
-
-
-@pytest.mark.full
-def test_what_runs_where_now(fleet: Fleet, model_server: ModelServer, person_with_server: Person) -> None:
-    fleet.worker()
-    fleet.beat()
-    busy, idle = person_with_server.session(), person_with_server.session()
-    turn = receive(busy.pk, MessageInput(content="[[hold:h]] hello"))
-    until(lambda: model_server.held.get("h"))
-    until(lambda: len(read_status().fleet.processes) == 2)
     create_job(
         NewJob(session_id=idle.pk, message="go", name="Hourly", schedule={"kind": "every", "seconds": 3600})
     )
     deposit(idle.pk, Mail(event_type="news", summary="a"))
     deposit(idle.pk, Mail(event_type="news", summary="b", priority=Priority.URGENT))
-    done = run("--json")
-    shown = json.loads(done.stdout)
-    model_server.release("h")
-    assert done.returncode == 0
-    [worker] = shown["workers"]
-    assert (worker["alive"], worker["turns"], len(worker["queues"])) == (True, [turn.pk], 18)
-    assert [each["kind"] for each in shown["processes"]] == ["beat", "worker"]
+    shown = read_status().to_json()
+    [told] = shown["workers"]
+    assert (told["alive"], told["turns"], len(told["queues"])) == (True, [turn.pk], 2)
     assert (shown["people"]["running"], shown["people"]["waiting"]) == (1, 0)
     assert (shown["agents"], shown["sessions"]) == (1, {"primary": 1, "sub": 2})
     assert (shown["next_job"]["name"], shown["due_jobs"], shown["due_messages"]) == ("Hourly", 0, 0)
@@ -97,7 +83,9 @@ def test_a_server_with_nothing_in_it() -> None:
 
 @pytest.mark.full
 def test_a_database_that_is_away_is_told_in_one_line() -> None:
-    done = run(DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+    environ = os.environ | {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
+    command = [sys.executable, "manage.py", "status"]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "manage.py doctor" in done.stderr.splitlines()[-1]
