@@ -109,15 +109,6 @@ def test_the_stream_of_an_agent_goes_on_where_it_was(window: Window) -> None:
             assert [event["content"]["event_id"] for event in again.events] == expected
 
 
-@processes
-def test_deleting_an_agent_ends_only_its_own_stream(window: Window) -> None:
-    assert window.http.post("/api/agents/", json={"name": "other"}).status_code == 201
-    with window.stream(AGENT) as stream, window.stream("/api/agents/other") as other:
-        assert window.http.delete(f"{AGENT}/").json()["deleted"] is True
-        until(lambda: stream.ended, 10, "the stream ends")
-        assert not other.ended
-
-
 def test_events_of_two_sessions_arrive_in_one_order_across_pages(hub: Hub, person: Person) -> None:
     session, other = person.session(), person.session()
     ids, told = [], []
