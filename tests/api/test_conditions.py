@@ -25,6 +25,7 @@ def shown(ada: Caller) -> dict[str, str]:
         "document": "/api/agents/demo/documents/USER.md/",
         "session": f"/api/sessions/{session}/",
         "automation": f"/api/automations/{job}/",
+        "routine": f"/api/routines/{ids['routine_id']}/",
         "turn": f"/api/turns/{ids['turn_id']}/",
         "run": f"/api/runs/{ids['run_id']}/",
         "agents": "/api/agents/",
@@ -56,6 +57,7 @@ def test_resources_have_an_etag_and_answer_304_when_it_matches(ada: Caller, show
         ("document", "put", {"content": "x"}),
         ("session", "patch", {"title": "x"}),
         ("automation", "patch", {"name": "x"}),
+        ("routine", "patch", {"title": "x"}),
     ],
 )
 def test_a_change_asks_for_the_tag_that_get_sent(

@@ -81,19 +81,6 @@ def test_a_bad_routine_is_a_problem_and_stores_nothing(ada: Caller) -> None:
     )
 
 
-def test_changing_or_deleting_a_routine_needs_its_current_etag(ada: Caller) -> None:
-    address = f"/api/routines/{add(ada)['id']}/"
-    tag = ada.get(address).headers["ETag"]
-    problem(ada.patch(address, {"title": "x"}, If_Match='"other"'), 412, "revision_conflict")
-    problem(ada.delete(address, If_Match='"other"'), 412, "revision_conflict")
-    changed = ada.patch(address, {"title": "Tea", "schedule": "2h"}, If_Match=tag)
-    assert (changed.status_code, changed.json()["title"], changed.json()["schedule"]) == (200, "Tea", "2h")
-    problem(ada.delete(address, If_Match=tag), 412, "revision_conflict")
-    problem(ada.patch(address, {"source": "chat"}), 400, "bad_input")
-    problem(ada.patch(address, {"revision": 9}), 400, "bad_input")
-    assert ada.patch(address, {}).json()["revision"] == 2
-
-
 def test_delete_disables_and_hard_deletes(ada: Caller) -> None:
     address = f"/api/routines/{add(ada)['id']}/"
     assert ada.delete(address).status_code == 204
