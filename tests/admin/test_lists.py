@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from automations.models import RunRecord, RunState
-from tests.admin.conftest import make_job, make_turn, shown, url
+from tests.admin.conftest import make_job, make_turn, url
 from tests.admin.test_dashboard import add_run
 from tests.conftest import Person
 
@@ -74,20 +74,3 @@ def test_a_filter_looks_at_the_newest_rows_and_says_so(
     turns = [make_turn(session) for _ in range(6)]
     page = found(staff, "admin:sessions_app_turn_changelist", kind__exact="message")
     assert [url(turn, "change") in page for turn in turns] == [False] * 2 + [True] * 4
-
-
-def test_pages_say_what_happened_and_why(staff: Client, person: Person) -> None:
-    job = make_job(person.session())
-    failed = add_run(job, RunState.FAILED, 9, reason="max_tool_calls", error_detail="Traceback of the tool")
-    gap = add_run(job, RunState.SKIPPED, 5, reason="overlap")
-    for run, words in ((failed, "it made too many tool calls"), (gap, "the previous run had not ended")):
-        page = shown(staff, run)
-        assert "What happened" in page
-        assert words in page
-    page = shown(staff, job)
-    for words in ("Next run:", "it made too many tool calls", "Traceback of the tool"):
-        assert words in page
-    RunRecord.objects.filter(pk=failed.pk).delete()
-    job.fault, job.enabled = "ScheduleError: no such day", False
-    job.save()
-    assert "no such day" in shown(staff, job)

@@ -1,4 +1,4 @@
-"""No secret is on any page of the admin, and known ones are removed from texts."""
+"""No secret is on any page of the admin or in any answer of the API, and known ones are removed from texts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from django.urls import reverse
 
 from agent_core.mcp.server import McpServer
 from agent_core.text.redact import redact, secrets_of
+from automations.models import CronJob, RunRecord, ScheduledMessage
+from config.urls import CachedSchemaGenerator
 from sessions_app.agents.edit import update_agent
 from sessions_app.deliveries.signing_key import secret_of
 from sessions_app.encryption import encrypt
 from sessions_app.hooks.tokens import token_of
-from sessions_app.models import Agent, ApiToken, Connection, TelegramBot, TelegramChat
+from sessions_app.models import Agent, ApiToken, Connection, TelegramBot, TelegramChat, Turn
 from sessions_app.telegram import binding, bots
 from tests.admin.conftest import fill, shown
 from tests.admin.test_rights import actions_of, fill_the_rest, new_staff, signed_in
+from tests.api.conftest import Caller, for_each
 from tests.conftest import Person
 from tests.tokens import token_of as api_token_of
 
@@ -158,6 +161,33 @@ def test_no_page_of_a_row_with_a_secret_shows_it(owner: Person) -> None:
         owner.user.set_unusable_password()
         owner.user.save()
         assert "No password is set." in viewer.get(address).content.decode()
+
+
+def test_only_the_signing_secret_address_returns_a_secret(owner: Person) -> None:
+    caller = Caller(user=owner.user, token=api_token_of(owner.user))
+    session = owner.agent.sessions.get(title="A thread")
+    values = {
+        "name": owner.agent.name, "document": "USER.md", "session_id": session.pk,
+        "turn_id": Turn.objects.get(session=session).pk, "hook_id": owner.agent.hooks.get().pk,
+        "job_id": CronJob.objects.get(session=session).pk, "run_id": RunRecord.objects.get(session=session).pk,
+        "connection": Connection.objects.get().name, "routine_id": "none", "revision": 1,
+        "message_id": ScheduledMessage.objects.get(session=session).pk, "delivery_id": session.deliveries.first().pk,
+        "execution_id": "execute1", "question_id": session.consent_questions.get().pk,
+        "chat_id": TelegramChat.objects.get().chat_id, "token_id": ApiToken.objects.get(user=owner.user).pk,
+    }  # fmt: skip
+    secrets, asked = stored_secrets(owner), []
+
+    def check(path: str) -> None:
+        answer = caller.get(path.format(**values))
+        assert answer.status_code in {200, 404}, answer.content
+        asked.append(answer.status_code)
+        shown = [each for each in secrets if each in answer.content.decode() + str(answer.headers)]
+        assert bool(shown) is path.endswith("/signing-secret/")
+
+    generator: Any = CachedSchemaGenerator
+    paths = generator().get_schema(public=True)["paths"]
+    for_each((path for path in paths if "get" in paths[path] and not path.endswith("/events/")), check)
+    assert asked.count(200) > 20
 
 
 def test_secrets_in_environment_variables_and_urls_are_removed_from_texts() -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 from django.test import Client
-from django.urls import reverse
 
-from automations.models import CronJob
 from sessions_app.models import Agent, Session
 from sessions_app.sessions.open import primary_session
 from tests.admin.conftest import make_job, shown, url
-from tests.admin.test_editing import job_data
 from tests.conftest import Person
 
 pytestmark = pytest.mark.rule("4.10")
@@ -19,17 +16,6 @@ pytestmark = pytest.mark.rule("4.10")
 def unify(person: Person) -> Session:
     Agent.objects.filter(pk=person.agent.pk).update(unified_session=True)
     return primary_session(person.agent)
-
-
-def test_an_automation_created_for_a_thread_binds_to_the_primary(
-    staff: Client, person: Person, telegram: None
-) -> None:
-    thread, other = person.session(), person.session(key="telegram:42")
-    home = unify(person)
-    for session in (thread, other):
-        staff.post(reverse("admin:automations_cronjob_add"), job_data(session=session.pk))
-    bound = set(CronJob.objects.values_list("session_id", flat=True))
-    assert bound == {home.pk, other.pk}
 
 
 def test_a_thread_page_names_the_shown_session_and_own_automations(staff: Client, person: Person) -> None:

@@ -22,7 +22,7 @@ from tests.api.conftest import Caller, Site, for_each, problem
 from tests.conftest import Person, new_person
 from tests.fleet import until
 from tests.plugins import calls
-from tests.tokens import new_token, token_of
+from tests.tokens import token_of
 
 EVENT: TypeAdapter[core.Event] = TypeAdapter(core.Event)
 STORY = "Once upon a time there was a very long answer."
@@ -358,19 +358,6 @@ def test_what_is_no_run_is_refused_and_opens_nothing(ada: Caller) -> None:
         ({"resume": [{"interruptId": "consent:none", "status": "resolved"}] * 2}, "bad_run"),
     ]
     for_each(rows, check)
-
-
-@pytest.mark.rule("10.6")
-def test_each_thread_of_a_token_of_a_session_is_that_session(thread: Thread) -> None:
-    session, beside = thread.person.session(), thread.person.session()
-    token = new_token(thread.person.user, "talk", session=session)
-    for named in ("any text", str(session.pk), str(beside.pk)):
-        mine = Thread(site=thread.site, person=thread.person, token=token, id=named)
-        started = mine.run(f"[[reply:{named}]]hello")[0]
-        assert (started.thread_id, started.metadata["rondo"]["session"]) == (named, str(session.pk))
-    assert set(Turn.objects.values_list("session", flat=True)) == {session.pk}
-    history = Thread(site=thread.site, person=thread.person, token=token, id="new")
-    assert len(snapshot_in(history.post(history.body())).messages) == 6
 
 
 def test_a_door_needs_a_token_and_an_own_agent(ada: Caller, bob: Caller, nobody: Any) -> None:

@@ -14,7 +14,7 @@ from django.conf import settings
 from automations.turn_kinds.isolated import NEXT_TURN
 from sessions_app.api import streams
 from sessions_app.events import Cursor
-from sessions_app.mailbox.updates import Mail, deposit
+from sessions_app.mailbox.updates import Mail
 from sessions_app.models import Agent, Event, EventType, Lane, Scope, Session, SessionType, Turn, TurnKind
 from sessions_app.sessions.open import open_session
 from sessions_app.streams.event_log import PAGE, now
@@ -89,33 +89,6 @@ def test_every_window_sees_background_status_but_only_its_own_text(window: Windo
             }
         assert SECRET in json.dumps(own.events)
         assert len(own.of("turn_end")) == 1
-
-
-@processes
-def test_the_stream_of_an_agent_goes_on_where_it_was(window: Window) -> None:
-    deposits = [news() for _ in range(6)]
-    with window.stream(AGENT) as stream:
-        start = stream.cursor
-        window.turn("what is said in a chat is told to its own windows")
-        for mail in deposits[:3]:
-            deposit(uuid.UUID(window.session), mail)
-        until(lambda: len(stream.events) == 3, 10)
-    for mail in deposits[3:]:
-        deposit(uuid.UUID(another(window).session), mail)
-    wanted = [str(mail.event_id) for mail in deposits]
-    for cursor, expected in ((start, wanted), (stream.events[1]["event_id"], wanted[2:])):
-        with window.stream(AGENT, Last_Event_ID=cursor) as again:
-            until(lambda: len(again.events) == len(expected), 10)  # noqa: B023 - called at once
-            assert [event["content"]["event_id"] for event in again.events] == expected
-
-
-@processes
-def test_deleting_an_agent_ends_only_its_own_stream(window: Window) -> None:
-    assert window.http.post("/api/agents/", json={"name": "other"}).status_code == 201
-    with window.stream(AGENT) as stream, window.stream("/api/agents/other") as other:
-        assert window.http.delete(f"{AGENT}/").json()["deleted"] is True
-        until(lambda: stream.ended, 10, "the stream ends")
-        assert not other.ended
 
 
 def test_events_of_two_sessions_arrive_in_one_order_across_pages(hub: Hub, person: Person) -> None:

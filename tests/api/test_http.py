@@ -38,16 +38,6 @@ def test_who_prefers_to_wait_is_answered_with_the_finished_turn(window: Window) 
     assert history[1]["content"] == turn["reply"]
 
 
-def test_a_failed_turn_ends_the_wait_and_hides_its_detail(window: Window) -> None:
-    response = window.send("[[fail:402]] x", Prefer="wait=20")
-    assert response.status_code == 200
-    assert response.json()["state"] == "failed"
-    assert response.json()["error"] == (
-        "The model provider rejected the request (402: the account's quota or credit is used up)."
-    )
-    assert "test asked" not in response.text
-
-
 def test_who_waits_too_short_is_told_where_to_look(window: Window) -> None:
     began = time.monotonic()
     response = window.send("[[hold:long]] x", Prefer="wait=1")

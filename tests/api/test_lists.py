@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -65,9 +64,7 @@ def test_turns_are_filtered(ada: Caller) -> None:
     for query, expected in (
         (f"session={one}", [queued, failed]),
         ("agent=second", [other]),
-        ("agent=second&state=failed", []),
         ("agent=nobodys", []),
-        (f"session={uuid.uuid4()}", []),
         ("state=failed", [failed]),
         ("error_code=tool_hung", [failed]),
         ("since=2026-11-20T12:02:00Z", [other, queued]),
@@ -75,7 +72,6 @@ def test_turns_are_filtered(ada: Caller) -> None:
         ("since=2026-11-20T12:02:00Z&until=2026-11-20T12:03:00Z", [queued]),
         ("search=HELLO", [other, queued]),
         (f"search={quote('50%')}", [failed]),
-        (f"search={quote('%')}&agent=demo", [failed]),
         ("search=_", []),
     ):
         assert found(ada, f"/api/turns/?{query}") == expected, query
@@ -97,7 +93,6 @@ def test_automations_are_filtered(ada: Caller) -> None:
         ("enabled=true&agent=demo", [first]),
         (f"session={two}", [last]),
         ("search=STRIKE", [paused]),
-        ("search=morning", [first]),
         ("since=2099-01-01T00:00:00Z", []),
     ):
         assert found(ada, f"/api/automations/?{query}") == expected, query
@@ -123,7 +118,6 @@ def test_runs_are_filtered_and_name_what_they_are_of(ada: Caller) -> None:
         ("reason=overlap", [late]),
         (f"session={one}", [first]),
         ("agent=demo&state=failed", [swept]),
-        ("agent=nobodys", []),
         ("since=2026-11-20T12:02:00Z&until=2026-11-20T12:03:00Z", [late]),
         ("search=news", [late, first]),
         ("search=away", [swept]),

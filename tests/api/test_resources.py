@@ -276,7 +276,6 @@ def test_runs_are_listed_latest_first_and_one_shows_its_prompt(ada: Caller) -> N
             scheduled_for=f"1970-01-01T00:00:0{number}Z",
             state="skipped",
             reason="overlap",
-            slots_count=3,
             finished_at="2026-11-21T00:00:00Z",
             rendered_prompt="what the model saw",
             prompt_variables={"name": "x"},
@@ -284,10 +283,6 @@ def test_runs_are_listed_latest_first_and_one_shows_its_prompt(ada: Caller) -> N
         )
     listed = ada.get(f"/api/automations/{job.pk}/runs/").json()["results"]
     assert [each["run_id"] for each in listed] == [f"{job.pk}:2000", f"{job.pk}:1000"]
-    names = "run_id scheduled_for state reason slots_from slots_to count attempt turn lag_ms duration_ms prompt_ref"
-    of = "agent session automation routine scheduled_message created_at started_at finished_at"
-    assert set(listed[0]) == {*names.split(), *of.split(), "not_before", "error", "deliveries"}
-    assert (listed[0]["agent"], listed[0]["automation"], listed[0]["routine"]) == ("demo", job.pk, None)
     one = ada.get(f"/api/runs/{job.pk}:1000/").json()
     assert {name: value for name, value in one.items() if name in listed[1]} == listed[1]
     assert (one["rendered_prompt"], one["prompt_variables"]) == ("what the model saw", {"name": "x"})

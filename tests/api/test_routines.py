@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from automations.models import CronJob, RunRecord
-from sessions_app.models import Agent
 from tests.api.conftest import Caller, for_each, made, problem
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("6.4", "6.5")]
@@ -58,13 +57,6 @@ def test_the_session_of_a_routine_is_its_home(ada: Caller, bob: Caller) -> None:
     session = ada.session()
     assert add(ada, session=session)["session"] == session
     problem(ada.post(ROUTINES, {"title": "x", "session": bob.session()}), 404, "not_found")
-    elsewhere = ada.session(chat_type="group")
-    assert add(ada, session=elsewhere, title="Salt")["session"] == elsewhere
-    blocked = ada.delete(
-        f"/api/sessions/{elsewhere}/"
-    )  # that of a web thread would move to the primary session
-    assert blocked.status_code == 409
-    assert [each["name"] for each in blocked.json()["automations"]] == ["Salt"]
 
 
 def test_a_bad_routine_is_a_problem_and_stores_nothing(ada: Caller) -> None:
@@ -87,26 +79,6 @@ def test_a_bad_routine_is_a_problem_and_stores_nothing(ada: Caller) -> None:
         ],
         check,
     )
-
-
-def test_the_agents_limit_and_allowed_duplicates(ada: Caller) -> None:
-    Agent.objects.update(routine_limit=2)
-    add(ada)
-    add(ada, allow_duplicate=True)
-    problem(ada.post(ROUTINES, {"title": "One more"}), 409, "too_many_routines")
-
-
-def test_changing_or_deleting_a_routine_needs_its_current_etag(ada: Caller) -> None:
-    address = f"/api/routines/{add(ada)['id']}/"
-    tag = ada.get(address).headers["ETag"]
-    problem(ada.patch(address, {"title": "x"}, If_Match='"other"'), 412, "revision_conflict")
-    problem(ada.delete(address, If_Match='"other"'), 412, "revision_conflict")
-    changed = ada.patch(address, {"title": "Tea", "schedule": "2h"}, If_Match=tag)
-    assert (changed.status_code, changed.json()["title"], changed.json()["schedule"]) == (200, "Tea", "2h")
-    problem(ada.delete(address, If_Match=tag), 412, "revision_conflict")
-    problem(ada.patch(address, {"source": "chat"}), 400, "bad_input")
-    problem(ada.patch(address, {"revision": 9}), 400, "bad_input")
-    assert ada.patch(address, {}).json()["revision"] == 2
 
 
 def test_delete_disables_and_hard_deletes(ada: Caller) -> None:

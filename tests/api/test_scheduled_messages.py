@@ -9,11 +9,8 @@ import pytest
 from automations.firing.fire_messages import fire_due_messages
 from automations.models import ScheduledMessage
 from sessions_app.models import Agent, Session
-from sessions_app.turns.claim import claim_next
-from sessions_app.turns.lock import Handle
-from sessions_app.turns.run import _finish
 from tests.api.conftest import Caller, for_each, made, problem
-from tests.automations.messages import a_worker, due, later
+from tests.automations.messages import a_worker, due, later, run_turn
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("8.1")]
 ASK = {"send_at": "2099-01-01T09:00:00+01:00", "message_text": "Take the cake out."}
@@ -81,10 +78,7 @@ def test_sent_messages_name_their_history_entry_and_cannot_be_cancelled(ada: Cal
     due(message, ago=90)
     fire_due_messages()
     address = f"/api/scheduled-messages/{message.pk}/"
-    turn = claim_next(session.pk, a_worker(), auto_allowed=True)
-    assert turn is not None
-    problem(ada.delete(address), 409, "message_being_sent")
-    _finish(Handle(session_id=session.pk), turn)
+    run_turn(session, a_worker())
     problem(ada.delete(address), 409, "message_sent")
     shown = ada.get(address).json()
     [said] = ada.get(f"/api/sessions/{session.pk}/messages/").json()["results"]

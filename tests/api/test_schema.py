@@ -26,26 +26,6 @@ def operations(schema: Any) -> Iterator[tuple[str, str, Any]]:
             yield path, method, operation
 
 
-def security(operation: Any) -> set[str]:
-    """Whose authentication is taken."""
-    return {name for each in operation["security"] for name in each}
-
-
-def test_hooks_are_posted_by_with_their_own_token(schema: Any) -> None:
-    own = {path for path, _, each in operations(schema) if security(each) == {"hookToken", "hookSignature"}}
-    assert own == {"/api/hooks/{hook_id}/messages/"}
-    streams = {path for path, _, each in operations(schema) if "streamTicket" in security(each)}
-    assert streams == {path for path in schema["paths"] if path.endswith("/events/")}
-    others = own | streams
-    elsewhere = {
-        name for path, _, each in operations(schema) if path not in others for name in security(each)
-    }
-    assert elsewhere == {"tokenAuth", "cookieAuth"}
-    schemes = schema["components"]["securitySchemes"]
-    assert schemes["hookToken"]["scheme"] == "bearer"
-    assert schemes["hookSignature"]["name"] == "Webhook-Signature"
-
-
 def test_every_refusal_is_a_problem_whose_codes_are_listed(schema: Any) -> None:
     for path, method, operation in operations(schema):
         answers = operation["responses"]

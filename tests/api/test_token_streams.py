@@ -101,23 +101,6 @@ def test_what_is_open_ends_within_a_second_of_the_revocation(window: Window) -> 
         site.model.release(name)
 
 
-def test_who_waits_is_told_nothing_after_the_revocation(window: Window) -> None:
-    token = new_token(User.objects.get(username="ada"), "talk")
-    until(
-        lambda: window.site.metric("rondo_event_subscribers") == 0, 10, "the streams of other tests are gone"
-    )
-    with window.site.client(token) as http, ThreadPoolExecutor(1) as pool:
-        body = {"content": "[[hold:w]] [[reply:an answer]]"}
-        waiting = pool.submit(
-            http.post, f"{window.address}/messages/", json=body, headers={"Prefer": "wait=30"}
-        )
-        until(lambda: window.site.metric("rondo_event_subscribers") == 1, 10)
-        revoke_tokens(ApiToken.objects.filter(name="another"))
-        answer = waiting.result(10)
-        assert (answer.status_code, answer.json()["reply"]) == (202, None)
-    window.site.model.release("w")
-
-
 def test_a_stream_ends_when_its_token_expires(window: Window) -> None:
     end = datetime.now(UTC) + timedelta(seconds=2)
     stream = Open(

@@ -81,15 +81,6 @@ def test_a_bad_token_is_not_made(ada: Caller) -> None:
     )
 
 
-def test_a_token_is_limited_to_one_thing_of_ones_own(ada: Caller, bob: Caller) -> None:
-    bob.agent("private")
-    foreign = bob.session("private")
-    problem(ada.post("/api/tokens/", READER | {"agent": "private"}), 404, "not_found")
-    problem(ada.post("/api/tokens/", READER | {"session": foreign}), 404, "not_found")
-    both = READER | {"agent": "demo", "session": ada.session()}
-    problem(ada.post("/api/tokens/", both), 400, "bad_limit")
-
-
 def test_a_user_has_a_bounded_number_of_tokens(ada: Caller, bob: Caller) -> None:
     for number in range(MOST_TOKENS - 1):
         new_token(ada.user, "read", name=str(number))

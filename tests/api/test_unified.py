@@ -8,7 +8,6 @@ import pytest
 
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
-from automations.jobs import edit
 from automations.models import CronJob, JobClock
 from sessions_app.models import PRIMARY_KEY, Event, MailboxEvent, Message, Session, SessionState, Turn
 from tests.api.conftest import Caller, problem
@@ -87,20 +86,6 @@ def test_new_thread_automations_bind_to_the_primary_older_ones_stay(ada: Caller)
     assert ada.automation(thread, name="third")["session_key"] == "web:kitchen"
     assert listed(ada, thread, "automations", "name") == ["older", "third"]
     assert listed(ada, primary(ada), "automations", "name") == ["new"]
-
-
-def test_the_automation_limit_counts_for_the_bound_session(
-    ada: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(edit, "MOST_ENABLED", 2)
-    thread, another = ada.session(), ada.session()
-    for each in (thread, thread):
-        ada.automation(each)
-    toggle(ada, on=True)
-    for each in (thread, another):
-        ada.automation(each)
-    asked = {"message": "one more", "schedule": {"kind": "every", "seconds": 60}}
-    problem(ada.post(f"/api/sessions/{another}/automations/", asked), 409, "too_many_automations")
 
 
 def test_a_threads_mailbox_shows_the_primarys_mail_and_its_own(ada: Caller) -> None:

@@ -102,15 +102,9 @@ def test_what_is_not_served_is_refused_with_its_name(ada: Chatter) -> None:
     for_each(
         [
             ("tool_choice", {"tools": [TOOL], "tool_choice": "required"}),
-            (
-                "tool_choice",
-                {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
-            ),
             ("n", {"n": 2}),
-            ("n", {"extra_body": {"n": True}}),
             ("response_format", {"response_format": {"type": "json_object"}}),
             ("stop", {"stop": ["x"]}),
-            ("logprobs", {"logprobs": True}),
             ("metadata", {"extra_body": {"metadata": "x"}}),
             ("chat_id", {"extra_body": {"metadata": {"chat_id": 7}}}),
             ("stream_options", {"extra_body": {"stream_options": "x"}}),

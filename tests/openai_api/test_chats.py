@@ -15,11 +15,6 @@ from tests.openai_api.conftest import Chatter, turns
 pytestmark = [pytest.mark.processes, pytest.mark.rule("9.4")]
 
 
-def test_an_agent_is_a_model(ada: Chatter, bob: Chatter) -> None:
-    assert [each.id for each in ada.client.models.list()] == ["demo"]
-    assert ada.client.models.retrieve("demo").object == "model"
-
-
 def test_a_chat_goes_on_in_its_session(ada: Chatter) -> None:
     assert ada.hear("[[reply:One.]]first", chat="c1") == "One."
     assert ada.hear("[[reply:One.]]first", "[[reply:Two.]]second", chat="c1") == "Two."

@@ -147,11 +147,6 @@ def test_anothers_connection_can_be_neither_used_nor_found(person: Person, serve
         use(person, model="bobs:m")
     with pytest.raises(BadInput, match="no connection or provider 'bobs'"):
         new_agent(person.user, "second", {"model": "bobs:m"})
-    ada = caller(person)
-    assert ada.get("/api/connections/").json()["results"] == []
-    for method, body in (("PATCH", {"models": []}), ("DELETE", None), ("GET", None)):
-        problem(ada(method, "/api/connections/bobs/", body), 404, "not_found")
-    problem(ada.post("/api/connections/bobs/test/", {"model": "m"}), 404, "not_found")
     Agent.objects.filter(pk=person.agent.pk).update(model="bobs:m")  # past the check
     [found] = usable_connections(person.user.pk, ["bobs:m"])
     assert (found.fault, found.secret) == ("there is no connection 'bobs'", "")

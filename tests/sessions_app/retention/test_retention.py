@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, models, transaction
+from django.db import models, transaction
 
 from agent_core.execution import WAITING
 from automations.models import RunRecord, RunState
@@ -27,7 +27,6 @@ from sessions_app.models import (
     TurnState,
     TurnStep,
 )
-from sessions_app.retention import rules
 from sessions_app.retention import turns as prune_turns
 from sessions_app.retention.walk import count_batch, prune_batch, walks
 from tests.conftest import Person, new_person
@@ -378,14 +377,3 @@ def test_counting_removes_nothing_and_finds_what_then_goes(session: Session, set
     assert [ids(model.objects.all()) for model in (Turn, TurnStep, Event, RunRecord)] == before
     assert not Pruning.objects.exists()
     assert {name: number for name, number in found.items() if number} == prune_all(3)
-
-
-@pytest.mark.django_db
-def test_rows_to_delete_are_locked_by_a_step_of_their_own() -> None:
-    """PostgreSQL may run a plain subquery again for each row, if it expects few rows and finds many."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"EXPLAIN {rules.DELETE_JOURNALS.text}", rules.DELETE_JOURNALS._constants | {"ids": [1]}
-        )
-        plan = "\n".join(line for (line,) in cursor.fetchall())
-    assert "CTE free" in plan, plan
