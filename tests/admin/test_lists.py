@@ -36,9 +36,7 @@ def test_runs_are_filtered_by_state_reason_agent_and_time(staff: Client, person:
     noon = new.created_at.astimezone(UTC) - timedelta(hours=1)
     for query, expected in (
         ({"state__exact": "failed"}, {old}),
-        ({"state__in": "failed,skipped"}, {old, new}),
         ({"reason__exact": "overlap"}, {new}),
-        ({"job__agent__id__exact": person.agent.pk}, {old, new}),
         ({"job__agent__id__exact": person.agent.pk + 1}, set()),
         ({"created_at_from_0": f"{noon:%Y-%m-%d}", "created_at_from_1": f"{noon:%H:%M:%S}"}, {new}),
         ({"created_at_to_0": f"{noon:%Y-%m-%d}", "created_at_to_1": f"{noon:%H:%M:%S}"}, {old}),

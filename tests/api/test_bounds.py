@@ -26,9 +26,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]
 
 BODIES: dict[str, bytes] = {  # whatever the address
     "numbers without end": b"[" + b"1," * (LONGEST_BODY // 2 - 2) + b"1]",
-    "objects without end": b"[" + b"{}," * (LONGEST_BODY // 3 - 2) + b"1]",
     "brackets without end": b"[" * LONGEST_BODY,
-    "depth without end": b"[" * 4_000 + b"]" * 4_000,
     "quotes without end": b'"' * LONGEST_BODY,
     "escapes without end": b'"' + b"\\\\" * (LONGEST_BODY // 2 - 1) + b'"',
     "a number without end": b"1" * LONGEST_BODY,
@@ -170,11 +168,9 @@ def test_json_that_is_not_read() -> None:
     for_each(
         [
             ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "more than 32 levels"),
-            ("[" * 5_000 + "]" * 5_000, "more than 32 levels"),
             ('{"a":' * (DEEPEST + 1) + "1" + "}" * (DEEPEST + 1), "more than 32 levels"),
             ("1" * 101, "more than 100 characters"),
             ("1e999", "too large"),
-            ("-1e999", "too large"),
             ("NaN", "not a number"),
             ('{"a": 1, "b": 2, "a": 3}', "'a' occurs twice"),
             ('"\\ud800"', "surrogate"),
@@ -236,15 +232,10 @@ def test_pages_of_long_messages_are_short_and_link_both_ways(ada: Caller) -> Non
     assert back == [[*range(21, 31)], [*range(11, 21)], [*range(1, 11)]]
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"results": [{"id": "1", "name": "x", "outcome": "ok", "output": "x" * 100_000}]},
-        {"calls": [{"id": "1", "name": "x", "arguments": {str(number): [1, 2] for number in range(4_000)}}]},
-    ],
-    ids=["long outputs", "many arguments"],
-)
-def test_what_tools_were_given_and_said_counts_in_a_page(ada: Caller, parts: dict[str, Any]) -> None:
+def test_what_tools_were_given_and_said_counts_in_a_page(ada: Caller) -> None:
+    arguments = {str(number): [1, 2] for number in range(4_000)}
+    result = {"id": "1", "name": "x", "outcome": "ok", "output": "x" * 100_000}
+    parts = {"calls": [{"id": "1", "name": "x", "arguments": arguments}], "results": [result]}
     session = ada.session()
     Message.objects.bulk_create(
         Message(session_id=session, seq=seq, role="tool", content="", parts=parts) for seq in range(1, 41)

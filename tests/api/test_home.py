@@ -31,8 +31,3 @@ def test_a_conversation_can_be_begun_from_every_page(ada: Caller) -> None:
         page = ada.client.get(address)
         assert page.status_code == 200
         assert b'<input type="hidden" name="agent" value="demo">' in page.content, address
-
-
-def test_the_front_page_takes_nothing(ada: Caller) -> None:
-    ada.client.force_login(ada.user)
-    assert ada.client.post("/").status_code == 405

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
-from django.test.utils import CaptureQueriesContext
 
 from agent_core.llm.protocol import ModelReply
 from automations.jobs.edit import NewJob, create_job
@@ -84,17 +82,6 @@ def test_a_preview_is_of_the_history_that_a_thread_shows(ada: Caller) -> None:
     assert preview(ada, thread) == "said to all"
     ada.patch("/api/agents/demo/", {"unified_session": False})
     assert preview(ada, thread) == "said here"
-
-
-def test_a_list_asks_for_its_previews_in_one_statement(ada: Caller) -> None:
-    says(ada.session(), ("user", "hello"))
-    with CaptureQueriesContext(connection) as few:
-        ada.get("/api/sessions/")
-    for _ in range(10):
-        says(ada.session(), ("user", "hello"))
-    with CaptureQueriesContext(connection) as many:
-        ada.get("/api/sessions/")
-    assert len(many) == len(few)
 
 
 def test_a_session_title_comes_from_a_person_not_an_automation(inside: Inside) -> None:

@@ -14,14 +14,12 @@ import openai
 import pytest
 from ag_ui import core
 from django.contrib.auth.models import User
-from mcp import Client
 
 from agent_core.llm.protocol import ModelReply
 from sessions_app.connections.edit import add_connection
 from sessions_app.models import Agent, Connection, Message, Turn, TurnState
 from tests.api.conftest import Site
 from tests.api.test_ag_ui import Thread, shown_after, text_of
-from tests.automations.mcp_server.conftest import Door as McpDoor
 from tests.conftest import Person
 from tests.fleet import until
 from tests.tokens import token_of
@@ -82,24 +80,6 @@ def _openai(asker: Asker) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{asker.site.url}/v1", api_key=asker.token, timeout=60)
 
 
-def by_mcp(asker: Asker, text: str) -> Heard:
-    async def work(client: Client) -> Any:
-        return await client.call_tool("ask", {"message": text, "wait_seconds": 50})
-
-    door = McpDoor(url=asker.site.url, token=asker.token, user=asker.user)
-    return _of_tool(door.talk(work))
-
-
-def _of_tool(found: Any) -> Heard:
-    state = found.structured_content["state"]
-    assert found.is_error is (state == "failed")
-    if state != "failed":
-        return Heard(answer=found.structured_content["answer"] or "")
-    turn = Turn.objects.get(pk=found.structured_content["turn"])
-    assert found.content[0].text == found.structured_content["error"] == turn.error
-    return Heard(error=found.content[0].text, code=turn.error_code)
-
-
 def by_ag_ui(asker: Asker, text: str) -> Heard:
     person = Person(user=asker.user, agent=Agent.objects.get(owner=asker.user))
     thread = Thread(site=asker.site, person=person, token=asker.token)
@@ -116,7 +96,6 @@ Ask = Callable[[Asker, str], Heard]
 DOORS: dict[str, Ask] = {
     "openai, streamed": by_stream,
     "openai, whole": whole,
-    "mcp": by_mcp,
     "ag-ui": by_ag_ui,
 }
 STREAMS = {"openai, streamed", "ag-ui"}

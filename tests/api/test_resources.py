@@ -326,8 +326,6 @@ def test_a_waiting_turn_is_shown_and_cancelled(ada: Caller) -> None:
     assert sent.status_code == 202
     turn = sent.json()
     assert sent.headers["Location"] == f"/api/turns/{turn['id']}/"
-    names = "id session kind state content reply error error_code usage model attempt lock_wait_ms queued_at started_at"
-    assert set(turn) == {*names.split(), "finished_at", "deliveries", "agent", "created_at"}
     assert (turn["agent"], turn["created_at"]) == ("demo", turn["queued_at"])
     assert (turn["session"], turn["kind"], turn["state"], turn["reply"]) == (
         session,

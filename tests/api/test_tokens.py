@@ -67,7 +67,6 @@ def test_a_bad_token_is_not_made(ada: Caller) -> None:
             ({"name": "a\u2028b"}, 400, "bad_name"),
             ({"scopes": []}, 400, "bad_input"),
             ({"scopes": ["root"]}, 400, "bad_input"),
-            ({"scopes": ["read"] * 5}, 400, "bad_input"),
             ({"scopes": "read"}, 400, "bad_input"),
             ({"expires_at": "2020-01-01T00:00:00Z"}, 400, "past_time"),
             ({"expires_at": "2999-01-01T00:00:00Z"}, 400, "bad_expires_at"),
@@ -75,7 +74,6 @@ def test_a_bad_token_is_not_made(ada: Caller) -> None:
             ({"agent": "nobody"}, 404, "not_found"),
             ({"session": "00000000-0000-0000-0000-000000000000"}, 404, "not_found"),
             ({"token": "chosen-by-me"}, 400, "bad_input"),
-            ({"last_used_at": None}, 400, "bad_input"),
         ],
         check,
     )
@@ -191,9 +189,6 @@ def test_neither_etags_nor_cursors_nor_nested_ids_lead_out_of_a_limit(ada: Calle
     assert page
     found = mine.get(page[page.index("/api/") :]).json()["results"]
     assert {each["id"] for each in found} <= {here}
-    job = ada.automation(away)["id"]
-    for path in (f"/api/automations/{job}/runs/", f"/api/sessions/{away}/automations/?page_size=1"):
-        problem(mine.get(path), 404, "not_found")
     problem(mine.get(f"/api/sessions/{away}/events/", Last_Event_ID="1-1"), 404, "not_found")
 
 
