@@ -50,6 +50,7 @@ def sign_in(visitor: Visitor, **options: Any) -> Page:
     return page
 
 
+@pytest.mark.long("a browser, and the first pages of a web process")
 def test_a_session_is_found_in_its_list_and_renamed(visitor: Visitor, session: Session) -> None:
     page = sign_in(visitor)
     page.goto(url(session, "changelist") + f"?q={session.key}")

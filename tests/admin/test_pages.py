@@ -47,6 +47,7 @@ def test_every_model_of_ours_has_its_page() -> None:
     assert {model.__name__ for model in ours if not admin.site.is_registered(model)} == SHOWN_ELSEWHERE
 
 
+@pytest.mark.long("every list of the admin")
 @pytest.mark.parametrize(
     "queries",
     [

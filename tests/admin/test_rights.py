@@ -203,6 +203,7 @@ def every_row(person: Person) -> dict[str, Any]:
     return rows
 
 
+@pytest.mark.long("every action and form of the admin")
 def test_view_only_staff_cannot_run_actions_or_submit_forms(viewer: User, every_row: dict[str, Any]) -> None:
     """Every action and every address of every registered page, so that new ones are looked at, too."""
     client, anybody = signed_in(viewer), signed_in(new_staff("anybody"))

@@ -98,6 +98,7 @@ def test_foreign_resources_are_not_found_before_the_request_is_validated(
         problem(bob.delete(shown[kind], If_Match="nonsense"), 404, "not_found")
 
 
+@pytest.mark.long("every list, page by page")
 def test_pages_keep_their_order_while_rows_are_added(ada: Caller, shown: dict[str, str]) -> None:
     """A list that begins with the newest rows, and one that grows at its end."""
     session = shown["session"].split("/")[3]

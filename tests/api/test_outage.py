@@ -167,6 +167,7 @@ def _waiting_for_locks() -> int:
         return int(cursor.fetchone()[0])
 
 
+@pytest.mark.long("the broker answers nobody for a while")
 def test_a_stopped_broker_is_reported_quickly_and_delays_no_message(shaky: Shaky) -> None:
     assert shaky.http.get("/readyz").json()["checks"]["broker"]["ok"]
     shaky.broker.stop()

@@ -228,6 +228,7 @@ def change_password(_browser: Client, user: User) -> None:
     user.save()
 
 
+@pytest.mark.long("a stream asks for its rights every second")
 @pytest.mark.rule("10.0")
 def test_streams_end_when_access_or_the_login_is_lost(site: Site) -> None:
     with ExitStack() as stack:

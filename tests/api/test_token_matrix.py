@@ -153,6 +153,7 @@ def is_served(answer: Any) -> bool:
     return answer.status_code < 500 and answer.status_code not in {401, 403, 404}
 
 
+@pytest.mark.long("every operation with every scope")
 def test_an_operation_needs_its_scope(places: Places, tokens: dict[str, Caller]) -> None:
     def check(operation: str) -> None:
         needed = operations()[operation]

@@ -101,6 +101,7 @@ def test_what_is_open_ends_within_a_second_of_the_revocation(window: Window) -> 
         site.model.release(name)
 
 
+@pytest.mark.long("a token that expires after a second")
 def test_a_stream_ends_when_its_token_expires(window: Window) -> None:
     end = datetime.now(UTC) + timedelta(seconds=2)
     stream = Open(
@@ -192,6 +193,7 @@ def test_a_stream_by_ticket_lives_as_long_as_its_token(window: Window, how: str)
             assert http.get(f"{window.address}/").status_code == (401 if how == "the token" else 404)
 
 
+@pytest.mark.long("streams in a web process, and turns in a worker")
 def test_a_stream_of_a_limited_token_names_no_other_session(window: Window) -> None:
     """Every window of an agent is told of background work in its other sessions, without any text."""
     user = User.objects.get(username="ada")

@@ -61,6 +61,7 @@ def slots_and_runs() -> tuple[int, int, int]:
     return RunRecord.objects.count(), Turn.objects.count(), CronJob.objects.count()
 
 
+@pytest.mark.long("beats race for the slots of some seconds")
 @pytest.mark.parametrize("beats", [2, pytest.param(8, marks=pytest.mark.full)])
 def test_any_number_of_beats_gives_exactly_one_run_per_slot(fleet: Fleet, person: Person, beats: int) -> None:
     jobs = hundred(person)

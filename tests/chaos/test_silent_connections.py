@@ -118,6 +118,7 @@ def test_an_unanswered_statement_ends_in_time_and_is_named(
     assert "secret" not in caplog.text
 
 
+@pytest.mark.long("connections go silent until a bound has passed")
 def test_dead_connections_of_a_pool_are_dropped_together(proxy: Proxy) -> None:
     pool = pool_at(proxy.url)
     old = pooled(pool)

@@ -39,6 +39,7 @@ def is_here(location: str) -> bool:
     return at.scheme in {"", "http"} and at.netloc in {"", HERE} and not seen.startswith("//")
 
 
+@pytest.mark.long("every way in and out")
 def test_no_way_in_or_out_leads_to_another_site() -> None:
     person = new_person("ada")
     person.user.is_staff = person.user.is_superuser = True

@@ -58,6 +58,7 @@ def test_an_agent_is_asked_over_standard_input(ada: Door, tmp_path: Path, mode: 
     assert Turn.objects.get().session.owner == ada.user
 
 
+@pytest.mark.long("it starts the command of the MCP server")
 @pytest.mark.rule("3.5")
 def test_tasks_and_questions_pass_through(ada: Door, site: Site, tmp_path: Path) -> None:
     site.model.answer_with(

@@ -55,6 +55,7 @@ def past_run(job: CronJob, days: int, state: RunState, reason: str = "", **about
     return RunRecord.objects.create(job=job, session=job.session, state=state, reason=reason, **about)
 
 
+@pytest.mark.long("a browser, a beat and a worker")
 def test_an_automation_from_the_form_runs_in_view(visitor: Visitor, beat: None) -> None:
     page = visitor.conversation()
     open_panel(page)

@@ -21,6 +21,7 @@ def add_messages(session: Session, *texts: str) -> None:
     session.save(update_fields=["last_seq"])
 
 
+@pytest.mark.long("axe reads each main page in a browser")
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.full)])
 def test_axe_finds_nothing_serious(visitor: Visitor, scheme: str) -> None:
     """In states of the main pages; `tests/injection/test_every_page.py` has every page as it opens."""
