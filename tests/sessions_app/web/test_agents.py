@@ -104,26 +104,26 @@ def test_connections_are_added_tested_changed_and_deleted_and_their_key_is_shown
         return page
 
     address = "https://models.invalid/v1"
-    page = send("", 303, name="work", secret=SECRET)
+    page = send("", 303, name="mine", secret=SECRET)
     assert f"openai-chat · {address} · with a key · small, large" in page
-    assert 'value="work:small"' in page
-    again = send("", 400, name="work", secret=SECRET)
+    assert 'value="mine:small"' in page
+    again = send("", 400, name="mine", secret=SECRET)
     assert "already a connection named" in again
     assert f'value="{address}"' in again, "what was typed is kept"
-    tested = send("/work/test", 200)
+    tested = send("/mine/test", 200)
     assert "small did not answer:" in tested
     assert "Last call failed" in tested
-    post(client, "model", 303, model="work:small", engine="chat", timezone="UTC")
-    assert "demo" in send("/work/delete", 400), "an agent uses it"
+    post(client, "model", 303, model="mine:small", engine="chat", timezone="UTC")
+    assert "demo" in send("/mine/delete", 400), "an agent uses it"
     revision = str(Connection.objects.get().revision)
-    elsewhere = send("/work", 400, revision=revision, base_url="https://elsewhere.example.org/v1")
+    elsewhere = send("/mine", 400, revision=revision, base_url="https://elsewhere.example.org/v1")
     assert "Enter the secret again" in elsewhere
-    send("/work", 303, revision=revision, models="small")
+    send("/mine", 303, revision=revision, models="small")
     row = Connection.objects.get()
     assert (row.owner_id, row.allowed_models, row.base_url) == (person.user.pk, ["small"], address)
-    send("/work", 412, revision=revision)
+    send("/mine", 412, revision=revision)
     Agent.objects.update(model="offline")
-    send("/work/delete", 303)
+    send("/mine/delete", 303)
     assert not Connection.objects.exists()
 
 
