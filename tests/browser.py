@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from django.db import connections
 from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
@@ -145,6 +146,8 @@ class Shared:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         self.browser = launch(self._browser_ends.enter_context(sync_playwright()))
         self._browser_ends.callback(self.browser.close)
+        # Django has other connections while its loop runs; left open, the tests of the next browser would use them
+        self._browser_ends.callback(connections.close_all)
         return self.browser
 
     @pytest.hookimpl(trylast=True)

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from django.db import connection
 from playwright.sync_api import Browser
 
 from sessions_app.models import Event, StreamTicket
@@ -39,7 +38,6 @@ def origin() -> Iterator[str]:
 def visitor(transactional_db: None, origin: str, browser: Browser, tmp_path: Path) -> Iterator[Visitor]:
     """On a site whose API the pages of the other site may use."""
     with contextmanager(serve)(tmp_path, RONDO_CORS_ORIGINS=origin) as site:
-        connection.close()  # seen ended by the server while the processes started
         yield from visit(site, browser)
 
 
