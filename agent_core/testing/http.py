@@ -65,6 +65,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(raw or b"{}")
         if self.path.startswith("/control/"):
             self._control(body)
+        elif refused := self.server.model.rejection(self.path, body):
+            self._json(400, refused)
         elif (dialect := dialect_of(self.path)) is not None:
             self._complete(dialect.chat_body(self.path, body), dialect)
         elif urlsplit(self.path).path.endswith("/chat/completions"):

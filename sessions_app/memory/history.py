@@ -12,13 +12,13 @@ from typing import Any
 
 from agent_core.images import Image
 from agent_core.llm import tokens
-from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult
+from agent_core.llm.valid_request import with_all_results
+from agent_core.types import Entry, Role, ToolCall, ToolResult
 from sessions_app.memory.images import images_of
 from sessions_app.models import DeliveryState, Message
 from sessions_app.permits import posted
 
 WINDOW = 100  # messages that the model is shown at most; the token budget may allow fewer
-CLOSED = "No result was recorded."
 NO_IMAGES: Mapping[str, Image] = MappingProxyType({})
 
 
@@ -59,7 +59,7 @@ def fitting_entries(
 ) -> tuple[Entry, ...]:
     """Return the newest messages that fit in `room` tokens, oldest first. Every tool call has a result."""
     entries = (to_entry(each, images) for each in newest_first)
-    return tuple(_with_all_results(_within(entries, room)))
+    return tuple(with_all_results(_within(entries, room)))
 
 
 def _within(newest_first: Iterable[Entry], budget: int) -> list[Entry]:
@@ -109,30 +109,3 @@ def _fate(channel: str, state: str) -> str:
 def parts_of(entry: Entry) -> dict[str, Any]:
     """Return the tool calls and results of an entry, for Message.parts."""
     return {name: value for name, value in entry.to_json().items() if name in {"calls", "results"}}
-
-
-def _with_all_results(entries: Iterable[Entry]) -> list[Entry]:
-    """Add a result to each tool call without one, and drop results without a call. Providers reject both."""
-    closed: list[Entry] = []
-    waiting: dict[str, ToolCall] = {}
-    for entry in entries:
-        if entry.role is Role.TOOL:
-            results = tuple(result for result in entry.results if waiting.pop(result.id, None))
-            if results:
-                closed.append(Entry(role=Role.TOOL, content="", results=results))
-            continue
-        closed.extend(_missing(waiting))
-        waiting = {call.id: call for call in entry.calls}
-        closed.append(entry)
-    closed.extend(_missing(waiting))
-    return closed
-
-
-def _missing(waiting: dict[str, ToolCall]) -> list[Entry]:
-    if not waiting:
-        return []
-    results = tuple(
-        ToolResult(id=call.id, name=call.name, output=CLOSED, outcome=ToolOutcome.UNKNOWN)
-        for call in waiting.values()
-    )
-    return [Entry(role=Role.TOOL, content="", results=results)]
