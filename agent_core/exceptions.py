@@ -91,6 +91,7 @@ class ModelNotConfigured(ModelError):
 
 
 NOT_FOUND = "model_not_found"
+CONTEXT_TOO_LONG = "context_too_long"
 # error codes that say that the model cannot be called, whatever the request
 BROKEN_CODES = frozenset({ModelUnavailable.code, "model_auth", "model_quota", NOT_FOUND})
 # the same, and that it is not set up
@@ -100,6 +101,6 @@ PASSING_CODES = frozenset({ModelUnavailable.code, "rate_limited"})
 FINAL_CODES = frozenset(
     {
         *(ModelRefused.code, ModelNotConfigured.code),
-        *("model_auth", "model_not_found", "model_quota", "context_too_long"),
+        *("model_auth", NOT_FOUND, "model_quota", CONTEXT_TOO_LONG),
     }
 )

@@ -123,3 +123,30 @@ def test_each_request_begins_with_the_one_before_it_to_the_byte(server: ModelSer
     sent = [json.dumps(each.body["messages"])[:-1] for each in server.requests]
     assert len(sent) > 2
     assert all(later.startswith(earlier) for earlier, later in pairwise(sent))
+
+
+@pytest.mark.rule("7.6")
+@pytest.mark.parametrize("provider", FAMILIES)
+def test_a_context_that_is_too_short_is_learned_in_the_same_turn(server: ModelServer, provider: str) -> None:
+    history = tuple(each for n in range(40) for each in (user(f"{n} " + "word " * 200), assistant("Noted.")))
+    server.most_characters = 12_000
+    given: dict[str, Any] = {"history": history, "model": f"work:{provider}", "tools": ()}
+    run = ask("and now?", work(server, provider), **given)
+    assert run.result.ending is Ending.SUCCEEDED
+    assert len(server.rejected) > 1
+    assert {event.content["status"] for event in run.events if event.type == "status"} == {"retrying"}
+    rejected = len(server.rejected)
+    assert ask("and then?", work(server, provider), **given).result.ending is Ending.SUCCEEDED
+    assert len(server.rejected) == rejected
+    kept = len(json.dumps(server.requests[-1].body["messages"]))
+    assert server.most_characters / 2 < kept <= server.most_characters
+
+
+@pytest.mark.rule("7.6")
+def test_a_message_that_is_longer_than_the_context_fails_and_the_next_turn_works(server: ModelServer) -> None:
+    server.most_characters = 12_000
+    given: dict[str, Any] = {"model": "work:long", "tools": ()}
+    huge = ask("word " * 5000, work(server), **given)
+    assert (huge.result.error_code, len(server.rejected)) == ("context_too_long", 1)
+    history = (user("word " * 5000), assistant("The turn failed."))
+    assert ask("hello", work(server), history=history, **given).result.ending is Ending.SUCCEEDED

@@ -127,3 +127,17 @@ def test_the_next_turn_works_whatever_the_model_has_said(
     turns = Turn.objects.order_by("id")
     assert {turn.state for turn in turns} == {TurnState.SUCCEEDED}, [turn.error_detail for turn in turns]
     assert len(server.requests) > 2
+
+
+@pytest.mark.rule("7.6")
+def test_a_talk_that_outgrows_the_models_context_goes_on(
+    inside: Inside, server: ModelServer, settings: Any
+) -> None:
+    """Later turns know the limit: what leaves the history becomes task state, as within the server's own budget."""
+    server.most_characters, settings.RONDO_WINDOW_MESSAGES = 24_000, 10
+    session = home(inside)
+    for number in range(14):
+        inside.say(session, f"{number} " + "some words of it " * 60)
+    assert 0 < len(server.rejected) < 4
+    assert set(Turn.objects.values_list("state", flat=True)) == {TurnState.SUCCEEDED}
+    assert TaskState.objects.filter(session=session).exists()
