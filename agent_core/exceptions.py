@@ -81,7 +81,12 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRefused(ModelError):
-    """The model refused the request; asking again does not help."""
+    """The model refused the request; asking again does not help.
+
+    ``of_input``: as far as the provider tells, because of what the request says, not of how it was made.
+    """
+
+    of_input = False
 
 
 class ModelNotConfigured(ModelError):

@@ -52,6 +52,7 @@ _TOO_LONG = re.compile(  # messages of servers that send no known error code
     r"|exceeds? the (?:model's )?(?:maximum )?context|max_new_tokens` must be <=|too large for model with",
     re.IGNORECASE,
 )
+_INPUT: Final = ("messages", "input", "contents", "prompt")  # parameters of what the request says
 _IDENTIFIER = re.compile(r"[A-Za-z][\w.-]{0,63}")
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
 REJECTED: Final = "The model provider rejected the request"
@@ -83,12 +84,27 @@ def translated(error: Exception, call: ModelCall | None = None, secrets: tuple[s
     if isinstance(error, UserError):
         return ModelRefused(text)
     if isinstance(error, ContentFilterError):
-        return ModelRefused(text, reason=f"{REJECTED} (its content filter)")
+        return _refused(ModelRefused(text, reason=f"{REJECTED} (its content filter)"), of_input=True)
     if is_final(error):
         code, why = _rejection(error, call, secrets)
-        return ModelRefused(text, code=code, reason=f"{REJECTED} ({_status(error)}{why})")
+        refused = ModelRefused(text, code=code, reason=f"{REJECTED} ({_status(error)}{why})")
+        return _refused(refused, of_input=code == ModelRefused.code and _blames_the_input(error))
     code, reason = _outage(error)
     return ModelUnavailable(text, code=code, reason=reason, retry_after=_retry_after(error))
+
+
+def _refused(error: ModelRefused, *, of_input: bool) -> ModelRefused:
+    error.of_input = of_input
+    return error
+
+
+def _blames_the_input(error: Exception) -> bool:
+    """Whether a rejection names no parameter or setting as its cause."""
+    if not isinstance(error, ModelHTTPError) or error.status_code not in {400, 422}:
+        return False
+    body = _error_body(error)
+    param, code = (str(body.get(name) or "") for name in ("param", "code"))
+    return (not param or param.startswith(_INPUT)) and not code.startswith("unsupported")
 
 
 def _retry_after(error: Exception) -> float | None:

@@ -19,6 +19,10 @@ from sessions_app.models import DeliveryState, Message
 from sessions_app.permits import posted
 
 WINDOW = 100  # messages that the model is shown at most; the token budget may allow fewer
+REFUSED = (
+    "refused"  # in Message.metadata: a model's provider rejected a request because of the turn's messages
+)
+LEFT_OUT = "[A message stood here. The model provider rejected it, so it is left out.]"
 NO_IMAGES: Mapping[str, Image] = MappingProxyType({})
 
 
@@ -57,8 +61,12 @@ def read_messages(session_id: uuid.UUID, first: int, last: int, *, most: int) ->
 def fitting_entries(
     newest_first: Iterable[StoredMessage], room: int, images: Mapping[str, Image] = NO_IMAGES
 ) -> tuple[Entry, ...]:
-    """Return the newest messages that fit in `room` tokens, oldest first. Every tool call has a result."""
-    entries = (to_entry(each, images) for each in newest_first)
+    """Return the newest messages that fit in `room` tokens, oldest first. Every tool call has a result.
+
+    Those of a turn that a provider rejected would have each later request rejected. One line stands for its input.
+    """
+    shown = (each for each in newest_first if each.role == str(Role.USER) or REFUSED not in each.metadata)
+    entries = (to_entry(each, images) for each in shown)
     return tuple(with_all_results(_within(entries, room)))
 
 
@@ -75,6 +83,8 @@ def _within(newest_first: Iterable[Entry], budget: int) -> list[Entry]:
 
 def to_entry(message: StoredMessage | Message, images: Mapping[str, Image] = NO_IMAGES) -> Entry:
     """Convert a stored message to what the model sees. A StoredMessage also says which deliveries failed."""
+    if REFUSED in message.metadata:
+        return Entry(role=Role(message.role), content=LEFT_OUT)
     stranger = not (message.metadata.get("via") or {"as_person": True}).get("as_person", False)
     said = message.model_content
     if (

@@ -15,8 +15,9 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.testing import ModelServer
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock
+from sessions_app.agents.documents import put_document
 from sessions_app.memory.task_state import remember
-from sessions_app.models import Agent, Engine, Session, TaskState, Turn, TurnState
+from sessions_app.models import Agent, Engine, Message, Session, TaskState, Turn, TurnState
 from sessions_app.sessions.open import primary_session
 from tests.conftest import new_person
 from tests.inside import Inside, begun, call, makes
@@ -141,3 +142,42 @@ def test_a_talk_that_outgrows_the_models_context_goes_on(
     assert 0 < len(server.rejected) < 4
     assert set(Turn.objects.values_list("state", flat=True)) == {TurnState.SUCCEEDED}
     assert TaskState.objects.filter(session=session).exists()
+
+
+def hidden_in_result(inside: Inside, server: ModelServer) -> None:
+    """A tool's output is what the provider rejects."""
+    put_document(inside.person.agent.pk, "MEMORY.md", "the forbidden word")
+    server.answer_with(makes(call("read_document", name="MEMORY.md")))
+    inside.say(home(inside), "read it")
+    put_document(inside.person.agent.pk, "MEMORY.md", "nothing")
+
+
+@pytest.mark.parametrize("via", ["message", "result", "slot"])
+def test_what_a_provider_rejects_is_left_out_of_later_requests(
+    inside: Inside, server: ModelServer, settings: Any, via: str
+) -> None:
+    session = home(inside)
+    inside.say(session, "my favourite colour is blue " + "word " * 250)
+    server.forbidden = "forbidden"
+    if via == "message":
+        inside.say(session, "the forbidden word")
+    elif via == "result":
+        hidden_in_result(inside, server)
+    else:
+        automation(session, "the forbidden word", datetime.now(UTC))
+        inside.run(session)
+    assert len(server.rejected) == 1
+    settings.RONDO_WINDOW_MESSAGES, settings.RONDO_CONTEXT_TOKENS = (
+        4,
+        2000,
+    )  # so that the turn compresses, too
+    turn = inside.say(session, "what is my favourite colour?")
+    assert turn.state == TurnState.SUCCEEDED
+    slot(inside)
+    assert len(server.rejected) == 1
+    assert set(Turn.objects.order_by("-id").values_list("state", flat=True)[:2]) == {TurnState.SUCCEEDED}
+    assert "is left out" in str([each.body for each in server.requests])
+    assert TaskState.objects.filter(session=session).exists()
+    assert Message.objects.filter(session=session, content__contains="forbidden").exists() is (
+        via != "result"
+    )
