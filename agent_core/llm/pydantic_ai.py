@@ -37,6 +37,7 @@ from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult, Usa
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
 _CHAT = "openai-chat:"
+_GROQ = "groq:"
 _CLIENT_ERRORS = (AgentRunError, UserError, APIError, httpx2.HTTPError, httpx2.StreamError)
 # Stands for the missing request if the history begins with a message of the assistant.
 _BEFORE = "(what was said before this, if anything, is not shown)"
@@ -89,7 +90,12 @@ class PydanticAiModel:
 
 
 def _model(name: str) -> Model:
-    return _chat_model(name.removeprefix(_CHAT)) if name.startswith(_CHAT) else infer_model(name)
+    if name.startswith(_CHAT):
+        return _chat_model(name.removeprefix(_CHAT))
+    if name.startswith(_GROQ):
+        own = Connection(name="", provider="groq", secret=os.environ.get("GROQ_API_KEY", ""))
+        return model_of(own, name.removeprefix(_GROQ))
+    return infer_model(name)
 
 
 def _chat_model(name: str) -> Model:

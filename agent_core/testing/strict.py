@@ -13,6 +13,7 @@ from itertools import chain, pairwise
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from agent_core.testing.responses import Responses
 from agent_core.types import JSON
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")  # Google: no digit first; OpenAI: 64 at most
@@ -44,6 +45,9 @@ def problem(path: str, body: Mapping[str, Any]) -> str:
         said = _google(body)
         told = [each for tool in body.get("tools") or () for each in tool.get("functionDeclarations") or ()]
         tools = [(each, each.get("parametersJsonSchema") or each.get("parameters")) for each in told]
+    elif where.endswith("/v1/responses"):
+        said = _openai(Responses().chat_body(path, body))
+        tools = [(each, each.get("parameters")) for each in body.get("tools") or ()]
     else:
         said = _openai(body)
         tools = [(each["function"], each["function"].get("parameters")) for each in body.get("tools") or ()]
