@@ -62,7 +62,7 @@ PROVIDERS: Final[dict[str, Provider]] = {
     "fireworks": Provider(base_url="https://api.fireworks.ai/inference/v1"),
     "cerebras": Provider(base_url="https://api.cerebras.ai/v1"),
     "moonshotai": Provider(base_url="https://api.moonshot.ai/v1"),
-    "groq": Provider(base_url="https://api.groq.com", package="groq", extra="groq"),
+    "groq": Provider(base_url="https://api.groq.com/openai/v1"),  # by the API that it shares with OpenAI
     "mistral": Provider(base_url="https://api.mistral.ai", package="mistralai", extra="mistral"),
 }
 # Prefixes of model strings that are configured by variables of the server's environment, and what they need.

@@ -81,7 +81,12 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRefused(ModelError):
-    """The model refused the request; asking again does not help."""
+    """The model refused the request; asking again does not help.
+
+    ``of_input``: as far as the provider tells, because of what the request says, not of how it was made.
+    """
+
+    of_input = False
 
 
 class ModelNotConfigured(ModelError):
@@ -91,6 +96,7 @@ class ModelNotConfigured(ModelError):
 
 
 NOT_FOUND = "model_not_found"
+CONTEXT_TOO_LONG = "context_too_long"
 # error codes that say that the model cannot be called, whatever the request
 BROKEN_CODES = frozenset({ModelUnavailable.code, "model_auth", "model_quota", NOT_FOUND})
 # the same, and that it is not set up
@@ -100,6 +106,6 @@ PASSING_CODES = frozenset({ModelUnavailable.code, "rate_limited"})
 FINAL_CODES = frozenset(
     {
         *(ModelRefused.code, ModelNotConfigured.code),
-        *("model_auth", "model_not_found", "model_quota", "context_too_long"),
+        *("model_auth", NOT_FOUND, "model_quota", CONTEXT_TOO_LONG),
     }
 )

@@ -270,6 +270,7 @@ class TurnResult:
     ``error_code``, ``error_text`` (for people) and ``error_detail`` (for operators) are set if it failed, ``verdict``
     if the reply was judged, ``execution`` if it was planned. ``asks`` is the consent that the last entry asks for.
     ``answered`` is the id of the question that was answered, with yes or no. ``was_shown``: a model was asked.
+    ``refused``: the provider rejected what was said in this turn, so later requests leave it out.
     ``model`` is the one that replied last; ``fell_back`` says why it was the fallback, and is empty if it was not.
     """
 
@@ -284,6 +285,7 @@ class TurnResult:
     asks: ConsentRequest | None = None
     answered: tuple[str, str] | None = None
     was_shown: bool = True
+    refused: bool = False
     model: str = ""
     fell_back: str = ""
 

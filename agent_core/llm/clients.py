@@ -45,13 +45,16 @@ def model_of(connection: Connection, model: str) -> Model:
     if known.missing:
         raise UserError(f"{connection.provider}: {known.missing}")
     provider = _provider(connection, connection.base_url or known.base_url)
-    return infer_model(f"{connection.provider}:{model}", provider_factory=lambda _name: provider)
+    kind = "openai-chat" if connection.provider == "groq" else connection.provider
+    return infer_model(f"{kind}:{model}", provider_factory=lambda _name: provider)
 
 
 def _provider(connection: Connection, base_url: str) -> Provider[Any]:
     if not base_url:
         raise UserError(f"a connection to {connection.provider} needs a base URL")
     key, http = connection.secret or NO_KEY, _http_client(connection)
+    if connection.provider in ("openai-chat", "groq") and not is_openai(base_url):
+        return OpenAICompatibleProvider("openai-compatible", openai_client=_openai_client(key, base_url, http))
     made = infer_provider_class(connection.provider)
     takes = inspect.signature(made.__init__).parameters
     if connection.provider == "azure":
@@ -60,12 +63,13 @@ def _provider(connection: Connection, base_url: str) -> Provider[Any]:
         return _anthropic(made, key, base_url, http)
     if "openai_client" not in takes:
         return made(api_key=key, base_url=base_url, http_client=http)  # type: ignore[call-arg]
-    client = AsyncOpenAI(
+    return made(openai_client=_openai_client(key, base_url, http))  # type: ignore[call-arg]
+
+
+def _openai_client(key: str, base_url: str, http: httpx2.AsyncClient) -> AsyncOpenAI:
+    return AsyncOpenAI(
         api_key=key, base_url=base_url, max_retries=0, timeout=TIMEOUT, http_client=http, default_headers={}
     )
-    if connection.provider == "openai-chat" and not is_openai(base_url):
-        return OpenAICompatibleProvider("openai-compatible", openai_client=client)
-    return made(openai_client=client)  # type: ignore[call-arg]
 
 
 def _anthropic(made: type[Any], key: str, base_url: str, http: httpx2.AsyncClient) -> Provider[Any]:

@@ -35,7 +35,7 @@ from pydantic_ai.exceptions import (
 )
 
 from agent_core.addresses import NotPublic
-from agent_core.exceptions import ModelError, ModelRefused, ModelUnavailable
+from agent_core.exceptions import CONTEXT_TOO_LONG, ModelError, ModelRefused, ModelUnavailable
 from agent_core.llm.protocol import ModelCall
 from agent_core.text.redact import HIDDEN, SHORTEST, redact, secrets_of
 from agent_core.text.status_phrases import status_phrase
@@ -47,9 +47,12 @@ _SHARED: Final = 12  # a message that shares so many letters and digits in a row
 _TRY_AGAIN: Final = {408, 409, 425, 429}
 _LONG_TOKEN = re.compile(r"(?=[\w*.+/=-]*\d)(?=[\w*.+/=-]*[A-Za-z])[\w*.+/=-]{24,}")  # possibly a key
 _TOO_LONG = re.compile(  # messages of servers that send no known error code
-    r"prompt is too long|available context size|context (?:length|window) (?:is )?exceeded|maximum context length",
+    r"(?:prompt|input) is too long|available context size|context (?:length|window) (?:is )?exceeded"
+    r"|(?:maximum|maximal|the) (?:context|prompt|input) length|(?:model|context) token limit|context overflow"
+    r"|exceeds? the (?:model's )?(?:maximum )?context|max_new_tokens` must be <=|too large for model with",
     re.IGNORECASE,
 )
+_INPUT: Final = ("messages", "input", "contents", "prompt")  # parameters of what the request says
 _IDENTIFIER = re.compile(r"[A-Za-z][\w.-]{0,63}")
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
 REJECTED: Final = "The model provider rejected the request"
@@ -58,7 +61,7 @@ OVERLOADED: Final = "The model provider is overloaded"
 UNREADABLE: Final = (UnexpectedModelBehavior, ValueError, TypeError, AttributeError, LookupError)
 _FINAL: Final[tuple[tuple[type[ModelAPIError], str, str], ...]] = (  # the first match: code and reason
     (ModelQuotaExceededError, "model_quota", "the account's quota or credit is used up"),
-    (ModelContextWindowExceededError, "context_too_long", "context length exceeded"),
+    (ModelContextWindowExceededError, CONTEXT_TOO_LONG, "context length exceeded"),
 )
 _CONNECTION: Final[tuple[tuple[type[BaseException], str], ...]] = (  # the first match
     (NotPublic, "not a public address"),
@@ -81,12 +84,27 @@ def translated(error: Exception, call: ModelCall | None = None, secrets: tuple[s
     if isinstance(error, UserError):
         return ModelRefused(text)
     if isinstance(error, ContentFilterError):
-        return ModelRefused(text, reason=f"{REJECTED} (its content filter)")
+        return _refused(ModelRefused(text, reason=f"{REJECTED} (its content filter)"), of_input=True)
     if is_final(error):
         code, why = _rejection(error, call, secrets)
-        return ModelRefused(text, code=code, reason=f"{REJECTED} ({_status(error)}{why})")
+        refused = ModelRefused(text, code=code, reason=f"{REJECTED} ({_status(error)}{why})")
+        return _refused(refused, of_input=code == ModelRefused.code and _blames_the_input(error))
     code, reason = _outage(error)
     return ModelUnavailable(text, code=code, reason=reason, retry_after=_retry_after(error))
+
+
+def _refused(error: ModelRefused, *, of_input: bool) -> ModelRefused:
+    error.of_input = of_input
+    return error
+
+
+def _blames_the_input(error: Exception) -> bool:
+    """Whether a rejection names no parameter or setting as its cause."""
+    if not isinstance(error, ModelHTTPError) or error.status_code not in {400, 422}:
+        return False
+    body = _error_body(error)
+    param, code = (str(body.get(name) or "") for name in ("param", "code"))
+    return (not param or param.startswith(_INPUT)) and not code.startswith("unsupported")
 
 
 def _retry_after(error: Exception) -> float | None:
@@ -120,11 +138,11 @@ def _rejection(error: Exception, call: ModelCall | None, secrets: tuple[str, ...
         end = "does not exist" if is_sure else "does not exist there, or the base URL is wrong"
         return "model_not_found", f"the model {name!r} {end}"
     if isinstance(error, ModelHTTPError) and error.status_code == 413:
-        return "context_too_long", "the request is too large"
+        return CONTEXT_TOO_LONG, "the request is too large"
     if status := _redirect(error):
         return ModelRefused.code, f"{status}: it redirects to another address; check the base URL"
     if _TOO_LONG.search(str(_error_body(error).get("message"))[: 20 * LONGEST_REASON]):
-        return "context_too_long", "context length exceeded"
+        return CONTEXT_TOO_LONG, "context length exceeded"
     return ModelRefused.code, _provider_message(error, call, secrets) or _phrase(error)
 
 

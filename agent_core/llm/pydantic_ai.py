@@ -30,13 +30,14 @@ from agent_core.llm.clients import LIMITS, TIMEOUT, is_openai, model_of
 from agent_core.llm.errors import UNREADABLE, translated
 from agent_core.llm.forms import with_form_as_text
 from agent_core.llm.protocol import ModelCall, ModelReply, Thought, read_call
-from agent_core.text import fence
+from agent_core.llm.valid_request import NO_TEXT, shown_output, valid_call
 from agent_core.text.redact import redact
 from agent_core.tool_spec import ToolSpec
 from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult, Usage
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
 _CHAT = "openai-chat:"
+_GROQ = "groq:"
 _CLIENT_ERRORS = (AgentRunError, UserError, APIError, httpx2.HTTPError, httpx2.StreamError)
 # Stands for the missing request if the history begins with a message of the assistant.
 _BEFORE = "(what was said before this, if anything, is not shown)"
@@ -71,6 +72,7 @@ class PydanticAiModel:
             raise ModelRefused(text, reason=text[:200])
         if call.form_as_text or not _can_force(self._model.profile, call.settings.reasoning):
             call = with_form_as_text(call)
+        call = valid_call(call)
         try:
             async with model_request_stream(
                 self._model,
@@ -88,7 +90,12 @@ class PydanticAiModel:
 
 
 def _model(name: str) -> Model:
-    return _chat_model(name.removeprefix(_CHAT)) if name.startswith(_CHAT) else infer_model(name)
+    if name.startswith(_CHAT):
+        return _chat_model(name.removeprefix(_CHAT))
+    if name.startswith(_GROQ):
+        own = Connection(name="", provider="groq", secret=os.environ.get("GROQ_API_KEY", ""))
+        return model_of(own, name.removeprefix(_GROQ))
+    return infer_model(name)
 
 
 def _chat_model(name: str) -> Model:
@@ -176,7 +183,7 @@ def _messages(call: ModelCall) -> list[wire.ModelMessage]:
         if entry.role is not Role.ASSISTANT:
             is_person = entry.role is Role.USER
             parts += [_said(entry, sees)] if is_person else map(_return_part, entry.results)
-        elif entry.content or entry.calls:
+        else:
             _add_response(mapped, parts, _response_parts(entry))
             parts = []
     if parts:
@@ -190,9 +197,9 @@ def _shows_to_the_blind(call: ModelCall, profile: ModelProfile) -> bool:
 
 def _said(entry: Entry, sees: bool) -> wire.UserPromptPart:
     if not entry.images or not sees:
-        return wire.UserPromptPart(entry.content)
+        return wire.UserPromptPart(entry.content or NO_TEXT)
     shown = [wire.BinaryContent(data=each.content, media_type=each.media_type) for each in entry.images]
-    return wire.UserPromptPart([entry.content, *shown])
+    return wire.UserPromptPart([entry.content, *shown] if entry.content else shown)
 
 
 def _add_response(
@@ -211,16 +218,10 @@ def _add_response(
 def _return_part(result: ToolResult) -> wire.ToolReturnPart:
     return wire.ToolReturnPart(
         tool_name=result.name,
-        content=_content(result),
+        content=shown_output(result),
         tool_call_id=result.id,
         outcome=_OUTCOMES[result.outcome],
     )
-
-
-def _content(result: ToolResult) -> str:
-    """The output, fenced as data unless it is the server's own text about a refused or interrupted call."""
-    is_data = result.outcome is ToolOutcome.OK or result.foreign
-    return fence.fenced(f"result of {result.name}", result.output) if is_data else result.output
 
 
 def _response_parts(entry: Entry) -> list[wire.ModelResponsePart]:
@@ -228,7 +229,7 @@ def _response_parts(entry: Entry) -> list[wire.ModelResponsePart]:
     parts += [
         wire.ToolCallPart(
             tool_name=call.name,
-            args=call.arguments if call.unparsed is None else call.unparsed,
+            args=call.arguments,
             tool_call_id=call.id,
         )
         for call in entry.calls

@@ -15,10 +15,13 @@ from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelReply
 from agent_core.testing import wire
 from agent_core.testing.dialects import Anthropic, Google, dialect_of
+from agent_core.testing.responses import Responses
 from agent_core.types import JSON
 
 if TYPE_CHECKING:
     from agent_core.testing import ModelServer, Received
+
+Dialect = Anthropic | Google | Responses
 
 
 def make_http_server(model: ModelServer, host: str, port: int) -> ThreadingHTTPServer:
@@ -65,6 +68,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(raw or b"{}")
         if self.path.startswith("/control/"):
             self._control(body)
+        elif refused := self.server.model.rejection(self.path, body):
+            self._json(400, refused)
+        elif urlsplit(self.path).path.endswith("/v1/responses"):
+            self._complete(Responses().chat_body(self.path, body), Responses())
         elif (dialect := dialect_of(self.path)) is not None:
             self._complete(dialect.chat_body(self.path, body), dialect)
         elif urlsplit(self.path).path.endswith("/chat/completions"):
@@ -85,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
             model.release(body["name"])
         self._json(200, {"ok": True})
 
-    def _complete(self, body: JSON, dialect: Anthropic | Google | None = None) -> None:
+    def _complete(self, body: JSON, dialect: Dialect | None = None) -> None:
         model = self.server.model
         received = model.receive(
             body, path=self.path, headers={name.lower(): value for name, value in self.headers.items()}
@@ -116,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
             received.state = "gone"
             self.close_connection = True
 
-    def _answer(self, received: Received, reply: ModelReply, dialect: Anthropic | Google | None) -> None:
+    def _answer(self, received: Received, reply: ModelReply, dialect: Dialect | None) -> None:
         body, thought = received.body, received.marks.get("think", "")
         if body.get("stream") and dialect is not None:
             self._stream(received, dialect.events(body, reply, thought), end="")

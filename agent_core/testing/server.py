@@ -26,6 +26,7 @@ received, held, answered, failed or gone; ``GET /control/held`` counts the held 
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import threading
@@ -37,7 +38,7 @@ from typing import Self
 
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.offline import duties, model
-from agent_core.testing import wire
+from agent_core.testing import strict, wire
 from agent_core.testing.http import is_gone, make_http_server
 from agent_core.testing.wire import Received
 from agent_core.types import JSON
@@ -61,6 +62,12 @@ class ModelServer:
         self._script: list[ModelReply] = []
         self.failure: tuple[int, JSON] = (0, {})
         self.failure_headers: dict[str, str] = {}  # of every failed answer
+        self.strict = False  # rejects what any of the large providers rejects (see ``strict.py``)
+        self.most_characters = (
+            0  # of a request's JSON; a longer one is too long for the model's context; 0: any
+        )
+        self.forbidden = ""  # a request that contains this word is rejected
+        self.rejected: list[str] = []  # why requests were rejected
         self.port: int = self._http.server_address[1]
         self.base_url = f"http://{host}:{self.port}/v1"
 
@@ -111,6 +118,8 @@ class ModelServer:
             self._received.clear()
             self._script.clear()
             self.failure, self.failure_headers = (0, {}), {}
+            self.strict, self.most_characters, self.forbidden = False, 0, ""
+            self.rejected.clear()
 
     def answer_with(self, *replies: ModelReply) -> None:
         """Answer the next requests with these replies in order, whatever they ask."""
@@ -126,6 +135,20 @@ class ModelServer:
         """Answer every request from now on with this status and body; status 0 ends this."""
         with self._lock:
             self.failure = (status, body)
+
+    def rejection(self, path: str, body: JSON) -> JSON:
+        """Return the error with which a strict server rejects the request; {} if it does not."""
+        text = json.dumps(body, ensure_ascii=False)
+        why, code = strict.problem(path, body) if self.strict else "", ""
+        if not why and self.forbidden and self.forbidden in text:
+            why, code = "The request was flagged by the content policy.", "content_policy_violation"
+        if not why and 0 < self.most_characters < len(text):
+            why = strict.too_long(path, len(text) // 4, self.most_characters // 4)
+        if not why:
+            return {}
+        with self._lock:
+            self.rejected.append(why)
+        return strict.error(path, 400, why, code)
 
     def receive(self, body: JSON, *, path: str, headers: dict[str, str]) -> Received:
         """Record a request and the marks in its last user message."""

@@ -2,15 +2,21 @@
 
 The oldest tool results are shortened first, then the oldest messages are left out, then the newest results are
 shortened. The system prompt and the message to answer stay.
+
+A model whose context is smaller than the budget says so by rejecting a request. This process then keeps a smaller
+budget for that model.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Final
 
 from agent_core import images
+from agent_core.connections import Connection, connection_of
 from agent_core.llm import tokens
 from agent_core.llm.protocol import ModelCall
 from agent_core.tool_spec import ToolSpec
@@ -21,7 +27,12 @@ _SHORT = 60  # tokens that an older result is shortened to
 _SHORTEST = 200  # tokens that each of the newest results keeps
 _MIDDLE = "\n(… {count} characters left out: the request would be too long …)\n"
 
+LEAST_LEARNED: Final = 1000  # tokens; no model's context is shorter
+MOST_LEARNED: Final = 1000  # models with a budget of their own; the one that was learned first goes
+
 _limit: Callable[[], int] = int  # returns 0: no bound
+_learned: OrderedDict[str, int] = OrderedDict()
+_model: ContextVar[str] = ContextVar("model", default="")  # of the turn that this thread runs
 
 
 def use_limit(limit: Callable[[], int]) -> None:
@@ -30,14 +41,34 @@ def use_limit(limit: Callable[[], int]) -> None:
     _limit = limit
 
 
-def limit() -> int:
-    """Return the token limit of one request; 0: no bound."""
-    return _limit()
+def use_model(model: str, connections: Iterable[Connection]) -> None:
+    """Set the model whose limit counts in this thread from now on."""
+    _model.set(model_key(model, connections))
 
 
-def room(fixed: int) -> int:
-    """Return the tokens left for history and results beside `fixed` tokens that stay."""
-    return max(limit() - fixed, limit() // LEAST_SHARE)
+def model_key(model: str, connections: Iterable[Connection]) -> str:
+    """Return what names a model in this module. Connections of two users may have the same name."""
+    connection, name = connection_of(model, connections)
+    return f"{connection.id if connection else ''}:{name}"
+
+
+def limit(key: str | None = None) -> int:
+    """Return the token limit of one request to a model; None: to that of `use_model`. 0: no bound."""
+    given, learned = _limit(), _learned.get(_model.get() if key is None else key, 0)
+    return min(given, learned) if given and learned else given or learned
+
+
+def learn(key: str, most: int) -> None:
+    """Keep a smaller limit for a model that rejected a longer request."""
+    _learned[key] = max(most, LEAST_LEARNED)
+    while len(_learned) > MOST_LEARNED:
+        _learned.popitem(last=False)
+
+
+def room(fixed: int, key: str | None = None) -> int:
+    """Return the tokens left for history and results beside `fixed` tokens that stay. `key` as for `limit`."""
+    most = limit(key)
+    return max(most - fixed, most // LEAST_SHARE)
 
 
 def of_tools(tools: Iterable[ToolSpec]) -> int:
@@ -65,11 +96,23 @@ def _without_middle(text: str, kept: int) -> str:
     return text[: kept - tail] + left_out + text[len(text) - tail :]
 
 
-def fit_call(call: ModelCall) -> ModelCall:
-    """Return the call, cut to the budget. Its last ``call.kept`` entries stay, and those with ``stays``."""
-    if not limit() or _is_surely_short(call):
+def of_call(call: ModelCall) -> int:
+    """Return the tokens of a request."""
+    return _fixed(call) + sum(map(tokens.of_entry, call.entries))
+
+
+def _fixed(call: ModelCall) -> int:
+    return tokens.of_text(call.system_prompt) + of_tools(call.tools)
+
+
+def fit_call(call: ModelCall, key: str | None = None) -> ModelCall:
+    """Return the call, cut to the budget. Its last ``call.kept`` entries stay, and those with ``stays``.
+
+    `key` as for `limit`.
+    """
+    if not limit(key) or _is_surely_short(call, limit(key)):
         return call
-    left = room(tokens.of_text(call.system_prompt) + of_tools(call.tools))
+    left = room(_fixed(call), key)
     entries = list(call.entries)
     sizes = [tokens.of_entry(entry) for entry in entries]
     newest = max((n for n, entry in enumerate(entries) if entry.results), default=-1)
@@ -89,10 +132,10 @@ def fit_call(call: ModelCall) -> ModelCall:
     return replace(call, entries=tuple(entries[number] for number in kept))
 
 
-def _is_surely_short(call: ModelCall) -> bool:
+def _is_surely_short(call: ModelCall, most: int) -> bool:
     """A text has no more tokens than characters, so the tokens of a short request need not be counted."""
     tools = sum(len(tool.as_text) for tool in call.tools)
-    return len(call.system_prompt) + sum(map(_length, call.entries)) + tools < limit()
+    return len(call.system_prompt) + sum(map(_length, call.entries)) + tools < most
 
 
 def _length(entry: Entry) -> int:

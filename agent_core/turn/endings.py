@@ -7,7 +7,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Final, Protocol
 
-from agent_core.exceptions import AgentCoreError, ModelError
+from agent_core.exceptions import AgentCoreError, ModelError, ModelRefused
 from agent_core.text.redact import redact
 from agent_core.turn.exchange import Cancelled, Stopped, TimedOut
 from agent_core.types import Ending, TurnEvent, TurnResult
@@ -95,6 +95,7 @@ def _failed(turn: RunningTurn, code: str, error: Exception) -> TurnResult:
         error_code=code,
         error_text=text,
         error_detail=error_detail_for(error),
+        refused=isinstance(error, ModelRefused) and error.of_input,
     )
 
 

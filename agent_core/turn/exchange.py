@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from agent_core import connections, event_loop, models
 from agent_core.connections import Connection
 from agent_core.exceptions import (
+    CONTEXT_TOO_LONG,
     AgentCoreError,
     ModelError,
     ModelRefused,
@@ -25,6 +26,7 @@ from agent_core.turn.control import Signal, TurnControl
 from agent_core.types import Entry, Role, TurnEvent, TurnEventType, TurnRequest
 
 LONGEST_WAIT_SECONDS = 30.0  # between two tries; if the provider asks for more, there is no other try
+SHORTER = 0.75  # of the tokens of a rejected request that was too long for the model
 _WOKEN = object()
 
 
@@ -93,7 +95,6 @@ class Exchange:
         Raises ModelUnavailable after the last attempt, ModelRefused, ModelNotConfigured, or as ``Watch.check`` does.
         """
         request = self.request
-        self.call = budget.fit_call(self.call)
         try:
             return (yield from self._ask(request.model))
         except ModelUnavailable as error:
@@ -113,10 +114,8 @@ class Exchange:
         policy = self.request.policy
         connection, name = connections.connection_of(model, self.request.connections)
         for number in range(1, policy.max_attempts + 1):
-            self.text = ""
-            self._tries += 1
             try:
-                reply = yield from self._traced(model, connection)
+                reply = yield from self._within_context(model, connection)
             except ModelError as error:
                 error.tries = number
                 if number == policy.max_attempts or not self._is_worth_a_wait(error):
@@ -133,6 +132,27 @@ class Exchange:
             self.watch.sleep(wait)
         raise AssertionError("max_attempts is at least 1")
 
+    def _within_context(
+        self, model: str, connection: Connection | None
+    ) -> Generator[TurnEvent, None, ModelReply]:
+        """One attempt. A request that is longer than the model's context is shortened and sent again."""
+        key = budget.model_key(model, self.request.connections)
+        call = budget.fit_call(self.call, key)
+        while True:
+            self.text = ""
+            self._tries += 1
+            try:
+                return (yield from self._traced(model, connection, call))
+            except ModelRefused as error:
+                size = budget.of_call(call)
+                if error.code != CONTEXT_TOO_LONG or size <= budget.LEAST_LEARNED:
+                    raise
+                budget.learn(key, int(size * SHORTER))
+                call = budget.fit_call(self.call, key)
+                if budget.of_call(call) >= size:
+                    raise
+                yield self._status(0.0, error.reason, "leaving out older messages and trying again")
+
     def _is_worth_a_wait(self, error: ModelError) -> bool:
         """Whether a further try may help. A wait that is too long for the turn is added to the reason."""
         if not isinstance(error, ModelUnavailable):
@@ -144,12 +164,14 @@ class Exchange:
             error.reason += f", and asks to wait {min(asked, 1e9):,.0f} s"
         return False
 
-    def _traced(self, name: str, connection: Connection | None) -> Generator[TurnEvent, None, ModelReply]:
+    def _traced(
+        self, name: str, connection: Connection | None, call: ModelCall
+    ) -> Generator[TurnEvent, None, ModelReply]:
         """One attempt with its span."""
         named = model_attributes(name, connection) if spans.is_on() else {}
         about: spans.Attributes = {"gen_ai.operation.name": "chat", **named, "rondo.try": self._tries}
         with spans.span(f"chat {named.get('gen_ai.request.model', name)}", about, kind="client") as span:
-            reply = yield from self._attempt(name, connection)
+            reply = yield from self._attempt(name, connection, call)
             used = reply.usage
             span.set(
                 {
@@ -159,12 +181,14 @@ class Exchange:
             )
             return reply
 
-    def _attempt(self, name: str, connection: Connection | None) -> Generator[TurnEvent, None, ModelReply]:
+    def _attempt(
+        self, name: str, connection: Connection | None, call: ModelCall
+    ) -> Generator[TurnEvent, None, ModelReply]:
         items: queue.SimpleQueue[object] = queue.SimpleQueue()
         model = models.resolve(name, self.request.connections)
         _admit(connection)
         self.watch.check()
-        future = event_loop.submit(_pump(model, self.call, items.put))
+        future = event_loop.submit(_pump(model, call, items.put))
         try:
             with self.watch.control.waking(lambda: items.put(_WOKEN)):
                 while True:

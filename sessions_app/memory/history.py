@@ -12,13 +12,17 @@ from typing import Any
 
 from agent_core.images import Image
 from agent_core.llm import tokens
-from agent_core.types import Entry, Role, ToolCall, ToolOutcome, ToolResult
+from agent_core.llm.valid_request import with_all_results
+from agent_core.types import Entry, Role, ToolCall, ToolResult
 from sessions_app.memory.images import images_of
 from sessions_app.models import DeliveryState, Message
 from sessions_app.permits import posted
 
 WINDOW = 100  # messages that the model is shown at most; the token budget may allow fewer
-CLOSED = "No result was recorded."
+REFUSED = (
+    "refused"  # in Message.metadata: a model's provider rejected a request because of the turn's messages
+)
+LEFT_OUT = "[A message stood here. The model provider rejected it, so it is left out.]"
 NO_IMAGES: Mapping[str, Image] = MappingProxyType({})
 
 
@@ -57,9 +61,13 @@ def read_messages(session_id: uuid.UUID, first: int, last: int, *, most: int) ->
 def fitting_entries(
     newest_first: Iterable[StoredMessage], room: int, images: Mapping[str, Image] = NO_IMAGES
 ) -> tuple[Entry, ...]:
-    """Return the newest messages that fit in `room` tokens, oldest first. Every tool call has a result."""
-    entries = (to_entry(each, images) for each in newest_first)
-    return tuple(_with_all_results(_within(entries, room)))
+    """Return the newest messages that fit in `room` tokens, oldest first. Every tool call has a result.
+
+    Those of a turn that a provider rejected would have each later request rejected. One line stands for its input.
+    """
+    shown = (each for each in newest_first if each.role == str(Role.USER) or REFUSED not in each.metadata)
+    entries = (to_entry(each, images) for each in shown)
+    return tuple(with_all_results(_within(entries, room)))
 
 
 def _within(newest_first: Iterable[Entry], budget: int) -> list[Entry]:
@@ -75,6 +83,8 @@ def _within(newest_first: Iterable[Entry], budget: int) -> list[Entry]:
 
 def to_entry(message: StoredMessage | Message, images: Mapping[str, Image] = NO_IMAGES) -> Entry:
     """Convert a stored message to what the model sees. A StoredMessage also says which deliveries failed."""
+    if REFUSED in message.metadata:
+        return Entry(role=Role(message.role), content=LEFT_OUT)
     stranger = not (message.metadata.get("via") or {"as_person": True}).get("as_person", False)
     said = message.model_content
     if (
@@ -109,30 +119,3 @@ def _fate(channel: str, state: str) -> str:
 def parts_of(entry: Entry) -> dict[str, Any]:
     """Return the tool calls and results of an entry, for Message.parts."""
     return {name: value for name, value in entry.to_json().items() if name in {"calls", "results"}}
-
-
-def _with_all_results(entries: Iterable[Entry]) -> list[Entry]:
-    """Add a result to each tool call without one, and drop results without a call. Providers reject both."""
-    closed: list[Entry] = []
-    waiting: dict[str, ToolCall] = {}
-    for entry in entries:
-        if entry.role is Role.TOOL:
-            results = tuple(result for result in entry.results if waiting.pop(result.id, None))
-            if results:
-                closed.append(Entry(role=Role.TOOL, content="", results=results))
-            continue
-        closed.extend(_missing(waiting))
-        waiting = {call.id: call for call in entry.calls}
-        closed.append(entry)
-    closed.extend(_missing(waiting))
-    return closed
-
-
-def _missing(waiting: dict[str, ToolCall]) -> list[Entry]:
-    if not waiting:
-        return []
-    results = tuple(
-        ToolResult(id=call.id, name=call.name, output=CLOSED, outcome=ToolOutcome.UNKNOWN)
-        for call in waiting.values()
-    )
-    return [Entry(role=Role.TOOL, content="", results=results)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent_core.types import Ending, Entry, Role, TurnResult
 from sessions_app.memory import images
-from sessions_app.memory.history import parts_of
+from sessions_app.memory.history import REFUSED, parts_of
 from sessions_app.models import Message
 from sessions_app.turns import consent
 from sessions_app.turns.context import Prepared
@@ -34,6 +34,9 @@ def new_messages(prepared: Prepared, result: TurnResult, closure: str) -> list[M
         )
     for entry in _kept(result):
         add(entry.role, entry.content, parts=parts_of(entry), metadata=_metadata_of(prepared, entry))
+    if result.refused:
+        for message in messages:
+            message.metadata = message.metadata | {REFUSED: True}
     if closure:
         metadata = _metadata_of(prepared, None) | {"closure": str(result.ending)}
         add(Role.ASSISTANT, closure, metadata=metadata)

@@ -145,6 +145,8 @@ def spoken_messages(
     """
     said, has_read = [], False
     for row in rows:
+        if history.REFUSED in row.metadata:
+            continue
         entry = history.to_entry(row)
         if entry.role is Role.USER:
             has_read = entry.stranger

@@ -98,6 +98,8 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     kind = kind_of(turn)
     read = _read(turn, kind)
     session = turn.session = read.session
+    choice = model_choice(session.agent)
+    budget.use_model(choice["model"], choice["connections"])
     steps = journal.steps()
     policy = TurnPolicy().merged(kind.policy, session.agent.policy, turn.metadata.get("policy", {}))
     answer = kind.answer_without_model(turn)
@@ -126,7 +128,7 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
             message=shown.message,
             images=asked.images,
             steps=steps[1:],
-            **model_choice(session.agent),
+            **choice,
             policy=policy,
             attempt=turn.attempt,
             tools=() if kind.trigger_only else permitted(offered, permit, session.agent),

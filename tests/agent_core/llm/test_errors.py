@@ -47,6 +47,18 @@ FINAL: tuple[tuple[int, dict[str, Any], str, str], ...] = (
     (400, TOO_LONG, "context_too_long", "context length exceeded"),
     (400, TOO_MANY, "context_too_long", "context length exceeded"),
     (400, TOO_BIG, "context_too_long", "context length exceeded"),
+    *(
+        (400, body(words), "context_too_long", "context length exceeded")
+        for words in (
+            "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+            "This model's maximum prompt length is 131072 but the request contains 200000 tokens.",
+            "Invalid request: Your request exceeded model token limit: 8192",
+            "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8193.",
+            "The number of tokens to keep from the initial prompt is greater than the context length",
+            "Input is too long for requested model.",
+            "Please reduce the length of the messages or completion.",
+        )
+    ),
     (413, body(), "context_too_long", "the request is too large"),
     (400, UNKNOWN, "model_refused", "Unsupported parameter: 'max_tokens'"),
     (422, {}, "model_refused", "unprocessable content"),

@@ -63,7 +63,7 @@ def test_a_tool_is_called_and_its_output_goes_back(server: ModelServer) -> None:
     assert "strict" not in first.body["tools"][0]["function"]
     assert second.body["messages"][-1] == {
         "role": "tool",
-        "tool_call_id": ports.ran[0].id,
+        "tool_call_id": "c00000001",
         "content": fence.fenced("result of cron", "Added job ab12."),
     }
 
@@ -85,7 +85,7 @@ def test_every_kind_of_entry_reaches_the_server(server: ModelServer) -> None:
     assert [one["role"] for one in sent] == [
         "system", "user", "assistant", "user", "user", "assistant", "tool", "tool", "user",
     ]  # fmt: skip
-    assert [one["id"] for one in sent[5]["tool_calls"]] == ["c1", "c2"]
+    assert [one["id"] for one in sent[5]["tool_calls"]] == ["c00000001", "c00000002"]
     assert [one["content"] for one in sent[6:8]] == ["out c1", "out c2"]
 
 

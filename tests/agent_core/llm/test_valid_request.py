@@ -1,0 +1,152 @@
+"""Whatever a model said, every provider takes the next request: the real clients against a strict server."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain, pairwise
+from typing import Any
+
+import pytest
+
+from agent_core.images import Image
+from agent_core.testing import ModelServer
+from agent_core.types import Ending, Entry, Role, ToolCall, ToolOutcome
+from tests.agent_core.fakes import (
+    TOOLS,
+    Ports,
+    assistant,
+    calls,
+    drive,
+    request,
+    result_of,
+    returned,
+    says,
+    user,
+)
+from tests.agent_core.llm.test_connections import ask, work
+
+NAMES = ("", "functions.cron", "set alarm", "闹钟", "x" * 100, "gone_since")
+IDS = (
+    "",
+    "a" * 65,
+    "toolu_01ABCdef",
+    "call|1:2",
+    "语",
+    "call-2-1-call_0123456789012345678901234567890123456789",
+)
+FAMILIES = ("openai-chat", "anthropic", "google")
+
+
+def odd(name: str = "write", call_id: str = "1", **more: Any) -> ToolCall:
+    return ToolCall(id=call_id, name=name, arguments={"n": 1}, **more)
+
+
+def histories() -> dict[str, tuple[Entry, ...]]:
+    """Histories as sessions have them, each with one oddity."""
+    plain = odd()
+    refused = ToolOutcome.REFUSED
+    made: dict[str, tuple[Entry, ...]] = {
+        f"name {name[:9]!r}": (
+            assistant("", odd(name)),
+            returned(result_of(odd(name), "no such tool", refused)),
+        )
+        for name in NAMES
+    }
+    made |= {
+        f"id {call_id[:9]!r}": (
+            assistant("Wait.", odd(call_id=call_id)),
+            returned(result_of(odd(call_id=call_id), "done")),
+        )
+        for call_id in IDS
+    }
+    both = (odd("set alarm", "1"), odd("write", "2"))
+    made["one good and one bad"] = (
+        assistant("", *both),
+        returned(*(result_of(each, "out") for each in both)),
+    )
+    made["the same id twice"] = (
+        *(assistant("", plain), returned(result_of(plain, "out"))) * 2,
+        assistant("Done."),
+    )
+    made["no result"] = (assistant("", plain),)
+    made["a result without its call"] = (returned(result_of(plain, "out")), assistant("Done."))
+    made["a result after a message"] = (assistant("", plain), user("hm"), returned(result_of(plain, "out")))
+    made["empty texts"] = (
+        user(""),
+        assistant(" \n"),
+        user("  "),
+        assistant("", plain),
+        returned(result_of(plain, "")),
+    )
+    made["no arguments"] = (
+        assistant("", odd(unparsed="{oops")),
+        returned(result_of(plain, "not a JSON object", refused)),
+    )
+    made["the assistant first, and twice"] = (assistant("Take the cake out."), assistant("Did you?"))
+    made["an image alone"] = (
+        Entry(role=Role.USER, content="", images=(Image(media_type="image/png", content=b"x"),)),
+    )
+    return made
+
+
+@pytest.mark.rule("3.3")
+@pytest.mark.parametrize("provider", FAMILIES)
+def test_a_strict_provider_takes_the_request_after_each_oddity(server: ModelServer, provider: str) -> None:
+    server.strict = True
+    made = histories()
+    made["all of them"] = (user("hello"), *chain.from_iterable(made.values()))
+    for name, history in made.items():
+        run = ask("and now?", work(server, provider), history=history, tools=TOOLS)
+        assert (run.result.ending, server.rejected) == (Ending.SUCCEEDED, []), name
+
+
+@pytest.mark.rule("3.3")
+@pytest.mark.parametrize("provider", FAMILIES)
+def test_a_strict_provider_takes_the_next_request_of_the_same_turn(
+    server: ModelServer, provider: str
+) -> None:
+    server.strict = True
+    for number, name in enumerate(NAMES):
+        server.answer_with(calls(odd(name, IDS[number])), calls(odd("write", IDS[number])), says("Done."))
+        ports = Ports()
+        run = drive(request("go", model="work:m", connections=(work(server, provider),)), ports)
+        assert (run.result.reply, server.rejected) == ("Done.", []), name
+        assert [each.name for each in ports.ran] == ["write"]
+
+
+@pytest.mark.rule("3.3")
+def test_each_request_begins_with_the_one_before_it_to_the_byte(server: ModelServer) -> None:
+    for number, name in enumerate(NAMES):
+        server.answer_with(calls(odd(name, IDS[number]), odd("write", "x")))
+    server.answer_with(says("Done."))
+    drive(request("go", model="work:m", connections=(work(server),)))
+    sent = [json.dumps(each.body["messages"])[:-1] for each in server.requests]
+    assert len(sent) > 2
+    assert all(later.startswith(earlier) for earlier, later in pairwise(sent))
+
+
+@pytest.mark.rule("7.6")
+@pytest.mark.parametrize("provider", FAMILIES)
+def test_a_context_that_is_too_short_is_learned_in_the_same_turn(server: ModelServer, provider: str) -> None:
+    history = tuple(each for n in range(40) for each in (user(f"{n} " + "word " * 200), assistant("Noted.")))
+    server.most_characters = 12_000
+    given: dict[str, Any] = {"history": history, "model": f"work:{provider}", "tools": ()}
+    run = ask("and now?", work(server, provider), **given)
+    assert run.result.ending is Ending.SUCCEEDED
+    assert len(server.rejected) > 1
+    assert {event.content["status"] for event in run.events if event.type == "status"} == {"retrying"}
+    rejected = len(server.rejected)
+    assert ask("and then?", work(server, provider), **given).result.ending is Ending.SUCCEEDED
+    assert len(server.rejected) == rejected
+    kept = len(json.dumps(server.requests[-1].body["messages"]))
+    assert server.most_characters / 2 < kept <= server.most_characters
+
+
+@pytest.mark.rule("7.6")
+def test_a_message_that_is_longer_than_the_context_fails_and_the_next_turn_works(server: ModelServer) -> None:
+    server.most_characters = 12_000
+    given: dict[str, Any] = {"model": "work:long", "tools": ()}
+    huge = ask("word " * 5000, work(server), **given)
+    assert (huge.result.error_code, len(server.rejected)) == ("context_too_long", 1)
+    history = (user("word " * 5000), assistant("The turn failed."))
+    assert ask("hello", work(server), history=history, **given).result.ending is Ending.SUCCEEDED

@@ -1,0 +1,183 @@
+"""All kinds of turns through a provider that rejects what the large ones reject, after what a model may say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+
+from agent_core.llm.protocol import ModelReply
+from agent_core.testing import ModelServer
+from automations.firing.fire_jobs import fire_due_jobs
+from automations.models import CronJob, JobClock
+from sessions_app.agents.documents import put_document
+from sessions_app.memory.task_state import remember
+from sessions_app.models import Agent, Engine, Message, Session, TaskState, Turn, TurnState
+from sessions_app.sessions.open import primary_session
+from tests.conftest import new_person
+from tests.inside import Inside, begun, call, makes
+from tests.sessions_app.turns.test_receive import automation
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.3")]
+ODD = makes(
+    call("", "a" * 65),
+    call("functions.cron", "2"),
+    call("read_document", "call-1|2", name="MEMORY.md"),
+)
+DONE = ModelReply(text="Done.")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    with ModelServer() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "test-key")
+        server.strict = True
+        yield server
+
+
+@pytest.fixture
+def inside(
+    transactional_db: None, broker: str, server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Inside:
+    """Someone whose agent's turns run here and ask the server. Its clients are kept by name."""
+    inside = begun(tmp_path, monkeypatch, new_person("ada", dreams=True))
+    Agent.objects.update(model=f"openai-chat:strict-{server.port}")
+    inside.person.agent.refresh_from_db()
+    return inside
+
+
+def home(inside: Inside) -> Session:
+    return primary_session(inside.person.agent)
+
+
+def message(inside: Inside) -> None:
+    inside.say(home(inside), "hello")
+
+
+def planned(inside: Inside) -> None:
+    Agent.objects.update(engine=Engine.PLANNER)
+    inside.say(home(inside), "hello")
+
+
+def slot(inside: Inside) -> None:
+    session = home(inside)
+    automation(session, f"water the plants {Turn.objects.count()}", datetime.now(UTC))
+    inside.run(session)
+
+
+def system(event: str, inside: Inside) -> None:
+    job = CronJob.objects.get(agent=inside.person.agent, system_event=event)
+    CronJob.objects.filter(pk=job.pk).update(active_from=None, active_to=None)
+    JobClock.objects.filter(job=job).update(next_run_at=Now())
+    assert fire_due_jobs().queued == 1
+    inside.run_all()
+
+
+def isolated(inside: Inside) -> None:
+    """Two turns in the session of one slot."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    job = CronJob.objects.create(
+        agent=inside.person.agent,
+        name="report",
+        description="report",
+        execution_mode="isolated",
+        schedule_kind="every",
+        every_seconds=3600,
+        anchor=now,
+    )
+    JobClock.objects.create(job=job, next_run_at=now, planned_from=now - timedelta(hours=1))
+    inside.beat()
+
+
+def compressed(inside: Inside) -> None:
+    for number in range(6):
+        inside.say(home(inside), f"message {number}")
+    assert TaskState.objects.filter(session=home(inside)).exists()
+
+
+KINDS: dict[str, tuple[Callable[[Inside], None], Callable[[Inside], None]]] = {
+    "message": (message, message),
+    "automation": (message, slot),
+    "slot after slot": (slot, slot),
+    "planner": (message, planned),
+    "heartbeat": (partial(system, "heartbeat"), partial(system, "heartbeat")),
+    "job": (isolated, isolated),
+    "dream": (message, partial(system, "dream")),
+    "compression": (message, compressed),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_next_turn_works_whatever_the_model_has_said(
+    inside: Inside, server: ModelServer, settings: Any, name: str
+) -> None:
+    if name == "compression":
+        settings.RONDO_WINDOW_MESSAGES, settings.RONDO_CONTEXT_TOKENS = 4, 2000
+    first, then = KINDS[name]
+    server.answer_with(ODD, DONE)
+    first(inside)
+    remember(home(inside).pk, {"important_facts": ["Ada likes red"]})
+    then(inside)
+    assert server.rejected == []
+    turns = Turn.objects.order_by("id")
+    assert {turn.state for turn in turns} == {TurnState.SUCCEEDED}, [turn.error_detail for turn in turns]
+    assert len(server.requests) > 2
+
+
+@pytest.mark.rule("7.6")
+def test_a_talk_that_outgrows_the_models_context_goes_on(
+    inside: Inside, server: ModelServer, settings: Any
+) -> None:
+    """Later turns know the limit: what leaves the history becomes task state, as within the server's own budget."""
+    server.most_characters, settings.RONDO_WINDOW_MESSAGES = 24_000, 10
+    session = home(inside)
+    for number in range(14):
+        inside.say(session, f"{number} " + "some words of it " * 60)
+    assert 0 < len(server.rejected) < 4
+    assert set(Turn.objects.values_list("state", flat=True)) == {TurnState.SUCCEEDED}
+    assert TaskState.objects.filter(session=session).exists()
+
+
+def hidden_in_result(inside: Inside, server: ModelServer) -> None:
+    """A tool's output is what the provider rejects."""
+    put_document(inside.person.agent.pk, "MEMORY.md", "the forbidden word")
+    server.answer_with(makes(call("read_document", name="MEMORY.md")))
+    inside.say(home(inside), "read it")
+    put_document(inside.person.agent.pk, "MEMORY.md", "nothing")
+
+
+@pytest.mark.parametrize("via", ["message", "result", "slot"])
+def test_what_a_provider_rejects_is_left_out_of_later_requests(
+    inside: Inside, server: ModelServer, settings: Any, via: str
+) -> None:
+    session = home(inside)
+    inside.say(session, "my favourite colour is blue " + "word " * 250)
+    server.forbidden = "forbidden"
+    if via == "message":
+        inside.say(session, "the forbidden word")
+    elif via == "result":
+        hidden_in_result(inside, server)
+    else:
+        automation(session, "the forbidden word", datetime.now(UTC))
+        inside.run(session)
+    assert len(server.rejected) == 1
+    settings.RONDO_WINDOW_MESSAGES, settings.RONDO_CONTEXT_TOKENS = (
+        4,
+        2000,
+    )  # so that the turn compresses, too
+    turn = inside.say(session, "what is my favourite colour?")
+    assert turn.state == TurnState.SUCCEEDED
+    slot(inside)
+    assert len(server.rejected) == 1
+    assert set(Turn.objects.order_by("-id").values_list("state", flat=True)[:2]) == {TurnState.SUCCEEDED}
+    assert "is left out" in str([each.body for each in server.requests])
+    assert TaskState.objects.filter(session=session).exists()
+    assert Message.objects.filter(session=session, content__contains="forbidden").exists() is (
+        via != "result"
+    )
