@@ -36,4 +36,5 @@ EMPTY: Final[dict[str, str]] = {
 def with_note(text: str, ended_by: str) -> str:
     """Return the text with a closing line if the answer is not whole, for readers who see nothing but text."""
     note = NOTES.get(ended_by, "")
-    return f"{text.rstrip()}\n\n({note})" if note and text.strip() else text
+    is_said = not text.strip() or text in EMPTY.values()
+    return f"{text.rstrip()}\n\n({note})" if note and not is_said else text

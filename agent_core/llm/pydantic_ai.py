@@ -113,10 +113,7 @@ class PydanticAiModel:
         for each in split.end():
             yield each
         self._is_late = split.is_late
-        reply = _reply(stream.get(), split.text, None if is_full else mark)
-        if reply.ended_by is Ended.REFUSAL and reply.text != split.text:
-            yield reply.text
-        yield reply
+        yield _reply(stream.get(), split.text, None if is_full else mark)
 
 
 def _model(name: str) -> Model:
