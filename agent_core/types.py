@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from agent_core.connections import DEFAULT, CallSettings, Connection
+from agent_core.ended import Ended
 from agent_core.execution import ConsentRequest, Execution
 from agent_core.images import Image
 from agent_core.policy import TurnPolicy
@@ -135,8 +136,9 @@ class Entry:
     """One entry of a conversation as the model sees it.
 
     An assistant entry may have text and calls; a tool entry has results. ``partial``: a cancel or a failure cut the
-    text off. Not stored: ``stranger`` (written by another system), ``stays`` (kept in a request over its budget), and
-    ``images``, which a person's message has.
+    text off. ``ended_by``: how the model ended it; its calls are made only if it is whole. Not stored: ``stranger``
+    (written by another system), ``stays`` (kept in a request over its budget), and ``images``, which a person's
+    message has.
     """
 
     role: Role
@@ -144,6 +146,7 @@ class Entry:
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
     partial: bool = False
+    ended_by: Ended = Ended.STOP
     stranger: bool = False
     stays: bool = False
     images: tuple[Image, ...] = ()
@@ -154,7 +157,7 @@ class Entry:
         return self.stranger or any(result.foreign for result in self.results)
 
     def to_json(self) -> JSON:
-        """Return ``{role, content}`` and, unless empty, ``calls, results, partial``."""
+        """Return ``{role, content}`` and, unless empty, ``calls, results, partial, ended_by``."""
         data: JSON = {"role": str(self.role), "content": self.content}
         if self.calls:
             data["calls"] = [call.to_json() for call in self.calls]
@@ -162,6 +165,8 @@ class Entry:
             data["results"] = [result.to_json() for result in self.results]
         if self.partial:
             data["partial"] = True
+        if self.ended_by is not Ended.STOP:
+            data["ended_by"] = str(self.ended_by)
         return data
 
     @classmethod
@@ -173,6 +178,7 @@ class Entry:
             calls=tuple(ToolCall.from_json(call) for call in data.get("calls") or ()),
             results=tuple(ToolResult.from_json(result) for result in data.get("results") or ()),
             partial=bool(data.get("partial", False)),
+            ended_by=Ended(data.get("ended_by", Ended.STOP)),
         )
 
 
@@ -292,4 +298,13 @@ class TurnResult:
     @property
     def reply(self) -> str:
         """The content of the last assistant entry, or an empty string."""
-        return next((each.content for each in reversed(self.entries) if each.role is Role.ASSISTANT), "")
+        return self._last.content if self._last else ""
+
+    @property
+    def ended_by(self) -> Ended | None:
+        """How the answer of a turn that succeeded ended; None if there is none."""
+        return self._last.ended_by if self._last and self.ending is Ending.SUCCEEDED else None
+
+    @property
+    def _last(self) -> Entry | None:
+        return next((each for each in reversed(self.entries) if each.role is Role.ASSISTANT), None)

@@ -165,6 +165,12 @@ class Env:
         "Maximum tokens of a request to a model. When the history takes over half of its share, older "
         "messages are compressed into task state.",
     )
+    rondo_reply_chars: int = _variable(
+        read.positive_int,
+        "400000",
+        "Maximum characters of one reply of a model: text, reasoning and arguments of tool calls. The stream "
+        "is closed there; the text so far stands, as an answer that was cut at its length limit.",
+    )
     rondo_window_messages: int = _variable(
         read.positive_int, "40", "A history of this many messages or fewer is not compressed."
     )

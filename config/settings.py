@@ -63,6 +63,7 @@ RONDO_WORKER_LOST_SECONDS = ENV.rondo_worker_lost_seconds
 RONDO_TOOL_GRACE_SECONDS = ENV.rondo_tool_grace_seconds
 RONDO_MAINTENANCE_SECONDS = ENV.rondo_maintenance_seconds
 RONDO_CONTEXT_TOKENS = ENV.rondo_context_tokens
+RONDO_REPLY_CHARS = ENV.rondo_reply_chars
 RONDO_WINDOW_MESSAGES = ENV.rondo_window_messages
 RONDO_KEEP_EVENTS_DAYS = ENV.rondo_keep_events_days
 RONDO_KEEP_JOURNALS_DAYS = ENV.rondo_keep_journals_days

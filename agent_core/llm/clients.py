@@ -20,6 +20,7 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
 from agent_core.connections import PROVIDERS, Connection
 from agent_core.guarded_transport import GuardedTransport
+from agent_core.llm import end_mark
 
 MOST_BYTES: Final = 50_000_000  # of one response
 # There is no shorter read timeout, because the turn's own deadline cancels the request.
@@ -54,7 +55,9 @@ def _provider(connection: Connection, base_url: str) -> Provider[Any]:
         raise UserError(f"a connection to {connection.provider} needs a base URL")
     key, http = connection.secret or NO_KEY, _http_client(connection)
     if connection.provider in ("openai-chat", "groq") and not is_openai(base_url):
-        return OpenAICompatibleProvider("openai-compatible", openai_client=_openai_client(key, base_url, http))
+        return OpenAICompatibleProvider(
+            "openai-compatible", openai_client=_openai_client(key, base_url, http)
+        )
     made = infer_provider_class(connection.provider)
     takes = inspect.signature(made.__init__).parameters
     if connection.provider == "azure":
@@ -87,7 +90,10 @@ def is_openai(base_url: str) -> bool:
 
 
 def _http_client(connection: Connection) -> httpx2.AsyncClient:
-    hooks: dict[str, list[Callable[..., Any]]] = {"request": [_only_own(connection.secret)]}
+    hooks: dict[str, list[Callable[..., Any]]] = {
+        "request": [_only_own(connection.secret)],
+        "response": [end_mark.watch],
+    }
     if connection.reach is None:
         return httpx2.AsyncClient(timeout=TIMEOUT, limits=LIMITS, event_hooks=hooks, follow_redirects=False)
     return httpx2.AsyncClient(

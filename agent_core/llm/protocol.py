@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from agent_core.connections import DEFAULT, CallSettings
+from agent_core.ended import Ended
+from agent_core.llm.bounds import MOST_CALLS
 from agent_core.tool_spec import ToolSpec
 from agent_core.types import Entry, ToolCall, Usage
 
@@ -37,10 +39,15 @@ class ModelCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelReply:
-    """A complete reply: its text, which may be empty, and the tool calls it asks for."""
+    """A reply: its text, which may be empty, the tool calls it asks for, and how it ended.
+
+    A reply that was cut is never one: it is raised as ModelUnavailable. Of a reply that is not whole, nothing is acted
+    upon but its text, which people see with a note.
+    """
 
     text: str
     calls: tuple[ToolCall, ...] = ()
+    ended_by: Ended = Ended.STOP
     usage: Usage = field(default_factory=lambda: Usage(requests=1))
 
 
@@ -69,8 +76,13 @@ def clean_text(text: str) -> str:
 
 
 def clean_reply(reply: ModelReply) -> ModelReply:
-    """Return a reply that can be stored. Arguments that cannot be stored become ``unparsed``."""
-    calls = tuple(_clean_call(call) for call in reply.calls)
+    """Return a reply that can be stored. Arguments that cannot be stored become ``unparsed``.
+
+    The calls of a reply that is not whole lose their arguments, because they are not made.
+    """
+    calls = tuple(_clean_call(call) for call in reply.calls[:MOST_CALLS])
+    if reply.ended_by is not Ended.STOP:
+        calls = tuple(replace(call, arguments={}, unparsed=None) for call in calls)
     return replace(reply, text=clean_text(reply.text), calls=calls)
 
 

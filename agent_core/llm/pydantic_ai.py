@@ -16,7 +16,7 @@ from openai import APIError, AsyncOpenAI
 from pydantic_ai import messages as wire
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.exceptions import AgentRunError, UserError
-from pydantic_ai.models import Model, ModelRequestParameters, infer_model
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -25,11 +25,18 @@ from pydantic_ai.settings import ModelSettings, ThinkingLevel
 from pydantic_ai.tools import ToolDefinition
 
 from agent_core.connections import Connection
+from agent_core.ended import Ended
 from agent_core.exceptions import ModelNotConfigured, ModelRefused
+from agent_core.llm import end_mark
+from agent_core.llm.bounds import Bounds, longest_reply
 from agent_core.llm.clients import LIMITS, TIMEOUT, is_openai, model_of
+from agent_core.llm.end_mark import EndMark
+from agent_core.llm.ending import End
 from agent_core.llm.errors import UNREADABLE, translated
 from agent_core.llm.forms import with_form_as_text
+from agent_core.llm.pieces import use_pieces
 from agent_core.llm.protocol import ModelCall, ModelReply, Thought, read_call
+from agent_core.llm.thinking import ThinkingFilter
 from agent_core.llm.valid_request import NO_TEXT, shown_output, valid_call
 from agent_core.text.redact import redact
 from agent_core.tool_spec import ToolSpec
@@ -58,6 +65,7 @@ class PydanticAiModel:
 
     def __init__(self, name: str, connection: Connection | None = None) -> None:
         self._secrets = connection.secrets if connection else ()
+        self._is_late = False  # it sends the closing tag of its reasoning alone
         try:
             self._model = model_of(connection, name) if connection else _model(name)
         except (UserError, ValueError, ImportError) as error:
@@ -74,19 +82,40 @@ class PydanticAiModel:
             call = with_form_as_text(call)
         call = valid_call(call)
         try:
+            mark = end_mark.expect()
             async with model_request_stream(
                 self._model,
                 _messages(call),
                 model_settings=_settings(call),
                 model_request_parameters=_parameters(call),
             ) as stream:
-                async for event in stream:
-                    if piece := _new_piece(event):
-                        yield piece
-                yield _reply(stream.get())
+                async for item in self._read(stream, mark):
+                    yield item
         except (*_CLIENT_ERRORS, *UNREADABLE) as error:
             # "from None": a chained traceback would show the server's own text, which may contain a key.
             raise translated(error, call, self._secrets) from None
+
+    async def _read(
+        self, stream: StreamedResponse, mark: EndMark
+    ) -> AsyncIterator[str | Thought | ModelReply]:
+        """Yield what a stream says, then the reply. Raises ModelUnavailable if it was cut.
+
+        A stream that exceeds the bounds is read no further: the reply is the text so far, and ends by length.
+        """
+        use_pieces(stream)
+        split, bounds, is_full = ThinkingFilter(late=self._is_late), Bounds(), False
+        async for event in stream:
+            piece = _new_piece(event)
+            if not bounds.take(_size(event), begins_call=_begins_call(event)):
+                piece, is_full = _first(piece, bounds.characters), True
+            for each in split.feed(piece):
+                yield each
+            if is_full:
+                break
+        for each in split.end():
+            yield each
+        self._is_late = split.is_late
+        yield _reply(stream.get(), split.text, None if is_full else mark)
 
 
 def _model(name: str) -> Model:
@@ -108,7 +137,9 @@ def _chat_model(name: str) -> Model:
         api_key=key or "none",
         max_retries=0,
         timeout=TIMEOUT,
-        http_client=httpx2.AsyncClient(timeout=TIMEOUT, limits=LIMITS),
+        http_client=httpx2.AsyncClient(
+            timeout=TIMEOUT, limits=LIMITS, event_hooks={"response": [end_mark.watch]}
+        ),
     )
     if is_openai(base_url):
         return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client))
@@ -255,13 +286,53 @@ def _thought(text: str | None) -> Thought | None:
     return Thought(text=text) if text else None
 
 
-def _reply(response: wire.ModelResponse) -> ModelReply:
-    text = "".join(part.content for part in response.parts if isinstance(part, wire.TextPart))
+def _first(piece: str | Thought | None, most: int) -> str | Thought | None:
+    """The first characters of a piece."""
+    return _thought(piece.text[:most]) if isinstance(piece, Thought) else piece and piece[:most]
+
+
+def _begins_call(event: wire.ModelResponseStreamEvent) -> bool:
+    return isinstance(event, wire.PartStartEvent) and isinstance(event.part, wire.BaseToolCallPart)
+
+
+def _size(event: wire.ModelResponseStreamEvent) -> int:
+    """How many characters an event adds to the reply."""
+    piece = _new_piece(event)
+    if piece is not None:
+        return len(piece.text if isinstance(piece, Thought) else piece)
+    if isinstance(event, wire.PartStartEvent) and isinstance(event.part, wire.BaseToolCallPart):
+        return len(event.part.tool_name) + _length(event.part.args)
+    if isinstance(event, wire.PartDeltaEvent) and isinstance(event.delta, wire.ToolCallPartDelta):
+        return len(event.delta.tool_name_delta or "") + _length(event.delta.args_delta)
+    return 0
+
+
+def _length(arguments: object) -> int:
+    return len(arguments if isinstance(arguments, str) else str(arguments or ""))
+
+
+def _reply(response: wire.ModelResponse, text: str, mark: EndMark | None) -> ModelReply:
+    """The reply. `mark` is None for a stream that was not read to its end. Raises ModelUnavailable if it was cut."""
     calls = tuple(_call(part) for part in response.parts if isinstance(part, wire.ToolCallPart))
+    details = response.provider_details or {}
+    ended_by = Ended.LENGTH
+    if mark is not None:
+        end = End(
+            reason=response.finish_reason,
+            details=details,
+            complete=response.state == "complete",
+            marked=mark.seen,
+            is_empty=not (text.strip() or calls),
+        )
+        ended_by = end.ended_by()
+        if ended_by is Ended.CUT:
+            raise end.cut()
+    if ended_by is Ended.REFUSAL and not text.strip():
+        text = str(details.get("refusal") or "")[: longest_reply()]
     usage = Usage(
         input_tokens=response.usage.input_tokens, output_tokens=response.usage.output_tokens, requests=1
     )
-    return ModelReply(text=text, calls=calls, usage=usage)
+    return ModelReply(text=text, calls=calls, usage=usage, ended_by=ended_by)
 
 
 def _call(part: wire.ToolCallPart) -> ToolCall:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from agent_core.ended import EMPTY, NOTES, Ended, with_note
 from agent_core.exceptions import AgentCoreError, ModelRefused
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.planner.plan import Answer, InvalidPlan, Plan, Revision, form_of, read_plan
@@ -26,6 +27,8 @@ ReplyEvents = Generator[TurnEvent, None, ModelReply]
 class PlannerModel:
     """Asks the model of one turn. ``usage`` is that of all calls; ``unfinished`` is the text of an interrupted answer.
 
+    ``ended_by``: how the answer that people see ended.
+
     ``form_as_text``: the provider rejected a forced call, so forms are described as text from then on.
     """
 
@@ -33,6 +36,7 @@ class PlannerModel:
     watch: Watch
     usage: Usage = field(default_factory=Usage)
     unfinished: str = ""
+    ended_by: Ended = Ended.STOP
     asked: int = 0
     form_as_text: bool = False
 
@@ -51,6 +55,7 @@ class PlannerModel:
         for _ in range(ATTEMPTS):
             reply = yield from self._filled_in(message, said, form, tools)
             try:
+                _check_whole(reply)
                 found = read_plan(reply, form.name, answer, names)
                 check(found)
                 return found
@@ -65,15 +70,21 @@ class PlannerModel:
         raise GivenUp("invalid_plan", fault)
 
     def thought(self, message: str) -> Generator[TurnEvent, None, str]:
-        """Ask for a text that people do not see."""
+        """Ask for a text that people do not see. If it is not whole, the text says so."""
         reply = yield from _unshown(self._ask(self._call(message)))
-        return reply.text.strip()
+        return with_note(reply.text.strip(), reply.ended_by) or EMPTY.get(reply.ended_by, "")
 
     def answer(self, message: str) -> Generator[TurnEvent, None, str]:
-        """Ask for the answer, which people see while it is streamed."""
+        """Ask for the answer, which people see while it is streamed.
+
+        Raises GivenUp `no_answer` if it is empty.
+        """
         reply = yield from self._ask(self._call(message), shown=True)
-        self.unfinished = ""
-        return reply.text.strip()
+        self.unfinished, self.ended_by = "", reply.ended_by
+        text = reply.text.strip()
+        if not text:
+            raise GivenUp("no_answer", text=EMPTY.get(reply.ended_by, ""))
+        return text
 
     def emit_known(self, text: str) -> Generator[TurnEvent, None, str]:
         """Send an answer that came with the plan, as if it were streamed now."""
@@ -123,6 +134,12 @@ class PlannerModel:
             raise ModelBroke(error) from error
         self.usage += reply.usage
         return reply
+
+
+def _check_whole(reply: ModelReply) -> None:
+    """Raise InvalidPlan if the reply is not whole: nothing of it counts."""
+    if reply.ended_by is not Ended.STOP:
+        raise InvalidPlan(NOTES[reply.ended_by])
 
 
 def _unshown(events: ReplyEvents) -> ReplyEvents:

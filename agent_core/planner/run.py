@@ -6,6 +6,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Final
 
+from agent_core.ended import Ended
 from agent_core.execution import AT_WORK, WAITING, Execution, Observation, Status
 from agent_core.planner import live, planning, steps
 from agent_core.planner.asking import PlannerModel
@@ -86,7 +87,8 @@ class _Planner:
         if ending is Ending.SUCCEEDED:
             execution = work.execution
             text = execution.final_answer or self._with_updates(execution.question)
-            entries.append(Entry(role=Role.ASSISTANT, content=text))
+            ended_by = work.model.ended_by if execution.final_answer else Ended.STOP
+            entries.append(Entry(role=Role.ASSISTANT, content=text, ended_by=ended_by))
             after: Execution | None = execution.with_updates_told()
         else:
             if work.model.unfinished:

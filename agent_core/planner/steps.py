@@ -11,7 +11,6 @@ from agent_core.planner import texts
 from agent_core.planner.work import Events, Work
 from agent_core.tool_spec import Effect, version_of
 from agent_core.turn import consent
-from agent_core.turn.endings import GivenUp
 from agent_core.types import ToolCall, ToolOutcome, ToolResult, TurnEvent, TurnEventType
 
 Use = Callable[[ToolCall], Generator[TurnEvent, None, ToolResult]]  # makes a call, at most once
@@ -113,8 +112,6 @@ def _wait(
 def write_answer(work: Work, instruction: str, step: PlanStep | None = None) -> Events:
     """Ask for the final answer. Raises GivenUp `no_answer` if it is empty."""
     text = yield from _answer_text(work, instruction, step)
-    if not text:
-        raise GivenUp("no_answer")
     execution = work.execution
     if step is not None:
         execution = replace(execution, steps=execution.with_step(step.ended(StepStatus.DONE)))

@@ -11,10 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
+from agent_core.ended import Ended
 from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelReply
 from agent_core.testing import wire
 from agent_core.testing.dialects import Anthropic, Google, dialect_of
+from agent_core.testing.odd import DONE, Odd
 from agent_core.testing.responses import Responses
 from agent_core.types import JSON
 
@@ -76,6 +78,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._complete(dialect.chat_body(self.path, body), dialect)
         elif urlsplit(self.path).path.endswith("/chat/completions"):
             self._complete(body)
+        elif urlsplit(self.path).path.endswith("/responses"):
+            self._complete(body | {"tools": None})  # only a script answers these
         else:
             self._json(404, wire.error(404, "There is nothing here."))
 
@@ -123,14 +127,16 @@ class _Handler(BaseHTTPRequestHandler):
             received.state = "gone"
             self.close_connection = True
 
-    def _answer(self, received: Received, reply: ModelReply, dialect: Dialect | None) -> None:
+    def _answer(self, received: Received, reply: ModelReply | Odd, dialect: Dialect | None) -> None:
+        if isinstance(reply, Odd):
+            self._send_pieces(received, reply.pieces, reply.content_type)
+            return
         body, thought = received.body, received.marks.get("think", "")
         if body.get("stream") and dialect is not None:
             self._stream(received, dialect.events(body, reply, thought), end="")
         elif body.get("stream"):
-            self._stream(
-                received, (("", each) for each in wire.chunks(body, reply, received.number, thought))
-            )
+            chunks = (("", each) for each in wire.chunks(body, reply, received.number, thought))
+            self._stream(received, chunks, end="" if reply.ended_by is Ended.CUT else DONE)
         elif dialect is not None:
             self._json(200, dialect.answer(body, reply, thought))
         else:
@@ -138,9 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not body.get("stream"):
             received.state = "answered"
 
-    def _stream(
-        self, received: Received, events: Iterable[tuple[str, JSON]], end: str = "data: [DONE]\n\n"
-    ) -> None:
+    def _stream(self, received: Received, events: Iterable[tuple[str, JSON]], end: str) -> None:
         model = self.server.model
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -153,6 +157,16 @@ class _Handler(BaseHTTPRequestHandler):
                 return
         if end:
             self._piece(end)
+        self.wfile.write(b"0\r\n\r\n")
+        received.state = "answered"
+
+    def _send_pieces(self, received: Received, pieces: Iterable[str], content_type: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for piece in pieces:
+            self._piece(piece)
         self.wfile.write(b"0\r\n\r\n")
         received.state = "answered"
 

@@ -14,6 +14,7 @@ the prompt contained. The last user message may contain marks, which are removed
 | ``[[delay:0.5]]`` | waits 0.5 seconds first |
 | ``[[empty]]`` | answers with no text |
 | ``[[reply:TEXT]]`` | answers with TEXT |
+| ``[[ends:length]]`` | ends by length, filter or refusal; ``cut``: without an end mark |
 | ``[[think:TEXT]]`` | streams TEXT as reasoning first |
 | ``[[judge-hold:NAME]]`` and so on | the same, only for requests for a verdict on a reply |
 
@@ -36,15 +37,17 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from agent_core.ended import Ended
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.offline import duties, model
 from agent_core.testing import strict, wire
 from agent_core.testing.http import is_gone, make_http_server
+from agent_core.testing.odd import Odd
 from agent_core.testing.wire import Received
 from agent_core.types import JSON
 
 _MARK = re.compile(
-    r"\[\[(?P<judge>judge-)?(?P<kind>hold|pause|fail|drop|delay|empty|reply|think)(?::(?P<value>[^\]]*))?\]\]"
+    r"\[\[(?P<judge>judge-)?(?P<kind>hold|pause|fail|drop|delay|empty|reply|think|ends)(?::(?P<value>[^\]]*))?\]\]"
 )
 _LOOK_AT_CLIENT_SECONDS = 0.5
 
@@ -59,7 +62,7 @@ class ModelServer:
         self._held: Counter[str] = Counter()
         self._seen: Counter[str] = Counter()
         self._received: list[Received] = []
-        self._script: list[ModelReply] = []
+        self._script: list[ModelReply | Odd] = []
         self.failure: tuple[int, JSON] = (0, {})
         self.failure_headers: dict[str, str] = {}  # of every failed answer
         self.strict = False  # rejects what any of the large providers rejects (see ``strict.py``)
@@ -121,7 +124,7 @@ class ModelServer:
             self.strict, self.most_characters, self.forbidden = False, 0, ""
             self.rejected.clear()
 
-    def answer_with(self, *replies: ModelReply) -> None:
+    def answer_with(self, *replies: ModelReply | Odd) -> None:
         """Answer the next requests with these replies in order, whatever they ask."""
         with self._lock:
             self._script.extend(replies)
@@ -195,7 +198,7 @@ class ModelServer:
             with self._lock:
                 self._held[name] -= 1
 
-    def reply(self, received: Received) -> ModelReply:
+    def reply(self, received: Received) -> ModelReply | Odd:
         """Return the answer. Raises ModelRefused as the offline model does."""
         with self._lock:
             if self._script:
@@ -205,6 +208,8 @@ class ModelServer:
             reply = replace(reply, text="", calls=())
         if "reply" in received.marks:
             reply = replace(reply, text=received.marks["reply"], calls=())
+        if "ends" in received.marks:
+            reply = replace(reply, ended_by=Ended(received.marks["ends"]))
         time.sleep(delay)
         return reply
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent_core.ended import Ended
 from agent_core.llm.protocol import ModelCall, ModelReply, read_call
 from agent_core.offline import model
 from agent_core.text import fence
@@ -76,6 +77,8 @@ def chunks(body: Mapping[str, Any], reply: ModelReply, number: int, thought: str
         yield chunk({"content": piece})
     for index, call in enumerate(reply.calls):
         yield chunk({"tool_calls": [{"index": index, **_tool_call(call)}]})
+    if reply.ended_by is Ended.CUT:
+        return
     yield chunk({}, _reason(reply))
     if (body.get("stream_options") or {}).get("include_usage"):
         yield {**head, "choices": [], "usage": _usage(reply)}
@@ -145,7 +148,8 @@ def _head(body: Mapping[str, Any], number: int, kind: str) -> JSON:
 
 
 def _reason(reply: ModelReply) -> str:
-    return "tool_calls" if reply.calls else "stop"
+    reasons = {Ended.LENGTH: "length", Ended.FILTER: "content_filter", Ended.REFUSAL: "refusal"}
+    return reasons.get(reply.ended_by, "tool_calls" if reply.calls else "stop")
 
 
 def _usage(reply: ModelReply) -> JSON:

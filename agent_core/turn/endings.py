@@ -37,11 +37,14 @@ log = logging.getLogger(__name__)
 
 
 class GivenUp(AgentCoreError):
-    """A limit of the turn ended it, or there is no valid plan or answer; ``code`` says which."""
+    """A limit of the turn ended it, or there is no valid plan or answer; ``code`` says which.
 
-    def __init__(self, code: str, detail: str = "") -> None:
+    ``text`` tells people more than the code does.
+    """
+
+    def __init__(self, code: str, detail: str = "", *, text: str = "") -> None:
         super().__init__(detail or code)
-        self.code = code
+        self.code, self.text = code, text
 
 
 def raise_if_exceeded(limit: str | None) -> None:
@@ -101,6 +104,8 @@ def _failed(turn: RunningTurn, code: str, error: Exception) -> TurnResult:
 
 def _error_text(code: str, error: Exception) -> str:
     """Return the text for people: the provider's status and reason if known, else the meaning of the code."""
+    if isinstance(error, GivenUp) and error.text:
+        return error.text
     if not isinstance(error, ModelError) or not error.reason:
         return ERROR_TEXTS[code]
     tried = f"; tried {error.tries} times" if error.tries > 1 else ""

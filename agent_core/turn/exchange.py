@@ -5,10 +5,11 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agent_core import connections, event_loop, models
 from agent_core.connections import Connection
+from agent_core.ended import NOTES, Ended
 from agent_core.exceptions import (
     CONTEXT_TOO_LONG,
     AgentCoreError,
@@ -76,7 +77,7 @@ class Watch:
 
 @dataclass(kw_only=True, slots=True)
 class Exchange:
-    """One model call with its retries. ``text`` is the text of the latest attempt so far.
+    """One model call with its retries.
 
     The request's fallback model is asked if its model gave nothing in all its attempts and may work later.
     """
@@ -85,9 +86,14 @@ class Exchange:
     call: ModelCall
     watch: Watch
     labels: dict[str, int]
-    text: str = ""
+    _pieces: list[str] = field(default_factory=list)  # of the latest attempt's text
     _gave: bool = False  # some text or thought
     _tries: int = 0
+
+    @property
+    def text(self) -> str:
+        """The text of the latest attempt so far."""
+        return "".join(self._pieces)
 
     def run(self) -> Generator[TurnEvent, None, ModelReply]:
         """Yield deltas, and a status before each retry; return the reply.
@@ -139,7 +145,7 @@ class Exchange:
         key = budget.model_key(model, self.request.connections)
         call = budget.fit_call(self.call, key)
         while True:
-            self.text = ""
+            self._pieces = []
             self._tries += 1
             try:
                 return (yield from self._traced(model, connection, call))
@@ -196,8 +202,8 @@ class Exchange:
                     if isinstance(item, ModelReply):
                         return clean_reply(item)
                     if isinstance(item, str) and item:
-                        self.text += (said := clean_text(item))
-                        yield self._piece(TurnEventType.LLM_DELTA, said)
+                        self._pieces.append(clean_text(item))
+                        yield self._piece(TurnEventType.LLM_DELTA, self._pieces[-1])
                     elif isinstance(item, Thought):
                         yield self._piece(TurnEventType.LLM_THOUGHT, clean_text(item.text))
         finally:
@@ -263,7 +269,10 @@ async def _pump(model: protocol.Model, call: ModelCall, put: Callable[[object], 
 
 
 def ask_once(request: TurnRequest, watch: Watch, *, system_prompt: str, message: str) -> ModelReply:
-    """Make one model call that people do not see, and return the reply. Raises as ``Exchange.run`` does."""
+    """Make one model call that people do not see, and return the reply.
+
+    Raises ModelRefused if the reply is not whole, else as ``Exchange.run`` does.
+    """
     events = Exchange(
         request=request,
         call=ModelCall(system_prompt=system_prompt, entries=(Entry(role=Role.USER, content=message),)),
@@ -274,4 +283,7 @@ def ask_once(request: TurnRequest, watch: Watch, *, system_prompt: str, message:
         try:
             next(events)
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+            reply: ModelReply = end.value
+            if reply.ended_by is not Ended.STOP:
+                raise ModelRefused(reason=NOTES[reply.ended_by].rstrip(".")) from None
+            return reply

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import replace
 
+from agent_core.ended import Ended
 from agent_core.exceptions import AgentCoreError
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.turn import transcript
@@ -74,7 +75,7 @@ class _Turn:
         """Count the calls and results of the journal against the policy. An exceeded limit ends the turn."""
         for entry in self._transcript.entries:
             is_open = bool(self._transcript.calls) and entry.calls is self._transcript.calls
-            for call in entry.calls:
+            for call in entry.calls if entry.ended_by is Ended.STOP else ():
                 if not is_open or self._is_started(call):
                     raise_if_exceeded(self._limits.count_call(call))
             for result in entry.results:
@@ -115,11 +116,21 @@ class _Turn:
             raise ModelBroke(error) from error
 
     def _add_reply(self, reply: ModelReply) -> None:
-        """Add a reply to the transcript. One with calls is journaled first."""
-        entry = Entry(role=Role.ASSISTANT, content=reply.text, calls=self._with_ids(reply.calls))
+        """Add a reply to the transcript. One with calls is journaled first.
+
+        If its calls are not made because it is not whole, the model is asked again, but only once in a row.
+        """
+        calls = () if reply.ended_by is not Ended.STOP and self._was_not_whole() else reply.calls
+        entry = Entry(
+            role=Role.ASSISTANT, content=reply.text, calls=self._with_ids(calls), ended_by=reply.ended_by
+        )
         if entry.calls:
             self._ports.responded(entry, reply.usage)
         self._transcript.add_response(entry, reply.usage)
+
+    def _was_not_whole(self) -> bool:
+        said = (each for each in reversed(self._transcript.entries) if each.role is Role.ASSISTANT)
+        return next((each.ended_by is not Ended.STOP for each in said), False)
 
     def _with_ids(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         """Make the ids of calls unique within the turn, because some servers number from 0 each time."""
@@ -135,7 +146,7 @@ class _Turn:
 
     def _run_calls(self) -> Generator[TurnEvent, None, None]:
         """Make the open calls in order, then add their results as one tool entry."""
-        for call in self._transcript.calls:
+        for call in self._transcript.calls_to_make:
             if call.id in self._transcript.results:
                 continue
             self._watch.check()

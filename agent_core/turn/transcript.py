@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from agent_core.ended import NOTES, Ended
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools.schema import refusal
 from agent_core.types import Entry, Role, Step, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
 
+NOT_WHOLE = "Not run: {note} Make the call again, with shorter arguments if they were cut."
 INTERRUPTED = "Interrupted: it is unknown whether this call took effect. Check before you repeat it."
 NOT_RUN = "Not run: the turn ended first."
 
@@ -37,10 +39,15 @@ class Transcript:
         self.results = {}
         self.responses += 1
 
+    @property
+    def calls_to_make(self) -> tuple[ToolCall, ...]:
+        """The open calls, unless their response is not whole: then none is made."""
+        return self.calls if self._ended_by is Ended.STOP else ()
+
     def close(self) -> None:
         """Add the results of the last response's calls as one tool entry.
 
-        A call without a result gets one of outcome ``unknown``.
+        A call without a result gets one of outcome ``unknown``, or ``refused`` if the response is not whole.
         """
         if self.calls:
             results = tuple(self.results.get(call.id) or self._unknown(call) for call in self.calls)
@@ -52,7 +59,15 @@ class Transcript:
         """Whether the last entry is an answer without calls."""
         return bool(self.entries) and self.entries[-1].role is Role.ASSISTANT and not self.calls
 
+    @property
+    def _ended_by(self) -> Ended:
+        """How the last response ended, whose calls are open."""
+        return self.entries[-1].ended_by if self.entries else Ended.STOP
+
     def _unknown(self, call: ToolCall) -> ToolResult:
+        if self._ended_by is not Ended.STOP:
+            text = NOT_WHOLE.format(note=NOTES[self._ended_by])
+            return ToolResult(id=call.id, name=call.name, output=text, outcome=ToolOutcome.REFUSED)
         text = INTERRUPTED if call.id in self.intended else NOT_RUN
         return ToolResult(id=call.id, name=call.name, output=text, outcome=ToolOutcome.UNKNOWN)
 
@@ -93,7 +108,7 @@ def _replay(transcript: Transcript, step: Step, specs: dict[str, ToolSpec]) -> N
 
 def _close_earlier(transcript: Transcript, specs: dict[str, ToolSpec]) -> None:
     """Close a response that was followed by another step. Its missing results are refusals, which are not journaled."""
-    for call in transcript.calls:
+    for call in transcript.calls_to_make:
         refused = refusal(call, specs)
         if call.id not in transcript.results and refused is not None:
             transcript.results[call.id] = refused

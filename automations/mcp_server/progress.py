@@ -70,6 +70,7 @@ class Progress:
                 "session": str(self.first.session_id),
                 "state": self.state,
                 "answer": self.last.reply,
+                "ended_by": self.last.ended_by or None,
                 "question": asked,
                 "error": self.last.error or None,
             }

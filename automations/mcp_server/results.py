@@ -25,6 +25,9 @@ class AskResult(Result):
     session: str
     state: Literal["working", "input_required", "succeeded", "failed", "cancelled"]
     answer: str | None = None
+    ended_by: str | None = Field(
+        default=None, description="How the answer ended: stop, or length, filter, refusal if it is not whole."
+    )
     question: Question | None = None
     error: str | None = None
 

@@ -20,6 +20,7 @@ from mcp_types import (
 )
 from pydantic import Field
 
+from agent_core.ended import with_note
 from agent_core.text.times import utc_text
 from automations.mcp_server.progress import Progress
 from automations.mcp_server.results import AskResult
@@ -95,7 +96,7 @@ def _status(state: str) -> Status:
 
 def result_of(given: AskResult) -> CallToolResult:
     """The result of a tool that returns the state of a request."""
-    text = given.answer or given.error or ""
+    text = with_note(given.answer or given.error or "", given.ended_by or "")
     if given.state == "working":
         text = f"The agent is still working. Read the answer with get_answer and turn {given.turn}."
     elif given.question is not None:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent_core import prompts, strategies
+from agent_core.ended import NOTES, Ended
 from agent_core.llm import tokens
 from agent_core.memory import sources
 from agent_core.text import fence
@@ -36,6 +37,15 @@ _MARK = re.compile(r"\[\s*(?:registered|to be registered|已注册|待注册)[^\
 _REFUSAL = re.compile(  # how an answer begins that refuses the task
     r"\W*(?:i['\u2019]?m (?:sorry|afraid|unable)|i (?:can['\u2019]t|cannot|won['\u2019]t)|i am (?:sorry|unable)"
     r"|(?:i )?apologi[sz]e|sorry\b|unfortunately\b|as an ai\b|(?:很)?抱歉|对不起|我(?:无法|不能))",
+    re.IGNORECASE,
+)
+_NO_DOCUMENT = re.compile(  # an answer that only says that there is nothing
+    r"\W*(?:(?:the )?(?:memory|memory\.md|document|file) (?:is |was |remains? |stays? )?)?"
+    r"(?:(?:still |currently )?(?:empty|unchanged|the same)|n/?a|none|nothing|no)"
+    r"(?: (?:new|further|relevant|other|changes?|updates?|additions?|information|facts?|news|content|memory|memories"
+    r"|is|are|were|needed|required|necessary|made|here|yet|now|found"
+    r"|to (?:add|change|merge|note|record|remember|report|save|store|update|consolidate|keep)))*\W*"
+    r"|\W*(?:空|无|没有?(?:任何)?|无需|不需要)(?:变化|更改|更新|修改|改动|内容|新内容|新信息|记忆)?\W*",
     re.IGNORECASE,
 )
 _FENCED = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
@@ -95,7 +105,7 @@ class DreamKind(SlotKind):
         """Store the run's outcome and, after a success, MEMORY.md. CommitRefused when it was edited or is invalid."""
         super().closed(turn, result, closure)
         if result.ending is Ending.SUCCEEDED:
-            _keep(_template(turn), result.reply)
+            _keep(_template(turn), result)
 
 
 def _fitting(waiting: list[TaskState], before: str) -> list[TaskState]:
@@ -113,10 +123,12 @@ def _template(turn: Turn) -> dict[str, Any]:
     return step.data["trigger"]["template"]  # type: ignore[no-any-return]
 
 
-def _keep(shown: dict[str, Any], reply: str) -> None:
+def _keep(shown: dict[str, Any], result: TurnResult) -> None:
     basis = shown["basis"]
-    text = _FENCED.sub(r"\1", reply.strip()).strip()
-    if not text:
+    if result.ended_by is not None and result.ended_by is not Ended.STOP:
+        raise CommitRefused("memory_cut", f"{NOTES[result.ended_by]} {MEMORY} is unchanged.")
+    text = _FENCED.sub(r"\1", result.reply.strip()).strip()
+    if not text or _NO_DOCUMENT.fullmatch(text):
         raise CommitRefused("memory_empty", f"The model returned no text; {MEMORY} is unchanged.")
     if len(text) > basis["longest"]:
         reason = f"The model returned more than {basis['longest']} characters; {MEMORY} is unchanged."

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agent_core import prompts
+from agent_core.ended import Ended, with_note
 from agent_core.heartbeat_reply import read_heartbeat_reply
 from agent_core.strategies import DueTask
 from agent_core.turn.control import TurnControl
@@ -98,7 +99,7 @@ class HeartbeatKind(SlotKind):
         ended = record.record_shared_outcome(turn, result, closure)
         release_after_commit(turn)
         if result.ending is Ending.SUCCEEDED:
-            _report(turn, turn.session, result.reply, closure)
+            _report(turn, turn.session, result, closure)
         for run in ended:
             if run.is_final and result.ending is Ending.FAILED:
                 text, key = f"{run.job.name}: {closure}", report.failure_dedupe_key(run.job.pk)
@@ -114,15 +115,20 @@ class HeartbeatKind(SlotKind):
                 report.report_to_home(report.home_of(turn.metadata), turn.session.agent_id, mail)
 
 
-def _report(turn: Turn, session: Session, reply: str, closure: str) -> None:
-    """Deliver the reply as one mail to the home of its tasks, or suppress it: then it stays in this session only."""
+def _report(turn: Turn, session: Session, result: TurnResult, closure: str) -> None:
+    """Deliver the reply as one mail to the home of its tasks, or suppress it: then it stays in this session only.
+
+    A reply that is not whole is never suppressed for its token: what would follow is not known.
+    """
+    reply, ended_by = result.reply, result.ended_by or Ended.STOP
     tasks = turn.metadata.get(TASKS_KEY, ())
     if turn.metadata.get("deterministic"):
         _report_reminders(turn, session, reply)
         return
     verdict = read_heartbeat_reply(reply, session.agent.heartbeat["ack_max_chars"])
     is_silent = not reply.strip()
-    if not verdict.deliver and not (is_silent and tasks):
+    is_cut = bool(verdict.text) and ended_by is not Ended.STOP
+    if not verdict.deliver and not is_cut and not (is_silent and tasks):
         metrics.count(Counted.HEARTBEAT_SUPPRESS)
         return
     ids = [task["id"] for task in tasks]
@@ -131,7 +137,7 @@ def _report(turn: Turn, session: Session, reply: str, closure: str) -> None:
     mail = report.mail_about(
         turn,
         "heartbeat_result",
-        closure if is_silent else verdict.text,
+        closure if is_silent else with_note(verdict.text, ended_by),
         about=str(home),
         source_key=session.key,
         key=key,

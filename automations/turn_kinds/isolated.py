@@ -7,6 +7,7 @@ attempt is left.
 from __future__ import annotations
 
 from agent_core import prompts
+from agent_core.ended import with_note
 from agent_core.types import Ending, TurnResult
 from automations.heartbeats.briefing import briefing
 from automations.models import RunRecord
@@ -76,7 +77,7 @@ def _end(turn: Turn, result: TurnResult, closure: str) -> None:
     if result.ending is Ending.CANCELLED and result.error_code != OwnerInactive.code:
         return  # the person who cancelled it knows
     good = result.ending is Ending.SUCCEEDED
-    said = result.reply.strip() if good else ""
+    said = with_note(result.reply.strip(), result.ended_by or "") if good else ""
     kind = "job_completed" if good else "job_failed"
     mail = report.mail_about(
         turn,

@@ -9,6 +9,7 @@ from typing import Any
 from ag_ui import core
 from django.contrib.auth.models import User
 
+from agent_core.ended import Ended
 from agent_core.execution import Status
 from agent_core.types import Role
 from sessions_app import selectors
@@ -29,12 +30,17 @@ def end_of_run(user: User, turn_id: int, run: core.RunStartedEvent, asked: set[s
         outcome = core.RunFinishedCancelledOutcome()
     elif waiting := _interrupts(user, turn.session_id, asked):
         outcome = core.RunFinishedInterruptOutcome(interrupts=waiting)
-    return finished(run, outcome, _usage(turn.usage))
+    is_whole = turn.ended_by in ("", Ended.STOP)
+    return finished(run, outcome, _usage(turn.usage), None if is_whole else {"ended_by": turn.ended_by})
 
 
-def finished(run: core.RunStartedEvent, outcome: Any, usage: Any = None) -> core.BaseEvent:
-    """The event of a run that did not fail."""
-    return core.RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id, outcome=outcome, usage=usage)
+def finished(
+    run: core.RunStartedEvent, outcome: Any, usage: Any = None, result: dict[str, Any] | None = None
+) -> core.BaseEvent:
+    """The event of a run that did not fail. `result` says how an answer ended that is not whole."""
+    return core.RunFinishedEvent(
+        thread_id=run.thread_id, run_id=run.run_id, outcome=outcome, usage=usage, result=result
+    )
 
 
 def _usage(usage: dict[str, Any]) -> list[core.TokenUsage] | None:

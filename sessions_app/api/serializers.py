@@ -276,6 +276,10 @@ class TurnOut(Output):
     model = TextOrNull(
         allow_null=True, help_text="The model that replied last: the agent's, or its fallback."
     )
+    ended_by = TextOrNull(
+        allow_null=True,
+        help_text="How the model ended the answer: `stop`, `length`, `filter` or `refusal`. Null: there is no answer.",
+    )
     attempt = serializers.IntegerField()
     lock_wait_ms = serializers.IntegerField(allow_null=True)
     created_at = serializers.DateTimeField(source="queued_at", help_text="The same as `queued_at`.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
+from agent_core.ended import with_note
 from sessions_app.exceptions import BadInput, SessionsError
 from sessions_app.models.session import LONGEST_ADDRESS, WEB
 
@@ -37,6 +38,11 @@ class Parcel:
     about: dict[str, Any] = field(default_factory=dict)
     type: str = "message"
     seconds: float = 10.0
+
+    @property
+    def shown_text(self) -> str:
+        """The text for a person, with a closing line if the answer is not whole (`ended_by` in `about`)."""
+        return with_note(self.text, str(self.about.get("ended_by", "")))
 
 
 class Unsent(Exception):

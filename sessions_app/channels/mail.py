@@ -67,7 +67,7 @@ def _letter(parcel: Parcel) -> EmailMessage:
     letter["Date"] = formatdate(parcel.created_at.timestamp())
     letter["Auto-Submitted"] = "auto-generated"
     letter["Rondo-Delivery"] = parcel.key
-    letter.set_content(parcel.text)
+    letter.set_content(parcel.shown_text)
     return letter
 
 

@@ -42,7 +42,7 @@ class Notify:
             raise Unsent("apprise does not understand the service's URL in RONDO_NOTIFY")
         try:
             taken = service.notify(
-                body=parcel.text, title=one_line(parcel.agent, SUBJECT), body_format="text"
+                body=parcel.shown_text, title=one_line(parcel.agent, SUBJECT), body_format="text"
             )
         except Exception as error:  # noqa: BLE001 - each service has its own exceptions, with keys in their texts
             raise Unsent(f"the service failed ({type(error).__name__})") from None

@@ -204,7 +204,7 @@ def _message_parcel(delivery: Delivery, message: Message, session: Session) -> P
         about |= {"turn": turn.pk, "kind": turn.kind, "state": turn.state, "run": turn.origin_run or None}
     about |= {
         name: message.metadata[name]
-        for name in ("source", "late", "late_seconds")
+        for name in ("source", "late", "late_seconds", "ended_by")
         if name in message.metadata
     }
     envelope = _envelope(delivery, session)

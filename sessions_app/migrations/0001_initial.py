@@ -474,6 +474,7 @@ class Migration(migrations.Migration):
                 ('lock_wait_ms', models.PositiveBigIntegerField(blank=True, null=True)),
                 ('usage', models.JSONField(blank=True, default=dict)),
                 ('model', models.CharField(blank=True, db_default='', default='', help_text='The model that replied last; empty: none did.', max_length=200)),
+                ('ended_by', models.CharField(blank=True, db_default='', default='', help_text='How the model ended the answer: stop, length, filter or refusal; empty: there is none.', max_length=16)),
                 ('error_code', models.CharField(blank=True, max_length=64)),
                 ('error', models.CharField(blank=True, help_text='What people see.', max_length=300)),
                 ('error_detail', models.TextField(blank=True, help_text='Details for operators; never shown to people.')),

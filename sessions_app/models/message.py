@@ -11,6 +11,7 @@ from sessions_app.models.session import Session
 from sessions_app.models.turn import Turn
 
 BY_AUTOMATION = "_automation_turn"  # in Message.metadata: this input came from an automation
+ENDED_KEY = "ended_by"  # in Message.metadata: how the model ended this answer, if it is not whole
 
 
 class Message(models.Model):

@@ -210,6 +210,13 @@ class Turn(models.Model):
         db_default="",
         help_text="The model that replied last; empty: none did.",
     )
+    ended_by = models.CharField(
+        max_length=16,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="How the model ended the answer: stop, length, filter or refusal; empty: there is none.",
+    )
     error_code = models.CharField(max_length=64, blank=True)
     error = models.CharField(max_length=300, blank=True, help_text="What people see.")
     error_detail = models.TextField(blank=True, help_text="Details for operators; never shown to people.")

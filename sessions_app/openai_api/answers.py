@@ -16,8 +16,9 @@ import structlog
 from django.db import InterfaceError, OperationalError
 from django.http import JsonResponse, StreamingHttpResponse
 
+from agent_core.ended import Ended
 from sessions_app.exceptions import NoThreadFree, TooManyStreams
-from sessions_app.openai_api.chunks import DONE, KEEP_ALIVE, Completion, data
+from sessions_app.openai_api.chunks import DONE, KEEP_ALIVE, Completion, data, finish_reason
 from sessions_app.openai_api.errors import error_body, turn_error
 from sessions_app.openai_api.transcript import Transcript, unsent
 from sessions_app.sessions import client_answers
@@ -107,9 +108,8 @@ class WholeAnswer(JsonResponse):
         client_answers.mark_delivered(reply.accepted.row.pk)
         if answer.succeeded:
             client_answers.mark_news_told(reply.accepted.row.pk)
-            self._set(
-                200, reply.completion.whole(reply.news + answer.text + reply.below(answer), answer.usage)
-            )
+            text = reply.news + answer.text + reply.below(answer)
+            self._set(200, reply.completion.whole(text, answer.usage, answer.ended_by))
         else:
             self._set(500, turn_error(answer, reply.turn_id))
             self["X-Should-Retry"] = "false"  # the turn has ended: the same request gets the same answer
@@ -193,10 +193,11 @@ class AnswerStream:
             raise _Broken(turn_error(answer, reply.turn_id))
         if rest is None:
             raise _Broken(reply.failed(500, "answer_restarted", RESTARTED))
+        is_refusal = answer.ended_by == Ended.REFUSAL and not sent
         if rest := rest + reply.below(answer):
-            yield reply.completion.chunk({"content": rest})
+            yield reply.completion.chunk({"refusal" if is_refusal else "content": rest})
         await self.run(partial(client_answers.mark_delivered, reply.accepted.row.pk))
-        yield reply.completion.chunk({}, "stop")
+        yield reply.completion.chunk({}, finish_reason(answer.ended_by, refusal_in_text=not is_refusal))
         if reply.with_usage:
             yield reply.completion.usage(answer.usage)
         yield DONE

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from agent_core.ended import Ended
+
 if TYPE_CHECKING:
     from sessions_app.models import Message
 
@@ -25,10 +27,12 @@ class Completion:
     model: str
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, text: str, usage: Mapping[str, Any]) -> dict[str, Any]:
+    def whole(self, text: str, usage: Mapping[str, Any], ended_by: str = "") -> dict[str, Any]:
         """A completion that is not streamed."""
-        message = {"role": "assistant", "content": text, "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        is_refusal = ended_by == Ended.REFUSAL
+        said = {"content": None, "refusal": text} if is_refusal else {"content": text, "refusal": None}
+        message = {"role": "assistant", **said}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(ended_by)}
         return self._head("chat.completion") | {"choices": [choice], "usage": usage_of(usage)}
 
     def chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> bytes:
@@ -42,6 +46,13 @@ class Completion:
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+
+
+def finish_reason(ended_by: str, *, refusal_in_text: bool = False) -> str:
+    """How an answer ended, in OpenAI's words: a refusal stops, unless it follows text that was already sent."""
+    if ended_by == Ended.FILTER or (ended_by == Ended.REFUSAL and refusal_in_text):
+        return "content_filter"
+    return "length" if ended_by == Ended.LENGTH else "stop"
 
 
 def data(content: Mapping[str, Any]) -> bytes:

@@ -138,7 +138,7 @@ def _message(given: Any, where: str) -> _Message:
         raise BadParam(f"{where}.role", f"`role` must be one of {', '.join(sorted(ROLES))}")
     content = given.get("content")
     if content is None and role == "assistant":
-        content = ""
+        content = given.get("refusal") or ""
     if isinstance(content, str):
         return _Message(role=role, text=content)
     if not isinstance(content, list):

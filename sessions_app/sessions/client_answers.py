@@ -30,6 +30,7 @@ class ClientAnswer:
     usage: dict[str, Any]
     error: str = ""
     error_code: str = ""
+    ended_by: str = ""
     asks_consent: bool = False
 
     @property
@@ -57,6 +58,7 @@ def answer_of(turn_id: int) -> ClientAnswer:
         usage=turn.usage,
         error=turn.error,
         error_code=turn.error_code,
+        ended_by=turn.ended_by,
         asks_consent=any("consent_question" in each.metadata for each in said),
     )
 

@@ -23,7 +23,7 @@ def send_parts(parcel: Parcel) -> None:
     """Send the parts that were not sent in an earlier attempt, within `parcel.seconds`. Unsent."""
     deadline = time.monotonic() + parcel.seconds
     chat, client = _receiver(parcel)
-    parts = split(parcel.text)
+    parts = split(parcel.shown_text)
     sent = chat.partial_count if chat.partial_key == parcel.key else 0
     turn = parcel.about.get("turn")
     buttons = buttons_of(turn) if isinstance(turn, int) else []

@@ -220,6 +220,7 @@ def _end_turn(turn: Turn, result: TurnResult) -> dict[str, Any]:
         "error_detail": (result.error_detail or "").replace("\x00", ""),
         "usage": result.usage.to_json(),
         "model": result.model,
+        "ended_by": str(result.ended_by or ""),
     }
     for name, value in ended.items():
         setattr(turn, name, value)

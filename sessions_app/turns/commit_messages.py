@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from agent_core.ended import Ended
 from agent_core.types import Ending, Entry, Role, TurnResult
 from sessions_app.memory import images
 from sessions_app.memory.history import REFUSED, parts_of
 from sessions_app.models import Message
+from sessions_app.models.message import ENDED_KEY
 from sessions_app.turns import consent
 from sessions_app.turns.context import Prepared
 
@@ -38,7 +40,7 @@ def new_messages(prepared: Prepared, result: TurnResult, closure: str) -> list[M
         for message in messages:
             message.metadata = message.metadata | {REFUSED: True}
     if closure:
-        metadata = _metadata_of(prepared, None) | {"closure": str(result.ending)}
+        metadata = _metadata_of(prepared, None) | {"closure": str(result.ending)} | _end_of(result.ended_by)
         add(Role.ASSISTANT, closure, metadata=metadata)
     if result.fell_back and messages:
         messages[-1].metadata = messages[-1].metadata | {
@@ -82,4 +84,9 @@ def _metadata_of(prepared: Prepared, entry: Entry | None) -> dict[str, Any]:
             metadata["route"] = trigger.route
     if entry is not None and entry.partial:
         metadata["partial"] = True
-    return metadata
+    return metadata | (_end_of(entry.ended_by) if entry is not None else {})
+
+
+def _end_of(ended_by: Ended | None) -> dict[str, Any]:
+    """Metadata of an answer that is not whole: how it ended."""
+    return {} if ended_by in (None, Ended.STOP) else {ENDED_KEY: str(ended_by)}

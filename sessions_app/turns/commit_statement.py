@@ -108,6 +108,7 @@ def _end_turn() -> Any:
             finished_at=sa.func.statement_timestamp(),
             usage=_json("usage"),
             model=_text("model"),
+            ended_by=_text("ended_by"),
             error_code=_text("error_code"),
             error=_text("error"),
             error_detail=_text("error_detail"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from agent_core.ended import EMPTY
 from agent_core.strategies import DueTask
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, ToolCall, TurnResult, Usage
@@ -135,6 +136,8 @@ def closure_text(result: TurnResult) -> str:
         return ""
     if result.ending is Ending.CANCELLED and result.error_text:
         return STOPPED_FOR.format(error=result.error_text)
+    if empty := EMPTY.get(result.ended_by or ""):
+        return empty
     return CLOSURES[result.ending].format(error=result.error_text or "an internal error.")
 
 

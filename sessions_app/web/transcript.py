@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from agent_core.turn.consent import NEEDED
 from agent_core.types import Role
 from sessions_app.models import MailboxEvent, Turn, TurnKind, TurnState
-from sessions_app.models.message import BY_AUTOMATION
+from sessions_app.models.message import BY_AUTOMATION, ENDED_KEY
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.selectors import owned, shown_id
 from sessions_app.sessions.history import some_messages
@@ -32,6 +32,12 @@ RENDERED = 60_000  # characters of a page that are rendered; the oldest beyond t
 MOST_UPDATES = 500  # background updates that are read for a page
 MOST_CHIPS, LONGEST_CHIP = 5, 80  # updates that an answer names; characters of one
 TRIGGER = "Scheduled automation triggered: "
+CLOSED = {"cancelled": "Stopped", "failed": "Failed"}  # chips of closures
+ENDED = {  # chips of answers that are not whole
+    "length": "Cut at the length limit",
+    "filter": "Stopped by the content filter",
+    "refusal": "Refused by the model",
+}
 STOPPED = "Stopped."  # the closure of a turn that a person stopped
 
 
@@ -185,12 +191,10 @@ def _chips(about: Mapping[str, Any]) -> Iterable[str]:
         yield "Scheduled message"
     if about.get("injected"):
         yield "Taken along"
-    if about.get("closure") == "cancelled":
-        yield "Stopped"
-    elif about.get("closure") == "failed":
-        yield "Failed"
-    elif about.get("partial"):
-        yield "Cut off"
+    if chip := CLOSED.get(about.get("closure", "")) or (about.get("partial") and "Cut off"):
+        yield chip
+    if chip := ENDED.get(about.get(ENDED_KEY, "")):
+        yield chip
     if via := about.get("via"):
         yield f"From {via.get('name') or via.get('hook') or 'another system'}"
 

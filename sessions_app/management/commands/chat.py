@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, connection
 
+from agent_core.ended import with_note
 from sessions_app.exceptions import SessionsError
 from sessions_app.management.choose import choose_agent, choose_session, plain
 from sessions_app.management.talk import Talk
@@ -68,7 +69,7 @@ class Command(BaseCommand):
                 raise CommandError("stopped") from None
         if turn.state != TurnState.SUCCEEDED:
             raise CommandError(turn.error or f"the turn was {turn.state}")
-        self.stdout.write(plain(turn.reply or ""))
+        self.stdout.write(plain(with_note(turn.reply or "", turn.ended_by)))
 
     def _talk(self, talk: Talk) -> None:
         with suppress(ImportError):

@@ -20,7 +20,7 @@ from agent_core.testing import ModelServer
 from agent_core.turn.control import TurnControl
 from agent_core.types import Ending, TurnEventType
 from config.logs import CLIENTS, logging_config
-from tests.agent_core.fakes import QUICK, Run, assistant, drive, request, user
+from tests.agent_core.fakes import QUICK, Ports, Run, assistant, drive, request, user
 from tests.agent_core.llm.test_pydantic_ai import CRON
 
 SECRET = "own-key-of-the-connection-4711"
@@ -70,8 +70,10 @@ def waits(run: Run) -> list[float]:
     return [each.content["wait_seconds"] for each in run.events if each.type == "status"]
 
 
-def ask(message: str, *given: Connection, model: str = "work:m", **more: Any) -> Run:
-    return drive(request(message, model=model, connections=given, **more))
+def ask(
+    message: str, *given: Connection, model: str = "work:m", ports: Ports | None = None, **more: Any
+) -> Run:
+    return drive(request(message, model=model, connections=given, **more), ports)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

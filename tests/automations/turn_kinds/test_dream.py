@@ -13,6 +13,7 @@ import pytest
 from django.db import IntegrityError
 from django.db.models.functions import Now
 
+from agent_core.ended import NOTES
 from agent_core.llm.protocol import ModelReply
 from agent_core.text import fence
 from agent_core.types import Role
@@ -246,11 +247,18 @@ def test_changes_during_a_dream_wait_for_the_next_night(inside: Inside) -> None:
     assert "newer" in inside.model.shown()
 
 
-UNKEPT = {
-    "memory_refused": ("old", "I'm sorry, I can't help with that, however long it is."),
-    "memory_empty": ("old", ""),
-    "memory_too_long": ("x" * LONGEST_MEMORY, "x" * LONGEST_MEMORY + "\n- one more"),
-}
+UNKEPT = [
+    ("memory_refused", "old", says("I'm sorry, I can't help with that, however long it is.")),
+    ("memory_empty", "old", says("")),
+    ("memory_empty", "old", says("No changes.")),
+    ("memory_empty", "", says("(empty)")),
+    ("memory_empty", "", says("*No changes needed.*")),
+    ("memory_empty", "", says("Nothing to add")),
+    ("memory_empty", "", says("MEMORY.md is empty.")),
+    ("memory_empty", "", says("\uff08\u7a7a\uff09")),
+    ("memory_too_long", "x" * LONGEST_MEMORY, says("x" * LONGEST_MEMORY + "\n- one more")),
+    *[("memory_cut", "old", ModelReply(text="old\n- one m", ended_by=each)) for each in NOTES],
+]
 
 
 BEFORE = "# Notes\n- tea at nine [registered: abcd1234]\n- water [to be registered]\n- Ada likes red, and so does Bob"
@@ -280,13 +288,20 @@ def test_answers_that_refuse_shrink_or_change_marks_are_rejected() -> None:
 def test_an_unusable_answer_leaves_memory_unchanged(inside: Inside) -> None:
     agent = inside.person.agent
     fact(inside.person, "one more")
-    for code, (text, answer) in UNKEPT.items():
+    for code, text, answer in UNKEPT:
         put_document(agent.pk, "MEMORY.md", text)
         before = memory(inside.person).revision
-        run = dreamt(inside, says(answer))
-        assert (run.state, run.reason) == (RunState.FAILED, code)
+        run = dreamt(inside, answer)
+        assert (run.state, run.reason) == (RunState.FAILED, code), answer
         assert (memory(inside.person).content, memory(inside.person).revision) == (text, before)
         assert unconsolidated(agent.pk).exists()
+
+
+def test_a_first_fact_may_be_short(inside: Inside) -> None:
+    for text in ("Nothing scares Ada.", "No dairy.", "- none of her cats is black"):
+        put_document(inside.person.agent.pk, "MEMORY.md", "")
+        fact(inside.person, text)
+        assert dreamt(inside, says(text)).state == RunState.SUCCEEDED, text
 
 
 def test_a_fenced_answer_is_taken_out_of_its_fence(inside: Inside) -> None:
