@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from agent_core.tool_spec import ToolSpec
-from agent_core.tools.schema import refusal
+from agent_core.tools.schema import BAD_ARGUMENTS, refusal
+from agent_core.turn.limits import intent
 from agent_core.types import Entry, Role, Step, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
 
 INTERRUPTED = "Interrupted: it is unknown whether this call took effect. Check before you repeat it."
@@ -52,6 +53,13 @@ class Transcript:
         """Whether the last entry is an answer without calls."""
         return bool(self.entries) and self.entries[-1].role is Role.ASSISTANT and not self.calls
 
+    def was_bad(self, call: ToolCall) -> bool:
+        """Whether an equal call was refused before for its arguments."""
+        results = [result for entry in self.entries for result in entry.results] + list(self.results.values())
+        bad = {result.id for result in results if result.error_class == BAD_ARGUMENTS}
+        said = (each for entry in self.entries for each in entry.calls if each.id in bad)
+        return bool(bad) and any(intent(each) == intent(call) for each in said)
+
     def _unknown(self, call: ToolCall) -> ToolResult:
         text = INTERRUPTED if call.id in self.intended else NOT_RUN
         return ToolResult(id=call.id, name=call.name, output=text, outcome=ToolOutcome.UNKNOWN)
@@ -94,7 +102,7 @@ def _replay(transcript: Transcript, step: Step, specs: dict[str, ToolSpec]) -> N
 def _close_earlier(transcript: Transcript, specs: dict[str, ToolSpec]) -> None:
     """Close a response that was followed by another step. Its missing results are refusals, which are not journaled."""
     for call in transcript.calls:
-        refused = refusal(call, specs)
+        refused = refusal(call, specs, again=transcript.was_bad(call))
         if call.id not in transcript.results and refused is not None:
             transcript.results[call.id] = refused
     transcript.close()
