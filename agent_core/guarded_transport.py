@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from typing import Final, cast
 
 import httpx2
 
-from agent_core import addresses
-from agent_core.addresses import NoAddress, Reach
+from agent_core.addresses import NoAddress, Reach, resolve_host_on_loop
 
 LOOK_UP_SECONDS: Final = 5.0
 LIMITS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=20)
-
-
-@cache
-def _resolvers() -> ThreadPoolExecutor:
-    """Threads for name resolution, apart from the event loop's own: the models' connections need those."""
-    return ThreadPoolExecutor(8, "rondo-resolve")
 
 
 @cache
@@ -72,8 +63,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     async def _addresses(self, host: str, port: int) -> list[str]:
         is_allowed = self._reach.address_check(host.strip("[]"), port)
         try:
-            look = partial(addresses.resolve_host, host.strip("[]"), port, is_allowed, LOOK_UP_SECONDS)
-            return await asyncio.get_running_loop().run_in_executor(_resolvers(), look)
+            return await resolve_host_on_loop(host.strip("[]"), is_allowed, LOOK_UP_SECONDS, self._reach.user)
         except NoAddress as error:
             self.refused = str(error)
             raise httpx2.ConnectError(str(error)) from error

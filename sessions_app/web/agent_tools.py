@@ -56,7 +56,7 @@ def test_server(request: HttpRequest, name: str) -> HttpResponse:
         raise NotFound("there is no such server")
     if wait := take_allowance(f"test-mcp:{user.pk}", TESTS):
         raise TooSoon(f"Too many tests; try again in {wait:.0f} seconds.")
-    offered = offer_tools(chosen, mcp_servers.reach(), LIST_SECONDS)
+    offered = offer_tools(chosen, mcp_servers.reach(agent.owner_id), LIST_SECONDS)
     names = [tool.name.partition(SEPARATOR)[2] for tool in offered.tools]
     found = {
         "server": server,

@@ -5,29 +5,40 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import socket
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
-from agent_core import guarded_transport, tools
-from agent_core.addresses import Reach
+from agent_core import event_loop, guarded_transport, tools
+from agent_core.addresses import Reach, resolve_host_on_loop
 from agent_core.exceptions import BadServer, ToolError, ToolFailed
 from agent_core.mcp import offer as mcp_tools
 from agent_core.mcp.client import MOST_BYTES
 from agent_core.mcp.offer import MOST_TOOLS, Offer, offer_tools
 from agent_core.mcp.schema import readable_schema
 from agent_core.mcp.server import HIDDEN, McpServer, read_server
+from agent_core.name_lookups import MOST_EACH
 from agent_core.tools import Effect, Tool
 from agent_core.turn.control import TurnControl
 from tests.agent_core.conftest import KEY
 from tests.fleet import until
-from tests.mcp_servers import CERTIFICATE, Docs, Handler, names_resolve_here, strange, tls_of_tests
+from tests.mcp_servers import (
+    CERTIFICATE,
+    Docs,
+    Handler,
+    names_resolve_here,
+    resolve_by,
+    strange,
+    tls_of_tests,
+)
 
 pytestmark = pytest.mark.rule("3.5")
 
@@ -306,6 +317,36 @@ def test_the_connection_uses_the_checked_address_and_original_host_name(
             assert reason(f"https://other.test:{port}/mcp", reach) == "it cannot be reached"
     finally:
         guarded_transport.trust.cache_clear()
+
+
+@pytest.mark.rule("10.0")
+def test_a_slow_name_server_holds_up_only_the_user_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, over, asked = socket.getaddrinfo, threading.Event(), Counter[str]()
+
+    def resolve(host: Any, *more: Any, **named: Any) -> Any:
+        asked[str(host)] += 1
+        if str(host).endswith("slow.test"):
+            over.wait(60)
+        return real("127.0.0.1", *more, **named)
+
+    resolve_by(monkeypatch, resolve)
+    hosts = frozenset({"docs.test", *(f"{number}.slow.test" for number in range(30))})
+    slow = [
+        event_loop.submit(resolve_host_on_loop(f"{number}.slow.test", lambda _address: True, 20.0, "mallory"))
+        for number in range(30)
+    ]
+    try:
+        until(lambda: sum(asked.values()) >= MOST_EACH)
+        with strange(lambda it: it.send(b"", 401)) as (here, _asked):
+            there = here.replace("127.0.0.1", "docs.test")
+            for _ in range(3):
+                mcp_tools._cache.clear()
+                assert "status 401" in reason(there, Reach(hosts=hosts, user="ada"))
+        assert asked["docs.test"] == 1
+        assert sum(asked.values()) == MOST_EACH + 1
+    finally:
+        over.set()
+    assert [each.result(20) for each in slow] == [["127.0.0.1"]] * 30
 
 
 class Context:
