@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
+import socket
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -40,6 +42,8 @@ _NOT_PUBLIC = tuple(
         "198.18.0.0/15",  # benchmarks
     )
 )
+# Names that no public server has: of one word, or below a suffix for local networks.
+_LOCAL_NAME = re.compile(r"[^.]*|(.*\.)?(local|localhost|localdomain|internal|home\.arpa)")
 
 
 class NoAddress(Exception):
@@ -91,6 +95,18 @@ def is_public(address: Address) -> bool:
     )
 
 
+def _written_address(name: str) -> Address | None:
+    """The address that a host name spells, also as `127.1`, `2130706433` or `0x7f.1`; None for any other name."""
+    try:
+        return ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        pass
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(name))
+    except (OSError, ValueError):
+        return None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reach:
     """The servers that may be reached: public addresses, and `hosts` (`name` or `name:port`) named by the operator.
@@ -107,18 +123,15 @@ class Reach:
         return (lambda _address: True) if named else is_public
 
     def may_be_public(self, host: str, port: int) -> bool:
-        """False for an IP address or localhost that is private, unless it is named.
+        """False for a private IP address in any of its forms and for a local name, unless the operator named it.
 
         The addresses of another name are checked when it is connected to.
         """
-        may = self.address_check(host, port)
         name = host.lower().rstrip(".")
-        if name == "localhost" or name.endswith(".localhost"):
-            return may(ipaddress.IPv4Address("127.0.0.1"))
-        try:
-            return may(ipaddress.ip_address(name.partition("%")[0]))
-        except ValueError:
+        address = _written_address(name)
+        if address is None and not _LOCAL_NAME.fullmatch(name):
             return True
+        return self.address_check(host, port)(address or ipaddress.IPv4Address("127.0.0.1"))
 
 
 def resolve_host(host: str, is_allowed: AddressCheck, seconds: float, user: str = "") -> list[str]:

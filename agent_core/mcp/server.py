@@ -5,7 +5,6 @@ Servers are reached over HTTP and never started as programs, because an agent's 
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -121,12 +120,10 @@ def _url(name: str, given: Any, reach: Reach) -> str:
         raise BadServer(f"{name}: {error}") from None
     if parts.fragment:
         raise BadServer(f"{name}: url must not have a fragment (#{parts.fragment[:40]})")
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return given  # a host name: its addresses are checked at each connection
-    if not reach.address_check(host, port)(address):
-        raise BadServer(f"{name}: {host} is not a public address")
+    if not reach.may_be_public(host, port):
+        raise BadServer(
+            f"{name}: {host!r} is not a public address; use one, or have the operator name it in RONDO_MCP_HOSTS"
+        )
     return given
 
 
