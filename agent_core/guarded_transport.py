@@ -72,23 +72,38 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
             raise httpx2.RemoteProtocolError("the answer is compressed, although that was not asked for")
-        response.stream = _BoundedStream(cast("httpx2.AsyncByteStream", response.stream), self._most_bytes)
+        response.stream = _BoundedStream(cast("httpx2.AsyncByteStream", response.stream), self._bound())
         return response
+
+    def _bound(self) -> Bound:
+        """The bound of a response."""
+        return Bound(self._most_bytes)
+
+
+class Bound:
+    """How many bytes may come, of one response or of several."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        """Count some bytes. Raises httpx2.RemoteProtocolError beyond the bound."""
+        self._size += size
+        if self._size > self._most_bytes:
+            raise httpx2.RemoteProtocolError(f"the answer has more than {self._most_bytes:,} bytes")
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
     """A response body that raises beyond its bound."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, most_bytes: int) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream, bound: Bound) -> None:
         self._inner = inner
-        self._most_bytes = most_bytes
+        self._bound = bound
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
         async for piece in self._inner:
-            size += len(piece)
-            if size > self._most_bytes:
-                raise httpx2.RemoteProtocolError(f"the answer has more than {self._most_bytes:,} bytes")
+            self._bound.take(len(piece))
             yield piece
 
     async def aclose(self) -> None:

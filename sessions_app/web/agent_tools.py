@@ -62,6 +62,8 @@ def test_server(request: HttpRequest, name: str) -> HttpResponse:
         "server": server,
         "problem": offered.missing[0].reason if offered.missing else "",
         "count": len(names),
+        "left_out": offered.left_out[:MOST_NAMED],
+        "more_left_out": max(0, len(offered.left_out) - MOST_NAMED),
         "names": ", ".join(names[:MOST_NAMED]) + (" and more" if len(names) > MOST_NAMED else ""),
     }
     return agent_page(request, agent, Outcome(anchor="tools", found=found))
