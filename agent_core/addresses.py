@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
-import queue
+import re
 import socket
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 from urllib.parse import SplitResult, urlsplit
+
+from agent_core.name_lookups import NameLookups, TooManyLookups
+from agent_core.per_process import PerProcess
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 AddressCheck = Callable[[Address], bool]
 LONGEST_URL = 2_000
+LOOKUPS: Final[PerProcess[NameLookups]] = PerProcess()
 LEAST_PORT = 1_024  # other than 80 and 443; lower ports belong to mail servers and the like
 
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
@@ -37,6 +42,8 @@ _NOT_PUBLIC = tuple(
         "198.18.0.0/15",  # benchmarks
     )
 )
+# Names that no public server has: of one word, or below a suffix for local networks.
+_LOCAL_NAME = re.compile(r"[^.]*|(.*\.)?(local|localhost|localdomain|internal|home\.arpa)")
 
 
 class NoAddress(Exception):
@@ -88,11 +95,27 @@ def is_public(address: Address) -> bool:
     )
 
 
+def _written_address(name: str) -> Address | None:
+    """The address that a host name spells, also as `127.1`, `2130706433` or `0x7f.1`; None for any other name."""
+    try:
+        return ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        pass
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(name))
+    except (OSError, ValueError):
+        return None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reach:
-    """The servers that may be reached: public addresses, and `hosts` (`name` or `name:port`) named by the operator."""
+    """The servers that may be reached: public addresses, and `hosts` (`name` or `name:port`) named by the operator.
+
+    `user`: whose share of the name look-ups is used; empty: the server's own.
+    """
 
     hosts: frozenset[str] = frozenset()
+    user: str = ""
 
     def address_check(self, host: str, port: int) -> AddressCheck:
         """Return the check for the addresses of a host."""
@@ -100,46 +123,55 @@ class Reach:
         return (lambda _address: True) if named else is_public
 
     def may_be_public(self, host: str, port: int) -> bool:
-        """False for an IP address or localhost that is private, unless it is named.
+        """False for a private IP address in any of its forms and for a local name, unless the operator named it.
 
         The addresses of another name are checked when it is connected to.
         """
-        may = self.address_check(host, port)
         name = host.lower().rstrip(".")
-        if name == "localhost" or name.endswith(".localhost"):
-            return may(ipaddress.IPv4Address("127.0.0.1"))
-        try:
-            return may(ipaddress.ip_address(name.partition("%")[0]))
-        except ValueError:
+        address = _written_address(name)
+        if address is None and not _LOCAL_NAME.fullmatch(name):
             return True
+        return self.address_check(host, port)(address or ipaddress.IPv4Address("127.0.0.1"))
 
 
-def resolve_host(host: str, port: int, is_allowed: AddressCheck, seconds: float) -> list[str]:
+def resolve_host(host: str, is_allowed: AddressCheck, seconds: float, user: str = "") -> list[str]:
     """Return the addresses of a host within `seconds`. Raises NoAddress, NotPublic if any of them is not allowed.
 
-    The caller must connect to these and not resolve the name again: the answer could be another (DNS rebinding).
+    `user`: whose share of the look-ups it uses; empty: the server's own. The caller must connect to these addresses and
+    not resolve the name again: the answer could be another (DNS rebinding).
     """
-    found = [ipaddress.ip_address(address.partition("%")[0]) for address in _resolve(host, port, seconds)]
+    try:
+        found = _ask(host, seconds, user).result(max(0.01, seconds))
+    except TimeoutError:
+        raise NoAddress(f"{host!r} could not be resolved in time") from None
+    return _checked(host, found, is_allowed)
+
+
+async def resolve_host_on_loop(
+    host: str, is_allowed: AddressCheck, seconds: float, user: str = ""
+) -> list[str]:
+    """Do the same as `resolve_host` without holding a thread."""
+    try:
+        async with asyncio.timeout(seconds):
+            found = await asyncio.wrap_future(_ask(host, seconds, user))
+    except TimeoutError:
+        raise NoAddress(f"{host!r} could not be resolved in time") from None
+    return _checked(host, found, is_allowed)
+
+
+def _ask(host: str, seconds: float, user: str) -> Future[list[str]]:
+    try:
+        return LOOKUPS.get(NameLookups).ask(host, user, seconds)
+    except TooManyLookups:
+        raise NoAddress(
+            f"{host!r} was not resolved: too many other hosts of yours wait for their name servers"
+        ) from None
+
+
+def _checked(host: str, addresses: list[str], is_allowed: AddressCheck) -> list[str]:
+    found = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses]
     if not found:
         raise NoAddress(f"there is no host {host!r}")
     if not all(is_allowed(address) for address in found):
         raise NotPublic(f"{host!r} is not a public address")
     return [str(address) for address in dict.fromkeys(found)]
-
-
-def _resolve(host: str, port: int, seconds: float) -> list[str]:
-    """Ask the system's resolver in a thread, because it has no timeout of its own."""
-    answers: queue.Queue[Any] = queue.Queue(1)
-
-    def ask() -> None:
-        try:
-            answers.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        except (OSError, UnicodeError):
-            answers.put([])
-
-    threading.Thread(target=ask, name="rondo-resolve", daemon=True).start()
-    try:
-        rows = answers.get(timeout=max(0.01, seconds))
-    except queue.Empty:
-        raise NoAddress(f"{host!r} could not be resolved in time") from None
-    return [str(row[4][0]) for row in rows]

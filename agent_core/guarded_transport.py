@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from typing import Final, cast
 
 import httpx2
 
-from agent_core import addresses
-from agent_core.addresses import NoAddress, Reach
+from agent_core.addresses import NoAddress, Reach, resolve_host_on_loop
 
 LOOK_UP_SECONDS: Final = 5.0
 LIMITS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=20)
-
-
-@cache
-def _resolvers() -> ThreadPoolExecutor:
-    """Threads for name resolution, apart from the event loop's own: the models' connections need those."""
-    return ThreadPoolExecutor(8, "rondo-resolve")
 
 
 @cache
@@ -72,8 +63,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     async def _addresses(self, host: str, port: int) -> list[str]:
         is_allowed = self._reach.address_check(host.strip("[]"), port)
         try:
-            look = partial(addresses.resolve_host, host.strip("[]"), port, is_allowed, LOOK_UP_SECONDS)
-            return await asyncio.get_running_loop().run_in_executor(_resolvers(), look)
+            return await resolve_host_on_loop(host.strip("[]"), is_allowed, LOOK_UP_SECONDS, self._reach.user)
         except NoAddress as error:
             self.refused = str(error)
             raise httpx2.ConnectError(str(error)) from error
@@ -82,23 +72,38 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
             raise httpx2.RemoteProtocolError("the answer is compressed, although that was not asked for")
-        response.stream = _BoundedStream(cast("httpx2.AsyncByteStream", response.stream), self._most_bytes)
+        response.stream = _BoundedStream(cast("httpx2.AsyncByteStream", response.stream), self._bound())
         return response
+
+    def _bound(self) -> Bound:
+        """The bound of a response."""
+        return Bound(self._most_bytes)
+
+
+class Bound:
+    """How many bytes may come, of one response or of several."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        """Count some bytes. Raises httpx2.RemoteProtocolError beyond the bound."""
+        self._size += size
+        if self._size > self._most_bytes:
+            raise httpx2.RemoteProtocolError(f"the answer has more than {self._most_bytes:,} bytes")
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
     """A response body that raises beyond its bound."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, most_bytes: int) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream, bound: Bound) -> None:
         self._inner = inner
-        self._most_bytes = most_bytes
+        self._bound = bound
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
         async for piece in self._inner:
-            size += len(piece)
-            if size > self._most_bytes:
-                raise httpx2.RemoteProtocolError(f"the answer has more than {self._most_bytes:,} bytes")
+            self._bound.take(len(piece))
             yield piece
 
     async def aclose(self) -> None:

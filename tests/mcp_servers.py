@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from agent_core import addresses
+from agent_core.name_lookups import NameLookups
 from tests.fleet import until
 
 
@@ -158,6 +160,12 @@ def tls_of_tests(names: list[Any]) -> ssl.SSLContext:
     return context
 
 
+def resolve_by(monkeypatch: pytest.MonkeyPatch, resolve: Callable[..., Any]) -> None:
+    """Have this function in place of the system's resolver, and no kept answers."""
+    addresses.LOOKUPS.put(NameLookups())
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+
 def names_resolve_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every name that ends in `.test` is this machine's."""
     real = socket.getaddrinfo
@@ -165,4 +173,4 @@ def names_resolve_here(monkeypatch: pytest.MonkeyPatch) -> None:
     def resolve(host: Any, *more: Any, **named: Any) -> Any:
         return real("127.0.0.1" if str(host).endswith(".test") else host, *more, **named)
 
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    resolve_by(monkeypatch, resolve)

@@ -23,12 +23,13 @@ from pydantic import ValidationError
 
 from agent_core.addresses import Reach
 from agent_core.exceptions import ServerFailed
-from agent_core.guarded_transport import GuardedTransport
+from agent_core.guarded_transport import Bound, GuardedTransport
 from agent_core.mcp.server import Listing, McpServer
+from agent_core.mcp.sieve import Sieve
 
 MOST_PAGES: Final = 20
 MOST_LISTED: Final = 1_000  # tools of a listing; the others are ignored
-MOST_BYTES: Final = 2_000_000  # of one answer
+MOST_BYTES: Final = 2_000_000  # of all answers to one request, with its handshake
 MOST_REDIRECTS: Final = 3  # within the server's own origin; the client follows no others
 CLOSING_SECONDS: Final = 1.0  # for closing the session after the answer
 _LONGEST_TEXT: Final = 60_000  # characters of a result; the journal cuts it further
@@ -61,13 +62,14 @@ class ServerConnection:
                 page = await client.list_tools(cursor=cursor)
                 found += page.tools
                 cursor = page.next_cursor
-                if cursor is None or len(found) >= MOST_LISTED:
+                if cursor is None or sieve.count >= MOST_LISTED:
                     break
             version = client.protocol_version
             mode = version if version in MODERN_PROTOCOL_VERSIONS else "legacy"
-            return Listing(tools=tuple(found[:MOST_LISTED]), mode=mode)
+            return Listing(tools=tuple(found), mode=mode, left_out=tuple(sieve.left_out))
 
-        return await self._request(ask)
+        sieve = Sieve(most=MOST_LISTED)
+        return await self._request(ask, sieve)
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Return the tool's output, and whether the tool reports a failure."""
@@ -84,12 +86,15 @@ class ServerConnection:
 
         return await self._request(ask)
 
-    async def _request(self, ask: Callable[[Client], Awaitable[T]]) -> T:
+    async def _request(self, ask: Callable[[Client], Awaitable[T]], sieve: Sieve | None = None) -> T:
         """Open a session and ask. Once there is an answer, a slow close of the session does not lose it."""
         answers: list[T] = []
         guard = Guard(self.reach)
         try:
-            async with asyncio.timeout(self.seconds) as limit, self._session(guard) as client:
+            async with (
+                asyncio.timeout(self.seconds) as limit,
+                self._session(guard, sieve or Sieve(most=MOST_LISTED)) as client,
+            ):
                 answers.append(await ask(client))
                 limit.reschedule(asyncio.get_running_loop().time() + CLOSING_SECONDS)
         except Exception as error:  # noqa: BLE001 - a server's answer can make the client raise anything
@@ -99,7 +104,7 @@ class ServerConnection:
         return answers[0]
 
     @asynccontextmanager
-    async def _session(self, guard: Guard) -> AsyncIterator[Client]:
+    async def _session(self, guard: Guard, sieve: Sieve) -> AsyncIterator[Client]:
         async def on_message(message: IncomingMessage) -> None:
             if isinstance(message, types.ToolListChangedNotification):
                 self.on_tools_changed()
@@ -111,7 +116,7 @@ class ServerConnection:
             trust_env=False,
             max_redirects=MOST_REDIRECTS,
         ) as http:
-            transport = streamable_http_client(self.server.url, http_client=http)
+            transport = sieve.over(streamable_http_client(self.server.url, http_client=http))
             async with Client(
                 transport, mode=self.mode, cache=None, client_info=_CLIENT_INFO, message_handler=on_message
             ) as client:
@@ -125,11 +130,18 @@ async def _call(client: Client, name: str, arguments: dict[str, Any]) -> types.C
 
 
 class Guard(GuardedTransport):
-    """The transport to a server. `status` is that of the last answer to a POST: a server need not support GET."""
+    """The transport to a server. `status` is that of the last answer to a POST: a server need not support GET.
+
+    All its answers together have a bound.
+    """
 
     def __init__(self, reach: Reach) -> None:
         super().__init__(reach, MOST_BYTES)
         self.status = 0
+        self._of_all = Bound(MOST_BYTES)
+
+    def _bound(self) -> Bound:
+        return self._of_all
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request and keep the status of the answer."""

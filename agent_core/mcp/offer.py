@@ -12,22 +12,25 @@ import logging
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_core import event_loop
 from agent_core.addresses import Reach
 from agent_core.exceptions import ServerFailed, ToolFailed
 from agent_core.llm.protocol import clean_text
-from agent_core.mcp.server import Listing, McpServer
+from agent_core.mcp.server import LeftOut, Listing, McpServer, Unusable, with_digest
 from agent_core.strategies import MissingTools
 from agent_core.tools import SEPARATOR, Effect, Tool
 from agent_core.turn.control import Signal, TurnControl
 
 if TYPE_CHECKING:  # the import is slow: see client.py
     import mcp_types as types
+
+    from agent_core.mcp.schema import Parameters
 
 LIST_SECONDS: Final = 5.0  # for all servers of a turn together
 FRESH_SECONDS: Final = 60.0  # for which a listing is cached
@@ -37,7 +40,7 @@ LONGEST_TOOLS: Final = 60_000  # characters of all descriptions and parameters o
 LONGEST_DESCRIPTION: Final = 1_500
 _MOST_CACHED: Final = 500  # listings
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST_NAME: Final = 64
+LONGEST_NAME: Final = 64
 _LEAST_SECONDS: Final = 0.01
 _UNKNOWN: Final = "whether it took effect is unknown: check before you repeat it"
 
@@ -46,10 +49,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offer:
-    """What the servers of an agent offer to one turn."""
+    """What the servers of an agent offer to one turn. `left_out` has their tools that cannot be offered."""
 
     tools: tuple[Tool, ...] = ()
     missing: tuple[MissingTools, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
 
 NOTHING: Final = Offer()
@@ -76,12 +80,15 @@ def offer_tools(servers: Sequence[McpServer], reach: Reach, tool_seconds: float)
     found = event_loop.submit(_listings(servers, reach)).result()
     tools: list[Tool] = []
     missing: list[MissingTools] = []
+    left_out: list[LeftOut] = []
     for server, listing in sorted(zip(servers, found, strict=True), key=lambda each: each[0].name):
         if isinstance(listing, str):
             missing.append(MissingTools(server=server.name, reason=listing))
-        else:
-            tools += _tools(server, listing, reach, tool_seconds)
-    return Offer(tools=tuple(tools), missing=tuple(missing))
+            continue
+        usable, unusable = _tools(server, listing, reach, tool_seconds)
+        tools += usable
+        left_out += unusable
+    return Offer(tools=tuple(tools), missing=tuple(missing), left_out=tuple(left_out))
 
 
 async def _listings(servers: Sequence[McpServer], reach: Reach) -> list[Listing | str]:
@@ -117,43 +124,71 @@ async def _list_tools(server: McpServer, reach: Reach) -> Listing | str:
     return reason
 
 
-def _tools(server: McpServer, listing: Listing, reach: Reach, seconds: float) -> list[Tool]:
-    """The tools that can be offered, sorted by name; those beyond the bounds are left out."""
+def _tools(
+    server: McpServer, listing: Listing, reach: Reach, seconds: float
+) -> tuple[list[Tool], list[LeftOut]]:
+    """The tools that can be offered, sorted by name, and those that are left out, also because of the bounds."""
     found: dict[str, Tool] = {}
+    left_out = [replace(each, name=server.without_secrets(each.name)) for each in listing.left_out]
     room = LONGEST_TOOLS
+    names = _names(server, listing)
     for listed in sorted(listing.tools, key=lambda each: each.name):
-        tool = _tool(server, listed, listing.mode, reach, seconds)
-        size = 0 if tool is None else len(tool.description) + len(str(tool.parameters))
-        if tool is not None and tool.name not in found and len(found) < MOST_TOOLS and size <= room:
+        try:
+            if len(found) >= MOST_TOOLS:
+                raise Unusable(f"a server may have {MOST_TOOLS} tools")
+            if names[listed.name] in found:
+                raise Unusable("the server lists it twice")
+            tool = _tool(server, listed, names[listed.name], listing.mode, reach, seconds)
+            size = len(tool.description) + len(str(tool.parameters))
+            if size > room:
+                raise Unusable(f"the tools of a server may have {LONGEST_TOOLS:,} characters")
+        except Unusable as error:
+            name = server.without_secrets(listed.name)[:LONGEST_NAME]
+            left_out.append(LeftOut(name=name, reason=str(error)))
+        else:
             found[tool.name] = tool
             room -= size
-    if left_out := len(listing.tools) - len(found):
-        log.info("mcp_tools_left_out", extra={"server": server.name, "count": left_out})
-    return [found[name] for name in sorted(found)]
+    if left_out:
+        log.info("mcp_tools_left_out", extra={"server": server.name, "count": len(left_out)})
+    return [found[name] for name in sorted(found)], left_out
 
 
-def _tool(server: McpServer, listed: types.Tool, mode: str, reach: Reach, seconds: float) -> Tool | None:
-    """The tool as models are offered it; None if its name or parameters cannot be used or repeat a secret."""
-    from agent_core.mcp.schema import readable_schema  # imports pydantic, which most processes do not need
+def _names(server: McpServer, listing: Listing) -> dict[str, str]:
+    """The names of the tools for models, by the server's own. Those that would be equal or too long have a digest."""
+    plain = {
+        each.name: f"{server.name}{SEPARATOR}{_NOT_IN_A_NAME.sub('_', each.name)}" for each in listing.tools
+    }
+    uses = Counter(plain.values())
+    own = {name for name in plain if plain[name] == f"{server.name}{SEPARATOR}{name}"}
+    return {
+        name: with_digest(given, name, LONGEST_NAME)
+        if len(given) > LONGEST_NAME or (uses[given] > 1 and name not in own)
+        else given
+        for name, given in plain.items()
+    }
 
-    name = f"{server.name}{SEPARATOR}{_NOT_IN_A_NAME.sub('_', listed.name)}"
-    parameters = readable_schema(listed.input_schema)
-    if parameters is None or not listed.name or len(name) > _LONGEST_NAME:
-        return None
-    parameters_text = json.dumps(parameters, ensure_ascii=False)
-    if server.without_secrets(parameters_text) != parameters_text:
-        return None
+
+def _tool(server: McpServer, listed: types.Tool, name: str, mode: str, reach: Reach, seconds: float) -> Tool:
+    """The tool as models are offered it. Raises Unusable."""
+    from agent_core.mcp.schema import usable_parameters  # imports pydantic, which most processes do not need
+
+    parameters = usable_parameters(listed.input_schema)
+    said = json.dumps([parameters.schema, *parameters.originals.values(), name], ensure_ascii=False)
+    if server.without_secrets(said) != said:
+        raise Unusable("it repeats a secret that the server was sent")
     description = server.without_secrets(listed.description or listed.title or "")
     hints = listed.annotations
     is_repeatable = hints is not None and (hints.idempotent_hint is True or hints.read_only_hint is True)
     return Tool(
         name=name,
         description=clean_text(description)[:LONGEST_DESCRIPTION],
-        parameters=parameters,
-        run=_RemoteTool(server=server, name=listed.name, mode=mode, reach=reach, seconds=seconds),
+        parameters=parameters.schema,
+        run=_RemoteTool(
+            server=server, name=listed.name, parameters=parameters, mode=mode, reach=reach, seconds=seconds
+        ),
         effect=_effect(server, hints),
         foreign=True,
-        source=f"{server.url} {listed.name}",
+        source=" ".join([server.url, listed.name, *parameters.originals.values()]),
         idempotent=server.trusted and is_repeatable,
     )
 
@@ -173,6 +208,7 @@ class _RemoteTool:
 
     server: McpServer
     name: str
+    parameters: Parameters
     mode: str
     reach: Reach
     seconds: float
@@ -184,7 +220,8 @@ class _RemoteTool:
         if control is not None and control.tool_deadline is not None:
             seconds = min(seconds, control.tool_deadline - time.monotonic())
         try:
-            text, failed = self._call(arguments, max(seconds, _LEAST_SECONDS), control)
+            restored = self.parameters.restore(arguments)
+            text, failed = self._call(restored, max(seconds, _LEAST_SECONDS), control)
         except TimeoutError:
             raise ToolFailed(f"no answer within {seconds:.3g} s; {_UNKNOWN}") from None
         except CancelledError:

@@ -5,7 +5,7 @@ Servers are reached over HTTP and never started as programs, because an agent's 
 
 from __future__ import annotations
 
-import ipaddress
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -121,12 +121,10 @@ def _url(name: str, given: Any, reach: Reach) -> str:
         raise BadServer(f"{name}: {error}") from None
     if parts.fragment:
         raise BadServer(f"{name}: url must not have a fragment (#{parts.fragment[:40]})")
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return given  # a host name: its addresses are checked at each connection
-    if not reach.address_check(host, port)(address):
-        raise BadServer(f"{name}: {host} is not a public address")
+    if not reach.may_be_public(host, port):
+        raise BadServer(
+            f"{name}: {host!r} is not a public address; use one, or have the operator name it in RONDO_MCP_HOSTS"
+        )
     return given
 
 
@@ -168,9 +166,27 @@ def _origin(url: str) -> tuple[str, str, int]:
     return parts.scheme, *host_and_port(parts)
 
 
+class Unusable(Exception):
+    """A tool cannot be offered. The message says why, for the agent's owner."""
+
+
+def with_digest(name: str, own: str, longest: int) -> str:
+    """Return a name that differs from others by a digest of the tool's or property's own name."""
+    return f"{name[: longest - 7]}_{hashlib.sha256(own.encode()).hexdigest()[:6]}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """A tool of a server that agents are not offered, and why."""
+
+    name: str
+    reason: str
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """A server's tools in its own words, and the protocol mode in which it answers."""
+    """A server's readable tools in its own words, the others, and the protocol mode in which it answers."""
 
     tools: tuple[types.Tool, ...]
     mode: str
+    left_out: tuple[LeftOut, ...] = ()

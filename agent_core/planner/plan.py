@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -14,6 +15,7 @@ from agent_core.execution import PlanStep, StepType
 from agent_core.llm.protocol import ModelReply, clean_value
 from agent_core.planner.lenient import Choice, Items, Line, Object, Text, Whole, parsed
 from agent_core.tool_spec import ToolSpec
+from agent_core.turn.arguments import fit_arguments
 
 MOST_STEPS: Final = 8
 _LONGEST_READ = 50_000
@@ -89,9 +91,15 @@ class Revision(_Form):
         return self
 
 
-def steps_of(planned: Iterable[PlannedStep]) -> tuple[PlanStep, ...]:
-    """Return the steps as an execution stores them."""
-    return tuple(PlanStep(**dict(step)) for step in planned)
+def steps_of(planned: Iterable[PlannedStep], specs: Mapping[str, ToolSpec]) -> tuple[PlanStep, ...]:
+    """Return the steps as an execution stores them. ``specs`` are the tools, to whose schemas arguments are fitted."""
+    steps = (PlanStep(**dict(step)) for step in planned)
+    return tuple(
+        replace(step, arguments=fit_arguments(step.arguments, specs[step.tool]))
+        if step.tool in specs
+        else step
+        for step in steps
+    )
 
 
 Answer = TypeVar("Answer", Plan, Revision)

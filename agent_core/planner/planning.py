@@ -24,7 +24,7 @@ def make(work: Work) -> Events:
     known = work.execution.with_observations(*work.ports.live(work.request.live))
     message = texts.plan_message(known, work.known, work.request.resume)
     made = yield from work.model.form(message, MAKE_PLAN, plan.Plan, work.request.turn.offered)
-    planned = known.to(Status.PLANNING).with_plan(plan.steps_of(made.steps))
+    planned = known.to(Status.PLANNING).with_plan(plan.steps_of(made.steps, work.specs))
     running = planned.to(
         Status.RUNNING,
         goal=made.goal or known.goal,
@@ -84,7 +84,7 @@ def revise(work: Work, why: str) -> Events:
     settled = replace(asked, revise="", catalogue=work.catalogue, iterations=asked.iterations + 1)
     told: dict[str, Any] = {"action": made.action, "why": why}
     if made.action != "continue":
-        settled = settled.with_plan(_remaining_steps(made))
+        settled = settled.with_plan(_remaining_steps(made, work))
         told |= _outline(settled)
     yield from work.save(settled, TurnEventType.REPLAN, **told)
 
@@ -95,12 +95,12 @@ def _check_revision(execution: Execution, made: plan.Revision) -> None:
         raise plan.InvalidPlan("continue: no step is pending; choose finish, replace_remaining or ask_user.")
 
 
-def _remaining_steps(made: plan.Revision) -> tuple[PlanStep, ...]:
+def _remaining_steps(made: plan.Revision, work: Work) -> tuple[PlanStep, ...]:
     if made.action == "ask_user":
         return (PlanStep(type=StepType.ASK_USER, question=made.question, confirm=made.confirm),)
     if made.action == "finish":
         return (PlanStep(type=StepType.RESPOND, instruction=made.instruction, answer=made.answer),)
-    return plan.steps_of(made.steps)
+    return plan.steps_of(made.steps, work.specs)
 
 
 def _outline(execution: Execution) -> dict[str, Any]:

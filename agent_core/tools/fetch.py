@@ -58,12 +58,12 @@ class Fetcher:
     trust: Trust = ssl.create_default_context
     seconds: float = SECONDS
 
-    def page(self, url: str) -> str:
+    def page(self, url: str, user: str = "") -> str:
         """Return the page as text for the model. Raises ToolFailed with a text that the model can act on."""
         deadline = time.monotonic() + self.seconds
         for _ in range(MOST_REDIRECTS + 1):
             parts = _parse(url)
-            answer = self._get(parts, deadline)
+            answer = self._get(parts, deadline, user)
             location = answer.headers.get("Location")
             if answer.status not in REDIRECTS or not location:
                 return _page_text(url, answer)
@@ -73,10 +73,10 @@ class Fetcher:
                 raise ToolFailed(f"the page redirects to an invalid URL {location[:200]!r}") from None
         raise ToolFailed(f"the page redirects more than {MOST_REDIRECTS} times")
 
-    def _get(self, parts: SplitResult, deadline: float) -> HttpAnswer:
+    def _get(self, parts: SplitResult, deadline: float, user: str) -> HttpAnswer:
         try:
             return send_request(
-                HttpRequest(parts=parts, headers=_HEADERS, most_bytes=MOST_BYTES),
+                HttpRequest(parts=parts, headers=_HEADERS, most_bytes=MOST_BYTES, user=user),
                 self.is_allowed,
                 deadline,
                 self.trust,
@@ -172,11 +172,11 @@ def _extract_text(html: str, url: str) -> tuple[str, str]:
 def tool(fetcher: Fetcher) -> Tool:
     """Return the tool with this fetcher."""
 
-    def run(_context: Any, arguments: dict[str, Any]) -> str:
+    def run(context: Any, arguments: dict[str, Any]) -> str:
         url = arguments.get("url")
         if not isinstance(url, str) or not url.strip():
             raise ToolFailed("url is missing")
-        return fetcher.page(url.strip())
+        return fetcher.page(url.strip(), getattr(context, "user", ""))
 
     return Tool(
         name="fetch_url",

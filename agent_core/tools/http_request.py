@@ -26,13 +26,17 @@ _SAFE = "/%:=&?~#+!$,;'@()*[]|^"  # not escaped in a path or a query
 
 @dataclass(frozen=True, kw_only=True)
 class HttpRequest:
-    """A request. `parts` come from `parse_web_address`. Of the response body `most_bytes` are read."""
+    """A request. `parts` come from `parse_web_address`. Of the response body `most_bytes` are read.
+
+    `user`: whose share of the name look-ups it uses; empty: the server's own.
+    """
 
     parts: SplitResult
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     most_bytes: int
+    user: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +56,7 @@ def send_request(request: HttpRequest, is_allowed: AddressCheck, deadline: float
     Raises NoAddress, ssl.SSLError, OSError (such as TimeoutError) and http.client.HTTPException.
     """
     host, port = host_and_port(request.parts)
-    addresses = resolve_host(host, port, is_allowed, deadline - time.monotonic())
+    addresses = resolve_host(host, is_allowed, deadline - time.monotonic(), request.user)
     with _connect(addresses, port, deadline) as plain:
         return _exchange(plain, request, host, deadline, trust)
 

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 
 from agent_core.policy import TurnPolicy
+from agent_core.tools.schema import BAD_ARGUMENTS
 from agent_core.types import ToolCall, ToolOutcome, ToolResult
 
 # A word with a digit is taken for a number or an id, and so is a long run of hexadecimal letters.
@@ -35,13 +36,14 @@ class Limits:
         return None
 
     def count_result(self, result: ToolResult) -> str | None:
-        """Count a result; only failed ones matter."""
+        """Count a result; only failed ones matter. Bad arguments may fail equally: the model is told more."""
         if result.outcome is not ToolOutcome.FAILED:
             return None
         self._failed += 1
         signature = failure_signature(result)
         self._failures[signature] += 1
-        if self._failures[signature] >= self._policy.max_same_failure_signature:
+        is_told_more = result.error_class == BAD_ARGUMENTS  # see refusal() in tools/schema.py
+        if not is_told_more and self._failures[signature] >= self._policy.max_same_failure_signature:
             return "max_same_failure_signature"
         if self._failed >= self._policy.max_failed_tool_outputs:
             return "max_failed_tool_outputs"

@@ -13,6 +13,7 @@ from agent_core.ended import Ended
 from agent_core.exceptions import AgentCoreError
 from agent_core.llm.protocol import ModelCall, ModelReply
 from agent_core.turn import transcript
+from agent_core.turn.arguments import fit_call
 from agent_core.turn.control import TurnControl
 from agent_core.turn.endings import ModelBroke, raise_if_exceeded, run_to_result
 from agent_core.turn.exchange import Exchange, Watch
@@ -122,7 +123,7 @@ class _Turn:
         """
         calls = () if reply.ended_by is not Ended.STOP and self._was_not_whole() else reply.calls
         entry = Entry(
-            role=Role.ASSISTANT, content=reply.text, calls=self._with_ids(calls), ended_by=reply.ended_by
+            role=Role.ASSISTANT, content=reply.text, calls=self._read(calls), ended_by=reply.ended_by
         )
         if entry.calls:
             self._ports.responded(entry, reply.usage)
@@ -132,8 +133,8 @@ class _Turn:
         said = (each for each in reversed(self._transcript.entries) if each.role is Role.ASSISTANT)
         return next((each.ended_by is not Ended.STOP for each in said), False)
 
-    def _with_ids(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-        """Make the ids of calls unique within the turn, because some servers number from 0 each time."""
+    def _read(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+        """Fit the calls to their schemas, and make their ids unique within the turn: some servers number from 0."""
         seen = {call.id for entry in self._transcript.entries for call in entry.calls}
         named = []
         for number, call in enumerate(calls, start=1):
@@ -141,7 +142,7 @@ class _Turn:
             while not name or name in seen:
                 name = f"call-{self._transcript.responses + 1}-{number}-{name}"
             seen.add(name)
-            named.append(replace(call, id=name))
+            named.append(replace(fit_call(call, self._specs), id=name))
         return tuple(named)
 
     def _run_calls(self) -> Generator[TurnEvent, None, None]:
@@ -153,7 +154,8 @@ class _Turn:
             if not self._is_started(call):
                 raise_if_exceeded(self._limits.count_call(call))
             yield TurnEvent(type=TurnEventType.TOOL_CALL, content=call.to_json())
-            result = self._calls.result_of(call, self._transcript.intended)
+            again = self._transcript.was_bad(call)
+            result = self._calls.result_of(call, self._transcript.intended, again=again)
             self._transcript.results[call.id] = result
             yield TurnEvent(type=TurnEventType.TOOL_OUTPUT, content=result.to_json())
             raise_if_exceeded(self._limits.count_result(result))

@@ -23,12 +23,13 @@ class ToolCaller:
     watch: Watch
     policy: TurnPolicy
 
-    def result_of(self, call: ToolCall, intended: set[str]) -> ToolResult:
-        """Return the result of a call. ``intended`` are the ids of calls whose intent is journaled.
+    def result_of(self, call: ToolCall, intended: set[str], *, again: bool = False) -> ToolResult:
+        """Return the result of a call. ``intended`` are the ids of calls whose intent is journaled, and
+        ``again`` says that the turn has made the same call before with bad arguments.
 
         A refused call is not made. An interrupted call is repeated only if its tool is idempotent.
         """
-        refused = refusal(call, self.specs)
+        refused = refusal(call, self.specs, again=again)
         if call.id in intended and (refused is not None or not self.specs[call.name].idempotent):
             return self.ports.outcome_unknown(call)
         if refused is not None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from agent_core.ended import NOTES, Ended
 from agent_core.tool_spec import ToolSpec
-from agent_core.tools.schema import refusal
+from agent_core.tools.schema import BAD_ARGUMENTS, refusal
+from agent_core.turn.limits import intent
 from agent_core.types import Entry, Role, Step, StepKind, ToolCall, ToolOutcome, ToolResult, Usage
 
 NOT_WHOLE = "Not run: {note} Make the call again, with shorter arguments if they were cut."
@@ -64,6 +65,13 @@ class Transcript:
         """How the last response ended, whose calls are open."""
         return self.entries[-1].ended_by if self.entries else Ended.STOP
 
+    def was_bad(self, call: ToolCall) -> bool:
+        """Whether an equal call was refused before for its arguments."""
+        results = [result for entry in self.entries for result in entry.results] + list(self.results.values())
+        bad = {result.id for result in results if result.error_class == BAD_ARGUMENTS}
+        said = (each for entry in self.entries for each in entry.calls if each.id in bad)
+        return bool(bad) and any(intent(each) == intent(call) for each in said)
+
     def _unknown(self, call: ToolCall) -> ToolResult:
         if self._ended_by is not Ended.STOP:
             text = NOT_WHOLE.format(note=NOTES[self._ended_by])
@@ -109,7 +117,7 @@ def _replay(transcript: Transcript, step: Step, specs: dict[str, ToolSpec]) -> N
 def _close_earlier(transcript: Transcript, specs: dict[str, ToolSpec]) -> None:
     """Close a response that was followed by another step. Its missing results are refusals, which are not journaled."""
     for call in transcript.calls_to_make:
-        refused = refusal(call, specs)
+        refused = refusal(call, specs, again=transcript.was_bad(call))
         if call.id not in transcript.results and refused is not None:
             transcript.results[call.id] = refused
     transcript.close()

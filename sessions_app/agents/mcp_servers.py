@@ -47,6 +47,7 @@ def servers(agent: Agent) -> tuple[McpServer, ...]:
     return tuple(McpServer.from_json(name, data) for name, data in sorted(agent.mcp_servers.items()))
 
 
-def reach() -> Reach:
-    """Return the addresses that MCP servers may have."""
-    return Reach(hosts=frozenset(host.lower() for host in settings.RONDO_MCP_HOSTS))
+def reach(user_id: int | None = None) -> Reach:
+    """Return the addresses that a user's MCP servers may have."""
+    hosts = frozenset(host.lower() for host in settings.RONDO_MCP_HOSTS)
+    return Reach(hosts=hosts, user=str(user_id or ""))

@@ -21,8 +21,9 @@ class Parcel:
     """One message for one address, as a channel gets it.
 
     `key` is the same in every attempt, so that the receiver can recognize repeats. `secret` is the signing key and must
-    not be sent. `seconds` is the longest that `send` may take. `about` tells receivers the kind, turn, run, automation…
-    `type` is `message`, or that of a system event, which has no text: only internal channels get those.
+    not be sent. `seconds` is the longest that `send` may take, `user` the agent's owner. `about` tells receivers the
+    kind, turn, run, automation… `type` is `message`, or that of a system event, which has no text: only internal
+    channels get those.
     """
 
     key: str
@@ -38,6 +39,7 @@ class Parcel:
     about: dict[str, Any] = field(default_factory=dict)
     type: str = "message"
     seconds: float = 10.0
+    user: str = ""
 
     @property
     def shown_text(self) -> str:

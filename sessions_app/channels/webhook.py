@@ -96,7 +96,12 @@ class Webhook:
     def _request(self, parcel: Parcel, parts: SplitResult) -> HttpRequest:
         body = _body(parcel)
         return HttpRequest(
-            method="POST", parts=parts, headers=_headers(parcel, body), body=body, most_bytes=MOST_BYTES
+            method="POST",
+            parts=parts,
+            headers=_headers(parcel, body),
+            body=body,
+            most_bytes=MOST_BYTES,
+            user=parcel.user,
         )
 
 
@@ -111,13 +116,14 @@ class Ping(Webhook):
 
     name = "ping"
 
-    def _request(self, parcel: Parcel, parts: SplitResult) -> HttpRequest:  # noqa: ARG002 - as in the base
-        return ping_request(parts)
+    def _request(self, parcel: Parcel, parts: SplitResult) -> HttpRequest:
+        return ping_request(parts, parcel.user)
 
 
-def ping_request(parts: SplitResult) -> HttpRequest:
+def ping_request(parts: SplitResult, user: str = "") -> HttpRequest:
     """The request that a dead man's switch waits for."""
-    return HttpRequest(parts=parts, headers=(("User-Agent", "Rondo (ping)"),), most_bytes=MOST_BYTES)
+    headers = (("User-Agent", "Rondo (ping)"),)
+    return HttpRequest(parts=parts, headers=headers, most_bytes=MOST_BYTES, user=user)
 
 
 def check_setting(name: str, url: str) -> None:

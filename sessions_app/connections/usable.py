@@ -63,15 +63,16 @@ def usable(row: Connection) -> Usable:
         secret=secret,
         models=tuple(row.allowed_models),
         requests_per_minute=row.requests_per_minute,
-        reach=None if row.owner_id is None else reach(),
+        reach=None if row.owner_id is None else reach(row.owner_id),
         fault=fault,
         error=row.last_error,
     )
 
 
-def reach() -> Reach:
-    """The addresses that users' connections may have. Those of the server may have any."""
-    return Reach(hosts=frozenset(host.lower() for host in settings.RONDO_CONNECTION_HOSTS))
+def reach(user_id: int) -> Reach:
+    """The addresses that a user's connections may have. Those of the server may have any."""
+    hosts = frozenset(host.lower() for host in settings.RONDO_CONNECTION_HOSTS)
+    return Reach(hosts=hosts, user=str(user_id))
 
 
 def model_choice(agent: Agent) -> dict[str, Any]:

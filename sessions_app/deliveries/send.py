@@ -194,6 +194,7 @@ def _envelope(delivery: Delivery, session: Session) -> Parcel:
         agent=session.agent.name,
         meta=delivery.meta,
         seconds=settings.RONDO_DELIVERY_SECONDS,
+        user=str(session.agent.owner_id),
     )
 
 

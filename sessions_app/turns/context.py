@@ -266,7 +266,7 @@ def _offer(agent: Agent, policy: TurnPolicy) -> Offer:
     if not servers:
         return NOTHING
     connection.close()  # back to the pool: the servers may be slow
-    return mcp_tools.offer_tools(servers, mcp_servers.reach(), policy.tool_timeout_seconds)
+    return mcp_tools.offer_tools(servers, mcp_servers.reach(agent.owner_id), policy.tool_timeout_seconds)
 
 
 def _tool_specs(context: ToolContext, offer: Offer) -> tuple[ToolSpec, ...]:

@@ -60,6 +60,11 @@ class ToolContext:
     control: TurnControl | None = None
     call_id: str = ""
 
+    @property
+    def user(self) -> str:
+        """The agent's owner, whose shares the call uses."""
+        return str(self.agent.owner_id)
+
 
 @dataclass(kw_only=True)
 class TurnTools:

@@ -56,12 +56,14 @@ def test_server(request: HttpRequest, name: str) -> HttpResponse:
         raise NotFound("there is no such server")
     if wait := take_allowance(f"test-mcp:{user.pk}", TESTS):
         raise TooSoon(f"Too many tests; try again in {wait:.0f} seconds.")
-    offered = offer_tools(chosen, mcp_servers.reach(), LIST_SECONDS)
+    offered = offer_tools(chosen, mcp_servers.reach(agent.owner_id), LIST_SECONDS)
     names = [tool.name.partition(SEPARATOR)[2] for tool in offered.tools]
     found = {
         "server": server,
         "problem": offered.missing[0].reason if offered.missing else "",
         "count": len(names),
+        "left_out": offered.left_out[:MOST_NAMED],
+        "more_left_out": max(0, len(offered.left_out) - MOST_NAMED),
         "names": ", ".join(names[:MOST_NAMED]) + (" and more" if len(names) > MOST_NAMED else ""),
     }
     return agent_page(request, agent, Outcome(anchor="tools", found=found))

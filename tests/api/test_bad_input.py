@@ -376,3 +376,46 @@ def test_an_instant_that_utc_does_not_have_is_refused(ada: Caller) -> None:
         assert "after" in problem(ada.post("/api/schedules/preview/", body), 400, "bad_input")["errors"]
 
     for_each(["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"], check)
+
+
+LOCAL = (
+    *("127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "017700000001", "0", "10.1", "127.0.0.1."),
+    *("１２７.0.0.1", "127。0。0。1", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]"),  # noqa: RUF001
+    *(
+        "localhost",
+        "a.LOCALHOST.",
+        "localhost.localdomain",
+        "ip6-localhost",
+        "db",
+        "nas.local",
+        "api.internal",
+    ),
+    *("router.home.arpa", "169.254.169.254", "100.100.100.200"),
+)
+
+
+@pytest.mark.rule("3.5")
+def test_no_form_of_a_local_address_is_stored_anywhere(ada: Caller, session: str) -> None:
+    doors = (
+        ("post", "/api/sessions/", lambda url: {"agent": "demo", "channel": "webhook", "address": url}),
+        ("post", "/api/agents/demo/hooks/", lambda url: {"name": "x", "channel": "webhook", "address": url}),
+        ("patch", "/api/agents/demo/", lambda url: {"events_url": url}),
+        ("patch", "/api/agents/demo/", lambda url: {"mcp_servers": {"docs": {"url": url}}}),
+        (
+            "post",
+            f"/api/sessions/{session}/automations/",
+            lambda url: {"message": "check", "schedule": OK, "ping_url": url},
+        ),
+        (
+            "post",
+            "/api/connections/",
+            lambda url: {"name": "x", "provider": "ollama", "base_url": url, "models": ["m"]},
+        ),
+    )
+    taken = [
+        (host, path)
+        for verb, path, body in doors
+        for host in LOCAL
+        if getattr(ada, verb)(path, body(f"http://{host}:8000/v1")).status_code != 400
+    ]
+    assert taken == []

@@ -5,29 +5,41 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import re
+import socket
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
-from agent_core import guarded_transport, tools
-from agent_core.addresses import Reach
+from agent_core import event_loop, guarded_transport, tools
+from agent_core.addresses import Reach, resolve_host_on_loop
 from agent_core.exceptions import BadServer, ToolError, ToolFailed
 from agent_core.mcp import offer as mcp_tools
-from agent_core.mcp.client import MOST_BYTES
+from agent_core.mcp.client import MOST_BYTES, MOST_LISTED
 from agent_core.mcp.offer import MOST_TOOLS, Offer, offer_tools
-from agent_core.mcp.schema import readable_schema
-from agent_core.mcp.server import HIDDEN, McpServer, read_server
+from agent_core.mcp.schema import usable_parameters
+from agent_core.mcp.server import HIDDEN, McpServer, Unusable, read_server
+from agent_core.name_lookups import MOST_EACH
 from agent_core.tools import Effect, Tool
 from agent_core.turn.control import TurnControl
 from tests.agent_core.conftest import KEY
 from tests.fleet import until
-from tests.mcp_servers import CERTIFICATE, Docs, Handler, names_resolve_here, strange, tls_of_tests
+from tests.mcp_servers import (
+    CERTIFICATE,
+    Docs,
+    Handler,
+    names_resolve_here,
+    resolve_by,
+    strange,
+    tls_of_tests,
+)
 
 pytestmark = pytest.mark.rule("3.5")
 
@@ -162,12 +174,17 @@ def test_a_huge_catalogue_is_always_cut_to_the_same_tools(server: Docs) -> None:
     assert max(len(tool.description) for tool in found.values()) == mcp_tools.LONGEST_DESCRIPTION
 
 
-def test_invalid_tool_names_are_rewritten_or_left_out(server: Docs) -> None:
-    server.tool("a.b", server._search)
-    server.tool("x" * 70, server._search)
+def test_names_are_rewritten_and_told_apart(server: Docs) -> None:
+    for name in ("a.b", "a b", "x" * 70, "x" * 71, "set alarm", "闹钟", "鐘", "note."):
+        server.tool(name, lambda words, name=name: f"{name} {words}", "One.")
     found = offered(server)
-    assert found["docs__a_b"].run(None, {"words": "tea"}) == "found tea"
-    assert not any("xxx" in name for name in found)
+    said = {tool.run(None, {"words": "tea"}) for name, tool in found.items() if tool.description == "One."}
+    assert said == {
+        f"{name} tea" for name in ("a.b", "a b", "x" * 70, "x" * 71, "set alarm", "闹钟", "鐘", "note.")
+    }
+    assert all(re.fullmatch("[a-z][A-Za-z0-9_-]{0,63}", name) for name in found)
+    assert found["docs__set_alarm"].run(None, {"words": "tea"}) == "set alarm tea"
+    assert "docs__a_b" not in found, "neither of two takes the name"
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -194,19 +211,218 @@ ILL_FORMED: list[Any] = [
 
 
 def test_a_tool_with_ill_formed_parameters_is_left_out() -> None:
-    assert [given for given in ILL_FORMED if readable_schema(given) is not None] == []
+    for given in ILL_FORMED:
+        with pytest.raises(Unusable):
+            usable_parameters(given)
 
 
-def test_parameters_keep_their_meaning_and_lose_their_order() -> None:
-    given = {
+STRANGE: tuple[dict[str, Any], ...] = (
+    {"anyOf": [{"required": ["a"]}, {"properties": {"b": {"type": "integer"}}, "required": ["b"]}]},
+    {"oneOf": [{"$ref": "#/$defs/A"}, {"properties": {"a": {"type": "integer"}}}, True]},
+    {"allOf": [{"$ref": "#/$defs/A"}, {"required": ["c"]}], "not": {"required": ["z"]}, "enum": [{}]},
+    {
+        "properties": {
+            "$top": {"type": "integer"},
+            "#top": {},
+            "_top": {},
+            "filter[id]": True,
+            "": {},
+            "x" * 80: {},
+        }
+    },
+    {
+        "properties": {
+            "filter": {"type": "object", "properties": {"a/b": {"type": "array"}}, "required": ["a/b"]}
+        }
+    },
+    {
+        "properties": {
+            "a": {"type": "array"},
+            "b": {"type": ["array", "null"]},
+            "c": {"items": [{"type": "string"}]},
+        }
+    },
+    {
+        "properties": {
+            "a": {"items": [{}, {"type": "string"}], "type": "array"},
+            "b": {"prefixItems": [{"const": 1}]},
+        }
+    },
+    {"properties": {"a": {"type": "string", "pattern": "(?<x>", "format": "uri-ish", "default": None}}},
+    {
+        "properties": {
+            "a": {"type": "integer", "exclusiveMinimum": True, "minimum": "3"},
+            "b": False,
+            "c": {"enum": []},
+        }
+    },
+    {"required": ["a", "a", "nowhere"], "properties": {"a": {"if": {}, "patternProperties": {"(": {}}}}},
+    {"properties": {"self": {"$ref": "#"}, "tree": {"$ref": "#/$defs/T"}, "loop": {"$ref": "#/$defs/L"}}},
+    {"properties": {"all": {"allOf": [{"$ref": "#/$defs/M"}] * 20}}},
+)
+DEFS: dict[str, Any] = {
+    "A": {"type": "object", "properties": {"a": {"type": "string"}, "c": {"type": ["string", "string"]}}},
+    "T": {"type": "object", "properties": {"left": {"$ref": "#/$defs/T"}, "right": {"$ref": "#/$defs/T"}}},
+    "L": {"$ref": "#/$defs/L"},
+    "M": {"allOf": [{"$ref": "#/$defs/M"}] * 20},
+}
+
+
+def provider_faults(schema: Any, path: str = "") -> Iterator[str]:
+    """What a strict provider refuses, as the public reports of several say."""
+    for keyword in schema.keys() - TAKEN:
+        yield f"{path}: {keyword}"
+    kinds = schema.get("type", [])
+    if "array" in kinds and "items" not in schema:
+        yield f"{path}: no items"
+    if {*schema.get("required", ())} - {*schema.get("properties", ())}:
+        yield f"{path}: required"
+    for name, each in schema.get("properties", {}).items():
+        if not re.fullmatch(r"[a-zA-Z0-9_.-]{1,64}", name):
+            yield f"{path}: {name}"
+        yield from provider_faults(each, f"{path}.{name}")
+    for each in (*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else [])):
+        yield from provider_faults(each, f"{path}[]")
+
+
+TAKEN = {
+    "type",
+    "description",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "enum",
+    "anyOf",
+    "default",
+}
+TAKEN |= {"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"}
+
+
+def test_parameters_are_what_every_provider_takes() -> None:
+    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+    for given in STRANGE:
+        begun = time.process_time()
+        found = usable_parameters({"type": "object", "$defs": DEFS, **given})
+        assert time.process_time() - begun < 1.0
+        Draft202012Validator.check_schema(found.schema)
+        assert list(provider_faults(found.schema)) == [], given
+        assert found.schema["type"] == "object"
+        assert not {"anyOf", "enum"} & found.schema.keys()
+        again = json.loads(json.dumps({"type": "object", "$defs": DEFS, **given}, sort_keys=True))
+        assert json.dumps(found.schema) == json.dumps(usable_parameters(again).schema)
+
+
+def test_parameters_keep_their_meaning_as_far_as_they_can() -> None:
+    def of(given: dict[str, Any]) -> Any:
+        return usable_parameters({"type": "object", "$defs": DEFS, **given}).schema
+
+    plain = {
+        "properties": {"a": {"type": ["string", "null"]}, "b": {"enum": [1, 2]}},
         "required": ["a"],
         "type": "object",
-        "properties": {"b": {"$ref": "#/$defs/B"}, "a": {"type": ["string", "null"]}},
-        "$defs": {"B": {"enum": [1, 2]}},
     }
-    found = readable_schema(given)
-    assert found == given
-    assert json.dumps(found) == json.dumps(readable_schema(json.loads(json.dumps(given, sort_keys=True))))
+    assert of(plain) == plain
+    either = of(STRANGE[0])
+    assert either["properties"] == {"a": {}, "b": {"type": "integer"}}
+    assert "required" not in either
+    assert "a; b" in either["description"]
+    assert of(STRANGE[1])["properties"]["a"] == {"anyOf": [{"type": "string"}, {"type": "integer"}]}
+    assert of(STRANGE[2])["required"] == ["c"]
+    tree = of(STRANGE[10])["properties"]["tree"]["properties"]["left"]
+    assert tree["properties"]["right"]["type"] == "object"
+    named = usable_parameters({"type": "object", **STRANGE[3]})
+    names = [*named.schema["properties"]]
+    restored = named.restore({name: [{name: 1}] for name in names})
+    assert restored.keys() == STRANGE[3]["properties"].keys()
+    assert all([*item] == [name] for name, [item] in restored.items())
+
+
+LISTED: tuple[tuple[Any, str], ...] = (
+    ({"name": "nos"}, "inputSchema"),
+    ({"name": "null", "inputSchema": None}, "inputSchema"),
+    ({"name": "empty", "inputSchema": {}}, "inputSchema"),
+    ({"name": "list", "inputSchema": []}, "inputSchema"),
+    ({"name": "bad", "inputSchema": {"type": "object", "properties": {"a": 5}}}, "inputSchema"),
+    ({"name": "needs", "inputSchema": {"type": "object", "required": "a"}}, "inputSchema"),
+    ({"name": "told", "inputSchema": {"type": "object"}, "description": 5}, "description"),
+    (
+        {"name": "hints", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": {}}},
+        "annotations",
+    ),
+    (
+        {"name": "far", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "https://x/"}}}},
+        "inputSchema",
+    ),
+    ({"name": f"k-{KEY}", "inputSchema": {"type": "object"}}, "secret"),
+    ({"name": "", "inputSchema": {"type": "object"}}, "name"),
+    ("nothing", "name"),
+    ({"name": "good", "inputSchema": {"type": "object"}}, ""),
+    ({"name": "good", "inputSchema": {"type": "object"}}, "twice"),
+    ({"name": "out", "inputSchema": {"type": "object"}, "outputSchema": {"properties": 5}, "icons": 3}, ""),
+    ({"name": "any", "inputSchema": {"anyOf": [{"required": ["a"]}]}, "outputSchema": None}, ""),
+)
+
+
+def lists(tools: list[Any]) -> Callable[[Handler], None]:
+    """Answers of a server of the earlier way that lists these tools."""
+
+    def answer(it: Handler) -> None:
+        asked = json.loads(it.body) if it.body else {}
+        result: dict[str, Any] = {"tools": tools}
+        if asked.get("method") == "initialize":
+            version = asked["params"]["protocolVersion"]
+            info = {"name": "x", "version": "1"}
+            result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+        if asked.get("method") not in ("initialize", "tools/list"):
+            it.send(b"", 202 if "id" not in asked else 400)
+        else:
+            it.send(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}).encode())
+
+    return answer
+
+
+def test_a_malformed_tool_hides_itself_alone() -> None:
+    with strange(lists([each for each, _ in LISTED])) as (url, _asked):
+        found = offer_tools([docs(url)], HERE, 5.0)
+    assert [tool.name for tool in found.tools] == ["docs__any", "docs__good", "docs__out"]
+    assert len(found.left_out) == sum(bool(words) for _, words in LISTED)
+    for given, words in LISTED:
+        name = (isinstance(given, dict) and given["name"].replace(KEY, HIDDEN)) or "(no name)"
+        assert not words or [each for each in found.left_out if each.name == name and words in each.reason], (
+            given
+        )
+
+
+@pytest.mark.rule("10.0")
+def test_a_list_of_tens_of_thousands_of_tools_costs_little() -> None:
+    many = [{"name": f"t{number}", "inputSchema": {"type": "object"}} for number in range(35_000)]
+    with strange(lists(many)) as (url, _asked):
+        offer_tools([], HERE, 5.0)
+        begun = time.thread_time()
+        stalls: list[float] = []
+        over = event_loop.submit(watch_loop(stalls))
+        found = offer_tools([docs(url)], HERE, 5.0)
+        over.cancel()
+        assert time.thread_time() - begun < 1.0
+    assert len(found.tools) == MOST_TOOLS
+    assert len(found.left_out) == MOST_LISTED - MOST_TOOLS
+    assert max(stalls) < 0.5
+    pages = [
+        {"name": f"t{number}", "inputSchema": {"type": "object"}, "description": "d" * 1_900}
+        for number in range(1_200)
+    ]
+    with strange(lists(pages)) as (url, _asked):
+        assert reason(url) == UNREADABLE, "more bytes than all answers may have"
+
+
+async def watch_loop(stalls: list[float]) -> None:
+    """Note how long the loop takes to come back."""
+    while True:
+        begun = time.monotonic()
+        await asyncio.sleep(0.01)
+        stalls.append(time.monotonic() - begun)
 
 
 def instructions(it: Handler) -> None:
@@ -308,6 +524,36 @@ def test_the_connection_uses_the_checked_address_and_original_host_name(
         guarded_transport.trust.cache_clear()
 
 
+@pytest.mark.rule("10.0")
+def test_a_slow_name_server_holds_up_only_the_user_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, over, asked = socket.getaddrinfo, threading.Event(), Counter[str]()
+
+    def resolve(host: Any, *more: Any, **named: Any) -> Any:
+        asked[str(host)] += 1
+        if str(host).endswith("slow.test"):
+            over.wait(60)
+        return real("127.0.0.1", *more, **named)
+
+    resolve_by(monkeypatch, resolve)
+    hosts = frozenset({"docs.test", *(f"{number}.slow.test" for number in range(30))})
+    slow = [
+        event_loop.submit(resolve_host_on_loop(f"{number}.slow.test", lambda _address: True, 20.0, "mallory"))
+        for number in range(30)
+    ]
+    try:
+        until(lambda: sum(asked.values()) >= MOST_EACH)
+        with strange(lambda it: it.send(b"", 401)) as (here, _asked):
+            there = here.replace("127.0.0.1", "docs.test")
+            for _ in range(3):
+                mcp_tools._cache.clear()
+                assert "status 401" in reason(there, Reach(hosts=hosts, user="ada"))
+        assert asked["docs.test"] == 1
+        assert sum(asked.values()) == MOST_EACH + 1
+    finally:
+        over.set()
+    assert [each.result(20) for each in slow] == [["127.0.0.1"]] * 30
+
+
 class Context:
     """Of a running turn, as far as a call looks at it."""
 
@@ -396,8 +642,6 @@ BAD: tuple[tuple[Any, str], ...] = (
     ({"url": "file:///etc/passwd"}, "must begin with http"),
     ({"url": "https://me:pw@example.org/"}, "must not contain a user name"),
     ({"url": "https://example.org:25/"}, "port 25 is not allowed"),
-    ({"url": "http://10.0.0.1/"}, "10.0.0.1 is not a public address"),
-    ({"url": "http://[::ffff:127.0.0.1]/"}, "is not a public address"),
     ({"url": "https://example.org/#a"}, "fragment"),
     ({"url": "https://example.org/", "trusted": "yes"}, "must be true or false"),
     ({"url": "https://example.org/", "headers": ["a"]}, "must be an object"),

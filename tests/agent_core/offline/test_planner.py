@@ -46,7 +46,7 @@ def test_a_request_in_parts_is_a_plan_and_after_the_reply_only_the_rest_is_plann
 
 
 def test_a_revision_goes_on_while_something_is_left() -> None:
-    going = fresh().with_plan(plan.steps_of([plan.PlannedStep(type=StepType.RESPOND)]))
+    going = fresh().with_plan(plan.steps_of([plan.PlannedStep(type=StepType.RESPOND)], {}))
     for execution, action in ((going, "continue"), (fresh(), "finish")):
         call = call_of(texts.revise_message(execution, known()), form=REVISE_PLAN)
         assert plan.read_plan(reply_with_delay(call)[0], "revise_plan", plan.Revision, ()).action == action

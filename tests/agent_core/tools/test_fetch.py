@@ -19,7 +19,7 @@ from agent_core.addresses import is_public
 from agent_core.exceptions import ToolFailed
 from agent_core.tools import fetch, page_text
 from agent_core.tools.fetch import MOST_BYTES, MOST_CHARACTERS, Fetcher
-from tests.mcp_servers import CERTIFICATE, Handler, names_resolve_here, strange, tls_of_tests
+from tests.mcp_servers import CERTIFICATE, Handler, names_resolve_here, resolve_by, strange, tls_of_tests
 
 pytestmark = pytest.mark.rule("3.5")
 
@@ -148,7 +148,7 @@ INVALID = (
 
 
 def test_invalid_web_addresses_are_refused_before_any_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("looked up"))
+    resolve_by(monkeypatch, lambda *_, **__: pytest.fail("looked up"))
     assert [url for url in INVALID if not refusal(url, Fetcher())] == []
 
 
@@ -230,7 +230,7 @@ def test_a_name_is_resolved_once_and_that_address_is_used(monkeypatch: pytest.Mo
     def rebinding(host: Any, port: Any, *more: Any, **named: Any) -> Any:
         return real(next(answers) if host == "pages.test" else host, port, *more, **named)
 
-    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+    resolve_by(monkeypatch, rebinding)
     with site.serving() as asked:
         site.page("/", "the right one")
         assert text_of(HERE.page(f"http://pages.test:{site.port}/")) == "the right one"
@@ -242,7 +242,7 @@ def test_a_name_is_resolved_once_and_that_address_is_used(monkeypatch: pytest.Mo
 
 def test_a_name_with_one_private_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [(2, 1, 6, "", (address, 80)) for address in ("8.8.8.8", "10.0.0.1")]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: rows)
+    resolve_by(monkeypatch, lambda *_, **__: rows)
     assert "not a public address" in refusal("http://mixed.test/", Fetcher())
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from agent_core.exceptions import ToolError, UnknownTool
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools import Effect, Tool
 from agent_core.tools.schema import refusal
+from agent_core.turn.arguments import fit_call
 from agent_core.types import ToolCall, ToolOutcome
 
 SCHEMA: dict[str, Any] = {
@@ -85,6 +87,7 @@ def refused(arguments: dict[str, Any], name: str = "t", unparsed: str | None = N
     return result.output
 
 
+NOTHING = object()
 FITTING: tuple[dict[str, Any], ...] = (
     {"action": "add"},
     {"action": "list", "every": 3, "names": ["a"], "at": 1.5, "deep": {"x": True}},
@@ -109,3 +112,76 @@ def test_the_model_is_told_what_does_not_fit() -> None:
     assert [given for given, fault in FAULTS if fault not in str(refused(given))] == []
     assert refused({}, "x") == "There is no tool 'x'. Tools: t."
     assert "JSON object" in str(refused({}, unparsed="{bad"))
+
+
+AS_WRITTEN: tuple[tuple[Any, Any], ...] = (
+    # a schema of the parameter with what a model wrote for it, and what is meant: NOTHING leaves it out
+    (({"type": "integer"}, "300"), 300),
+    (({"type": "integer"}, "3.0"), 3),
+    (({"type": "integer"}, 3.0), 3),
+    (({"type": "number"}, "1.5"), 1.5),
+    (({"type": "boolean"}, "True"), True),
+    (({"type": "boolean"}, "false"), False),
+    (({"type": "array", "items": {"type": "integer"}}, '["1", 2]'), [1, 2]),
+    (({"type": "object", "properties": {"n": {"type": "integer"}}}, '{"n": "1"}'), {"n": 1}),
+    (({"type": "string"}, 12345), "12345"),
+    (({"type": "string"}, None), NOTHING),
+    (({"type": "integer"}, ""), NOTHING),
+    (({"anyOf": [{"type": "integer"}, {"type": "string", "enum": ["all"]}]}, "7"), 7),
+    (({"type": "object", "properties": {"n": {"type": "string"}}}, {"n": None}), {}),
+    # as they are: they fit, mean several things, or nothing
+    (({"type": ["integer", "null"]}, None), None),
+    (({}, None), None),
+    (({"type": "string"}, "null"), "null"),
+    (({"type": ["string", "integer"]}, "300"), "300"),
+    (({"anyOf": [{"type": "integer"}, {"type": "boolean"}]}, "maybe"), "maybe"),
+    (({"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "array"}]}, '["1"]'), '["1"]'),
+    (({"type": "integer"}, "soon"), "soon"),
+    (({"type": "integer"}, "NaN"), "NaN"),
+    (({"type": "integer"}, True), True),
+    (({"type": "array"}, "[" * 100 + "]" * 100), "[" * 100 + "]" * 100),
+)
+
+
+@pytest.mark.rule("3.2")
+def test_arguments_are_read_as_models_write_them() -> None:
+    for (schema, given), meant in AS_WRITTEN:
+        for required in ([], ["other"]):
+            parameters = {"type": "object", "properties": {"a": schema}, "required": required}
+            specs = {"t": ToolSpec(name="t", description="", parameters=parameters)}
+            found = fit_call(ToolCall(id="1", name="t", arguments={"a": given}), specs).arguments
+            assert repr(found) == repr({} if meant is NOTHING else {"a": meant}), (schema, given)
+    needed = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    specs = {"t": ToolSpec(name="t", description="", parameters=needed)}
+    kept = fit_call(ToolCall(id="1", name="t", arguments={"a": None, "b": 1}), specs)
+    assert kept.arguments == {"a": None, "b": 1}
+
+
+def wide(count: int) -> dict[str, Any]:
+    """A schema that an item passes only as the last of many branches."""
+    branches = [{"type": "object", "required": [f"p{number}"]} for number in range(count)]
+    return {"type": "object", "properties": {"rows": {"type": "array", "items": {"anyOf": branches}}}}
+
+
+@pytest.mark.rule("1.12")
+def test_a_check_of_strangers_schema_and_arguments_ends_soon() -> None:
+    deep: dict[str, Any] = {"items": {"enum": ["x"]}}
+    for _ in range(40):
+        deep = {"anyOf": [{"items": {"enum": ["y"] * 100}}, deep]}
+    attacks: tuple[tuple[Any, list[Any]], ...] = (  # each row fits, which is found last
+        (wide(300)["properties"]["rows"]["items"], [{"p299": 1}] * 50_000),
+        ({"enum": ["y" * 9] * 900 + ["z"]}, ["z"] * 100_000),
+        ({"required": ["r"] * 2_000}, [{"r": 1}] * 50_000),
+        (deep, [["x"] * 10] * 10_000),
+    )
+    for items, rows in attacks:
+        parameters = {"type": "object", "properties": {"rows": {"type": "array", "items": items}}}
+        specs = {"t": ToolSpec(name="t", description="", parameters=parameters)}
+        call = ToolCall(id="1", name="t", arguments={"rows": rows})
+        begun = time.process_time()
+        result = refusal(fit_call(call, specs), specs)
+        assert time.process_time() - begun < 3.0
+        assert result is not None
+        assert "too large" in result.output
+    specs = {"t": ToolSpec(name="t", description="", parameters=wide(50))}
+    assert refusal(ToolCall(id="1", name="t", arguments={"rows": [{"p49": 1}] * 1_000}), specs) is None

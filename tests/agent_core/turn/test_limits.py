@@ -72,6 +72,17 @@ def test_the_fourth_equal_intent_ends_the_turn() -> None:
     assert len(ports.ran) == 3
 
 
+def test_equal_bad_arguments_are_explained_before_they_end_the_turn() -> None:
+    bad = [ToolCall(id=str(n), name="broken", arguments={"n": "soon"}) for n in range(3)]
+    good = tool_call("write", n=9)
+    result = end_of(*bad[:2], good)
+    assert result.ending is Ending.SUCCEEDED
+    first, second, _ = (entry.results[0].output for entry in result.entries if entry.results)
+    assert second.startswith(first)
+    assert '"properties"' in second.removeprefix(first)
+    assert end_of(*bad).error_code == "max_failed_tool_outputs"
+
+
 def test_calls_that_cannot_be_made_count_as_failed_outputs() -> None:
     ports = Ports()
     result = end_of(tool_call("nope", n=1), tool_call("nope", n=2), ports=ports)

@@ -190,7 +190,9 @@ def test_a_server_is_tested_without_telling_its_secret(
     assert "not a public address" in refused.content.decode()
     assert docs.headers == []
     settings.RONDO_MCP_HOSTS = ("127.0.0.1",)
+    docs.tool(f"repeats-{SECRET}", lambda: "", "Repeats what it was sent.")
     page = post(client, "mcp/test", 200, server="docs").content.decode()
+    assert "repeats-***</code> is left out: it repeats a secret" in page
     assert "Connected:" in page
     assert "search" in page
     assert any(SECRET in str(headers) for headers in docs.headers)
