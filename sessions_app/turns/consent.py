@@ -33,7 +33,7 @@ from sessions_app.models import (
     TurnKind,
     TurnState,
 )
-from sessions_app.models.message import BY_AUTOMATION
+from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION
 from sessions_app.models.session import WEB
 from sessions_app.models.turn import BY_PROGRAM
 from sessions_app.turns.journal import Journal
@@ -218,13 +218,18 @@ def settle_question(question_id: str, answer: str, turn: Turn) -> None:
 
 
 def mark_question(last: Iterable[Message], result: TurnResult) -> None:
-    """Mark the message that asks for consent. The model does not see the id, so it cannot make people repeat it."""
+    """Mark the message that asks for consent, and where in it the question begins, which is shown to the letter.
+
+    The model does not see the id, so it cannot make people repeat it.
+    """
     execution = result.execution
-    question_id = result.asks.id if result.asks is not None else ""
+    question_id, text = (result.asks.id, result.asks.text) if result.asks is not None else ("", "")
     if execution is not None and execution.asks:
-        question_id = execution.question_id
+        question_id, text = execution.question_id, execution.question
     for message in last if question_id else ():
+        before = message.content.removesuffix(text)
         message.metadata["consent_question"] = question_id
+        message.metadata[ASKED_FROM] = len(before) if before != message.content else 0
         message.model_content = without_id(message.content)
 
 
