@@ -153,7 +153,7 @@ def _tool(server: McpServer, listed: types.Tool, mode: str, reach: Reach, second
         run=_RemoteTool(server=server, name=listed.name, mode=mode, reach=reach, seconds=seconds),
         effect=_effect(server, hints),
         foreign=True,
-        source=f"{server.url} {listed.name}",
+        source=f"{server.fingerprint} {listed.name}",
         idempotent=server.trusted and is_repeatable,
     )
 
