@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from agent_core.turn.consent import NEEDED
 from agent_core.types import Role
 from sessions_app.models import MailboxEvent, Turn, TurnKind, TurnState
-from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION
+from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION, BY_CLIENT
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.selectors import owned, shown_id
 from sessions_app.sessions.history import some_messages
@@ -32,6 +32,7 @@ RENDERED = 60_000  # characters of a page that are rendered; the oldest beyond t
 MOST_UPDATES = 500  # background updates that are read for a page
 MOST_CHIPS, LONGEST_CHIP = 5, 80  # updates that an answer names; characters of one
 TRIGGER = "Scheduled automation triggered: "
+MARKS = {"scheduled_message_id": "Scheduled message", BY_CLIENT: "By the client", "injected": "Taken along"}
 STOPPED = "Stopped."  # the closure of a turn that a person stopped
 
 
@@ -187,10 +188,7 @@ def _chips(about: Mapping[str, Any]) -> Iterable[str]:
     source = about.get("source") or {}
     if source.get("kind") == "automation":
         yield f"Automation: {source.get('name', '')}"
-    if "scheduled_message_id" in about:
-        yield "Scheduled message"
-    if about.get("injected"):
-        yield "Taken along"
+    yield from (chip for name, chip in MARKS.items() if about.get(name))
     if about.get("closure") == "cancelled":
         yield "Stopped"
     elif about.get("closure") == "failed":
