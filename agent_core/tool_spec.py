@@ -25,7 +25,7 @@ class ToolSpec:
 
     ``effect`` is the strongest effect that a call can have; ``effect_of`` returns that of given arguments.
     ``withheld``: the turn must not use the tool, so the model is not told of it. ``asks``: a dangerous call needs a yes
-    in this turn. ``source``: the outside server that it calls, if any; the model does not see it.
+    in this turn. ``source``: the outside server that it calls, if any, with its settings; the model does not see it.
     """
 
     name: str

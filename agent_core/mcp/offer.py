@@ -188,7 +188,7 @@ def _tool(server: McpServer, listed: types.Tool, name: str, mode: str, reach: Re
         ),
         effect=_effect(server, hints),
         foreign=True,
-        source=" ".join([server.url, listed.name, *parameters.originals.values()]),
+        source=" ".join([server.fingerprint, listed.name, *parameters.originals.values()]),
         idempotent=server.trusted and is_repeatable,
     )
 

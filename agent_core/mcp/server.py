@@ -6,6 +6,7 @@ Servers are reached over HTTP and never started as programs, because an agent's 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,6 +52,11 @@ class McpServer:
     def to_json(self) -> dict[str, Any]:
         """Return the settings as they are stored, without the name."""
         return {"url": self.url, "headers": dict(self.headers), "trusted": self.trusted}
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of all settings: with other headers the server is another one, which acts for somebody else."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
 
     def shown(self) -> dict[str, Any]:
         """Return the settings as people see them, with hidden secrets."""

@@ -62,8 +62,8 @@ def add(kind: str, words: Iterable[str]) -> None:
 
 
 def is_exactly(kind: str, text: str) -> bool:
-    """Whether the message is a phrase of this kind and nothing else. A question such as "ok?" is not."""
-    return not _is_question(text) and normalized(text) in _TABLE[kind]
+    """Whether the message is a phrase of this kind and nothing else. A question such as "ok?" or ~~ok~~ is not."""
+    return not _is_question(text) and not _is_struck(text) and normalized(text) in _TABLE[kind]
 
 
 def shares_words(answer: str, question: str, besides: Iterable[str] = ()) -> bool:
@@ -93,6 +93,11 @@ def is_chinese(text: str) -> bool:
 def _is_question(text: str) -> bool:
     folded = unicodedata.normalize("NFKC", text)
     return _GREEK_QUESTION_MARK in text or any(mark in folded for mark in _QUESTION_MARKS)
+
+
+def _is_struck(text: str) -> bool:
+    """Whether the text begins like one that chat services strike out."""
+    return unicodedata.normalize("NFKC", text).lstrip(_AROUND.replace("~", "")).startswith("~")
 
 
 def starts_with(kind: str, text: str) -> bool:

@@ -19,6 +19,7 @@ from agent_core.types import ToolCall
 LONGEST_IN_FULL: Final = 1500  # characters of arguments; of longer ones the question has the digest
 NEEDED: Final = "NeedsConsent"  # the error class of a refused call that a yes would allow
 HIDDEN: Final = "…"
+_LITERAL: Final = "    "  # before a line of its own after an empty one: code, in Markdown
 # invisible characters that count as printable: fillers, a blank, variation selectors
 _INVISIBLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U000e0100-\U000e01ef]"
@@ -44,21 +45,25 @@ def is_the_call(asked: Mapping[str, Any], call: ToolCall, spec: ToolSpec) -> boo
 def question_of(
     calls: Sequence[Mapping[str, Any]], *, question_id: str, like: str, again: bool = False
 ) -> str:
-    """Return the question in the language of `like`. `again`: it was asked before, and other messages followed."""
+    """Return the question in the language of `like`. `again`: it was asked before, and other messages followed.
+
+    Each call is one line that a client which renders Markdown shows to the letter, whatever the answer above ends with.
+    """
     chinese = phrases.is_chinese(like)
     link = f"/api/questions/{question_id}/"
     shown = [_named(call, link, chinese=chinese) for call in calls]
     if len(shown) == 1:
-        asked = f"可以使用 {shown[0]} 吗？" if chinese else f"May I use {shown[0]}?"  # noqa: RUF001 - Chinese
+        head = "可以使用这个工具吗？" if chinese else "May I use this tool?"  # noqa: RUF001 - Chinese
     else:
         head = "可以使用以下工具吗？" if chinese else "May I use these tools?"  # noqa: RUF001 - Chinese
-        asked = "\n".join([head, *(f"{number}. {each}" for number, each in enumerate(shown, 1))])
+        shown = [f"{number}. {each}" for number, each in enumerate(shown, 1)]
     how = (
         f"回复“是”只允许这一次，回复“否”则不做。(#{question_id})"  # noqa: RUF001 - Chinese
         if chinese
         else f'Reply "yes" to allow just this once, or "no". (#{question_id})'
     )
-    return "\n".join(([_AGAIN[chinese]] if again else []) + [asked, how])
+    asked = "\n".join(f"{_LITERAL}{each}" for each in shown)
+    return "\n\n".join(([_AGAIN[chinese]] if again else []) + [head, asked, how])
 
 
 def without_id(question: str) -> str:
@@ -68,7 +73,12 @@ def without_id(question: str) -> str:
 
 def shown_arguments(arguments: Mapping[str, Any]) -> str:
     """Return the arguments as JSON, with invisible and direction-changing characters escaped."""
-    text = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
+    return shown_value(arguments)
+
+
+def shown_value(value: Any) -> str:
+    """Return a value of the arguments in the same form."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
     return "".join(letter if _is_visible(letter) else json.dumps(letter)[1:-1] for letter in text)
 
 

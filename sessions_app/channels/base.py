@@ -76,8 +76,11 @@ class Channel(Protocol):
     def place(self, address: str) -> str:
         """The host of the address. Only a few deliveries are sent to one place at the same time."""
 
-    def send(self, parcel: Parcel) -> None:
-        """Send it once, within `parcel.seconds`. Raise Unsent unless the receiver surely accepted it."""
+    def send(self, parcel: Parcel) -> int | None:
+        """Send it once, within `parcel.seconds`. Raise Unsent unless the receiver surely accepted it.
+
+        Returns the message's number, if the channel numbers all messages of a chat in their order.
+        """
 
 
 @runtime_checkable

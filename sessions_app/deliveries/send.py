@@ -162,7 +162,10 @@ def _try(delivery: Delivery) -> Unsent | None:
         return Unsent("its message was deleted", final=True)
     connection.close()  # back to the pool: nothing is open while the receiver works
     try:
-        channel.send(parcel)
+        number = channel.send(parcel)
+        delivery.number_at_channel = (
+            number if isinstance(number, int) else None
+        )  # a plugin may return anything
     except Unsent as failure:
         return failure
     except Exception as error:  # a plugin's bug must not stop the lane unseen

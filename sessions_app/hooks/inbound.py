@@ -20,6 +20,7 @@ from sessions_app.channels.webhook import sign
 from sessions_app.exceptions import BadInput, BadSignature, IdempotencyMismatch, StaleRequest, UnknownHook
 from sessions_app.hooks import tokens
 from sessions_app.models import PRIMARY_KEY, Hook, OnBusy, Session, Turn
+from sessions_app.models.turn import WRITTEN_AT
 from sessions_app.single_line import check_line
 from sessions_app.turns.receive import MessageInput, receive
 
@@ -99,7 +100,7 @@ def post(caller: Caller, content: str, on_busy: OnBusy = OnBusy.ENQUEUE, sender:
     message = MessageInput(
         content=content,
         on_busy=on_busy,
-        metadata={"message": {"via": via}},
+        metadata={"message": {"via": via}, WRITTEN_AT: int(caller.proof.timestamp)},
         idempotency_key=_turn_key(hook, caller.proof.message_id),
         route=_route(hook),
     )

@@ -419,6 +419,7 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
                 ('handed_over_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False, help_text='When it was created or last sent again. The time limit for retries counts from here.')),
                 ('ended_at', models.DateTimeField(blank=True, null=True)),
+                ('number_at_channel', models.BigIntegerField(editable=False, help_text='Its place among the messages of the chat, if the channel numbers them.', null=True)),
                 ('message', models.ForeignKey(null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='deliveries', to='sessions_app.message')),
                 ('session', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='deliveries', to='sessions_app.session')),
             ],
@@ -600,6 +601,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.CharField(editable=False, max_length=16, primary_key=True, serialize=False)),
                 ('execution', models.CharField(blank=True, editable=False, max_length=16)),
+                ('asked_of', models.CharField(blank=True, editable=False, max_length=300)),
                 ('text', models.TextField()),
                 ('calls', models.JSONField()),
                 ('state', models.CharField(choices=[('open', 'Open'), ('granted', 'Granted'), ('refused', 'Refused'), ('closed', 'Closed')], default='open', max_length=8)),

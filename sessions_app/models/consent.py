@@ -12,6 +12,8 @@ from agent_core.execution import ConsentRequest
 from sessions_app.models.session import Session
 from sessions_app.models.turn import Turn
 
+LONGEST_PERSON = 300  # characters of a hook's id and a sender
+
 
 class ConsentState(models.TextChoices):
     """The state of a question; CONSENT_ARROWS lists every transition."""
@@ -68,8 +70,9 @@ class ConsentQuestion(models.Model):
 
     `calls` are `{id, name, arguments, version}`, and `used`, the id of the call that used the consent. `asked_seq` is
     the message that contains the question, `asked_at` its time; both change when the server asks again. `execution` is
-    the execution that waits; empty for a question of a chat. `answered_by` is the turn that answers it; while the
-    question is open that turn may still be running.
+    the execution that waits; empty for a question of a chat. `asked_of` is the person who was asked first and may
+    consent, `<hook>:<sender>`; empty for the owner, who always may. `answered_by` is the turn that answers it; while
+    the question is open that turn may still be running.
     """
 
     id = models.CharField(primary_key=True, max_length=16, editable=False)
@@ -77,6 +80,7 @@ class ConsentQuestion(models.Model):
         Session, on_delete=models.CASCADE, related_name="consent_questions", db_index=False
     )
     execution = models.CharField(max_length=16, blank=True, editable=False)
+    asked_of = models.CharField(max_length=LONGEST_PERSON, blank=True, editable=False)
     # without database constraints: the turns may be deleted while the record stays
     turn = models.ForeignKey(
         Turn, on_delete=models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False

@@ -54,7 +54,13 @@ class DeliveryTransitions(models.QuerySet["Delivery"]):
         """SENDING or PENDING → SENT, whoever has the claim: the receiver has it, so it need not be sent again."""
         still = self.filter(pk=delivery.pk, state__in=ON_THE_WAY)
         return self._settle(
-            still, delivery, state=DeliveryState.SENT, ended_at=Now(), next_attempt_at=None, last_error=""
+            still,
+            delivery,
+            state=DeliveryState.SENT,
+            ended_at=Now(),
+            next_attempt_at=None,
+            last_error="",
+            number_at_channel=delivery.number_at_channel,
         )
 
     def keep(self, delivery: Delivery, lease: timedelta) -> bool:
@@ -154,6 +160,11 @@ class Delivery(models.Model):
         help_text="When it was created or last sent again. The time limit for retries counts from here.",
     )
     ended_at = models.DateTimeField(null=True, blank=True)
+    number_at_channel = models.BigIntegerField(
+        null=True,
+        editable=False,
+        help_text="Its place among the messages of the chat, if the channel numbers them.",
+    )
 
     objects = DeliveryTransitions.as_manager()
 

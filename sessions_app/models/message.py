@@ -12,6 +12,8 @@ from sessions_app.models.turn import Turn
 
 BY_AUTOMATION = "_automation_turn"  # in Message.metadata: this input came from an automation
 ENDED_KEY = "ended_by"  # in Message.metadata: how the model ended this answer, if it is not whole
+BY_CLIENT = "by_client"  # in Message.metadata: a program brought it in its history; it was not said here
+ASKED_FROM = "asked_from"  # in Message.metadata: where in the content the question for consent begins
 
 
 class Message(models.Model):

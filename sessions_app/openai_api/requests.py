@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from sessions_app.api import headers
 from sessions_app.exceptions import BadInput
 from sessions_app.openai_api.errors import BadParam
-from sessions_app.sessions.images import MOST_IMAGES, image_in_url
+from sessions_app.sessions.images import MOST_IMAGES, image_in_url, with_note
 
 if TYPE_CHECKING:
     from agent_core.images import Image
@@ -24,7 +24,8 @@ NO_IDS = {"new", "null", "none", "undefined"}  # what front ends send before a c
 MOST_MESSAGES = 2_000
 LONGEST_ID = 500  # characters of an id of a chat or an end user
 AGENTS_OWN = "the agent calls its own tools only, so it cannot be made to call one of the client's"
-ROLES = {"system", "developer", "user", "assistant"}
+SAID = {"user", "assistant"}
+ROLES = {"system", "developer", *SAID}
 # what Open WebUI writes before a message with images, which names files that only it can read
 _ATTACHED = re.compile(r"\A<attached_files>\n.*?</attached_files>\s*", re.DOTALL)
 # values that ask for nothing, by field; any other value would be a promise that is not kept
@@ -47,13 +48,15 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
 @dataclass(frozen=True, kw_only=True)
 class CompletionRequest:
     """A valid request. `said`: the messages of the person, the new one last, with marks for their images; `text` and
-    `images`: of the new one; `heard`: the last answer that it repeats; `shown`: roles and texts of all messages.
+    `images`: of the new one; `before`: roles and texts of those before it, without the client's instructions; `heard`:
+    the last answer that it repeats; `shown`: roles and texts of all messages.
     """
 
     model: str
     said: tuple[str, ...]
     text: str
     images: tuple[Image, ...]
+    before: tuple[tuple[str, str], ...]
     heard: str
     shown: tuple[tuple[str, str], ...]
     chat_key: str
@@ -81,6 +84,7 @@ def read_request(request: Request) -> CompletionRequest:
         said=tuple(each.marked for each in messages if each.role == "user"),
         text=messages[-1].text,
         images=_images(messages[-1], len(messages) - 1),
+        before=tuple((each.role, each.noted) for each in messages[:-1] if each.role in SAID),
         heard=next((each.text for each in reversed(messages) if each.role == "assistant"), ""),
         shown=tuple((each.role, each.text) for each in messages),
         chat_key=_chat_key(request, data),
@@ -107,6 +111,11 @@ class _Message:
     role: str
     text: str
     urls: tuple[str, ...] = ()
+
+    @property
+    def noted(self) -> str:
+        """The text with a note of its images."""
+        return with_note(self.text, len(self.urls))
 
     @property
     def marked(self) -> str:

@@ -84,6 +84,7 @@ class ChatCompletions(DoorView):
             said=given.said,
             text=given.text,
             images=given.images,
+            before=given.before,
             heard=given.heard,
             key=given.chat_key,
             end_user=given.end_user,

@@ -1,12 +1,16 @@
-"""Branch a session: a new one that begins with the history of another up to a message."""
+"""Branch a session, and add messages that a program brings: a history that is not the session's own."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from django.db import connection, transaction
 
 from sessions_app.exceptions import TooLarge
-from sessions_app.models import Session
+from sessions_app.models import Message, Session
+from sessions_app.models.message import BY_CLIENT
 from sessions_app.sessions.open import open_session
+from sessions_app.turns.receive import LONGEST_MESSAGE
 
 MOST_COPIED = 5_000  # messages
 
@@ -29,3 +33,25 @@ def branch_session(source: Session, up_to_seq: int) -> Session:
     branch.last_seq, branch.title = up_to_seq, source.title
     branch.save(update_fields=["last_seq", "title"])
     return branch
+
+
+def add_client_messages(session: Session, said: Iterable[tuple[str, str]]) -> list[int]:
+    """Add messages of these roles and texts to the end of a session, marked as the client's.
+
+    Returns the seq that the session has after each; empty texts are left out.
+    """
+    locked = Session.objects.select_for_update(no_key=True).get(pk=session.pk)
+    rows: list[Message] = []
+    ends: list[int] = []
+    for role, text in said:
+        content = text[:LONGEST_MESSAGE].replace("\x00", "")
+        if content.strip():
+            seq = locked.last_seq + len(rows) + 1
+            rows.append(
+                Message(session=locked, seq=seq, role=role, content=content, metadata={BY_CLIENT: True})
+            )
+        ends.append(locked.last_seq + len(rows))
+    Message.objects.bulk_create(rows)
+    session.last_seq = locked.last_seq + len(rows)
+    Session.objects.filter(pk=session.pk).update(last_seq=session.last_seq)
+    return ends

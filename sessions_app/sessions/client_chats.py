@@ -1,8 +1,8 @@
 """Chats of programs that resend their whole history: each is a session, and our history is the truth.
 
 The person's messages are compared with those that were accepted before, never the program's copies of answers. A
-history that continues the newest message continues its session; one that leaves it earlier becomes a branch; any other
-is refused.
+history that continues the newest message continues its session; one that leaves it earlier becomes a branch. Messages
+that never came to us, such as refused ones and examples, are stored before the new one as the program's own.
 
 All chats of a token that is limited to a session are that session: a new chat goes on there, and none becomes a branch.
 """
@@ -19,12 +19,13 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, Func, Max, OuterRef, QuerySet, TextField, Value
 
 from agent_core.images import Image
+from agent_core.types import Role
 from sessions_app import selectors
 from sessions_app.exceptions import HistoryDiverged, IdempotencyMismatch, SessionBusy
 from sessions_app.models import Agent, ClientChat, ClientMessage, Message, Session, Turn
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.retry import retry_deadlocks
-from sessions_app.sessions.branch import branch_session
+from sessions_app.sessions.branch import add_client_messages, branch_session
 from sessions_app.sessions.client_answers import answer_of, take_news
 from sessions_app.sessions.images import with_note
 from sessions_app.sessions.open import open_session
@@ -36,13 +37,16 @@ ONE_SESSION = (
     "all chats of this token are one session, which has gone on since the message that yours follows; start a new"
     " chat, which goes on in that session"
 )
-UNKNOWN = "the messages before the last one are not those of this chat; start a new chat"
+UNIFIED = (
+    "the agent has one conversation in all chats (unified mode), so it cannot be branched; go on at its end"
+)
+BUSY = "the message before this one is still being answered; wait for its answer"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientHistory:
     """What a program sent. `said`: all messages of the person, the new one last, as they are compared; `text` and
-    `images`: of the new one.
+    `images`: of the new one. `before`: roles and texts of all messages before it.
 
     `heard`: the program's copy of the answer before the new message, which only tells apart chats that began alike.
     `key`: the program's id of the chat, with its source; empty without one. `end_user`: an id of a person in the
@@ -53,6 +57,7 @@ class ClientHistory:
     said: tuple[str, ...]
     text: str
     images: tuple[Image, ...] = ()
+    before: tuple[tuple[str, str], ...] = ()
     heard: str = ""
     key: str = ""
     end_user: str = ""
@@ -139,54 +144,121 @@ def _place(
     paths: list[str],
 ) -> tuple[ClientChat, int]:
     """The session that the message belongs to, which may be new, and the message's position in it."""
-    if len(given.said) == 1:
+    known, row, is_end = _known(scope.select_related("chat__session__agent", "turn"), given, paths)
+    chat = None if row is None else row.chat
+    if row is not None and not is_end:
+        if selectors.shown_id(user, row.chat_id) == row.chat_id:
+            chat = _branch(row)
+            known = known if chat is not None else 0
+        elif known == len(given.said) - 1:
+            raise HistoryDiverged(UNIFIED)
+    if chat is None:
         name = _hashed(given.key) if given.key else secrets.token_hex(16)
-        return _new(open_session(agent), given.door, name), 1
-    rows = scope.select_related("chat__session__agent", "turn")
-    before = rows.filter(path=paths[-2])
-    newest = list(_unfollowed(before)[:2]) if given.key else _as_heard(_unfollowed(before), given.heard)
-    row = newest[0] if newest else before.first()
+        chat = _new(open_session(agent), given.door, name)
+    if selectors.shown_id(user, chat.pk) == chat.pk:  # else its messages are those of another session
+        _store_unknown(chat, given, paths, known)
+    return chat, _next_position(chat)
+
+
+def _known(
+    rows: QuerySet[ClientMessage], given: ClientHistory, paths: list[str]
+) -> tuple[int, ClientMessage | None, bool]:
+    """How many messages of the history are known, the last of them, and whether its session goes on after it."""
+    count = len(given.said) - 1
+    if not count:
+        return 0, None, False
+    row, is_end = _last_known(rows.filter(path=paths[count]), given)
     if row is None and given.key:
-        newest = _adopt(rows, given, paths)
-        row = newest[0] if newest else None
-    if row is None:
-        raise HistoryDiverged(UNKNOWN)
-    if len(newest) == 1 or (newest and given.key):
-        return row.chat, row.position + 1
-    if selectors.shown_id(user, row.chat_id) != row.chat_id:
-        raise HistoryDiverged(
-            "the agent has one conversation in all chats (unified mode), so it cannot be branched; go on at its end"
-        )
-    return _branch(row), row.position + 1
+        row = _adopt(rows, given, paths) or _same_answer(rows, given)
+        is_end = row is not None
+    if row is not None:
+        return count, row, is_end
+    found = set(rows.filter(path__in=paths[1:count]).values_list("path", flat=True))
+    count = max((n for n in range(1, count) if paths[n] in found), default=0)
+    if not count:
+        return 0, None, False
+    return count, *_last_known(rows.filter(path=paths[count]), given)
+
+
+def _last_known(before: QuerySet[ClientMessage], given: ClientHistory) -> tuple[ClientMessage | None, bool]:
+    """The message with the history of these, and whether its session goes on after it."""
+    newest = list(_unfollowed(before)[:2]) if given.key else _as_heard(_unfollowed(before), given.heard)
+    is_end = len(newest) == 1 or bool(newest and given.key)
+    return (newest[0] if newest else before.first()), is_end
+
+
+def _same_answer(rows: QuerySet[ClientMessage], given: ClientHistory) -> ClientMessage | None:
+    """The newest message of the chat, if the program has its answer: it left out or changed what it said before."""
+    newest = rows.filter(chat__chat=_hashed(given.key)).first()
+    if newest is None or not given.before or given.before[-1][0] != Role.ASSISTANT:
+        return None
+    return newest if _was_answered(newest, given.before[-1][1]) else None
+
+
+def _store_unknown(chat: ClientChat, given: ClientHistory, paths: list[str], known: int) -> None:
+    """Add what follows the person's first `known` messages, and their answers, to the session. SessionBusy."""
+    unknown = _after(given.before, known)
+    if not unknown:
+        return
+    if Turn.objects.filter(session=chat.session_id, state__in=OPEN_STATES).exists():
+        raise SessionBusy(BUSY)
+    ends = add_client_messages(chat.session, unknown)
+    made: list[ClientMessage] = []
+    position = _next_position(chat)
+    for (role, _), end in zip(unknown, ends, strict=True):
+        if role == Role.USER:
+            known += 1
+            row = ClientMessage(chat=chat, position=position + len(made), path=paths[known], delivered=True)
+            made.append(row)
+        if made:
+            made[-1].ends_at_seq = end
+    ClientMessage.objects.bulk_create(made)
+
+
+def _after(before: tuple[tuple[str, str], ...], known: int) -> list[tuple[str, str]]:
+    """The messages after the first `known` ones of the person and their answers."""
+    found, said = [], 0
+    for role, text in before:
+        said += role == Role.USER
+        if said > known or not known:
+            found.append((role, text))
+    return found
+
+
+def _next_position(chat: ClientChat) -> int:
+    last = chat.accepted.aggregate(last=Max("position"))["last"]
+    return (last or 0) + 1
 
 
 def _place_in(
     only: Session, given: ClientHistory, scope: QuerySet[ClientMessage], paths: list[str]
 ) -> tuple[ClientChat, int]:
-    """The chat of this session and the message's position in it. HistoryDiverged for a history that has not its end."""
+    """The chat of this session and the message's position in it. HistoryDiverged for an older part of the session.
+
+    A history that is not known goes on at the end, as a new chat does.
+    """
     if len(given.said) > 1:
         before = scope.filter(path=paths[-2])
-        if not _unfollowed(before).exists():
-            raise HistoryDiverged(ONE_SESSION if before.exists() else UNKNOWN)
+        if before.exists() and not _unfollowed(before).exists():
+            raise HistoryDiverged(ONE_SESSION)
     chat = ClientChat.objects.filter(session=only.pk).first()
     chat = chat or _new(only, given.door, _hashed(given.key), told=only.last_seq)
-    last = chat.accepted.aggregate(last=Max("position"))["last"]
-    return chat, (last or 0) + 1
+    return chat, _next_position(chat)
 
 
-def _adopt(rows: QuerySet[ClientMessage], given: ClientHistory, paths: list[str]) -> list[ClientMessage]:
+def _adopt(rows: QuerySet[ClientMessage], given: ClientHistory, paths: list[str]) -> ClientMessage | None:
     """Give a chat that began without a key the key that it has by now, if there is just one with this history."""
     without = replace(given, key="").paths()
     newest = _as_heard(_unfollowed(rows.filter(path=without[-2])), given.heard)
     if len(newest) != 1:
-        return []
+        return None
     chat = newest[0].chat
     chat.chat = _hashed(given.key)
     chat.number = _next_number(chat.agent_id, chat.door, chat.chat)
     chat.save(update_fields=["chat", "number"])
     for row in chat.accepted.all():
         ClientMessage.objects.filter(pk=row.pk).update(path=paths[row.position])
-    return newest
+    return newest[0]
 
 
 def _as_heard(rows: QuerySet[ClientMessage], heard: str) -> list[ClientMessage]:
@@ -237,17 +309,21 @@ def _next_number(agent_id: int, door: str, name: str) -> int:
     return 0 if last is None else last + 1
 
 
-def _branch(row: ClientMessage) -> ClientChat:
-    """A new session with the history up to this message and its answer. SessionBusy, HistoryDiverged, TooLarge."""
-    kept = list(
-        row.chat.accepted.filter(position__lte=row.position).select_related("turn").order_by("position")
-    )
+def _branch(row: ClientMessage) -> ClientChat | None:
+    """A new session with the history up to this message and its answer; None if that is not known any more.
+
+    SessionBusy, TooLarge.
+    """
+    chat = row.chat
+    kept = list(chat.accepted.filter(position__lte=row.position).select_related("turn").order_by("position"))
     ends = _ends(kept)
-    session = branch_session(row.chat.session, ends[-1])
-    chat = _new(session, row.chat.door, row.chat.chat, told=ends[-1])
+    if ends is None:
+        return None
+    session = branch_session(chat.session, ends[-1])
+    branch = _new(session, chat.door, chat.chat, told=ends[-1])
     ClientMessage.objects.bulk_create(
         ClientMessage(
-            chat=chat,
+            chat=branch,
             position=each.position,
             path=each.path,
             turn=each.turn,
@@ -256,20 +332,23 @@ def _branch(row: ClientMessage) -> ClientChat:
         )
         for each, end in zip(kept, ends, strict=True)
     )
-    return chat
+    return branch
 
 
-def _ends(rows: list[ClientMessage]) -> list[int]:
-    """The last seq of each message's answer; of one that was cancelled before it began, that of the one before."""
+def _ends(rows: list[ClientMessage]) -> list[int] | None:
+    """The last seq of each message's answer; of one that was cancelled before it began, that of the one before.
+
+    None if one is too old to know. SessionBusy.
+    """
     turns = [row.turn for row in rows if row.turn is not None]
     if any(turn.state in OPEN_STATES for turn in turns):
-        raise SessionBusy("the message before this one is still being answered; wait for its answer")
+        raise SessionBusy(BUSY)
     said = Message.objects.filter(turn__in=turns, session=rows[0].chat_id).values("turn").order_by("turn")
     last = dict(said.annotate(last=Max("seq")).values_list("turn", "last"))
     ends: list[int] = []
     for row in rows:
         if row.ends_at_seq is None and row.turn is None:
-            raise HistoryDiverged("this part of the chat is too old to branch from; start a new chat")
+            return None
         before = ends[-1] if ends else 0
         own = last.get(row.turn_id) if row.turn_id else None
         ends.append(row.ends_at_seq or own or before)

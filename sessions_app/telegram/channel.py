@@ -43,11 +43,11 @@ class Telegram:
         """The Bot API."""
         return NAME
 
-    def send(self, parcel: Parcel) -> None:
-        """Send it, with buttons if it asks for a yes."""
+    def send(self, parcel: Parcel) -> int | None:
+        """Send it, with buttons if it asks for a yes. Returns the number of its last part."""
         from sessions_app.telegram.sending import send_parts  # late: this module is loaded by every command
 
-        send_parts(parcel)
+        return send_parts(parcel)
 
 
 def _chat(agent_id: int, address: str) -> TelegramChat | None:

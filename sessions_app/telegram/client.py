@@ -77,11 +77,11 @@ class Client:
         asking = self._bot.get_updates(offset=offset, limit=MOST_UPDATES, timeout=wait, allowed_updates=KINDS)
         return await self._call(asking, wait + ANSWER + CONNECT)
 
-    async def send(self, chat_id: int, text: str, buttons: list[tuple[str, str]] | None = None) -> None:
-        """Send a plain text, with buttons in one row below it: each is a label and its data."""
+    async def send(self, chat_id: int, text: str, buttons: list[tuple[str, str]] | None = None) -> int:
+        """Send a plain text, with buttons in one row below it: each is a label and its data. Returns its id."""
         library = self._library
         row = [library.InlineKeyboardButton(label, callback_data=data) for label, data in buttons or ()]
-        await self._call(
+        sent = await self._call(
             self._bot.send_message(
                 chat_id,
                 text,
@@ -90,6 +90,7 @@ class Client:
                 link_preview_options=library.LinkPreviewOptions(is_disabled=True),
             )
         )
+        return int(sent.message_id)
 
     async def show_typing(self, chat_id: int) -> None:
         """Show for five seconds that an answer is being written."""

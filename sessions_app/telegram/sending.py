@@ -19,19 +19,24 @@ from sessions_app.telegram.splitting import split
 FINAL = frozenset({"blocked", "refused"})  # errors that another attempt would repeat
 
 
-def send_parts(parcel: Parcel) -> None:
-    """Send the parts that were not sent in an earlier attempt, within `parcel.seconds`. Unsent."""
+def send_parts(parcel: Parcel) -> int | None:
+    """Send the parts that were not sent in an earlier attempt, within `parcel.seconds`. Unsent.
+
+    Returns the id of the last message.
+    """
     deadline = time.monotonic() + parcel.seconds
     chat, client = _receiver(parcel)
     parts = split(parcel.shown_text)
     sent = chat.partial_count if chat.partial_key == parcel.key else 0
     turn = parcel.about.get("turn")
     buttons = buttons_of(turn) if isinstance(turn, int) else []
+    message_id = None
     for number, part in enumerate(parts[sent:], sent + 1):
         is_last = number == len(parts)
-        _send_part(client, chat, part, buttons if is_last else [], deadline)
+        message_id = _send_part(client, chat, part, buttons if is_last else [], deadline)
         if not is_last:
             _note_progress(chat, parcel.key, number)
+    return message_id
 
 
 def _receiver(parcel: Parcel) -> tuple[TelegramChat, Client]:
@@ -53,15 +58,15 @@ def _receiver(parcel: Parcel) -> tuple[TelegramChat, Client]:
 
 def _send_part(
     client: Client, chat: TelegramChat, part: str, buttons: list[tuple[str, str]], deadline: float
-) -> None:
+) -> int | None:
     if not part.strip() and not buttons:
-        return  # Telegram refuses an empty message
+        return None  # Telegram refuses an empty message
     _release_database()
     left = deadline - time.monotonic()
     if left <= 0:
         raise Unsent("sending all parts took too long; the rest follows")
     try:
-        wait_for(client.send(chat.chat_id, part, buttons), left)
+        return wait_for(client.send(chat.chat_id, part, buttons), left)
     except ApiError as error:
         if error.kind == "blocked":
             TelegramChat.objects.filter(pk=chat.pk).update(blocked_at=Now())

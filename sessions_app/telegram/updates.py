@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from sessions_app.allowance import Rate, take_allowance
 from sessions_app.exceptions import NotFound, OwnerInactive, SessionExists, SessionsError
 from sessions_app.models import Agent, Session, TelegramBot, TelegramChat, TelegramUpdate
+from sessions_app.models.turn import NUMBER_AT_CHANNEL
 from sessions_app.sessions.open import open_session
 from sessions_app.telegram import binding, buttons
 from sessions_app.turns.receive import MessageInput, program_message, receive
@@ -126,8 +127,12 @@ def _receive(bot: TelegramBot, update_id: int, message: Any, text: str) -> Reply
     if message.forward_origin is not None or message.via_bot is not None:
         # somebody else's words: no consent, and no command
         given = program_message(FORWARDED.format(text=text), key)
+    elif message.is_from_offline:  # it was written earlier, and Telegram sent it now
+        given = program_message(text, key)
     else:
-        given = MessageInput(content=text, idempotency_key=key)
+        given = MessageInput(
+            content=text, metadata={NUMBER_AT_CHANNEL: message.message_id}, idempotency_key=key
+        )
     try:
         receive(_session(bot.agent, message.chat.id).pk, given, bot.agent.owner_id)
     except (OwnerInactive, NotFound):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import transaction
@@ -21,6 +22,7 @@ from agent_core.turn.consent import call_to_json, is_the_call, question_of, with
 from agent_core.types import ToolCall, TurnResult
 from sessions_app.models import (
     PRIMARY_KEY,
+    ChatType,
     ConsentQuestion,
     ConsentState,
     Delivery,
@@ -33,9 +35,10 @@ from sessions_app.models import (
     TurnKind,
     TurnState,
 )
-from sessions_app.models.message import BY_AUTOMATION
+from sessions_app.models.consent import LONGEST_PERSON
+from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION
 from sessions_app.models.session import WEB
-from sessions_app.models.turn import BY_PROGRAM
+from sessions_app.models.turn import BY_PROGRAM, NUMBER_AT_CHANNEL, WRITTEN_AT
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.kinds import is_persons
 
@@ -62,16 +65,41 @@ def read_answer(turn: Turn, session: Session, said: str) -> ConsentAnswer:
     if to or name:
         question = rows.filter(pk=to or name).first()
         # an answer that was sent to one question and names another counts for neither
-        counts = question is not None and name in {"", question.pk} and _may_say(answer, turn)
+        counts = question is not None and name in {"", question.pk} and _may_say(answer, turn, question)
         return ConsentAnswer(question=question, answer=answer, counts=counts)
     question = _with_passed(rows).first()
-    counts = question is not None and _may_say(answer, turn) and _is_last(turn, session, question)
+    counts = question is not None and _may_say(answer, turn, question) and _is_last(turn, session, question)
     return ConsentAnswer(question=question, answer=answer, counts=counts)
 
 
-def _may_say(answer: str, turn: Turn) -> bool:
-    """Whether the message may be this answer: a program may refuse for its user, and not consent."""
-    return answer != "yes" or not turn.metadata.get(BY_PROGRAM)
+def _may_say(answer: str, turn: Turn, question: ConsentQuestion) -> bool:
+    """Whether the message may be this answer: the owner and the person who was asked may consent, all may refuse.
+
+    A program may refuse for its user, and not consent.
+    """
+    if answer != "yes":
+        return True
+    if turn.metadata.get(BY_PROGRAM):
+        return False
+    person = _person_of(turn)
+    is_known = not person.endswith(":")
+    return _via(turn) is None or (is_known and person == question.asked_of)
+
+
+def _person_of(turn: Turn) -> str:
+    """Return who wrote the message: empty for the owner, else the hook and its sender, `<hook>:` if that is unknown.
+
+    A hook without senders speaks for the owner, except in a group.
+    """
+    via = _via(turn)
+    if via is None or (not via.get("sender") and turn.session.chat_type != ChatType.GROUP):
+        return ""
+    return f"{via.get('hook', '')}:{via.get('sender', '')}"[:LONGEST_PERSON]
+
+
+def _via(turn: Turn) -> dict[str, Any] | None:
+    via: dict[str, Any] | None = turn.metadata.get("message", {}).get("via")
+    return via
 
 
 def reply_to_plan(
@@ -94,7 +122,7 @@ def reply_to_plan(
     call = ToolCall(id=f"{execution.id}.{step.id}", name=step.tool, arguments=step.arguments)
     if question is not None and _asks_for(question, call):
         is_named = bool(name or turn.metadata.get("named"))
-        names_it = name in {"", execution.id, question.pk} and _may_say(answer, turn)
+        names_it = name in {"", execution.id, question.pk} and _may_say(answer, turn, question)
         if names_it and (is_named or _is_last(turn, session, question)):
             return "yes", None
         return "", _again(question.pk, tuple(question.calls), execution)
@@ -130,6 +158,8 @@ def _is_last(turn: Turn, session: Session, question: Any) -> bool:
     """Whether the question was asked before the message was written, and nothing else was said since."""
     if question.passed or question.asked_seq > turn.metadata.get("seen", 0):
         return False
+    if _written_at(turn) <= question.asked_at:
+        return False
     if not _has_arrived(turn, session, question):
         return False
     beside = _shown_beside(session, question)
@@ -162,8 +192,23 @@ def _has_arrived(turn: Turn, session: Session, question: ConsentQuestion) -> boo
         message__seq=question.asked_seq,
         channel=route["channel"],
         address=route["chat_id"],
+        state=DeliveryState.SENT,
+        ended_at__lte=_written_at(turn),
     )
-    return not there.exclude(state=DeliveryState.SENT, ended_at__lte=turn.queued_at).exists()
+    if (number := turn.metadata.get(NUMBER_AT_CHANNEL)) is not None:
+        there = there.filter(number_at_channel__lt=number)
+    return there.exists()
+
+
+def _written_at(turn: Turn) -> datetime:
+    """Return when the message was written, at the latest: by its sender's clock, if there is one, else when it came.
+
+    A sender's clock tells seconds, so a message may be as old as the beginning of its second.
+    """
+    seconds = turn.metadata.get(WRITTEN_AT)
+    if seconds is None:
+        return turn.queued_at
+    return min(turn.queued_at, datetime.fromtimestamp(seconds, UTC))
 
 
 def grant(
@@ -218,27 +263,37 @@ def settle_question(question_id: str, answer: str, turn: Turn) -> None:
 
 
 def mark_question(last: Iterable[Message], result: TurnResult) -> None:
-    """Mark the message that asks for consent. The model does not see the id, so it cannot make people repeat it."""
+    """Mark the message that asks for consent, and where in it the question begins, which is shown to the letter.
+
+    The model does not see the id, so it cannot make people repeat it.
+    """
     execution = result.execution
-    question_id = result.asks.id if result.asks is not None else ""
+    question_id, text = (result.asks.id, result.asks.text) if result.asks is not None else ("", "")
     if execution is not None and execution.asks:
-        question_id = execution.question_id
+        question_id, text = execution.question_id, execution.question
     for message in last if question_id else ():
+        before = message.content.removesuffix(text)
         message.metadata["consent_question"] = question_id
+        message.metadata[ASKED_FROM] = len(before) if before != message.content else 0
         message.model_content = without_id(message.content)
 
 
 def store_question(turn: Turn, asked: ConsentRequest, seq: int) -> None:
     """Store the question of the message with this seq. A question that is asked again is moved to it."""
     questions = ConsentQuestion.objects.filter(session_id=turn.session_id)
+    person = _person_of(turn)
     if asked.execution:
-        questions.filter(execution=asked.execution).exclude(pk=asked.id).close()
+        of_plan = questions.filter(execution=asked.execution)
+        # whoever replies meanwhile, a plan asks the person whom it asked first
+        person = next(iter(of_plan.values_list("asked_of", flat=True)[:1]), person)
+        of_plan.exclude(pk=asked.id).close()
     if questions.ask_again(asked, turn, seq):
         return
     row = ConsentQuestion(
         id=asked.id,
         session_id=turn.session_id,
         execution=asked.execution,
+        asked_of=person,
         turn=turn,
         text=asked.text,
         calls=list(asked.calls),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 
 from agent_core.execution import AT_WORK, WAITING
+from agent_core.turn.consent import shown_value
 from sessions_app import selectors
 from sessions_app.api.waiting_serializers import waiting_of
 from sessions_app.models import ExecutionState, SessionState, SessionType
@@ -164,9 +166,13 @@ def _state(session: Any, turns: list[transcript.Waiting]) -> dict[str, Any]:
 
 
 def _question(asked: dict[str, Any]) -> dict[str, Any]:
-    """The question with the arguments of its calls as pairs: of a mapping, a template takes `items` for a key."""
-    calls = [call | {"arguments": list(call["arguments"].items())} for call in asked["calls"]]
+    """The question with its calls as the question itself shows them: names and values to the letter, as pairs."""
+    calls = [call | {"arguments": _shown(call["arguments"])} for call in asked["calls"]]
     return asked | {"calls": calls}
+
+
+def _shown(arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(shown_value(name)[1:-1], shown_value(value)) for name, value in sorted(arguments.items())]
 
 
 def _plan(session_id: uuid.UUID) -> ExecutionState | None:

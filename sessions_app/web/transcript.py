@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from agent_core.turn.consent import NEEDED
 from agent_core.types import Role
 from sessions_app.models import MailboxEvent, Turn, TurnKind, TurnState
-from sessions_app.models.message import BY_AUTOMATION, ENDED_KEY
+from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION, BY_CLIENT, ENDED_KEY
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.selectors import owned, shown_id
 from sessions_app.sessions.history import some_messages
@@ -38,6 +38,7 @@ ENDED = {  # chips of answers that are not whole
     "filter": "Stopped by the content filter",
     "refusal": "Refused by the model",
 }
+MARKS = {"scheduled_message_id": "Scheduled message", BY_CLIENT: "By the client", "injected": "Taken along"}
 STOPPED = "Stopped."  # the closure of a turn that a person stopped
 
 
@@ -55,8 +56,9 @@ class Call:
 class Entry:
     """One message. `who`: person, agent, automation (an automation's input) or tool (results without their call).
 
-    `html` is rendered markdown; None: `text` is shown as it was written. `chips` say where it comes from or what became
-    of it. `run` is the run of an automation.
+    `html` is rendered markdown; None: `text` is shown as it was written. `asked`, the server's question for consent
+    below it, is always shown so. `chips` say where it comes from or what became of it. `run` is the run of an
+    automation.
     """
 
     id: int
@@ -66,6 +68,7 @@ class Entry:
     at: datetime
     turn: int | None = None
     html: SafeString | None = None
+    asked: str = ""
     chips: tuple[str, ...] = ()
     calls: tuple[Call, ...] = ()
     deliveries: tuple[Mapping[str, Any], ...] = ()
@@ -128,7 +131,7 @@ def _page(rows: Sequence[Any], before: str | None = None) -> Page:
         updates = told.pop(row.turn_id, []) if row.role == Role.ASSISTANT and row.content else []
         entry = _entry(row, results, with_call, updates, is_rendered=left > 0)
         left -= len(row.content)
-        if entry.text or entry.calls or entry.chips:
+        if entry.text or entry.asked or entry.calls or entry.chips:
             entries.append(entry)
     return Page(entries=tuple(reversed(entries)), before=before, last=str(rows[-1].place) if rows else "")
 
@@ -156,6 +159,9 @@ def _entry(
         text = ""  # its chip says it
     if who == "automation" and text.startswith(TRIGGER):
         text = text.partition("\n\n")[2]
+    asked = ""
+    if who == "agent" and ASKED_FROM in about:
+        text, asked = text[: about[ASKED_FROM]].rstrip(), text[about[ASKED_FROM] :]
     calls = [_call(each, results.get(each["id"])) for each in row.parts.get("calls", ())]
     if row.role == Role.TOOL:
         text = ""
@@ -166,6 +172,7 @@ def _entry(
         who=who,
         text=text,
         html=render(text) if is_rendered and text and who == "agent" else None,
+        asked=asked,
         at=row.created_at,
         turn=row.turn_id,
         chips=(*_chips(about), *(f"Background update: {one_line(each, LONGEST_CHIP)}" for each in updates)),
@@ -187,10 +194,7 @@ def _chips(about: Mapping[str, Any]) -> Iterable[str]:
     source = about.get("source") or {}
     if source.get("kind") == "automation":
         yield f"Automation: {source.get('name', '')}"
-    if "scheduled_message_id" in about:
-        yield "Scheduled message"
-    if about.get("injected"):
-        yield "Taken along"
+    yield from (chip for name, chip in MARKS.items() if about.get(name))
     if chip := CLOSED.get(about.get("closure", "")) or (about.get("partial") and "Cut off"):
         yield chip
     if chip := ENDED.get(about.get(ENDED_KEY, "")):

@@ -9,7 +9,8 @@ import openai
 import pytest
 
 from agent_core.llm.protocol import ModelReply
-from sessions_app.models import ClientChat, Turn
+from sessions_app.models import ClientChat, Session, Turn
+from sessions_app.turns.receive import LONGEST_MESSAGE
 from tests.openai_api.conftest import Chatter, turns
 
 pytestmark = [pytest.mark.processes, pytest.mark.rule("9.4")]
@@ -47,11 +48,9 @@ def test_sources_of_a_chat_id_do_not_meet(ada: Chatter) -> None:
 
 def test_two_users_with_one_chat_id_never_meet(ada: Chatter, bob: Chatter) -> None:
     ada.say("mine", chat="c")
-    with pytest.raises(openai.ConflictError) as refused:
-        bob.say("mine", "and now?", chat="c")
-    assert refused.value.code == "history_diverged"
+    bob.say("mine", "and now?", chat="c")
     bob.say("mine", chat="c")
-    assert len({session.owner_id for session in ada.sessions()}) == 2
+    assert [session.owner_id for session in ada.sessions()] == [ada.user.pk, bob.user.pk, bob.user.pk]
 
 
 def test_concurrent_first_requests_of_a_chat_make_one_session(ada: Chatter) -> None:
@@ -96,13 +95,102 @@ def test_an_answer_that_was_delivered_is_given_again_in_a_branch(ada: Chatter) -
     assert [ada.said(session) for session in ada.sessions()] == [["a", "b"], ["a", "b"]]
 
 
-def test_a_history_that_nobody_sent_is_refused(ada: Chatter) -> None:
+def history(session: Session) -> list[tuple[str, str, bool]]:
+    """Role and text of each message, and whether it is marked as the client's."""
+    rows = session.messages.order_by("seq").values_list("role", "content", "metadata")
+    return [(role, text, "by_client" in about) for role, text, about in rows]
+
+
+def test_a_history_that_is_not_ours_is_kept_as_the_clients(ada: Chatter) -> None:
+    """Examples and the start of a chat elsewhere open a session, which goes on and is edited as any other."""
+
+    def say(*more: tuple[str, str]) -> None:
+        said = [
+            ("system", "Be brief."),
+            ("assistant", "Welcome."),
+            ("user", "2+2"),
+            ("assistant", "4"),
+            *more,
+        ]
+        messages: Any = [{"role": role, "content": text} for role, text in said]
+        ada.client.chat.completions.create(model="demo", messages=messages)
+
+    say(("user", "[[reply:6]]3+3"))
+    say(("user", "[[reply:6]]3+3"), ("assistant", "6"), ("user", "[[reply:8]]4+4"))
+    examples = [("assistant", "Welcome.", True), ("user", "2+2", True), ("assistant", "4", True)]
+    own = [("user", "[[reply:6]]3+3", False), ("assistant", "6", False)]
+    asked = ada.site.model.requests[-1].body["messages"]
+    assert [each["content"] for each in asked[2:6]] == ["Welcome.", "2+2", "4", "[[reply:6]]3+3"]
+    say(("user", "[[reply:0]]1-1"))  # the same examples, another question
+    first, branch = ada.sessions()
+    assert history(first)[:5] == examples + own
+    assert ada.said(first)[-1] == "[[reply:8]]4+4"
+    assert history(branch)[:4] == [*examples, ("user", "[[reply:0]]1-1", False)]
+
+
+def test_a_message_that_was_refused_does_not_end_its_chat(ada: Chatter) -> None:
+    """Front ends keep it, and the error below it, and send both with each later message."""
+    refused = "x" * (LONGEST_MESSAGE + 1)
+    ada.say("[[reply:1]]a", chat="c")
+    with pytest.raises(openai.BadRequestError):
+        ada.say("[[reply:1]]a", refused, chat="c", heard="1")
+    for said in ([refused, "b"], [refused, "b", "c"]):
+        ada.say("[[reply:1]]a", *said, chat="c", heard="Error 400")
+    [session] = ada.sessions()
+    before = [("assistant", "1", False), ("user", refused[:-1], True), ("assistant", "Error 400", True)]
+    assert history(session)[1:4] == before
+    assert ada.said(session) == ["[[reply:1]]a", refused[:-1], "b", "c"]
+
+
+def test_a_failed_turn_does_not_end_its_chat(ada: Chatter) -> None:
+    ada.say("[[reply:1]]a", chat="c")
+    with pytest.raises(openai.APIStatusError):
+        ada.client.with_options(max_retries=0).chat.completions.create(
+            model="demo",
+            messages=[
+                {"role": "user", "content": "[[reply:1]]a"},
+                {"role": "user", "content": "[[fail:400x1]]b"},
+            ],
+            extra_headers={"X-OpenWebUI-Chat-Id": "c"},
+        )
+    for said in (["[[fail:400x1]]b", "[[reply:3]]c"], ["[[reply:4]]d"], ["[[reply:4]]d", "e"]):
+        ada.say("[[reply:1]]a", *said, chat="c")
+    assert [ada.said(session)[-1] for session in ada.sessions()] == ["[[reply:3]]c", "e"]
+
+
+def test_a_chat_that_loses_its_oldest_messages_goes_on_in_its_session(ada: Chatter) -> None:
+    for said in (["a"], ["a", "b"], ["b", "c"], ["c", "d"]):
+        ada.site.model.answer_with(ModelReply(text=f"To {said[-1]}."))
+        ada.say(*said, chat="c", heard=f"To {said[0]}.")
+    [session] = ada.sessions()
+    assert ada.said(session) == ["a", "b", "c", "d"]
+
+
+def test_two_requests_that_race_are_told(ada: Chatter) -> None:
     ada.say("a", chat="c")
-    before = turns()
+    running = ada.say("a", "[[hold:b]]b", chat="c", stream=True)
     with pytest.raises(openai.ConflictError) as refused:
-        ada.say("never said", "b", chat="c")
-    assert refused.value.code == "history_diverged"
-    assert turns() == before
+        ada.client.with_options(max_retries=0).chat.completions.create(
+            model="demo",
+            messages=[{"role": "user", "content": text} for text in ("a", "[[hold:b]]b", "unknown", "c")],
+            extra_headers={"X-OpenWebUI-Chat-Id": "c"},
+        )
+    assert refused.value.code == "session_busy"
+    ada.site.model.release("b")
+    list(running)
+    assert turns() == 2
+
+
+def test_a_chat_of_unified_mode_is_not_ended_by_what_is_not_known(ada: Chatter) -> None:
+    with ada.site.client(ada.token) as http:
+        assert http.patch("/api/agents/demo/", json={"unified_session": True}).status_code == 200
+    ada.say("a", chat="c")
+    ada.say("a", "refused", "b", chat="c")
+    ada.say("never said", "c", chat="c2")
+    said = (
+        Turn.objects.filter(session__key="unified:default").order_by("pk").values_list("content", flat=True)
+    )
+    assert list(said) == ["a", "b", "c"]
 
 
 def test_an_idempotency_key_stands_for_one_turn(ada: Chatter) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from sessions_app.hooks.tokens import token_of
 from sessions_app.memory.task_state import remember
 from sessions_app.models import (
     ConsentQuestion,
+    Delivery,
     ExecutionState,
     Message,
     OnBusy,
@@ -92,7 +93,10 @@ def test_only_a_persons_post_sets_the_last_route_and_title(inside: Inside, *, as
 def test_a_yes_is_consent_only_if_a_person_says_it(inside: Inside, *, as_person: bool) -> None:
     session = inside.person.session()
     inside.model.answer_with(erase("disk"), says("May I?"))
-    inside.say(session, "Tidy up.")
+    inside.say(session, "Tidy up.", route=FROM_THERE)
+    earlier = datetime.now(UTC) - timedelta(seconds=5)  # the stamp of a post tells whole seconds
+    ConsentQuestion.objects.update(asked_at=earlier)
+    Delivery.objects.update(state="sent", ended_at=earlier)
     inside.model.answer_with(erase("disk"), says("So be it."))
     assert post(inside, System(session, as_person=as_person), "yes").state == "succeeded"
     assert inside.did("disk") == int(as_person)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
 from sessions_app.channels import base
+from sessions_app.deliveries.send import send_next
+from sessions_app.hints import DeliveryLane
 from sessions_app.models import ConsentQuestion, ExecutionState, Session, TelegramBot, Turn
 from sessions_app.telegram.binding import disconnect
 from sessions_app.telegram.buttons import ANSWERED, buttons_of
@@ -127,3 +130,37 @@ def test_a_plans_confirmation_has_buttons_and_its_open_question_none(
     inside.run(session)
     assert ExecutionState.objects.get().status == "completed"
     assert pressed(api, bot, sent, "No") == ANSWERED
+
+
+def test_a_typed_yes_counts_if_telegram_got_it_after_the_question(
+    api: BotApi, bot: TelegramBot, inside: Inside, session: Session
+) -> None:
+    erase = ModelReply(text="", calls=(ToolCall(id="1", name="erase", arguments={"name": "disk"}),))
+
+    def deliver() -> Sent:
+        while send_next(DeliveryLane(session_id=session.pk, channel="telegram")):
+            pass
+        return next(each for each in reversed(api.sent) if 'erase with {"name": "disk"}' in each.text)
+
+    def say(text: str, **more: Any) -> None:
+        inside.model.replies = [erase, says("I would like to.")]
+        take(bot, api.say(CHAT, text, **more))
+        inside.run(session)
+
+    say("Tidy up.")
+    early = api.say(CHAT, "ok")["message"]["message_id"]  # typed while the question was on its way
+    tricks: tuple[Callable[[Sent], dict[str, Any]], ...] = (
+        lambda _asked: {"message_id": early},
+        lambda asked: {"message_id": asked.id},
+        lambda asked: {"message_id": asked.id - 1},
+        lambda _asked: {"is_from_offline": True},  # a message that was scheduled before
+        lambda _asked: {"forward_origin": {"type": "hidden_user", "date": 1, "sender_user_name": "Eve"}},
+    )
+    for trick in tricks:
+        more = trick(deliver())
+        say("ok", **more)
+        assert inside.did("disk") == 0, more
+        assert ConsentQuestion.objects.get().state == "open"
+    deliver()
+    say("ok")
+    assert inside.did("disk") == 1
