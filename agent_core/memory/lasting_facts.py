@@ -126,7 +126,8 @@ class FactFilter:
 
     def _is_goal(self, text: str) -> bool:
         # a figure in a request says how something should be, not how it is
-        wish = _FIGURES.sub("", text) if phrases.starts_with("request", text) else text
+        is_wish = any(phrases.starts_with(kind, text) for kind in ("look", "request"))
+        wish = _FIGURES.sub("", text) if is_wish else text
         return self._lasts(wish) and not _SECRET.search(text)
 
     def _are_peoples_figures(self, text: str) -> bool:
