@@ -12,6 +12,7 @@ import pytest
 from agent_core.llm import tokens
 from agent_core.memory import sources, task_state
 from agent_core.memory.lasting_facts import FactFilter
+from agent_core.memory.relative_days import with_dates
 from agent_core.memory.sources import SaidMessage, Speaker
 from agent_core.memory.task_state import TaskStateData, read_reply
 from agent_core.testing import ModelServer
@@ -451,10 +452,78 @@ def test_a_fact_is_shortened_to_fit_its_speaker_mark(server: ModelServer) -> Non
     assert fact == "x" * (task_state.LONGEST_ITEM - len(" [person 2026-04-28]")) + " [person 2026-04-28]"
 
 
+TUESDAY = date(2026, 4, 28)
+RELATIVE_DAYS = {
+    "Tomorrow, not the day after tomorrow; \u6628\u5929": "2026-04-29, not 2026-04-30; 2026-04-27",
+    "dinner tonight": "dinner 2026-04-28 evening",
+    "the dentist next Monday": "the dentist 2026-05-04",
+    "Next Friday or this Friday": "2026-05-08 or 2026-05-01",
+    "it broke last Friday": "it broke 2026-04-24",
+    "the coming Tuesday": "the 2026-05-05",
+    "Monday next week": "2026-05-04",
+    "next week on Thursday": "2026-05-07",
+    "the exam is next week": "the exam is the week of 2026-05-04",
+    "she moves next month": "she moves 2026-05",
+    "since last year": "since 2025",
+    "the visa expires in two weeks": "the visa expires 2026-05-12",
+    "the fair is in 3 days": "the fair is 2026-05-01",
+    "she came 3 days ago": "she came 2026-04-25",
+    "a week from now": "2026-05-05",
+    "\u4e0b\u5468\u4e00\u770b\u7259\u533b": "2026-05-04\u770b\u7259\u533b",
+    "\u4e0b\u661f\u671f\u5929": "2026-05-10",
+    "\u4e0b\u4e0b\u5468\u4e09": "2026-05-13",
+    "\u4e0a\u5468\u4e94\u642c\u5bb6": "2026-04-24\u642c\u5bb6",
+    "\u672c\u5468\u65e5": "2026-05-03",
+    "\u4e0b\u5468\u8003\u8bd5": "2026-05-04\u90a3\u5468\u8003\u8bd5",
+    "\u4e0b\u4e2a\u6708": "2026-05",
+    "\u660e\u5e74": "2027\u5e74",
+    "\u660e\u665a8\u70b9": "2026-04-29\u665a\u4e0a8\u70b9",
+    "\u5927\u540e\u5929": "2026-05-01",
+    "3\u5929\u540e": "2026-05-01",
+    "\u4e24\u5468\u524d": "2026-04-14",
+}
+NO_DAYS = (
+    "every Monday",
+    "on Mondays",
+    "She ran 100 km in 3 days",
+    "the next station",
+    "\u6bcf\u5468\u4e00",
+    "for 2 weeks",
+    "next to it",
+)
+
+
 def test_days_are_written_by_their_dates() -> None:
-    on = date(2026, 12, 31)
-    assert sources.with_dates("Tomorrow, not the day after tomorrow; 昨天", on) == (
-        "2027-01-01, not 2027-01-02; 2026-12-30"
+    assert {text: with_dates(text, TUESDAY) for text in RELATIVE_DAYS} == RELATIVE_DAYS
+    assert [text for text in NO_DAYS if with_dates(text, TUESDAY) != text] == []
+    assert with_dates("last month", date(2027, 1, 31)) == "2026-12"
+
+
+def test_relative_days_of_all_parts_count_from_the_message_that_says_them(server: ModelServer) -> None:
+    older = (
+        said("The dentist is \u660e\u5929, and I fly next Monday.", day=27),
+        said("The plumber comes tomorrow.", Speaker.AGENT, 20),
+        said("Fine.", day=30),
+    )
+    older = tuple(sorted(older, key=lambda each: each.at))
+    parts = {
+        "current_goal": "fly next Monday",
+        "active_flow": "pack today",
+        "open_loops": ["call the dentist before tomorrow", "wait for the visa tomorrow"],
+        "last_decision": "next Monday, because it is cheap",
+    }
+    server.answer_with(says(json.dumps(WHOLE | parts | {"important_facts": ["she flies next Monday"]})))
+    before = TaskStateData(open_loops=("wait for the visa tomorrow",))
+    done = compress.compress(
+        older, before, lasting=FactFilter(), request=request(model="openai-chat:x"), control=TurnControl()
+    )
+    assert done is not None
+    assert done.held == TaskStateData(
+        current_goal="fly 2026-05-04",
+        active_flow="pack 2026-04-30",
+        open_loops=("call the dentist before 2026-04-28", "wait for the visa tomorrow"),
+        important_facts=("she flies 2026-05-04 [agent 2026-04-30]",),
+        last_decision="2026-05-04, because it is cheap",
     )
 
 
