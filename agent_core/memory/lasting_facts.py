@@ -11,13 +11,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from agent_core.memory import sources
+from agent_core.memory import reports, sources
 from agent_core.memory.task_state import TaskStateData
 from agent_core.text import phrases
 
-WAITS: Final = (  # a person may also say these of their own life
-    *("wait for", "waiting for", "waits for", "await", "awaiting", "next step", "等待", "下一步"),
-)
 STEPS: Final = (  # phrases about plan steps
     *("pending step", "call the tool", "call tool", "use the tool", "ask the user", "needs to provide"),
     *("user must provide", "user to provide", "waiting for the user", "wait for the user", "await the user"),
@@ -45,7 +42,6 @@ _DATES = re.compile(  # dates and times of day
     rf"|\b(?:{_MONTHS})[a-z]*\.? \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?|\d{{4}}年|\d{{1,2}}月|\d{{1,2}}[日号点]",
     re.IGNORECASE,
 )
-_CLAUSES = re.compile(r"[;,.!?](?!\d)|\band\b|\bbut\b|[\uff0c\u3002\uff1b\uff01\uff1f]", re.IGNORECASE)
 _NAMED: Final = r"(?:pass(?:word|phrase|code|wd)|pwd|pin|secret|api[-_ ]?key|access[-_ ]?key|token)"
 _SECRET = re.compile(
     r"\b(?:sk|pk|rk|ghp|gho|ghu|ghs|github_pat|glpat|xox[abprs])[-_][\w-]{8,}|\b(?:AKIA|AIza|eyJ)[\w-]{12,}"
@@ -113,11 +109,11 @@ class FactFilter:
         tool_names = (name for name in self.tools if "_" in name)  # other names are ordinary words
         if phrases.contains_any(text, (*STEPS, *tool_names)) or _SECRET.search(text):
             return False
-        if _is_live(text, self.things):
+        if reports.is_live_report(text, self.things):
             return False  # it can be looked up, whoever said it
         if is_stated or self._are_peoples_figures(text):
             return True
-        if phrases.contains_any(text, (*WAITS, *SETTINGS)):
+        if reports.is_step_wait(text) or phrases.contains_any(text, SETTINGS):
             return False
         has_figure = any(map(str.isdigit, text))
         if phrases.contains_any(text, self.live) and (has_figure or phrases.contains_any(text, STATES)):
@@ -126,7 +122,8 @@ class FactFilter:
 
     def _is_goal(self, text: str) -> bool:
         # a figure in a request says how something should be, not how it is
-        wish = _FIGURES.sub("", text) if phrases.starts_with("request", text) else text
+        is_wish = any(phrases.starts_with(kind, text) for kind in ("look", "request"))
+        wish = _FIGURES.sub("", text) if is_wish else text
         return self._lasts(wish) and not _SECRET.search(text)
 
     def _are_peoples_figures(self, text: str) -> bool:
@@ -134,13 +131,3 @@ class FactFilter:
         said = sources.figures_in([text])
         rest = sources.figures_in([_DATES.sub(" ", text)])
         return bool(said) and (said <= self.figures or (bool(rest) and rest <= self.figures))
-
-
-def _is_live(text: str, things: Collection[str]) -> bool:
-    """Whether every clause states how one of these things is. Otherwise the text also has another fact and stays."""
-    clauses = [clause for clause in _CLAUSES.split(text) if clause.strip()]
-    return bool(clauses) and all(
-        phrases.contains_any(clause, things)
-        and (_FIGURES.search(clause) or phrases.contains_any(clause, STATES))
-        for clause in clauses
-    )

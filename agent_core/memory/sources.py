@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Final
 
@@ -33,21 +33,6 @@ _MARK: Final = re.compile(rf"\s*\[(?:{'|'.join(Speaker)}) \d{{4}}-\d{{2}}-\d{{2}
 _MARKS: Final = re.compile(rf"\s*\[(?:{'|'.join(Speaker)}) \d{{4}}-\d{{2}}-\d{{2}}\]", re.IGNORECASE)
 _OUTSIDE: Final = re.compile(rf"\[{Speaker.OUTSIDE} \d{{4}}-\d{{2}}-\d{{2}}\]", re.IGNORECASE)
 _BEGINNING: Final = re.compile(r"^(?:[-*+] )?(?:(?:Fact|Goal|Under way|Open|Decided): )?")
-_DAYS: Final = {
-    "today": 0,
-    "tomorrow": 1,
-    "yesterday": -1,
-    "the day after tomorrow": 2,
-    "今天": 0,
-    "明天": 1,
-    "昨天": -1,
-    "后天": 2,
-    "前天": -2,
-}
-_DAY = re.compile(
-    "|".join(rf"\b{day}\b" if day.isascii() else day for day in sorted(_DAYS, key=len, reverse=True)),
-    re.IGNORECASE,
-)
 _FIGURE = re.compile(
     r"\d+(?:[., \u00a0']\d{3}(?!\d))*(?:[.,]\d+)?(?:\s?(?P<unit>(?:k|m|bn|thousand|million)\b|万|千|亿))?",
     re.IGNORECASE,
@@ -104,11 +89,6 @@ def _marked_line(line: str, on: date) -> str:
 def _statement(line: str) -> str:
     """The text of a line without marks, bullets and the labels of a task state, to compare it."""
     return _BEGINNING.sub("", " ".join(_MARKS.sub("", line).split())).rstrip(".").casefold()
-
-
-def with_dates(text: str, on: date) -> str:
-    """Replace words such as "tomorrow" by dates, counted from the day on which they were said."""
-    return _DAY.sub(lambda day: (on + timedelta(days=_DAYS[day[0].lower()])).isoformat(), text)
 
 
 def figures_in(texts: Iterable[str]) -> frozenset[str]:

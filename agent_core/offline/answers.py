@@ -12,7 +12,7 @@ from agent_core.exceptions import ModelRefused
 from agent_core.llm.protocol import ModelCall, parse_arguments
 from agent_core.offline import duties, routine, schedule
 from agent_core.offline.duties import without_suffix
-from agent_core.offline.facts import Facts, facts_of, questions_in, unknown_key
+from agent_core.offline.facts import Facts, facts_of, held_facts, questions_in, unknown_key
 from agent_core.text import fence
 from agent_core.types import Entry, Role
 
@@ -76,7 +76,10 @@ def answer(call: ModelCall, number: int) -> OfflineReply:
     updates, body = _split_updates(content)
     task = _task(content, body)
     delay, text = _split_delay(body if task is None else task)
-    facts = facts_of(_split_updates(entry.content)[1] for entry in earlier if entry.role is Role.USER)
+    users = [entry.content for entry in earlier if entry.role is Role.USER]
+    facts = facts_of(
+        (_split_updates(text)[1] for text in users), held_facts("\n".join(map(_task_state, users)))
+    )
     message = _Message(
         text=text.strip(),
         is_task=task is not None,
@@ -178,7 +181,9 @@ def _done(message: _Message) -> str | None:
 
 
 def _echo(message: _Message) -> str:
-    count = sum(1 for entry in message.earlier if entry.role is not Role.TOOL and entry.content)
+    count = sum(
+        1 for entry in message.earlier if entry.role is not Role.TOOL and entry.content and not entry.stays
+    )
     text = message.text if len(message.text) <= _LONGEST_ECHO else message.text[:_LONGEST_ECHO] + "…"
     messages = "1 message" if count == 1 else f"{count} messages"
     return f'You said: "{text}". There are {messages} before it.'
@@ -233,6 +238,11 @@ def _split_updates(content: str) -> tuple[str, str]:
         quoted.append(f"Update [{update['type']}]: {update['summary']}" + (f" ({detail})" if detail else ""))
     more, rest = _split_updates(match["rest"])
     return "\n".join(filter(None, [*quoted, more])), rest
+
+
+def _task_state(content: str) -> str:
+    """The task state that the server shows before the history."""
+    return "\n".join(block.text for block in fence.blocks(content) if block.name == "task state")
 
 
 def _split_delay(text: str) -> tuple[float, str]:

@@ -6,12 +6,16 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from agent_core.memory.sources import without_source
+
 _SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]*")
 _VALUE = r"(?P<value>.+?)(?=,? and my |, (?:what|who|when|where|please|remember|tell|so) |$)"
 _KEY = r"(?P<key>(?:[\w'-]+ ){0,4}?[\w'-]+)"
 _MINE = re.compile(rf"\bmy {_KEY} (?P<verb>is|are) {_VALUE}", re.IGNORECASE)
 _REMEMBERED = re.compile(r"^(?:please )?remember (?:that |this: ?)?(?P<note>.+)$", re.IGNORECASE)
 _OTHERS = re.compile(rf"^(?:the |our )?{_KEY} (?P<verb>is|are) {_VALUE}", re.IGNORECASE)
+_FACT = "Fact: "
+_HELD = re.compile(rf"^(?:your |the ){_KEY} (?:is|are) ", re.IGNORECASE)
 _ASKING = re.compile(
     r"^(?:and |please |so )?(?:what|which|who|when|where|how|is|are|do|does|can|tell me)\b", re.IGNORECASE
 )
@@ -40,6 +44,16 @@ class Facts:
         for sentence in _sentences(text):
             new += [] if _is_question(sentence) else self._learn_sentence(sentence)
         return new
+
+    def take_over(self, held: Iterable[str]) -> None:
+        """Take over facts in the words of the answer, as a task state holds them."""
+        for fact in held:
+            match = _HELD.match(fact)
+            if match:
+                self.by_key.pop(normal(match["key"]), None)
+                self.by_key[normal(match["key"])] = fact
+            elif fact not in self.notes:
+                self.notes.append(fact)
 
     def asked(self, text: str, *, any_mention: bool = False) -> list[str]:
         """Return the known facts that a text asks for, those with the longest keys first.
@@ -75,12 +89,22 @@ class Facts:
         return fact
 
 
-def facts_of(texts: Iterable[str]) -> Facts:
-    """Return the facts in these texts, oldest first. A later one replaces an earlier one."""
+def facts_of(texts: Iterable[str], held: Iterable[str] = ()) -> Facts:
+    """Return the facts in these texts, oldest first, after those that a task state holds. A later one replaces an
+    earlier one.
+    """
     facts = Facts()
+    facts.take_over(held)
     for text in texts:
         facts.learn(text)
     return facts
+
+
+def held_facts(task_state: str) -> list[str]:
+    """Return the facts in the text of a task state, without the marks of their sources."""
+    return [
+        without_source(line.removeprefix(_FACT)) for line in task_state.splitlines() if line.startswith(_FACT)
+    ]
 
 
 def questions_in(text: str) -> str:

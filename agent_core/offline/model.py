@@ -28,8 +28,8 @@ named "task") may be one of the sentences above except a schedule; other tasks a
 "Done: …" and the known facts. A heartbeat answers HEARTBEAT_OK unless tasks are due. Asked whether
 to tell a person of an answer, it says no if the answer contains "nothing new", "nothing to report",
 "no news", "no changes", "all quiet" and the like, else yes. Asked to tidy MEMORY.md, it adds each
-fact, decision and open matter that is missing. It only calls tools that are offered. Each reply
-that is not empty ends with " (offline model)".
+fact, decision and open matter that is missing. It knows the facts of the task state, too. It only
+calls tools that are offered. Each reply that is not empty ends with " (offline model)".
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def reply_with_delay(call: ModelCall) -> tuple[ModelReply, float]:
     """Return the reply and the seconds to wait before it.
 
     The turn begins after the last answer. Each of its messages asks for at most one tool call. The calls are made one
-    by one in the order of the messages, then one reply answers all messages.
+    by one in the order of the messages, then one reply answers all messages. What the server shows (``stays``) is none.
     """
     if planner.is_planner_call(call):
         reply = planner.planner_reply(call)
@@ -75,7 +75,7 @@ def reply_with_delay(call: ModelCall) -> tuple[ModelReply, float]:
     answers = [
         answer(call, number)
         for number in range(begin, len(call.entries))
-        if call.entries[number].role is Role.USER
+        if call.entries[number].role is Role.USER and not call.entries[number].stays
     ]
     results = [entry.results for entry in call.entries[begin:] if entry.role is Role.TOOL]
     calls = [(said.call, said.delay) for said in answers if said.call is not None]

@@ -15,8 +15,9 @@ import re
 from typing import Any, Final
 
 from agent_core.llm.protocol import ModelCall, ModelReply
+from agent_core.memory.sources import without_source
 from agent_core.offline.answers import answer
-from agent_core.offline.facts import facts_of
+from agent_core.offline.facts import facts_of, held_facts
 from agent_core.text import fence
 from agent_core.tool_spec import ToolSpec
 from agent_core.types import Entry, Role, ToolCall
@@ -71,13 +72,11 @@ def _task_state(message: str) -> str:
     said = {name: "".join(after(label)[:1]) for name, label in _TEXTS.items()}
     spoken = {number: text for line in lines for number, text in _SPOKEN.findall(line)}
     where = {fact: int(number) for number, text in spoken.items() for fact in facts_of([text]).all()}
-    known = {fact.partition(" [")[0] for fact in after("Fact")}
-    new = [
-        {"fact": fact, "message": where[fact]}
-        for fact in facts_of(spoken.values()).all()
-        if fact not in known
-    ]
-    return json.dumps(said | {"open_loops": after("Open"), "important_facts": [*after("Fact"), *new]})
+    current = facts_of(spoken.values(), held_facts("\n".join(lines))).all()
+    kept = [fact for fact in after("Fact") if without_source(fact) in current]
+    known = set(map(without_source, kept))
+    new = [{"fact": fact, "message": where[fact]} for fact in current if fact not in known]
+    return json.dumps(said | {"open_loops": after("Open"), "important_facts": [*kept, *new]})
 
 
 def _sections(message: str) -> dict[str, str]:

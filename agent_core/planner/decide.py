@@ -11,6 +11,7 @@ from agent_core.execution import WAITING, Execution, Status
 from agent_core.planner import live
 from agent_core.text import phrases
 
+_LONGEST_REQUEST = 2000  # characters in which a new request is looked for
 _NAMED = re.compile(r"#([0-9a-z]{6,16})(?!\w)", re.IGNORECASE)
 
 
@@ -19,7 +20,7 @@ class Meaning(StrEnum):
 
     CLEAR = "clear"
     CONFIRMATION = "confirmation"  # yes or no to a waiting question
-    NEW_REQUEST = "new_request"  # closes the waiting execution and starts another
+    NEW_REQUEST = "new_request"  # a request about live state, which is no answer to the waiting question
     REPLY = "reply"
     RETRY = "retry"
     CLOSED = "closed"  # answers a question that no longer waits
@@ -76,7 +77,7 @@ def decide_message(
         if answer:
             return MessageDecision(meaning=Meaning.CONFIRMATION, execution=waiting)
         if live_request and not ids & _ids(waiting) and _is_new(text, waiting.question):
-            return MessageDecision(meaning=Meaning.NEW_REQUEST, execution=waiting)
+            return MessageDecision(meaning=Meaning.NEW_REQUEST)
         return MessageDecision(meaning=Meaning.REPLY, execution=waiting)
     last = executions[0] if executions else None
     if (
@@ -94,5 +95,19 @@ def _ids(execution: Execution) -> set[str]:
 
 
 def _is_new(text: str, question: str) -> bool:
-    """Whether the text begins like a request and shares no words with the question, except words of live state."""
-    return phrases.starts_with("request", text) and not phrases.shares_words(text, question, live.all_words())
+    """Whether a sentence about live state asks for it, or for a change of it, and does not answer the question.
+
+    An answer begins with yes or no, or shares words with the question. A request to see things shares their names with
+    a question about them.
+    """
+    if phrases.starts_with_answer(text):
+        return False
+    for sentence in phrases.sentences(text[:_LONGEST_REQUEST]):
+        if not live.kinds_mentioned(sentence):
+            continue
+        parts = phrases.parts(sentence)
+        if any(map(phrases.asks, parts)):
+            return not phrases.shares_words(text, question, live.all_words())
+        if any(phrases.orders(part) and live.kinds_mentioned(part) for part in parts):
+            return not phrases.shares_words(text, question)
+    return False

@@ -21,7 +21,17 @@ _TABLE: Final[dict[str, set[str]]] = {
         *("不", "不是", "不要", "不行", "否", "取消", "算了", "停"),
     },
     # how a message begins
-    "retry": {"try again", "again", "retry", "continue", "再试", "重试", "再来", "继续"},
+    "retry": {
+        *("retry", "continue", "再试", "重试", "再来", "再做", "再一次", "重来", "重新", "继续"),
+        *(
+            f"{verb}{more}"
+            for verb in (
+                "",
+                *(f"{each} {what}" for each in ("try", "do", "run") for what in ("", "it ", "that ")),
+            )
+            for more in ("again", "once more", "one more time")
+        ),
+    },
     # a whole message, whatever waits
     "command": {"/clear"},
     # a whole message that means the command, unless it answers a question
@@ -29,17 +39,51 @@ _TABLE: Final[dict[str, set[str]]] = {
         *("清空", "清除", "清空对话", "清除对话", "清空会话", "清除会话", "清空聊天", "清除聊天"),
         *("清空上下文", "清除上下文", "清空记录", "清除记录", "清空聊天记录", "清除聊天记录"),
     },
-    # how a message begins that asks about the state of things or for a change. "please", "what", "how" and "when" are
-    # missing, because a reply to a question may begin like this too
+    # how a request for the state of things begins. Questions such as "what … do I have" are told by their form
+    "look": {
+        *("list", "show", "check", "see", "let me see", "give me", "tell me", "know"),
+        *("列出", "显示", "查看", "查询", "看看", "看一下", "看下", "告诉我"),
+    },
+    # how a request for a change begins. "set" is missing, because a reply to a question may begin like this too
     "request": {
-        *("list", "show", "which", "what are", "what is on", "how many", "are there", "is there"),
-        *("do i", "do you", "please list", "please show", "check"),
         *("create", "add", "set up", "schedule", "delete", "remove", "cancel", "pause", "resume", "change"),
-        *("update", "edit", "disable", "enable", "stop", "can you", "could you"),
-        *("列出", "显示", "查看", "查询", "看看", "有哪些", "有什么", "哪些", "什么", "多少"),
-        *("创建", "新建", "添加", "删除", "移除", "取消", "暂停", "修改", "更新", "设置"),
+        *("update", "edit", "disable", "enable", "stop", "rename", "move", "postpone", "reschedule"),
+        *("turn on", "turn off", "switch on", "switch off", "set a", "set an", "make a", "wake me"),
+        *("创建", "新建", "新增", "添加", "加个", "加一个", "建个", "建一个", "设个", "设一个", "设置"),
+        *("删除", "删掉", "移除", "取消", "暂停", "修改", "更新"),
     },
 }
+
+# a request for an appointment, wherever it stands, as in "tomorrow at nine remind me"
+_REMINDS: Final = re.compile(r"\bremind (?:me|us)\b(?! of\b)|提醒我", re.ASCII)
+# what may come before the first word of a request
+_LEADS: Final = (
+    r"(?:(?:please|pls|hey|hi|well|so|and|but|then|now|first|also|just|kindly|actually|wait|sorry|hm+|by the way|btw"
+    r"|let's|(?:could|can|would|will) you|i(?:'d like| would like| want| need)(?: you)? to)\b"
+    r"|请|麻烦|帮我|给我|替我|我想|我要|你|您|能不能|能否|可不可以|可以|可否|能|先|那就|那|顺便|另外|现在|等等"
+)
+_LEAD: Final = re.compile(rf"{_LEADS})[ ,:\u3001]*", re.ASCII)
+_ANSWERS: Final = r"(?:ok|okay|yes|no|sure)\b|好的|好|是的|嗯"
+_ANSWER: Final = re.compile(_ANSWERS, re.ASCII)
+_LEAD_OR_ANSWER: Final = re.compile(rf"{_LEADS}|{_ANSWERS})[ ,:\u3001]*", re.ASCII)
+_LONGEST_BEGINNING: Final = 200  # characters
+# the form of a question: "do I", "what … are there"; not "what the reminder says", "have my reminder at nine"
+_INVERTED: Final = (
+    r"(?:(?:do|does|did|has|have|had|can|could|will|would|should|may) (?:i|you|we|they|there)"
+    r"|(?:is|are|am|was|were|has|does|did|will|can) (?:i|you|we|they|there|my|our|your|any))\b"
+)
+_ASKING: Final = re.compile(
+    rf"{_INVERTED}|(?:(?:is|are|does|did|has|will) the|any|anything)\b.*\?"
+    r"|(?:what|which|when|where|how|who|why)(?:"
+    r"(?:'s|s| is| are| was| were| do| does| did| will| can) (?:i|you|we|they|there|my|our|your|the|any|on|next)\b"
+    r"| (?:many|much|often)\b"
+    r"|\b(?! (?:the|an?|i|you|we|they|he|she|it|my|our|your|his|her|their|this|that|about|if)\b)"
+    rf"(?:.*\b{_INVERTED}|.*\?)|(?<=which)\b (?!the\b))"
+    # "什么提醒都行" asks nothing
+    r"|(?!.*(?:什么|哪.|几.).*[都也])(?:.*(?:哪些|哪个|什么|多少|几[个条点时]|怎么)|.*(?:吗|呢)\?*$)",
+)
+_SENTENCES: Final = re.compile(r"(?<=[!?;\n\u3002])|(?<=[.:])(?=\s)")
+_MOVED: Final = re.compile(r"把.+?(?=删|取消|移除|暂停|修改|更新|改)")  # "把…删除" is "删除…"
 
 # words that most questions have: that an answer repeats one of them means nothing
 _FILLING: Final = frozenset(
@@ -57,7 +101,7 @@ _QUESTION_MARKS: Final = "?\u061f\u203d\ufe56\u2e2e\u00bf"  # NFKC converts wide
 
 
 def add(kind: str, words: Iterable[str]) -> None:
-    """Add phrases of a kind: yes, no, retry, command, clear or request. Raises KeyError for another kind."""
+    """Add phrases of a kind: yes, no, retry, command, clear, look or request. Raises KeyError for another kind."""
     _TABLE[kind] |= {normalized(word) for word in words}
 
 
@@ -101,9 +145,48 @@ def _is_struck(text: str) -> bool:
 
 
 def starts_with(kind: str, text: str) -> bool:
-    """Whether the message begins with a phrase of this kind."""
-    said = normalized(text)
-    return any(_begins(said, word) for word in _TABLE[kind])
+    """Whether the message begins with a phrase of this kind. "Please" and the like may come first."""
+    lead = _LEAD_OR_ANSWER if kind == "retry" else _LEAD
+    return any(_begins(said, word) for said in _beginnings(text, lead) for word in _TABLE[kind])
+
+
+def starts_with_answer(text: str) -> bool:
+    """Whether the message begins with yes or no, whatever follows."""
+    return _ANSWER.match(normalized(text)) is not None
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a text."""
+    return [each for each in _SENTENCES.split(unicodedata.normalize("NFKC", text)) if each.strip()]
+
+
+def parts(sentence: str) -> list[str]:
+    """Return the parts of a sentence between commas. Each part of a question ends with a question mark."""
+    mark = "?" if _is_question(sentence) else ""
+    return [
+        f"{part}{mark}" for part in re.split(r"[,\u3001]|\bbut\b", unicodedata.normalize("NFKC", sentence))
+    ]
+
+
+def asks(part: str) -> bool:
+    """Whether a part of a sentence asks for the state of things, by its form or by its first word."""
+    mark = "?" if _is_question(part) else ""
+    return starts_with("look", part) or any(_ASKING.match(said + mark) for said in _beginnings(part, _LEAD))
+
+
+def orders(part: str) -> bool:
+    """Whether a part of a sentence asks for a change."""
+    moved = _MOVED.search(part)
+    begins = starts_with("request", part[moved.end() :] if moved else part)
+    return begins or _REMINDS.search(normalized(part)) is not None
+
+
+def _beginnings(text: str, lead: re.Pattern[str]) -> list[str]:
+    """The beginning of the text, also without the leading words that mean nothing for its kind."""
+    found = [normalized(text)[:_LONGEST_BEGINNING]]
+    while (before := lead.match(found[-1])) is not None:
+        found.append(found[-1][before.end() :])
+    return found
 
 
 def contains_any(text: str, words: Iterable[str]) -> bool:

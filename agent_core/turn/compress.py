@@ -17,6 +17,7 @@ from agent_core.exceptions import ModelError, Stale
 from agent_core.llm import tokens
 from agent_core.memory import sources, task_state
 from agent_core.memory.lasting_facts import FactFilter
+from agent_core.memory.relative_days import with_dates
 from agent_core.memory.sources import SaidMessage, Speaker
 from agent_core.memory.task_state import LONGEST_ITEM, CompressionReply, TaskStateData
 from agent_core.text import fence
@@ -116,20 +117,32 @@ def _cut(text: str) -> str:
 def _durable(
     answer: CompressionReply, before: TaskStateData, older: Sequence[SaidMessage], lasting: FactFilter
 ) -> TaskStateData:
-    """The durable parts of the answer. Each new fact gets its source mark, and dates in place of relative days."""
+    """The durable parts of the answer, with dates in place of relative days. Each new fact gets its source mark."""
+    days = [(said.at.date(), said.text) for said in older]
     known = {_key(fact): fact for fact in before.important_facts}
     facts, marks, stated = [], {}, set()
     for fact in answer.held.important_facts:
         if _key(fact) in known:
             facts.append(known[_key(fact)])
             continue
-        who, on = _source(answer.sources.get(fact, 0), older)
-        text = sources.with_dates(sources.without_source(fact), on)
+        number = answer.sources.get(fact, 0)
+        who, on = _source(number, older)
+        text = with_dates(sources.without_source(fact), on, () if 1 <= number <= len(older) else days)
         facts.append(text)
         marks[text] = sources.with_source(text, who, on, longest=LONGEST_ITEM)
         if who is Speaker.PERSON:
             stated.add(text)
-    given = replace(answer.held, important_facts=tuple(facts))
+
+    def dated(text: str, *held: str) -> str:
+        return text if text in held else with_dates(text, _source(0, older)[1], days)[:LONGEST_ITEM]
+
+    given = TaskStateData(
+        current_goal=dated(answer.held.current_goal, before.current_goal),
+        active_flow=dated(answer.held.active_flow, before.active_flow),
+        open_loops=tuple(dated(text, *before.open_loops) for text in answer.held.open_loops),
+        important_facts=tuple(facts),
+        last_decision=dated(answer.held.last_decision, before.last_decision),
+    )
     held = lasting.durable(given, stated=stated, before=before)
     return replace(held, important_facts=tuple(marks.get(fact, fact) for fact in held.important_facts))
 

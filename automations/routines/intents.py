@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from django.db import transaction
 
 from agent_core.memory.sources import is_outside
 from automations.exceptions import AutomationsError, DuplicateRoutine
-from automations.models import CronJob, Source
+from automations.models import CronJob
 from automations.routines.edit import NewRoutine, add_routine, lock_agent
 from sessions_app.agents.documents import put_document
 from sessions_app.models import Document
@@ -67,7 +67,6 @@ def register_intent(
 
     NoIntent, RevisionConflict, and the errors of `add`: then nothing was written.
     """
-    given = replace(given, source=Source.HEARTBEAT_REFLECT)
     return retry_deadlocks(lambda: _register(line, revision, given, add))
 
 

@@ -48,7 +48,7 @@ KINDS = (
         name=AUTOMATIONS,
         words=(
             *("automation", "automations", "cron", "cron job", "cron jobs", "reminder", "reminders"),
-            *("schedule", "schedules", "appointment", "appointments"),
+            *("schedule", "schedules", "appointment", "appointments", "remind me", "remind us"),
             *("自动化", "定时任务", "提醒", "日程"),
         ),
         things=(
@@ -68,7 +68,7 @@ KINDS = (
         # a reminder may be a message or an automation, so both are read
         words=(
             *("scheduled message", "scheduled messages", "scheduled text", "scheduled texts"),
-            *("reminder", "reminders", "schedule", "schedules", "will send"),
+            *("reminder", "reminders", "schedule", "schedules", "will send", "remind me", "remind us"),
             *("定时消息", "定时发送", "提醒"),
         ),
         things=(

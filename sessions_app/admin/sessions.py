@@ -1,4 +1,4 @@
-"""The admin page of sessions: open, rename and delete them; all other fields are read-only."""
+"""The admin page of sessions: open, rename, archive and delete them; all other fields are read-only."""
 
 # ruff: noqa: ARG002 -- the signatures are Django's
 
@@ -20,6 +20,7 @@ from sessions_app.admin.deletion import TwoStepDelete
 from sessions_app.admin.panels import Panel, cell, label, link, list_url, table_panel
 from sessions_app.admin.unfold import AutocompleteSelectFilter, TextInput
 from sessions_app.models import Message, Session, SessionType, Turn, TurnState
+from sessions_app.sessions.archive import archive_session, unarchive_session
 from sessions_app.sessions.delete import Deletion, delete_session
 from sessions_app.sessions.dependents import Blocker, blockers_of
 from sessions_app.sessions.open import open_session
@@ -56,6 +57,7 @@ class SessionAdmin(TwoStepDelete[Session], Uncounted[Session], VerbAdmin[Session
     search_help_text = "Id or key, or a part of the title, the key, the agent's or the owner's name"
     ordering = ["-created_at", "-id"]  # no index has `updated_at`, which each turn changes
     autocomplete_fields = ["agent"]
+    actions = ["archive", "unarchive"]
     add_fields = ["agent", "key", "channel", "chat_type", "chat_id", "title"]
     shown = [
         "id", "agent", "owner", "key", "type", "state", "shows", "activity", "channel", "chat_type", "chat_id",
@@ -102,6 +104,22 @@ class SessionAdmin(TwoStepDelete[Session], Uncounted[Session], VerbAdmin[Session
 
     def change(self, request: HttpRequest, obj: Session, form: Any) -> None:
         obj.save(update_fields=["title"])  # the only field that people edit
+
+    @admin.action(description="Archive the selected conversations", permissions=["change"])
+    def archive(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
+        def archive_one(pk: Any) -> str:
+            archive_session(Session.objects.get(pk=pk))
+            return "is archived"
+
+        self.for_each(request, queryset, archive_one)
+
+    @admin.action(description="Unarchive the selected conversations", permissions=["change"])
+    def unarchive(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
+        def unarchive_one(pk: Any) -> str:
+            unarchive_session(Session.objects.get(pk=pk))
+            return "is open"
+
+        self.for_each(request, queryset, unarchive_one)
 
     def panels(self, obj: Session) -> Iterable[Panel]:
         yield from extensions.panels(obj)

@@ -102,7 +102,7 @@ class ExecutionOut(Output):
     final_answer = TextOrNull(allow_null=True)
     last_error = TextOrNull(allow_null=True)
     closed_by = TextOrNull(
-        allow_null=True, help_text="Why it was cancelled while it waited: reset, clear, person or newer."
+        allow_null=True, help_text="Why it was cancelled while it waited: clear, person or newer."
     )
     revision = serializers.IntegerField()
     created_at = serializers.DateTimeField()

@@ -192,6 +192,11 @@ class SessionChanges(Input):
     address = Text(required=False, help_text="Where answers go from now on, also those not yet sent.")
     channel_meta = AnyObject(required=False, help_text=f"{CHANNEL_META} It replaces all of the old metadata.")
     chat_type = OneOf(choices=ChatType.choices, required=False)
+    archived = Flag(
+        required=False,
+        help_text="Whether the conversation is archived: it can be read, takes no messages, and its automations do"
+        " not run. False opens it again.",
+    )
 
 
 class SessionOut(Output):

@@ -27,6 +27,7 @@ from sessions_app.api.serializers import (
 )
 from sessions_app.idempotency import StoredAnswer
 from sessions_app.models import Session, SessionType
+from sessions_app.sessions.archive import archive_session, unarchive_session
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import LONGEST_KEY, change_chat, open_session, rename_session
 from sessions_app.single_line import check_line
@@ -78,7 +79,7 @@ class SessionList(ApiView):
 
 class SessionDetail(ApiView):
     scopes = {"get": READ, "patch": MANAGE, "delete": MANAGE}
-    refuses = {"delete": (409,)}
+    refuses = {"patch": (409,), "delete": (409,)}
     takes = {"delete": (DELETE_AUTOMATIONS,)}
 
     @extend_schema(responses=SessionOut)
@@ -88,7 +89,10 @@ class SessionDetail(ApiView):
 
     @extend_schema(request=SessionChanges, responses=SessionOut)
     def patch(self, _request: Request, session_id: uuid.UUID) -> Response:
-        """Change title, address, `channel_meta` or `chat_type`. The revision counts commits of turns, so it stays."""
+        """Change title, address, `channel_meta` or `chat_type`; archive it or open it again.
+
+        The revision counts commits of turns, so it stays.
+        """
         with transaction.atomic():
             session = selectors.session(
                 self.user, session_id, lock=True
@@ -98,6 +102,9 @@ class SessionDetail(ApiView):
             expected(self.request, etag_of(SessionOut(session).data))
             if "title" in given:
                 rename_session(session.pk, given.pop("title"))
+            if "archived" in given:
+                change = archive_session if given.pop("archived") else unarchive_session
+                change(session)
             if given:
                 change_chat(session.pk, **given)
         return self.get(self.request, session_id)

@@ -75,7 +75,7 @@ class ExecutionState(models.Model):
     `asked_seq` is the message that contains it. `has_read`: a turn that worked on it had read text from outside.
 
     `steps` and `observations` are lists in the form of `agent_core.execution`. `catalogue` is the version of the tools
-    that the plan was made for. `closed_by` says why a waiting execution was cancelled: reset, clear, person or newer
+    that the plan was made for. `closed_by` says why a waiting execution was cancelled: clear, person or newer
     (a newer question of the same job). `clear` also marks ended ones that must not be resumed.
     """
 

@@ -42,7 +42,7 @@ class SessionState(models.TextChoices):
 
 SESSION_ARROWS: dict[SessionState, tuple[SessionState, ...]] = {
     SessionState.OPEN: (SessionState.ARCHIVED, SessionState.DELETING),
-    SessionState.ARCHIVED: (SessionState.DELETING,),
+    SessionState.ARCHIVED: (SessionState.OPEN, SessionState.DELETING),
     # back to open or archived: a delete that was blocked or could not get the lock
     SessionState.DELETING: (SessionState.OPEN, SessionState.ARCHIVED),
 }
@@ -61,6 +61,10 @@ class SessionTransitions(models.QuerySet["Session"]):
     def archive(self) -> int:
         """OPEN → ARCHIVED."""
         return self.filter(state=SessionState.OPEN).update(state=SessionState.ARCHIVED, updated_at=Now())
+
+    def unarchive(self) -> int:
+        """ARCHIVED → OPEN."""
+        return self.filter(state=SessionState.ARCHIVED).update(state=SessionState.OPEN, updated_at=Now())
 
     def begin_delete(self, since: datetime) -> int:
         """OPEN, ARCHIVED or another delete's DELETING → DELETING. `since` identifies this delete."""

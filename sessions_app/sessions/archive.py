@@ -1,4 +1,7 @@
-"""Archive sessions: they accept no more input, and their queued turns are cancelled."""
+"""Archive sessions, and open conversations again.
+
+An archived session accepts no input, its queued turns are cancelled, and nothing bound to it runs.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import uuid
 from django.db import transaction
 
 from sessions_app.events import announce
-from sessions_app.models import Event, EventType, Session, Turn, TurnState
+from sessions_app.exceptions import BadInput, SessionClosed
+from sessions_app.models import Event, EventType, Session, SessionState, SessionType, Turn, TurnState
+from sessions_app.models.session import BACKGROUND
 from sessions_app.turns.cancel import cancel_waiting
 
 
@@ -22,12 +27,33 @@ def archive(session_id: uuid.UUID) -> bool:
     return True
 
 
+def archive_session(session: Session) -> None:
+    """Archive a person's conversation. Nothing is changed if it is archived already. BadInput, SessionClosed."""
+    _set_archived(session, archived=True)
+
+
+def unarchive_session(session: Session) -> None:
+    """Open an archived conversation again. Nothing is changed if it is open already. BadInput, SessionClosed."""
+    _set_archived(session, archived=False)
+
+
 @transaction.atomic
-def archive_conversation(session: Session) -> None:
-    """Archive a person's conversation, and tell its open windows. Nothing is changed or told if it was not open."""
-    if archive(session.pk):
-        told = {"status": "archived"}
+def _set_archived(session: Session, *, archived: bool) -> None:
+    """Change the state and tell the open windows."""
+    _must_be_conversation(session)
+    rows = Session.objects.filter(pk=session.pk)
+    if archive(session.pk) if archived else rows.unarchive():
+        told = {"status": "archived" if archived else "unarchived"}
         Event.objects.create(
             agent_id=session.agent_id, session_id=session.pk, type=EventType.STATUS, content=told
         )
         announce(session.pk)
+    elif not rows.filter(state__in=(SessionState.OPEN, SessionState.ARCHIVED)).exists():
+        raise SessionClosed("the session is being deleted")
+
+
+def _must_be_conversation(session: Session) -> None:
+    if session.type == SessionType.PRIMARY:
+        raise BadInput("the agent's own conversation cannot be archived", code="primary_session")
+    if session.type in BACKGROUND:
+        raise BadInput(f"a {session.type} session is archived by the server only", code="internal_session")

@@ -61,9 +61,7 @@ def run_engine(prepared: Prepared, control: TurnControl) -> Generator[TurnEvent,
         call.name in specs
         and consent.grant(prepared.journal, call, specs[call.name], execution=request.execution.id)
     )
-    return run_plan(
-        request, PlanTools(**given, instead_of=start.instead_of, answered=start.answered), control
-    )
+    return run_plan(request, PlanTools(**given, answered=start.answered), control)
 
 
 def _chat(
@@ -81,21 +79,18 @@ def _chat(
 class _Start:
     """How a planned turn starts: with a request, or with a result that needs no model.
 
-    `instead_of`: the waiting execution that is cancelled for this one. `answered`: the id of the question that the
-    message answers, and the answer: yes, no or empty.
+    `answered`: the id of the question that the message answers, and the answer: yes, no or empty.
     """
 
     request: PlanRequest | None = None
     result: TurnResult | None = None
-    instead_of: str = ""
     answered: tuple[str, str] | None = None
 
 
 @dataclass(kw_only=True)
 class PlanTools(TurnTools):
-    """The ports of a planned turn; `instead_of` and `answered` as in `_Start`."""
+    """The ports of a planned turn; `answered` as in `_Start`."""
 
-    instead_of: str = ""
     answered: tuple[str, str] | None = None
 
     def saved(self, execution: Execution, event: TurnEvent, usage: Usage) -> None:
@@ -105,9 +100,7 @@ class PlanTools(TurnTools):
         with self._briefly_connected():
             self.journal.record(StepKind.CHECKPOINT, data, (EventType(event.type.value), content))
             turn = self.context.turn
-            executions.store_execution(
-                turn, execution, instead_of=self.instead_of, has_read=self.permit.has_read
-            )
+            executions.store_execution(turn, execution, has_read=self.permit.has_read)
             if self.answered is not None and execution.status is Status.RUNNING:
                 consent.settle_question(*self.answered, turn)
                 self.answered = None
@@ -222,14 +215,12 @@ def _start_decided(prepared: Prepared, decision: MessageDecision, said: str) -> 
             again = replace(before, iterations=0, heard=0, revise="")
             noted = again.with_observations(Observation(kind="message", text=said))
             return _Start(request=_plan_request(prepared, _with_updates(prepared, noted), said))
-        case Meaning.NEW_REQUEST if before is not None:
-            return _new_request(prepared, said, instead_of=before.id)
     return _new_request(prepared, said)
 
 
-def _new_request(prepared: Prepared, text: str, *, instead_of: str = "") -> _Start:
+def _new_request(prepared: Prepared, text: str) -> _Start:
     execution = _with_updates(prepared, _fresh(text))
-    return _Start(request=_plan_request(prepared, execution, text), instead_of=instead_of)
+    return _Start(request=_plan_request(prepared, execution, text))
 
 
 def _fresh(request: str) -> Execution:

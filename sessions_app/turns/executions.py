@@ -87,21 +87,17 @@ def _values(execution: Execution) -> dict[str, Any]:
     return values
 
 
-def store_execution(
-    turn: Turn, execution: Execution, *, instead_of: str = "", has_read: bool = False, seq: int = 0
-) -> None:
+def store_execution(turn: Turn, execution: Execution, *, has_read: bool = False, seq: int = 0) -> None:
     """Store an execution in the current transaction. Cancelled if it was ended meanwhile.
 
-    `instead_of`: the waiting execution that is cancelled once this one has a plan. `has_read`: the turn has read text
-    from outside; the execution keeps that mark. `seq`: the message that contains the question.
+    `has_read`: the turn has read text from outside; the execution keeps that mark. `seq`: the message that contains the
+    question.
     """
     values = _values(execution)
     if has_read:
         values["has_read"] = True
     if execution.status in WAITING:
         values |= {"asked_at": Now(), "asked_seq": seq}
-    if instead_of and execution.status is Status.RUNNING:
-        ExecutionState.objects.filter(pk=instead_of, session_id=turn.session_id).close("reset")
     if ExecutionState.objects.move(execution.id, turn, _states_before(execution.status), values):
         return
     if ExecutionState.objects.filter(pk=execution.id).exists():

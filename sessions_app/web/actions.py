@@ -10,10 +10,10 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from sessions_app import selectors
-from sessions_app.exceptions import NotWaiting, QuestionTaken, SessionClosed
+from sessions_app.exceptions import NotWaiting, QuestionTaken
 from sessions_app.models import Agent, OnBusy, Session, SessionState, SessionType, Turn
 from sessions_app.models.session import LONGEST_ADDRESS, WEB
-from sessions_app.sessions.archive import archive_conversation
+from sessions_app.sessions.archive import archive_session, unarchive_session
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import open_session, rename_session
 from sessions_app.single_line import check_line
@@ -108,11 +108,15 @@ def rename(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
 
 @person_page("POST")
 def put_away(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
-    """Archive the conversation: it can be read, and takes no more messages."""
-    session = selectors.session(person(request), session_id)
-    if session.type != SessionType.SUB:
-        raise SessionClosed("the agent's own conversation cannot be archived")
-    archive_conversation(session)
+    """Archive the conversation: it can be read, and takes no messages."""
+    archive_session(selectors.session(person(request), session_id))
+    return leave_to(request, reverse("conversation", args=[session_id]))
+
+
+@person_page("POST")
+def take_back(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """Open an archived conversation again."""
+    unarchive_session(selectors.session(person(request), session_id))
     return leave_to(request, reverse("conversation", args=[session_id]))
 
 

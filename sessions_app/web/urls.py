@@ -34,6 +34,7 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/read/", chat.read, name="read"),
     path("sessions/<uuid:session_id>/title/", actions.rename, name="rename"),
     path("sessions/<uuid:session_id>/archive/", actions.put_away, name="archive"),
+    path("sessions/<uuid:session_id>/unarchive/", actions.take_back, name="unarchive"),
     path("sessions/<uuid:session_id>/deleting/", chat.about_deleting, name="about-deleting"),
     path("sessions/<uuid:session_id>/delete/", actions.delete_conversation, name="delete"),
     path("turns/<int:turn_id>/stop/", actions.stop_turn, name="stop"),

@@ -279,3 +279,14 @@ def test_a_session_is_opened_by_the_verb(staff: Client, person: Person) -> None:
     assert Session.objects.get(pk=session.pk).title == "New"
     assert "reserved" in str(errors_of(staff.post(address, data | {"key": "job:1"}))["key"])
     assert "already" in str(errors_of(staff.post(address, data | {"key": session.key})))
+
+
+def test_staff_archive_conversations_and_open_them_again(staff: Client, person: Person) -> None:
+    session = person.session()
+    primary = Session.objects.get(agent=person.agent, key=PRIMARY_KEY)
+    for action, state in (("archive", "archived"), ("unarchive", "open")):
+        answer = act(staff, action, session, primary).content.decode()
+        assert "cannot be archived" in answer
+        session.refresh_from_db()
+        primary.refresh_from_db()
+        assert (session.state, primary.state) == (state, "open")

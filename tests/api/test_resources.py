@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from automations.models import CronJob, RunRecord
-from sessions_app.models import Document, MailboxEvent, Message, Session
+from sessions_app.models import Document, Event, MailboxEvent, Message, Session
 from tests.api.conftest import Caller, made, problem
 
 pytestmark = pytest.mark.django_db
@@ -145,6 +146,34 @@ def test_a_session_is_opened_found_renamed_and_deleted(ada: Caller, telegram: No
     assert ada.patch(address, {"title": "New"}).json()["title"] == "New"
     assert ada.delete(address).json() == {"deleted": True, "deleted_automations": []}
     problem(ada.get(address), 404, "not_found")
+
+
+def test_a_conversation_is_archived_and_opened_again(ada: Caller) -> None:
+    session = ada.session()
+    ada.automation(session)
+    address, messages = f"/api/sessions/{session}/", f"/api/sessions/{session}/messages/"
+    waiting = ada.post(messages, {"content": "hello"}).json()["id"]
+    for _ in range(2):  # the second time nothing changes
+        assert ada.patch(address, {"archived": True, "title": "Old"}).json()["state"] == "archived"
+    assert ada.get(f"/api/turns/{waiting}/").json()["state"] == "cancelled"
+    problem(ada.post(messages, {"content": "hello"}), 409, "session_closed")
+    for _ in range(2):
+        assert ada.patch(address, {"archived": False}).json()["state"] == "idle"
+    assert ada.post(messages, {"content": "hello"}).status_code == 202
+    told = (
+        Event.objects.filter(session_id=session, type="status")
+        .order_by("id")
+        .values_list("content", flat=True)
+    )
+    assert list(told) == [{"status": "archived"}, {"status": "unarchived"}]
+    problem(ada.patch(address, {"archived": "yes"}), 400, "bad_input")
+    primary = ada.get("/api/agents/demo/").json()["primary_session"]
+    problem(ada.patch(f"/api/sessions/{primary}/", {"archived": True}), 409, "primary_session")
+    Session.objects.filter(pk=session).update(type="job", state="archived")
+    problem(ada.patch(address, {"archived": False, "title": "Mine"}), 400, "internal_session")
+    assert ada.get(address).json()["title"] == "Old", "all of a change or nothing"
+    Session.objects.filter(pk=session).update(type="sub", state="deleting", deleting_since=Now())
+    problem(ada.patch(address, {"archived": False}), 409, "session_closed")
 
 
 @REAL

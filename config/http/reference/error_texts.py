@@ -120,7 +120,7 @@ CONFLICT = {
     "message_sent": "The scheduled message was sent already.",
     "not_failed": "The delivery has not failed; only a failed one can be sent again.",
     "nothing_to_skip": "The automation is paused or done, or no slot lies in the range.",
-    "primary_session": "A primary session is deleted with its agent only.",
+    "primary_session": "A primary session is deleted with its agent only, and never archived.",
     "protected_job": "System jobs cannot be changed or deleted.",
     "question_closed": "The question was answered, or is out of date.",
     "question_taken": "Another answer to this question is being processed. Wait for its turn to end.",

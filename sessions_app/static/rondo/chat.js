@@ -41,7 +41,7 @@ function hear(event) {
     stayAtEnd();
     return;
   }
-  if (content.shows || content.events_missed) return location.reload();
+  if (content.shows || content.events_missed || content.status === "unarchived") return location.reload();
   if (data.type === "delivery") deliveries.set(content.delivery, content);
   if (data.type === "tool_call") live.doing(`Using ${content.name ?? content.call?.name ?? "a tool"}…`);
   if (data.type === "tool_output") live.doing("");

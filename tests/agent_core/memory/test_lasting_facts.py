@@ -12,6 +12,7 @@ import pytest
 from agent_core.llm import tokens
 from agent_core.memory import sources, task_state
 from agent_core.memory.lasting_facts import FactFilter
+from agent_core.memory.relative_days import with_dates
 from agent_core.memory.sources import SaidMessage, Speaker
 from agent_core.memory.task_state import TaskStateData, read_reply
 from agent_core.testing import ModelServer
@@ -137,6 +138,140 @@ STATED = (
     "The alarm of her house is disabled",
     "她在等待签证",
 )
+
+
+# what people say of their lives, in words that live state has too
+OF_LIVES = (
+    "医生提醒我每天吃2片药",
+    "医生提醒过她3次要多喝水",
+    "妈妈每天7点提醒她吃药",
+    "老师已提醒她周3交作业",
+    "税务局的提醒3月4日到了",
+    "她收到银行的提醒\uff0c要还300元",
+    "她是3号工厂的自动化工程师",
+    "她在自动化公司工作了5年",
+    "她从事自动化已经7年",
+    "她有8年自动化经验",
+    "她有3个同事做自动化",
+    "工厂有3条自动化生产线",
+    "她的毕业论文写自动化\uff0c共80页",
+    "She is an automation engineer at plant 7",
+    "She has been an automation engineer since 2015",
+    "She has 3 automation engineers in her team",
+    "She has worked in automation for 7 years",
+    "She built 12 automations for Siemens in 2019",
+    "The automation line at her plant has 12 robots",
+    "Automation was her subject at school until 2009",
+    "The automation of plant 7 cost 2 million",
+    "Her thesis is about automation and has 80 pages",
+    "the reminder of the tax office came on 4 March",
+    "The second reminder from her landlord was about 300 EUR",
+    "She got a reminder from the bank over 40 EUR",
+    "A reminder fee of 12 EUR is on the bill",
+    "Her doctor reminds her of 2 pills a day",
+    "The 3 reminders that her mother left are on the fridge",
+    "the heartbeat of her baby is 140",
+    "The heartbeat that the midwife heard was 140",
+    "Her cron job is what she calls feeding the 2 cats",
+    "She wrote a paper on cron in 1998",
+    "She takes a pill at 9 and wants a reminder",
+    "The factory has 3 automations",
+    "Two reminders from the tax office are on the desk",
+    "The reminder app costs 5 EUR a month",
+)
+# what a tool here can look up, whoever said it
+REPORTS = (
+    "The reminder is at 9",
+    "Her reminder is at 9:00 every day",
+    "The user's reminder for the dentist is on 3 May",
+    "Reminder to water the plants at 18:00",
+    "a reminder is set for 9",
+    "The reminders are on",
+    "There are 3 automations",
+    "There is a daily reminder at 9",
+    "there are no reminders right now",
+    "The user has 2 automations",
+    "She has a reminder at 9 to drink water",
+    "Ada has an automation that checks her mail every 30 minutes",
+    "Automation 'news' runs daily at 9",
+    'The automation "news" is paused',
+    "The automation that checks the mail runs every 30 minutes",
+    "The news automation runs daily at 9",
+    "Automation ab12cd34 (news) runs daily at 09:00",
+    "The user has 2 automations and 3 reminders",
+    "The reminder was deleted",
+    "用户设置了2个提醒",
+    "The water reminder is set to 9:00",
+    "All automations are enabled",
+    "The 2 automations exist",
+    "3 automations are enabled; the reminder is at 9",
+    "the heartbeat is off",
+    "the heartbeat is every 30 minutes",
+    "目前没有提醒",
+    "用户有3个提醒",
+    "她有一个每天9点喝水的提醒",
+    "提醒在9点",
+    "每天9点的提醒已设置",
+    "她的提醒是9点",
+    "自动化已存在",
+    "自动化每30分钟运行一次",
+    "自动化“新闻”每天9点运行",
+    "2个自动化已启用",
+    "心跳间隔是30分钟",
+    "共有3个自动化",
+)
+
+
+def test_a_person_said_it_comes_before_whether_it_sounds_live() -> None:
+    def lost(texts: Iterable[str], **more: Any) -> list[str]:
+        held = {text: holding("important_facts", text) for text in texts}
+        return [text for text, held in held.items() if durable(held, stated={text}, **more) != held]
+
+    assert lost(OF_LIVES) == []
+    assert lost(REPORTS) == list(REPORTS)
+    with_figures = [text for text in OF_LIVES if sources.figures_in([text])]
+    assert [text for text in with_figures if changed([text], figures=text)] == [], (
+        "without a message, by figures"
+    )
+    assert [text for text in REPORTS if len(changed([text], figures=text)) < len(PARTS)] == []
+
+
+LOOPS = (
+    "Waiting for the landlord's answer",
+    "Waiting for an answer from the landlord",
+    "waiting for confirmation of the bank",
+    "She waits for the results of the biopsy",
+    "Still waiting for her visa",
+    "Waiting for the confirmation email from the airline",
+    "Awaiting the delivery of the sofa",
+    "Await the judge's decision",
+    "Ada waits for her sister to call back",
+    "等待房东的回复",
+    "在等待签证",
+    "等待医院的检查结果",
+)
+STEP_WAITS = (
+    "Waiting for the answer",
+    "waiting for confirmation",
+    "Waiting for a reply from the user",
+    "awaiting the user's confirmation of the date",
+    "Awaiting approval before the next step",
+    "Waiting for your answer",
+    "waiting for the tool's result",
+    "Await further input",
+    "Waiting for the person to choose a date",
+    "next step: search the web",
+    "等待确认",
+    "等待用户的确认",
+    "等待您的回复",
+    "等待工具的结果",
+    "下一步\uff1a搜索",
+)
+
+
+def test_a_wait_for_somebody_else_stays_and_a_wait_of_a_step_goes() -> None:
+    assert changed(LOOPS) == []
+    assert [text for text in STEP_WAITS if len(changed([text])) < len(PARTS)] == []
 
 
 NEVER = (
@@ -317,10 +452,77 @@ def test_a_fact_is_shortened_to_fit_its_speaker_mark(server: ModelServer) -> Non
     assert fact == "x" * (task_state.LONGEST_ITEM - len(" [person 2026-04-28]")) + " [person 2026-04-28]"
 
 
+TUESDAY = date(2026, 4, 28)
+RELATIVE_DAYS = {
+    "Tomorrow, not the day after tomorrow; \u6628\u5929": "2026-04-29, not 2026-04-30; 2026-04-27",
+    "dinner tonight": "dinner 2026-04-28 evening",
+    "the dentist next Monday": "the dentist 2026-05-04",
+    "Next Friday or this Friday": "2026-05-08 or 2026-05-01",
+    "it broke last Friday": "it broke 2026-04-24",
+    "the coming Tuesday": "the 2026-05-05",
+    "Monday next week": "2026-05-04",
+    "next week on Thursday": "2026-05-07",
+    "the exam is next week": "the exam is the week of 2026-05-04",
+    "she moves next month": "she moves 2026-05",
+    "since last year": "since 2025",
+    "the visa expires in two weeks": "the visa expires 2026-05-12",
+    "the fair is in 3 days": "the fair is 2026-05-01",
+    "she came 3 days ago": "she came 2026-04-25",
+    "a week from now": "2026-05-05",
+    "\u4e0b\u5468\u4e00\u770b\u7259\u533b": "2026-05-04\u770b\u7259\u533b",
+    "\u4e0b\u661f\u671f\u5929": "2026-05-10",
+    "\u4e0b\u4e0b\u5468\u4e09": "2026-05-13",
+    "\u4e0a\u5468\u4e94\u642c\u5bb6": "2026-04-24\u642c\u5bb6",
+    "\u672c\u5468\u65e5": "2026-05-03",
+    "\u4e0b\u5468\u8003\u8bd5": "2026-05-04\u90a3\u5468\u8003\u8bd5",
+    "\u4e0b\u4e2a\u6708": "2026-05",
+    "\u660e\u5e74": "2027\u5e74",
+    "\u660e\u665a8\u70b9": "2026-04-29\u665a\u4e0a8\u70b9",
+    "\u5927\u540e\u5929": "2026-05-01",
+    "3\u5929\u540e": "2026-05-01",
+    "\u4e24\u5468\u524d": "2026-04-14",
+}
+NO_DAYS = (
+    "every Monday",
+    "on Mondays",
+    "She ran 100 km in 3 days",
+    "the next station",
+    "\u6bcf\u5468\u4e00",
+    "for 2 weeks",
+    "next to it",
+)
+
+
 def test_days_are_written_by_their_dates() -> None:
-    on = date(2026, 12, 31)
-    assert sources.with_dates("Tomorrow, not the day after tomorrow; 昨天", on) == (
-        "2027-01-01, not 2027-01-02; 2026-12-30"
+    assert {text: with_dates(text, TUESDAY) for text in RELATIVE_DAYS} == RELATIVE_DAYS
+    assert [text for text in NO_DAYS if with_dates(text, TUESDAY) != text] == []
+    assert with_dates("last month", date(2027, 1, 31)) == "2026-12"
+
+
+def test_relative_days_of_all_parts_count_from_the_message_that_says_them(server: ModelServer) -> None:
+    older = (
+        said("The plumber comes tomorrow.", Speaker.AGENT, 20),
+        said("The dentist is \u660e\u5929, and I fly next Monday.", day=27),
+        said("Fine.", day=30),
+    )
+    parts = {
+        "current_goal": "fly next Monday",
+        "active_flow": "pack today",
+        "open_loops": ["call the dentist before tomorrow", "wait for the visa tomorrow"],
+        "last_decision": "next Monday, because it is cheap",
+    }
+    server.answer_with(says(json.dumps(WHOLE | parts | {"important_facts": ["she flies next Monday"]})))
+    before = TaskStateData(open_loops=("wait for the visa tomorrow",))
+    done = compress.compress(
+        older, before, lasting=FactFilter(), request=request(model="openai-chat:x"), control=TurnControl()
+    )
+    assert done is not None
+    assert done.held == TaskStateData(
+        current_goal="fly 2026-05-04",
+        active_flow="pack 2026-04-30",
+        open_loops=("call the dentist before 2026-04-28", "wait for the visa tomorrow"),
+        important_facts=("she flies 2026-05-04 [agent 2026-04-30]",),
+        last_decision="2026-05-04, because it is cheap",
     )
 
 

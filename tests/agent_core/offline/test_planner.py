@@ -68,6 +68,21 @@ def test_it_keeps_facts_of_a_long_conversation() -> None:
     )
 
 
+def test_a_fact_that_changed_back_is_kept_as_the_person_said_it_last() -> None:
+    held = ""
+    for number, colour in enumerate(("blue", "red", "blue"), 1):
+        older = f"{number} [2026-04-28 14:03] person: My favourite colour is {colour}."
+        shown = f"{fence.fenced('what was held so far', held)}\n{fence.fenced('older messages', older)}"
+        prompt = prompts.render_prompt(
+            "memory.compress", {"most": task_state.MOST_ITEMS, "data_rule": ""}
+        ).text
+        reply = reply_with_delay(ModelCall(system_prompt=prompt, entries=(user(shown),)))[0]
+        read = task_state.read_reply(reply.text)
+        assert read is not None
+        held = read.held.as_text()
+        assert held == f"Fact: your favourite colour is {colour}"
+
+
 HEADINGS = (
     "hello\n# Tools\n- cron (read): x\n  arguments: {bad}",
     "hello\n# Request",

@@ -101,12 +101,24 @@ def test_more_than_a_word_is_a_reply() -> None:
 
 
 def test_retry_words_at_the_start_take_up_what_ended() -> None:
-    texts = ("try again", "Again, please", "continue", "再试一次", "继续", "retry with less sugar")
+    texts: tuple[str, ...] = ("try again", "Again, please", "continue", "再试一次", "继续")
+    texts += ("retry with less sugar", "please try again", "Could you try that again?", "one more time")
+    texts += (
+        "Ok, once more please",
+        "do it one more time",
+        "请再试一次",
+        "麻烦你再来一次",
+        "能再试一次吗\uff1f",
+    )
+    texts += ("好的\uff0c请继续", "重新试一次", "no, try it again")
     all_mean(Meaning.RETRY, texts, FAILED)
     all_mean(Meaning.RETRY, texts, DONE)
     all_mean(Meaning.FRESH, texts, GIVEN_UP)
     all_mean(Meaning.FRESH, texts)
-    elsewhere = ("do not try again", "against all odds", "the continue button", "请不要再试")
+    elsewhere = (
+        *("do not try again", "against all odds", "the continue button", "请不要再试"),
+        *("please do not retry", "one more timer", "tell me when you try again", "再见", "你别再试了"),
+    )
     all_mean(Meaning.FRESH, elsewhere, FAILED)
 
 
@@ -131,10 +143,100 @@ NO_REQUESTS = (
 )
 
 
-def test_a_clear_live_state_request_replaces_the_waiting_question() -> None:
-    all_mean(Meaning.NEW_REQUEST, REQUESTS, ASKED, live_request=True)
+# to "Which cake?": wherever in the message the request stands
+MORE_REQUESTS = (
+    "What reminders do I have?",
+    "what reminders do I have",
+    "What's on my schedule today?",
+    "When is my next reminder?",
+    "when does the automation run next?",
+    "Where is the automation that checks my mail?",
+    "Are my reminders on?",
+    "Do I have any automations?",
+    "Which reminders, if any, are on?",
+    "I need to know what automations there are",
+    "Tomorrow at nine remind me to call Ana",
+    "Set a reminder for tomorrow at nine",
+    "Did you delete the automation?",
+    "Before I answer: which reminders do I have?",
+    "By the way, list my routines",
+    "Hm. First show me my reminders, please.",
+    "Among my reminders, which are paused?",
+    "Wait, how many automations are there?",
+    "Remind me tomorrow at nine to call Ana",
+    "Please remind me on Friday to pay the rent.",
+    "could you please pause the automation",
+    "I'd like to see my reminders",
+    "I want you to delete the automation",
+    "Please turn off the heartbeat",
+    "Not sure yet; cancel the automation at nine",
+    "Is there a reminder for tomorrow?",
+    "我有哪些提醒\uff1f",
+    "我有哪些提醒",
+    "请列出我的自动化",
+    "麻烦你帮我看看有什么提醒",
+    "现在有几个自动化\uff1f",
+    "我的提醒开了吗\uff1f",
+    "先告诉我有多少自动化",
+    "请删除9点的自动化",
+    "把9点的提醒删掉",
+    "明天九点提醒我给安娜打电话",
+    "请每天早上提醒我吃药",
+    "顺便\uff0c取消那个提醒",
+    "等等\uff0c我的定时任务是怎么设置的\uff1f",
+)
+# a question, and what answers it although it names live state
+MORE_REPLIES = (
+    ("Which cake?", "the one from the reminder"),
+    ("Which cake?", "use the reminder, add lemon"),
+    ("Which cake?", "as in my schedule"),
+    ("Which cake?", "The automation knows which one"),
+    ("Which cake?", "please take the one in the automation"),
+    ("Which cake?", "what works best with the schedule"),
+    ("When?", "when is no matter, the reminder comes first"),
+    ("When?", "how about the reminder at nine?"),
+    ("When?", "do it with the automation"),
+    ("When?", "have my reminder ring at nine"),
+    ("When?", "whenever the routine ends"),
+    ("When?", "set the reminder for nine"),
+    ("When?", "is fine with the schedule"),
+    ("Sure?", "yes, delete the automation"),
+    ("Sure?", "no, remove the reminder at nine"),
+    ("真的吗\uff1f", "好的\uff0c删除自动化"),
+    ("At what time shall I remind you to call Ana?", "Remind me tomorrow at nine to call Ana"),
+    ("At what time shall I remind you?", "remind me at nine"),
+    ("What shall I do with the reminder?", "delete the reminder"),
+    ("What shall I do with the old automation?", "Pause the automation, please"),
+    ("Shall I list the reminders or the routines?", "please list the reminders"),
+    ("Which reminder shall I delete, tea or water?", "could you delete the tea reminder?"),
+    ("Which reminder shall I delete, tea or water?", "Is it the tea reminder that is first? That one."),
+    ("Which reminder shall I delete, tea or water?", "the reminder for tea"),
+    ("How shall I tell you?", "tell me by reminder"),
+    ("用哪种颜色\uff1f", "和提醒一样的颜色"),
+    ("用哪种颜色\uff1f", "自动化里的那种"),
+    ("什么时候\uff1f", "提醒设置在9点"),
+    ("什么时候\uff1f", "什么提醒都行"),
+    ("什么时候\uff1f", "跟日程一样"),
+    ("什么时候提醒你给安娜打电话\uff1f", "明天九点提醒我"),
+    ("怎么处理这个提醒\uff1f", "把提醒删掉"),
+    ("要列出提醒还是自动化\uff1f", "请列出提醒"),
+    ("要暂停哪个自动化\uff0c新闻还是邮件\uff1f", "请暂停新闻的自动化"),
+)
+
+
+def test_a_new_live_state_request_is_no_answer_to_the_question() -> None:
+    about = live.kinds_mentioned
+    assert [text for text in (*REQUESTS, *MORE_REQUESTS) if not about(text)] == []
+    all_mean(Meaning.NEW_REQUEST, (*REQUESTS, *MORE_REQUESTS), ASKED, live_request=True)
     all_mean(Meaning.REPLY, NO_REQUESTS, ASKED, live_request=True)
     all_mean(Meaning.REPLY, ("List the ingredients",), ASKED, live_request=False)
+    taken = [
+        (question, text)
+        for question, text in MORE_REPLIES
+        if meaning(text, replace(ASKED, question=question), live_request=bool(about(text)))
+        is not Meaning.REPLY
+    ]
+    assert taken == []
 
 
 def test_a_reply_goes_to_the_newest_unless_it_names_another() -> None:

@@ -286,7 +286,7 @@ def test_an_intent_becomes_a_routine_once(person: Person) -> None:
     memory = put_document(person.agent.pk, MEMORY, TEXT)
     given = NewRoutine(agent_id=person.agent.pk, title="Sort notes", schedule="0 9 * * 5")
     job = register_intent(6, memory.revision, given)
-    assert (job.source, agent_routines(person.agent.pk).count()) == ("heartbeat_reflect", 1)
+    assert (job.source, agent_routines(person.agent.pk).count()) == (given.source, 1)
     written = Document.objects.get(agent=person.agent, name=MEMORY)
     assert f"- Every Friday sort the notes → [已注册: {job.pk}]\n" in written.content
     assert written.revision == memory.revision + 1
@@ -295,6 +295,20 @@ def test_an_intent_becomes_a_routine_once(person: Person) -> None:
     with pytest.raises(RevisionConflict):
         register_intent(8, memory.revision, NewRoutine(agent_id=person.agent.pk, title="Call mum"))
     assert agent_routines(person.agent.pk).count() == 1
+
+
+def test_an_intent_keeps_the_source_of_who_registers_it(person: Person) -> None:
+    memory = put_document(person.agent.pk, MEMORY, TEXT)
+    for where, title, line, edits in (
+        (context(person.session()), "Notes", 6, 0),
+        (heartbeat(person), "Plants", 7, 1),
+    ):
+        intended = {"memory_line": line, "memory_revision": memory.revision + edits}
+        call(where, "add_routine", title=title, schedule="1d", **intended)
+    assert dict(agent_routines(person.agent.pk).values_list("name", "source")) == {
+        "Notes": "chat",
+        "Plants": "heartbeat_reflect",
+    }
 
 
 def test_of_several_heartbeats_that_read_one_intent_one_registers_it(person: Person) -> None:

@@ -110,6 +110,10 @@ def test_an_unavailable_planner_keeps_the_question(planner: Inside) -> None:
         failed = planner.say(session, text)
         assert (failed.state, failed.error_code) == (TurnState.FAILED, "model_unavailable")
         assert ExecutionState.objects.get(question="Which one?").status == Status.WAITING_USER
+    planner.model.answer_with(plan(RESPOND), says("You have none."))
+    planner.say(session, "我有哪些提醒\uff1f")
+    assert last_said(session) == "You have none."
+    assert ExecutionState.objects.get(question="Which one?").status == Status.WAITING_USER, "it was no answer"
     planner.model.answer_with(plan(RESPOND), says("Took the left one."))
     planner.say(session, "the left one")
     assert "Question: Which one?\nReply: the left one" in planner.model.shown(-2)

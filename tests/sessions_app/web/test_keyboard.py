@@ -127,6 +127,11 @@ def test_the_menu_renames_and_archives_by_keyboard(visitor: Visitor) -> None:
     expect(other.get_by_text("This conversation is archived")).to_be_visible()
     expect(other.get_by_label("Message", exact=True)).to_have_count(0)
     expect(other.locator(".conversation[aria-current] .preview")).to_contain_text("Archived")
+    press(other.get_by_role("button", name="Unarchive it"))
+    for each in (page, other):
+        box_of(each)
+        expect(each.locator(".conversation[aria-current] .preview")).not_to_contain_text("Archived")
+    assert Session.objects.get(pk=session.pk).state == SessionState.OPEN
 
 
 def test_a_conversation_is_deleted_in_two_steps_by_keyboard(visitor: Visitor) -> None:
