@@ -7,6 +7,7 @@ import uuid
 from django.db import transaction
 
 from sessions_app.events import announce
+from sessions_app.mailbox.updates import moving_undrained
 from sessions_app.models import Event, EventType, Session, Turn, TurnState
 from sessions_app.turns.cancel import cancel_waiting
 
@@ -22,12 +23,15 @@ def archive(session_id: uuid.UUID) -> bool:
     return True
 
 
-@transaction.atomic
 def archive_conversation(session: Session) -> None:
-    """Archive a person's conversation, and tell its open windows. Nothing is changed or told if it was not open."""
-    if archive(session.pk):
-        told = {"status": "archived"}
-        Event.objects.create(
-            agent_id=session.agent_id, session_id=session.pk, type=EventType.STATUS, content=told
-        )
-        announce(session.pk)
+    """Archive a person's conversation, and tell its open windows. Nothing is changed or told if it was not open.
+
+    Its unread updates move to the agent's primary session.
+    """
+    with moving_undrained(session.agent_id, session.pk):
+        if archive(session.pk):
+            told = {"status": "archived"}
+            Event.objects.create(
+                agent_id=session.agent_id, session_id=session.pk, type=EventType.STATUS, content=told
+            )
+            announce(session.pk)
