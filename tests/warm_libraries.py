@@ -6,6 +6,7 @@ import celery.apps.worker
 import celery.bin.celery
 import celery.concurrency.thread
 import celery.worker.consumer  # noqa: F401
+import croniter  # noqa: F401
 import django.contrib.admin
 import django.contrib.postgres.fields
 import django.core.management

@@ -1,43 +1,49 @@
-"""Five cron fields on naive wall time, without a zone: which minutes match.
+"""Five cron fields on naive wall time, without a zone: which minutes match. croniter parses them.
 
 Day of month and day of week are joined by OR when both are given, by AND when one of them begins with `*`
-(as Vixie cron and Debian do). Besides their numbers and names, days may be `L`, `LW` and `15W`, or `L5` and `MON#1`.
+(as Vixie cron and Debian do). What croniter reads in another way is rewritten for it or refused.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from calendar import monthrange
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime, time, timedelta
 from functools import lru_cache
+
+from croniter import croniter
+from croniter.croniter import CroniterBadDateError
 
 from automations.schedules.errors import ScheduleError
 
 MAX_EXPR = 200
-MOST_MONTHS = 50 * 12  # that are searched for a matching day
 _MINUTE = timedelta(minutes=1)
 _DAY = timedelta(days=1)
 _FIELDS = ("minute", "hour", "day of month", "month", "day of week")
-_RANGES = (range(60), range(24), range(1, 32), range(1, 13), range(7))
+_SIZES = (60, 24, 31, 12, 7)
+_FIRST = (0, 0, 1, 1, 0)
 _DAY_NAMES = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _MONTH_NAMES = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _DAYS = {name: number for number, name in enumerate(_DAY_NAMES)}
 _MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
+_WORDS: tuple[frozenset[str], ...] = (
+    frozenset(),
+    frozenset(),
+    frozenset({"L", "W"}),
+    frozenset(_MONTHS),
+    frozenset({*_DAYS, "L"}),
+)
 _DAY_OF_MONTH, _MONTH, _DAY_OF_WEEK = 2, 3, 4
-_NAMES: dict[int, dict[str, int]] = {_MONTH: _MONTHS, _DAY_OF_WEEK: _DAYS}
-_ALL_CALENDARS = range(2000, 2028)  # years that begin with each weekday, leap years and others
-_LAST = -1  # instead of a number: the last such weekday of a month
 _CHARACTERS = re.compile(r"[0-9A-Z*,/?#-]+", re.ASCII)
-_PART = re.compile(r"(?P<low>[0-9A-Z*]+)(-(?P<high>[0-9A-Z]+))?(/(?P<step>[0-9]{1,3}))?", re.ASCII)
-_NEAREST = re.compile(r"W(?P<before>[0-9]{1,2})|(?P<after>[0-9]{1,2})W", re.ASCII)
-_LAST_DAY = re.compile(r"L(?P<before>[0-9]|[A-Z]{3})|(?P<after>[0-9]|[A-Z]{3})L", re.ASCII)
-_NTH = re.compile(r"(?P<day>[0-9]|[A-Z]{3})#(?P<nth>[1-5])", re.ASCII)
+_PART = re.compile(r"(?P<low>[0-9A-Z*?#]+)(-(?P<high>[0-9A-Z#]+))?(/(?P<step>[0-9]{1,3}))?", re.ASCII)
+_LAST_DAY = re.compile(rf"\b([0-7]|{'|'.join(_DAY_NAMES)})L\b|\bL({'|'.join(_DAY_NAMES)})\b", re.ASCII)
 _SHORT = {
     "@HOURLY": "0 * * * *", "@DAILY": "0 0 * * *", "@MIDNIGHT": "0 0 * * *", "@WEEKLY": "0 0 * * 0",
     "@MONTHLY": "0 0 1 * *", "@YEARLY": "0 0 1 1 *", "@ANNUALLY": "0 0 1 1 *",
 }  # fmt: skip
+# croniter raises these for expressions it does not understand; most are ValueErrors.
+_CRONITER_ERRORS = (ValueError, AttributeError, TypeError, OverflowError)
 
 
 def read_expr(expr: object) -> str:
@@ -49,6 +55,10 @@ def read_expr(expr: object) -> str:
     fields = re.findall(r"\S+", expr.upper(), re.ASCII)  # only ASCII spaces separate fields
     if len(fields) != len(_FIELDS):
         raise _bad(_number_of_fields(fields))
+    fields[_DAY_OF_WEEK] = _LAST_DAY.sub(_last_day, fields[_DAY_OF_WEEK])
+    for index, field in enumerate(fields):
+        _check_field(index, field)
+    _check_days(fields[2], fields[4])
     normal = " ".join(fields)
     _expand(normal)
     return normal
@@ -61,186 +71,154 @@ def _number_of_fields(fields: list[str]) -> str:
     return f"{problem}: leave out seconds and years." if len(fields) in (6, 7) else f"{problem}."
 
 
+def _last_day(match: re.Match[str]) -> str:
+    """`5L`, `FRIL` and `LFRI` as `L5`."""
+    day = match[1] or match[2]
+    return f"L{_DAYS.get(day, day)}"
+
+
+def _check_field(index: int, field: str) -> None:
+    """Reject what croniter reads in an unexpected way (`5-1`, `5-5`, `*/90`) or at random (`R`, `H`)."""
+    if not _CHARACTERS.fullmatch(field):
+        raise _bad(f"The {_FIELDS[index]} {field[:40]!r} has a character that is not allowed in cron.")
+    for word in re.findall(r"[A-Z]+", field):
+        if word not in _WORDS[index]:
+            raise _bad(f"{word[:40]!r} is not a valid {_FIELDS[index]}{_form(index, word)}.")
+    for part in field.split(","):
+        _check_part(index, part)
+
+
+def _check_part(index: int, part: str) -> None:
+    match = _PART.fullmatch(part)
+    if match is None:
+        raise _bad(
+            f"The {_FIELDS[index]} {part[:40]!r} is not a number, a range or a step{_form(index, part)}."
+        )
+    step = match["step"]
+    if step is not None and not 1 <= int(step) <= _SIZES[index]:
+        raise _bad(f"The step of {part!r} is out of range: a {_FIELDS[index]} takes 1 to {_SIZES[index]}.")
+    if match["high"] is not None:
+        _check_range(index, part, _number(index, match["low"]), _number(index, match["high"]))
+
+
+def _check_range(index: int, part: str, low: int | None, high: int | None) -> None:
+    """Reject a range of one member, and a range that wraps unless it is of months or weekdays (`NOV-FEB`)."""
+    if low is None or high is None:
+        return
+    if low == high or (index == _DAY_OF_WEEK and (low, high) == (7, 0)):  # croniter: the whole cycle
+        raise _bad(f"The range {part!r} has one member; write it as a single value.")
+    if low > high and index <= _DAY_OF_MONTH:
+        ends = f"{low}-{_FIRST[index] + _SIZES[index] - 1},{_FIRST[index]}-{high}"
+        raise _bad(f"The range {part!r} runs backwards; write `{ends}`.")
+
+
+def _form(index: int, part: str) -> str:
+    """The form that works instead of one of another cron; empty if there is none."""
+    if index == _DAY_OF_MONTH and re.search("[LW]", part):
+        return "; write `L` for the last day, `15W` for the weekday nearest to the 15th"
+    if index == _DAY_OF_WEEK and re.search("[LW#]", part):
+        return "; write `L5` for the last Friday, `5#1` for the first Friday of the month"
+    return "; write a number, and spread jobs by `jitter_seconds`" if part.startswith(("H", "R")) else ""
+
+
+def _number(index: int, text: str) -> int | None:
+    if text.isdigit():
+        return int(text)
+    return _DAYS.get(text) if index == _DAY_OF_WEEK else _MONTHS.get(text)
+
+
+def _check_days(day_of_month: str, day_of_week: str) -> None:
+    """Reject `W`, `#` and `L5` beside other values or days: croniter joins them by AND or drops them, cron by OR."""
+    special = [
+        each for each, mark in ((day_of_month, r"W"), (day_of_week, r"#|L[0-9]")) if re.search(mark, each)
+    ]
+    for field in special:
+        if "," in field:
+            raise _bad(f"A day with `W`, `#` or `L5` must stand alone in its field, which is {field[:40]!r}.")
+    if special and day_of_month not in ("*", "?") and day_of_week not in ("*", "?"):
+        raise _bad("A day with `W`, `#` or `L5` cannot be joined with the other day field.")
+
+
 def _bad(message: str) -> ScheduleError:
     return ScheduleError("bad_cron", message)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Days:
-    """The days that match. `nearest`: the weekday nearest to each of these days. `nth`: pairs of weekday and number."""
-
-    days: frozenset[int]
-    nearest: frozenset[int]
-    is_last: bool
-    is_last_weekday: bool
-    months: frozenset[int]
-    weekdays: frozenset[int]
-    nth: frozenset[tuple[int, int]]
-    joined_by_and: bool
-
-
 @lru_cache(maxsize=4096)
-def _expand(normal: str) -> tuple[tuple[int, ...], tuple[int, ...], _Days]:
-    """The minutes, hours and days that match. ScheduleError bad_cron or never_fires."""
-    fields = normal.split()
-    for index, field in enumerate(fields):
-        if not _CHARACTERS.fullmatch(field):
-            raise _bad(f"The {_FIELDS[index]} {field[:40]!r} has a character that is not allowed in cron.")
-    # `?` says, as `*` does, that the field names no days
-    day, weekday = ("*" if field == "?" else field for field in (fields[2], fields[4]))
-    days, special_days = _members(_DAY_OF_MONTH, day)
-    weekdays, special_weekdays = _members(_DAY_OF_WEEK, weekday)
-    found = _Days(
-        days=days,
-        nearest=frozenset(_nearest(part) for part in special_days if _NEAREST.fullmatch(part)),
-        is_last="L" in special_days,
-        is_last_weekday="LW" in special_days,
-        months=_members(_MONTH, fields[3])[0],
-        weekdays=weekdays,
-        nth=frozenset(_nth(part) for part in special_weekdays),
-        joined_by_and=day.startswith("*") or weekday.startswith("*"),
-    )
-    minutes, hours = (_members(index, fields[index])[0] for index in (0, 1))
-    if not any(_days_of(found, year, month) for year in _ALL_CALENDARS for month in _RANGES[_MONTH]):
+def _expand(normal: str) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+    """The minutes and the hours that match, and the days for croniter. ScheduleError bad_cron or never_fires."""
+    try:
+        expanded, _ = croniter.expand(normal)
+    except _CRONITER_ERRORS as error:
+        form = next(filter(None, map(_form, range(len(_FIELDS)), normal.split())), "")
+        raise _bad(f"The expression {normal!r} is not valid cron: {_reason(error)}{form}") from None
+    days = _days_for_croniter(*normal.split()[2:])
+    if not _comes(days):
         message = f"The expression {normal!r} names a day that its months do not have."
         raise ScheduleError("never_fires", message)
-    return tuple(sorted(minutes)), tuple(sorted(hours)), found
+    return _numbers(expanded[0], 60), _numbers(expanded[1], 24), days
 
 
-def _members(index: int, field: str) -> tuple[frozenset[int], list[str]]:
-    """The numbers of a field, and its parts that depend on the month (`L`, `15W`, `MON#1`)."""
-    numbers: set[int] = set()
-    special: list[str] = []
-    for part in field.split(","):
-        if _is_special(index, part):
-            special.append(part)
-        else:
-            numbers.update(_numbers(index, part))
-    return frozenset(numbers), special
+def _days_for_croniter(day: str, month: str, weekday: str) -> str:
+    """The expression of midnights for the three fields, so that croniter reads them as cron does.
+
+    It takes steps of ranges that wrap by the size of the numbers, a field with all values for a `*`, and a day that
+    never comes for an error even beside a weekday that does.
+    """
+    month, weekday = _unwrapped(_MONTH, month), _unwrapped(_DAY_OF_WEEK, weekday)
+    if not day.startswith(("*", "?")) and not weekday.startswith(("*", "?")):  # one of both is enough
+        if _has_all(_DAY_OF_MONTH, day) or _has_all(_DAY_OF_WEEK, weekday):
+            day = weekday = "*"
+        elif not _comes(f"0 0 {day} {month} *"):
+            day = "*"
+    return f"0 0 {day} {month} {weekday}"
 
 
-def _is_special(index: int, part: str) -> bool:
-    if index == _DAY_OF_MONTH:
-        nearest = _NEAREST.fullmatch(part)
-        return part in ("L", "LW") or (nearest is not None and _nearest(part) in _RANGES[index])
-    found = (_LAST_DAY.fullmatch(part) or _NTH.fullmatch(part)) if index == _DAY_OF_WEEK else None
-    return found is not None and 0 <= _nth(part)[0] <= 7
+def _unwrapped(index: int, field: str) -> str:
+    """The field with each range that wraps written as a list."""
+    return ",".join(_listed(index, part) for part in field.split(","))
 
 
-def _nearest(part: str) -> int:
-    return int(part.strip("W"))
-
-
-def _nth(part: str) -> tuple[int, int]:
-    """The weekday and the number of `MON#1`, `L5` or `5L`; weekday -1 if there is none of this name."""
-    match = _NTH.fullmatch(part)
-    day = match["day"] if match else part.removeprefix("L").removesuffix("L")
-    number = int(day) if day.isdigit() else _DAYS.get(day, -1)
-    return (0 if number == 7 else number), (int(match["nth"]) if match else _LAST)
-
-
-def _numbers(index: int, part: str) -> list[int]:
-    """The numbers of a value, a range or a step."""
+def _listed(index: int, part: str) -> str:
     match = _PART.fullmatch(part)
-    if match is None:
-        raise _bad(_unknown(index, part))
-    low, high, step = match["low"], match["high"], int(match["step"] or 1)
-    members = _RANGES[index]
-    if not 1 <= step <= len(members):
-        sizes = f"a {_FIELDS[index]} takes 1 to {len(members)}"
-        raise _bad(f"The step of {part[:40]!r} is out of range: {sizes}.")
-    if low == "*" and high is None:
-        return list(members[::step])
-    first = _number(index, low, part)
-    if high is not None:
-        is_end = (index, high) == (_DAY_OF_MONTH, "L")
-        return _range(index, part, first, 31 if is_end else _number(index, high, part), step)
-    first = first % 7 if index == _DAY_OF_WEEK else first
-    return [first] if match["step"] is None else list(range(first, members.stop, step))
+    low, high = (_number(index, match[end] or "") for end in ("low", "high")) if match else (None, None)
+    if match is None or low is None or high is None or low <= high:
+        return part
+    first, size = _FIRST[index], _SIZES[index]
+    members = (first + (low - first + walked) % size for walked in range((high - low) % size + 1))
+    return ",".join(map(str, list(members)[:: int(match["step"] or 1)]))
 
 
-def _range(index: int, part: str, first: int, last: int, step: int) -> list[int]:
-    """The members of a range, in its order. One of months or weekdays may wrap (`NOV-FEB`)."""
-    members = _RANGES[index]
-    if first == last or (index, first, last) == (_DAY_OF_WEEK, 7, 0):
-        raise _bad(f"The range {part[:40]!r} has one member; write it as a single value.")
-    if index == _DAY_OF_WEEK:
-        first = first % 7
-        last = last + 7 if last < first else last
-        return list(dict.fromkeys(number % 7 for number in range(first, last + 1, step)))
-    if first < last:
-        return list(range(first, last + 1, step))
-    wrapped = [*range(first, members.stop), *range(members.start, last + 1)][::step]
-    if index == _MONTH:
-        return wrapped
-    ends = f"{first}-{members[-1]},{members[0]}-{last}"
-    form = ends if step == 1 else ",".join(map(str, wrapped))
-    raise _bad(f"The range {part[:40]!r} runs backwards; write `{form}`.")
+def _has_all(index: int, field: str) -> bool:
+    fields = ["*"] * len(_FIELDS)
+    fields[index] = field
+    values = croniter.expand(" ".join(fields))[0][index]
+    return "*" in values or len(set(values)) >= _SIZES[index]
 
 
-def _number(index: int, text: str, part: str) -> int:
-    """A number or a name of this part of a field."""
-    names = _NAMES.get(index, {})
-    if text in names:
-        return names[text]
-    if not text.isdigit():
-        raise _bad(_unknown(index, part))
-    number = int(text)
-    if number not in _RANGES[index] and (index, number) != (_DAY_OF_WEEK, 7):
-        ends = f"{_RANGES[index].start} to {7 if index == _DAY_OF_WEEK else _RANGES[index][-1]}"
-        raise _bad(f"{text[:40]!r} is not a valid {_FIELDS[index]}; it must be from {ends}.")
-    return number
+def _comes(expr: str) -> bool:
+    """Whether the day of the month comes in one of the months."""
+    try:
+        croniter.expand(expr, strict=True)
+    except _CRONITER_ERRORS:
+        return False
+    return True
 
 
-def _unknown(index: int, part: str) -> str:
-    """The problem of a part, with the form that works if it is one of another cron."""
-    problem = f"{part[:40]!r} is not a valid {_FIELDS[index]}"
-    if index == _DAY_OF_MONTH and re.search("[LW]", part):
-        forms = "`L` for the last day, `LW` for the last weekday, `15W` for the weekday nearest to the 15th"
-        return f"{problem}; write {forms}."
-    if index == _DAY_OF_WEEK and re.search("[L#]", part):
-        return f"{problem}; write `L5` for the last Friday, `MON#1` for the first Monday of the month."
-    if re.match("[HR]", part):
-        return f"{problem}; write a number, and spread jobs by `jitter_seconds`."
-    return f"{problem}: it is not a number, a range or a step."
+def _reason(error: Exception) -> str:
+    """croniter's message without the expression that it repeats."""
+    words = re.sub(r"^\[.*?\]\s*(is not acceptable)?[,. ]*", "", str(error).strip(), flags=re.DOTALL)
+    return words[:200] or "this form is not supported"
 
 
-@lru_cache(maxsize=16_384)
-def _days_of(days: _Days, year: int, month: int) -> tuple[int, ...]:
-    """The days of this month that match."""
-    if month not in days.months:
-        return ()
-    monday_based, length = monthrange(year, month)
-    first = (monday_based + 1) % 7  # the weekday of the 1st; 0 is Sunday
-    by_day = {day for day in days.days if day <= length} | {
-        _nearest_weekday(day, first, length) for day in days.nearest if day <= length
-    }
-    if days.is_last:
-        by_day.add(length)
-    if days.is_last_weekday:
-        by_day.add(_nearest_weekday(length, first, length))
-    by_weekday = {day for day in range(1, length + 1) if (first + day - 1) % 7 in days.weekdays}
-    for weekday, nth in days.nth:
-        same = range(1 + (weekday - first) % 7, length + 1, 7)
-        if nth <= len(same):
-            by_weekday.add(same[nth if nth == _LAST else nth - 1])
-    return tuple(sorted(by_day & by_weekday if days.joined_by_and else by_day | by_weekday))
-
-
-def _nearest_weekday(day: int, first: int, length: int) -> int:
-    """The weekday (Monday to Friday) nearest to a day, in the same month."""
-    weekday = (first + day - 1) % 7
-    if weekday == 6:
-        return day - 1 if day > 1 else day + 2
-    if weekday == 0:
-        return day + 1 if day < length else day - 2
-    return day
+def _numbers(values: Sequence[int | str], size: int) -> tuple[int, ...]:
+    return tuple(range(size)) if "*" in values else tuple(sorted(int(value) for value in values))
 
 
 class CronFields:
     """The minutes that an expression matches, on naive wall time. Immutable, so it may be shared between threads.
 
-    All matching days have the same minutes. ScheduleError bad_cron or never_fires.
+    All matching days have the same minutes, so croniter is asked for days only, and its answers are cached.
+    ScheduleError bad_cron or never_fires.
     """
 
     def __init__(self, expr: str) -> None:
@@ -254,23 +232,23 @@ class CronFields:
     def after(self, wall: datetime) -> datetime | None:
         """The first matching minute later than `wall`; None when there is none within 50 years."""
         midnight = datetime.combine(wall.date(), time())
-        day = self._day_from(midnight)
+        day = _day_from(self._days, midnight)
         if day == midnight:
             index = bisect_right(self._times, (wall - midnight) // _MINUTE)
             if index < len(self._times):
                 return day + self._times[index] * _MINUTE
-            day = self._day_from(midnight + _DAY)
+            day = _day_from(self._days, midnight + _DAY)
         return None if day is None else day + self._times[0] * _MINUTE
 
     def until(self, wall: datetime) -> datetime | None:
         """The last matching minute not later than `wall`; None when there is none within 50 years."""
         midnight = datetime.combine(wall.date(), time())
-        day = self._day_until(midnight)
+        day = _day_until(self._days, midnight)
         if day == midnight:
             index = bisect_right(self._times, (wall - midnight) // _MINUTE)
             if index > 0:
                 return day + self._times[index - 1] * _MINUTE
-            day = self._day_until(midnight - _DAY)
+            day = _day_until(self._days, midnight - _DAY)
         return None if day is None else day + self._times[-1] * _MINUTE
 
     def count(self, low: datetime, high: datetime, limit: int) -> int:
@@ -279,47 +257,41 @@ class CronFields:
         It counts by days, so that an expression that matches every minute stays cheap over years.
         """
         total = 0
-        day = self._day_from(datetime.combine(low.date(), time()))
+        day = _day_from(self._days, datetime.combine(low.date(), time()))
         while day is not None and day < high and total <= limit:
             first = bisect_left(self._times, _minutes_up(low - day)) if low > day else 0
             last = bisect_left(self._times, _minutes_up(high - day))
             total += max(0, last - first)
-            day = self._day_from(day + _DAY)
+            day = _day_from(self._days, day + _DAY)
         return total
-
-    def _day_from(self, midnight: datetime) -> datetime | None:
-        """The first matching day from `midnight` on."""
-        floor = midnight.day
-        for number in range(MOST_MONTHS + 1):
-            year, month = _month(midnight, number)
-            if year > 9999:
-                return None
-            days = _days_of(self._days, year, month)
-            if (place := bisect_left(days, floor)) < len(days):
-                return datetime(year, month, days[place])  # noqa: DTZ001 - wall time
-            floor = 1
-        return None
-
-    def _day_until(self, midnight: datetime) -> datetime | None:
-        """The last matching day up to `midnight`, inclusive."""
-        ceiling = midnight.day
-        for number in range(MOST_MONTHS + 1):
-            year, month = _month(midnight, -number)
-            if year < 1:
-                return None
-            days = _days_of(self._days, year, month)
-            if place := bisect_right(days, ceiling):
-                return datetime(year, month, days[place - 1])  # noqa: DTZ001 - wall time
-            ceiling = 31
-        return None
-
-
-def _month(start: datetime, months: int) -> tuple[int, int]:
-    """The year and month, some months later."""
-    year, month = divmod(12 * start.year + start.month - 1 + months, 12)
-    return year, month + 1
 
 
 def _minutes_up(span: timedelta) -> int:
     """The span in whole minutes, rounded up."""
     return -(-span // _MINUTE)
+
+
+@lru_cache(maxsize=16_384)
+def _day_from(days: str, midnight: datetime) -> datetime | None:
+    """The first matching day from `midnight` on."""
+    return _step(days, midnight - _MINUTE, back=False)
+
+
+@lru_cache(maxsize=16_384)
+def _day_until(days: str, midnight: datetime) -> datetime | None:
+    """The last matching day up to `midnight`, inclusive."""
+    return _step(days, midnight + _MINUTE, back=True)
+
+
+def _step(expr: str, wall: datetime, *, back: bool) -> datetime | None:
+    """The next or previous match of a whole minute. A new croniter each time: it is not thread-safe."""
+    try:
+        walk = croniter(expr, wall, ret_type=datetime, day_or=True, implement_cron_bug=True)
+        found = walk.get_prev() if back else walk.get_next()
+    except CroniterBadDateError:
+        return None
+    except _CRONITER_ERRORS as error:  # also the end of the calendar: "year 10000 is out of range"
+        if wall.year > 9900 or wall.year < 100:
+            return None
+        raise _bad(f"No next time can be computed for the expression {expr!r}: {_reason(error)}") from None
+    return found

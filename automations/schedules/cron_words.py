@@ -128,8 +128,8 @@ def _days(day: str, weekday: str) -> str | None:
 
 
 def _month_days(day: str) -> str | None:
-    if day in ("L", "LW"):
-        return f"on the last {'day' if day == 'L' else 'weekday'} of the month"
+    if day == "L":
+        return "on the last day of the month"
     nearest = re.fullmatch(r"W?([0-9]+)W?", day)
     if nearest and "W" in day:
         return f"on the weekday nearest to the {_ordinal(int(nearest[1]))} of the month"
@@ -143,10 +143,9 @@ def _month_days(day: str) -> str | None:
 
 
 def _weekdays(weekday: str) -> str | None:
-    special = re.fullmatch(r"L([0-7]|[A-Z]{3})|([0-7]|[A-Z]{3})L", weekday)
+    special = re.fullmatch(r"L([0-7])", weekday)
     if special:
-        day = special[1] or special[2]
-        return f"on the last {_DAYS[int(day) if day.isdigit() else _DAY_NAMES[day]]} of the month"
+        return f"on the last {_DAYS[int(special[1])]} of the month"
     nth = re.fullmatch(r"([0-7]|[A-Z]{3})#([1-5])", weekday)
     if nth:
         number = int(nth[1]) if nth[1].isdigit() else _DAY_NAMES[nth[1]]
