@@ -15,9 +15,10 @@ from typing import Any
 
 import structlog
 
+from automations.exceptions import BadJob
 from automations.jobs.clock import database_now
 from automations.jobs.removed_routines import normalised
-from automations.models import CronJob, JobClock
+from automations.models import CronJob, JobClock, ScheduleKind
 from automations.models.category import RESERVED_IDS
 from automations.routines.edit import NewRoutine, add_routine, agent_routines, lock_agent, update_routine
 from automations.routines.heartbeat_md import (
@@ -211,37 +212,44 @@ class _Applying:
         """Which of these routines a task without id is. A one-time routine must have the same time."""
         if task.schedule is not None or task.next_run_at is None:
             return alike[0]
-        at = self._instant(task.next_run_at, task)
-        return next((job for job in alike if job.at == at), None)
+        text = task.next_run_at
+        return next((job for job in alike if job.at == self._instant(text, task, job)), None)
 
-    def _instant(self, text: str, task: Task) -> datetime:
-        """The instant of a text; it may have passed."""
-        return read_first_run(text, timezone=task.timezone or self.agent.timezone, now=EPOCH)
+    def _instant(self, text: str, task: Task, job: CronJob | None = None) -> datetime:
+        """The instant of a text; it may have passed. Without a zone in the task, it is in its routine's."""
+        zone = job.timezone if job is not None and "timezone" not in task.given else task.timezone
+        return read_first_run(text, timezone=zone or self.agent.timezone, now=EPOCH)
 
     def _has_ended(self, task: Task) -> bool:
         """Whether a new one-time task is added as done: it ran elsewhere, or its time has passed."""
-        return task.schedule is None and (task.is_done or self._has_passed(task))
-
-    def _has_passed(self, task: Task) -> bool:
-        return task.next_run_at is not None and self._instant(task.next_run_at, task) <= self.now
+        if task.schedule is not None or task.next_run_at is None:
+            return task.schedule is None and task.is_done
+        return task.is_done or self._instant(task.next_run_at, task) <= self.now
 
     def _changes(self, job: CronJob, task: Task) -> dict[str, Any]:
         """The changes to the routine that its task asks for; empty when nothing differs."""
-        changes: dict[str, Any] = {name: getattr(task, name) for name in (*_PLAIN, "timezone")}
-        changes["policy"] = dict.fromkeys(job.policy) | dict(task.policy)  # missing limits are removed
+        changes = {name: getattr(task, name) for name in (*_PLAIN, "timezone") if name in task.given}
+        if "policy" in task.given:
+            changes["policy"] = dict.fromkeys(job.policy) | dict(task.policy)  # missing limits are removed
+        is_once = "schedule" in task.given or job.schedule_kind == ScheduleKind.AT
         if task.schedule is not None:
             changes["schedule"] = task.schedule
-        elif task.next_run_at is not None and self._is_moved(job, task):
+        elif is_once and task.next_run_at is not None and self._is_moved(job, task):
             return changes | {"schedule": None, "next_run_at": task.next_run_at}
-        now = _as_told(job)
-        said = changes | {"title": task.title.strip(), "timezone": task.timezone or self.agent.timezone}
-        said["policy"] = {name: limit for name, limit in task.policy.items() if limit is not None}
+        now, said = _as_told(job), dict(changes)
+        if "title" in said:
+            said["title"] = task.title.strip()
+        if "timezone" in said:
+            said["timezone"] = task.timezone or self.agent.timezone
+        if "policy" in said:
+            said["policy"] = {name: limit for name, limit in task.policy.items() if limit is not None}
         return changes if any(now[name] != value for name, value in said.items()) else {}
 
     def _is_moved(self, job: CronJob, task: Task) -> bool:
         """Whether the time of a one-time routine changes. One that is done keeps its time."""
-        over = job.clock.next_run_at is None and task.is_done and self._has_passed(task)
-        return not over and self._instant(task.next_run_at or "", task) != job.at
+        at = self._instant(task.next_run_at or "", task, job)
+        over = job.clock.next_run_at is None and task.is_done and at <= self.now
+        return not over and at != job.at
 
     def _change(self, routine_id: str, changes: dict[str, Any]) -> None:
         before, job = self.rows[routine_id], update_routine(routine_id, changes)
@@ -254,6 +262,8 @@ class _Applying:
 
     def _added(self, task: Task) -> str:
         """Add a routine, with the task's id if it is well-formed and free; else the id is stored as `imported_id`."""
+        if not task.title:
+            raise BadJob(f"the task {task.id!r} is new and has no title", code="empty_title")
         wanted = task.id if _WELL_FORMED.fullmatch(task.id) and task.id not in RESERVED_IDS else ""
         job = add_routine(
             NewRoutine(

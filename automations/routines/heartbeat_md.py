@@ -38,6 +38,11 @@ PLAIN = (
     "max_retry", "task_type",
 )  # fmt: skip
 FIELDS = frozenset({"id", "schedule", "timezone", "next_run_at", *PLAIN}) | RUN_TIME
+CLEARABLE = frozenset(
+    {"schedule", "timeout_seconds"}
+)  # null is a value of them; of other fields it says nothing
+_TASKS_KEY = re.compile(r"""(?:^|[{,])\s*["']?tasks?["']?\s*:""", re.MULTILINE | re.IGNORECASE)
+_TASK_KEYS = tuple(re.compile(rf"""["']{name}["']\s*:""") for name in ("title", "(?:schedule|next_run_at)"))
 _FENCE_LINE = re.compile(r"^[^\S\n]*(?P<ticks>`{3,})(?P<info>.*)$", re.MULTILINE)
 ALIKE = 0.8  # an unknown name this similar to a known one is taken for a misspelling
 MOST_FENCES = 1_000  # fenced blocks that are read; later ones count as prose
@@ -58,17 +63,19 @@ class Parse(StrEnum):
 class Task:
     """A routine in the document, with defaults for missing fields. Empty `id`: new; empty `timezone`: the agent's.
 
-    `is_done`: the state of a task without schedule is `done`; used for new routines only.
+    `given`: the names of the fields that the text has; a known routine keeps its values of the others. No `title`: a
+    known routine is meant. No `execution_mode`: it is inferred for a new routine. `is_done`: the state of a task
+    without schedule is `done`; used for new routines only.
     `foreign`: unknown fields, written by other programs or people; they are stored unchanged.
     """
 
-    title: str
+    title: str = ""
     id: str = ""
     description: str = ""
     instructions: str = ""
     schedule: str | None = None
     timezone: str = ""
-    execution_mode: str = ExecutionMode.INLINE
+    execution_mode: str | None = None
     source: str = Source.MANUAL
     enabled: bool = True
     next_run_at: str | None = None
@@ -78,6 +85,7 @@ class Task:
     task_type: str = ""
     is_done: bool = False
     foreign: Mapping[str, Any] = field(default_factory=dict)
+    given: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,10 +174,18 @@ def _block(tasks: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _task_blocks(content: str) -> list[_Fence]:
-    """The JSON blocks with `"tasks"`; if there is none, all JSON blocks, because one of them must be meant."""
-    blocks = [each for each in islice(_fences(content), MOST_FENCES) if each.language == "json"]
-    speaking = [each for each in blocks if '"tasks"' in content[each.body[0] : each.body[1]]]
-    return speaking or blocks
+    """The JSON blocks with `"tasks"`; if there is none, those that seem to list tasks. Other JSON blocks are prose."""
+    blocks = {
+        each: content[each.body[0] : each.body[1]]
+        for each in islice(_fences(content), MOST_FENCES)
+        if each.language == "json"
+    }
+    speaking = [each for each, text in blocks.items() if '"tasks"' in text]
+    return speaking or [each for each, text in blocks.items() if _seems_to_list_tasks(text)]
+
+
+def _seems_to_list_tasks(text: str) -> bool:
+    return bool(_TASKS_KEY.search(text)) or all(key.search(text) for key in _TASK_KEYS)
 
 
 def _fences(content: str) -> Iterator[_Fence]:
@@ -211,7 +227,9 @@ def _tasks(content: str, blocks: list[_Fence], zone: str, now: datetime) -> tupl
     except (ValueError, RecursionError) as error:
         raise _Corrupted(f"the JSON block cannot be read: {error}") from None
     given = _listed(data)
-    tasks = tuple(_task(number, each, zone, now) for number, each in enumerate(given, 1))
+    # version 1 knows no modes, so all of its tasks are inline
+    unsaid = ExecutionMode.INLINE if data.get("version", VERSIONS[0]) == VERSIONS[0] else None
+    tasks = tuple(_task(number, each, zone, now, unsaid) for number, each in enumerate(given, 1))
     if twice := [each for each, times in Counter(task.id for task in tasks if task.id).items() if times > 1]:
         raise _Corrupted(f"two tasks have the id {twice[0]!r}")
     return tasks
@@ -234,7 +252,7 @@ def _listed(data: Any) -> list[Any]:
     return given
 
 
-def _task(number: int, given: Any, zone: str, now: datetime) -> Task:
+def _task(number: int, given: Any, zone: str, now: datetime, unsaid: ExecutionMode | None) -> Task:
     if not isinstance(given, dict):
         raise _Corrupted(f"task {number} is not an object")
     where = f"task {number} ({str(given.get('title'))[:60]!r})"
@@ -242,10 +260,12 @@ def _task(number: int, given: Any, zone: str, now: datetime) -> Task:
     for name, value in foreign.items():
         _check_foreign(f"{where} has a field {name[:60]!r}", name, value)
     told = {name: given[name] for name in (FIELDS - RUN_TIME) & given.keys() if given[name] is not None}
+    names = told.keys() | {name for name in CLEARABLE if name in given}
     try:
         _check(told, zone, now)
         is_done = given.get("state") == "done" and "schedule" not in told
-        return Task(**told, is_done=is_done, foreign=foreign)
+        told = {"execution_mode": unsaid} | told
+        return Task(**told, is_done=is_done, foreign=foreign, given=frozenset(names))
     except (SessionsError, ScheduleError) as error:
         raise _Corrupted(f"{where}: {error}") from None
 
@@ -275,8 +295,9 @@ def _check(told: dict[str, Any], zone: str, now: datetime) -> None:
     for name, value in told.items():
         if isinstance(value, str) and not _storable(value):
             raise _Corrupted(f"{name} holds a character that cannot be stored")
-    validated({"title": ""} | {name: told[name] for name in PLAIN if name in told})
     identity = told.get("id", "")
+    title = {} if identity else {"title": ""}  # a known routine keeps its title
+    validated(title | {name: told[name] for name in PLAIN if name in told})
     if not isinstance(identity, str) or len(identity) > LONGEST_ID or not identity.isprintable():
         raise _Corrupted(f"the id must be text of at most {LONGEST_ID} characters on one line")
     if not isinstance(told.get("timezone", ""), str):

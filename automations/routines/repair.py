@@ -61,7 +61,7 @@ def repair(agent_id: int, revision: int, tasks: Sequence[Any]) -> Repair:
         raise RevisionConflict
     agent = Agent.objects.get(pk=agent_id)
     given = _understood(agent, _text(tasks, ()))
-    _check_titles(agent_id, given, broken.blocks)
+    _check_titles(agent, given, broken.blocks)
     content = Document.objects.values_list("content", flat=True).get(agent_id=agent_id, name=NAME)
     text = replace_broken_block(content, [*tasks, *(task_json(row) for row in _left_out(agent, given))])
     _understood(agent, text)
@@ -87,9 +87,14 @@ def _understood(agent: Agent, text: str) -> tuple[Task, ...]:
     return parsed.tasks
 
 
-def _check_titles(agent_id: int, tasks: Sequence[Task], blocks: str) -> None:
+def _check_titles(agent: Agent, tasks: tuple[Task, ...], blocks: str) -> None:
     """BadRepair when a title of the broken block is missing, or a title is neither in it nor a routine's."""
-    given = {title for task in tasks if (title := normalised(task.title))}
+    names = dict(agent_routines(agent.pk).values_list("pk", "name"))
+    titles = [
+        normalised(task.title or names.get(routine_id, ""))
+        for routine_id, task in zip(ids_named(agent, tasks), tasks, strict=True)
+    ]
+    given = {title for title in titles if title}
     named = {normalised(_read(title)): _read(title) for title in _TITLE.findall(blocks)}
     # a title without its closing quotation mark was read with the text after it, so prefixes count
     lost = [title for each, title in named.items() if not any(map(each.startswith, given))]
@@ -97,9 +102,9 @@ def _check_titles(agent_id: int, tasks: Sequence[Task], blocks: str) -> None:
         raise BadRepair(
             f"the broken block also names {lost[0]!r}: give every task, with enabled false if it is not wanted"
         )
-    known = {normalised(row.name) for row in agent_routines(agent_id)} | named.keys()
+    known = {normalised(name) for name in names.values()} | named.keys()
     within = normalised(blocks)
-    new = [task.title for task in tasks if not _stands(normalised(task.title), known, within)]
+    new = [task.title for task in tasks if task.title and not _stands(normalised(task.title), known, within)]
     if new:
         raise BadRepair(f"the broken block does not name {new[0]!r}; a repair adds no other tasks")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 from zoneinfo import available_timezones
@@ -22,6 +23,7 @@ from sessions_app.channels.webhook import check_setting
 from sessions_app.connections.usable import refusal
 from sessions_app.events import announce_change
 from sessions_app.exceptions import AgentExists, BadInput, NotFound, RevisionConflict
+from sessions_app.mailbox.updates import moving_undrained
 from sessions_app.models import PRIMARY_KEY, Agent, Engine, Session, SessionType
 from sessions_app.models.agent import heartbeat_defaults
 
@@ -68,7 +70,8 @@ def update_agent(
         for name, value in columns.items():
             setattr(agent, name, value)
         agent.revision += 1
-        agent.save(update_fields=[*columns, "revision", "updated_at"])
+        with moving_undrained(agent_id) if toggled else nullcontext():
+            agent.save(update_fields=[*columns, "revision", "updated_at"])
         if toggled:
             announce_change()
         _notify_dependents(agent, zone, heartbeat)

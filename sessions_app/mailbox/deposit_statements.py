@@ -9,30 +9,60 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from sessions_app.mailbox.bounds import MOST_OF_A_SOURCE, MOST_UNREAD, UNREAD
 from sessions_app.memory.outside import has_read
-from sessions_app.models import PRIMARY_KEY, Event, EventType, MailboxEvent, Session
+from sessions_app.models import (
+    PRIMARY_KEY,
+    Agent,
+    Event,
+    EventType,
+    MailboxEvent,
+    Session,
+    SessionState,
+    SessionType,
+)
 from sessions_app.models.mailbox import TARGET_GONE
+from sessions_app.models.session import WEB
 from sessions_app.postgres import event_statements
 from sessions_app.postgres.statements import Statement, table
 
-_mail, _session, _event = table(MailboxEvent), table(Session), table(Event)
+_mail, _session, _event, _agents = table(MailboxEvent), table(Session), table(Event), table(Agent)
 _TEXT, _NOW = sa.Text(), sa.func.now()
 _TARGET = sa.bindparam("target", type_=sa.Uuid())
 _AGENT = sa.bindparam("or_primary_of", type_=sa.BigInteger())
 
 
-def _locked(*which: Any) -> Any:
+def _locked(rows: Any, *which: Any) -> Any:
     # KEY SHARE does not block a commit of the target session. A delete of it waits, or has come first
-    found = sa.select(_session.c.id, _session.c.agent_id).where(*which)
-    return found.with_for_update(read=True, key_share=True)
+    return rows.where(*which).with_for_update(read=True, key_share=True, of=_session)
 
 
 def _there() -> Any:
-    """Select the target; if it is gone, the primary session of the agent `or_primary_of`."""
-    target = _locked(_session.c.id == _TARGET).cte("target")
-    gone = ~sa.exists().where(target.c.id.is_not(None))
-    is_primary = (_session.c.agent_id == _AGENT, _session.c.key == sa.literal_column(f"'{PRIMARY_KEY}'"))
-    primary = _locked(*is_primary, gone).cte("primary_session")
+    """Select the session that gets the update: the target, or the primary session if no turn drains the target.
+
+    A target is drained unless it is archived, gone, or a web thread of a unified agent (rule 6.3). `moving_undrained`
+    locks the rows of agent and session that are read here. A primary session of the agent `or_primary_of` takes what
+    is for a session that is gone.
+    """
+    own = sa.select(_session.c.agent_id).where(_session.c.id == _TARGET).scalar_subquery()
+    found = sa.select(_agents.c.id, _agents.c.unified_session).where(
+        _agents.c.id == sa.func.coalesce(own, _AGENT)
+    )
+    agent = found.with_for_update(read=True, key_share=True).cte("agent")
+    rows = sa.select(_session.c.id, _session.c.agent_id).join(agent, agent.c.id == _session.c.agent_id)
+    is_thread = sa.and_(_session.c.type == _text(SessionType.SUB), _session.c.channel == _text(WEB))
+    is_drained = sa.and_(
+        _session.c.state != _text(SessionState.ARCHIVED), ~sa.and_(is_thread, agent.c.unified_session)
+    )
+    target = _locked(rows, _session.c.id == _TARGET, is_drained).cte("target")
+    stays = sa.select(_session.c.id).where(
+        _session.c.id == _TARGET, _session.c.state != _text(SessionState.DELETING)
+    )
+    gone = sa.and_(~sa.exists().where(target.c.id.is_not(None)), sa.or_(_AGENT.is_not(None), stays.exists()))
+    primary = _locked(rows, _session.c.key == _text(PRIMARY_KEY), gone).cte("primary_session")
     return sa.union_all(*(sa.select(each.c.id, each.c.agent_id) for each in (target, primary)))
+
+
+def _text(word: str) -> Any:
+    return sa.literal_column(f"'{word}'")
 
 
 def _is_foreign() -> Any:

@@ -9,19 +9,31 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from agent_core.strategies import Update
 from sessions_app import events, flags, metrics
-from sessions_app.models import MailboxEvent, Priority, Scope, Turn
+from sessions_app.models import (
+    PRIMARY_KEY,
+    Agent,
+    MailboxEvent,
+    Priority,
+    Scope,
+    Session,
+    SessionState,
+    SessionType,
+    Turn,
+)
 from sessions_app.models.mailbox import TARGET_GONE
+from sessions_app.models.session import WEB
 from sessions_app.single_line import one_line
 
 MOST_EVENTS = 50  # updates shown with one turn
@@ -68,9 +80,9 @@ def deposit(
 ) -> bool:
     """Put an update into the session's mailbox. False if it was deposited before, or the session is gone.
 
-    `or_primary_of`: the agent whose primary session gets it if there is no target (rule 4.11). `hint`: tell the agent's
-    windows that an update waits, without its text; two feature flags limit this to the session's windows, or switch it
-    off.
+    The agent's primary session gets it while no turn drains the session's mailbox (rule 6.3). `or_primary_of`: the
+    agent whose primary session gets it if there is no target (rule 4.11). `hint`: tell the agent's windows that an
+    update waits, without its text; two feature flags limit this to the session's windows, or switch it off.
     """
     from sessions_app.mailbox.bounds import MAKE_ROOM  # late, both: SQLAlchemy is slow to load
     from sessions_app.mailbox.deposit_statements import DEPOSIT
@@ -79,7 +91,7 @@ def deposit(
     scope = Scope.AGENT if everywhere else Scope.SESSION
     with transaction.atomic(savepoint=bool(mail.dedupe_key)):
         if mail.dedupe_key:
-            target_id = _there(target_id, or_primary_of) if or_primary_of is not None else target_id
+            target_id = _there(target_id, or_primary_of)
             if not _supersede_unread(target_id, mail):
                 return False
         row = DEPOSIT.first(
@@ -117,7 +129,7 @@ def _columns(mail: Mail) -> dict[str, Any]:
     }
 
 
-def _there(target_id: uuid.UUID | None, or_primary_of: int | None = None) -> uuid.UUID | None:
+def _there(target_id: uuid.UUID | None, or_primary_of: int | None) -> uuid.UUID | None:
     """The session that gets the update, which stays until the transaction ends. None: there is none."""
     from sessions_app.mailbox.deposit_statements import IS_THERE  # late, as above
 
@@ -127,17 +139,59 @@ def _there(target_id: uuid.UUID | None, or_primary_of: int | None = None) -> uui
 
 def _supersede_unread(target_id: uuid.UUID | None, mail: Mail) -> bool:
     """Drop the unread update with the same key, one caller at a time. False if this update was deposited before."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
-            [f"rondo:mail:{target_id}:{mail.dedupe_key}"],
-        )
+    _lock_keys(target_id, [mail.dedupe_key])
     if MailboxEvent.objects.filter(event_id=mail.event_id).exists():
         return False
-    if _there(target_id) is not None:
+    if target_id is not None:
         same = unread().filter(target_id=target_id, dedupe_key=mail.dedupe_key)
         same.update(dropped_at=Now(), reason=SUPERSEDED)
     return True
+
+
+def _lock_keys(target_id: uuid.UUID | None, keys: list[str]) -> None:
+    """Lock keys of a mailbox until the transaction ends, always in the same order."""
+    with connection.cursor() as cursor:
+        for key in sorted(keys):
+            cursor.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"rondo:mail:{target_id}:{key}"]
+            )
+
+
+@contextmanager
+def moving_undrained(agent_id: int, session_id: uuid.UUID | None = None) -> Iterator[None]:
+    """Archive or open a session, or switch an agent's unified mode, in this context (rule 6.3).
+
+    Then unread updates that no turn would show are in the agent's primary session. Of several with one key the newest
+    stays. Nothing is moved back.
+    """
+    changed: QuerySet[Any] = Agent.objects.filter(pk=agent_id)
+    sessions = Session.objects.filter(agent_id=agent_id)
+    if session_id is not None:
+        changed = sessions = sessions.filter(pk=session_id)
+    with transaction.atomic():
+        # before the change: each deposit has read this row and committed, or waits and then sees the change
+        list(changed.select_for_update(of=("self",)).values_list("pk"))
+        yield
+        _move_undrained(agent_id, sessions)
+
+
+def _move_undrained(agent_id: int, sessions: QuerySet[Session]) -> None:
+    from sessions_app.mailbox.bounds import MAKE_ROOM  # late: SQLAlchemy is slow to load
+
+    is_thread = Q(type=SessionType.SUB, channel=WEB, agent__unified_session=True)
+    undrained = sessions.filter(is_thread | Q(state=SessionState.ARCHIVED)).exclude(key=PRIMARY_KEY)
+    stuck = unread().filter(target__in=undrained.values("pk"))
+    moved = dict(stuck.select_for_update(of=("self",)).order_by("pk").values_list("pk", "dedupe_key"))
+    primary = Session.objects.filter(agent_id=agent_id, key=PRIMARY_KEY).values_list("pk", flat=True).first()
+    if not moved or primary is None:
+        return
+    keys = list({key for key in moved.values() if key})
+    _lock_keys(primary, keys)
+    alike = unread().filter(Q(pk__in=moved) | Q(target=primary), dedupe_key__in=keys)
+    newest = dict(alike.order_by("pk").values_list("dedupe_key", "pk"))
+    alike.exclude(pk__in=newest.values()).update(dropped_at=Now(), reason=SUPERSEDED)
+    unread().filter(pk__in=moved).update(target=primary)
+    MAKE_ROOM.run(target=primary)
 
 
 def unread() -> QuerySet[MailboxEvent]:

@@ -11,6 +11,7 @@ from django.db import transaction
 
 from sessions_app.events import announce
 from sessions_app.exceptions import BadInput, SessionClosed
+from sessions_app.mailbox.updates import moving_undrained
 from sessions_app.models import Event, EventType, Session, SessionState, SessionType, Turn, TurnState
 from sessions_app.models.session import BACKGROUND
 from sessions_app.turns.cancel import cancel_waiting
@@ -37,19 +38,19 @@ def unarchive_session(session: Session) -> None:
     _set_archived(session, archived=False)
 
 
-@transaction.atomic
 def _set_archived(session: Session, *, archived: bool) -> None:
-    """Change the state and tell the open windows."""
+    """Change the state, tell the open windows, and move unread updates that no turn would show to the primary session."""
     _must_be_conversation(session)
     rows = Session.objects.filter(pk=session.pk)
-    if archive(session.pk) if archived else rows.unarchive():
-        told = {"status": "archived" if archived else "unarchived"}
-        Event.objects.create(
-            agent_id=session.agent_id, session_id=session.pk, type=EventType.STATUS, content=told
-        )
-        announce(session.pk)
-    elif not rows.filter(state__in=(SessionState.OPEN, SessionState.ARCHIVED)).exists():
-        raise SessionClosed("the session is being deleted")
+    with moving_undrained(session.agent_id, session.pk):
+        if archive(session.pk) if archived else rows.unarchive():
+            told = {"status": "archived" if archived else "unarchived"}
+            Event.objects.create(
+                agent_id=session.agent_id, session_id=session.pk, type=EventType.STATUS, content=told
+            )
+            announce(session.pk)
+        elif not rows.filter(state__in=(SessionState.OPEN, SessionState.ARCHIVED)).exists():
+            raise SessionClosed("the session is being deleted")
 
 
 def _must_be_conversation(session: Session) -> None:

@@ -88,15 +88,20 @@ def test_new_thread_automations_bind_to_the_primary_older_ones_stay(ada: Caller)
     assert listed(ada, primary(ada), "automations", "name") == ["new"]
 
 
-def test_a_threads_mailbox_shows_the_primarys_mail_and_its_own(ada: Caller) -> None:
+@pytest.mark.rule("6.3")
+def test_a_threads_unread_mail_moves_to_the_primary_and_its_old_mail_stays(ada: Caller) -> None:
     thread, home = ada.session(), primary(ada)
     for target in (thread, home):
         MailboxEvent.objects.create(target_id=target, event_type="job_completed", summary=f"for {target}")
+    read = {"acknowledged_at": "2026-01-01T00:00:00Z"}
+    MailboxEvent.objects.create(target_id=thread, event_type="job_completed", summary="old", **read)
     toggle(ada, on=True)
-    assert listed(ada, thread, "mailbox", "summary") == [f"for {home}", f"for {thread}"]
-    assert listed(ada, home, "mailbox", "summary") == [f"for {home}"]
+    assert sorted(listed(ada, home, "mailbox", "summary")) == sorted([f"for {home}", f"for {thread}"])
+    assert sorted(listed(ada, thread, "mailbox", "summary")) == sorted(
+        [f"for {home}", f"for {thread}", "old"]
+    )
     toggle(ada, on=False)
-    assert listed(ada, thread, "mailbox", "summary") == [f"for {thread}"]
+    assert listed(ada, thread, "mailbox", "summary") == ["old"]
 
 
 @pytest.mark.parametrize("key", ["telegram:42", "webhook:https://example.org/rondo"])

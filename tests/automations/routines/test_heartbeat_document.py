@@ -170,21 +170,78 @@ def test_a_known_id_is_updated_and_run_fields_are_ignored(person: Person) -> Non
     job = agent_routines(person.agent.pk).get()
     assert (job.every_seconds, job.execution_mode, job.enabled) == (7200, "isolated", False)
     assert [task["enabled"] for task in tasks(person)] == [False]  # it stays, to be switched on again
-    put(person, document(HN))
+    put(person, document(HN | {"enabled": True}))
     assert agent_routines(person.agent.pk).get().enabled
 
 
-def test_instructions_and_limits_are_listed_and_cleared_when_omitted(
-    person: Person,
-) -> None:
+def test_instructions_and_limits_are_listed_and_cleared_by_empty_values(person: Person) -> None:
     own = {"instructions": "Be short.", "policy": {"max_tool_calls": 2, "max_attempts": 1}}
     put(person, document(HN | own))
     [task] = tasks(person)
     assert {name: task[name] for name in own} == own
-    put(person, document(HN | {"policy": {"max_attempts": 1}}))
+    put(person, document(HN | {"instructions": "", "policy": {"max_attempts": 1}}))
     [task] = tasks(person)
     assert "instructions" not in task
     assert task["policy"] == {"max_attempts": 1}
+
+
+@pytest.mark.rule("6.4")
+def test_a_new_task_without_a_mode_gets_the_inferred_one(person: Person) -> None:
+    """As the service does; version 1 knows no modes, and a known task keeps its mode."""
+    given: dict[str, tuple[dict[str, Any], str]] = {
+        "long": ({"timeout_seconds": 61}, "isolated"),
+        "wordy": ({"description": "x" * 201}, "isolated"),
+        "short": ({"timeout_seconds": 60, "description": "x" * 200}, "inline"),
+        "null": ({"timeout_seconds": 61, "execution_mode": None}, "isolated"),
+        "chosen": ({"timeout_seconds": 61, "execution_mode": "inline"}, "inline"),
+        "reminder": ({"timeout_seconds": 61, "task_type": "time_reminder"}, "inline"),
+    }
+    wanted = {name: mode for name, (_, mode) in given.items()}
+    content = document(*({"id": n, "title": n, "schedule": "1h"} | own for n, (own, _) in given.items()))
+    put(person, content)
+    assert dict(agent_routines(person.agent.pk).values_list("pk", "execution_mode")) == wanted
+    put(person, content.replace("61", "30"))
+    assert dict(agent_routines(person.agent.pk).values_list("pk", "execution_mode")) == wanted
+    other = new_person("bob")
+    put(other, content.replace('"version": 2', '"version": 1'))
+    found = dict(agent_routines(other.agent.pk).values_list("name", "execution_mode"))
+    assert found == dict.fromkeys(given, "inline")
+
+
+@pytest.mark.parametrize("way", ["put", "repair"])
+def test_fields_that_a_known_task_leaves_out_keep_their_values(person: Person, way: str) -> None:
+    own: dict[str, Any] = {
+        "description": "Read it.", "instructions": "Be short.", "timezone": "Asia/Tokyo", "execution_mode": "isolated",
+        "enabled": False, "timeout_seconds": 120, "policy": {"max_attempts": 1}, "max_retry": 1,
+    }  # fmt: skip
+    add(person, "HN", routine_id="daily_hn", **(own | {"schedule": "0 9 * * *"}))
+    add(
+        person,
+        "Once",
+        routine_id="once",
+        schedule=None,
+        next_run_at="2031-01-01T09:00",
+        timezone="Asia/Tokyo",
+    )
+    before = list(CronJob.objects.order_by("pk").values())
+    # a time without offset is in the routine's zone
+    bare = [{"id": "daily_hn"}, {"id": "once", "next_run_at": "2031-01-01T09:00"}]
+    if way == "put":
+        put(person, document(*bare, {"title": "HN", "schedule": "1h"}))
+        agent_routines(person.agent.pk).get(schedule_kind="every").delete()
+        put(person, document(*bare))
+    else:
+        revision = put(person, document(*bare).replace("]", "")).document.revision
+        fix(heartbeat(person), revision, *bare)
+    assert list(CronJob.objects.order_by("pk").values()) == before
+    put(
+        person,
+        document({"id": "daily_hn", "timeout_seconds": None, "next_run_at": "2031-01-01T00:00"}, bare[1]),
+    )
+    [changed, _] = agent_routines(person.agent.pk)
+    assert (changed.timeout_seconds, changed.expr, changed.timezone) == (None, "0 9 * * *", "Asia/Tokyo")
+    with pytest.raises(BadJob, match="'other' is new and has no title"):
+        put(person, document(*bare, {"id": "other", "schedule": "1h"}))
 
 
 def test_an_absent_id_is_disabled_and_not_shown_any_more(person: Person) -> None:

@@ -97,7 +97,8 @@ def test_version_2_as_the_design_shows_it() -> None:
 def test_version_1_gets_defaults_for_what_it_does_not_have(version: Any) -> None:
     task = {"id": "a", "title": "A", "schedule": "30m", "state": "pending", "timeout_seconds": 60}
     parsed = read(block(version | {"tasks": [task]}))
-    assert parsed.tasks == (Task(id="a", title="A", schedule="30m", timeout_seconds=60),)
+    wanted = Task(id="a", title="A", schedule="30m", timeout_seconds=60, execution_mode="inline")
+    assert parsed.tasks == (wanted,)
     [found] = parsed.tasks
     assert (found.execution_mode, found.source, found.enabled, found.timezone) == (
         "inline",
@@ -112,6 +113,22 @@ def test_version_1_gets_defaults_for_what_it_does_not_have(version: Any) -> None
 )
 def test_a_text_without_a_json_block_is_empty(content: str) -> None:
     assert read(content) == Parsed(parse=Parse.EMPTY)
+
+
+def test_a_json_block_that_lists_no_tasks_is_prose() -> None:
+    """Also one that cannot be read. The routines get a block of their own beside it."""
+    objects: list[Any] = [
+        {"lastChecks": {"email": 1_703_275_200}},
+        {"done_tasks": 3},
+        {"note": "tasks: none"},
+    ]
+    for data in (*objects, {"title": "Settings"}, {}, [], [1, 2], "", "[" * 100_000, '{"lastChecks": }'):
+        content = block(data)
+        assert read(content) == Parsed(parse=Parse.EMPTY), data
+        assert prose(content) == content.strip()
+        rendered = render_heartbeat_md(content, [A])
+        assert [task.title for task in read(rendered).tasks] == ["A"]
+        assert prose(rendered) == content.strip()
 
 
 def test_a_json_block_within_another_block_is_an_example() -> None:
@@ -135,7 +152,6 @@ A = {"title": "A", "schedule": "1h"}
 CORRUPTED: dict[str, tuple[str, str]] = {
     "cut": (V2[: V2.index('"source"')], "is not closed"),
     "a comma too many": (V2.replace('"enabled": true,', '"enabled": true,,'), "cannot be read"),
-    "nothing in it": (block(""), "cannot be read"),
     "a list": (block([A]), "not an object with a list"),
     "no list of tasks": (block({"version": 2, "task": []}), "not an object with a list"),
     "version 3": (block({"version": 3, "tasks": []}), "version must be one of"),
@@ -163,7 +179,9 @@ CORRUPTED: dict[str, tuple[str, str]] = {
     "half a character": (tasks(A | {"description": "\ud800"}), "cannot be stored"),
     "NUL": (tasks(A | {"description": "\x00"}), "cannot be stored"),
     "endless digits": (block('{"tasks": [], "version": ' + "9" * 5000 + "}"), "cannot be read"),
-    "endless depth": (block("[" * 100_000), "cannot be read"),
+    "endless depth": (block('{"tasks": ' + "[" * 100_000), "cannot be read"),
+    "single quotation marks": (block("{'tasks': [{'title': 'A'}]}"), "cannot be read"),
+    "one task": (block(A), "not an object with a list"),
     "too many": (tasks(*[A] * 1001), "more than 1000"),
 }
 

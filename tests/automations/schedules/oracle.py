@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim
+from cronsim.cronsim import SYMBOLIC_DAYS, SYMBOLIC_MONTHS
 
 MINUTE = timedelta(minutes=1)
 ZONES = sorted(available_timezones() - {"Factory", "localtime"})
@@ -48,6 +50,30 @@ def walked(schedule: Walkable, after: datetime, until: datetime) -> list[datetim
     return found
 
 
+def sim_of(expr: str, wall: datetime, *, reverse: bool = False) -> CronSim:
+    """cronsim for an expression. It has no ranges that wrap and no `L5`: they are written as lists and as `5L`."""
+    minute, hour, day, month, weekday = expr.upper().replace("?", "*").split()
+    months = _unwrapped(month, SYMBOLIC_MONTHS, 1)
+    weekdays = re.sub(r"\bL([0-7])", r"\1L", _unwrapped(weekday, SYMBOLIC_DAYS, 0))
+    return CronSim(f"{minute} {hour} {day} {months} {weekdays}", wall, reverse=reverse)
+
+
+def _unwrapped(field: str, names: list[str], base: int) -> str:
+    for number, name in enumerate(names, base):
+        field = re.sub(rf"\b{name}\b", str(number), field)
+    return re.sub(r"(\d+)-(\d+)(?:/(\d+))?", lambda found: _counted(found, len(names), base), field)
+
+
+def _counted(found: re.Match[str], size: int, base: int) -> str:
+    low, high, step = int(found[1]), int(found[2]), int(found[3] or 1)
+    if low < high:
+        return found[0]
+    walk = [low]
+    while walk[-1] % size != high % size:
+        walk.append((walk[-1] - base + 1) % size + base)
+    return ",".join(map(str, walk[::step]))
+
+
 def _named(sim: CronSim, wall: datetime) -> bool:
     return (
         wall.minute in sim.minutes
@@ -65,7 +91,7 @@ def is_fixed(expr: str) -> bool:
 
 def slots(expr: str, zone: str, after: datetime, until: datetime) -> list[datetime]:
     """All slots with after < slot <= until."""
-    sim = CronSim(expr, datetime(2026, 1, 1))  # noqa: DTZ001 - wall time
+    sim = sim_of(expr, datetime(2026, 1, 1))  # noqa: DTZ001 - wall time
     tz = ZoneInfo(zone)
     find = _fixed if is_fixed(expr) else _elapsed
     return sorted({slot for slot in find(sim, tz, after, until) if after < slot <= until})

@@ -10,6 +10,7 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from sessions_app.agents.edit import update_agent
 from sessions_app.mailbox.bounds import MOST_OF_A_SOURCE, MOST_UNREAD
 from sessions_app.mailbox.updates import (
     MOST_ARTIFACTS,
@@ -21,6 +22,8 @@ from sessions_app.mailbox.updates import (
     unread,
 )
 from sessions_app.models import Event, MailboxEvent, Priority, Session
+from sessions_app.sessions.archive import archive_conversation
+from sessions_app.sessions.open import primary_session
 from tests.conftest import Person
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("6.1")]
@@ -63,6 +66,37 @@ def test_an_unread_event_of_the_same_key_gives_way(person: Person) -> None:
     assert not deposit(session.pk, old), "what came before does not come again"
     assert shown(session) == ["new"]
     assert MailboxEvent.objects.get(event_id=old.event_id).reason == "superseded"
+
+
+@pytest.mark.rule("6.3", "6.2")
+@pytest.mark.parametrize("way", ["archived", "unified"])
+def test_an_update_goes_where_people_are_shown(person: Person, way: str) -> None:
+    """What waits moves along, the newest of a key; later updates go there, also without naming the agent."""
+    home, thread, other = primary_session(person.agent), person.session(), person.session()
+    group = Session.objects.create(
+        agent=person.agent, owner=person.user, key="telegram:7", channel="telegram"
+    )
+    deposit(home.pk, news("weather here", dedupe_key="weather"))
+    deposit(home.pk, news("price here", dedupe_key="price"))
+    for session in (thread, other, group):
+        deposit(session.pk, news(f"plain {session.key}"))
+        deposit(session.pk, news(f"weather {session.key}", dedupe_key="weather"))
+    if way == "archived":
+        archive_conversation(thread)
+        archive_conversation(group)
+        stays, went = other, (thread, group)
+    else:
+        update_agent(person.agent.pk, {"unified_session": True})
+        stays, went = group, (thread, other)
+    assert shown(stays) == [f"plain {stays.key}", f"weather {stays.key}"]
+    last = f"weather {went[1].key}"
+    assert shown(home) == ["price here", *(f"plain {each.key}" for each in went), last]
+    for number, keyed in enumerate(({}, {"dedupe_key": "price"}, {"dedupe_key": "weather"})):
+        assert deposit(went[0].pk, news(f"later {number}", **keyed))
+        assert deposit(stays.pk, news(f"later {number}", **keyed), or_primary_of=person.agent.pk)
+    assert shown(home)[-4:] == [f"plain {went[1].key}", "later 0", "later 1", "later 2"]
+    assert not unread().filter(target__in=[each.pk for each in went]).exists()
+    assert [each for each in shown(stays) if each.startswith("later")] == ["later 0", "later 1", "later 2"]
 
 
 def test_stale_events_are_dropped_with_reason_and_lasting_ones_stay(person: Person) -> None:

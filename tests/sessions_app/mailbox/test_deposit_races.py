@@ -12,9 +12,11 @@ import pytest
 from django.conf import settings
 from django.db import connection, transaction
 
+from sessions_app.agents.edit import update_agent
 from sessions_app.mailbox.updates import SUPERSEDED, deposit
 from sessions_app.models import Event, MailboxEvent, Session
 from sessions_app.models.mailbox import TARGET_GONE
+from sessions_app.sessions.archive import archive_conversation
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import primary_session
 from tests.conftest import Person
@@ -142,6 +144,40 @@ def test_a_delete_drops_a_deposit_still_in_progress(person: Person) -> None:
     row = MailboxEvent.objects.get(event_id=mail.event_id)
     assert (row.target_id, row.reason, row.summary, row.detail) == (None, TARGET_GONE, "", "")
     assert orphans() == {}
+
+
+@pytest.mark.rule("6.3")
+@pytest.mark.parametrize("key", ["", "weather"])
+@pytest.mark.parametrize("way", ["archived", "unified"])
+def test_no_update_stays_where_no_turn_drains_whoever_is_first(person: Person, way: str, key: str) -> None:
+    """One deposit has not committed when the home changes, one comes before the change has committed."""
+    session, home = person.session(), primary_session(person.agent)
+
+    def change() -> None:
+        if way == "archived":
+            archive_conversation(session)
+        else:
+            update_agent(person.agent.pk, {"unified_session": True})
+
+    with transaction.atomic():
+        assert deposit(session.pk, news("first", dedupe_key=key))
+        before = waiting()
+        thread, came = in_thread(change)
+        until(lambda: waiting() > before, 20, "the change waits for the deposit")
+    thread.join(20)
+    assert came == [None]
+    assert shown(home) == ["first"]
+    Session.objects.update(state="open")
+    update_agent(person.agent.pk, {"unified_session": False})
+    with transaction.atomic():
+        change()
+        before = waiting()
+        thread, came = in_thread(lambda: deposit(session.pk, news("second", dedupe_key=key)))
+        until(lambda: waiting() > before, 20, "the deposit waits for the change")
+    thread.join(20)
+    assert came == [True]
+    assert shown(home) == (["second"] if key else ["first", "second"])
+    assert shown(session) == []
 
 
 def test_a_deleted_sessions_unread_mail_keeps_its_reason_without_content(person: Person) -> None:
