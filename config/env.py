@@ -245,8 +245,8 @@ class Env:
     rondo_turns_per_user: int = _variable(
         read.count_or_unlimited,
         "40",
-        "Maximum running turns of one user in the whole fleet; at most 90 % of all worker threads. "
-        "Automations use at most 80 % of them. 0: no limit.",
+        "Maximum running turns of one user in the whole fleet; at most 90 % of all worker threads; the last 10 % are "
+        "for users with no running turn. Automations use at most 80 % of the limit. 0: no limit.",
     )
     rondo_watchers: tuple[IPv4Network | IPv6Network, ...] = _variable(
         read.networks,
