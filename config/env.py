@@ -248,6 +248,17 @@ class Env:
         "Maximum running turns of one user in the whole fleet; at most 90 % of all worker threads; the last 10 % are "
         "for users with no running turn. Automations use at most 80 % of the limit. 0: no limit.",
     )
+    rondo_turn_seconds: int = _variable(
+        read.positive_int,
+        "14400",
+        "Longest time limit (`timeout_seconds`) that a user can give a turn, an automation or a routine, in seconds.",
+    )
+    rondo_agents_per_user: int = _variable(read.positive_int, "1000", "Maximum number of agents of one user.")
+    rondo_sessions_per_user: int = _variable(
+        read.positive_int,
+        "100000",
+        "Maximum number of sessions of one user that were not opened by automations.",
+    )
     rondo_watchers: tuple[IPv4Network | IPv6Network, ...] = _variable(
         read.networks,
         "127.0.0.0/8,::1",
