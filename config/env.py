@@ -220,8 +220,8 @@ class Env:
     rondo_throttle: tuple[int, int] | None = _variable(
         read.rate,
         "1200/min",
-        "Limit of API requests per user, per hook, and per address without a token: a number per `s`, "
-        "`min`, `h` or `d`. 0: no limit.",
+        "Limit of requests to the API and the pages together, per user, per hook, and per address without a "
+        "sign-in or token: a number per `s`, `min`, `h` or `d`. 0: no limit.",
     )
     rondo_database_seconds: int = _variable(
         read.positive_int,
