@@ -226,8 +226,8 @@ class Env:
     rondo_throttle: tuple[int, int] | None = _variable(
         read.rate,
         "1200/min",
-        "Limit of API requests per user, per hook, and per address without a token: a number per `s`, "
-        "`min`, `h` or `d`. 0: no limit.",
+        "Limit of requests to the API and the pages together, per user, per hook, and per address without a "
+        "sign-in or token: a number per `s`, `min`, `h` or `d`. 0: no limit.",
     )
     rondo_database_seconds: int = _variable(
         read.positive_int,
@@ -251,8 +251,19 @@ class Env:
     rondo_turns_per_user: int = _variable(
         read.count_or_unlimited,
         "40",
-        "Maximum running turns of one user in the whole fleet; at most 90 % of all worker threads. "
-        "Automations use at most 80 % of them. 0: no limit.",
+        "Maximum running turns of one user in the whole fleet; at most 90 % of all worker threads; the last 10 % are "
+        "for users with no running turn. Automations use at most 80 % of the limit. 0: no limit.",
+    )
+    rondo_turn_seconds: int = _variable(
+        read.positive_int,
+        "14400",
+        "Longest time limit (`timeout_seconds`) that a user can give a turn, an automation or a routine, in seconds.",
+    )
+    rondo_agents_per_user: int = _variable(read.positive_int, "1000", "Maximum number of agents of one user.")
+    rondo_sessions_per_user: int = _variable(
+        read.positive_int,
+        "100000",
+        "Maximum number of sessions of one user that were not opened by automations.",
     )
     rondo_watchers: tuple[IPv4Network | IPv6Network, ...] = _variable(
         read.networks,

@@ -55,6 +55,9 @@ RONDO_CONNECTIONS = ENV.rondo_connections
 RONDO_CONNECTIONS_PER_ADDRESS = ENV.rondo_connections_per_address
 RONDO_STREAMS_PER_USER = ENV.rondo_streams_per_user
 RONDO_TURNS_PER_USER = ENV.rondo_turns_per_user
+RONDO_TURN_SECONDS = ENV.rondo_turn_seconds
+RONDO_AGENTS_PER_USER = ENV.rondo_agents_per_user
+RONDO_SESSIONS_PER_USER = ENV.rondo_sessions_per_user
 RONDO_WATCHERS = ENV.rondo_watchers
 RONDO_WATCHER_TOKEN = ENV.rondo_watcher_token
 RONDO_SWEEP_SECONDS = ENV.rondo_sweep_seconds
@@ -120,6 +123,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "config.http.pages.limit_pages",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",

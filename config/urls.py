@@ -1,11 +1,8 @@
-from typing import Any
-
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
-from drf_spectacular.generators import SchemaGenerator
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from config.accounts import pages
 from config.accounts.enter import enter_by_link
@@ -13,29 +10,11 @@ from config.doors import DOORS
 from config.http import sign_in
 from config.http.codes import ERRORS_PAGE
 from config.http.reference.errors import ErrorsPage
+from config.http.schema import SchemaView
 from config.operations import health, metrics
 from sessions_app.api.query import ChecksQuery, Parameter
 
 admin.autodiscover()
-
-
-class CachedSchemaGenerator(SchemaGenerator):
-    """Generates the OpenAPI schema once per process: it takes half a second and never changes."""
-
-    _schema: dict[str, Any] | None = None
-
-    def get_schema(self, request: Any = None, public: bool = False) -> Any:
-        """The cached schema."""
-        cls = type(self)
-        if cls._schema is None:
-            cls._schema = super().get_schema(request, public)  # type: ignore[no-untyped-call]
-        return cls._schema
-
-
-class SchemaView(ChecksQuery, SpectacularAPIView):
-    """The OpenAPI schema."""
-
-    generator_class = CachedSchemaGenerator
 
 
 class DocsView(ChecksQuery, SpectacularSwaggerSplitView):

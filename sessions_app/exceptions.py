@@ -151,6 +151,18 @@ class TooManyTokens(SessionsError):
     code = "too_many_tokens"
 
 
+class TooManyAgents(SessionsError):
+    """The user has the maximum number of agents; delete one first."""
+
+    code = "too_many_agents"
+
+
+class TooManySessions(SessionsError):
+    """The user has the maximum number of sessions; delete some first."""
+
+    code = "too_many_sessions"
+
+
 class InsufficientScope(SessionsError):
     """The token does not allow this."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -40,11 +40,14 @@ from sessions_app.models import (
 )
 from sessions_app.models.agent import DOCUMENTS
 from sessions_app.postgres.compiled import CompiledQuery, Keyed, Parameter, is_any_of
+from sessions_app.postgres.in_time import InTime
 from sessions_app.postgres.merged_rows import Merged
 from sessions_app.postgres.search import found_in, matching
+from sessions_app.postgres.sizes import size_beside
 from sessions_app.tokens import limits
-from sessions_app.turns.question_reads import with_consents
+from sessions_app.turns.question_reads import size_of_consents, size_of_waiting, with_consents
 from sessions_app.turns.session_reads import LISTED_SESSIONS, LOCKED_SESSION, ONE_SESSION, TARGET, in_state
+from sessions_app.turns.threads import with_target
 
 M = TypeVar("M", bound=Model)
 NO_SESSION = "there is no such session"
@@ -113,8 +116,9 @@ def sessions(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") 
     fields = dict(wanted)
     if state := fields.pop("shown_state", None):
         rows = in_state(rows, state, user.pk)
-    keys = matching(rows, fields, found_in(term, "title"), time="created_at")
-    return Keyed(keys=keys, load=partial(LISTED_SESSIONS.all, owner=user.pk))
+    keys = matching(with_target(rows), fields, found_in(term, "title"), time="created_at")
+    load = partial(LISTED_SESSIONS.all, owner=user.pk)
+    return Keyed(keys=keys, load=load, beside=size_of_waiting())
 
 
 def session(user: AbstractBaseUser, session_id: uuid.UUID, *, lock: bool = False) -> Any:
@@ -166,22 +170,27 @@ def owned(user: AbstractBaseUser, session_id: uuid.UUID) -> Subquery:
 
 def turns(user: AbstractBaseUser, *keys: QuerySet[Turn]) -> Keyed[Turn]:
     """Return those of the turns in `keys` that are the user's, each as it is shown."""
-    return Keyed(keys=Merged(*keys), load=listed_turns(user))
+    return keyed_turns(user, Merged(*keys))
 
 
-def listed_turns(user: AbstractBaseUser) -> Callable[..., list[Turn]]:
-    """Return the function that reads turns of the user by their `ids`, each as it is shown."""
-    return partial(_LISTED_TURNS.all, owner=user.pk)
+def keyed_turns(user: AbstractBaseUser, keys: Merged[Turn] | InTime[Turn]) -> Keyed[Turn]:
+    """Return the turns in `keys`, of which only the user's are loaded, each as it is shown."""
+    load = partial(_LISTED_TURNS.all, owner=user.pk)
+    return Keyed(keys=keys, load=load, beside=size_beside(_last_reply(), "content"))
+
+
+def _last_reply() -> QuerySet[Message]:
+    """Return the last answer of a turn, or of its host if it joined one, for a subquery."""
+    speaker = Coalesce(OuterRef("host_id"), OuterRef("pk"))
+    return Message.objects.filter(turn_id=speaker, role="assistant").exclude(content="").order_by("-seq")[:1]
 
 
 def _turns() -> QuerySet[Turn]:
     """Return the turns of the parameter `owner`, each with `agent_name`, `reply`, the last answer of the turn (of its
     host, if it joined one), and `shown_deliveries`.
     """
-    speaker = Coalesce(OuterRef("host_id"), OuterRef("pk"))
-    said = Message.objects.filter(turn_id=speaker, role="assistant")
-    reply = said.exclude(content="").order_by("-seq").values("content")[:1]
-    sent = with_deliveries("message__turn_id", speaker)
+    reply = _last_reply().values("content")
+    sent = with_deliveries("message__turn_id", Coalesce(OuterRef("host_id"), OuterRef("pk")))
     return (
         Turn.objects.filter(session__owner_id=Parameter("owner"))
         .order_by()
@@ -222,9 +231,18 @@ def with_deliveries(message: str, of: Any) -> ArraySubquery:
     return ArraySubquery(rows.values(shown=shown))
 
 
-def executions_of(user: AbstractBaseUser, session_id: uuid.UUID) -> QuerySet[ExecutionState]:
-    """Return the executions of the session that is shown. NotFound."""
-    return with_consents(ExecutionState.objects.filter(session=_shown_by(user, session_id)))
+def executions_of(
+    user: AbstractBaseUser, session_id: uuid.UUID, status: str | None = None
+) -> Keyed[ExecutionState]:
+    """Return the executions of the session that is shown. NotFound. `status`: only those with this status."""
+    rows = ExecutionState.objects.filter(session=_shown_by(user, session_id))
+    keys = rows.filter(status=status) if status else rows
+    mine = ExecutionState.objects.filter(session__owner_id=user.pk)
+    return Keyed(
+        keys=Merged(keys),
+        load=lambda ids: list(with_consents(mine.filter(pk__in=ids))),
+        beside=size_of_consents(),
+    )
 
 
 def execution(user: AbstractBaseUser, execution_id: str) -> ExecutionState:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from automations.jobs.skip import MOST_SKIPPED
-from automations.jobs.validate import LONGEST_TIMEOUT
 from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
 from automations.selectors import STATES
 from sessions_app.api.fields import Flag, Input, Moment, OneOf, Output, Text, TextOrNull, WholeNumber
@@ -38,7 +38,7 @@ class Schedule(serializers.JSONField):
     """Exactly one schedule."""
 
 
-@extend_schema_field({"type": "integer", "minimum": 1, "maximum": LONGEST_TIMEOUT})
+@extend_schema_field({"type": "integer", "minimum": 1, "maximum": settings.RONDO_TURN_SECONDS})
 class TimeoutSeconds(WholeNumber):
     """Time limit of one turn."""
 

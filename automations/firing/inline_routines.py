@@ -17,7 +17,6 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Min, Q
 from django.db.models.functions import Now
 
-from agent_core.policy import TurnPolicy
 from automations.firing.due_jobs import advance_clocks, read_due_jobs
 from automations.firing.due_routines import agents_with_due_routines, claim_due_routines
 from automations.firing.insert_runs import insert_inline_runs
@@ -35,6 +34,7 @@ from automations.runs.record import end_run, has_own_session
 from sessions_app.hints import Hint, send
 from sessions_app.models import Agent, Lane, Session, Turn, TurnKind
 from sessions_app.models.turn import RUNS_KEY
+from sessions_app.policies import policy_of
 from sessions_app.sessions.archive import archive
 from sessions_app.turns import enqueue
 from sessions_app.turns.kinds import kind_of
@@ -188,7 +188,7 @@ def _queue_turn(agent: Agent, session: Session, attempts: list[RunRecord], *, de
         origin_attempt=first.attempt if is_alone else 0,
         idempotency_key=f"due:{first.pk}:{first.attempt}",
     )
-    limits = TurnPolicy().merged(kind_of(turn).policy, agent.policy)
+    limits = policy_of(kind_of(turn).policy, agent.policy)
     turn.metadata["policy"] = limits.strictest(*(run.snapshot["policy"] for run in attempts))
     enqueue.enqueue(turn)
     runs = RunRecord.objects.filter(pk__in=[run.pk for run in attempts])

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from django.conf import settings
+
 from agent_core.exceptions import PolicyError
-from agent_core.policy import TurnPolicy
 from automations.exceptions import BadJob
 from automations.models import CatchUp, ExecutionMode, Overlap, Source
 from sessions_app.channels.webhook import check_setting
 from sessions_app.exceptions import BadInput
+from sessions_app.policies import check_policy
 from sessions_app.single_line import check_line
 
 LONGEST_MESSAGE = 20_000  # characters
 LONGEST_NAME = 200
-LONGEST_TIMEOUT = 86_400  # seconds
 LONGEST_JITTER = 86_400  # seconds
 LONGEST_PING_URL = 1_900  # characters, with room for /fail
 MOST_RUNS = 1_000_000
@@ -64,7 +65,7 @@ def _policy(value: Any) -> None:
     if not isinstance(value, dict):
         raise BadJob("policy must be an object of limits", code="bad_policy")
     try:
-        TurnPolicy().merged({name: limit for name, limit in value.items() if limit is not None})
+        check_policy({name: limit for name, limit in value.items() if limit is not None})
     except PolicyError as error:
         raise BadJob(str(error), code="bad_policy") from error
 
@@ -94,6 +95,11 @@ def _whole(name: str, least: int, most: int, *, nullable: bool) -> Callable[[Any
     return check
 
 
+def _timeout(value: Any) -> None:
+    """Check the time limit of a turn, which is at most the operator's."""
+    _whole("timeout_seconds", 1, settings.RONDO_TURN_SECONDS, nullable=True)(value)
+
+
 def _ping_url(value: Any) -> None:
     """Check the address of a dead man's switch, which answers pings."""
     if not isinstance(value, str) or len(value) > LONGEST_PING_URL:
@@ -112,7 +118,7 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "enabled": _enabled,
     "overlap": _one_of("overlap", Overlap.values),
     "catch_up": _one_of("catch_up", CatchUp.values),
-    "timeout_seconds": _whole("timeout_seconds", 1, LONGEST_TIMEOUT, nullable=True),
+    "timeout_seconds": _timeout,
     "max_runs": _whole("max_runs", 1, MOST_RUNS, nullable=True),
     "jitter_seconds": _whole("jitter_seconds", 0, LONGEST_JITTER, nullable=False),
     "max_retry": _whole("max_retry", 0, MOST_RETRIES, nullable=False),

@@ -132,7 +132,7 @@ def open_conversation(caller: Caller, given: arguments.OpenSession) -> results.O
 def read_session(caller: Caller, given: arguments.ReadSession) -> results.MessageList:
     """The newest messages of a session, in order."""
     session = session_of(caller, given)
-    rows = reversed(some_messages(caller.user, session, given.limit))
+    rows = reversed(some_messages(caller.user, session, given.limit).rows)
     return results.MessageList(
         session=str(session),
         messages=[

@@ -18,7 +18,6 @@ from agent_core.memory.lasting_facts import FactFilter
 from agent_core.memory.sources import SaidMessage
 from agent_core.memory.task_state import TaskStateData
 from agent_core.planner import live
-from agent_core.policy import TurnPolicy
 from agent_core.turn.compress import compress, fitting
 from agent_core.turn.control import TurnControl
 from agent_core.types import Role, TurnRequest, Usage
@@ -26,6 +25,7 @@ from automations.heartbeats.briefing import of_conversation
 from sessions_app.connections.usable import model_choice
 from sessions_app.memory import task_state
 from sessions_app.models import Agent, Message, Session, SessionState, TaskState, Turn, TurnKind
+from sessions_app.policies import policy_of
 from sessions_app.turns.compression import spoken_messages
 from sessions_app.turns.journal import Journal
 
@@ -146,6 +146,6 @@ def _request(agent: Agent) -> TurnRequest:
         history=(),
         message="",
         **model_choice(agent),
-        policy=TurnPolicy().merged(agent.policy),
+        policy=policy_of(agent.policy),
         tools=tuple(tool.spec() for tool in tools.all()),
     )

@@ -6,13 +6,13 @@ from datetime import datetime, time
 from typing import Any
 
 from django import forms
+from django.conf import settings
 
 from automations.jobs.validate import (
     LONGEST_JITTER,
     LONGEST_MESSAGE,
     LONGEST_NAME,
     LONGEST_PING_URL,
-    LONGEST_TIMEOUT,
     MOST_RETRIES,
 )
 from automations.models import CatchUp, CronJob, Overlap, ScheduleKind
@@ -161,7 +161,7 @@ def timeout_field() -> forms.IntegerField:
     return forms.IntegerField(
         required=False,
         min_value=1,
-        max_value=LONGEST_TIMEOUT,
+        max_value=settings.RONDO_TURN_SECONDS,
         label="Time limit in seconds",
         widget=forms.NumberInput({"placeholder": "as for all turns"}),
     )

@@ -114,11 +114,13 @@ CODES: dict[int, tuple[str, ...]] = {  # the first code is used for errors that 
         ),
         *("primary_session", "protected_job", "session_busy", "session_closed", "session_exists"),
         *(
+            "too_many_agents",
             "too_many_automations",
             "too_many_connections",
             "too_many_hooks",
             "too_many_routines",
             "too_many_scheduled_messages",
+            "too_many_sessions",
             "too_many_tokens",
         ),
         *("telegram_away", "turn_ended"),

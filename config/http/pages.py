@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from math import ceil
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -12,9 +13,11 @@ from automations.schedules.errors import ScheduleError
 from config.doors import is_for_programs
 from config.http.codes import status_of
 from config.http.request_id import current_id
+from sessions_app.api.throttle import count_page
 from sessions_app.exceptions import SessionsError
 from sessions_app.web.fragments import is_fragment
 
+PROBES = {"/healthz", "/readyz", "/metrics"}  # asked by machines, and never limited
 TITLES = {
     400: "That did not work",
     403: "You may not see this",
@@ -61,6 +64,19 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:  # noq
 def wants_page(request: HttpRequest) -> bool:
     """Whether the client is a browser that asks for a page, or for a part of one."""
     return is_fragment(request) or "text/html" in request.headers.get("Accept", "")
+
+
+def limit_pages(get_response: Any) -> Any:
+    """Middleware: refuses pages beyond the rate limit, which they share with the API. DRF counts what is of the API."""
+
+    def answer(request: HttpRequest) -> Any:
+        if is_for_programs(request.path) or request.path in PROBES or not (wait := count_page(request)):
+            return get_response(request)
+        refused = error_page(request, 429, f"Try again in {ceil(wait)} s")
+        refused.headers["Retry-After"] = str(ceil(wait))
+        return refused
+
+    return answer
 
 
 class PageErrors:

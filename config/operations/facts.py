@@ -39,6 +39,7 @@ SHOWN = frozenset(
             "RONDO_SCHEDULER_CRON_JOBS",
         ),
         *("RONDO_STREAMS_PER_USER", "RONDO_SWEEP_SECONDS", "RONDO_THROTTLE", "RONDO_TOOL_GRACE_SECONDS"),
+        *("RONDO_AGENTS_PER_USER", "RONDO_SESSIONS_PER_USER", "RONDO_TURN_SECONDS"),
         *("RONDO_TURNS_PER_USER", "RONDO_WATCHERS", "RONDO_WEBHOOK_HOSTS", "RONDO_WINDOW_MESSAGES"),
         *("RONDO_WORKER_LOST_SECONDS", "STATIC_ROOT", "TURN_QUEUES", "TURN_SHARDS"),
         *(each.name.upper() for each in fields(Env) if each.name.startswith("rondo_keep_")),

@@ -84,7 +84,7 @@ def history(user: User, session_id: uuid.UUID) -> list[core.BaseEvent]:
     the rest, so that answers that it has under another id would follow after all questions.
     """
     messages: list[Any] = []
-    for row in reversed(some_messages(user, session_id, SHOWN)):
+    for row in reversed(some_messages(user, session_id, SHOWN).rows):
         messages += _messages(row)
     return [core.MessagesSnapshotEvent(messages=each) for each in ([], messages)]
 

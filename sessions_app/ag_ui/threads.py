@@ -87,7 +87,7 @@ def _message(said: Said) -> MessageInput:
 
 def _compare(user: User, session: Any, run: Run) -> None:
     """Refuse a client whose history continues from an older message than ours. One that sends no history may go on."""
-    stored = [row.metadata.get(CLIENT_ID) for row in some_messages(user, session.pk, COMPARED)]
+    stored = [row.metadata.get(CLIENT_ID) for row in some_messages(user, session.pk, COMPARED).rows]
     ours = [each for each in stored if each is not None]
     earlier = set(run.known[:-1])
     if run.said is not None and run.said.id not in ours and earlier & set(ours) and ours[0] not in earlier:

@@ -15,8 +15,7 @@ from django.db import IntegrityError, transaction
 
 from agent_core.connections import EFFORTS, LARGEST_TEMPERATURE, MOST_TOKENS, prefix_of
 from agent_core.exceptions import PolicyError
-from agent_core.policy import TurnPolicy
-from sessions_app import permits
+from sessions_app import permits, quotas
 from sessions_app.agents import mcp_servers as mcp_settings
 from sessions_app.agents.dependents import agent_dependents, lock_dependents
 from sessions_app.channels.webhook import check_setting
@@ -26,6 +25,7 @@ from sessions_app.exceptions import AgentExists, BadInput, NotFound, RevisionCon
 from sessions_app.mailbox.updates import moving_undrained
 from sessions_app.models import PRIMARY_KEY, Agent, Engine, Session, SessionType
 from sessions_app.models.agent import heartbeat_defaults
+from sessions_app.policies import check_policy
 
 MOST_ROUTINES = 1_000
 LONGEST_MODEL = 200  # characters
@@ -36,7 +36,9 @@ _NO_ZONES = {"Factory", "localtime"}  # names in the zone database that are no z
 
 
 def new_agent(owner: AbstractBaseUser, name: str, given: Mapping[str, Any]) -> Agent:
-    """Create an agent with its primary session; `given` as for `update_agent`. AgentExists, BadInput."""
+    """Create an agent with its primary session; `given` as for `update_agent`. AgentExists, BadInput,
+    TooManyAgents.
+    """
     if not _NAME.fullmatch(name) or name != name.strip():
         raise BadInput(
             f"bad name {name[:64]!r}: use 1 to 64 letters, digits, spaces, dots, dashes and underscores; begin with a"
@@ -111,7 +113,7 @@ def _columns(given: Mapping[str, Any], agent: Agent, reached: frozenset[str] | N
 def _policy(merged: dict[str, Any]) -> dict[str, Any]:
     policy = {key: value for key, value in merged.items() if value is not None}
     try:
-        TurnPolicy().merged(policy)
+        check_policy(policy)
     except PolicyError as error:
         raise BadInput(str(error), code="bad_policy") from error
     return policy
@@ -229,7 +231,8 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
 
 
 def create_agent(owner: AbstractBaseUser, name: str, **fields: Any) -> Agent:
-    """Create an agent with its primary session; `fields` are its columns. AgentExists, BadInput."""
+    """Create an agent with its primary session; `fields` are its columns. AgentExists, BadInput, TooManyAgents."""
+    quotas.check_agents(int(owner.pk))
     agent = Agent(owner=owner, name=name, **fields)  # type: ignore[misc]
     try:
         agent.clean_fields()

@@ -40,9 +40,8 @@ class ExecutionList(ApiView):
     @extend_schema(responses=ExecutionOut(many=True))
     def get(self, _request: Request, session_id: uuid.UUID) -> Response:
         """The executions of a session, the newest first."""
-        rows = selectors.executions_of(self.user, session_id)
-        status = self.parameter("status")
-        return self.page(rows if status is None else rows.filter(status=status), ExecutionOut)
+        rows = selectors.executions_of(self.user, session_id, self.parameter("status"))
+        return self.page(rows, ExecutionOut)
 
 
 class ExecutionDetail(ApiView):

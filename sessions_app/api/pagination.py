@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qs
 
 from django.core.exceptions import ValidationError
 from django.db import DataError
-from django.db.models import Expression, IntegerField, JSONField, QuerySet, TextField
+from django.db.models import QuerySet
 from rest_framework.exceptions import NotFound
 from rest_framework.pagination import CursorPagination
 
@@ -17,10 +16,9 @@ from sessions_app.api.query import Parameter
 from sessions_app.exceptions import BadInput
 from sessions_app.postgres.compiled import Keyed
 from sessions_app.postgres.merged_rows import Merged
+from sessions_app.postgres.sizes import how_many_fit, size_of_rows
 
 LONGEST_PAGE = 200
-LARGEST_PAGE = 1_000_000  # characters of texts and JSON in its rows; a page has at least one row
-VALUE = 20  # characters added for each value in JSON
 ORDER = Parameter(
     name="order",
     description="The direction of the list. When not given: as the list is described.",
@@ -99,7 +97,7 @@ class CursorPage(CursorPagination):
             if isinstance(queryset, Keyed):
                 return self._keyed(queryset, request, view)
             rows = Merged(queryset) if isinstance(queryset, QuerySet) else queryset
-            size = _size_of_rows(rows.first)
+            size = size_of_rows(rows.first)
             if size is not None:  # measure before fetching: a row may have megabytes
                 self._measure(rows.sizes(*self._names(request, view), size=size), request, view)
             return super().paginate_queryset(queryset, request, view)
@@ -109,8 +107,7 @@ class CursorPage(CursorPagination):
             raise _bad_cursor() from None  # its position does not fit the ordering's column
 
     def _keyed(self, queryset: Keyed[Any], request: Any, view: Any) -> list[Any]:
-        size = _size_of_rows(queryset.keys.first)
-        keys: Any = queryset.keys.sizes("pk", *self._names(request, view), size=size)
+        keys: Any = queryset.keys.sizes("pk", *self._names(request, view), size=queryset.size)
         page = self._measure(keys, request, view)
         if self._fitting < len(page):
             page = super().paginate_queryset(keys, request, view) or []
@@ -123,60 +120,13 @@ class CursorPage(CursorPagination):
         """Find out how many rows of the page fit. `sizes`: its rows with their `size`, sliced like a queryset."""
         page: list[Any] = super().paginate_queryset(sizes, request, view) or []
         is_reversed = self.cursor and self.cursor.reverse
-        self._fitting = _how_many_fit(reversed(page) if is_reversed else page)
+        self._fitting = how_many_fit(reversed(page) if is_reversed else page) or LONGEST_PAGE
         return page
 
 
 def order_of(ordering: tuple[str, ...]) -> str:
     """The direction of an ordering, whose fields all have the same."""
     return "desc" if ordering[0].startswith("-") else "asc"
-
-
-def _how_many_fit(rows: Iterable[dict[str, Any]]) -> int:
-    """How many rows fit in LARGEST_PAGE, at least one."""
-    total = 0
-    for number, row in enumerate(rows):
-        total += row["size"]
-        if total > LARGEST_PAGE:
-            return max(number, 1)
-    return LONGEST_PAGE
-
-
-class _RowSize(Expression):
-    """The characters in the text and JSON columns of a row.
-
-    It makes its SQL itself: an expression of Django's functions takes longer to compose than the page takes to read.
-    """
-
-    def __init__(self, texts: tuple[str, ...], jsons: tuple[str, ...]) -> None:
-        super().__init__(output_field=IntegerField())
-        self.texts, self.jsons = texts, jsons
-
-    def as_sql(self, compiler: Any, connection: Any) -> Any:
-        """The sum over the columns of the query's own table."""
-        # Django 6.1 has another name for it
-        quote_table = getattr(compiler, "quote_name", compiler.quote_name_unless_alias)
-        table = quote_table(compiler.query.get_initial_alias())
-        quote = connection.ops.quote_name
-        texts = [f"coalesce(length({table}.{quote(name)}), 0)" for name in self.texts]
-        return " + ".join([*texts, *(_json_size(f"{table}.{quote(name)}::text") for name in self.jsons)]), []
-
-
-def _json_size(text: str) -> str:
-    return f"coalesce(length({text}) + {VALUE} * (length({text}) - length(replace({text}, ',', ''))), 0)"
-
-
-def _size_of_rows(queryset: QuerySet[Any]) -> _RowSize | None:
-    """An expression for the characters in the fetched text and JSON columns of a row; None without such columns."""
-    names, is_left_out = queryset.query.deferred_loading
-    fields = [
-        field for field in queryset.model._meta.concrete_fields if (field.attname in names) != is_left_out
-    ]
-    texts, jsons = (
-        tuple(str(field.column) for field in fields if isinstance(field, kind))
-        for kind in (TextField, JSONField)
-    )
-    return _RowSize(texts, jsons) if texts or jsons else None
 
 
 def _bad_cursor() -> BadInput:

@@ -1,4 +1,4 @@
-"""The throttle of all views: DRF calls it before each view, and it counts in the database."""
+"""The throttle of the API's views, which DRF calls before each, and of the pages. It counts in the database."""
 
 from __future__ import annotations
 
@@ -46,11 +46,24 @@ class Throttle(BaseThrottle):
         return self._wait
 
     def _key(self, request: Any) -> str:
-        if request.user.is_authenticated:
-            return f"user:{request.user.pk}"
         if isinstance(request.auth, Caller):
             return f"hook:{request.auth.hook.pk}"
-        return f"address:{site_of(self.get_ident(request) or '')}"
+        return _key_of(request.user, self.get_ident(request))
+
+
+def _key_of(user: Any, address: str | None) -> str:
+    return f"user:{user.pk}" if user.is_authenticated else f"address:{site_of(address or '')}"
+
+
+def count_page(request: Any) -> float:
+    """Count the request for a page with those of the API. Returns 0 when it is allowed, else the seconds to wait."""
+    if settings.RONDO_THROTTLE is None:
+        return 0
+    limit, seconds = settings.RONDO_THROTTLE
+    key = _key_of(request.user, request.META.get("REMOTE_ADDR"))
+    taken = count_request(key, Rate(limit=limit, seconds=seconds))
+    request.rate_limit_headers = rate_limit_headers(taken)
+    return taken.wait
 
 
 def _tighter(share: Taken, of_user: Taken) -> Taken:

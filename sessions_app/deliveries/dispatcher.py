@@ -1,7 +1,8 @@
 """The dispatcher of a worker process: threads of its own send deliveries, so that no turn waits for a receiver.
 
-A place (a host, a mail server) gets only some of the threads, and all places that were slow lately share half of
-them: a receiver that hangs delays nobody else. The claim in the database keeps the order within a lane.
+A place (a host, a mail server) gets only some of the threads, all places that were slow lately share half of them, and
+so do all deliveries of one user. The last threads are for users who have none. So receivers that hang delay nobody
+else, however many of them a user names. The claim in the database keeps the order within a lane.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import structlog
 from django.conf import settings
 from django.db import connection
 
-from sessions_app.deliveries.send import receiver_of, send_next
+from sessions_app.deliveries.send import Receiver, receiver_of, send_next
 from sessions_app.hints import DeliveryLane
 
 log = structlog.get_logger(__name__)
@@ -24,10 +25,13 @@ log = structlog.get_logger(__name__)
 THREADS = 32
 SHARE = 4  # threads that may be busy with one place
 MOST_QUEUED = 10_000  # lanes; the sweep finds what comes after
-MOST_PARKED = 100  # lanes that wait for one place, or for all slow ones
+LEFT_FREE = 4  # one of so many threads is kept for users with no thread
+MOST_PARKED = 100  # lanes of a user that wait for the same group
 SLOW_FOR = 60.0  # seconds that a place counts as slow after a slow attempt
 STOP_TIMEOUT = 5.0  # seconds that running attempts are waited for when the process ends
 _SLOW = "(slow places)"
+
+Group = str | int  # a place, all slow places, or a user's id
 
 
 class DeliveryDispatcher:
@@ -38,8 +42,10 @@ class DeliveryDispatcher:
         self._changed = threading.Condition()
         self._ready: queue.SimpleQueue[DeliveryLane] = queue.SimpleQueue()
         self._queued: set[DeliveryLane] = set()  # what is in `_ready`
-        self._busy: Counter[str] = Counter()  # sending threads by group: a place, or all slow places
-        self._parked: dict[str, OrderedDict[DeliveryLane, None]] = {}  # lanes that wait for a full group
+        self._sending = 0  # threads
+        self._busy: Counter[Group] = Counter()  # sending threads by group
+        # lanes that wait for a full group, by that group and their owner; owners take turns
+        self._parked: dict[tuple[Group, int], OrderedDict[DeliveryLane, None]] = {}
         self._slow_until: dict[str, float] = {}
         self._started = 0
         self._stopped = False
@@ -75,38 +81,41 @@ class DeliveryDispatcher:
                 self._unpark()
 
     def _send(self, lane: DeliveryLane) -> None:
-        place = receiver_of(lane)
-        if place is None:
+        receiver = receiver_of(lane)
+        if receiver is None:
             return
-        groups = self._enter(lane, place)
+        groups = self._enter(lane, receiver)
         if not groups:
             return
         began = time.monotonic()
         try:
             more = send_next(lane)
         finally:
-            self._leave(place, groups, time.monotonic() - began)
+            self._leave(receiver.place, groups, time.monotonic() - began)
         if more:
             self.take(lane)  # behind the others: a long lane must not keep the thread
 
-    def _enter(self, lane: DeliveryLane, place: str) -> Sequence[str]:
-        """Count this thread in the groups of the place; none when one of them is full, which parks the lane."""
+    def _enter(self, lane: DeliveryLane, receiver: Receiver) -> Sequence[Group]:
+        """Count this thread in the groups of the receiver. None when one of them is full, which parks the lane."""
         with self._changed:
             if self._stopped:
                 return ()
-            groups = (place, _SLOW) if self._slow_until.get(place, 0.0) > time.monotonic() else (place,)
+            is_slow = self._slow_until.get(receiver.place, 0.0) > time.monotonic()
+            groups: list[Group] = [receiver.owner, receiver.place, *([_SLOW] if is_slow else [])]
             full = next(filter(self._is_full, groups), None)
             if full is None:
+                self._sending += 1
                 self._busy.update(groups)
             else:
-                parked = self._parked.setdefault(full, OrderedDict())
+                parked = self._parked.setdefault((full, receiver.owner), OrderedDict())
                 if len(parked) < MOST_PARKED:
                     parked[lane] = None
             self._unpark()  # a lane that was unparked for one group may have gone to another
-            return () if full else groups
+            return groups if full is None else ()
 
-    def _leave(self, place: str, groups: Sequence[str], seconds: float) -> None:
+    def _leave(self, place: str, groups: Sequence[Group], seconds: float) -> None:
         with self._changed:
+            self._sending -= 1
             self._busy -= Counter(groups)  # this drops groups with no thread left
             now = time.monotonic()
             self._slow_until = {each: until for each, until in self._slow_until.items() if until > now}
@@ -118,11 +127,19 @@ class DeliveryDispatcher:
     def _unpark(self) -> None:
         """Queue a parked lane of each group that has room. Its rows are read again: it may have nothing to send now."""
         with self._changed:
-            for group in [each for each in self._parked if not self._is_full(each)]:
-                lane, _ = self._parked[group].popitem(last=False)
-                if not self._parked[group]:
-                    del self._parked[group]
+            with_room = {
+                group: (group, owner) for group, owner in reversed(self._parked) if not self._is_full(group)
+            }
+            for first in with_room.values():  # the one that waits longest of each group
+                waiting = self._parked.pop(first)
+                lane, _ = waiting.popitem(last=False)
+                if waiting:
+                    self._parked[first] = waiting
                 self.take(lane)
 
-    def _is_full(self, group: str) -> bool:
-        return self._busy[group] >= (max(1, self._threads // 2) if group == _SLOW else self._share)
+    def _is_full(self, group: Group) -> bool:
+        busy, half = self._busy[group], max(1, self._threads // 2)
+        if isinstance(group, int):
+            few_are_left = self._sending >= self._threads - self._threads // LEFT_FREE
+            return busy >= (1 if few_are_left else half)
+        return busy >= (half if group == _SLOW else self._share)

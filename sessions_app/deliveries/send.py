@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -44,7 +44,7 @@ _COUNTERS = {
     DeliveryState.SENT: Counted.DELIVERY_SENT,
     DeliveryState.FAILED: Counted.DELIVERY_FAILED,
 }
-_delivery = table(Delivery)
+_delivery, _session = table(Delivery), table(Session)
 
 
 def is_open(row: Any) -> Any:
@@ -94,19 +94,32 @@ CLAIM = Statement(
     )
     .returning(_delivery.c.id)
 )
-PEEK = Statement(sa.select(_delivery.c.address).where(_delivery.c.id == _head().scalar_subquery(), _IS_DUE))
+PEEK = Statement(
+    sa.select(_delivery.c.address, _session.c.owner_id)
+    .join(_session, _session.c.id == _delivery.c.session_id)
+    .where(_delivery.c.id == _head().scalar_subquery(), _IS_DUE)
+)
 
 
-def receiver_of(lane: DeliveryLane) -> str | None:
-    """The channel and host of the lane's next delivery; None when nothing is to be sent now."""
+@dataclass(frozen=True, kw_only=True)
+class Receiver:
+    """Where a lane's next delivery goes, and the id of the user who sends it. `place`: the channel and host."""
+
+    place: str
+    owner: int
+
+
+def receiver_of(lane: DeliveryLane) -> Receiver | None:
+    """Return the receiver of the lane's next delivery; None when nothing is to be sent now."""
     row = PEEK.first(session_id=lane.session_id, channel=lane.channel)
     if row is None:
         return None
     channel = base.sender(lane.channel)
     try:
-        return f"{lane.channel}:{channel.place(row.address) if channel else ''}"
+        place = f"{lane.channel}:{channel.place(row.address) if channel else ''}"
     except Exception:  # noqa: BLE001 - an address from before a change; the attempt to send it reports why
-        return lane.channel
+        place = lane.channel
+    return Receiver(place=place, owner=row.owner_id)
 
 
 def send_next(lane: DeliveryLane) -> bool:

@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from sessions_app import owners
 from sessions_app.deliveries.send import is_open
 from sessions_app.hints import DeliveryLane
-from sessions_app.models import Delivery
+from sessions_app.models import Delivery, Session
 from sessions_app.postgres import statements
 from sessions_app.postgres.statements import Statement, seconds_parameter, table
 
@@ -23,7 +23,7 @@ MOST_HINTS = 1_000  # of one sweep
 HINT_AGAIN_AFTER = 2  # sweeps
 SWEEP_LOCK = 0x52_6F_6E_64_6F_03  # one at a time in the whole fleet
 
-_delivery = table(Delivery)
+_delivery, _session = table(Delivery), table(Session)
 _SWEEP = seconds_parameter("sweep")
 _COLUMNS = ("session_id", "channel", "id", "next_attempt_at", "hinted_at", "created_at")
 
@@ -39,12 +39,17 @@ def _overdue() -> Statement:
     silent = sa.or_(
         heads.c.hinted_at.is_(None), heads.c.hinted_at < sa.func.now() - HINT_AGAIN_AFTER * _SWEEP
     )
-    chosen = (
-        sa.select(heads.c.id)
-        .where(due, silent, owners.of_session_is_active(heads.c.session_id))
-        .order_by(heads.c.hinted_at.nulls_first(), heads.c.id)
-        .limit(MOST_HINTS)
+    by_owner = sa.func.row_number().over(
+        partition_by=_session.c.owner_id, order_by=(heads.c.hinted_at.nulls_first(), heads.c.id)
     )
+    ranked = (
+        sa.select(heads.c.id, by_owner.label("rank"))
+        .join(_session, _session.c.id == heads.c.session_id)
+        .where(due, silent, owners.is_active(_session.c.owner_id))
+        .subquery()
+    )
+    # owners take turns
+    chosen = sa.select(ranked.c.id).order_by(ranked.c.rank, ranked.c.id).limit(MOST_HINTS)
     return Statement(
         sa.update(_delivery)
         .where(_delivery.c.id.in_(chosen))

@@ -823,17 +823,28 @@ class Migration(migrations.Migration):
         ),
         migrations.RunSQL(  # volatile: the count has a snapshot of its own, which is taken after the lock
             sql="""
-CREATE FUNCTION rondo_has_room(owner bigint, most integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION rondo_has_room(owner bigint, most integer, most_of_all integer)
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+  own integer;
 BEGIN
   PERFORM pg_advisory_xact_lock(hashtextextended('rondo:share:' || owner, 0));
-  RETURN (
+  own := (
     SELECT count(*) FROM (
       SELECT FROM sessions_app_turn WHERE share_of = owner AND state = 'running' LIMIT most
     ) AS running
-  ) < most;
+  );
+  IF own = 0 OR own >= most THEN
+    RETURN own < most;
+  END IF;
+  RETURN (
+    SELECT count(*) FROM (
+      SELECT FROM sessions_app_turn WHERE state = 'running' LIMIT most_of_all
+    ) AS running
+  ) < most_of_all;
 END
 $$""",
-            reverse_sql="DROP FUNCTION rondo_has_room(bigint, integer)",
+            reverse_sql="DROP FUNCTION rondo_has_room(bigint, integer, integer)",
         ),
         migrations.RunSQL(sql=WITH_OWNER, reverse_sql=migrations.RunSQL.noop),
         migrations.RunSQL(

@@ -33,6 +33,7 @@ from sessions_app.models import (
 from sessions_app.models.delivery import ON_THE_WAY
 from sessions_app.models.session import WEB
 from sessions_app.operations.figures import live_workers
+from sessions_app.policies import policy_of
 from sessions_app.postgres.direct import connect_directly
 from sessions_app.turns.kinds import kind_of
 
@@ -169,9 +170,7 @@ def overlong_turns() -> Finding:
 
 def _longest(turn: Turn) -> float:
     try:
-        policy = TurnPolicy().merged(
-            kind_of(turn).policy, turn.session.agent.policy, turn.metadata.get("policy", {})
-        )
+        policy = policy_of(kind_of(turn).policy, turn.session.agent.policy, turn.metadata.get("policy", {}))
     except PolicyError:  # the turn itself will fail with it
         policy = TurnPolicy()
     return policy.timeout_seconds + settings.RONDO_TOOL_GRACE_SECONDS + STUCK

@@ -12,12 +12,13 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connections
-from django.db.models import BooleanField, Expression, Field, Func, Model, QuerySet
+from django.db.models import BooleanField, Expression, Field, Func, Model, QuerySet, Value
 from django.db.models.query import get_related_populators
 from psycopg.sql import Literal
 
 from sessions_app.postgres.in_time import InTime
 from sessions_app.postgres.merged_rows import Merged
+from sessions_app.postgres.sizes import size_of_rows
 
 M = TypeVar("M", bound=Model)
 _populators: Any = get_related_populators  # Django's type stubs are those of a later version
@@ -150,10 +151,20 @@ class Keyed(Generic[M]):
 
     So PostgreSQL knows how few rows it computes the annotations for. With all rows of `keys` in one statement it plans
     for all of them, and may read whole tables, although the page needs a few.
+
+    `beside`: an expression of the rows of `keys` for the bytes that `load` adds to a row, if they may be many.
     """
 
     keys: Merged[M] | InTime[M]
     load: Callable[..., list[M]]
+    beside: Any = None
+
+    @property
+    def size(self) -> Any:
+        """An expression for the bytes of a row as it is loaded."""
+        own = size_of_rows(self.keys.first)
+        own = Value(0) if own is None else own
+        return own if self.beside is None else own + self.beside
 
     def rows(self, ids: Sequence[Any]) -> list[M]:
         """Return these rows in this order. Rows that were deleted meanwhile are missing."""

@@ -39,7 +39,7 @@ def unarchive_session(session: Session) -> None:
 
 
 def _set_archived(session: Session, *, archived: bool) -> None:
-    """Change the state, tell the open windows, and move unread updates that no turn would show to the primary session."""
+    """Change the state, tell the open windows, and move unread updates that no turn would show."""
     _must_be_conversation(session)
     rows = Session.objects.filter(pk=session.pk)
     with moving_undrained(session.agent_id, session.pk):

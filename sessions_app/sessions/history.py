@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import F, OuterRef, QuerySet, Subquery, UUIDField, Value
@@ -18,7 +18,8 @@ from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.compiled import CompiledQuery, Keyed, Parameter, is_any_of
 from sessions_app.postgres.merged_rows import Merged
 from sessions_app.postgres.search import MOST_SEARCHED, found_in, matching
-from sessions_app.selectors import listed_turns, owned, shown_id, turns, with_deliveries
+from sessions_app.postgres.sizes import how_many_fit, size_of_rows
+from sessions_app.selectors import keyed_turns, owned, shown_id, turns, with_deliveries
 from sessions_app.sessions.thread_history import Beside
 from sessions_app.tokens.limits import in_sessions
 
@@ -49,10 +50,17 @@ def _found(rows: QuerySet[Any], term: str, session_id: uuid.UUID) -> QuerySet[An
     return rows.filter(found_in(term, "content"), seq__gt=newest)
 
 
+class SomeMessages(NamedTuple):
+    """A part of a history. `more`: further messages follow."""
+
+    rows: list[Any]
+    more: bool
+
+
 def some_messages(
     user: AbstractBaseUser, session_id: uuid.UUID, most: int, *, before: str = "", after: str = ""
-) -> list[Any]:
-    """Return at most `most` of these messages: the newest first, or those after a place in order.
+) -> SomeMessages:
+    """Return at most `most` of these messages, fewer long ones: the newest first, or those after a place in order.
 
     NotFound; ValueError for a malformed place.
     """
@@ -61,10 +69,12 @@ def some_messages(
     rows = session_messages(user, session_id)
     order = "place" if after else "-place"
     bound = {"place__gt": after} if after else {"place__lt": before} if before else {}
-    if isinstance(rows, Beside):
-        return (rows.filter(**bound) if bound else rows).order_by(order)[:most]
-    keys: Any = rows.keys.filter(**bound).order_by(order).sizes("pk", "place", size=Value(0))
-    return rows.rows([row["pk"] for row in keys[:most]])
+    keys: Any = rows if isinstance(rows, Beside) else rows.keys
+    keys = (keys.filter(**bound) if bound else keys).order_by(order)
+    sizes = keys.sizes("pk", "place", size=size_of_rows(keys.first))[: most + 1]
+    fitting = how_many_fit(sizes[:most]) or most
+    found = keys[:fitting] if isinstance(rows, Beside) else rows.rows([row["pk"] for row in sizes[:fitting]])
+    return SomeMessages(rows=found, more=len(sizes) > fitting)
 
 
 def _with_deliveries() -> QuerySet[Any]:
@@ -100,4 +110,4 @@ def turns_of_user(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str =
     """Return the user's turns with these values of fields, in the order in which they were queued."""
     rows = Turn.objects.filter(in_sessions(user), owner_id=user.pk)
     keys = matching(rows, wanted, found_in(term, "content"), time="queued_at")
-    return Keyed(keys=keys, load=listed_turns(user))
+    return keyed_turns(user, keys)

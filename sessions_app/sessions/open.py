@@ -10,6 +10,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
+from sessions_app import quotas
 from sessions_app.channels import base as channels
 from sessions_app.exceptions import BadInput, NotFound, SessionExists
 from sessions_app.models import PRIMARY_KEY, Agent, Delivery, Session, SessionType, Turn, TurnState
@@ -31,7 +32,8 @@ def open_session(
     channel_meta: Any = None,
     served_elsewhere: bool = False,
 ) -> Session:
-    """Open a sub session. Its key is `<channel>:<id>`, generated if none is given. SessionExists, BadInput.
+    """Open a sub session. Its key is `<channel>:<id>`, generated if none is given. SessionExists, BadInput,
+    TooManySessions.
 
     `address`: where its answers go; by default the id of the given key. `channel_meta`: metadata for the channel.
     Without `chat_type` the address says whether it is a group. `served_elsewhere`: the session comes from another
@@ -43,6 +45,7 @@ def open_session(
     _check_key(key, channel)
     _check_address(channel, address, agent.pk, unserved=served_elsewhere)
     meta = chats.check_channel_meta(channel, {} if channel_meta is None else channel_meta)
+    quotas.check_sessions(agent.owner_id)
     session = Session(
         id=uuid.uuid4(),
         agent=agent,

@@ -29,6 +29,7 @@ from sessions_app.memory import history, images
 from sessions_app.models import Agent, Session, SessionType, Turn
 from sessions_app.models.session import INSTRUCTIONS_KEY
 from sessions_app.permits import UNBOUND, Permit, permit_of, permitted, stranger_of
+from sessions_app.policies import policy_of
 from sessions_app.turns.context_statement import Context, context_of, read_context
 from sessions_app.turns.journal import Journal
 from sessions_app.turns.kinds import Kind, Trigger, kind_of
@@ -101,7 +102,7 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     choice = model_choice(session.agent)
     budget.use_model(choice["model"], choice["connections"])
     steps = journal.steps()
-    policy = TurnPolicy().merged(kind.policy, session.agent.policy, turn.metadata.get("policy", {}))
+    policy = policy_of(kind.policy, session.agent.policy, turn.metadata.get("policy", {}))
     answer = kind.answer_without_model(turn)
     offer = NOTHING if kind.trigger_only else _offer(session.agent, policy)
     system_prompt, shown = _render(turn, read, journal, steps, offer, used_before, answer)

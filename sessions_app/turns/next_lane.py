@@ -31,6 +31,7 @@ def _woken(here: Any) -> Any:
             refused.c.state == sa.literal_column("'queued'"),
             here.c.active,
             here.c.running < owners.most(refused.c.lane),
+            owners.may_take_slot(here.c.running),
             _session.c.state != SessionState.DELETING,
             ~sa.exists().where(
                 _turn.c.session_id == refused.c.session_id, _turn.c.state == sa.literal_column("'running'")
@@ -80,7 +81,8 @@ def _next_lane_statement() -> Statement:
     own = sa.func.coalesce(
         here.c.handed_back, sa.case((sa.and_(~here.c.busy, here.c.active), here.c.waiting))
     )
-    has_room = sa.or_(here.c.handed_back.is_not(None), here.c.running < owners.most(here.c.waiting))
+    has_slot = sa.and_(here.c.running < owners.most(here.c.waiting), owners.may_take_slot(here.c.running))
+    has_room = sa.or_(here.c.handed_back.is_not(None), has_slot)
     return Statement(
         sa.union_all(
             sa.select(woken.c.session_id, woken.c.lane, sa.true().label("has_room")),

@@ -13,6 +13,7 @@ from django.db.models.functions import JSONObject
 from agent_core.execution import WAITING
 from sessions_app.exceptions import NotFound
 from sessions_app.models import ConsentQuestion, ConsentState, ExecutionState, Turn
+from sessions_app.postgres.sizes import size_beside
 from sessions_app.tokens.limits import in_sessions
 
 MOST_WAITING = 20  # questions of one session that are listed
@@ -44,9 +45,24 @@ def waiting_chats() -> ArraySubquery:
     return ArraySubquery(asked.order_by("-asked_seq").values(shown=shown)[:MOST_WAITING])
 
 
+def size_of_waiting() -> Any:
+    """Expression: the bytes of the questions that wait in `target_id`."""
+    plans = ExecutionState.objects.filter(session=OuterRef("target_id"), status__in=WAITING)
+    asked = ConsentQuestion.objects.filter(session=OuterRef("target_id"), state=ConsentState.OPEN)
+    return size_beside(plans, "question") + size_beside(asked, "text", "calls")
+
+
+def size_of_consents() -> Any:
+    """Expression: the bytes of an execution's questions for consent."""
+    return size_beside(_consents(), "text", "calls")
+
+
+def _consents() -> QuerySet[ConsentQuestion]:
+    return ConsentQuestion.objects.filter(session=OuterRef("session"), execution=OuterRef("pk"))
+
+
 def with_consents(rows: QuerySet[ExecutionState]) -> QuerySet[Any]:
     """Annotate the executions with `agent_name`, and `consents`: the questions and answers, oldest first."""
-    asked = ConsentQuestion.objects.filter(session=OuterRef("session"), execution=OuterRef("pk"))
     shown = JSONObject(
         question_id="id",
         question="text",
@@ -58,7 +74,7 @@ def with_consents(rows: QuerySet[ExecutionState]) -> QuerySet[Any]:
     )
     return rows.annotate(
         agent_name=F("session__agent__name"),
-        consents=ArraySubquery(asked.order_by("asked_seq").values(shown=shown)),
+        consents=ArraySubquery(_consents().order_by("asked_seq").values(shown=shown)),
     )
 
 

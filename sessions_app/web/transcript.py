@@ -101,8 +101,7 @@ class Waiting:
 
 def newest(user: User, session_id: uuid.UUID, before: str = "") -> Page:
     """The newest messages of a session, or those before a place. NotFound; ValueError for a malformed place."""
-    found = some_messages(user, session_id, PAGE + 1, before=before)
-    more, found = len(found) > PAGE, found[:PAGE]
+    found, more = some_messages(user, session_id, PAGE, before=before)
     while more and len(found) > 1 and found[-1].role == Role.TOOL:
         found.pop()  # it is shown with its call, on the page before
     return _page(found[::-1], str(found[-1].place) if more else None)
@@ -110,8 +109,8 @@ def newest(user: User, session_id: uuid.UUID, before: str = "") -> Page:
 
 def after(user: User, session_id: uuid.UUID, place: str) -> Page | None:
     """The messages after a place; None if there are more than a page. NotFound; ValueError."""
-    found = some_messages(user, session_id, PAGE + 1, after=place or "0")
-    return _page(found) if len(found) <= PAGE else None
+    found, more = some_messages(user, session_id, PAGE, after=place or "0")
+    return None if more else _page(found)
 
 
 def shown_turns(user: User, session_id: uuid.UUID) -> list[Waiting]:

@@ -70,10 +70,11 @@ def _waiting_sessions() -> Statement:
     by_owner = sa.func.row_number().over(partition_by=waiting.c.owner_id, order_by=people_first)
     ranked = sa.select(waiting.c.id, waiting.c.owner_id, by_owner.label("rank")).subquery()
     busy = owners.all_running().subquery()
+    earlier = ranked.c.rank - 1 + sa.func.coalesce(busy.c.turns, 0)
     chosen = (
         sa.select(ranked.c.id)
         .outerjoin(busy, busy.c.owner_id == ranked.c.owner_id)
-        .where(ranked.c.rank + sa.func.coalesce(busy.c.turns, 0) <= owners.most(Lane.PEOPLE))
+        .where(earlier < owners.most(Lane.PEOPLE), owners.may_take_slot(earlier))
         .order_by(ranked.c.rank, ranked.c.id)
         .limit(MOST_HINTS)
     )

@@ -62,7 +62,7 @@ BAD_JOBS: list[tuple[dict[str, Any], str, str]] = [
     ({"schedule_kind": "every", "cron": "", "seconds": "60", "once_at": "x"}, "once_at", "Exactly one"),
     ({"schedule_kind": "moon"}, "schedule_kind", "valid choice"),
     ({"message": " "}, "message", "required"),
-    ({"timeout_seconds": "99999999"}, "timeout_seconds", "86400"),
+    ({"timeout_seconds": "99999999"}, "timeout_seconds", "14400"),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+import uuid
 from functools import partial
 from typing import Any
 
@@ -16,10 +17,12 @@ from automations.routines.intents import find_intents
 from config.http.body_limit import LONGEST_BODY
 from sessions_app.api.fields import MOST_ERRORS
 from sessions_app.api.strict_json import DEEPEST, MOST_VALUES, read_json
-from sessions_app.models import Message, Session
+from sessions_app.models import ConsentQuestion, ExecutionState, Message, Session, Turn
 from sessions_app.turns.receive import LONGEST_MESSAGE
+from sessions_app.web import transcript
 from tests.api.conftest import Caller, for_each, problem
 from tests.api.dear import DEAREST, cost, faults, many_keys
+from tests.api.test_lists import NOON, pages, turn
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]
 
@@ -243,3 +246,60 @@ def test_what_tools_were_given_and_said_counts_in_a_page(ada: Caller) -> None:
     assert len(answer.content) < 1_200_000
     assert 1 <= len(answer.json()["results"]) <= 10
     assert answer.json()["next"]
+
+
+LONG = "x" * 400_000
+
+
+def consent(session: str, number: int, execution: str = "") -> None:
+    calls = [{"id": "1", "name": "post", "arguments": {"text": LONG}, "version": "", "used": ""}]
+    ConsentQuestion.objects.create(
+        id=f"c{number}", session_id=session, execution=execution, turn_id=number, text="May I?", calls=calls,
+        asked_seq=number,
+    )  # fmt: skip
+
+
+def test_what_a_list_adds_to_its_rows_counts_in_a_page(ada: Caller) -> None:
+    """Three long ones in each list: the reply of a turn or of its host, an execution's consents, open questions."""
+    sessions = [ada.session(title=f"long {n}") for n in range(3)]
+    host = turn(sessions[0], 1, state="succeeded", finished_at=NOON)
+    guest = turn(sessions[0], 2, state="merged", finished_at=NOON, host_id=host)
+    last = turn(sessions[0], 3, state="succeeded", finished_at=NOON)
+    for seq, each in enumerate((host, last), 1):
+        Message.objects.create(session_id=sessions[0], turn_id=each, seq=seq, role="assistant", content=LONG)
+    ids = [f"e{number}" for number in range(3)]
+    for number, name in enumerate(ids):
+        ExecutionState.objects.create(
+            id=name, session_id=sessions[0], turn=Turn.objects.get(pk=host), status="completed", request="go"
+        )
+        consent(sessions[0], 10 + number, name)
+        ConsentQuestion.objects.update(state="closed", answered_at=NOON)
+    for number, session in enumerate(sessions):
+        consent(session, 20 + number)
+
+    def check(address: str, name: str, expected: list[Any]) -> None:
+        walked = list(pages(ada, address))
+        assert len(walked) == 2, address
+        assert [each[name] for page in walked for each in page["results"]] == expected
+
+    for_each(
+        [
+            (f"/api/sessions/{sessions[0]}/turns/", "id", [last, guest, host]),
+            ("/api/turns/", "id", [last, guest, host]),
+            (f"/api/sessions/{sessions[0]}/executions/?order=asc", "id", ids),
+            ("/api/sessions/?search=long&order=asc", "id", sessions),
+        ],
+        check,
+    )
+
+
+def test_a_page_for_people_holds_no_more_than_one_of_a_list(ada: Caller) -> None:
+    session = ada.session()
+    for seq in range(1, 4):
+        Message.objects.create(session_id=session, seq=seq, role="user", content=f"{seq} {LONG}")
+    newest = transcript.newest(ada.user, uuid.UUID(session))
+    assert [entry.text[0] for entry in newest.entries] == ["2", "3"]
+    before = transcript.newest(ada.user, uuid.UUID(session), str(newest.before))
+    assert [entry.text[0] for entry in before.entries] == ["1"]
+    assert before.before is None
+    assert transcript.after(ada.user, uuid.UUID(session), "0") is None

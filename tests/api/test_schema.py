@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -11,8 +12,16 @@ from django.core.management import call_command
 from django.test import Client
 
 from config.http.codes import CODES
+from tests.api.dear import DEAREST
 
 pytestmark = pytest.mark.django_db
+
+KINDS = (
+    "application/vnd.oai.openapi",
+    "application/vnd.oai.openapi+json",
+    "application/yaml",
+    "application/json",
+)
 
 
 @pytest.fixture
@@ -83,3 +92,17 @@ def test_what_comes_in_has_known_keys_only(schema: Any) -> None:
 def test_it_is_made_without_a_warning(tmp_path: Path) -> None:
     """Such as that of a name made up for a list of states, which would be a class of generated clients."""
     call_command("spectacular", "--fail-on-warn", "--file", str(tmp_path / "schema.yaml"))
+
+
+def test_the_schema_is_made_once_and_known_by_its_tag(nobody: Client) -> None:
+    first = {kind: nobody.get("/api/schema/", headers={"Accept": kind}) for kind in KINDS}
+    assert len({answer.headers["ETag"] for answer in first.values()}) == len(KINDS)
+    for kind, answer in first.items():
+        started = process_time()
+        again = nobody.get("/api/schema/", headers={"Accept": kind})
+        assert again.content == answer.content
+        assert again.headers["Content-Type"] == kind
+        known = {"Accept": kind, "If-None-Match": answer.headers["ETag"]}
+        unchanged = nobody.get("/api/schema/", headers=known)
+        assert (unchanged.status_code, unchanged.content) == (304, b"")
+        assert process_time() - started < DEAREST, "half a second if it were made anew"

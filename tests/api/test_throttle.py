@@ -142,3 +142,23 @@ def test_concurrent_requests_are_counted_together_exactly() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(is_allowed, range(60))) == 40
+
+
+def test_pages_share_the_limit_of_the_api(three: Any, fresh: Caller, client: Client) -> None:
+    client.force_login(fresh.user)
+    assert fresh.get("/api/agents/").status_code == 200
+    for _ in range(2):
+        assert client.get("/account/").status_code == 200
+    refused = [
+        client.get("/account/"),
+        client.post("/sessions/new/", {"agent": "demo"}),
+        client.get("/no-such-page/"),
+        client.get("/upcoming/", headers={"HX-Request": "true"}),
+    ]
+    assert {answer.status_code for answer in refused} == {429}
+    assert {answer.headers["Retry-After"] for answer in refused} == {"20"}
+    problem(fresh.get("/api/agents/"), 429, "throttled")
+    stranger = Client()
+    assert [stranger.get("/sign-in/").status_code for _ in range(4)] == [200, 200, 200, 429]
+    later(20)
+    assert client.get("/account/").headers["RateLimit"] == '"requests";r=0;t=60'

@@ -21,6 +21,7 @@ from automations.routines.edit import NewRoutine, add_routine
 from automations.routines.reads import routine
 from config.operations.status import read_status as status
 from config.operations.status_text import status_lines
+from sessions_app import owners
 from sessions_app.deliveries import sweep as overdue
 from sessions_app.deliveries.send import send_next
 from sessions_app.exceptions import OwnerInactive
@@ -52,7 +53,7 @@ def set_active(person: Person, active: bool) -> None:
 
 
 def asleep() -> int:
-    return len(recover.WAITING.all(sweep=0.0, most_of_people=100, most_of_auto=80))
+    return len(recover.WAITING.all(sweep=0.0, **owners.bounds()))
 
 
 def hourly(person: Person, **more: Any) -> CronJob:

@@ -239,7 +239,7 @@ task = st.fixed_dictionaries(
         "execution_mode": st.sampled_from(["inline", "isolated"]),
         "source": st.sampled_from(["manual", "chat", "heartbeat_reflect", "import"]),
         "enabled": st.booleans(),
-        "timeout_seconds": st.integers(1, 86_400),
+        "timeout_seconds": st.integers(1, 14_400),
         "max_retry": st.integers(0, 10),
         "task_type": st.sampled_from(["", "time_reminder"]),
         "state": st.sampled_from(["pending", "done"]),

@@ -12,7 +12,7 @@ from sessions_app.deliveries import sweep as overdue
 from sessions_app.deliveries.dispatcher import DeliveryDispatcher
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import Delivery, Session
-from tests.conftest import Person
+from tests.conftest import Person, new_person
 from tests.fleet import until
 from tests.sessions_app.deliveries.receivers import Receiver, http_receiver
 from tests.sessions_app.deliveries.test_send import handed_over, told_by
@@ -22,7 +22,7 @@ from tests.sessions_app.deliveries.test_send import handed_over, told_by
 def receiver(settings: Any) -> Iterator[Receiver]:
     """One that is several places: every address of this machine's own network leads to it."""
     with http_receiver("0.0.0.0") as found:
-        settings.RONDO_WEBHOOK_HOSTS = [found.at(n).removeprefix("http://") for n in range(1, 10)]
+        settings.RONDO_WEBHOOK_HOSTS = [found.at(n).removeprefix("http://") for n in range(1, 16)]
         settings.RONDO_DELIVERY_RETRY_SECONDS = (1, 1, 1, 1)
         yield found
 
@@ -79,7 +79,9 @@ def test_a_moved_address_does_not_wait_for_the_old_one(
     person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher, settings: Any
 ) -> None:
     settings.RONDO_DELIVERY_SECONDS = 30
-    sessions = lanes(person, receiver, 3, "hang")
+    sessions = [
+        lanes(each, receiver, 1, "hang")[0] for each in (person, new_person("bob"), new_person("cyd"))
+    ]
     for session in sessions:
         dispatcher.take(lane(session))
     until(lambda: sum(map(len, dispatcher._parked.values())) == 1)
@@ -94,7 +96,7 @@ def test_places_that_were_slow_share_half_of_the_threads(
     person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher, settings: Any
 ) -> None:
     settings.RONDO_DELIVERY_SECONDS = 1
-    slow = [lanes(person, receiver, 1, "hang", place)[0] for place in range(1, 5)]
+    slow = [lanes(new_person(f"p{n}"), receiver, 1, "hang", n)[0] for n in range(1, 5)]
     for session in slow:
         dispatcher.take(lane(session))
     until(lambda: Delivery.objects.filter(state="pending", attempts=1).count() == 4)
@@ -132,7 +134,7 @@ def test_too_many_for_one_place_are_left_to_the_sweep(
         dispatcher.take(lane(session))
     until(lambda: sum(map(len, dispatcher._parked.values())) == 5)
     until(lambda: not dispatcher._queued)
-    assert dispatcher._busy.total() == 2
+    assert dispatcher._sending == 2
     receiver.released.set()
     Delivery.objects.update(created_at="2026-11-22T00:00:00Z", hinted_at=None)
 
@@ -144,3 +146,59 @@ def test_too_many_for_one_place_are_left_to_the_sweep(
     until(swept, 60)
     assert len({each.key for each in receiver.requests}) == 12
     assert is_sent(first)
+
+
+def test_users_of_receivers_that_hang_leave_threads_to_a_user_who_has_none(
+    person: Person, receiver: Receiver, settings: Any
+) -> None:
+    """Each session has a place of its own, none of which was slow before."""
+    settings.RONDO_DELIVERY_SECONDS = 30
+    dispatcher = DeliveryDispatcher(threads=8, share=1)
+    others = [new_person("bob"), new_person("cyd")]
+    try:
+        for number, hog in enumerate(others):
+            for place in range(6):
+                [session] = lanes(hog, receiver, 1, "hang", 1 + 6 * number + place)
+                dispatcher.take(lane(session))
+            until(lambda: not dispatcher._queued)
+        until(
+            lambda: len(receiver.requests) == 6, what="half of the threads, and what the last quarter leaves"
+        )
+        [well] = lanes(person, receiver, 1, "take", 14)
+        dispatcher.take(lane(well))
+        until(lambda: is_sent(well))
+        assert len(receiver.requests) == 7
+        receiver.released.set()
+        until(lambda: not Delivery.objects.exclude(state="sent").exists())
+    finally:
+        receiver.released.set()
+        dispatcher.stop()
+
+
+def test_users_take_turns_at_a_place(
+    person: Person, receiver: Receiver, dispatcher: DeliveryDispatcher, settings: Any
+) -> None:
+    settings.RONDO_DELIVERY_SECONDS = 30
+    hogs = lanes(new_person("bob"), receiver, 9, "hang")
+    for session in hogs:
+        dispatcher.take(lane(session))
+    until(lambda: sum(map(len, dispatcher._parked.values())) == 7)
+    [well] = lanes(person, receiver, 1, "take")
+    dispatcher.take(lane(well))
+    until(lambda: sum(map(len, dispatcher._parked.values())) == 8)
+    receiver.released.set()
+    until(lambda: not Delivery.objects.exclude(state="sent").exists())
+    order = [each.data["session"] for each in receiver.requests]
+    assert order.index(str(well.pk)) < 6, "not behind all seven that wait"
+
+
+def test_users_take_turns_in_the_sweep(
+    person: Person, receiver: Receiver, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overdue, "MOST_HINTS", 2)
+    lanes(new_person("bob"), receiver, 4, "take")
+    [mine] = lanes(person, receiver, 1, "take")
+    Delivery.objects.update(created_at="2026-11-22T00:00:00Z")
+    chosen = overdue._overdue().all(sweep=settings.RONDO_SWEEP_SECONDS)
+    assert mine.pk in {row.session_id for row in chosen}
+    assert len(chosen) == 2

@@ -22,7 +22,7 @@ from sessions_app.mailbox.updates import (
     unread,
 )
 from sessions_app.models import Event, MailboxEvent, Priority, Session
-from sessions_app.sessions.archive import archive_conversation
+from sessions_app.sessions.archive import archive_session
 from sessions_app.sessions.open import primary_session
 from tests.conftest import Person
 
@@ -82,8 +82,8 @@ def test_an_update_goes_where_people_are_shown(person: Person, way: str) -> None
         deposit(session.pk, news(f"plain {session.key}"))
         deposit(session.pk, news(f"weather {session.key}", dedupe_key="weather"))
     if way == "archived":
-        archive_conversation(thread)
-        archive_conversation(group)
+        archive_session(thread)
+        archive_session(group)
         stays, went = other, (thread, group)
     else:
         update_agent(person.agent.pk, {"unified_session": True})

@@ -16,7 +16,7 @@ from sessions_app.agents.edit import update_agent
 from sessions_app.mailbox.updates import SUPERSEDED, deposit
 from sessions_app.models import Event, MailboxEvent, Session
 from sessions_app.models.mailbox import TARGET_GONE
-from sessions_app.sessions.archive import archive_conversation
+from sessions_app.sessions.archive import archive_session
 from sessions_app.sessions.delete import delete_session
 from sessions_app.sessions.open import primary_session
 from tests.conftest import Person
@@ -155,7 +155,7 @@ def test_no_update_stays_where_no_turn_drains_whoever_is_first(person: Person, w
 
     def change() -> None:
         if way == "archived":
-            archive_conversation(session)
+            archive_session(session)
         else:
             update_agent(person.agent.pk, {"unified_session": True})
 

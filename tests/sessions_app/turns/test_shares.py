@@ -242,6 +242,50 @@ def test_a_bound_of_one_is_one_and_none_is_none(
     assert claimed_at_once([turn.session for turn in turns], a_worker()) == (bound or 5)
 
 
+@pytest.fixture
+def slots(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The fleet's slots, of which two are for users with no running turn."""
+    monkeypatch.setattr(owners, "_most_in_fleet", owners._most_in_fleet)  # restored afterwards
+    owners.set_fleet_slots(20)
+    return 20
+
+
+def test_the_last_slots_are_for_users_with_no_running_turn(
+    slots: int, settings: Any, broker: str, transactional_db: None
+) -> None:
+    settings.RONDO_TURNS_PER_USER = 7
+    worker = a_worker()
+    crowd = [new_person(name) for name in ("ada", "bob", "cyd")]
+    assert sum(len(all_begun(each, 8, worker)) for each in crowd) == slots - 2
+    latecomers = [new_person(name) for name in ("dan", "eve")]
+    assert all(all_begun(each, 1, worker) for each in latecomers)
+    more = [turn for each in (*crowd, *latecomers) for turn in flood(each, 1)]
+    assert claimed_at_once([turn.session for turn in more], worker) == 0
+    assert [row for turn in more for row in next_lane(turn.session_id)] == [], (
+        "nor are they woken to be refused"
+    )
+    Turn.objects.filter(state=TurnState.QUEUED).update(queued_at=Now() - timedelta(minutes=1))
+    assert recover.WAITING.all(sweep=settings.RONDO_SWEEP_SECONDS, **owners.bounds()) == []
+
+
+def test_a_turn_refused_in_a_full_fleet_is_woken_by_the_last_of_its_owner(
+    slots: int, settings: Any, person: Person, broker: str
+) -> None:
+    worker, other = a_worker(), new_person("bob")
+    begun = all_begun(other, 17, worker)
+    [mine] = all_begun(person, 1, worker)
+    [waiting] = flood(person, 1)
+    assert claim_next(waiting.session_id, worker, auto_allowed=True) is None
+    assert next_lane(waiting.session_id) == []
+    all_begun(new_person("cyd"), 1, worker)
+    end(mine)
+    assert [row.session_id for row in next_lane(mine.session_id)] == [waiting.session_id], (
+        "19 run, none of them mine"
+    )
+    end(begun[0])
+    assert claim_next(waiting.session_id, worker, auto_allowed=True) is not None
+
+
 @pytest.mark.full
 def test_one_user_never_has_all_of_a_small_fleet(
     fleet: Fleet, model_server: ModelServer, person_with_server: Person

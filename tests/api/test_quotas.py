@@ -1,0 +1,96 @@
+"""What one user may have, and how long a turn may be given: bounded by the server's settings (rule 10.0)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from automations.exceptions import BadJob
+from automations.jobs.edit import NewJob, create_job
+from automations.models import CronJob
+from automations.routines.edit import NewRoutine, add_routine
+from sessions_app.exceptions import BadInput
+from sessions_app.models import Agent, Session
+from sessions_app.turns.claim import claim_next
+from sessions_app.turns.context import prepare_turn
+from sessions_app.turns.journal import Journal
+from tests.api.conftest import Caller, for_each, problem
+from tests.automations.messages import a_worker
+
+pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]
+
+
+def test_a_user_has_as_many_agents_and_sessions_as_the_server_allows(
+    ada: Caller, bob: Caller, settings: Any, client: Client
+) -> None:
+    settings.RONDO_AGENTS_PER_USER, settings.RONDO_SESSIONS_PER_USER = 2, 2
+    ada.agent("second")
+    sessions = [ada.session(title="one"), ada.session("second", title="two")]
+    before = Agent.objects.count(), Session.objects.count()
+
+    said = problem(ada.post("/api/agents/", {"name": "third"}), 409, "too_many_agents")
+    assert "2 agents" in said["detail"]
+    said = problem(ada.post("/api/sessions/", {"agent": "demo"}), 409, "too_many_sessions")
+    assert "2 sessions" in said["detail"]
+    chat = {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}
+    refused = ada.post("/v1/chat/completions", chat)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "too_many_sessions")
+    client.force_login(ada.user)
+    assert "2 sessions" in client.post("/sessions/new/", {"agent": "demo"}).content.decode()
+    assert (Agent.objects.count(), Session.objects.count()) == before
+
+    bob.agent("second"), bob.session()  # another user's do not count
+    Session.objects.filter(pk=sessions[0]).delete()
+    ada.session()
+
+
+def test_no_turn_may_be_given_more_time_than_the_server_allows(ada: Caller, settings: Any) -> None:
+    settings.RONDO_TURN_SECONDS = 100
+    session = ada.session()
+    agent = Agent.objects.get()
+    jobs = CronJob.objects.count()
+    hourly = {"kind": "every", "seconds": 3600}
+    job = {"message": "look", "schedule": hourly}
+    kept = ada.automation(session, timeout_seconds=100)["id"]
+
+    def check(refused: Any, code: str) -> None:
+        assert "100" in problem(refused, 400, code)["detail"]
+
+    for_each(
+        [
+            (ada.patch("/api/agents/demo/", {"policy": {"timeout_seconds": 101}}), "bad_policy"),
+            (ada.post("/api/agents/", {"name": "x", "policy": {"timeout_seconds": 101}}), "bad_policy"),
+            (ada.post(f"/api/sessions/{session}/automations/", job | {"timeout_seconds": 101}), "bad_timeout_seconds"),
+            (ada.patch(f"/api/automations/{kept}/", {"timeout_seconds": 101}), "bad_timeout_seconds"),
+            (
+                ada.post("/api/agents/demo/routines/", {"title": "x", "schedule": "1h", "timeout_seconds": 101}),
+                "bad_timeout_seconds",
+            ),
+        ],
+        check,
+    )  # fmt: skip
+    # what the tools and commands call
+    with pytest.raises(BadJob, match="100"):
+        create_job(
+            NewJob(session_id=uuid.UUID(session), message="look", schedule=hourly, timeout_seconds=101)
+        )
+    too_long: list[dict[str, Any]] = [{"timeout_seconds": 101}, {"policy": {"timeout_seconds": 101}}]
+    for given in too_long:
+        with pytest.raises((BadJob, BadInput), match="100"):
+            add_routine(NewRoutine(agent_id=agent.pk, title="x", schedule="1h", **given))
+    assert CronJob.objects.count() == jobs + 1
+
+
+def test_a_time_limit_of_before_is_cut_to_that_of_the_server(ada: Caller, settings: Any) -> None:
+    session = ada.session()
+    assert ada.patch("/api/agents/demo/", {"policy": {"timeout_seconds": 7200}}).status_code == 200
+    ada.post(f"/api/sessions/{session}/messages/", {"content": "hello"})
+    turn = claim_next(uuid.UUID(session), a_worker(), auto_allowed=False)
+    assert turn is not None
+    settings.RONDO_TURN_SECONDS = 100
+    prepared = prepare_turn(turn, Journal(turn))
+    assert prepared.request is not None
+    assert prepared.request.policy.timeout_seconds == 100
