@@ -3,9 +3,11 @@
 import logging
 import os
 import re
+from contextlib import suppress
 from typing import Any
 
 import structlog
+from django.apps import apps
 from structlog.types import EventDict, Processor
 
 from agent_core.text.redact import redact, secrets_of
@@ -92,6 +94,23 @@ class HideSecretAddresses(logging.Filter):
         return True
 
 
+class ErrorCounter(logging.Handler):
+    """Counts errors by the name of their line: exactly the lines that are reported to Sentry."""
+
+    def __init__(self) -> None:
+        super().__init__(level=logging.ERROR)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count a record. At the exit of the process there may be no thread any more that would store it."""
+        if not apps.ready:
+            return
+        from sessions_app import metrics
+
+        said: Any = record.msg
+        with suppress(RuntimeError):
+            metrics.count_error(str(said.get("event") if isinstance(said, dict) else said))
+
+
 def _final_processors(log_format: str) -> list[Any]:
     clean: list[Any] = [
         structlog.stdlib.ProcessorFormatter.remove_processors_meta,
@@ -115,8 +134,11 @@ def logging_config(level: str, log_format: str) -> dict[str, Any]:
             }
         },
         "filters": {"secret_addresses": {"()": HideSecretAddresses}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-        "root": {"handlers": ["stderr"], "level": level},
+        "handlers": {
+            "stderr": {"class": "logging.StreamHandler", "formatter": "line"},
+            "errors": {"()": ErrorCounter},
+        },
+        "root": {"handlers": ["stderr", "errors"], "level": level},
         "loggers": {
             "django": through_root,
             "django.server": through_root,

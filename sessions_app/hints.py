@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import transaction
 
 from agent_core.per_process import PerProcess
+from sessions_app.failures import log_failure
 from sessions_app.models import Lane
 
 TASK = "sessions.run"
@@ -215,7 +216,15 @@ class _Sender:
                 dropped = len(hints) + len(self._people) + len(self._others)
                 self._people, self._others = {}, {}
             self._declared.clear()  # the broker may have lost its queues
-            log.warning("hints_dropped", dropped=dropped, error=type(error).__name__)
+            log_failure(log, "hints_dropped", error, _refusals(app), dropped=dropped)
+
+
+def _refusals(app: Any) -> tuple[type[Exception], ...]:
+    """The errors of a broker that is away or refuses what it is sent."""
+    from kombu.exceptions import KombuError
+
+    link = app.connection_for_write()
+    return (KombuError, OSError, *link.connection_errors, *link.channel_errors)
 
 
 def _message(hint: AnyHint) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class Counted(StrEnum):
     DELIVERY_ATTEMPT_FAILED = "delivery_attempts_failed"
     DELIVERY_FAILED = "delivery_failed_count"
     DELIVERY_SENT = "delivery_sent_count"
+    ERROR = "errors"
     HEARTBEAT_DELIVER = "heartbeat_deliver_count"
     HEARTBEAT_SKIPPED = "heartbeat_skipped_due_to_lock"
     HEARTBEAT_SUPPRESS = "heartbeat_suppress_count"
@@ -63,6 +64,7 @@ class Counted(StrEnum):
 
 LABELS: dict[Counted, tuple[str, ...]] = {
     Counted.DELIVERY_ATTEMPT_FAILED: ("channel",),
+    Counted.ERROR: ("event",),
     Counted.LOCK_WAIT_BUCKET: ("le",),
     Counted.QUEUE_FULL: ("queue",),
     Counted.RUN: ("outcome", "reason"),
@@ -122,6 +124,11 @@ def count_turn(lane: str, outcome: str, reason: str, seconds: float, usage: Mapp
     for kind in TOKENS:
         if used := int(usage.get(f"{kind}_tokens") or 0):
             count(Counted.TOKENS, used, type=kind)
+
+
+def count_error(event: str) -> None:
+    """Count a line that was logged as an error, whether or not the transaction of its work is committed."""
+    _gathered.add((str(Counted.ERROR), (("event", _bounded(event)),)), 1)
 
 
 def count_run(outcome: str, reason: str | None, by: int = 1) -> None:

@@ -7,6 +7,7 @@ does not mention it, up to LONGEST_UNASKED characters. To register a provider:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 from agent_core.exceptions import AgentCoreError
 from agent_core.execution import Observation
 from agent_core.text import phrases
+
+log = logging.getLogger(__name__)
 
 LONGEST = 4000  # characters of one snapshot
 LONGEST_UNASKED = 1500  # characters of one whose kind the request does not mention
@@ -69,7 +72,8 @@ def read_snapshot(name: str, context: Any, longest: int = LONGEST) -> Observatio
     """Read the current state of a kind. An error becomes the text, so that the plan does not rely on it."""
     try:
         text = _PROVIDERS[name].read(context).strip() or "(none)"
-    except Exception as error:  # noqa: BLE001 - a provider may raise anything, and its message may contain anything
+    except Exception as error:  # a provider may raise anything, and its message may contain anything
+        log.exception("live_state_failed", extra={"kind": name})
         text = f"(cannot be read now: {type(error).__name__})"
     return Observation(kind=f"live:{name}", text=_bounded(text, longest))
 

@@ -1,4 +1,4 @@
-"""Removes the secrets of this process's environment from texts, because errors may repeat what was sent."""
+"""Removes the secrets of this process's environment, and of the work at hand, from texts: errors may repeat them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from urllib.parse import quote, unquote
 
 HIDDEN = "***"
 SHORTEST = 6  # characters; shorter values may be ordinary words
 SHORTEST_PASSWORD = 10  # characters; a shorter password in an address may be a word such as `postgres`
+_hidden: ContextVar[tuple[str, ...]] = ContextVar("hidden", default=())
 _NAME = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)$")
 _FORMER_KEYS = "SECRET_KEY_FALLBACKS"  # separated by commas
 _SERVICES = "RONDO_NOTIFY"  # a JSON object of addresses that contain keys
@@ -46,13 +48,26 @@ def secrets_of(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=len, reverse=True))
 
 
+@contextmanager
+def hiding(secrets: Iterable[str]) -> Iterator[None]:
+    """Have `redact` remove these secrets, too, in this thread or task: those of the connections that it uses."""
+    token = _hidden.set(tuple(secrets))
+    try:
+        yield
+    finally:
+        _hidden.reset(token)
+
+
 def redact(text: str, secrets: Iterable[str] | None = None, *, more: Iterable[str] = ()) -> str:
     """Return the text without the secrets, by default those of this process, and without anything shaped like a key.
 
     ``more`` are further secrets, which are also removed in their percent-encoded form.
     """
     known = secrets_of(os.environ) if secrets is None else secrets
-    for secret in (*known, *(form for each in more for form in (each, quote(each, safe="")))):
+    for secret in (
+        *known,
+        *(form for each in (*_hidden.get(), *more) for form in (each, quote(each, safe=""))),
+    ):
         text = text.replace(secret, HIDDEN)
     return _SHAPE.sub(HIDDEN, text) if _may_have_shape(text) else text
 

@@ -23,6 +23,7 @@ from agent_core.memory.task_state import LONGEST_ITEM, CompressionReply, TaskSta
 from agent_core.text import fence
 from agent_core.turn import budget, exchange
 from agent_core.turn.control import TurnControl
+from agent_core.turn.endings import log_failed_call
 from agent_core.turn.exchange import Watch
 from agent_core.types import TurnRequest, Usage
 
@@ -71,7 +72,7 @@ def compress(
         raise
     except Exception as error:  # noqa: BLE001 - after any error the conversation stays as it is
         why = error.reason if isinstance(error, ModelError) else ""
-        log.warning("not_compressed", extra={"why": why or type(error).__name__})
+        log_failed_call(log, "not_compressed", error, {"why": why or type(error).__name__})
         return None
     answer = task_state.read_reply(reply.text)
     if answer is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -87,6 +87,7 @@ def run_to_result(turn: RunningTurn) -> Generator[TurnEvent, None, TurnResult]:
         _log(error)
         return _failed(turn, error.code, error)
     except ModelBroke as error:
+        log.exception("model_broke", exc_info=error.cause)
         return _failed(turn, "internal_error", error.cause)
     return turn.ended(Ending.SUCCEEDED)
 
@@ -115,6 +116,16 @@ def _error_text(code: str, error: Exception) -> str:
 def error_detail_for(error: Exception) -> str:
     """Return class and message for operators, without secrets of the environment."""
     return redact(f"{type(error).__name__}: {error}")[:LONGEST_DETAIL]
+
+
+def log_failed_call(
+    logger: logging.Logger, event: str, error: Exception | None, more: Mapping[str, object]
+) -> None:
+    """Log that a model call beside the answer failed: a warning, or an error with its trace if it is a bug."""
+    bug = error is not None and not isinstance(error, AgentCoreError)
+    logger.log(
+        logging.ERROR if bug else logging.WARNING, event, exc_info=error if bug else None, extra=dict(more)
+    )
 
 
 def _log(error: ModelError) -> None:

@@ -12,6 +12,7 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.text import fence
 from agent_core.turn import budget, exchange
 from agent_core.turn.control import TurnControl
+from agent_core.turn.endings import log_failed_call
 from agent_core.turn.exchange import Cancelled, Stopped, Watch
 from agent_core.types import Ending, TurnRequest, TurnResult
 from agent_core.verdict import Verdict, read_verdict
@@ -42,7 +43,7 @@ def evaluate_response(
         raise
     except Exception as error:  # noqa: BLE001 - no error may keep the reply from the person
         why = error.reason if isinstance(error, ModelError) else ""
-        return replace(result, verdict=_unjudged(why or type(error).__name__, error))
+        return replace(result, verdict=_unjudged(why or type(error).__name__, error, error))
     verdict = read_verdict(answer.text) or _unjudged("its answer cannot be read", answer.text)
     return replace(result, verdict=verdict, usage=result.usage + answer.usage)
 
@@ -56,6 +57,7 @@ def _ask(task: str, reply: str, request: TurnRequest, watch: Watch) -> ModelRepl
     return exchange.ask_once(request, watch, system_prompt=system_prompt, message=message)
 
 
-def _unjudged(why: str, detail: object) -> Verdict:
-    log.warning("not_judged", extra={"why": why, "detail": " ".join(str(detail).split())[:300]})
+def _unjudged(why: str, detail: object, error: Exception | None = None) -> Verdict:
+    more = {"why": why, "detail": " ".join(str(detail).split())[:300]}
+    log_failed_call(log, "not_judged", error, more)
     return Verdict(notify=True, reason=f"Not judged: {why}."[:300])

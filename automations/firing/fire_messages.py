@@ -50,8 +50,8 @@ def _fire(limit: int, only: str | None = None) -> Fired:
                 continue
             try:
                 runs[row.id] = _run_and_turn(row)
-            except Exception as error:  # noqa: BLE001 - bad data can raise anything
-                log.warning("message_set_aside", message=row.id, error=str(error))
+            except Exception as error:  # bad data can raise anything
+                log.exception("message_set_aside", message=row.id)
                 _fail(row, row.session_key, GapReason.SCHEDULE_ERROR, f"{type(error).__name__}: {error}")
         ScheduledMessage.objects.mark_taken(runs)
         queued = insert_runs(list(runs.values()))

@@ -22,7 +22,9 @@ from automations.firing.placement import skip_reason
 from automations.models import CronJob
 from automations.models.category import Category, category
 from automations.runs.skips import Gap, GapReason, record_gap, run_id
+from automations.schedules.errors import ScheduleError
 from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of
+from sessions_app.failures import log_failure
 from sessions_app.models import SessionState
 
 log = structlog.get_logger(__name__)
@@ -65,7 +67,7 @@ class Batch:
                     for slot, run in zip(outcome.slots, outcome.runs, strict=True)
                 ]
             except Exception as error:  # noqa: BLE001 - bad data can raise anything
-                log.warning("job_set_aside", job=row.pk, error=str(error))
+                log_failure(log, "job_set_aside", error, (ScheduleError,), job=row.pk, reason=str(error))
                 slot = row.facts.next_run_at - jitter_of(row.facts)
                 self._faults.append((row, slot, str(error)))
                 self.clocks.append(_clock(None, slot) | {"job_id": row.pk})

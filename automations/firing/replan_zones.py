@@ -18,8 +18,10 @@ from django.db.models.functions import Now
 
 from automations.jobs.clock import counted_to, database_now, notify_beats
 from automations.models import CronJob, JobClock, ScheduleKind, ZoneData
+from automations.schedules.errors import ScheduleError
 from automations.schedules.plan import plan_of
 from automations.schedules.zone_files import fingerprint, unknown_zone
+from sessions_app.failures import log_failure
 
 log = structlog.get_logger(__name__)
 
@@ -159,7 +161,7 @@ def _replan(jobs: list[tuple[JobClock, CronJob]]) -> None:
         try:
             following = plan_of(job, clock.runs_started).next_firing(after)
         except Exception as error:  # noqa: BLE001 - bad data can raise anything; firing sets the job aside when due
-            log.warning("job_not_planned", job=job.pk, error=str(error))
+            log_failure(log, "job_not_planned", error, (ScheduleError,), job=job.pk, reason=str(error))
             continue
         if following != clock.next_run_at:
             clock.next_run_at = following

@@ -28,7 +28,7 @@ def answer_without_model(turn: Turn) -> str | None:
             for task in turn.metadata[TASKS_KEY]
         ]
     except Exception:
-        log.warning("deterministic_task_failed", turn=turn.pk, exc_info=True)
+        log.exception("deterministic_task_failed", turn=turn.pk)
         failed = {"deterministic": False, "warning": " A program that does them by itself has failed."}
         if not Turn.objects.ask_model(turn, failed):
             raise Stale from None

@@ -15,9 +15,9 @@ from django.db.migrations.executor import MigrationExecutor
 from automations import doctor as automations
 from config.env_values import all_queues
 from config.installation import COMMAND
-from config.operations import fleet_checks
+from config.operations import fleet_checks, trials
 from config.operations.fleet import limits_of, read_fleet
-from sessions_app import flags, hints
+from sessions_app import flags
 from sessions_app.models import Agent
 from sessions_app.operations import doctor as sessions
 from sessions_app.operations import telegram_bots
@@ -25,7 +25,6 @@ from sessions_app.operations.connections import connections_usable
 from sessions_app.operations.doctor import Check, Finding, some_named
 from sessions_app.worker import self_check
 
-BROKER_SECONDS = 0.8  # /readyz answers within 2 s, the database's share included
 OLDEST_POSTGRES = 150_000  # server_version_num of PostgreSQL 15
 
 
@@ -77,13 +76,14 @@ def check_models() -> Finding:
 
 
 def check_database() -> Finding:
-    """PostgreSQL answers and is new enough."""
+    """PostgreSQL answers, is new enough and stores a row."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('server_version_num')::int, current_setting('server_version')")
         number, version = cursor.fetchone()
     if number < OLDEST_POSTGRES:
         return Finding(ok=False, detail=f"PostgreSQL {version} is too old", cure="use PostgreSQL 15 or newer")
-    return Finding(ok=True, detail=f"PostgreSQL {version} answers")
+    trials.write_row()
+    return Finding(ok=True, detail=f"PostgreSQL {version} answers, and stores a row")
 
 
 def check_migrations() -> Finding:
@@ -101,20 +101,13 @@ def check_migrations() -> Finding:
 
 
 def check_broker() -> Finding:
-    """The broker accepts connections."""
-    # transports have different names for their timeouts; all get the same short one
-    app = hints.celery_app()
-    limits = {name: BROKER_SECONDS for name in app.conf.broker_transport_options if "timeout" in name}
+    """The broker takes a message and gives it back."""
     try:
-        with app.connection_for_write(connect_timeout=BROKER_SECONDS, transport_options=limits) as link:
-            link.ensure_connection(max_retries=0, timeout=1)
+        trials.pass_message()
     except Exception as error:  # noqa: BLE001 - each broker client raises its own errors
-        return Finding(
-            ok=False,
-            detail=f"the broker does not answer ({type(error).__name__})",
-            cure="start it, or correct CELERY_BROKER_URL",
-        )
-    return Finding(ok=True, detail="answers")
+        detail, cure = trials.broker_fault(error)
+        return Finding(ok=False, detail=detail, cure=cure)
+    return Finding(ok=True, detail="answers, and passes a message")
 
 
 def check_queues() -> Finding:
@@ -160,6 +153,8 @@ CHECKS: dict[str, Check] = {
     "last_slots": automations.last_slots,
 }
 WITHOUT_DATABASE = {"configuration", "flags", "broker"}
+NEED_BROKER = ("workers", "shards")
+BROKER_FIRST = Finding(ok=True, detail="not judged while the broker fails", seen=False)
 NOT_CHECKED = Finding(ok=False, detail="not checked", cure="repair the database first")
 
 # These depend on environment variables, which may differ between processes (server, terminal).
@@ -206,7 +201,7 @@ def _run_all_checks() -> dict[str, Finding]:
             detail=f"no answer within {self_check.PATIENCE:.0f} s from {some_named(silent, len(silent))}",
             cure="run this again, and restart the worker if it still does not answer",
         )
-    return {name: found[name] for name in CHECKS}
+    return _with_cause({name: found[name] for name in CHECKS})
 
 
 def probe_database() -> None:
@@ -242,12 +237,20 @@ def run_checks(checks: Mapping[str, Check]) -> dict[str, Finding]:
         except (Error, psycopg.Error) as error:
             found[name] = _failed(error)
             unavailable = unavailable or name == "database"
-    return found
+    return _with_cause(found)
+
+
+def _with_cause(found: dict[str, Finding]) -> dict[str, Finding]:
+    """Blame a broken broker alone: workers end or wait without it, and their absence would be taken for the cause."""
+    broker = found.get("broker")
+    if broker is None or broker.ok:
+        return found
+    return {
+        name: BROKER_FIRST if name in NEED_BROKER and not finding.ok else finding
+        for name, finding in found.items()
+    }
 
 
 def _failed(error: Exception) -> Finding:
-    return Finding(
-        ok=False,
-        detail=f"the database does not answer, or reports an error ({type(error).__name__})",
-        cure=f"start it and run `{COMMAND} migrate`, or correct DATABASE_URL",
-    )
+    detail, cure = trials.database_fault(error)
+    return Finding(ok=False, detail=detail, cure=cure)

@@ -24,6 +24,7 @@ COUNTERS = {
     "delivery_attempts_failed": "Attempts to deliver that failed, by channel.",
     "delivery_failed_count": "Deliveries that failed for good (dead letters).",
     "delivery_sent_count": "Deliveries that a channel accepted.",
+    "errors": "Errors that processes logged, by the name of the line.",
     "heartbeat_deliver_count": "Heartbeats whose reply was put into the mailbox.",
     "heartbeat_skipped_due_to_lock": "Heartbeats skipped because their session was busy.",
     "heartbeat_suppress_count": "Heartbeats with nothing to report.",

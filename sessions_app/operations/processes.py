@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import connection
 from psycopg.types.json import Jsonb
 
+from sessions_app.failures import OUTAGES, log_failure
 from sessions_app.models import Process, ProcessKind
 
 log = structlog.get_logger(__name__)
@@ -77,7 +78,7 @@ class Presence:
         try:
             Process.objects.filter(pk=self._id).delete()
         except Exception as error:  # noqa: BLE001 - whatever it is, the process must end
-            log.warning("process_not_removed", error=type(error).__name__)
+            log_failure(log, "process_not_removed", error, OUTAGES)
         finally:
             connection.close()
             self._reporting.release()
@@ -112,7 +113,7 @@ class Presence:
                 self._was_refused = False
             except Exception as error:  # noqa: BLE001 - the database is away, or a bug: the process must go on
                 if not self._was_refused:
-                    log.warning("process_not_reported", error=type(error).__name__)
+                    log_failure(log, "process_not_reported", error, OUTAGES)
                 self._was_refused = True
             finally:
                 connection.close()

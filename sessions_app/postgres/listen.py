@@ -13,6 +13,7 @@ import structlog
 from django.conf import settings
 from psycopg import sql
 
+from sessions_app.failures import OUTAGES, log_failure
 from sessions_app.postgres.direct import connect_directly
 
 log = structlog.get_logger(__name__)
@@ -52,7 +53,7 @@ class Listener:
             try:
                 self._listen()
             except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
-                log.warning("listen_lost", error=type(error).__name__)
+                log_failure(log, "listen_lost", error, OUTAGES)
                 self._stopped.wait(RECONNECT)
 
     def _listen(self) -> None:

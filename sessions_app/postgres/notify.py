@@ -17,6 +17,7 @@ import structlog
 from django.conf import settings
 
 from agent_core.per_process import PerProcess
+from sessions_app.failures import OUTAGES, log_failure
 from sessions_app.postgres.direct import connect_directly
 
 EVENTS = "rondo_events"
@@ -135,7 +136,7 @@ class Publisher:
                 [list(channels), list(payloads)],
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
-            log.warning("publish_failed", dropped=len(batch), error=type(error).__name__)
+            log_failure(log, "publish_failed", error, OUTAGES, dropped=len(batch))
             self.close()
             return False
         return True

@@ -198,8 +198,8 @@ class Poll:
             except (OperationalError, InterfaceError) as error:  # it comes again, since it was not confirmed
                 log.warning("telegram_update_waits", error=type(error).__name__)
                 await self._wait()
-            except Exception as error:  # noqa: BLE001 - of the library; its text may contain the token
-                log.warning("telegram_poll_failed", error=type(error).__name__)
+            except Exception:  # of the library; logs hide the token that its text may contain
+                log.exception("telegram_poll_failed")
                 await self._note("an update cannot be read")
                 await self._wait()
 

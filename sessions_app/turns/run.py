@@ -18,6 +18,7 @@ import structlog
 from django.db import InterfaceError, OperationalError, connection
 
 from agent_core.exceptions import Stale
+from agent_core.text.redact import hiding
 from agent_core.turn.control import Signal
 from agent_core.turn.judge import evaluate_response
 from agent_core.turn.transcript import said_so_far
@@ -156,18 +157,19 @@ def _finish(handle: Handle, turn: Turn) -> Waiting:
         used_before = kind_of(turn).before(turn, journal, handle.control)
         handle.place.step()
         prepared = prepare_turn(turn, journal, used_before)
-        result = (
-            _too_many_rescues(prepared)
-            or _answer_without_model(handle, prepared)
-            or _run_engine(handle, prepared)
-        )
-        result = _judged(handle, prepared, result)
-        if result.ending is Ending.HANDED_BACK:
-            if Turn.objects.hand_back(turn):
-                log.info("turn_handed_back")
-            return NOTHING_WAITS
-        result = replace(result, usage=result.usage + prepared.used_before)
-        result, short = compress_history(prepared, result, handle.control)
+        with hiding(secret for each in prepared.request.connections for secret in each.secrets):
+            result = (
+                _too_many_rescues(prepared)
+                or _answer_without_model(handle, prepared)
+                or _run_engine(handle, prepared)
+            )
+            result = _judged(handle, prepared, result)
+            if result.ending is Ending.HANDED_BACK:
+                if Turn.objects.hand_back(turn):
+                    log.info("turn_handed_back")
+                return NOTHING_WAITS
+            result = replace(result, usage=result.usage + prepared.used_before)
+            result, short = compress_history(prepared, result, handle.control)
         handle.place.step()
         waiting = commit(prepared, result, short)
     except (Stale, OperationalError, InterfaceError):

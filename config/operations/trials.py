@@ -1,0 +1,193 @@
+"""Use the database and the broker as a turn does, and name what is in the way: a row is written, a message fetched."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+from django.db import connection
+from psycopg import errors
+
+from agent_core.text.redact import redact
+from config.installation import COMMAND
+from sessions_app import hints
+
+BROKER_SECONDS = 0.9  # /readyz answers within 2 s, the database's share included
+USED_WITH = ("redis", "amqp")  # with other kinds of brokers, a queue of its own for each check costs too much
+AMQP = ("amqp://", "amqps://", "pyamqp://")
+CHECK_QUEUE = "rondo.check"
+BLOCKED_SECONDS = (
+    60.0  # RabbitMQ keeps each connection that it has blocked, so another message is sent after these
+)
+LONGEST_REASON = 200
+_WRITE = """
+INSERT INTO sessions_app_counter AS c (name, labels, value) VALUES ('readiness_checks', '{}', 1)
+ON CONFLICT (name, labels) DO UPDATE SET value = c.value + 1, changed_at = now()"""
+
+_DATABASE: tuple[tuple[type[psycopg.Error], str, str], ...] = (  # error, fault, cure; the first match
+    (
+        errors.ReadOnlySqlTransaction,
+        "PostgreSQL is read-only: a replica, or default_transaction_read_only is on",
+        "point DATABASE_URL to the primary server, or turn that setting off",
+    ),
+    (errors.DiskFull, "PostgreSQL's disk is full", "free space on the disk of its data folder"),
+    (errors.TooManyConnections, "all connections of PostgreSQL are taken", "raise its max_connections"),
+    (
+        errors.InsufficientPrivilege,
+        "the account of DATABASE_URL may not write to the tables",
+        "use the account that owns them, or grant it the rights",
+    ),
+    (errors.UndefinedTable, "the tables are missing", f"run `{COMMAND} migrate`"),
+    (errors.UndefinedColumn, "the tables are those of another version", f"run `{COMMAND} migrate`"),
+)
+_BROKER = (  # pattern of an error's class and text, fault, cure; the first match
+    (
+        r"OutOfMemoryError|\bOOM\b|maxmemory",
+        "the broker is at its memory limit and refuses messages",
+        "raise its limit (Redis, Valkey: maxmemory), or remove what else it holds",
+    ),
+    (
+        r"ReadOnlyError|READONLY|read only replica",
+        "the broker is a read-only replica and refuses messages",
+        "point CELERY_BROKER_URL to the primary server",
+    ),
+    (
+        r"MISCONF|No space left",
+        "the broker cannot write to its disk and refuses messages",
+        "free space on its disk; its log has the reason",
+    ),
+    (
+        r"^Blocked",
+        "the broker is short of memory or disk and takes no messages",
+        f"free some; `rabbitmq-diagnostics alarms` names which. It is tried again every {BLOCKED_SECONDS:.0f} s",
+    ),
+    (
+        r"NOREPLICAS|NoReplicas",
+        "the broker has too few replicas and refuses messages",
+        "start its replicas, or lower min-replicas-to-write",
+    ),
+    (
+        r"NOAUTH|WRONGPASS|NOPERM|NoPermission|AuthenticationError|AccessRefused|invalid username-password",
+        "the broker refuses the account",
+        "correct user, password and rights in CELERY_BROKER_URL and at the broker",
+    ),
+    (r"LOADING|BusyLoading", "the broker is still loading its data", "wait until it has"),
+)
+
+
+_blocked_until = float("-inf")
+
+
+class Lost(Exception):
+    """The broker took the message and did not give it back."""
+
+
+class Blocked(Exception):
+    """The broker has stopped to read what it is sent."""
+
+
+def write_row() -> None:
+    """Commit a row, as each turn does."""
+    with connection.cursor() as cursor:
+        cursor.execute(_WRITE)
+
+
+def database_fault(error: Exception) -> tuple[str, str]:
+    """Return what is wrong with the database, and the cure."""
+    for each in _causes(error):
+        for kind, fault, cure in _DATABASE:
+            if isinstance(each, kind):
+                return fault, cure
+    return (
+        f"the database does not answer, or reports an error ({_reason(error)})",
+        f"start it and run `{COMMAND} migrate`, or correct DATABASE_URL",
+    )
+
+
+def pass_message() -> None:
+    """Send a message through the broker and fetch it. Raises TimeoutError, Lost, Blocked or an error of its client."""
+    if time.monotonic() < _blocked_until:
+        raise Blocked
+    ended: list[Exception | None] = []
+    thread = threading.Thread(target=_try, args=(ended,), name="rondo-broker-check", daemon=True)
+    thread.start()
+    thread.join(BROKER_SECONDS)
+    if time.monotonic() < _blocked_until:
+        raise Blocked
+    if not ended:  # each of its calls has a limit, so the thread ends soon
+        raise TimeoutError(f"no answer within {BROKER_SECONDS} s")
+    if ended[0] is not None:
+        raise ended[0]
+
+
+def broker_fault(error: Exception) -> tuple[str, str]:
+    """Return what is wrong with the broker, and the cure."""
+    if isinstance(error, Lost):
+        return "the broker loses messages", "look for its limits on queues and memory, and into its log"
+    said = "\n".join(f"{type(each).__name__}: {each}" for each in _causes(error))
+    for pattern, fault, cure in _BROKER:
+        if re.search(pattern, said):
+            return fault, cure
+    return f"the broker does not answer ({_reason(error)})", "start it, or correct CELERY_BROKER_URL"
+
+
+def _try(ended: list[Exception | None]) -> None:
+    try:
+        _pass_message()
+    except Exception as error:  # noqa: BLE001 - raised by `pass_message`; each broker's client raises its own errors
+        ended.append(error)
+    else:
+        ended.append(None)
+
+
+def _pass_message() -> None:
+    from kombu import Exchange, Queue
+
+    # transports have different names for their timeouts; all get the same short one
+    app = hints.celery_app()
+    options: dict[str, Any] = {
+        name: BROKER_SECONDS if "timeout" in name else value
+        for name, value in app.conf.broker_transport_options.items()
+    }
+    if app.conf.broker_url.startswith(AMQP):
+        options |= {"read_timeout": BROKER_SECONDS, "on_blocked": _note_blocked}
+    with app.connection_for_write(connect_timeout=BROKER_SECONDS, transport_options=options) as link:
+        link.ensure_connection(max_retries=0, timeout=1)
+        if link.transport.driver_type not in USED_WITH:
+            return
+        name = f"{CHECK_QUEUE}.{uuid.uuid4().hex}"
+        with link.channel() as channel:
+            queue = Queue(name, Exchange(""), name, durable=False, exclusive=True, auto_delete=True)
+            bound = queue(channel)
+            bound.queue_declare()
+            link.Producer(channel).publish(name, routing_key=name, delivery_mode=1, retry=False)
+            try:
+                message = bound.get(no_ack=True)
+            finally:
+                bound.delete()
+            if message is None or message.payload != name:
+                raise Lost
+
+
+def _note_blocked(_reason: str) -> None:
+    """Note that the broker is blocked. The wait for its answer then ends by its limit."""
+    global _blocked_until  # noqa: PLW0603 - one for the process: each message costs the broker a connection
+    _blocked_until = time.monotonic() + BLOCKED_SECONDS
+
+
+def _causes(error: BaseException, depth: int = 8) -> Iterator[BaseException]:
+    yield error
+    cause = error.__cause__ or error.__context__
+    if cause is not None and depth:
+        yield from _causes(cause, depth - 1)
+
+
+def _reason(error: Exception) -> str:
+    """Class and first line of an error, without secrets."""
+    line = next(iter(str(error).splitlines()), "")
+    return redact(f"{type(error).__name__}: {line}" if line else type(error).__name__)[:LONGEST_REASON]

@@ -1,0 +1,107 @@
+"""/readyz and doctor use the broker and the database as a turn does, and name the cause (rules 10.0, 10.2)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+from django.db import connection
+from django.test import Client
+
+from config.operations import checks
+from tests.config.operations.test_doctor import wrong
+from tests.conftest import Person
+from tests.fleet import until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("10.0", "10.2")]
+
+
+def refuse_by_memory(server: redis.Redis) -> None:
+    server.config_set("maxmemory", "1")
+
+
+def refuse_as_replica(server: redis.Redis) -> None:
+    server.replicaof("127.0.0.1", 1)
+
+
+def refuse_by_disk(server: redis.Redis) -> None:
+    """It cannot save, as on a full disk: its folder takes no file."""
+    Path(str(server.config_get("dir")["dir"])).chmod(0o500)
+    server.config_set("save", "3600 1")
+    server.bgsave()
+    until(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "err")
+
+
+@pytest.fixture
+def refusing(broker: str) -> Iterator[redis.Redis]:
+    """The broker, which a test may have refuse what it is sent."""
+    with redis.Redis.from_url(broker) as server:
+        before = server.config_get("maxmemory", "save")
+        yield server
+        server.replicaof("no", "one")
+        Path(str(server.config_get("dir")["dir"])).chmod(0o700)
+        for name, value in before.items():
+            server.config_set(name, value)
+        if server.info("persistence")["rdb_last_bgsave_status"] == "err":
+            server.bgsave()
+            until(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "ok")
+
+
+@pytest.mark.parametrize(
+    ("refuse", "words"),
+    [(refuse_by_memory, "memory limit"), (refuse_as_replica, "read-only"), (refuse_by_disk, "disk")],
+)
+def test_a_broker_that_answers_and_refuses_messages_is_named_with_its_cause(
+    person: Person, refusing: redis.Redis, refuse: Callable[[redis.Redis], None], words: str
+) -> None:
+    assert "broker: " not in str(Client().get("/readyz").json()["missing"])
+    assert refusing.keys("rondo.check*") == []
+    refuse(refusing)
+    assert refusing.info("server"), "it answers"
+    began = time.monotonic()
+    answer = Client().get("/readyz")
+    assert time.monotonic() - began < 2.0
+    assert answer.status_code == 503
+    [missing] = answer.json()["missing"]
+    assert missing.startswith("broker: ")
+    assert words in missing
+    assert answer.json()["checks"]["workers"]["state"] == "unknown"
+    found = checks.run_all_checks()
+    assert words in wrong(found["broker"])
+    assert [name for name in ("workers", "shards") if not found[name].ok] == []
+
+
+def test_a_database_that_answers_and_stores_nothing_is_named_with_its_cause(person: Person) -> None:
+    name = connection.settings_dict["NAME"]
+    with psycopg.connect(**connection.get_connection_params(), autocommit=True) as own:
+        for refuse, allow, words in (
+            (
+                f'ALTER DATABASE "{name}" SET default_transaction_read_only = on',
+                f'ALTER DATABASE "{name}" RESET default_transaction_read_only',
+                "read-only",
+            ),
+            (
+                "ALTER TABLE sessions_app_counter RENAME TO away",
+                "ALTER TABLE away RENAME TO sessions_app_counter",
+                "the tables are missing",
+            ),
+        ):
+            own.execute("SET default_transaction_read_only = off")
+            own.execute(refuse)
+            connection.close()
+            connection.close_pool()  # type: ignore[attr-defined]
+            try:
+                [missing] = Client().get("/readyz").json()["missing"][:1]
+                assert missing.startswith("database: ")
+                assert words in missing
+                connection.close()  # as a command, which begins with none
+                assert words in wrong(checks.run_all_checks()["database"])
+            finally:
+                own.execute(allow)
+                connection.close()
+                connection.close_pool()  # type: ignore[attr-defined]
+    assert checks.check_database().ok
