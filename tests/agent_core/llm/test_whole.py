@@ -9,6 +9,7 @@ from itertools import repeat
 import pytest
 
 from agent_core.ended import NOTES, Ended
+from agent_core.heartbeat_reply import read_heartbeat_reply
 from agent_core.llm import bounds
 from agent_core.llm.ending import CLOSED
 from agent_core.llm.thinking import without_thinking
@@ -67,7 +68,9 @@ def test_how_an_answer_ended_is_known(
         run.result
     )
     shown = [each.content["text"] for each in run.events if each.type is TurnEventType.LLM_DELTA]
-    assert "".join(shown) == text
+    assert "".join(shown) == (
+        "" if ended is Ended.REFUSAL else text
+    )  # a program gets it in a field of its own
     assert len(server.requests) == 1
 
 
@@ -205,6 +208,13 @@ def test_reasoning_between_tags_is_no_part_of_the_answer(server: ModelServer, ki
     assert without_thinking("".join(pieces)) == text
     shown = "".join(each.content["text"] for each in run.events if each.type is TurnEventType.LLM_DELTA)
     assert shown == text or kind == "only closed"
+
+
+@pytest.mark.rule("5.4")
+def test_reasoning_does_not_hide_the_token_of_a_heartbeat(server: ModelServer) -> None:
+    server.answer_with(chat(f"<think>{HIDDEN * 40}</think>\n", "HEARTBEAT_OK"))
+    reply = drive(request("hello", model=NETWORK)).result.reply
+    assert not read_heartbeat_reply(reply, ack_max_chars=300).deliver
 
 
 def test_a_model_that_only_closes_its_reasoning_is_known_from_then_on(server: ModelServer) -> None:
