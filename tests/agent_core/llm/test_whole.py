@@ -261,6 +261,13 @@ def test_an_endless_answer_is_read_to_the_bound(server: ModelServer, delta: JSON
     until(lambda: server.requests[0].state == "gone")
 
 
+def test_text_and_reasoning_cannot_take_turns_for_ever(server: ModelServer) -> None:
+    turns = [each for _ in range(4000) for each in ({"content": "x"}, {"reasoning_content": "y"})]
+    server.answer_with(chat(*turns))
+    result = drive(request("hello", model=NETWORK)).result
+    assert (result.reply, result.ended_by) == ("x" * (bounds.MOST_PARTS // 2 + 1), Ended.LENGTH)
+
+
 def test_thousands_of_calls_in_one_answer_are_neither_made_nor_kept(server: ModelServer) -> None:
     many = [call_piece(n, f"c{n}", "write", f'{{"n": {n}}}') for n in range(4000)]
     server.answer_with(chat(*many, reason="tool_calls"), chat("Done."))
