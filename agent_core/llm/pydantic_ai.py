@@ -106,7 +106,8 @@ class PydanticAiModel:
         split, bounds, is_full = ThinkingFilter(late=self._is_late), Bounds(), False
         async for event in stream:
             piece = _new_piece(event)
-            if not bounds.take(_size(event), begins_call=_begins_call(event)):
+            begins_part = isinstance(event, wire.PartStartEvent)
+            if not bounds.take(_size(event), begins_part=begins_part, begins_call=_begins_call(event)):
                 piece, is_full = _first(piece, bounds.characters), True
             for each in split.feed(piece):
                 yield each

@@ -176,6 +176,12 @@ def test_reasoning_is_streamed_beside_the_answer(thread: Thread) -> None:
     assert text_of(events) == STORY
 
 
+@pytest.mark.rule("3.6")
+def test_a_run_says_how_an_answer_ended_that_is_not_whole(thread: Thread) -> None:
+    assert thread.run("[[ends:length]][[reply:Half]]hi")[-1].result == {"ended_by": "length"}
+    assert thread.run("[[reply:All]]hi")[-1].result is None
+
+
 def test_two_first_runs_of_one_thread_open_one_session(thread: Thread) -> None:
     firsts = [[{"id": f"m{number}", "role": "user", "content": "hello"}] for number in range(4)]
     runs = [Running(thread=thread, body=thread.body(messages=each)) for each in firsts]

@@ -82,6 +82,35 @@ def test_a_whole_answer_has_its_usage(ada: Chatter) -> None:
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
 
 
+@pytest.mark.rule("3.6")
+def test_an_answer_that_is_not_whole_says_how_it_ended(ada: Chatter) -> None:
+    def check(ends: str, reason: str, whole_reason: str) -> None:
+        text = f"[[ends:{ends}]][[reply:Half of]]{ends}"
+        chunks = list(ada.say(text, stream=True))
+        assert text_of(chunks) == "Half of"
+        assert chunks[-1].choices[0].finish_reason == reason
+        [choice] = ada.say(f"again {text}").choices
+        content, refusal = choice.message.content, choice.message.refusal
+        assert (content, refusal) == ((None, "Half of") if ends == "refusal" else ("Half of", None))
+        assert choice.finish_reason == whole_reason
+
+    for_each(
+        [
+            ("length", "length", "length"),
+            ("filter", "content_filter", "content_filter"),
+            ("refusal", "content_filter", "stop"),
+        ],
+        check,
+    )
+    refused = ada.say("[[ends:refusal]][[reply:I will not.]]one").choices[0].message
+    history = [{"role": "user", "content": "[[ends:refusal]][[reply:I will not.]]one"}, refused.model_dump()]
+    answer = ada.client.chat.completions.create(
+        model="demo", messages=[*history, {"role": "user", "content": "[[reply:Two.]]two"}]
+    )
+    assert answer.choices[0].message.content == "Two."
+    assert [len(ada.said(each)) for each in ada.sessions()][-1] == 2
+
+
 def test_a_wrong_key_and_an_unknown_model_are_refused(ada: Chatter) -> None:
     with pytest.raises(openai.AuthenticationError) as refused:
         ada.client.with_options(api_key="wrong").models.list()

@@ -9,6 +9,7 @@ from itertools import repeat
 import pytest
 
 from agent_core.ended import NOTES, Ended
+from agent_core.heartbeat_reply import read_heartbeat_reply
 from agent_core.llm import bounds
 from agent_core.llm.ending import CLOSED
 from agent_core.llm.thinking import without_thinking
@@ -67,7 +68,9 @@ def test_how_an_answer_ended_is_known(
         run.result
     )
     shown = [each.content["text"] for each in run.events if each.type is TurnEventType.LLM_DELTA]
-    assert "".join(shown) == text
+    assert "".join(shown) == (
+        "" if ended is Ended.REFUSAL else text
+    )  # a program gets it in a field of its own
     assert len(server.requests) == 1
 
 
@@ -207,6 +210,13 @@ def test_reasoning_between_tags_is_no_part_of_the_answer(server: ModelServer, ki
     assert shown == text or kind == "only closed"
 
 
+@pytest.mark.rule("5.4")
+def test_reasoning_does_not_hide_the_token_of_a_heartbeat(server: ModelServer) -> None:
+    server.answer_with(chat(f"<think>{HIDDEN * 40}</think>\n", "HEARTBEAT_OK"))
+    reply = drive(request("hello", model=NETWORK)).result.reply
+    assert not read_heartbeat_reply(reply, ack_max_chars=300).deliver
+
+
 def test_a_model_that_only_closes_its_reasoning_is_known_from_then_on(server: ModelServer) -> None:
     name = "openai-chat:closes-only"
     server.answer_with(chat(f"{HIDDEN}</think>One"), chat(HIDDEN, "</think>", "Two"), chat("Three"))
@@ -249,6 +259,13 @@ def test_an_endless_answer_is_read_to_the_bound(server: ModelServer, delta: JSON
     assert (said[0].content, said[0].ended_by) == (text, Ended.LENGTH)
     assert run.result.ended_by is Ended.LENGTH
     until(lambda: server.requests[0].state == "gone")
+
+
+def test_text_and_reasoning_cannot_take_turns_for_ever(server: ModelServer) -> None:
+    turns = [each for _ in range(4000) for each in ({"content": "x"}, {"reasoning_content": "y"})]
+    server.answer_with(chat(*turns))
+    result = drive(request("hello", model=NETWORK)).result
+    assert (result.reply, result.ended_by) == ("x" * (bounds.MOST_PARTS // 2 + 1), Ended.LENGTH)
 
 
 def test_thousands_of_calls_in_one_answer_are_neither_made_nor_kept(server: ModelServer) -> None:

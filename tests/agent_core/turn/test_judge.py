@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_core.ended import Ended
 from agent_core.exceptions import ModelRefused, Stale
+from agent_core.llm.protocol import ModelReply
 from agent_core.testing import ModelServer
 from agent_core.text import fence
 from agent_core.turn.control import TurnControl
@@ -70,7 +72,8 @@ def test_no_answer_breaks_the_reading(answer: str) -> None:
 
 
 def test_an_error_or_an_unreadable_answer_means_yes() -> None:
-    for answer in (says("Who can tell?"), says(""), ModelRefused("no"), RuntimeError("a bug")):
+    cut = ModelReply(text='{"notify": false, "reason": "It is"}', ended_by=Ended.LENGTH)
+    for answer in (says("Who can tell?"), says(""), cut, ModelRefused("no"), RuntimeError("a bug")):
         script(answer)
         result = judged("the house is on fire")
         assert result.verdict is not None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
+from agent_core.ended import NOTES, Ended
 from automations.models import CronJob
 from sessions_app.models import Session, Turn
 from tests.api.conftest import Site
@@ -34,6 +35,16 @@ def test_a_short_answer_comes_with_the_call(ada: Door, mode: str) -> None:
     found = ada.call("ask", {"message": "hello [[reply:How are you]]"}, mode=mode)
     assert (found["state"], found["answer"]) == ("succeeded", "How are you")
     assert ada.call("get_answer", {"turn": found["turn"]}, mode=mode)["answer"] == "How are you"
+
+
+@pytest.mark.rule("3.6")
+def test_an_answer_that_is_not_whole_says_so(ada: Door) -> None:
+    async def work(client: Client) -> Any:
+        return await client.call_tool("ask", {"message": "hello [[ends:length]][[reply:Half]]"})
+
+    found = ada.talk(work)
+    assert (found.structured_content["answer"], found.structured_content["ended_by"]) == ("Half", "length")
+    assert found.content[0].text == f"Half\n\n({NOTES[Ended.LENGTH]})"
 
 
 def test_a_long_answer_is_read_later_by_its_turn(ada: Door, site: Site) -> None:

@@ -13,7 +13,7 @@ import pytest
 from django.db import IntegrityError
 from django.db.models.functions import Now
 
-from agent_core.ended import NOTES
+from agent_core.ended import NOTES, Ended
 from agent_core.llm.protocol import ModelReply
 from agent_core.text import fence
 from agent_core.types import Role
@@ -257,7 +257,11 @@ UNKEPT = [
     ("memory_empty", "", says("MEMORY.md is empty.")),
     ("memory_empty", "", says("\uff08\u7a7a\uff09")),
     ("memory_too_long", "x" * LONGEST_MEMORY, says("x" * LONGEST_MEMORY + "\n- one more")),
-    *[("memory_cut", "old", ModelReply(text="old\n- one m", ended_by=each)) for each in NOTES],
+    *[
+        ("memory_cut", "old", ModelReply(text="old\n- one m", ended_by=each))
+        for each in Ended
+        if each in NOTES
+    ],
 ]
 
 

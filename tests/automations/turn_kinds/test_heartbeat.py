@@ -13,6 +13,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
+from agent_core.ended import NOTES, Ended
 from agent_core.exceptions import ModelUnavailable
 from agent_core.llm.protocol import ModelReply
 from agent_core.policy import TurnPolicy
@@ -254,6 +255,17 @@ def test_a_result_supersedes_older_ones_unless_it_is_empty(inside: Inside) -> No
         ("It is down!", ["https://status.example/7"]),
         ("Finished with no output.", []),
     ]
+
+
+@pytest.mark.rule("5.4")
+def test_a_reply_that_is_not_whole_is_not_suppressed_for_its_token(inside: Inside) -> None:
+    job = routine(inside.person, "server", "look at the server")
+    for ended, waiting in ((Ended.STOP, 0), (Ended.LENGTH, 1)):
+        inside.model.answer_with(ModelReply(text="HEARTBEAT_OK The server is", ended_by=ended))
+        again(job)
+        inside.beat()
+        assert MailboxEvent.objects.count() == waiting
+    assert NOTES[Ended.LENGTH] in MailboxEvent.objects.get().detail
 
 
 def test_the_events_of_an_inline_turn_carry_its_run(inside: Inside) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
+from agent_core.ended import EMPTY, NOTES, Ended
 from agent_core.exceptions import ModelUnavailable, ToolFailed
 from agent_core.llm.protocol import ModelReply
 from agent_core.testing import ModelServer
@@ -93,6 +94,16 @@ def test_a_result_supersedes_the_last_and_lists_links_and_files(inside: Inside) 
         ("Finished with no output.", "", []),
     ]
     assert MailboxEvent.objects.filter(reason="superseded").count() == 2
+
+
+@pytest.mark.rule("3.6")
+def test_a_result_that_is_not_whole_says_so(inside: Inside) -> None:
+    job = job_of(inside.person, "report")
+    for text, told in (("Half of", f"Half of\n\n({NOTES[Ended.LENGTH]})"), ("", EMPTY[Ended.LENGTH])):
+        run = ran(inside, job, ModelReply(text=text, ended_by=Ended.LENGTH))
+        assert (run.state, run.turn.ended_by if run.turn else "") == (RunState.SUCCEEDED, "length")
+        latest = MailboxEvent.objects.latest("id")
+        assert told in (latest.detail, latest.summary)
 
 
 def test_a_job_sees_the_briefing_but_no_other_conversation(inside: Inside) -> None:

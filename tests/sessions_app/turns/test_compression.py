@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
+from agent_core.ended import Ended
 from agent_core.llm import tokens
 from agent_core.text import fence
 from agent_core.types import StepKind
@@ -95,10 +97,11 @@ def test_a_compression_that_fails_changes_nothing(inside: Inside) -> None:
         '{"other": true}',
         '{"important_facts": "likes red"}',
         '{"last_decision": "x"}',
+        replace(KEPT, ended_by=Ended.LENGTH),
     ):
         session = long_session(inside.person)
         remember(session.pk, {"current_goal": "build a boat"})
-        inside.model.answer_with(says("hello"), says(answer))
+        inside.model.answer_with(says("hello"), says(answer) if isinstance(answer, str) else answer)
         turn = inside.say(session, "hi")
         assert (turn.state, session.window_from_seq) == ("succeeded", 1), answer
         state = TaskState.objects.get(session=session)

@@ -1,0 +1,90 @@
+"""How an answer ended is stored and shown, in people's words and in programs' own shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_core.ended import EMPTY, NOTES, Ended
+from agent_core.llm.protocol import ModelReply
+from agent_core.turn.transcript import NOT_WHOLE
+from sessions_app.deliveries.send import _message_parcel
+from sessions_app.models import Delivery, Message, Turn
+from sessions_app.web.transcript import ENDED, newest
+from tests.doors import caller
+from tests.inside import Inside, call
+
+pytestmark = pytest.mark.rule("3.6")
+UNWHOLE = (Ended.LENGTH, Ended.FILTER, Ended.REFUSAL)
+
+
+def shown(inside: Inside, turn: Turn) -> dict[str, Any]:
+    found: dict[str, Any] = caller(inside.person).get(f"/api/turns/{turn.pk}/").json()
+    return found
+
+
+@pytest.mark.parametrize("text", ["Half an ans", ""])
+@pytest.mark.parametrize("ended", UNWHOLE)
+def test_an_answer_that_is_not_whole_says_so(inside: Inside, ended: Ended, text: str) -> None:
+    session = inside.person.session()
+    inside.model.answer_with(ModelReply(text=text, ended_by=ended))
+    turn = inside.say(session, "hello")
+    expected = text or EMPTY[ended]
+    assert (turn.state, turn.ended_by) == ("succeeded", ended)
+    message = Message.objects.filter(turn=turn, role="assistant").get()
+    assert (message.content, message.metadata["ended_by"]) == (expected, ended)
+    api = shown(inside, turn)
+    assert (api["reply"], api["ended_by"]) == (expected, ended)
+    [entry] = [each for each in newest(inside.person.user, session.pk).entries if each.who == "agent"]
+    assert ENDED[ended] in entry.chips
+
+
+def test_a_whole_answer_has_no_note(inside: Inside) -> None:
+    session = inside.person.session()
+    turn = inside.say(session, "hello")
+    assert (turn.ended_by, shown(inside, turn)["ended_by"]) == ("stop", "stop")
+    assert "ended_by" not in Message.objects.filter(turn=turn, role="assistant").get().metadata
+    inside.model.answer_with(RuntimeError("broken"))
+    failed = inside.say(session, "again")
+    assert (failed.ended_by, shown(inside, failed)["ended_by"]) == ("", None)
+
+
+def test_calls_of_an_answer_that_is_not_whole_leave_no_trace_but_the_refusal(inside: Inside) -> None:
+    session = inside.person.session()
+    cut = ModelReply(text="", calls=(call("note", text="half"),), ended_by=Ended.LENGTH)
+    inside.model.answer_with(cut, ModelReply(text="Done."))
+    turn = inside.say(session, "hello")
+    assert (turn.state, turn.ended_by, inside.did("note")) == ("succeeded", "stop", 0)
+    [results] = [each.parts["results"] for each in Message.objects.filter(turn=turn, role="tool")]
+    assert [(each["outcome"], each["output"]) for each in results] == [
+        ("refused", NOT_WHOLE.format(note=NOTES[Ended.LENGTH]))
+    ]
+
+
+@pytest.mark.rule("9.3")
+def test_a_delivery_says_it_below_the_text_and_in_its_own_field(inside: Inside) -> None:
+    session = inside.person.session(channel="webhook", address="https://8.8.8.8/hook")
+    inside.model.answer_with(ModelReply(text="Half", ended_by=Ended.LENGTH))
+    inside.say(session, "hello")
+    [delivery] = Delivery.objects.select_related("message")
+    assert delivery.message is not None
+    made = _message_parcel(delivery, delivery.message, session)
+    assert (made.text, made.about["ended_by"]) == ("Half", "length")
+    assert made.shown_text == f"Half\n\n({NOTES[Ended.LENGTH]})"
+
+
+def test_a_planned_answer_says_so_and_a_form_that_is_not_whole_is_not_used(planner: Inside) -> None:
+    form = call("make_plan", steps=[{"type": "respond", "instruction": "x"}])
+    session = planner.person.session()
+    planner.model.answer_with(
+        ModelReply(text="", calls=(form,), ended_by=Ended.LENGTH),
+        ModelReply(text="", calls=(form,)),
+        ModelReply(text="Half", ended_by=Ended.FILTER),
+    )
+    turn = planner.say(session, "hello")
+    assert NOTES[Ended.LENGTH] in planner.model.shown(1)
+    assert (turn.state, turn.ended_by) == ("succeeded", "filter")
+    planner.model.answer_with(ModelReply(text="", calls=(form,)), ModelReply(text="", ended_by=Ended.REFUSAL))
+    turn = planner.say(session, "again please")
+    assert (turn.state, turn.error_code, turn.error) == ("failed", "no_answer", EMPTY[Ended.REFUSAL])
