@@ -110,6 +110,11 @@ class LimitBody:
         if len(body) > longest or declared > longest:
             await _drain(receive, len(body), more=more)
             raise _too_large(longest)
+        coding = bytes(dict(scope["headers"]).get(b"content-encoding", b"identity")).strip().lower()
+        if body and coding not in {b"", b"identity"}:
+            shown = coding[:40].decode("ascii", "backslashreplace")
+            text = f"The Content-Encoding {shown!r} is not supported; send the body as it is."
+            raise _Refused(415, "unsupported_media_type", text)
         if body and not is_for_programs(_path(scope)) and _content_type(scope) != FORM:
             raise _Refused(415, "unsupported_media_type", f"Send forms as {FORM.decode()}.")
 

@@ -20,6 +20,7 @@ from django.conf import settings
 from django.core import signals
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.core.handlers.exception import response_for_exception
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import set_script_prefix
 
@@ -85,8 +86,12 @@ class Handler(ASGIHandler):
             _release(request, body)
             scope[RELEASE_BODY]()
             if later := getattr(response, "later", None):
-                with suppress(NoThreadFree), bounded():  # without a thread the response stays as it is
-                    await later(threads.run)
+                try:
+                    with suppress(NoThreadFree), bounded():  # without a thread the response stays as it is
+                        await later(threads.run)
+                except Exception as error:  # noqa: BLE001 - a bug; it is logged as one of a view
+                    _close(response)
+                    response = response_for_exception(request, error)
             await self.send_response(response, send)
         finally:
             _close(response)

@@ -41,8 +41,8 @@ class IdentifyRequests:
 
         async def send_with(message: Any) -> None:
             if message["type"] == "http.response.start":
-                header = (_NAME, request_id.encode())
-                message = message | {"headers": [*message.get("headers", ()), header]}
+                others = (each for each in message.get("headers", ()) if each[0].lower() != _NAME)
+                message = message | {"headers": [*others, (_NAME, request_id.encode())]}
             await send(message)
 
         await self._app(scope, receive, send_with)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ag_ui import core
 
-from sessions_app.models import EventType
+from sessions_app.models import EventType, TurnState
 from sessions_app.streams.items import Item
 
 Place = tuple[int, int, int]  # attempt, step and try of a piece of an answer
@@ -67,7 +67,8 @@ class RunEvents:
             case EventType.STEP_COMPLETE:
                 return [*self._end_text(), *self._end_steps()]
             case EventType.MESSAGE if content.get("role") == "assistant":
-                return self._settle(content.get("text", ""))
+                is_error = content.get("metadata", {}).get("closure") == TurnState.FAILED
+                return self._end_text() if is_error else self._settle(content.get("text", ""))
             case EventType.WAITING:
                 self.asked.add(content.get("question_id") or "")
         return []
@@ -96,12 +97,20 @@ class RunEvents:
         return before is not None and place != before and (place[0] != before[0] or place[1] == before[1])
 
     def _settle(self, text: str) -> list[core.BaseEvent]:
-        """The stored text of a message: what was not sent of it while it was made."""
+        """The stored text of a message: what was not sent of it while it was made.
+
+        It may hold several texts, as an answer and the question for consent below it.
+        """
         whole = text.strip()
         if not whole or whole in (each.strip() for each in self._said):
             return self._end_text()
-        if self._is_open and whole.startswith(begun := self._said[-1].lstrip()):
-            return [self._more(whole.removeprefix(begun)), *self._end_text()]
+        for first in range(len(self._said)):
+            *before, last = self._said[first:]
+            begun = "".join([*(each.rstrip() for each in before), last]).lstrip()
+            if whole == begun.rstrip():
+                return self._end_text()
+            if self._is_open and whole.startswith(begun):
+                return [self._more(whole.removeprefix(begun)), *self._end_text()]
         return [*self._end_text(), *self._begin_text(), self._more(whole), *self._end_text()]
 
     def _think(self, text: str) -> Iterable[core.BaseEvent]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from django.contrib.auth.models import User
 from django.db import InterfaceError, OperationalError
@@ -24,8 +25,9 @@ from sessions_app.api.scopes import READ, TALK
 from sessions_app.api.serializers import TurnOut
 from sessions_app.exceptions import NotFound, SessionsError, TooManyStreams
 from sessions_app.models import OnBusy, Turn, TurnState
+from sessions_app.models.turn import OPEN_STATES
 from sessions_app.sessions import history
-from sessions_app.streams.rights import Right
+from sessions_app.streams.rights import Right, lapsed
 from sessions_app.streams.wait_for_turn import Run, until_ended
 from sessions_app.tokens.limits import limit_of
 from sessions_app.turns.cancel import cancel_turn
@@ -165,22 +167,25 @@ class AcceptedTurn(Response):
 
 
 class AwaitedTurn(AcceptedTurn):
-    """A 202 that becomes 200 with the finished turn, if that ends in time. No thread waits for it."""
+    """A 202 that becomes 200 with the finished turn, if that ends in time, else shows its state by then."""
 
     def __init__(self, user: User, right: Right, turn: Turn, seconds: int) -> None:
         super().__init__(user, turn)
         self._user, self._right, self._turn, self._seconds = user, right, turn, seconds
 
     async def later(self, run: Run) -> None:
-        """Wait. It stays 202 when there are too many waiting requests, access was revoked, or the database is down."""
+        """Wait. It stays as it is when too many requests wait, access was revoked, or the database is down."""
         with suppress(TooManyStreams, OperationalError, InterfaceError):
-            if await until_ended(self._turn, self._right, self._seconds, run):
-                await run(self._finish)
+            ended = await until_ended(self._turn, self._right, self._seconds, run)
+            if ended or not await run(partial(lapsed, [(self._right, self._turn.session_id)])):
+                await run(self._show)
 
-    def _finish(self) -> None:
+    def _show(self) -> None:
         with suppress(NotFound):  # the session was deleted meanwhile
-            self.data = TurnOut(selectors.turn(self._user, self._turn.pk)).data
-            self.status_code = status.HTTP_200_OK
+            turn = selectors.turn(self._user, self._turn.pk)
+            self.data = TurnOut(turn).data
+            if turn.state not in OPEN_STATES:
+                self.status_code = status.HTTP_200_OK
             self.content = self.rendered_content
             self["Content-Length"] = str(len(self.content))
         self["Preference-Applied"] = f"wait={self._seconds}"

@@ -83,7 +83,6 @@ class WholeAnswer(JsonResponse):
         super().__init__(reply.failed(504, "timeout", LATE), status=504)
         self._reply = reply
         self._has_been_logged = True
-        self["X-Request-Id"] = f"turn-{reply.turn_id}"
 
     async def later(self, run: Run) -> None:
         """Wait for the end of the turn. It stays 504 if that takes too long; 401 if the token was revoked meanwhile."""
@@ -125,7 +124,6 @@ class StreamedAnswer(StreamingHttpResponse):
     def __init__(self, body: AnswerStream) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         super().__init__(body, content_type="text/event-stream", headers=headers)
-        self["X-Request-Id"] = f"turn-{body.reply.turn_id}" if body.reply else ""
         self._body = body
 
     async def later(self, run: Run) -> None:

@@ -21,6 +21,9 @@ from tests.fleet import Process, until
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
 
+CHAT = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]}
+
+
 def raw(site: Site, *lines: bytes) -> bytes:
     """What the server says to these lines before it closes the connection."""
     host, port = site.url.removeprefix("http://").split(":")
@@ -40,6 +43,7 @@ def test_every_response_has_an_id_of_its_own(window: Window) -> None:
         http.patch(f"{window.address}/", content=b"x" * 1_100_000),  # refused before Django sees it
         http.get("/v1/models"),
         http.post("/v1/chat/completions", json={}),
+        *(http.post("/v1/chat/completions", json=CHAT | {"stream": stream}) for stream in (False, True)),
         http.post("/mcp", json={}),
         httpx2.get(f"{window.site.url}/api/agents/"),
         httpx2.get(f"{window.site.url}/sign-in/"),

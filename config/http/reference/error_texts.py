@@ -152,7 +152,8 @@ OTHERS = {
     "body_timeout": "The body did not arrive in time.",
     "revision_conflict": "`If-Match` does not match: the resource was changed. Read it again.",
     "too_large": "The body is larger than the address takes; the [limits](api.md#limits) are listed.",
-    "unsupported_media_type": "The `Content-Type` is not supported. Send JSON as `application/json`.",
+    "unsupported_media_type": "The `Content-Type` or `Content-Encoding` is not supported. Send plain JSON as"
+    " `application/json`.",
     "idempotency_mismatch": "The `Idempotency-Key` or `Webhook-Id` was used with another body. Use a new one.",
     "throttled": "You have sent too many requests. Wait for the seconds in `Retry-After`.",
     "too_many_tickets": "You have asked for too many tickets. Wait for the seconds in `Retry-After`.",
