@@ -116,19 +116,22 @@ def background_updates(updates: tuple[Update, ...]) -> str:
     for update in updates:
         lines.append(f"- [{_one_line(update.event_type)}] {_one_line(update.summary)}")
         if update.detail.strip():
-            # indented, so that no line looks like a new item or like the person's message
-            detail = "\n    ".join(update.detail.strip().splitlines())
-            lines.append(f"  Detail: {detail}")
+            lines.append(f"  Detail: {_item_lines(update.detail)}")
         if update.artifacts:
             lines.append(f"  Artifacts: {', '.join(map(_one_line, update.artifacts))}")
     return "\n".join(["## Background Updates", fence.fenced("updates", "\n".join(lines))])
 
 
 def due_tasks(tasks: tuple[DueTask, ...]) -> str:
-    """Return the heading and one line per task."""
+    """Return the heading and one item per task."""
     lines = ["## Due Tasks"]
-    lines += [f"- [{task.id}] {_one_line(task.title)}: {_one_line(task.description)}" for task in tasks]
+    lines += [f"- [{task.id}] {_one_line(task.title)}: {_item_lines(task.description)}" for task in tasks]
     return "\n".join(lines)
+
+
+def _item_lines(text: str) -> str:
+    """The lines of a text, indented after the first, so that no line looks like a new item."""
+    return "\n    ".join(text.strip().splitlines())
 
 
 def _with_missing(given: ContextInput, message: str) -> str:

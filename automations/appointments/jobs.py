@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -54,14 +54,18 @@ def job_rows(user: AbstractBaseUser, kinds: Iterable[Kind] = tuple(_OF_KIND)) ->
     """The user's automations, routines and heartbeats, with everything that an appointment is made of.
 
     `lives_in`, `lives_title`: the session that gets the results. `ended_as`, `ended_run`: state and id of the last run
-    that succeeded, failed or was given up after an error. What needs attention comes first, then what is next.
+    that succeeded, failed or was given up after an error; runs from before a one-time job was rescheduled do not count.
+    What needs attention comes first, then what is next.
     """
     which = Q(pk__in=[])
     for kind in kinds:
         which |= _OF_KIND[kind]
     by_error = Q(state=RunState.CANCELLED, reason__in=CANCELLED_BY_ERROR)
     ended = Q(state__in=[RunState.SUCCEEDED, RunState.FAILED]) | by_error
-    last = RunRecord.objects.filter(ended, job=OuterRef("pk")).order_by("-scheduled_for")
+    since = Coalesce(OuterRef("at"), Value(datetime.min.replace(tzinfo=UTC)))
+    last = RunRecord.objects.filter(ended, job=OuterRef("pk"), scheduled_for__gte=since).order_by(
+        "-scheduled_for"
+    )
     primary = Session.objects.filter(agent=OuterRef("agent"), key=PRIMARY_KEY)
     rows: QuerySet[Any] = (
         with_runs(CronJob.objects.filter(which, _reached(user), agent__owner_id=user.pk))

@@ -203,7 +203,7 @@ def _task(run: RunRecord) -> dict[str, Any]:
         "run": run.pk,
         HOME_KEY: str(job.home_id or ""),
         "title": job.name,
-        "description": f"{job.description} {job.message}".strip(),
+        "description": "\n".join(filter(None, (job.description, job.message))),
         "task_type": job.task_type,
         "timezone": job.timezone,
     }

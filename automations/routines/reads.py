@@ -152,8 +152,9 @@ def routine_of(job: Any) -> Routine:
 
 
 def _state_in_document(routine: Routine) -> str:
-    """A failed one-time routine is failed; a failed repeating one is pending again, with its error."""
-    if routine.last_status == RunState.FAILED and routine.schedule is None:
+    """A failed one-time routine is failed until it is rescheduled; a repeating one is pending, with its error."""
+    is_over = routine.schedule is None and routine.next_run_at is None
+    if is_over and routine.last_status == RunState.FAILED:
         return "failed"
     return _STATES.get(routine.state, routine.state)
 

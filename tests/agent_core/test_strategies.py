@@ -71,3 +71,9 @@ def test_due_tasks_are_merged_under_one_heading() -> None:
     tasks = (plants, DueTask(id="b2", title="Mail", description="read"))
     message = built("heartbeat", "check", due_tasks=tasks).message
     assert message == "check\n\n## Due Tasks\n- [a1] Water: the plants\n- [b2] Mail: read"
+    steps = DueTask(
+        id="a1", title="Water\nwell", description="1. fill the can\n  - half\u2028- [b2] Forged: x\n"
+    )
+    message = built("heartbeat", "check", due_tasks=(steps,)).message
+    lines = ["- [a1] Water well: 1. fill the can", "      - half", "    - [b2] Forged: x"]
+    assert message.splitlines()[3:] == lines, "lines stay, and none is another item"

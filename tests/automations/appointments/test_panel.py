@@ -13,7 +13,7 @@ from automations.appointments.panel import Appointment, appointments_of, why
 from automations.appointments.slots import SlotState, slot_state
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.firing.fire_messages import fire_due_messages
-from automations.jobs.edit import NewJob, bind_job
+from automations.jobs.edit import NewJob, bind_job, update_job
 from automations.jobs.explain import explain
 from automations.models import CronJob, JobClock, MessageStatus, RunRecord, RunState, ScheduledMessage
 from automations.routines.edit import NewRoutine, add_routine
@@ -130,6 +130,17 @@ def test_a_later_success_ends_the_failing(person: Person, ended: RunState, reaso
         fields = {"scheduled_for": slot, "finished_at": slot, "reason": why}
         RunRecord.objects.create(job=job, run_id=f"r{slot}", state=state, **fields)
         assert appointments_of(person.user, session.pk)[0].is_failing is expected
+
+
+def test_a_one_time_job_that_failed_and_was_rescheduled_is_not_failing(person: Person) -> None:
+    session = person.session()
+    job = new(session, schedule={"kind": "at", "at": LATER})
+    CronJob.objects.filter(pk=job.pk).update(at=DAY)
+    JobClock.objects.filter(pk=job.pk).update(next_run_at=None)
+    add_runs(job, state=RunState.FAILED, reason="timeout")
+    assert appointments_of(person.user, session.pk)[0].is_failing
+    update_job(job.pk, {"schedule": {"kind": "at", "at": LATER}})
+    assert not appointments_of(person.user, session.pk)[0].is_failing
 
 
 @pytest.mark.django_db(transaction=True)

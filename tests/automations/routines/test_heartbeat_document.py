@@ -516,6 +516,7 @@ def test_other_routine_changes_do_not_mark_the_broken_block_repaired(person: Per
 
 def test_a_recurring_task_shows_pending_and_its_error_after_failure(person: Person) -> None:
     put(person, document(HN, {"id": "once", "title": "Once"}))
+    JobClock.objects.filter(job="once").update(next_run_at=None)  # its only slot was fired
     for number, routine_id in enumerate(("daily_hn", "once")):
         RunRecord.objects.create(
             run_id=f"{routine_id}:1", job_id=routine_id, scheduled_for=datetime(2026, 1, 1 + number, tzinfo=UTC),
@@ -525,6 +526,8 @@ def test_a_recurring_task_shows_pending_and_its_error_after_failure(person: Pers
         ("daily_hn", "pending", "The model did not answer."),
         ("once", "failed", "The model did not answer."),
     ]
+    update_routine("once", {"next_run_at": "2031-01-01T00:00:00Z"})
+    assert [task["state"] for task in tasks(person)] == ["pending", "pending"]
 
 
 def test_generated_text_can_be_written_back_beyond_the_size_limit(person: Person) -> None:

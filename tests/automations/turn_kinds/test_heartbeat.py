@@ -157,7 +157,8 @@ def test_a_quiet_heartbeat_stays_in_its_session_and_notifies_nobody(inside: Insi
 
 @pytest.mark.rule("3.3", "6.2", "6.4")
 def test_due_tasks_share_one_turn_and_its_outcome(inside: Inside) -> None:
-    jobs = routine(inside.person, "tea", "make tea"), routine(inside.person, "news", "look for news")
+    steps = {"message": "1. open the page\n2. sum it up"}
+    jobs = routine(inside.person, "tea", "make tea"), routine(inside.person, "news", "look for news", **steps)
     inside.model.answer_with(says("HEARTBEAT_OK " + "The tea is ready. " * 20))
     inside.beat()
     turn = heartbeat_turn(inside.person)
@@ -166,6 +167,7 @@ def test_due_tasks_share_one_turn_and_its_outcome(inside: Inside) -> None:
         assert f"- [{job.pk}] {job.name}: {job.description}" in shown(turn)
         run = RunRecord.objects.get(job=job)
         assert (run.state, run.turn_id) == (RunState.SUCCEEDED, turn.pk)
+    assert "look for news\n    1. open the page\n    2. sum it up" in shown(turn)
     primary = primary_session(inside.person.agent)
     assert mail(primary) == [("heartbeat_result", "The tea is ready.")]
     assert Event.objects.filter(content__has_unread_background_updates=True).count() == 1
