@@ -248,6 +248,12 @@ class Env:
         "Maximum running turns of one user in the whole fleet; at most 90 % of all worker threads. "
         "Automations use at most 80 % of them. 0: no limit.",
     )
+    rondo_automations_per_user: int = _variable(
+        read.positive_int,
+        "1000",
+        "Maximum enabled automations and routines of one user, and maximum pending scheduled messages. Of the "
+        "automations and routines, 10 may have an interval of less than 60 s.",
+    )
     rondo_watchers: tuple[IPv4Network | IPv6Network, ...] = _variable(
         read.networks,
         "127.0.0.0/8,::1",

@@ -55,6 +55,7 @@ RONDO_CONNECTIONS = ENV.rondo_connections
 RONDO_CONNECTIONS_PER_ADDRESS = ENV.rondo_connections_per_address
 RONDO_STREAMS_PER_USER = ENV.rondo_streams_per_user
 RONDO_TURNS_PER_USER = ENV.rondo_turns_per_user
+RONDO_AUTOMATIONS_PER_USER = ENV.rondo_automations_per_user
 RONDO_WATCHERS = ENV.rondo_watchers
 RONDO_WATCHER_TOKEN = ENV.rondo_watcher_token
 RONDO_SWEEP_SECONDS = ENV.rondo_sweep_seconds

@@ -58,17 +58,27 @@ def decide(
     if chosen is None:
         gap = gap_between(schedule, first, latest, GapReason.MISSED)
         return Decision(run=(), skipped=(gap,), accounted_to=latest, next_run_at=schedule.next(latest))
-    gaps: tuple[Gap, ...] = ()
-    if chosen != first:
-        before = schedule.last(first, chosen - TICK) or first
-        gaps = (gap_between(schedule, first, before, GapReason.MISSED),)
     catches_up = catch_up_queues and catching is CatchUp.ALL and now - chosen > LATE_AFTER
     queues_anyway = catches_up and waiting < MAX_CATCHING_UP
     reason = None if queues_anyway else _overlap_reason(overlapping, previous_open, waiting)
+    # slots that beat is only a little late for were left out as the chosen one is: else a busy job that comes every
+    # second would have gaps with two reasons in turn, which cannot be joined
+    start = chosen if reason is None else _first_fresh(schedule, first, chosen, now)
+    gaps: tuple[Gap, ...] = ()
+    if start != first:
+        before = schedule.last(first, start - TICK) or first
+        gaps = (gap_between(schedule, first, before, GapReason.MISSED),)
     if reason is not None:
-        gaps = (*gaps, Gap(reason=reason, slots_from=chosen, slots_to=chosen, count=1))
+        gaps = (*gaps, gap_between(schedule, start, chosen, reason))
     run = (chosen,) if reason is None else ()
     return Decision(run=run, skipped=gaps, accounted_to=chosen, next_run_at=schedule.next(chosen))
+
+
+def _first_fresh(schedule: Slots, first: datetime, chosen: datetime, now: datetime) -> datetime:
+    """The first due slot that is at most 60 s late; the chosen one if none before it is."""
+    if now - first <= LATE_AFTER:
+        return first
+    return min(schedule.next(now - LATE_AFTER - TICK) or chosen, chosen)
 
 
 def nothing_due(next_run_at: datetime | None) -> Decision:
