@@ -11,7 +11,7 @@ from automations.schedules.schedule import whole_milliseconds
 from automations.schedules.slots import Slots
 
 MAX_WAITING = 1  # runs of one job that may wait in its session's queue
-MAX_CATCHING_UP = 100  # runs of one job that may wait while it catches up
+MAX_CATCHING_UP = 100  # runs of one job that may wait while it catches up, or of an isolated routine
 ALL_WINDOW = timedelta(hours=24)
 
 
@@ -44,8 +44,9 @@ def decide(
 
     `next_run_at` counts as a slot even if it is not one of the schedule (a routine may be given its first run). Later
     slots are the schedule's. `catch_up`: one | none | all. `overlap`: skip | queue. `previous_open`: the job's
-    previous run is queued or running. `waiting`: number of its queued runs. `catch_up_queues`: with `catch_up` all, a
-    slot more than 60 s late is queued behind open runs instead of skipped, up to 100 runs.
+    previous run is queued or running; of an isolated routine: is running. `waiting`: number of its queued runs.
+    `catch_up_queues`: with `catch_up` all, a slot more than 60 s late is queued behind open runs instead of skipped,
+    up to 100 runs.
 
     Raises ScheduleError (the stored schedule has become unusable) and ValueError (unknown `catch_up` or `overlap`).
     """
@@ -113,5 +114,7 @@ def _chosen(
 def _overlap_reason(overlap: Overlap, previous_open: bool, waiting: int) -> GapReason | None:
     """Why open runs of the job keep a slot from becoming a run; None: they do not."""
     if overlap is Overlap.SKIP:
-        return GapReason.OVERLAP if previous_open else None
+        if previous_open:
+            return GapReason.OVERLAP
+        return GapReason.QUEUE_FULL if waiting >= MAX_CATCHING_UP else None
     return GapReason.QUEUE_FULL if waiting >= MAX_WAITING else None
