@@ -26,14 +26,12 @@ def check_quota(job: CronJob, error: type[AutomationsError]) -> None:
     ).exclude(pk=job.pk)
     most = settings.RONDO_AUTOMATIONS_PER_USER
     if _has(others, most):
-        raise error(
-            f"you have {most:,} enabled automations and routines, as many as a user may have here; disable some first"
-        )
+        raise error(f"you have {most:,} enabled automations and routines, as many as a user may have here")
     is_frequent = job.every_seconds is not None and job.every_seconds < FREQUENT
     if is_frequent and _has(others.filter(every_seconds__lt=FREQUENT), MOST_FREQUENT):
         raise error(
             f"you have {MOST_FREQUENT} automations and routines with an interval of less than {FREQUENT} s, as many as"
-            f" a user may have; give this one at least {FREQUENT} s, or disable one"
+            f" a user may have; use at least {FREQUENT} s"
         )
 
 

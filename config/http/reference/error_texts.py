@@ -128,12 +128,12 @@ CONFLICT = {
     "session_closed": "The session is archived or being deleted, and takes no messages.",
     "session_exists": "The agent has a session with this key.",
     "telegram_away": "Telegram does not answer. Try again.",
-    "too_many_automations": "The session or its user has as many enabled automations as allowed.",
+    "too_many_automations": "The session or you (`RONDO_AUTOMATIONS_PER_USER`) have too many enabled automations.",
     "too_many_connections": "You have as many connections as you may have. Delete one first.",
     "too_many_hooks": "The agent has as many hooks as it may have. Delete one first.",
-    "too_many_routines": "The agent (`routine_limit`) or its user has as many enabled routines as allowed.",
+    "too_many_routines": "The agent (`routine_limit`) or you (`RONDO_AUTOMATIONS_PER_USER`) have too many routines.",
     "too_many_tokens": "You have as many tokens as you may have. Revoke one first.",
-    "too_many_scheduled_messages": "The session or its user has as many pending scheduled messages as allowed.",
+    "too_many_scheduled_messages": "The session or you (`RONDO_AUTOMATIONS_PER_USER`) have too many pending messages.",
     "turn_ended": "The turn has ended, so it cannot be cancelled.",
 }
 OTHERS = {
