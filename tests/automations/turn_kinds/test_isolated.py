@@ -17,10 +17,12 @@ from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import NewRoutine, add_routine
 from automations.tools.next_turn import request_next_turn
 from automations.turn_kinds.isolated import MOST_TURNS, queue_next_turn
+from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionState, Turn, TurnKind
 from sessions_app.retention import job_sessions
 from sessions_app.retention.job_sessions import JobSessionsWalk
 from sessions_app.retention.walk import prune_batch
+from sessions_app.sessions.archive import archive_conversation
 from sessions_app.sessions.open import open_session, primary_session, rename_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.receive import MessageInput, receive
@@ -79,6 +81,27 @@ def test_each_slot_uses_its_own_session_and_notifies_home_once(inside: Inside) -
     assert "Answer in French, always." in inside.model.calls[0].system_prompt
     assert run.turn is not None
     assert run.turn.metadata["policy"] == {"max_tool_calls": 1}
+
+
+@pytest.mark.parametrize("way", ["archived", "unified"])
+def test_the_result_goes_to_the_session_shown_in_place_of_its_home(inside: Inside, way: str) -> None:
+    home, agent = inside.person.session(), inside.person.agent
+    given: dict[str, Any] = {"schedule": "1h", "execution_mode": "isolated", "session_id": home.pk}
+    job = add_routine(NewRoutine(agent_id=agent.pk, title="report", **given))
+    ran(inside, job, says("First."))
+    update = MailboxEvent.objects.get()
+    assert update.target_id == home.pk
+    if way == "archived":
+        archive_conversation(home)
+    else:
+        update_agent(agent.pk, {"unified_session": True})
+    ran(inside, job, says("Second."))
+    primary = primary_session(agent)
+    assert set(MailboxEvent.objects.values_list("target_id", flat=True)) == {primary.pk}
+    inside.say(primary, "anything new?")
+    assert "Second." in inside.model.shown()
+    job.refresh_from_db()
+    assert job.home_id == home.pk
 
 
 @pytest.mark.rule("6.1")
