@@ -8,12 +8,12 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Max, Q, QuerySet
+from django.db.models import F, Max, QuerySet
 from django.db.models.functions import Coalesce, Now
 
 from automations.firing.replan_zones import used_zones
 from automations.jobs.clock import counted_to, database_now, notify_beats
-from automations.models import CronJob, ExecutionMode, JobClock, RunRecord, ScheduleKind
+from automations.models import CronJob, JobClock, RunRecord, ScheduleKind
 from automations.runs import figures
 from automations.schedules.plan import FAR_AHEAD, plan_of, schedule_of
 from automations.schedules.schedule import ScheduleError
@@ -119,16 +119,6 @@ def _has_slots(clock: JobClock) -> bool:
         return plan_of(clock.job, clock.runs_started).next_firing(after) is not None
     except ScheduleError:
         return False  # reported by `schedules` and `time_zones`
-
-
-def inline_routines() -> Finding:
-    """Every agent with inline routines has a heartbeat, which starts them."""
-    with_heartbeat = Q(execution_mode=ExecutionMode.INLINE) | Q(clock__inline=True)
-    return _finding_of_jobs(
-        CronJob.objects.filter(with_heartbeat, enabled=True, agent__heartbeat__enabled=False),
-        problem="inline routines of agents without a heartbeat",
-        cure="set heartbeat.enabled of the agent to true, or make the routines isolated",
-    )
 
 
 def legacy_channels() -> Finding:

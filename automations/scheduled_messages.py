@@ -27,6 +27,7 @@ from automations.exceptions import (
     TooManyMessages,
 )
 from automations.jobs.clock import database_now, notify_beats
+from automations.jobs.quota import check_message_quota
 from automations.models import MessageStatus, RunRecord, ScheduledMessage
 from automations.models.scheduled_message import MessageTransitions
 from automations.schedules.schedule import ScheduleError, read_time
@@ -211,6 +212,7 @@ def _insert(given: MessageToSchedule) -> ScheduledMessage:
     )
     if not given.replace_existing:
         _check_limit(session)
+    check_message_quota(session, replaces=given.replace_existing)
     message.save(force_insert=True)
     if given.replace_existing:
         _replace(message, given.tool_call_id)

@@ -265,6 +265,12 @@ class Env:
         "100000",
         "Maximum number of sessions of one user that were not opened by automations.",
     )
+    rondo_automations_per_user: int = _variable(
+        read.positive_int,
+        "1000",
+        "Maximum enabled automations and routines of one user, and maximum pending scheduled messages. Of the "
+        "automations and routines, 10 may have an interval of less than 60 s.",
+    )
     rondo_watchers: tuple[IPv4Network | IPv6Network, ...] = _variable(
         read.networks,
         "127.0.0.0/8,::1",

@@ -11,7 +11,7 @@ from automations.schedules.schedule import whole_milliseconds
 from automations.schedules.slots import Slots
 
 MAX_WAITING = 1  # runs of one job that may wait in its session's queue
-MAX_CATCHING_UP = 100  # runs of one job that may wait while it catches up
+MAX_CATCHING_UP = 100  # runs of one job that may wait while it catches up, or of an isolated routine
 ALL_WINDOW = timedelta(hours=24)
 
 
@@ -44,8 +44,9 @@ def decide(
 
     `next_run_at` counts as a slot even if it is not one of the schedule (a routine may be given its first run). Later
     slots are the schedule's. `catch_up`: one | none | all. `overlap`: skip | queue. `previous_open`: the job's
-    previous run is queued or running. `waiting`: number of its queued runs. `catch_up_queues`: with `catch_up` all, a
-    slot more than 60 s late is queued behind open runs instead of skipped, up to 100 runs.
+    previous run is queued or running; of an isolated routine: is running. `waiting`: number of its queued runs.
+    `catch_up_queues`: with `catch_up` all, a slot more than 60 s late is queued behind open runs instead of skipped,
+    up to 100 runs.
 
     Raises ScheduleError (the stored schedule has become unusable) and ValueError (unknown `catch_up` or `overlap`).
     """
@@ -58,17 +59,27 @@ def decide(
     if chosen is None:
         gap = gap_between(schedule, first, latest, GapReason.MISSED)
         return Decision(run=(), skipped=(gap,), accounted_to=latest, next_run_at=schedule.next(latest))
-    gaps: tuple[Gap, ...] = ()
-    if chosen != first:
-        before = schedule.last(first, chosen - TICK) or first
-        gaps = (gap_between(schedule, first, before, GapReason.MISSED),)
     catches_up = catch_up_queues and catching is CatchUp.ALL and now - chosen > LATE_AFTER
     queues_anyway = catches_up and waiting < MAX_CATCHING_UP
     reason = None if queues_anyway else _overlap_reason(overlapping, previous_open, waiting)
+    # slots that beat is only a little late for were left out as the chosen one is: else a busy job that comes every
+    # second would have gaps with two reasons in turn, which cannot be joined
+    start = chosen if reason is None else _first_fresh(schedule, first, chosen, now)
+    gaps: tuple[Gap, ...] = ()
+    if start != first:
+        before = schedule.last(first, start - TICK) or first
+        gaps = (gap_between(schedule, first, before, GapReason.MISSED),)
     if reason is not None:
-        gaps = (*gaps, Gap(reason=reason, slots_from=chosen, slots_to=chosen, count=1))
+        gaps = (*gaps, gap_between(schedule, start, chosen, reason))
     run = (chosen,) if reason is None else ()
     return Decision(run=run, skipped=gaps, accounted_to=chosen, next_run_at=schedule.next(chosen))
+
+
+def _first_fresh(schedule: Slots, first: datetime, chosen: datetime, now: datetime) -> datetime:
+    """The first due slot that is at most 60 s late; the chosen one if none before it is."""
+    if now - first <= LATE_AFTER:
+        return first
+    return min(schedule.next(now - LATE_AFTER - TICK) or chosen, chosen)
 
 
 def nothing_due(next_run_at: datetime | None) -> Decision:
@@ -103,5 +114,7 @@ def _chosen(
 def _overlap_reason(overlap: Overlap, previous_open: bool, waiting: int) -> GapReason | None:
     """Why open runs of the job keep a slot from becoming a run; None: they do not."""
     if overlap is Overlap.SKIP:
-        return GapReason.OVERLAP if previous_open else None
+        if previous_open:
+            return GapReason.OVERLAP
+        return GapReason.QUEUE_FULL if waiting >= MAX_CATCHING_UP else None
     return GapReason.QUEUE_FULL if waiting >= MAX_WAITING else None

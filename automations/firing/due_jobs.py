@@ -30,7 +30,7 @@ class Facts(NamedTuple):
     """What the decision about a job's due slots reads: equal facts give an equal decision, so jobs can share it.
 
     `next_run_at`: when its first due slot is fired. `last_slot`: the latest slot that was run or skipped. `open`: its
-    runs whose turn is queued or running. `waiting`: those whose turn is queued. `pk`, `agent_id`, `runs_started`:
+    runs whose turn is queued or running. `waiting`: those that have not begun. `pk`, `agent_id`, `runs_started`:
     empty or 0 unless the job has jitter, active hours or a limit of runs.
     """
 
@@ -131,7 +131,9 @@ def _opened() -> Any:
     return (
         sa.select(
             sa.func.count(_turn.c.id).label("open"),
-            sa.func.count().filter(_turn.c.state == TurnState.QUEUED).label("waiting"),
+            sa.func.count()
+            .filter(_turn.c.state == TurnState.QUEUED, _run.c.state == sa.literal_column("'queued'"))
+            .label("waiting"),
             sa.func.count(_run.c.not_before).label("retrying"),
         )
         .select_from(_run)

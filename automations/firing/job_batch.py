@@ -19,8 +19,9 @@ from automations.firing.due_jobs import DueJob, Facts
 from automations.firing.insert_runs import lag_ms
 from automations.firing.next_work import FAR
 from automations.firing.placement import skip_reason
-from automations.models import CronJob
+from automations.models import CronJob, ExecutionMode
 from automations.models.category import Category, category
+from automations.runs.report import report_paused
 from automations.runs.skips import Gap, GapReason, record_gap, run_id
 from automations.schedules.errors import ScheduleError
 from automations.schedules.plan import JobPlan, accounted_to, jitter_of, plan_of
@@ -80,7 +81,10 @@ class Batch:
 
     def _outcome_of(self, row: DueJob) -> Outcome:
         if category(row) is not Category.BOUND:
-            return _outcome(row.facts, row.session_state, partial(skip_reason, row), self._now)
+            facts = row.facts
+            if row.execution_mode == ExecutionMode.ISOLATED:  # a run that waits for a worker is no overlap
+                facts = facts._replace(open=facts.open - facts.waiting)
+            return _outcome(facts, row.session_state, partial(skip_reason, row), self._now)
         key = row.facts, row.session_state
         outcome = self._outcomes.get(key)
         if outcome is None:
@@ -168,7 +172,8 @@ def _decision(
 
 
 def record_fault(job: CronJob, slot: datetime, reason: str) -> None:
-    """Disable a job and store the reason as its fault; the slot becomes a skipped run."""
+    """Disable a job, store the reason as its fault and tell its owner; the slot becomes a skipped run."""
     gap = Gap(reason=GapReason.SCHEDULE_ERROR, slots_from=slot, slots_to=slot, count=1)
     record_gap(job, gap, error_detail=reason)
     CronJob.objects.set_aside([job.pk], reason)
+    report_paused(job)

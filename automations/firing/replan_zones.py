@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 
 from automations.jobs.clock import counted_to, database_now, notify_beats
 from automations.models import CronJob, JobClock, ScheduleKind, ZoneData
+from automations.runs.report import report_paused
 from automations.schedules.errors import ScheduleError
 from automations.schedules.plan import plan_of
 from automations.schedules.zone_files import fingerprint, unknown_zone
@@ -177,4 +178,7 @@ def _set_aside(zone: str, jobs: list[tuple[JobClock, CronJob]]) -> None:
     ids = list(coming.values_list("pk", flat=True))
     JobClock.objects.filter(pk__in=ids).update(next_run_at=None)
     CronJob.objects.set_aside(ids, str(unknown_zone(zone)))
+    for _clock, job in jobs:
+        if job.pk in ids:
+            report_paused(job)
     log.error("jobs_set_aside", zone=zone, jobs=len(ids))

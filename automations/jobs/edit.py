@@ -12,6 +12,7 @@ from django.db import IntegrityError, transaction
 
 from automations.exceptions import BadJob, JobNotFound, ProtectedJob, TooManyJobs
 from automations.jobs.clock import database_now, notify_beats, restart_clock, skip_overdue_slots
+from automations.jobs.quota import check_quota
 from automations.jobs.removed_routines import remember_removed_titles
 from automations.jobs.validate import validated
 from automations.models import CatchUp, CronJob, JobClock, Overlap, RunRecord, Source
@@ -90,6 +91,8 @@ def create_job(given: NewJob) -> CronJob:
                 **values,
             )
             first = _first_firing(job, 0, now)
+            if given.enabled:
+                check_quota(job, TooManyJobs)
             job.save(force_insert=True)
             job.clock = JobClock.objects.create(
                 job=job, next_run_at=first if given.enabled else None, planned_from=now
@@ -147,8 +150,11 @@ def _change(clock: JobClock, job: CronJob, plain: dict[str, Any], changes: Mappi
     save_columns(job, columns)
     if {"schedule", "ends_at"} & changes.keys():
         _first_firing(job, clock.runs_started, now)
-    if moves and move_clock(clock, job, now) and job.session_id is not None:
+    begins = moves and move_clock(clock, job, now)
+    if begins and job.session_id is not None:
         check_limit(lock_session(job.session_id), besides=job.pk)
+    if clock.next_run_at is not None and (begins or "schedule" in changes):
+        check_quota(job, TooManyJobs)
     if held and paused_until is not None and clock.next_run_at is None:
         raise BadJob("no run is left after paused_until", code="never_fires")
 

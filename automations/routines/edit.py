@@ -23,6 +23,7 @@ from automations.exceptions import (
 )
 from automations.jobs.clock import database_now, notify_beats, skip_overdue_slots
 from automations.jobs.edit import delete_job, lock_job, lock_session, move_clock, prepare_switch, save_columns
+from automations.jobs.quota import check_quota
 from automations.jobs.removed_routines import normalised
 from automations.jobs.validate import validated
 from automations.models import CronJob, ExecutionMode, JobClock, ScheduleKind, Source, new_job_id
@@ -121,6 +122,8 @@ def _add(given: NewRoutine, values: dict[str, Any]) -> CronJob:
             values = values | {"policy": _without_nulls(values["policy"])}
             columns = _columns(values) | schedule_columns(schedule, zone)
             job = CronJob(agent=agent, home_id=home_id, created_by_turn_id=given.turn_id, **columns)
+            if waits:
+                check_quota(job, TooManyRoutines)
             _insert(job, given.routine_id)
             job.clock = JobClock.objects.create(
                 job=job,
@@ -229,6 +232,8 @@ def _change(job: CronJob, columns: dict[str, Any], first: datetime | None, now: 
             clock.save(update_fields=["next_run_at", "planned_from"])
         if planned_again:
             check_routine_limit(lock_agent(job.agent_id), besides=job.pk)
+        if clock.next_run_at is not None:
+            check_quota(job, TooManyRoutines)
 
 
 def _planned_from(job: CronJob, first: datetime | None, now: datetime) -> datetime:

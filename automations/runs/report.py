@@ -12,6 +12,7 @@ from agent_core.turn.consent import describe_call
 from agent_core.turn.limits import intent
 from agent_core.types import ToolCall
 from automations.models import CronJob
+from automations.models.category import Category, category
 from automations.models.run import HOME_KEY
 from automations.runs.artifacts import artifacts_of
 from sessions_app.mailbox.updates import LONGEST_SUMMARY, Mail, deposit
@@ -122,6 +123,22 @@ def report_repair(turn: Turn, agent_id: int, source_key: str, text: str) -> None
     report_to_home(
         None, agent_id, mail_about(turn, "heartbeat_repaired", text, about="repair", source_key=source_key)
     )
+
+
+def report_paused(job: CronJob) -> None:
+    """Report that the server paused a person's job, in its transaction. Urgent, as it does not run until they act."""
+    if category(job) not in (Category.BOUND, Category.ROUTINE):
+        return
+    text = f'"{job.name}" ({job.pk}) was paused: its schedule, zone or settings cannot be used any more.'
+    cure = "It runs again when it has a valid schedule and is enabled."
+    mail = Mail(
+        event_type="paused",
+        summary=text,
+        detail=f"{text} {cure}",
+        priority=Priority.URGENT,
+        dedupe_key=f"paused:{job.pk}",
+    )
+    report_to_home(job.session_id or job.home_id, job.agent_id, mail)
 
 
 def first_sentence(text: str) -> str:

@@ -33,7 +33,7 @@ _FIRST_INSTANT = datetime(1970, 1, 1, tzinfo=UTC)  # earlier slots do not exist
 _LAST_INSTANT = datetime(9900, 1, 1, tzinfo=UTC)
 _AT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]"
-    r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
+    r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"  # nanoseconds are cut
     r"([Zz]|[+-][0-9]{2}:?[0-9]{2})?"
 )
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))

@@ -6,6 +6,9 @@ from http import HTTPStatus
 from math import ceil
 from typing import Any
 
+import structlog
+from django.core.exceptions import ValidationError
+from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
@@ -18,6 +21,9 @@ from sessions_app.exceptions import SessionsError
 from sessions_app.web.fragments import is_fragment
 
 PROBES = {"/healthz", "/readyz", "/metrics"}  # asked by machines, and never limited
+log = structlog.get_logger(__name__)
+
+_BAD_VALUES = (ValidationError, ValueError, OverflowError, DataError)
 TITLES = {
     400: "That did not work",
     403: "You may not see this",
@@ -105,4 +111,13 @@ class PageErrors:
         if isinstance(error, SessionsError | ScheduleError):
             text = str(error)
             return error_page(request, status_of(error.code), text[:1].upper() + text[1:])
+        if isinstance(error, _BAD_VALUES) and _gave_values_to_admin(request):
+            log.warning("admin_bad_value", path=request.path, error=str(error)[:200], exc_info=error)
+            return error_page(request, 400, "One of the values in the address or the form is not valid.")
         return error_page(request, 404) if isinstance(error, Http404) else None
+
+
+def _gave_values_to_admin(request: HttpRequest) -> bool:
+    """Whether the request has values for a page of the admin. Django passes some of them on to queries unchecked."""
+    match = request.resolver_match
+    return match is not None and match.app_name == "admin" and bool(request.GET or request.POST)

@@ -148,7 +148,6 @@ CHECKS: dict[str, Check] = {
     "time_zones": automations.time_zones,
     "schedules": automations.schedules,
     "plans": automations.plans,
-    "routines": automations.inline_routines,
     "legacy_channels": automations.legacy_channels,
     "last_slots": automations.last_slots,
 }

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
+from django.contrib.auth import get_user_model
 from django.db import connection
-from django.test import Client
+from django.db.models import DateTimeField
+from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
@@ -90,6 +92,35 @@ def test_a_list_that_grows_has_one_order(staff: Client, rows: dict[str, Any]) ->
         plain, other = (each.queryset.query.order_by for each in lists)
         assert other == plain, name
         assert plain[0] == ("-pk" if name == "turn" else "-created_at"), name
+
+
+@pytest.mark.parametrize("names", [("runrecord",), pytest.param(None, marks=pytest.mark.full)])
+@pytest.mark.django_db(transaction=True)  # a refused value ends the transaction that it is in
+def test_values_that_cannot_be_stored_are_answered(
+    staff: Client, rows: dict[str, Any], names: tuple[str, ...] | None
+) -> None:
+    request = RequestFactory().get("/admin/")
+    request.user = get_user_model().objects.get(username="root")
+    for row in (rows[name] for name in names or rows):
+        page, model_admin = url(row, "changelist"), admin.site.get_model_admin(type(row))
+        times = [each.name for each in row._meta.concrete_fields if isinstance(each, DateTimeField)]
+        for name in times:
+            for asked in ({f"{name}__year": "99999"}, {f"{name}__year__gte": "0"}, {f"{name}__gte": "9" * 9}):
+                assert staff.get(page, asked, follow=True).status_code < 500, (page, asked)
+        for action in model_admin.get_actions(request):
+            for wrong in ("abc", "9" * 40, "-1", "\x00"):
+                data = {"action": action, "index": "0", "_selected_action": [wrong]}
+                assert staff.post(page, data, follow=True).status_code < 500, (page, data)
+        for name in model_admin.get_autocomplete_fields(request):
+            field = {"app_label": row._meta.app_label, "model_name": row._meta.model_name, "field_name": name}
+            for term in ("\x00", "9" * 400):
+                answer = staff.get(reverse("admin:autocomplete"), field | {"term": term})
+                assert answer.status_code < 500, (field, term)
+    field = {"app_label": "automations", "model_name": "cronjob", "field_name": "session", "term": "\x00"}
+    assert staff.get(reverse("admin:autocomplete"), field).status_code == 400
+    action = next(iter(admin.site.get_model_admin(Session).get_actions(request)))
+    unknown = {"action": action, "index": "0", "_selected_action": ["abc"]}
+    assert staff.post(reverse("admin:sessions_app_session_changelist"), unknown).status_code == 400
 
 
 @pytest.mark.full

@@ -129,13 +129,13 @@ CONFLICT = {
     "session_exists": "The agent has a session with this key.",
     "telegram_away": "Telegram does not answer. Try again.",
     "too_many_agents": "You have as many agents as a user may have (`RONDO_AGENTS_PER_USER`). Delete one first.",
-    "too_many_automations": "The session has as many enabled automations as it may have.",
+    "too_many_automations": "The session or you (`RONDO_AUTOMATIONS_PER_USER`) have too many enabled automations.",
     "too_many_connections": "You have as many connections as you may have. Delete one first.",
     "too_many_hooks": "The agent has as many hooks as it may have. Delete one first.",
-    "too_many_routines": "The agent has as many enabled routines as `routine_limit` allows.",
+    "too_many_routines": "The agent (`routine_limit`) or you (`RONDO_AUTOMATIONS_PER_USER`) have too many routines.",
     "too_many_sessions": "You have as many sessions as a user may have (`RONDO_SESSIONS_PER_USER`). Delete some first.",
     "too_many_tokens": "You have as many tokens as you may have. Revoke one first.",
-    "too_many_scheduled_messages": "The session has as many pending scheduled messages as it may have.",
+    "too_many_scheduled_messages": "The session or you (`RONDO_AUTOMATIONS_PER_USER`) have too many pending messages.",
     "turn_ended": "The turn has ended, so it cannot be cancelled.",
 }
 OTHERS = {

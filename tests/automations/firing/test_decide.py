@@ -122,6 +122,23 @@ def test_missed_and_overlapping_slots_are_two_gaps() -> None:
     assert decision.accounted_to == at(5)
 
 
+@pytest.mark.parametrize("busy", [{"previous_open": True}, {"overlap": "queue", "waiting": 1}])
+def test_slots_that_beat_is_a_little_late_for_share_the_gap_of_a_busy_job(busy: dict[str, Any]) -> None:
+    """Each look finds three slots of one second: their gaps have one reason, so they are joined to one row."""
+    reason = GapReason.OVERLAP if "previous_open" in busy else GapReason.QUEUE_FULL
+    secondly, first, joined = EverySchedule(seconds=1, anchor=START), START, None
+    for look in range(1, 4):
+        decision = decided(START + timedelta(seconds=3 * look - 0.5), first, schedule=secondly, **busy)
+        [found] = decision.skipped
+        joined = found if joined is None else joined.joined_with(found)
+        assert decision.next_run_at is not None
+        first = decision.next_run_at
+    end = START + timedelta(seconds=8)
+    assert joined == Gap(reason=reason, slots_from=START, slots_to=end, count=9)
+    late = decided(START + timedelta(seconds=100), schedule=secondly, **busy)
+    assert [(each.reason, each.count) for each in late.skipped] == [(GapReason.MISSED, 40), (reason, 61)]
+
+
 @pytest.mark.parametrize(("waiting", "runs"), [(0, True), (1, False), (2, False)])
 def test_one_run_may_wait_in_the_queue(waiting: int, runs: bool) -> None:
     decision = decided(START, overlap="queue", previous_open=True, waiting=waiting)

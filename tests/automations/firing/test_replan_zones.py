@@ -27,6 +27,7 @@ from automations.routines.edit import NewRoutine, add_routine, update_routine
 from automations.schedules import zone_files
 from automations.schedules.plan import plan_of
 from automations.schedules.zone_files import fingerprint
+from sessions_app.models import MailboxEvent, Priority
 from tests.automations.schedules.zone_folder import ZoneFolder, zone_folder
 from tests.conftest import Person
 from tests.fleet import Fleet, until
@@ -276,6 +277,11 @@ def test_a_zone_missing_at_two_checks_sets_its_jobs_aside(person: Person, zones:
     due.refresh_from_db()
     assert (due.enabled, due.fault) == (False, "There is no time zone 'Test/Moving'.")
     assert RunRecord.objects.get(job=due).reason == "schedule_error"
+    told = MailboxEvent.objects.order_by("id")
+    assert [(mail.target_id, mail.priority) for mail in told] == [
+        (each.session_id, Priority.URGENT) for each in (job, due)
+    ]
+    assert all(each.pk in mail.summary for mail, each in zip(told, (job, due), strict=True))
 
 
 def test_a_zone_that_is_away_for_a_moment_harms_nobody(person: Person, zones: ZoneFolder) -> None:

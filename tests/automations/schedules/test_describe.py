@@ -45,6 +45,8 @@ def cron(expr: str, zone: str = "Europe/Berlin") -> CronSchedule:
         ("0 9 15W * *", "on the weekday nearest to the 15th of the month at 09:00"),
         ("0 9 * * FRI#3", "on the 3rd Friday of the month at 09:00"),
         ("0 9 * * L5", "on the last Friday of the month at 09:00"),
+        ("0 9 * * friL", "on the last Friday of the month at 09:00"),
+        ("0 9 LW * *", "on the last weekday of the month at 09:00"),
         ("0 9 1 1,7 *", "on the 1st of the month at 09:00 in January and July"),
         ("0 9 * NOV-FEB *", "every day at 09:00, November to February"),
         ("0 9 1 * 1", "on the 1st of the month and every Monday at 09:00"),
@@ -53,6 +55,8 @@ def cron(expr: str, zone: str = "Europe/Berlin") -> CronSchedule:
         ("0 9 */2 * 1", "cron `0 9 */2 * 1`"),
         ("1-5 * * * *", "cron `1-5 * * * *`"),
         ("0 0-23/3 * * *", "cron `0 0-23/3 * * *`"),
+        ("0 9 * * SAT-WED/2", "cron `0 9 * * SAT-WED/2`"),
+        ("0 9 1,* * MON", "cron `0 9 1,* * MON`"),
     ],
 )
 def test_a_cron_speaks_in_its_own_zone(expr: str, words: str) -> None:

@@ -25,6 +25,7 @@ from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.models.run import TASKS_KEY
 from automations.routines.reads import routine_of, shown_routines
 from automations.schedules.plan import plan_of
+from config.operations.checks import CHECKS
 from sessions_app.agents.documents import write_document
 from sessions_app.agents.edit import update_agent
 from sessions_app.mailbox.updates import prepare_drain
@@ -121,6 +122,17 @@ def test_an_agent_is_made_with_its_heartbeat_by_its_settings(transactional_db: N
     clock = JobClock.objects.get(job=job)
     assert clock.next_run_at is not None
     assert 8 <= clock.next_run_at.astimezone(ZoneInfo("Asia/Tokyo")).hour < 22
+
+
+@pytest.mark.rule("5.3", "10.2")
+def test_inline_routines_run_without_a_heartbeat_and_doctor_agrees(inside: Inside) -> None:
+    update_agent(inside.person.agent.pk, {"heartbeat": {"enabled": False}})
+    job = routine(inside.person, "Water", "the plants")
+    of_jobs = {name: check for name, check in CHECKS.items() if check.__module__ == "automations.doctor"}
+    assert [name for name, check in of_jobs.items() if job.pk in check().detail] == []
+    inside.model.answer_with(says("Done."))
+    inside.beat()
+    assert RunRecord.objects.get(job=job).state == "succeeded"
 
 
 def test_agents_are_spread_over_the_interval(transactional_db: None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,11 +18,14 @@ from automations.models import CronJob, JobClock, RunRecord, RunState
 from automations.routines.edit import NewRoutine, add_routine
 from automations.tools.next_turn import request_next_turn
 from automations.turn_kinds.isolated import MOST_TURNS, queue_next_turn
+from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionState, Turn, TurnKind
 from sessions_app.retention import job_sessions
 from sessions_app.retention.job_sessions import JobSessionsWalk
 from sessions_app.retention.walk import prune_batch
+from sessions_app.sessions.archive import archive_conversation
 from sessions_app.sessions.open import open_session, primary_session, rename_session
+from sessions_app.turns.claim import claim_next
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.turns.tool_calls import ToolContext
 from tests.conftest import Person
@@ -80,6 +84,27 @@ def test_each_slot_uses_its_own_session_and_notifies_home_once(inside: Inside) -
     assert run.turn.metadata["policy"] == {"max_tool_calls": 1}
 
 
+@pytest.mark.parametrize("way", ["archived", "unified"])
+def test_the_result_goes_to_the_session_shown_in_place_of_its_home(inside: Inside, way: str) -> None:
+    home, agent = inside.person.session(), inside.person.agent
+    given: dict[str, Any] = {"schedule": "1h", "execution_mode": "isolated", "session_id": home.pk}
+    job = add_routine(NewRoutine(agent_id=agent.pk, title="report", **given))
+    ran(inside, job, says("First."))
+    update = MailboxEvent.objects.get()
+    assert update.target_id == home.pk
+    if way == "archived":
+        archive_conversation(home)
+    else:
+        update_agent(agent.pk, {"unified_session": True})
+    ran(inside, job, says("Second."))
+    primary = primary_session(agent)
+    assert set(MailboxEvent.objects.values_list("target_id", flat=True)) == {primary.pk}
+    inside.say(primary, "anything new?")
+    assert "Second." in inside.model.shown()
+    job.refresh_from_db()
+    assert job.home_id == home.pk
+
+
 @pytest.mark.rule("6.1")
 def test_a_result_supersedes_the_last_and_lists_links_and_files(inside: Inside) -> None:
     job = job_of(inside.person, "report")
@@ -130,6 +155,35 @@ def test_a_job_takes_several_turns_and_returns_the_last_answer(inside: Inside) -
     assert (run.state, run.turn_id, run.attempt) == (RunState.SUCCEEDED, turns[1].pk, 1)
     assert MailboxEvent.objects.get().summary == "Two."
     assert Session.objects.get(pk=turns[0].session_id).state == SessionState.ARCHIVED
+
+
+@pytest.mark.rule("4.5")
+def test_a_slot_waits_while_the_previous_run_waits_and_is_skipped_while_it_runs(inside: Inside) -> None:
+    def fire() -> list[str]:
+        JobClock.objects.filter(job=job).update(next_run_at=Now())
+        fire_due_jobs()
+        runs = RunRecord.objects.filter(job=job).order_by("scheduled_for", "created_at")
+        return [run.reason or run.state for run in runs]
+
+    job = job_of(inside.person, "report", every_seconds=1)
+    assert fire() == ["queued"]
+    assert fire() == ["queued", "queued"]
+    inside.model.answer_with(says("One."), says("Two."))
+    for run in RunRecord.objects.filter(job=job):
+        assert run.session is not None
+        inside.run(run.session)
+    assert fire() == ["succeeded", "succeeded", "queued"]
+    running = RunRecord.objects.get(job=job, state="queued")
+    assert running.session is not None
+    claimed = claim_next(running.session.pk, uuid.uuid4(), auto_allowed=True)
+    assert claimed is not None
+    assert fire() == ["succeeded", "succeeded", "running", "overlap"]
+    # between two turns of a run that has begun
+    queue_next_turn(claimed, "go on", has_read=False)
+    following = Turn.objects.get(state="queued", origin_run=running.pk)
+    Turn.objects.filter(pk=claimed.pk).update(state="succeeded", finished_at=Now())
+    RunRecord.objects.filter(pk=running.pk).update(turn=following)
+    assert fire() == ["succeeded", "succeeded", "running", "overlap", "overlap"]
 
 
 def test_a_job_that_never_ends_is_told_to(person: Person) -> None:

@@ -370,15 +370,6 @@ def test_only_unfinished_enabled_jobs_without_a_next_slot_are_reported(person: P
     assert jobs.plans().ok
 
 
-def test_an_inline_routine_without_a_heartbeat(person: Person) -> None:
-    job = a_job(person.session())
-    CronJob.objects.filter(pk=job.pk).update(session=None, execution_mode="inline")
-    assert jobs.inline_routines().ok
-    person.agent.heartbeat["enabled"] = False
-    person.agent.save()
-    assert job.pk in wrong(jobs.inline_routines())
-
-
 def _mended(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     with suppress(SystemExit):  # no worker runs
         call_command("doctor", "--mend", "--json")
