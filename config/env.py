@@ -55,6 +55,12 @@ class Env:
         "offline",
         "Model of agents that name none: `offline`, or a model such as `openai-chat:gpt-5`.",
     )
+    rondo_models: tuple[str, ...] = _variable(
+        read.offered_models,
+        "",
+        "Models of providers with keys in this environment that users may give their agents, beside `RONDO_MODEL`: "
+        "by commas, such as `anthropic:claude-sonnet-4-5,openai-chat:*`. Empty: `RONDO_MODEL` only.",
+    )
     openai_base_url: str = _variable(
         str, "", "Base URL of a server with the OpenAI API. Empty: OpenAI's own."
     )

@@ -18,6 +18,7 @@ except env_values.EnvError as error:
 # Read by the apps.
 RONDO_COMMAND = installation.COMMAND
 RONDO_MODEL = ENV.rondo_model
+RONDO_MODELS = ENV.rondo_models
 RONDO_PLUGINS = ENV.rondo_plugins
 RONDO_FETCH_URL = ENV.rondo_fetch_url
 RONDO_HEARTBEAT_BROADCAST_SCOPE = ENV.rondo_heartbeat_broadcast_scope
