@@ -265,6 +265,12 @@ class Env:
         "100000",
         "Maximum number of sessions of one user that were not opened by automations.",
     )
+    rondo_megabytes_per_user: int = _variable(
+        read.positive_int,
+        "20000",
+        "Maximum size of the messages and images of one user, in megabytes. It is looked at after each 16 MB of a user "
+        "on a process; then messages are refused for ten minutes at a time.",
+    )
     rondo_watchers: tuple[IPv4Network | IPv6Network, ...] = _variable(
         read.networks,
         "127.0.0.0/8,::1",

@@ -59,6 +59,7 @@ RONDO_TURNS_PER_USER = ENV.rondo_turns_per_user
 RONDO_TURN_SECONDS = ENV.rondo_turn_seconds
 RONDO_AGENTS_PER_USER = ENV.rondo_agents_per_user
 RONDO_SESSIONS_PER_USER = ENV.rondo_sessions_per_user
+RONDO_MEGABYTES_PER_USER = ENV.rondo_megabytes_per_user
 RONDO_WATCHERS = ENV.rondo_watchers
 RONDO_WATCHER_TOKEN = ENV.rondo_watcher_token
 RONDO_SWEEP_SECONDS = ENV.rondo_sweep_seconds
