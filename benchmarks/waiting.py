@@ -34,7 +34,11 @@ def run(servers: Servers, sizes: Sizes, say: Callable[[str], None]) -> list[Figu
     count = sizes.waiting
     with _model(servers.folder) as port:
         agent = data.person("openai-chat:held")
-        environ = {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "none"}
+        environ = {
+            "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",
+            "OPENAI_API_KEY": "none",
+            "RONDO_MODELS": "openai-chat:*",
+        }
         environ["RONDO_TURNS_PER_USER"] = "0"
         with fleet.worker(servers.folder, "holding", count + SPARE_SLOTS, **environ) as worker:
             _warm_up(agent)

@@ -55,6 +55,12 @@ class Env:
         "offline",
         "Model of agents that name none: `offline`, or a model such as `openai-chat:gpt-5`.",
     )
+    rondo_models: tuple[str, ...] = _variable(
+        read.offered_models,
+        "",
+        "Models of providers with keys in this environment that users may give their agents, beside `RONDO_MODEL`: "
+        "by commas, such as `anthropic:claude-sonnet-4-5,openai-chat:*`. Empty: `RONDO_MODEL` only.",
+    )
     openai_base_url: str = _variable(
         str, "", "Base URL of a server with the OpenAI API. Empty: OpenAI's own."
     )
@@ -270,6 +276,12 @@ class Env:
         "1000",
         "Maximum enabled automations and routines of one user, and maximum pending scheduled messages. Of the "
         "automations and routines, 10 may have an interval of less than 60 s.",
+    )
+    rondo_megabytes_per_user: int = _variable(
+        read.positive_int,
+        "20000",
+        "Maximum size of the messages and images of one user, in megabytes. It is looked at after each 16 MB of a user "
+        "on a process; then messages are refused for ten minutes at a time.",
     )
     rondo_watchers: tuple[IPv4Network | IPv6Network, ...] = _variable(
         read.networks,

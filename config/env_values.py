@@ -190,6 +190,14 @@ def model_name(raw: str) -> str:
     return raw
 
 
+def offered_models(raw: str) -> tuple[str, ...]:
+    """Names of models separated by commas; `provider:*`: all of this provider."""
+    found = names(raw)
+    for each in found:
+        model_name(f"{each.removesuffix('*')}any" if each.endswith(":*") else each)
+    return found
+
+
 def postgres_url(raw: str) -> str:
     """The URL of a PostgreSQL database."""
     if not raw.startswith(("postgresql://", "postgres://")):

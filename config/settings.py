@@ -18,6 +18,7 @@ except env_values.EnvError as error:
 # Read by the apps.
 RONDO_COMMAND = installation.COMMAND
 RONDO_MODEL = ENV.rondo_model
+RONDO_MODELS = ENV.rondo_models
 RONDO_PLUGINS = ENV.rondo_plugins
 RONDO_FETCH_URL = ENV.rondo_fetch_url
 RONDO_HEARTBEAT_BROADCAST_SCOPE = ENV.rondo_heartbeat_broadcast_scope
@@ -59,6 +60,7 @@ RONDO_TURN_SECONDS = ENV.rondo_turn_seconds
 RONDO_AGENTS_PER_USER = ENV.rondo_agents_per_user
 RONDO_SESSIONS_PER_USER = ENV.rondo_sessions_per_user
 RONDO_AUTOMATIONS_PER_USER = ENV.rondo_automations_per_user
+RONDO_MEGABYTES_PER_USER = ENV.rondo_megabytes_per_user
 RONDO_WATCHERS = ENV.rondo_watchers
 RONDO_WATCHER_TOKEN = ENV.rondo_watcher_token
 RONDO_SWEEP_SECONDS = ENV.rondo_sweep_seconds

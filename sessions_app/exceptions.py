@@ -163,6 +163,12 @@ class TooManySessions(SessionsError):
     code = "too_many_sessions"
 
 
+class StorageFull(SessionsError):
+    """The user's conversations hold as many bytes as a user may store; delete some."""
+
+    code = "storage_full"
+
+
 class InsufficientScope(SessionsError):
     """The token does not allow this."""
 

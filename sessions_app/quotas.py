@@ -1,12 +1,29 @@
-"""How much one user may have. Requests at the same instant may exceed a quota by their number."""
+"""How much one user may have. Requests at the same instant may exceed a quota by their number.
+
+Stored bytes are looked at only now and then: each process counts in memory what it stores for a user, and adds up the
+user's sessions after each CHECKED_EACH bytes. If they are too many, the user is marked for FULL_SECONDS.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from datetime import timedelta
+
 from django.conf import settings
-from django.db.models import QuerySet
+from django.db import transaction
+from django.db.models import BigIntegerField, CharField, Exists, Func, OuterRef, QuerySet, Sum, Value
+from django.db.models.functions import Cast, Concat, Now
 
 from sessions_app.exceptions import TooManyAgents, TooManySessions
-from sessions_app.models import Agent, Session, SessionType
+from sessions_app.models import Agent, Allowance, MessageImage, Session, SessionType
+
+MEGABYTE = 1_000_000
+CHECKED_EACH = 16 * MEGABYTE
+FULL_SECONDS = 600
+FULL = "full:"  # before a user's id, in the key of an allowance
+_guard = threading.Lock()
+_since_check: Counter[int] = Counter()  # bytes by user
 
 
 def check_agents(owner_id: int) -> None:
@@ -23,6 +40,43 @@ def check_sessions(owner_id: int) -> None:
         raise TooManySessions(
             f"you have {most:,} sessions, as many as a user may have here; delete some first"
         )
+
+
+def count_stored(owner_id: int, size: int) -> None:
+    """Count bytes that this process stores for a user. After the commit it may look how many the user has."""
+    with _guard:
+        _since_check[owner_id] += size
+        if _since_check[owner_id] < CHECKED_EACH:
+            return
+        del _since_check[owner_id]
+    transaction.on_commit(lambda: _check_stored(owner_id), robust=True)
+
+
+def _check_stored(owner_id: int) -> None:
+    sessions = Session.objects.filter(owner_id=owner_id).aggregate(bytes=Sum("stored_bytes"))
+    size = Func("content", function="octet_length", output_field=BigIntegerField())
+    images = MessageImage.objects.filter(session__owner_id=owner_id).aggregate(bytes=Sum(size))
+    stored = (sessions["bytes"] or 0) + (images["bytes"] or 0)
+    if stored > settings.RONDO_MEGABYTES_PER_USER * MEGABYTE:
+        mark = Allowance(key=f"{FULL}{owner_id}", full_at=Now() + timedelta(seconds=FULL_SECONDS))
+        Allowance.objects.bulk_create(
+            [mark], update_conflicts=True, update_fields=["full_at"], unique_fields=["key"]
+        )
+
+
+def is_full(owner_id: str) -> Exists:
+    """Condition: the user of this column is marked."""
+    key = Concat(Value(FULL), Cast(OuterRef(owner_id), CharField()))
+    return Exists(Allowance.objects.filter(key=key, full_at__gt=Now()))
+
+
+def full_text() -> str:
+    """Return the text of a refusal."""
+    most = settings.RONDO_MEGABYTES_PER_USER
+    return (
+        f"your conversations hold more than {most:,} MB, as much as a user may store here; delete some, and try again"
+        f" in {FULL_SECONDS // 60} minutes"
+    )
 
 
 def _has(rows: QuerySet[Agent] | QuerySet[Session], most: int) -> bool:

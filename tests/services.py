@@ -70,6 +70,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     os.environ.setdefault("SECRET_KEY", "only-for-tests")
     os.environ.setdefault("HTTPS", "0")
     os.environ.setdefault("RONDO_MODEL", "offline")
+    os.environ.setdefault("RONDO_MODELS", "openai-chat:*")
     os.environ.setdefault("RONDO_TELEGRAM_URL", "http://127.0.0.1:1")  # no test asks Telegram itself
     os.environ.setdefault("RONDO_THROTTLE", "1000000/s")  # counted as everywhere, and never reached
     processes = getattr(early_config.known_args_namespace, "numprocesses", None)

@@ -112,7 +112,14 @@ CODES: dict[int, tuple[str, ...]] = {  # the first code is used for errors that 
             "question_closed",
             "question_taken",
         ),
-        *("primary_session", "protected_job", "session_busy", "session_closed", "session_exists"),
+        *(
+            "primary_session",
+            "protected_job",
+            "session_busy",
+            "session_closed",
+            "session_exists",
+            "storage_full",
+        ),
         *(
             "too_many_agents",
             "too_many_automations",

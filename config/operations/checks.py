@@ -56,12 +56,15 @@ def check_models() -> Finding:
     """Each model in use has a known provider and a key."""
     from agent_core.exceptions import ModelError
     from agent_core.models import resolve
-    from sessions_app.connections.usable import names_connection
+    from sessions_app.connections.usable import is_offered, names_connection
 
     broken = {}
     in_agents = Agent.objects.exclude(model="").order_by().values_list("model", flat=True).distinct()
     # connections have a check of their own
     for name in sorted(each for each in {settings.RONDO_MODEL, *in_agents} if not names_connection(each)):
+        if not is_offered(name):
+            broken[name] = "RONDO_MODELS does not list it"
+            continue
         try:
             resolve(name)
         except ModelError as error:
@@ -71,7 +74,7 @@ def check_models() -> Finding:
     return Finding(
         ok=False,
         detail=some_named((f"{name}: {why}" for name, why in broken.items()), len(broken)),
-        cure="set the provider's key (such as OPENAI_API_KEY) for every worker, or name another model",
+        cure="set the provider's key (such as OPENAI_API_KEY) and RONDO_MODELS everywhere, or name another model",
     )
 
 

@@ -18,6 +18,10 @@ from sessions_app.exceptions import UnreadableSecret
 from sessions_app.models import Agent, Connection
 
 PURPOSE = "connection"  # of encrypted secrets
+WITHHELD = (
+    "the server does not offer {model!r} to its users; use a connection of your own, or have the operator name it in"
+    " RONDO_MODELS"
+)
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+~-]{0,159}")
 
 
@@ -32,14 +36,28 @@ def usable_connections(user_id: int, models: Iterable[str]) -> tuple[Usable, ...
 
     A user's own connection goes before the server's of the same name.
     """
-    names = {prefix_of(model) for model in models if names_connection(model)}
+    named = list(models)
+    found = {prefix_of(model): _withheld(model) for model in named if not is_offered(model)}
+    names = {prefix_of(model) for model in named if names_connection(model)}
     if not names:
-        return ()
-    found: dict[str, Usable] = {}
+        return tuple(found.values())
     for row in visible_connections(user_id).filter(name__in=names):
         found.setdefault(row.name, usable(row))
     missing = (Usable(name=name, fault=f"there is no connection {name!r}") for name in names - found.keys())
     return (*found.values(), *missing)
+
+
+def is_offered(model: str) -> bool:
+    """Whether the operator lets users name this model. A provider of the server's environment has the server's key."""
+    prefix = prefix_of(model)
+    if prefix not in PREFIXES or is_registered(model):
+        return True
+    return model == settings.RONDO_MODEL or not {model, f"{prefix}:*"}.isdisjoint(settings.RONDO_MODELS)
+
+
+def _withheld(model: str) -> Usable:
+    """In place of a provider of the server's environment: a connection that cannot be used."""
+    return Usable(name=prefix_of(model), fault=WITHHELD.format(model=model[:100]))
 
 
 def names_connection(model: str) -> bool:
@@ -77,10 +95,11 @@ def reach(user_id: int) -> Reach:
 
 def model_choice(agent: Agent) -> dict[str, Any]:
     """What a turn's request needs to call the agent's models. It reads rows only if they name a connection."""
-    models = (agent.effective_model, agent.fallback_model)
+    fallback = agent.fallback_model if is_offered(agent.fallback_model) else ""
+    models = (agent.effective_model, fallback)
     return {
         "model": agent.effective_model,
-        "fallback_model": agent.fallback_model,
+        "fallback_model": fallback,
         "settings": CallSettings(**agent.model_settings),
         "connections": usable_connections(agent.owner_id, models),
     }
@@ -98,7 +117,9 @@ def refusal(user_id: int, model: str, reached: Container[str] | None = None) -> 
     if not prefix or not is_model_name(name):
         return "use `offline`, `provider:name` or `connection:name`, such as `openai-chat:gpt-5`"
     if prefix in PREFIXES:
-        return (why := PREFIXES[prefix].missing) and f"{prefix}: {why}"
+        if why := PREFIXES[prefix].missing:
+            return f"{prefix}: {why}"
+        return "" if is_offered(model) else WITHHELD.format(model=model[:100])
     [connection] = usable_connections(user_id, [model])
     if reached is not None and (not connection.id or prefix not in reached):
         return f"there is no connection {prefix!r} that this token reaches, and no such provider"
@@ -142,8 +163,8 @@ def _models(agent: Agent) -> list[str]:
 
 def _warning(agent: Agent, model: str, usables: tuple[Usable, ...]) -> str:
     connection, name = connection_of(model, usables)
-    if connection is None:
-        why = "" if names_connection(model) else refusal(agent.owner_id, model)
+    if not names_connection(model):
+        why = refusal(agent.owner_id, model)
     else:
-        why = connection.refusal(name) or connection.error
+        why = (connection.refusal(name) or connection.error) if connection else ""
     return f"The model {model} cannot be called: {why.rstrip('.')}." if why else ""

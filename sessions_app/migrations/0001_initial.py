@@ -65,6 +65,7 @@ class Migration(migrations.Migration):
                 ('revision', models.PositiveBigIntegerField(default=0)),
                 ('last_seq', models.PositiveBigIntegerField(default=0)),
                 ('window_from_seq', models.PositiveBigIntegerField(default=1)),
+                ('stored_bytes', models.PositiveBigIntegerField(db_default=0, default=0, editable=False, help_text='The bytes of its messages; images count by themselves.')),
                 ('title', models.CharField(blank=True, max_length=200)),
                 ('title_given', models.BooleanField(db_default=False, default=False, help_text='Whether a person gave the title; else it is taken from the first message.')),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),

@@ -105,6 +105,12 @@ class Session(models.Model):
     revision = models.PositiveBigIntegerField(default=0)
     last_seq = models.PositiveBigIntegerField(default=0)
     window_from_seq = models.PositiveBigIntegerField(default=1)
+    stored_bytes = models.PositiveBigIntegerField(
+        default=0,
+        db_default=0,
+        editable=False,
+        help_text="The bytes of its messages; images count by themselves.",
+    )
     title = models.CharField(max_length=200, blank=True)
     title_given = models.BooleanField(
         default=False,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from django.db import connection, transaction
 
+from sessions_app import quotas
 from sessions_app.exceptions import TooLarge
 from sessions_app.models import Message, Session
 from sessions_app.models.message import BY_CLIENT
@@ -30,8 +31,9 @@ def branch_session(source: Session, up_to_seq: int) -> Session:
     branch = open_session(source.agent)
     with connection.cursor() as cursor:
         cursor.execute(_COPY, [branch.pk, source.pk, up_to_seq])
-    branch.last_seq, branch.title = up_to_seq, source.title
-    branch.save(update_fields=["last_seq", "title"])
+    branch.last_seq, branch.title, branch.stored_bytes = up_to_seq, source.title, source.stored_bytes
+    branch.save(update_fields=["last_seq", "title", "stored_bytes"])
+    quotas.count_stored(branch.owner_id, branch.stored_bytes)
     return branch
 
 

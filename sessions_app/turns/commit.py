@@ -17,7 +17,7 @@ from django.db.models.functions import Greatest
 
 from agent_core.exceptions import Stale
 from agent_core.types import Ending, Role, TurnResult
-from sessions_app import events, metrics
+from sessions_app import events, metrics, quotas
 from sessions_app.deliveries import outbox, system_events
 from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import wake
@@ -179,6 +179,8 @@ def _write(end: _End) -> Any:
 def _execute(end: _End, *, alone: bool) -> Any | None:
     """Execute the statement. None, and nothing is written: the turn is not its own, or it is `alone` and has guests."""
     prepared, turn, result, messages = end.prepared, end.prepared.turn, end.result, end.messages
+    said = recordset_of("messages", [_row(message, n) for n, message in enumerate(messages, 1)])
+    stored = len(said["messages"])
     by_person = is_persons(turn)
     ends_run = turn.origin_run != "" and not prepared.kind.closes(turn, result)
     row = COMMIT[ends_run].first(
@@ -192,7 +194,8 @@ def _execute(end: _End, *, alone: bool) -> Any | None:
         **_kept(messages, prepared.kind.keeps),
         title=one_line(turn.content, TITLE_LENGTH) if by_person else "",
         route=json.dumps(end.route) if by_person and end.route is not None else None,
-        **recordset_of("messages", [_row(message, n) for n, message in enumerate(messages, 1)]),
+        **said,
+        stored=stored,
         answer=_last_response(result),
         **recordset_of("events", commit_events.events_of_commit(prepared.session, messages, turn, result)),
         kind=turn.kind,
@@ -201,6 +204,7 @@ def _execute(end: _End, *, alone: bool) -> Any | None:
     )
     if row is None:
         return None
+    quotas.count_stored(prepared.session.owner_id, stored)
     metrics.count_turn_limit(turn.error_code)
     if ends_run:
         metrics.count_run(result.ending, result.error_code)

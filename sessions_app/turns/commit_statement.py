@@ -162,6 +162,7 @@ def _advance_session(ended: Any) -> Any:
         .values(
             revision=_session.c.revision + 1,
             last_seq=_session.c.last_seq + _COUNT,
+            stored_bytes=_session.c.stored_bytes + sa.bindparam("stored", type_=sa.BigInteger()),
             window_from_seq=_window(),
             updated_at=sa.func.statement_timestamp(),
             title=title,

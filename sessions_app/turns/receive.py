@@ -15,7 +15,7 @@ from django.db.models.functions import Coalesce
 from agent_core.execution import WAITING
 from agent_core.images import Image
 from agent_core.planner.decide import is_clear
-from sessions_app import metrics
+from sessions_app import metrics, quotas
 from sessions_app.exceptions import BadInput, IdempotencyMismatch, NotFound, SessionBusy, TooManyWaiting
 from sessions_app.hints import wake
 from sessions_app.memory import images
@@ -75,7 +75,7 @@ def receive(session_id: uuid.UUID, given: MessageInput, owner_id: int | None = N
 
     A message to a thread of a unified agent becomes a turn of the primary session. With `owner_id`, a session of
     another user is not found.
-    BadInput, NotFound, SessionClosed, OwnerInactive, SessionBusy (`on_busy` reject), TooManyWaiting,
+    BadInput, NotFound, SessionClosed, OwnerInactive, StorageFull, SessionBusy (`on_busy` reject), TooManyWaiting,
     IdempotencyMismatch.
     """
     _check(given)
@@ -155,6 +155,7 @@ def _images(session: Session, given: MessageInput) -> dict[str, Any]:
     if not given.images:
         return {}
     about: dict[str, Any] = given.metadata.get("message", {})
+    quotas.count_stored(session.owner_id, sum(len(each.content) for each in given.images))
     return {"message": about | {images.KEY: images.store_images(session, given.images)}}
 
 

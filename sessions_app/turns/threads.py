@@ -15,7 +15,8 @@ from typing import Any
 from django.db.models import Case, F, OuterRef, QuerySet, Subquery, When
 from django.db.models.functions import Coalesce
 
-from sessions_app.exceptions import NotFound, OwnerInactive, SessionClosed
+from sessions_app import quotas
+from sessions_app.exceptions import NotFound, OwnerInactive, SessionClosed, StorageFull
 from sessions_app.models import PRIMARY_KEY, Session, SessionState, SessionType
 from sessions_app.models.session import WEB
 from sessions_app.postgres.compiled import CompiledQuery, Parameter
@@ -44,14 +45,14 @@ def with_target(rows: QuerySet[Session]) -> QuerySet[Any]:
 def addressed() -> QuerySet[Any]:
     """Return the session of the parameter `session`, with what `admit` checks."""
     rows: QuerySet[Session] = with_target(Session.objects.filter(pk=Parameter("session")))
-    return rows.annotate(owner_is_active=F("owner__is_active"))
+    return rows.annotate(owner_is_active=F("owner__is_active"), owner_is_full=quotas.is_full("owner_id"))
 
 
 _ADDRESSED = CompiledQuery(addressed, prepared=True)
 
 
 def enter(session_id: uuid.UUID) -> Entered:
-    """Read a session that input is for. NotFound; SessionClosed; OwnerInactive."""
+    """Read a session that input is for. NotFound; SessionClosed; OwnerInactive; StorageFull."""
     return admit(_ADDRESSED.first(session=session_id))
 
 
@@ -59,6 +60,8 @@ def admit(session: Any) -> Entered:
     """Check that a session of `addressed` accepts input; None is no session. What `enter` raises."""
     if session is not None and not session.owner_is_active:
         raise OwnerInactive
+    if session is not None and session.owner_is_full:
+        raise StorageFull(quotas.full_text())
     return Entered(session=must_be_open(session), target_id=session.target_id)
 
 

@@ -31,7 +31,7 @@ FROM (SELECT id, last_seq FROM sessions_app_session
       WHERE owner_id = %(owner)s AND type = ANY(%(types)s) AND state <> 'deleting'
       ORDER BY updated_at DESC LIMIT %(sessions)s) AS s
 CROSS JOIN LATERAL (
-  SELECT m.content FROM sessions_app_message AS m
+  SELECT left(m.content, 20000) AS content FROM sessions_app_message AS m
   WHERE m.session_id = s.id AND m.seq > s.last_seq - %(messages)s AND m.role IN ('user', 'assistant')
     AND strpos(lower(left(m.content, 20000)), lower(%(query)s)) > 0
   ORDER BY m.seq DESC LIMIT 1) AS found

@@ -6,19 +6,26 @@ import uuid
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 from django.test import Client
 
 from automations.exceptions import BadJob
 from automations.jobs.edit import NewJob, create_job
 from automations.models import CronJob
 from automations.routines.edit import NewRoutine, add_routine
-from sessions_app.exceptions import BadInput
-from sessions_app.models import Agent, Session
+from sessions_app import quotas
+from sessions_app.exceptions import BadInput, StorageFull
+from sessions_app.models import Agent, Allowance, MessageImage, Session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.journal import Journal
+from sessions_app.turns.receive import MessageInput, receive
+from tests.agent_core.planner.plans import says
 from tests.api.conftest import Caller, for_each, problem
 from tests.automations.messages import a_worker
+from tests.conftest import new_person
+from tests.doors import caller
+from tests.inside import Inside
 
 pytestmark = [pytest.mark.django_db, pytest.mark.rule("10.0")]
 
@@ -94,3 +101,37 @@ def test_a_time_limit_of_before_is_cut_to_that_of_the_server(ada: Caller, settin
     prepared = prepare_turn(turn, Journal(turn))
     assert prepared.request is not None
     assert prepared.request.policy.timeout_seconds == 100
+
+
+@pytest.mark.parametrize("stores", ["messages", "images"])
+def test_a_user_who_has_stored_too_much_sends_no_more(
+    inside: Inside, settings: Any, monkeypatch: pytest.MonkeyPatch, stores: str
+) -> None:
+    monkeypatch.setattr(quotas, "CHECKED_EACH", 400_000)
+    settings.RONDO_MEGABYTES_PER_USER = 1
+    person = inside.person
+    other, session = new_person("bob").session(), person.session()
+    if stores == "messages":
+        for _ in range(6):
+            inside.model.answer_with(says("x" * 200_000))
+            assert inside.say(session, "hello").state == "succeeded"
+        stored = Session.objects.get(pk=session.pk).stored_bytes
+        assert 1_200_000 < stored < 1_250_000
+    else:
+        MessageImage.objects.create(session=session, media_type="image/png", content=b"x" * 1_100_000)
+        quotas.count_stored(person.user.pk, 400_000)
+    with pytest.raises(StorageFull, match="1 MB"):
+        receive(session.pk, MessageInput(content="more"))
+    said = problem(
+        caller(person).post(f"/api/sessions/{person.session().pk}/messages/", {"content": "x"}),
+        409,
+        "storage_full",
+    )
+    assert "1 MB" in said["detail"]
+    receive(other.pk, MessageInput(content="of another user"))
+
+    session.delete()
+    Allowance.objects.update(full_at=Now())  # as after ten minutes
+    receive(person.session().pk, MessageInput(content="there is room again"))
+    quotas.count_stored(person.user.pk, 400_000)
+    receive(person.session().pk, MessageInput(content="and still"))

@@ -14,7 +14,7 @@ from django.db.models import Max
 from django.urls import URLPattern, get_resolver
 
 from automations.mcp_server.toolbox import TOOLS
-from config.urls import CachedSchemaGenerator
+from config.http.schema import CachedSchemaGenerator
 from sessions_app.api.base import ApiView
 from sessions_app.api.hooks import HookMessages
 from sessions_app.api.scopes import required_scope

@@ -127,6 +127,7 @@ CONFLICT = {
     "session_busy": "A turn runs in the session. Wait for it to end, or choose another `on_busy`.",
     "session_closed": "The session is archived or being deleted, and takes no messages.",
     "session_exists": "The agent has a session with this key.",
+    "storage_full": "You have stored as much as a user may (`RONDO_MEGABYTES_PER_USER`). Delete conversations.",
     "telegram_away": "Telegram does not answer. Try again.",
     "too_many_agents": "You have as many agents as a user may have (`RONDO_AGENTS_PER_USER`). Delete one first.",
     "too_many_automations": "The session or you (`RONDO_AUTOMATIONS_PER_USER`) have too many enabled automations.",

@@ -21,7 +21,7 @@ from automations.jobs.explain import explain
 from sessions_app.agents.edit import new_agent, update_agent
 from sessions_app.connections.check import call_once
 from sessions_app.connections.edit import add_connection, delete_connection, update_connection
-from sessions_app.connections.usable import model_warnings, refusal, usable, usable_connections
+from sessions_app.connections.usable import model_choice, model_warnings, refusal, usable, usable_connections
 from sessions_app.exceptions import BadInput, ConnectionExists, ConnectionInUse, RevisionConflict
 from sessions_app.models import Agent, Connection, Event, Message, Turn, TurnState
 from sessions_app.telegram.bots import CheckedToken, add_bot, token_of
@@ -253,6 +253,28 @@ def test_only_an_allowed_model_can_be_saved(person: Person, server: ModelServer)
                 use(person, **{field: model})
             assert raised.value.code == f"bad_{field}", model
         use(person, **{field: "work:gpt-5"})
+
+
+def test_users_name_only_those_models_of_the_servers_providers_that_it_offers(
+    inside: Inside, settings: Any
+) -> None:
+    person = inside.person
+    settings.RONDO_MODEL, settings.RONDO_MODELS = "openai-chat:house", ("deepseek:one", "together:*")
+    for model in ("openai-chat:house", "deepseek:one", "together:any", "offline", ""):
+        use(person, model=model, fallback_model=model)
+    for model in ("openai-chat:other", "deepseek:two", "openai:any", "snowflake:any"):
+        for field in ("model", "fallback_model"):
+            refused = caller(person).patch("/api/agents/demo/", {field: model})
+            assert "RONDO_MODELS" in problem(refused, 400, f"bad_{field}")["detail"], model
+    # as it was stored before the operator changed the list
+    Agent.objects.update(model="openai-chat:other", fallback_model="together:any")
+    turn = inside.say(person.session(), "hello")
+    assert (turn.error_code, "RONDO_MODELS" in turn.error) == ("model_not_configured", True)
+    Agent.objects.update(model="openai-chat:house", fallback_model="openai-chat:other")
+    agent = Agent.objects.get()
+    assert "openai-chat:other" in "".join(model_warnings(agent))
+    choice = model_choice(agent)
+    assert (choice["model"], choice["fallback_model"], choice["connections"]) == (agent.model, "", ())
 
 
 def test_two_connections_of_one_owner_cannot_have_one_name(person: Person, server: ModelServer) -> None:
