@@ -16,6 +16,9 @@ class ProjectConfig(AppConfig):
 
         Then load the plugins. This app is the last in INSTALLED_APPS, so the other apps are ready.
         """
+        from django.apps import apps
+        from django.db.models.signals import post_migrate, pre_migrate
+
         from sessions_app import hints
         from sessions_app.operations import processes
         from sessions_app.worker import self_check
@@ -23,6 +26,10 @@ class ProjectConfig(AppConfig):
         hints.use_celery_app(_celery_app)
         self_check.register_checks(_process_checks)
         processes.use_facts(_facts)
+        # this app has no models, so Django does not send the signals for it
+        tables = apps.get_app_config("sessions_app")
+        pre_migrate.connect(_refuse_other_version, sender=tables)
+        post_migrate.connect(_store_fingerprints, sender=tables)
         loading.end()
         if settings.RONDO_SENTRY_DSN:
             _start_error_reports()
@@ -32,6 +39,18 @@ class ProjectConfig(AppConfig):
             _celery_app()  # plugins may send Celery tasks
         for name in settings.RONDO_PLUGINS:
             _import_plugin(name)
+
+
+def _refuse_other_version(**_: Any) -> None:
+    from config.operations import schema
+
+    schema.refuse_other_version()
+
+
+def _store_fingerprints(**_: Any) -> None:
+    from config.operations import schema
+
+    schema.store_fingerprints()
 
 
 def _celery_app() -> Any:

@@ -69,10 +69,16 @@ class Model(Protocol):
 
 
 def clean_text(text: str) -> str:
-    """Return a text without NUL characters and lone surrogates, which PostgreSQL cannot store."""
+    """Return a text without NUL characters and lone surrogates, which PostgreSQL cannot store. Pairs are joined."""
     if text.isascii() and "\x00" not in text:
         return text
-    return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
+    joined = text.replace("\x00", "").encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    return joined.encode("utf-8", "replace").decode("utf-8")
+
+
+def split_half(text: str) -> tuple[str, str]:
+    """Split off a first half of a surrogate pair at the end of a piece: the next piece begins with the other half."""
+    return (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
 
 
 def clean_reply(reply: ModelReply) -> ModelReply:

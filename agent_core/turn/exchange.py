@@ -19,7 +19,7 @@ from agent_core.exceptions import (
     Stale,
 )
 from agent_core.llm import protocol
-from agent_core.llm.protocol import ModelCall, ModelReply, Thought, clean_reply, clean_text
+from agent_core.llm.protocol import ModelCall, ModelReply, Thought, clean_reply, clean_text, split_half
 from agent_core.llm.span_names import model_attributes
 from agent_core.telemetry import spans
 from agent_core.turn import budget
@@ -256,8 +256,11 @@ def _report(connection: Connection | None, error: ModelError | None, model: str)
 
 async def _pump(model: protocol.Model, call: ModelCall, put: Callable[[object], None]) -> None:
     """Pass each item to the turn's thread, errors included."""
+    half = ""
     try:
         async for item in model.stream(call):
+            if isinstance(item, str):
+                item, half = split_half(half + item)  # noqa: PLW2901
             put(item)
         put(
             ModelRefused(

@@ -15,7 +15,7 @@ from django.db.migrations.executor import MigrationExecutor
 from automations import doctor as automations
 from config.env_values import all_queues
 from config.installation import COMMAND
-from config.operations import fleet_checks, trials
+from config.operations import fleet_checks, schema, trials
 from config.operations.fleet import limits_of, read_fleet
 from sessions_app import flags
 from sessions_app.models import Agent
@@ -91,6 +91,8 @@ def check_database() -> Finding:
 
 def check_migrations() -> Finding:
     """All migrations are applied."""
+    if what := schema.fault():
+        return Finding(ok=False, detail=what, cure=schema.CURE)
     executor = MigrationExecutor(connection)
     missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
     if missing:

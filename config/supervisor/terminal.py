@@ -11,6 +11,9 @@ from pathlib import Path
 # Log lines of our own processes, as config.logs writes them. Those of the servers are not shown.
 _IMPORTANT = re.compile(r'^\S+ (WARNING|ERROR|CRITICAL) |"level": "(warning|error|critical)"')
 _LONGEST_LINE = 400  # characters of a log line on the terminal
+_ERROR = re.compile(r"[\w.]*(Error|Exception)\w*: ")  # of a traceback; PostgreSQL's own lines may follow it
+_REFUSAL = "CommandError: "
+_LAST_LINES = 12  # among which the error is looked for
 _MOST_LINES = 10  # of one log per check
 _LARGEST = 64 * 1024 * 1024  # bytes of a log before it is rotated
 
@@ -69,9 +72,11 @@ class Tail:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log; empty without one."""
+    """The line of a log that says why its process ended: the last one that names an error, or the last one."""
     try:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
         return ""
-    return lines[-1][:_LONGEST_LINE] if lines else ""
+    errors = [line for line in lines[-_LAST_LINES:] if _ERROR.match(line)]
+    line = (errors or lines or [""])[-1]
+    return line.removeprefix(_REFUSAL)[:_LONGEST_LINE]

@@ -38,6 +38,15 @@ SERVER = {  # the same on the server, so that locks of a client that is gone are
     "tcp_user_timeout": "15000",
     "client_connection_check_interval": "1s",  # a statement whose client closed the connection ends
 }
+FORMATS = {  # what is read and written relies on these, and the account or the database may have others
+    "datestyle": "ISO,MDY",
+    "intervalstyle": "postgres",
+    "timezone": "UTC",
+    "client_encoding": "UTF8",
+    "bytea_output": "hex",
+    "standard_conforming_strings": "on",
+    "default_transaction_isolation": r"read\ committed",
+}
 ANSWER_SECONDS = 15  # the default limit of a call
 REST_SECONDS = 2.0  # a pooled connection that was used more recently is not checked, in some processes
 CHECK_SECONDS = 2.0  # an idle connection that does not respond for so long is dead
@@ -136,7 +145,7 @@ def checked() -> Iterator[None]:
 
 def server_options(given: str = "", **more: str) -> str:
     """Return the parameter `options` of a connection. Options of its URL come last and win."""
-    ours = " ".join(f"-c {name}={value}" for name, value in (SERVER | more).items())
+    ours = " ".join(f"-c {name}={value}" for name, value in (SERVER | FORMATS | more).items())
     return f"{ours} {given}".strip()
 
 

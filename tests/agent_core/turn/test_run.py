@@ -14,7 +14,7 @@ from agent_core.exceptions import ModelNotConfigured, ModelRefused, ModelUnavail
 from agent_core.llm.protocol import ModelReply, parse_arguments
 from agent_core.turn.control import TurnControl
 from agent_core.turn.run import run_turn
-from agent_core.types import Ending, ToolCall, ToolOutcome, TurnEvent, Usage
+from agent_core.types import Ending, ToolCall, ToolOutcome, TurnEvent, TurnEventType, Usage
 from tests.agent_core.fakes import Ports, Run, assistant, calls, drive, request, says, script, tool_call, user
 from tests.fleet import until
 
@@ -230,3 +230,15 @@ def test_the_offline_model_does_not_load_the_network_client() -> None:
         "sys.exit('pydantic_ai' in sys.modules or 'openai' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_an_emoji_in_two_pieces_is_one_character_in_deltas_and_answer() -> None:
+    async def stream() -> AsyncIterator[str | ModelReply]:
+        for piece in ("Tea \ud83c", "\udf75", "\ud83c", "!"):
+            yield piece
+        yield ModelReply(text="Tea \ud83c\udf75\ud83c!")
+
+    script(stream)
+    run = drive(request())
+    deltas = [event.content["text"] for event in run.events if event.type is TurnEventType.LLM_DELTA]
+    assert ("".join(deltas), run.texts()) == ("Tea 🍵?!", ["Tea 🍵?!"])

@@ -417,6 +417,21 @@ def test_an_unusable_database_is_refused_before_anything_starts(tmp_path: Path) 
         assert not (up.data / "broker").exists()
 
 
+def test_data_of_another_version_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    up = Up(folder=tmp_path)
+    up.start()
+    try:
+        up.wait_ready()
+        with psycopg.connect(up.connection()["database_url"], autocommit=True) as own:
+            own.execute("""COMMENT ON TABLE django_migrations IS '{"sessions_app.0001_initial": "other"}'""")
+    finally:
+        up.end()
+    line = up.refused()
+    assert "was made by another version of Rondo (other migrations: sessions_app.0001_initial); " in line
+    assert "--data-dir" in line
+    assert "CommandError" not in line
+
+
 def test_a_command_in_its_folder_uses_a_running_ups_servers(up: Up, tmp_path: Path) -> None:
     (tmp_path / ".rondo").symlink_to(up.data)
     store = str(ROOT / "tests" / "data" / "nanobot_jobs.json")

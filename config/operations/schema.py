@@ -1,0 +1,111 @@
+"""Recognise the state of the tables by the migrations that made them.
+
+`migrate` stores a fingerprint of each applied migration, as a comment on Django's table of migrations. If a migration
+of this code has the name of an applied one and another content, the tables are those of another version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tokenize
+from pathlib import Path
+
+from django.apps import apps
+from django.core.management.base import CommandError
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+
+from config.installation import COMMAND
+
+APPS = ("sessions_app", "automations")
+TABLE = "django_migrations"
+_LAYOUT = (
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+)
+_COLUMNS = """
+SELECT table_name, column_name FROM information_schema.columns
+WHERE table_schema = current_schema() AND table_name = ANY(%s)"""
+
+
+CURE = f"run that version again, or use an empty database (`{COMMAND} up`: another folder with --data-dir)"
+
+
+def fault() -> str:
+    """Why this code cannot use the tables; empty if it can, or if there are none."""
+    applied = _applied()
+    if not applied:
+        return ""
+    stored, here = _stored(), fingerprints()
+    if stored:
+        changed = [name for name in applied if stored.get(name, here.get(name)) != here.get(name)]
+    else:  # from before fingerprints were stored
+        changed = [] if _has_all_columns(applied) else applied
+    if not changed:
+        return ""
+    return f"the database was made by another version of Rondo (other migrations: {', '.join(changed)})"
+
+
+def refuse_other_version() -> None:
+    """Called before tables are migrated. CommandError if they are those of another version."""
+    if what := fault():
+        raise CommandError(f"{what}; {CURE}")
+
+
+def store_fingerprints() -> None:
+    """Called after tables were migrated."""
+    here = fingerprints()
+    text = json.dumps({name: here[name] for name in _applied() if name in here})
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT quote_literal(%s)", [text])
+        [(quoted,)] = cursor.fetchall()
+        cursor.execute(f"COMMENT ON TABLE {TABLE} IS {quoted}")
+
+
+def fingerprints() -> dict[str, str]:
+    """A fingerprint of each migration of this code, without comments and layout."""
+    return {
+        f"{app}.{path.stem}": _fingerprint(path.read_text())
+        for app in APPS
+        for path in (Path(apps.get_app_config(app).path) / "migrations").glob("[0-9]*.py")
+    }
+
+
+def _fingerprint(source: str) -> str:
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    text = " ".join(token.string for token in tokens if token.type not in _LAYOUT)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _applied() -> list[str]:
+    rows = MigrationRecorder(connection).applied_migrations()
+    return sorted(f"{app}.{name}" for app, name in rows if app in APPS)
+
+
+def _stored() -> dict[str, str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", [TABLE])
+        [(text,)] = cursor.fetchall()
+    try:
+        found: dict[str, str] = json.loads(text or "{}")
+    except ValueError:  # somebody's own comment
+        return {}
+    return found
+
+
+def _has_all_columns(applied: list[str]) -> bool:
+    """Whether each applied app's tables have the columns that this code expects, and no other."""
+    labels = {name.partition(".")[0] for name in applied}
+    models = [model for model in apps.get_models() if model._meta.app_label in labels]
+    wanted = {
+        (model._meta.db_table, field.column) for model in models for field in model._meta.concrete_fields
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_COLUMNS, [[model._meta.db_table for model in models]])
+        return set(cursor.fetchall()) == wanted
