@@ -26,7 +26,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from agent_core.connections import Connection
 from agent_core.exceptions import ModelNotConfigured, ModelRefused
-from agent_core.llm.clients import LIMITS, TIMEOUT, is_openai, model_of
+from agent_core.llm.clients import LIMITS, TIMEOUT, is_openai, model_of, with_status_of_error
 from agent_core.llm.errors import UNREADABLE, translated
 from agent_core.llm.forms import with_form_as_text
 from agent_core.llm.protocol import ModelCall, ModelReply, Thought, read_call
@@ -93,8 +93,10 @@ def _model(name: str) -> Model:
     if name.startswith(_CHAT):
         return _chat_model(name.removeprefix(_CHAT))
     if name.startswith(_GROQ):
-        own = Connection(name="", provider="groq", secret=os.environ.get("GROQ_API_KEY", ""))
-        return model_of(own, name.removeprefix(_GROQ))
+        key = os.environ.get("GROQ_API_KEY", "")
+        if not key:
+            raise UserError("GROQ_API_KEY is not set")
+        return model_of(Connection(name="", provider="groq", secret=key), name.removeprefix(_GROQ))
     return infer_model(name)
 
 
@@ -108,7 +110,9 @@ def _chat_model(name: str) -> Model:
         api_key=key or "none",
         max_retries=0,
         timeout=TIMEOUT,
-        http_client=httpx2.AsyncClient(timeout=TIMEOUT, limits=LIMITS),
+        http_client=httpx2.AsyncClient(
+            timeout=TIMEOUT, limits=LIMITS, event_hooks={"response": [with_status_of_error]}
+        ),
     )
     if is_openai(base_url):
         return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client))

@@ -55,12 +55,18 @@ class Responses:
                 part = {"content_index": 0, "part": {"type": "output_text", "text": "", "annotations": []}}
                 yield "response.content_part.added", place | part
                 for piece in model.pieces(reply.text):
-                    yield "response.output_text.delta", place | {"content_index": 0, "delta": piece, "logprobs": []}
+                    yield (
+                        "response.output_text.delta",
+                        place | {"content_index": 0, "delta": piece, "logprobs": []},
+                    )
             elif item["type"] == "reasoning":
                 part = {"summary_index": 0, "part": {"type": "summary_text", "text": ""}}
                 yield "response.reasoning_summary_part.added", place | part
                 for piece in model.pieces(thought):
-                    yield "response.reasoning_summary_text.delta", place | {"summary_index": 0, "delta": piece}
+                    yield (
+                        "response.reasoning_summary_text.delta",
+                        place | {"summary_index": 0, "delta": piece},
+                    )
             else:
                 yield "response.function_call_arguments.delta", place | {"delta": item["arguments"]}
             yield "response.output_item.done", {"output_index": index, "item": item}
