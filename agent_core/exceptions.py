@@ -52,11 +52,13 @@ class ServerFailed(AgentCoreError):
 class ModelError(AgentCoreError):
     """The model gave no reply.
 
-    ``code`` becomes the error code of the turn. ``reason`` is the cause for people, without keys or pieces of the
-    prompt; it is empty if the code says everything. ``tries`` counts the requests made.
+    ``code`` becomes the error code of the turn. ``reason`` is the cause for people, in our own words; it is empty if
+    the code says everything. ``said``: one line of the provider's own, for the owner alone, without keys or pieces of
+    the prompt. ``tries`` counts the requests made.
     """
 
     code: str = "model_refused"
+    said: str = ""
 
     def __init__(self, message: str = "", *, code: str = "", reason: str = "") -> None:
         super().__init__(message)

@@ -273,7 +273,8 @@ class TurnEvent:
 class TurnResult:
     """The result of a turn. ``entries`` are those after its trigger, in order.
 
-    ``error_code``, ``error_text`` (for people) and ``error_detail`` (for operators) are set if it failed, ``verdict``
+    ``error_code``, ``error_text`` (for people) and ``error_detail`` (for operators) are set if it failed, and
+    ``provider_message``, for the owner, if a model's provider said why; ``verdict``
     if the reply was judged, ``execution`` if it was planned. ``asks`` is the consent that the last entry asks for.
     ``answered`` is the id of the question that was answered, with yes or no. ``was_shown``: a model was asked.
     ``refused``: the provider rejected what was said in this turn, so later requests leave it out.
@@ -285,6 +286,7 @@ class TurnResult:
     error_code: str | None = None
     error_text: str | None = None
     error_detail: str | None = None
+    provider_message: str = ""
     usage: Usage = Usage()
     verdict: Verdict | None = None
     execution: Execution | None = None

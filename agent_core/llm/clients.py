@@ -7,7 +7,9 @@ any address. So each request is stripped of what is not its connection's own.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -35,6 +37,21 @@ _HEADERS: Final = frozenset(
         *("anthropic-version", "anthropic-beta", "x-title", "http-referer"),
     }
 )
+Hooks = dict[str, list[Callable[..., Any]]]
+_STATUSES: Final = {  # of errors without one, by their code or type
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "insufficient_quota": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "invalid_request_error": 400,
+    "context_length_exceeded": 400,
+    "overloaded_error": 529,
+}
 _CREDENTIALS: Final = frozenset({"authorization", "api-key", "x-api-key", "x-goog-api-key"})
 
 
@@ -90,9 +107,9 @@ def is_openai(base_url: str) -> bool:
 
 
 def _http_client(connection: Connection) -> httpx2.AsyncClient:
-    hooks: dict[str, list[Callable[..., Any]]] = {
+    hooks: Hooks = {
         "request": [_only_own(connection.secret)],
-        "response": [end_mark.watch],
+        "response": [with_status_of_error, end_mark.watch],
     }
     if connection.reach is None:
         return httpx2.AsyncClient(timeout=TIMEOUT, limits=LIMITS, event_hooks=hooks, follow_redirects=False)
@@ -114,3 +131,36 @@ def _only_own(secret: str) -> Callable[[httpx2.Request], Awaitable[None]]:
                 del request.headers[name]
 
     return strip
+
+
+async def with_status_of_error(response: httpx2.Response) -> None:
+    """Give an error that came with status 200 the status that it says, so that the clients read it as an error.
+
+    A streamed answer is no JSON document, and what a stream says in its course the clients read themselves.
+    """
+    kind = response.headers.get("content-type", "")
+    if response.status_code != HTTPStatus.OK or not kind.lower().startswith("application/json"):
+        return
+    try:
+        body = json.loads(await response.aread())
+    except (ValueError, RecursionError):
+        return
+    status = _status_of(body)
+    if status:
+        response.status_code = status
+
+
+def _status_of(body: Any) -> int:
+    """The status of an error object, 500 if it says none; 0 if it is no error."""
+    if not isinstance(body, dict) or not (
+        body.get("error") or "error" in (body.get("type"), body.get("object"))
+    ):
+        return 0
+    error = body["error"] if isinstance(body.get("error"), dict) else body
+    for name in (error.get("code"), error.get("status"), error.get("type")):
+        said = str(name)
+        if said.isdecimal() and len(said) == 3 and 400 <= int(said) < 600:
+            return int(said)
+        if said in _STATUSES:
+            return _STATUSES[said]
+    return HTTPStatus.INTERNAL_SERVER_ERROR

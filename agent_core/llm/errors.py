@@ -1,11 +1,12 @@
-"""Translates a model provider's errors for people: status and reason, never a key or a piece of the prompt (rule 3.6).
+"""Translates a model provider's errors: status and cause in our words, and one line of the provider's own (rule 3.6).
 
-Known causes are named in our words. If a request was rejected for another reason, one line of the provider's own
-message is shown, without secrets, and only if it repeats nothing of the request.
+Our words are for everybody. The provider's are kept apart, for the owner alone, without secrets and without what they
+repeat of the request.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -43,7 +44,9 @@ from agent_core.text.status_phrases import status_phrase
 LONGEST_REASON: Final = 200  # characters of a provider's message that people see
 _LONGEST_MESSAGE: Final = 1000  # characters of the message that operators see
 _LONGEST_NAME: Final = 100
-_SHARED: Final = 12  # a message that shares so many letters and digits in a row with the request is not shown
+_SHARED: Final = 12  # letters and digits in a row that a message shares with the request are not shown
+_SHORTEST_SHARED: Final = 3  # of a text of the request, which is shorter than that
+_DEEPEST: Final = 5  # levels of an error object
 _TRY_AGAIN: Final = {408, 409, 425, 429}
 _LONG_TOKEN = re.compile(r"(?=[\w*.+/=-]*\d)(?=[\w*.+/=-]*[A-Za-z])[\w*.+/=-]{24,}")  # possibly a key
 _TOO_LONG = re.compile(  # messages of servers that send no known error code
@@ -52,8 +55,12 @@ _TOO_LONG = re.compile(  # messages of servers that send no known error code
     r"|exceeds? the (?:model's )?(?:maximum )?context|max_new_tokens` must be <=|too large for model with",
     re.IGNORECASE,
 )
+_BAD_KEY = re.compile(
+    r"API key (?:is )?(?:expired|not valid|invalid|missing)", re.IGNORECASE
+)  # Google, as a 400
 _INPUT: Final = ("messages", "input", "contents", "prompt")  # parameters of what the request says
 _IDENTIFIER = re.compile(r"[A-Za-z][\w.-]{0,63}")
+_HIDDEN_RUN = re.compile(r"\0+")
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
 REJECTED: Final = "The model provider rejected the request"
 OVERLOADED: Final = "The model provider is overloaded"
@@ -62,6 +69,10 @@ UNREADABLE: Final = (UnexpectedModelBehavior, ValueError, TypeError, AttributeEr
 _FINAL: Final[tuple[tuple[type[ModelAPIError], str, str], ...]] = (  # the first match: code and reason
     (ModelQuotaExceededError, "model_quota", "the account's quota or credit is used up"),
     (ModelContextWindowExceededError, CONTEXT_TOO_LONG, "context length exceeded"),
+)
+_BY_MESSAGE: Final = (
+    (_TOO_LONG, CONTEXT_TOO_LONG, "context length exceeded"),
+    (_BAD_KEY, "model_auth", "invalid API key"),
 )
 _CONNECTION: Final[tuple[tuple[type[BaseException], str], ...]] = (  # the first match
     (NotPublic, "not a public address"),
@@ -81,12 +92,18 @@ def translated(error: Exception, call: ModelCall | None = None, secrets: tuple[s
     """
     text = f"{type(error).__name__}: {error}"[: 20 * _LONGEST_MESSAGE]
     text = redact(text, more=secrets)[:_LONGEST_MESSAGE]
+    translation = _translation(error, text, secrets)
+    translation.said = _provider_message(error, call, secrets)
+    return translation
+
+
+def _translation(error: Exception, text: str, secrets: tuple[str, ...]) -> ModelError:
     if isinstance(error, UserError):
         return ModelRefused(text)
     if isinstance(error, ContentFilterError):
         return _refused(ModelRefused(text, reason=f"{REJECTED} (its content filter)"), of_input=True)
     if is_final(error):
-        code, why = _rejection(error, call, secrets)
+        code, why = _rejection(error, secrets)
         refused = ModelRefused(text, code=code, reason=f"{REJECTED} ({_status(error)}{why})")
         return _refused(refused, of_input=code == ModelRefused.code and _blames_the_input(error))
     code, reason = _outage(error)
@@ -124,7 +141,7 @@ def is_final(error: Exception) -> bool:
     return _redirect(error) > 0
 
 
-def _rejection(error: Exception, call: ModelCall | None, secrets: tuple[str, ...]) -> tuple[str, str]:
+def _rejection(error: Exception, secrets: tuple[str, ...]) -> tuple[str, str]:
     """Code and reason of a rejected request."""
     for category, code, words in _FINAL:
         if isinstance(error, category):
@@ -132,18 +149,19 @@ def _rejection(error: Exception, call: ModelCall | None, secrets: tuple[str, ...
     if isinstance(error, ModelAuthenticationError):
         denied = isinstance(error, ModelHTTPError) and error.status_code == 403
         return "model_auth", "the API key has no access" if denied else "invalid API key"
-    if isinstance(error, ModelNotFoundError):
-        name = _line(error.model_name, _LONGEST_NAME, secrets)
-        is_sure = error.provider_error_code == "model_not_found"
+    if isinstance(error, ModelNotFoundError) or _error_body(error).get("type") == "invalid_model":
+        name = _line(str(getattr(error, "model_name", "")), _LONGEST_NAME, secrets)
+        is_sure = not isinstance(error, ModelNotFoundError) or error.provider_error_code == "model_not_found"
         end = "does not exist" if is_sure else "does not exist there, or the base URL is wrong"
         return "model_not_found", f"the model {name!r} {end}"
     if isinstance(error, ModelHTTPError) and error.status_code == 413:
         return CONTEXT_TOO_LONG, "the request is too large"
     if status := _redirect(error):
         return ModelRefused.code, f"{status}: it redirects to another address; check the base URL"
-    if _TOO_LONG.search(str(_error_body(error).get("message"))[: 20 * LONGEST_REASON]):
-        return CONTEXT_TOO_LONG, "context length exceeded"
-    return ModelRefused.code, _provider_message(error, call, secrets) or _phrase(error)
+    said = _message(_error_body(error))[: 20 * LONGEST_REASON]
+    known = (found for pattern, *found in _BY_MESSAGE if pattern.search(said))
+    code, words = next(known, (ModelRefused.code, _phrase(error)))
+    return code, words
 
 
 def _outage(error: Exception) -> tuple[str, str]:
@@ -175,6 +193,8 @@ def _redirect(error: Exception) -> int:
 
 def _phrase(error: Exception) -> str:
     status = error.status_code if isinstance(error, ModelHTTPError) else 0
+    if isinstance(error, ModelOverloadedError) and status not in responses:
+        return "overloaded"
     return status_phrase(status).lower() if status in responses else "no reason given"
 
 
@@ -197,31 +217,56 @@ def _causes(error: BaseException, depth: int = 12) -> Iterator[BaseException]:
 
 
 def _error_body(error: Exception) -> dict[str, Any]:
-    """The error object in the response body; {} if there is none."""
-    body: Any = error.body if isinstance(error, ModelAPIError) else None
+    """The error object in the response body; {} if there is none. Mistral's client keeps the body as text."""
+    bodies = (getattr(each, "body", None) for each in _causes(error))
+    body: Any = next((each for each in bodies if each), None)
+    if isinstance(body, str | bytes):
+        try:
+            body = json.loads(body)
+        except (ValueError, RecursionError):
+            is_text = isinstance(body, str) and len(body) <= LONGEST_REASON and "<" not in body  # no page
+            return {"message": body} if is_text else {}
+    if isinstance(body, list) and body:  # Google
+        body = body[0]
     if isinstance(body, dict) and isinstance(body.get("error"), dict):
         body = body["error"]
     return body if isinstance(body, dict) else {}
 
 
+def _message(body: Any) -> str:
+    """The text of an error object: its `message`, `detail` or `error`, or the first fault of a validation."""
+    for _ in range(_DEEPEST):
+        if isinstance(body, list) and body:
+            body = body[0]
+        if not isinstance(body, dict):
+            break
+        where = body.get("loc")
+        if isinstance(where, list) and isinstance(body.get("msg"), str):
+            return f"{body['msg']}: {'.'.join(map(str, where))}"
+        body = body.get("message") or body.get("detail") or body.get("error")
+    return body if isinstance(body, str) else ""
+
+
 def _provider_message(error: Exception, call: ModelCall | None, secrets: tuple[str, ...]) -> str:
-    """The provider's message, or else its error code; empty if both repeat a piece of the request."""
+    """One line of the provider's message, or else its error code; empty if there is neither."""
+    if call is None:
+        return ""
     body = _error_body(error)
-    message, code = body.get("message"), body.get("code") or body.get("type")
-    line = ""
-    if isinstance(message, str) and not _hides_a_secret(message, secrets):
-        line = _line(message, LONGEST_REASON, secrets)
-    if line and not _repeats(line, call):
-        return line.rstrip(".")
-    if isinstance(code, str) and _IDENTIFIER.fullmatch(code) and _line(code, LONGEST_REASON, secrets) == code:
-        return "" if _repeats(code, call) else code
-    return ""
+    message, code = _message(body), body.get("code") or body.get("type")
+    if message and not _hides_a_secret(message, secrets):
+        line = _line(message, LONGEST_REASON, secrets, call)
+        if any(map(str.isalnum, line)):
+            return line.rstrip(".")
+    is_plain = isinstance(code, str) and _IDENTIFIER.fullmatch(code)
+    return str(code) if is_plain and _line(str(code), LONGEST_REASON, secrets, call) == code else ""
 
 
-def _line(text: str, longest: int, secrets: tuple[str, ...]) -> str:
-    """One line of printable characters, without secrets."""
+def _line(text: str, longest: int, secrets: tuple[str, ...], call: ModelCall | None = None) -> str:
+    """One line of printable characters, without secrets and without what it repeats of the call."""
     text = "".join(each if each.isprintable() else " " for each in text[: 20 * longest])
     line = _LONG_TOKEN.sub("***", redact(" ".join(text.split()), more=secrets))
+    if call is not None:
+        line = _without_repeats(line, call)
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
@@ -234,16 +279,29 @@ def _hides_a_secret(text: str, more: tuple[str, ...]) -> bool:
     return any(len(key) >= SHORTEST and key in said for key in map(_squeezed, secrets))
 
 
-def _repeats(line: str, call: ModelCall | None) -> bool:
-    """Whether the line contains a text of the request, or a piece of one, in any spelling."""
-    if call is None:
-        return True
-    said = _squeezed(line)
+def _without_repeats(line: str, call: ModelCall) -> str:
+    """Replace each piece that stands in the request, in any spelling, with an ellipsis.
+
+    A short text of the request is replaced only where it stands as words of its own: "hi" is part of many words.
+    """
+    letters = [(letter, place) for place, each in enumerate(line) for letter in _squeezed(each)]
+    said = "".join(letter for letter, _ in letters)
     pieces = {said[start : start + _SHARED] for start in range(len(said) - _SHARED + 1)}
+    repeated: set[str] = set()
     for text in map(_squeezed, _texts(call)):
-        if text and (text in said or any(piece in text for piece in pieces)):
-            return True
-    return False
+        if _SHORTEST_SHARED <= len(text) < _SHARED:
+            repeated.add(text)
+        else:
+            repeated |= {piece for piece in pieces if piece in text}
+    hidden: set[int] = set()
+    for piece in repeated:
+        for found in re.finditer(f"(?={re.escape(piece)})", said):
+            first, last = letters[found.start()][1], letters[found.start() + len(piece) - 1][1]
+            inside = line[max(first - 1, 0) : first] + line[last + 1 : last + 2]
+            if len(piece) == _SHARED or not any(map(str.isalnum, inside)):
+                hidden.update(range(first, last + 1))
+    masked = "".join("\0" if place in hidden else each for place, each in enumerate(line))
+    return _HIDDEN_RUN.sub("…", masked)
 
 
 def _texts(call: ModelCall) -> Iterator[str]:

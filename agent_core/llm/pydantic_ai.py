@@ -29,7 +29,7 @@ from agent_core.ended import Ended
 from agent_core.exceptions import ModelNotConfigured, ModelRefused
 from agent_core.llm import end_mark
 from agent_core.llm.bounds import Bounds, longest_reply
-from agent_core.llm.clients import LIMITS, TIMEOUT, is_openai, model_of
+from agent_core.llm.clients import LIMITS, TIMEOUT, is_openai, model_of, with_status_of_error
 from agent_core.llm.end_mark import EndMark
 from agent_core.llm.ending import End
 from agent_core.llm.errors import UNREADABLE, translated
@@ -123,8 +123,10 @@ def _model(name: str) -> Model:
     if name.startswith(_CHAT):
         return _chat_model(name.removeprefix(_CHAT))
     if name.startswith(_GROQ):
-        own = Connection(name="", provider="groq", secret=os.environ.get("GROQ_API_KEY", ""))
-        return model_of(own, name.removeprefix(_GROQ))
+        key = os.environ.get("GROQ_API_KEY", "")
+        if not key:
+            raise UserError("GROQ_API_KEY is not set")
+        return model_of(Connection(name="", provider="groq", secret=key), name.removeprefix(_GROQ))
     return infer_model(name)
 
 
@@ -139,7 +141,7 @@ def _chat_model(name: str) -> Model:
         max_retries=0,
         timeout=TIMEOUT,
         http_client=httpx2.AsyncClient(
-            timeout=TIMEOUT, limits=LIMITS, event_hooks={"response": [end_mark.watch]}
+            timeout=TIMEOUT, limits=LIMITS, event_hooks={"response": [with_status_of_error, end_mark.watch]}
         ),
     )
     if is_openai(base_url):

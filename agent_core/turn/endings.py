@@ -99,12 +99,13 @@ def _failed(turn: RunningTurn, code: str, error: Exception) -> TurnResult:
         error_code=code,
         error_text=text,
         error_detail=error_detail_for(error),
+        provider_message=error.said if isinstance(error, ModelError) else "",
         refused=isinstance(error, ModelRefused) and error.of_input,
     )
 
 
 def _error_text(code: str, error: Exception) -> str:
-    """Return the text for people: the provider's status and reason if known, else the meaning of the code."""
+    """Return the text for people: status and reason if known, else the meaning of the code."""
     if isinstance(error, GivenUp) and error.text:
         return error.text
     if not isinstance(error, ModelError) or not error.reason:

@@ -113,6 +113,7 @@ class Exchange:
         except ModelError as error:
             if first.reason and error.reason:
                 error.reason = f"{first.reason}. The fallback model failed too: {error.reason}"
+            error.said = error.said or first.said
             raise
 
     def _ask(self, model: str, fell_back: str = "") -> Generator[TurnEvent, None, ModelReply]:

@@ -171,6 +171,7 @@ class RunOut(Output):
     duration_ms = serializers.IntegerField(allow_null=True)
     prompt_ref = PromptRefOut(allow_null=True)
     error = TextOrNull(allow_null=True)
+    provider_message = TextOrNull(allow_null=True, help_text="What the model's provider said of the error.")
     deliveries = SentOut(many=True, source="shown_deliveries", help_text=DELIVERIES)
 
 

@@ -27,6 +27,7 @@ LAST = 20  # runs of a job
 RUN_COLUMNS = (  # of RunRecord: what a sentence and a slot are made of
     *("run_id", "job_id", "session_id", "scheduled_for", "state", "reason", "slots_from", "slots_to"),
     *("slots_count", "attempt", "not_before", "started_at", "lag_ms", "duration_ms", "turn_id", "error"),
+    "provider_message",
 )
 _BUSY_WITH = {
     TurnKind.MESSAGE: "a person's message",

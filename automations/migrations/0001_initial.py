@@ -212,6 +212,7 @@ class Migration(migrations.Migration):
                 ('prompt_variables', models.JSONField(blank=True, null=True)),
                 ('rendered_prompt', models.TextField(blank=True)),
                 ('error', models.CharField(blank=True, max_length=300)),
+                ('provider_message', models.CharField(blank=True, db_default='', default='', max_length=300)),
                 ('error_detail', models.TextField(blank=True)),
                 ('response_summary', models.CharField(blank=True, max_length=300)),
                 ('lag_ms', models.BigIntegerField(blank=True, null=True)),

@@ -149,6 +149,7 @@ class RunRecord(models.Model):
     prompt_variables = models.JSONField(null=True, blank=True)
     rendered_prompt = models.TextField(blank=True)
     error = models.CharField(max_length=300, blank=True)
+    provider_message = models.CharField(max_length=300, blank=True, default="", db_default="")
     error_detail = models.TextField(blank=True)
     response_summary = models.CharField(max_length=300, blank=True)
     lag_ms = models.BigIntegerField(null=True, blank=True)

@@ -91,10 +91,11 @@ class Waiting:
 def why_failed(run: RunRecord) -> str:
     """The reason of a failure, as the end of a sentence; a general one for an unknown error code, such as a plugin's.
 
-    A failure at the model has the text of its turn, with the provider's status and reason.
+    A failure at the model has the text of its turn, and what the provider said: only owners and operators read it.
     """
     if run.error and run.reason in FINAL_CODES | PASSING_CODES:
-        return run.error[0].lower() + run.error[1:].rstrip(".")
+        said = f"; it said: {run.provider_message}" if run.provider_message else ""
+        return run.error[0].lower() + run.error[1:].rstrip(".") + said
     return FAILED.get(run.reason, _UNKNOWN_FAILURE)
 
 

@@ -70,6 +70,7 @@ def _error_columns(result: TurnResult) -> dict[str, Any]:
     return {
         "reason": result.error_code or "",
         "error": (result.error_text or "")[:300],
+        "provider_message": result.provider_message[:300],
         "error_detail": (result.error_detail or "").replace("\x00", ""),
     }
 

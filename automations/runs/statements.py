@@ -60,6 +60,7 @@ def _end(turn: Any, *where: Any) -> Any:
         finished_at=sa.func.now(),
         reason=_text("run_reason"),
         error=_text("run_error"),
+        provider_message=_text("run_provider_message"),
         error_detail=_text("run_error_detail"),
         response_summary=_text("run_summary"),
         usage=_json("run_usage"),

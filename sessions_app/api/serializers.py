@@ -276,6 +276,7 @@ class TurnOut(Output):
     reply = serializers.CharField(allow_null=True)
     error = TextOrNull(allow_null=True, help_text="A short sentence.")
     error_code = TextOrNull(allow_null=True)
+    provider_message = TextOrNull(allow_null=True, help_text="What the model's provider said of the error.")
     deliveries = SentOut(many=True, source="shown_deliveries", help_text=DELIVERIES)
     usage = serializers.DictField()
     model = TextOrNull(

@@ -47,15 +47,16 @@ def call_once(row: Connection, model: str = "") -> Tested:
         raise BadInput(refused, code="bad_model")
     _release_database()  # during the call
     began = time.monotonic()
-    error, is_kept = _ask(known, model)
+    error, said, is_kept = _ask(known, model)
     took = round((time.monotonic() - began) * 1000)
     if is_kept:
         _store(Connection.objects.filter(pk=row.pk, revision=row.revision), error)
+    error += f" It said: {said}" if said else ""
     return Tested(model=model, error=error, milliseconds=took)
 
 
-def _ask(known: Usable, model: str) -> tuple[str, bool]:
-    """Why the model did not reply, empty if it did; and whether that is kept.
+def _ask(known: Usable, model: str) -> tuple[str, str, bool]:
+    """Why the model did not reply, empty if it did; what its provider said; and whether the reason is kept.
 
     All users see what is kept of the server's connection, and any of them can test a model that nobody named.
     """
@@ -72,10 +73,10 @@ def _ask(known: Usable, model: str) -> tuple[str, bool]:
         ask_once(request, Watch(TurnControl(), LONGEST_TEST), system_prompt="", message=QUESTION)
     except ModelError as error:
         text = f"{error.reason or ERROR_TEXTS[error.code].rstrip('.')}."
-        return text, is_named or connections.says_of(known, error, model)
+        return text, error.said, is_named or connections.says_of(known, error, model)
     except TimedOut:
-        return f"The model did not answer within {LONGEST_TEST:.0f} s.", True
-    return "", True
+        return f"The model did not answer within {LONGEST_TEST:.0f} s.", "", True
+    return "", "", True
 
 
 def register_connections() -> None:

@@ -221,6 +221,7 @@ def _end_turn(turn: Turn, result: TurnResult) -> dict[str, Any]:
         "state": STATES[result.ending],
         "error_code": result.error_code or "",
         "error": (result.error_text or "")[:300],
+        "provider_message": result.provider_message[:300],
         "error_detail": (result.error_detail or "").replace("\x00", ""),
         "usage": result.usage.to_json(),
         "model": result.model,

@@ -111,6 +111,7 @@ def _end_turn() -> Any:
             ended_by=_text("ended_by"),
             error_code=_text("error_code"),
             error=_text("error"),
+            provider_message=_text("provider_message"),
             error_detail=_text("error_detail"),
         )
         .returning(_turn.c.id, _turn.c.session_id, _turn.c.origin_run, _turn.c.origin_attempt)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -75,6 +75,7 @@ class Entry:
     name: str = ""
     run: str = ""
     is_failure: bool = False
+    provider_message: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,12 +124,14 @@ def shown_turns(user: User, session_id: uuid.UUID) -> list[Waiting]:
 def _page(rows: Sequence[Any], before: str | None = None) -> Page:
     results = {each["id"]: each for row in rows for each in row.parts.get("results", ())}
     with_call = {each["id"] for row in rows for each in row.parts.get("calls", ())}
-    told = _updates(rows)
+    told, said = _updates(rows), _provider_messages(rows)
     left, entries = RENDERED, []
     for row in reversed(rows):
         # the updates of a turn stand at its last answer
         updates = told.pop(row.turn_id, []) if row.role == Role.ASSISTANT and row.content else []
         entry = _entry(row, results, with_call, updates, is_rendered=left > 0)
+        if entry.is_failure:
+            entry = replace(entry, provider_message=said.get(row.turn_id, ""))
         left -= len(row.content)
         if entry.text or entry.asked or entry.calls or entry.chips:
             entries.append(entry)
@@ -142,6 +145,14 @@ def _updates(rows: Sequence[Any]) -> dict[int, list[str]]:
     for turn_id, summary in shown.order_by("id").values_list("acknowledged_by", "summary")[:MOST_UPDATES]:
         found.setdefault(turn_id, []).append(summary)
     return {turn_id: texts[:MOST_CHIPS] for turn_id, texts in found.items()}
+
+
+def _provider_messages(rows: Sequence[Any]) -> dict[int, str]:
+    """By failed turn: what its model's provider said."""
+    failed = {row.turn_id for row in rows if row.turn_id and row.metadata.get("closure") == "failed"}
+    if not failed:
+        return {}
+    return dict(Turn.objects.filter(pk__in=failed).values_list("pk", "provider_message"))
 
 
 def _entry(

@@ -155,7 +155,7 @@ def test_a_provider_that_is_slow(asker: Asker, door: str) -> None:
     [
         (401, "model_auth", "401: invalid API key"),
         (429, "rate_limited", "429"),
-        (200, "model_unavailable", "cannot be read"),
+        (200, "model_unavailable", "The model provider failed"),
     ],
     ids=["refuses the key", "asks to wait for long", "answers something else"],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
@@ -14,6 +15,7 @@ from agent_core.turn.endings import ERROR_TEXTS
 from agent_core.types import Ending
 from tests.agent_core.conftest import KEY
 from tests.agent_core.fakes import drive, request, user
+from tests.agent_core.llm.test_connections import work
 from tests.mcp_servers import Handler, strange
 
 pytestmark = pytest.mark.rule("3.6")
@@ -60,7 +62,7 @@ FINAL: tuple[tuple[int, dict[str, Any], str, str], ...] = (
         )
     ),
     (413, body(), "context_too_long", "the request is too large"),
-    (400, UNKNOWN, "model_refused", "Unsupported parameter: 'max_tokens'"),
+    (400, UNKNOWN, "model_refused", "bad request"),
     (422, {}, "model_refused", "unprocessable content"),
 )
 PASSING: tuple[tuple[int, dict[str, Any], str, str], ...] = (
@@ -122,6 +124,100 @@ def test_an_answer_that_is_no_models_is_the_providers_fault(
     assert (result.ending, result.error_code, result.error_text) == (Ending.FAILED, code, text)
 
 
+CREDITS = {"message": "Insufficient credits", "code": 402}
+QUOTA_TEXT = f"{REJECTED} (402: {QUOTA})."
+
+
+def google(code: int, status: str, message: str, **detail: Any) -> dict[str, Any]:
+    return {
+        "error": {"code": code, "message": message, "status": status, "details": [detail] if detail else []}
+    }
+
+
+def mistral(message: Any, **more: Any) -> dict[str, Any]:
+    return {"object": "error", "message": message, "param": None} | more
+
+
+FORBIDDEN = [{"type": "extra_forbidden", "loc": ["body", "x"], "msg": "Extra inputs are not permitted"}]
+OWN: tuple[tuple[str, int, Any, str, str], ...] = (  # provider, status, body, code, what the owner reads
+    ("google", 400, google(400, "INVALID_ARGUMENT", "API key expired."), "model_auth", "API key expired"),
+    ("google", 400, [google(400, "INVALID_ARGUMENT", "No foo.")], "model_refused", "No foo"),
+    ("google", 429, google(429, "RESOURCE_EXHAUSTED", "Slow."), "rate_limited", "Slow"),
+    (
+        "google",
+        429,
+        google(429, "RESOURCE_EXHAUSTED", "Day.", violations=[{"quotaId": "PerDay"}]),
+        "model_quota",
+        "Day",
+    ),
+    ("google", 404, google(404, "NOT_FOUND", "No such model."), "model_not_found", "No such model"),
+    ("google", 503, google(503, "UNAVAILABLE", "Overloaded."), "model_unavailable", "Overloaded"),
+    ("mistral", 401, {"detail": "Unauthorized"}, "model_auth", "Unauthorized"),
+    (
+        "mistral",
+        422,
+        mistral({"detail": FORBIDDEN}),
+        "model_refused",
+        "Extra inputs are not permitted: body.x",
+    ),
+    ("mistral", 422, {"detail": FORBIDDEN}, "model_refused", "Extra inputs are not permitted: body.x"),
+    (
+        "mistral",
+        400,
+        mistral("Invalid model: x", type="invalid_model"),
+        "model_not_found",
+        "Invalid model: x",
+    ),
+    ("mistral", 400, mistral("Prompt has 9 tokens", code="3051"), "context_too_long", "Prompt has 9 tokens"),
+    ("mistral", 429, mistral("Capacity exceeded", code="3505"), "rate_limited", "Capacity exceeded"),
+    ("mistral", 200, mistral("Insufficient credits", code="402"), "model_quota", "Insufficient credits"),
+    (
+        "anthropic",
+        529,
+        {"error": {"type": "overloaded_error", "message": "Busy"}},
+        "model_unavailable",
+        "Busy",
+    ),
+    ("anthropic", 200, {"error": {"type": "billing_error", "message": "Pay"}}, "model_quota", "Pay"),
+    ("openai-chat", 200, {"error": CREDITS}, "model_quota", "Insufficient credits"),
+    ("openai-chat", 200, {"error": "Insufficient credits"}, "model_unavailable", "Insufficient credits"),
+    ("openai-chat", 200, mistral("No model x", code=404), "model_not_found", "No model x"),
+    ("openrouter", 200, {"error": CREDITS}, "model_quota", "Insufficient credits"),
+    ("openai-responses", 200, {"error": CREDITS}, "model_quota", "Insufficient credits"),
+    ("groq", 413, {"error": {"message": "Too large", "type": "tokens"}}, "context_too_long", "Too large"),
+)
+
+
+def test_each_providers_errors_have_their_code_and_its_words_are_the_owners(server: ModelServer) -> None:
+    for provider, status, told, code, said in OWN:
+        server.reset()
+        server.fail_with(status, told)
+        model = "work:openai/m" if provider == "openrouter" else "work:m"
+        result = drive(request("hello", model=model, connections=(work(server, provider),))).result
+        assert (result.error_code, result.provider_message) == (code, said), result
+        assert said not in str(result.error_text)
+        assert len(server.requests) == (1 if code in FINAL_CODES else 3)
+
+
+def test_an_error_in_a_stream_is_the_error_that_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = f"data: {json.dumps({'error': CREDITS})}\n\n".encode()
+    with strange(lambda it: it.send(sent, kind=STREAM)) as (url, asked):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        result = drive(request("hello", model=f"openai-chat:{url}")).result
+        assert (result.error_code, result.error_text, len(asked)) == ("model_quota", QUOTA_TEXT, 1)
+
+
+VERIFY = "Access to this model needs a verified organization"
+
+
+@pytest.mark.parametrize("message", ["hi", "a", "on", "Access", "needs a", "12", "是"])
+def test_a_short_message_does_not_hide_the_reason(server: ModelServer, message: str) -> None:
+    server.fail_with(400, body(VERIFY))
+    result = drive(request(message, model=NETWORK)).result
+    assert "verified organization" in result.provider_message
+    assert result.error_text == f"{REJECTED} (400: bad request)."
+
+
 PROMPT = "my safe opens with 4711 and a blue feather"
 
 
@@ -148,12 +244,13 @@ def test_error_texts_contain_no_prompt_text_and_no_key(server: ModelServer, mess
 
     server.fail_with(400, body(**{"message": "", field: message}))
     history = (user("12345"),)
-    text = str(drive(request(PROMPT, model=NETWORK, history=history)).result.error_text)
-    assert text.startswith(f"{REJECTED} (400: ")
+    result = drive(request(PROMPT, model=NETWORK, history=history)).result
+    assert result.error_text == f"{REJECTED} (400: bad request)."
+    text = result.provider_message
     assert [piece for piece in PROMPT_PIECES + KEY_PIECES if piece.lower() in text.lower()] == []
     assert KEY not in unquote(text.replace(" ", ""))
     assert text.isprintable()
-    assert len(text) < LONGEST_REASON + 60
+    assert len(text) <= LONGEST_REASON
 
 
 def test_model_error_codes_have_texts_and_are_final_or_temporary() -> None:

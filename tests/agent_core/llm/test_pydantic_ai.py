@@ -235,6 +235,14 @@ def test_openai_itself_needs_a_key_and_a_local_server_none(
         models.resolve("openai-chat:gpt-5-mini")
 
 
+def test_a_model_of_groq_needs_its_key_and_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GROQ_API_KEY", raising=False)
+    with pytest.raises(ModelNotConfigured, match="GROQ_API_KEY"):
+        models.resolve("groq:llama")
+    monkeypatch.setenv("GROQ_API_KEY", KEY)
+    assert models.resolve("groq:llama") is models.resolve("groq:llama")
+
+
 def test_one_object_per_name() -> None:
     assert models.resolve("offline") is models.resolve("offline")
 

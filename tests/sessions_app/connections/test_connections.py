@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.core import serializers
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, transaction
 
+from agent_core.connections import PREFIXES, PROVIDERS
 from agent_core.llm.protocol import ModelReply
 from agent_core.testing import ModelServer
 from agent_core.types import ToolCall
@@ -209,7 +211,7 @@ def test_the_servers_connection_may_have_a_private_address_and_a_users_may_not(
 
 def test_what_cannot_be_is_refused_and_nothing_is_stored(person: Person, server: ModelServer) -> None:
     refused: list[tuple[dict[str, Any], str]] = [
-        *(({"provider": name}, "bad_provider") for name in ("openai", "OpenAI-Chat", "groq")),
+        *(({"provider": name}, "bad_provider") for name in ("openai", "OpenAI-Chat", "grok")),
         ({"base_url": "ftp://x.example/v1"}, "bad_base_url"),
         ({"base_url": "https://user:pass@x.example/v1"}, "bad_base_url"),
         ({"base_url": "https://x.example/v1?key=1"}, "bad_base_url"),
@@ -233,10 +235,13 @@ def test_what_cannot_be_is_refused_and_nothing_is_stored(person: Person, server:
 
 
 def test_a_provider_without_its_package_is_refused_with_the_extra(
-    person: Person, server: ModelServer
+    person: Person, server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BadInput, match="the extra 'groq'"):
-        add_connection(person.user, "work", given(server, provider="groq"))
+    missing = replace(PROVIDERS["mistral"], package="not_installed.here")
+    monkeypatch.setitem(PROVIDERS, "mistral", missing)
+    monkeypatch.setitem(PREFIXES, "mistral", missing)
+    with pytest.raises(BadInput, match="the extra 'mistral'"):
+        add_connection(person.user, "work", given(server, provider="mistral"))
     with pytest.raises(BadInput, match="the extra 'mistral'"):
         use(person, model="mistral:large")
 
