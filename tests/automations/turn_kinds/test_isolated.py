@@ -23,7 +23,7 @@ from sessions_app.models import Agent, MailboxEvent, Message, Session, SessionSt
 from sessions_app.retention import job_sessions
 from sessions_app.retention.job_sessions import JobSessionsWalk
 from sessions_app.retention.walk import prune_batch
-from sessions_app.sessions.archive import archive_conversation
+from sessions_app.sessions.archive import archive_session
 from sessions_app.sessions.open import open_session, primary_session, rename_session
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.receive import MessageInput, receive
@@ -93,7 +93,7 @@ def test_the_result_goes_to_the_session_shown_in_place_of_its_home(inside: Insid
     update = MailboxEvent.objects.get()
     assert update.target_id == home.pk
     if way == "archived":
-        archive_conversation(home)
+        archive_session(home)
     else:
         update_agent(agent.pk, {"unified_session": True})
     ran(inside, job, says("Second."))
