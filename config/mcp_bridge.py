@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ async def bridge(url: str, token: str) -> None:
         anyio.create_task_group() as group,
     ):
         exchanges = Bridge(url, http, to_client)
+        http.event_hooks = {"response": [exchanges.note_session]}
         async for given in from_client:
             if not isinstance(given, Exception):  # a line that is no message
                 exchanges.take(given, group)
@@ -85,15 +87,25 @@ class Bridge:
     def __init__(self, url: str, http: Any, to_client: Any) -> None:
         self._url, self._http, self._to_client = url, http, to_client
         self._version = ""  # that a handshake has agreed on; since 2026-07-28 each request names its own
+        self._session = ""  # that a handshake has given, which tells the server what the client can do
         self._under_way: dict[Any, Any] = {}  # cancel scopes, by the id of the request
 
+    async def note_session(self, response: Any) -> None:
+        """Keep the session id that a response gives."""
+        self._session = response.headers.get("mcp-session-id", self._session)
+
     def take(self, given: Any, group: Any) -> None:
-        """Begin a request. Of notifications only a cancellation has an effect: the server keeps nothing of a client."""
-        from mcp_types import JSONRPCNotification, JSONRPCRequest
+        """Begin a request, or pass on a person's answer to a question.
+
+        Of notifications only a cancellation has an effect: the server keeps nothing of a client.
+        """
+        from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
         message = given.message
         if isinstance(message, JSONRPCRequest):
             group.start_soon(self._exchange, given)
+        elif isinstance(message, JSONRPCResponse | JSONRPCError):
+            group.start_soon(self._reply, message)
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             request_id = (message.params or {}).get("requestId")
             scope = self._under_way.get(request_id) if isinstance(request_id, str | int) else None
@@ -118,8 +130,17 @@ class Bridge:
         if self._under_way.get(message.id) is scope:
             del self._under_way[message.id]
 
+    async def _reply(self, message: Any) -> None:
+        """Pass on the answer to a question of the server. If that fails, the question stays open."""
+        import httpx2
+
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        body = message.model_dump_json(by_alias=True, exclude_none=True)
+        with suppress(httpx2.HTTPError):
+            await self._http.post(self._url, content=body, headers=headers | self._of_session())
+
     async def _ask(self, given: Any) -> Any:
-        """The server's answer. Any error of the transport."""
+        """The server's answer, after what else it sends meanwhile: progress, questions. Any error of the transport."""
         from mcp.client.streamable_http import streamable_http_client
 
         transport = streamable_http_client(self._url, http_client=self._http, terminate_on_close=False)
@@ -128,6 +149,9 @@ class Bridge:
             async for answer in from_server:
                 if isinstance(answer, Exception):
                     raise answer
+                if hasattr(answer.message, "method"):
+                    await self._to_client.send(answer)
+                    continue
                 result = getattr(answer.message, "result", None)
                 if isinstance(result, dict) and isinstance(agreed := result.get("protocolVersion"), str):
                     self._version = agreed
@@ -147,12 +171,19 @@ class Bridge:
         params = message.params or {}
         meta = params.get("_meta")
         named = meta.get(PROTOCOL_VERSION_META_KEY) if isinstance(meta, dict) else None
+        if named is None:
+            return {} if message.method == "initialize" else self._of_session()
         version = named if isinstance(named, str) else self._version
         headers = {MCP_PROTOCOL_VERSION_HEADER: encode_header_value(version)} if version else {}
-        if named is None:
-            return headers
         headers[MCP_METHOD_HEADER] = encode_header_value(message.method)
         name = params.get("taskId") if message.method.startswith("tasks/") else params.get("name")
         if isinstance(name, str):
             headers[MCP_NAME_HEADER] = encode_header_value(name)
         return headers
+
+    def _of_session(self) -> dict[str, str]:
+        """The headers after a handshake: the revision that it has agreed on, and the session."""
+        from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER, encode_header_value
+
+        version = {MCP_PROTOCOL_VERSION_HEADER: encode_header_value(self._version)} if self._version else {}
+        return version | ({"Mcp-Session-Id": self._session} if self._session else {})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic.json_schema import SkipJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, SkipJsonSchema
 
 from automations.jobs.skip import MOST_SKIPPED
 from sessions_app.turns.receive import LONGEST_MESSAGE
@@ -40,10 +40,24 @@ Key = Annotated[str, Field(min_length=1, max_length=190, pattern="^[ -~]+$")]
 Absent = SkipJsonSchema[None]  # an argument that may be left out; null counts as left out
 
 
+class _Schema(GenerateJsonSchema):
+    """JSON schemas without `default: null`, which a parameter of another type must not have."""
+
+    def default_schema(self, schema: Any) -> dict[str, Any]:
+        """The schema of a field with a default."""
+        found = super().default_schema(schema)
+        return {key: value for key, value in found.items() if key != "default" or value is not None}
+
+
 class Arguments(BaseModel):
     """The arguments of a tool."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @classmethod
+    def schema_for_clients(cls) -> dict[str, Any]:
+        """The JSON schema as clients get it."""
+        return cls.model_json_schema(schema_generator=_Schema)
 
 
 class Nothing(Arguments):

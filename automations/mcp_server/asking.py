@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +15,7 @@ from mcp_types import CallToolResult, ElicitResult, InputRequiredResult
 from automations.mcp_server import arguments, tasks
 from automations.mcp_server.caller import Caller
 from automations.mcp_server.conversation_tools import send
+from automations.mcp_server.elicitation import ask_person
 from automations.mcp_server.progress import (
     Progress,
     answer_by_person,
@@ -27,6 +29,8 @@ from sessions_app.exceptions import InsufficientScope, NotFound, TooManyStreams
 from sessions_app.streams.rights import lapsed
 from sessions_app.streams.wait_for_turn import until_ended
 
+PROGRESS_SECONDS = 5.0  # between two notifications of progress
+
 Answer = CallToolResult | InputRequiredResult | dict[str, Any]
 
 
@@ -34,12 +38,15 @@ Answer = CallToolResult | InputRequiredResult | dict[str, Any]
 class Client:
     """What a request says of its client, and what it brings along for a call that it repeats.
 
-    `takes_tasks`: it knows the Tasks extension. `asks_people`: it shows questions to a person (elicitation).
+    `takes_tasks`: it knows the Tasks extension. `asks_people`: it shows questions to a person (elicitation). `elicit`:
+    sends it a question while the request waits. `progress`: tells it that the request goes on.
     """
 
     caller: Caller
     takes_tasks: bool = False
     asks_people: bool = False
+    elicit: Callable[[bytes], Awaitable[None]] | None = None
+    progress: Callable[[float, None, str], Awaitable[None]] | None = None
     responses: Mapping[str, ElicitResult] = field(default_factory=dict)
     state: str | None = None
 
@@ -108,12 +115,35 @@ async def _wait(client: Client, turn_id: int, seconds: int) -> Answer:
     """The state of a request after its turn has ended, or after so many seconds."""
     found: Progress = await client.caller.run(partial(progress_of, client.caller, turn_id))
     if found.state == "working" and seconds:
-        with suppress(TooManyStreams):  # then it is not waited for
-            ended = await until_ended(found.last, client.caller.right, seconds, client.caller.threads)
-            await _check_access(client.caller, found.last.session_id, ended=ended)
-        found = await client.caller.run(partial(progress_of, client.caller, turn_id))
+        found = await _ended(client, found, seconds)
+    if found.question is not None and client.elicit is not None:
+        with suppress(TooManyStreams):  # then the person is not asked here
+            if await ask_person(client.caller, found, client.elicit):
+                return await _wait(client, turn_id, seconds)
     if found.question is not None and client.asks_people:
         return InputRequiredResult(
             input_requests={found.question_key: found.request()}, request_state=found.handle
         )
     return tasks.result_of(found.result())
+
+
+async def _ended(client: Client, found: Progress, seconds: int) -> Progress:
+    """The state after the turn has ended, or after so many seconds. Meanwhile the client is told that it goes on."""
+    caller, begun = client.caller, time.monotonic()
+    until = begun + seconds
+    while found.state == "working" and (left := until - time.monotonic()) > 0:
+        if client.progress is not None:
+            waits = "waits for the turns before it" if found.last.state == "queued" else "is working"
+            text = f"Turn {found.first.pk} {waits}."
+            await client.progress(round(time.monotonic() - begun, 1), None, text)
+            left = min(left, PROGRESS_SECONDS)
+        looked = time.monotonic()
+        try:
+            ended = await until_ended(found.last, caller.right, left, caller.threads)
+        except TooManyStreams:  # then it is not waited for
+            break
+        await _check_access(caller, found.last.session_id, ended=ended)
+        found = await caller.run(partial(progress_of, caller, found.first.pk))
+        if time.monotonic() - looked < left / 2:
+            break  # it has ended, or too many requests wait
+    return found

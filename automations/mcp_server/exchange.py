@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from automations.mcp_server.caller import Caller
-from automations.mcp_server.server import mcp_server
+from automations.mcp_server import elicitation
+from automations.mcp_server.caller import Caller, NoThread
+from automations.mcp_server.server import OUTAGES, mcp_server
+from sessions_app.api.scopes import TALK
+from sessions_app.exceptions import NotFound, SessionsError
 
 LONGEST = 1024 * 1024  # bytes of a message; config.http.body_limit has limited it already
+Headers = Sequence[tuple[str, str]]
+Send = Callable[[Any], Awaitable[None]]  # of ASGI
 KEPT = ("content-type", "allow", "mcp-protocol-version")  # of the SDK's headers
 
 
@@ -35,8 +41,46 @@ class Answer:
             self.body += message.get("body", b"")
 
 
-async def answer_message(caller: Caller, headers: Sequence[tuple[str, str]], body: bytes) -> Answer:
+async def answer_message(caller: Caller, headers: Headers, body: bytes) -> Answer:
     """The SDK's answer. The protocol's revision decides how it reads the message."""
+    answer = Answer()
+    given = json.loads(body)
+    if elicitation.is_reply(given):
+        answer.status_code = await _status_of_reply(caller, given)
+        return answer
+    await _exchange(caller, headers, body, answer.send, {})
+    session = elicitation.session_for(given)
+    if session and answer.status_code == 200:
+        answer.headers["Mcp-Session-Id"] = session
+    return answer
+
+
+async def stream_message(caller: Caller, headers: Headers, body: bytes, send: Send) -> None:
+    """Send the SDK's answer as a stream, with progress and with questions to the person at the client."""
+
+    async def elicit(event: bytes) -> None:
+        await send({"type": "http.response.body", "body": event, "more_body": True})
+
+    session = dict(headers).get("mcp-session-id", "")
+    more = {"elicit": elicit if session.startswith(elicitation.SESSION) else None, "streams": True}
+    await _exchange(caller, headers, body, send, more)
+
+
+async def _status_of_reply(caller: Caller, given: Any) -> int:
+    """Take a person's answer to a question."""
+    if not caller.allows(TALK):
+        return 403
+    try:
+        await elicitation.take_reply(caller, given)
+    except (NoThread, *OUTAGES):
+        return 503
+    except SessionsError as error:
+        return 404 if isinstance(error, NotFound) else 400
+    return 202
+
+
+async def _exchange(caller: Caller, headers: Headers, body: bytes, send: Send, more: dict[str, Any]) -> None:
+    """One message through the SDK; `more` is what the handlers may use of a stream."""
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -48,6 +92,7 @@ async def answer_message(caller: Caller, headers: Sequence[tuple[str, str]], bod
         "query_string": b"",
         "headers": [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers],
         "caller": caller,
+        **more,
     }
     whole = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -56,11 +101,9 @@ async def answer_message(caller: Caller, headers: Sequence[tuple[str, str]], bod
             await anyio.sleep_forever()  # a client that leaves cancels all of this
         return whole.pop()
 
-    answer = Answer()
-    # stateless, and with JSON for answers: nothing of a request is left in this process after it
+    # stateless: nothing of a request is left in this process after it
     manager = StreamableHTTPSessionManager(
-        mcp_server(), json_response=True, stateless=True, max_request_body_size=LONGEST
+        mcp_server(), json_response="streams" not in more, stateless=True, max_request_body_size=LONGEST
     )
     async with manager.run():
-        await manager.handle_request(scope, receive, answer.send)
-    return answer
+        await manager.handle_request(scope, receive, send)

@@ -75,7 +75,7 @@ def mcp_server() -> Server[Any]:
 
 def _input_schema(name: str) -> dict[str, Any] | None:
     tool = TOOLS.get(name)
-    return tool.takes.model_json_schema() if tool else None
+    return tool.takes.schema_for_clients() if tool else None
 
 
 def _guarded(handler: Handler) -> Handler:
@@ -112,16 +112,20 @@ def _caller(context: Any) -> Caller:
 
 
 def _client(context: Any, params: CallToolRequestParams | None = None) -> Client:
-    """What the client can do. Earlier revisions have no way back to the client within a request."""
-    able = context.session.client_capabilities
+    """What the client can do. In earlier revisions a question goes to the person on the stream of the request."""
+    able, scope = context.session.client_capabilities, context.request.scope
+    meta = context.meta or {}
+    wants_progress = scope.get("streams") and meta.get("progress_token") is not None
+    progress = context.session.report_progress if wants_progress else None
     is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS and able is not None
     if not is_modern:
-        return Client(caller=_caller(context))
+        return Client(caller=_caller(context), progress=progress, elicit=scope.get("elicit"))
     forms = able.elicitation is not None and (
         able.elicitation.form is not None or able.elicitation.url is None
     )
     return Client(
         caller=_caller(context),
+        progress=progress,
         takes_tasks=tasks.EXTENSION in (able.extensions or {}),
         asks_people=forms,
         responses=tasks.responses_of(params.input_responses if params else None),

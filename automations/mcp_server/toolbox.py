@@ -49,7 +49,7 @@ class McpTool:
         return Tool(
             name=self.name,
             description=self.about,
-            input_schema=self.takes.model_json_schema(),
+            input_schema=self.takes.schema_for_clients(),
             output_schema=self.gives.model_json_schema(),
             annotations=self.hints,
         )
@@ -75,7 +75,8 @@ def _tool(
 
 ASK = """\
 Send a message to an agent and wait for its answer. When it is still working afterwards, go on with get_answer. Sent
-again without an idempotency_key, the message is sent twice."""
+again without an idempotency_key, the message is sent twice. To abort the request ends the waiting alone: the agent goes
+on, and get_answer, or the same message with the same idempotency_key, returns its answer."""
 GET_ANSWER = "Wait for the answer to an earlier message, by its turn."
 ANSWER_QUESTION = """\
 Answer a question of an agent in the user's words. Questions for consent are answered by the person alone."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.contrib.auth.models import User
@@ -119,5 +121,17 @@ def _show(request: HttpRequest, status: int = 200, **context: Any) -> HttpRespon
         "password": PasswordForm(user),
         "tokens": tokens_of(user),
         "token_form": TokenForm(user),
+        "mcp": mcp_settings(request.build_absolute_uri("/")) if "mcp" in settings.RONDO_DOORS else None,
     }
     return page(request, "account.html", status=status, **(shown | context))
+
+
+def mcp_settings(url: str) -> dict[str, str]:
+    """The settings of MCP clients, as JSON: of one that speaks HTTP, and of one that starts a program."""
+    headers = {"Authorization": "Bearer YOUR_TOKEN"}
+    environ = {"RONDO_URL": url.rstrip("/"), "RONDO_TOKEN": "YOUR_TOKEN"}
+    servers = {
+        "http": {"type": "http", "url": f"{url}mcp", "headers": headers},
+        "program": {"command": "rondo", "args": ["mcp"], "env": environ},
+    }
+    return {name: json.dumps({"mcpServers": {"rondo": each}}, indent=2) for name, each in servers.items()}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from mcp import Client
 
 from agent_core.ended import NOTES, Ended
@@ -28,6 +30,9 @@ def test_tools_are_listed_and_described(ada: Door) -> None:
         assert found["explain"].annotations.read_only_hint is True
         assert found["cancel_appointment"].annotations.destructive_hint is True
         assert found["ask"].input_schema["additionalProperties"] is False
+        for tool in found.values():
+            for each in tool.input_schema["properties"].values():
+                assert "default" not in each or Draft202012Validator(each).is_valid(each["default"]), each
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -52,6 +57,31 @@ def test_a_long_answer_is_read_later_by_its_turn(ada: Door, site: Site) -> None:
     assert (found["state"], found["answer"]) == ("working", None)
     site.model.release("a")
     assert ada.call("get_answer", {"turn": found["turn"]})["answer"] == "At last"
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_progress_is_told_and_an_aborted_request_leaves_the_turn_alone(
+    ada: Door, site: Site, mode: str
+) -> None:
+    told: list[str | None] = []
+    heard = asyncio.Event()
+    given = {"message": "[[hold:p]] [[reply:At last]]", "idempotency_key": "k", "wait_seconds": 50}
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message)
+        heard.set()
+
+    async def abort(client: Client) -> None:
+        asked = asyncio.create_task(client.call_tool("ask", given, progress_callback=note))
+        await asyncio.wait_for(heard.wait(), 20)
+        asked.cancel()
+
+    ada.talk(abort, mode=mode)
+    turn = Turn.objects.get()
+    assert str(turn.pk) in str(told[0])
+    site.model.release("p")
+    found = ada.call("ask", given, mode=mode)
+    assert (found["turn"], found["answer"]) == (turn.pk, "At last")
 
 
 def test_a_message_that_is_sent_twice_with_one_key_is_one_turn(ada: Door) -> None:

@@ -16,6 +16,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from automations.mcp_server.toolbox import TOOLS
+from config.mcp_bridge import mcp_parser
 from tests.automations.mcp_server.conftest import Door
 from tests.docs.pages import page, section
 from tests.up import ROOT, clean_environ
@@ -72,3 +73,14 @@ def test_the_configuration_with_a_program_connects(folder: Path) -> None:
             return await names_of(client)
 
     assert asyncio.run(run()) == set(TOOLS)
+
+
+def test_the_configuration_with_the_wheel_is_a_command_of_it() -> None:
+    shown = configured("Connect a client with the wheel")
+    [commands] = re.findall(
+        r"^\[project.scripts\]\n(.*?)^$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert f"{shown['command']} =" in commands
+    assert shown["args"][0] == "mcp"
+    mcp_parser().parse_args(shown["args"][1:])
+    assert f'"args": {json.dumps(shown["args"])}' in (ROOT / "README.md").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from agent_core.types import ToolCall
 from sessions_app.models import Agent, ConsentQuestion, ConsentState, Engine, ExecutionState, Turn
 from tests.api.conftest import Site
 from tests.automations.mcp_server.conftest import Door, Human
+from tests.automations.mcp_server.test_hostile import post
 from tests.fleet import until
 from tests.plugins import calls
 
@@ -47,6 +49,32 @@ def test_consent_is_asked_at_the_client_and_counts_for_its_call(ada: Door, site:
     assert erased(site, disk) == int(allow)
     assert ConsentQuestion.objects.get().state == (ConsentState.GRANTED if allow else ConsentState.REFUSED)
     site.model.forget_script()
+
+
+def test_clients_of_earlier_revisions_are_asked_within_their_request(ada: Door, site: Site) -> None:
+    site.model.answer_with(
+        erase("early"), ModelReply(text="May I?"), erase("early"), ModelReply(text="Gone.")
+    )
+    human = Human(answers=[accept(allow=True)])
+    assert ada.call("ask", {"message": "erase it"}, human=human, mode="legacy")["answer"] == "Gone."
+    [asked] = human.asked
+    assert 'erase with {"name": "early"}' in asked
+    assert erased(site, "early") == 1
+    site.model.forget_script()
+    Agent.objects.update(engine=Engine.PLANNER)
+    states = []
+    for left in (ElicitResult(action="decline"), ElicitResult(action="cancel")):
+        human, begun = Human(answers=[left]), time.monotonic()
+        found = ada.call("ask", {"message": COLOUR, "wait_seconds": 20}, human=human, mode="legacy")
+        assert time.monotonic() - begun < 15
+        assert human.asked == ["Which colour?"]
+        states.append(found["state"] == "input_required")
+    assert states == [False, True]
+    found = ada.call("ask", {"message": "hello"})
+    handle = f"{found['session']}.{found['turn']}"
+    for name, status in ((f"{handle}/another.1", 202), ("nobody.1/x", 404), (handle, 202)):
+        reply = {"jsonrpc": "2.0", "id": name, "result": {"action": "accept", "content": {"allow": True}}}
+        assert post(ada, reply).status_code == status, name
 
 
 @pytest.mark.parametrize("words", ["yes", "ok", "yes #{id}", "是"])

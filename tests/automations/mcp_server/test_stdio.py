@@ -69,6 +69,21 @@ def test_tasks_and_questions_pass_through(ada: Door, site: Site, tmp_path: Path)
     assert talk(named(ada), tmp_path, ask("erase it"), **more)["answer"] == "Gone."
     assert erased(site, "stdio") == 1
     site.model.forget_script()
+    site.model.answer_with(
+        erase("early-stdio"), ModelReply(text="May I?"), erase("early-stdio"), ModelReply(text="Gone.")
+    )
+    human, told = Human(answers=[accept(allow=True)]), []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message)
+
+    async def work(client: Client) -> Any:
+        return await client.call_tool("ask", {"message": "erase it"}, progress_callback=note)
+
+    found = talk(named(ada), tmp_path, work, mode="legacy", elicitation_callback=human)
+    assert (found.structured_content["answer"], len(human.asked)) == ("Gone.", 1)
+    assert told
+    site.model.forget_script()
 
 
 def test_without_a_server_the_command_says_what_to_set(tmp_path: Path) -> None:

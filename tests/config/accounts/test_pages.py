@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from config.mcp_bridge import mcp_parser
 from sessions_app.agents.edit import create_agent
 from sessions_app.models import ApiToken
 from sessions_app.sessions.open import open_session
@@ -177,3 +180,17 @@ def test_nothing_of_an_account_is_changed_from_elsewhere(ada: User) -> None:
     for address in ("/sign-out/", *(f"/account/{form}" for form in forms)):
         assert client.post(address, PASSWORDS).status_code == 403, address
         assert Client().post(address).headers["Location"].startswith("/sign-in/"), address
+
+
+def test_the_account_has_settings_for_mcp_clients(client: Client, settings: Any) -> None:
+    page = html.unescape(client.get("/account/").content.decode())
+    http, program = (
+        json.loads(each)["mcpServers"]["rondo"] for each in re.findall(r"<pre>(.*?)</pre>", page, re.DOTALL)
+    )
+    assert http["url"] == "http://testserver/mcp"
+    assert program["command"] == "rondo"
+    assert program["args"][0] == "mcp"
+    mcp_parser().parse_args(program["args"][1:])
+    assert program["env"].keys() == {"RONDO_URL", "RONDO_TOKEN"}
+    settings.RONDO_DOORS = ()
+    assert "mcpServers" not in client.get("/account/").content.decode()
