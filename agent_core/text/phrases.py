@@ -55,7 +55,7 @@ _TABLE: Final[dict[str, set[str]]] = {
 }
 
 # a request for an appointment, wherever it stands, as in "tomorrow at nine remind me"
-_REMINDS: Final = re.compile(r"\bremind (?:me|us)\b(?! of\b)|提醒我", re.ASCII)
+_REMINDS: Final = re.compile(r"\bremind (?:me|us)\b(?! (?:of|what|who|where|why|how)\b)|提醒我", re.ASCII)
 # what may come before the first word of a request
 _LEADS: Final = (
     r"(?:(?:please|pls|hey|hi|well|so|and|but|then|now|first|also|just|kindly|actually|wait|sorry|hm+|by the way|btw"

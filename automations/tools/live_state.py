@@ -16,6 +16,12 @@ from sessions_app.turns.tool_calls import ToolContext
 
 AUTOMATIONS, ROUTINES, MESSAGES = "automations", "routines", "scheduled messages"
 LONGEST_TEXT = 200  # characters of a scheduled message
+# "remind me what she said" asks for memory, and mentions no appointment
+REMIND_ME = tuple(
+    f"remind {whom} {what}"
+    for whom in ("me", "us")
+    for what in ("to", "at", "on", "in", "every", "each", "daily", "today", "tonight", "tomorrow", "next")
+)
 
 
 def waiting_messages(context: ToolContext) -> str:
@@ -48,7 +54,7 @@ KINDS = (
         name=AUTOMATIONS,
         words=(
             *("automation", "automations", "cron", "cron job", "cron jobs", "reminder", "reminders"),
-            *("schedule", "schedules", "appointment", "appointments", "remind me", "remind us"),
+            *("schedule", "schedules", "appointment", "appointments", *REMIND_ME),
             *("自动化", "定时任务", "提醒", "日程"),
         ),
         things=(
@@ -68,7 +74,7 @@ KINDS = (
         # a reminder may be a message or an automation, so both are read
         words=(
             *("scheduled message", "scheduled messages", "scheduled text", "scheduled texts"),
-            *("reminder", "reminders", "schedule", "schedules", "will send", "remind me", "remind us"),
+            *("reminder", "reminders", "schedule", "schedules", "will send", *REMIND_ME),
             *("定时消息", "定时发送", "提醒"),
         ),
         things=(

@@ -13,7 +13,7 @@ from agent_core.execution import AT_WORK, WAITING
 from agent_core.turn.consent import shown_value
 from sessions_app import selectors
 from sessions_app.api.waiting_serializers import waiting_of
-from sessions_app.models import ExecutionState, SessionState, SessionType
+from sessions_app.models import ExecutionState, MailboxEvent, SessionState, SessionType
 from sessions_app.sessions.delete import must_be_deletable
 from sessions_app.sessions.dependents import blockers_of, companions_of
 from sessions_app.streams.event_log import now
@@ -162,7 +162,14 @@ def _state(session: Any, turns: list[transcript.Waiting]) -> dict[str, Any]:
         "running": next((turn for turn in turns if turn.state == "running"), None),
         "waiting": waiting,
         "plan": _plan(session.target_id),
+        "updates": _unread_updates(session.target_id),
     }
+
+
+def _unread_updates(session_id: uuid.UUID) -> int:
+    """How many background updates come with the next message."""
+    unread = {"acknowledged_at": None, "dropped_at": None}
+    return MailboxEvent.objects.filter(target=session_id, **unread).count()
 
 
 def _question(asked: dict[str, Any]) -> dict[str, Any]:

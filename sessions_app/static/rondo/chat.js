@@ -45,6 +45,7 @@ function hear(event) {
   if (data.type === "delivery") deliveries.set(content.delivery, content);
   if (data.type === "tool_call") live.doing(`Using ${content.name ?? content.call?.name ?? "a tool"}…`);
   if (data.type === "tool_output") live.doing("");
+  if (content.has_unread_background_updates) refresh();
   if (data.scope === "agent") return listChanged();
   if (data.type === "turn_end") live.end(content.turn);
   if (["turn_queued", "turn_end", "waiting", "message"].includes(data.type) || content.status === "archived") listChanged();
@@ -105,7 +106,7 @@ scroll.addEventListener("scroll", () => {
 }, { passive: true });
 document.addEventListener("htmx:afterRequest", (event) => {
   if (event.detail.elt !== updater) return;
-  document.querySelector(".empty")?.remove();
+  if (document.querySelector(".entry")) document.querySelector(".empty")?.remove();
   dropRepeated();
   showDeliveries();
   live.show();

@@ -227,6 +227,7 @@ MORE_REPLIES = (
 def test_a_new_live_state_request_is_no_answer_to_the_question() -> None:
     about = live.kinds_mentioned
     assert [text for text in (*REQUESTS, *MORE_REQUESTS) if not about(text)] == []
+    assert about("Remind me what the doctor said") == (), "this asks for what is remembered"
     all_mean(Meaning.NEW_REQUEST, (*REQUESTS, *MORE_REQUESTS), ASKED, live_request=True)
     all_mean(Meaning.REPLY, NO_REQUESTS, ASKED, live_request=True)
     all_mean(Meaning.REPLY, ("List the ingredients",), ASKED, live_request=False)

@@ -12,8 +12,10 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
+from sessions_app.mailbox.updates import Mail, deposit
 from sessions_app.models import ConsentQuestion, Message, Session, SessionState, SessionType
 from sessions_app.models.session import PRIMARY_KEY
+from sessions_app.sessions.archive import archive_session
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.web import rendering, transcript
 from sessions_app.web.rendering import render, render_growing
@@ -90,6 +92,17 @@ def test_an_agents_own_conversation_is_not_archived(ada: Client, person: Person)
     assert b"cannot be archived" in answer.content
     primary.refresh_from_db()
     assert primary.state == SessionState.OPEN
+
+
+def test_a_conversation_says_how_many_updates_come_with_the_next_message(ada: Client, person: Person) -> None:
+    session = person.session()
+    address = f"/sessions/{session.pk}/"
+    for number in range(2):
+        assert (b"background update" in ada.get(address).content) == bool(number)
+        deposit(session.pk, Mail(event_type="job_completed", summary="Done."))
+    assert b"2 background updates wait. They come with your next message." in ada.get(address).content
+    archive_session(session)
+    assert b"background update" not in ada.get(address).content
 
 
 def test_a_search_finds_titles_and_words_of_messages(ada: Client, person: Person) -> None:

@@ -191,12 +191,16 @@ def test_a_page_works_where_the_browser_stores_nothing(visitor: Visitor) -> None
 @pytest.mark.full
 def test_an_answer_names_the_background_updates_it_was_told(visitor: Visitor) -> None:
     session = visitor.person.session()
-    deposit(session.pk, Mail(event_type="job_completed", summary="The <b>backup</b> is done."))
     page = visitor.conversation(session)
+    expect(page.get_by_label("Message", exact=True)).to_be_visible()
+    deposit(session.pk, Mail(event_type="job_completed", summary="The <b>backup</b> is done."))
+    expect(page.locator(".updates")).to_contain_text("1 background update waits.")
+    expect(page.get_by_role("heading", name="What would you like to do?")).to_be_visible()
     say(page, "hello")
     expect(page.locator(".entry.agent:not(.live) .chip")).to_have_text(
         "Background update: The <b>backup</b> is done."
     )
+    expect(page.locator(".updates")).to_have_count(0)
     say(page, "hello again")
     expect(page.locator(".entry.agent:not(.live)")).to_have_count(2)
     expect(page.locator(".chip")).to_have_count(1)
