@@ -71,15 +71,18 @@ def _interrupt(question: dict[str, Any]) -> core.Interrupt:
     )
 
 
-def history(user: User, session_id: uuid.UUID) -> list[core.BaseEvent]:
+def history(user: User, session_id: uuid.UUID, run_of: int | None = None) -> list[core.BaseEvent]:
     """The newest messages of a session, oldest first: texts, calls of tools and their results.
+
+    Without the error of the turn `run_of`, which the run's end tells.
 
     An empty history goes before them: the official client keeps what it shows of a snapshot in its place and appends
     the rest, so that answers that it has under another id would follow after all questions.
     """
     messages: list[Any] = []
     for row in reversed(some_messages(user, session_id, SHOWN)):
-        messages += _messages(row)
+        if row.metadata.get("closure") != TurnState.FAILED or row.turn_id != run_of:
+            messages += _messages(row)
     return [core.MessagesSnapshotEvent(messages=each) for each in ([], messages)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ag_ui import core
 
-from sessions_app.models import EventType
+from sessions_app.models import EventType, TurnState
 from sessions_app.streams.items import Item
 
 Place = tuple[int, int, int]  # attempt, step and try of a piece of an answer
@@ -29,6 +29,7 @@ class RunEvents:
         self._place: Place | None = None
         self._said: list[str] = []  # the texts of this attempt
         self._is_open = False  # the last of them goes on
+        self._is_placed = False  # the last of them is that of `_place`, of which more may come after a call
         self._message_id = self._thought_id = ""
         self._open_steps: list[str] = []
 
@@ -67,7 +68,8 @@ class RunEvents:
             case EventType.STEP_COMPLETE:
                 return [*self._end_text(), *self._end_steps()]
             case EventType.MESSAGE if content.get("role") == "assistant":
-                return self._settle(content.get("text", ""))
+                is_error = content.get("metadata", {}).get("closure") == TurnState.FAILED
+                return self._end_text() if is_error else self._settle(content.get("text", ""))
             case EventType.WAITING:
                 self.asked.add(content.get("question_id") or "")
         return []
@@ -86,8 +88,8 @@ class RunEvents:
             if self._says_anew(place):
                 self.needs_history = True
                 self._said.clear()
-            begun += self._begin_text()
-        self._place = place
+            begun += self._begin_text(is_more=self._is_placed and place == self._place)
+        self._place, self._is_placed = place, True
         return [*begun, self._more(text)]
 
     def _says_anew(self, place: Place) -> bool:
@@ -96,12 +98,21 @@ class RunEvents:
         return before is not None and place != before and (place[0] != before[0] or place[1] == before[1])
 
     def _settle(self, text: str) -> list[core.BaseEvent]:
-        """The stored text of a message: what was not sent of it while it was made."""
+        """The stored text of a message: what was not sent of it while it was made.
+
+        It may hold several texts, as an answer and the question for consent below it.
+        """
         whole = text.strip()
         if not whole or whole in (each.strip() for each in self._said):
             return self._end_text()
-        if self._is_open and whole.startswith(begun := self._said[-1].lstrip()):
-            return [self._more(whole.removeprefix(begun)), *self._end_text()]
+        for first in range(len(self._said)):
+            *before, last = self._said[first:]
+            begun = "".join([*(each.rstrip() for each in before), last]).lstrip()
+            if whole == begun.rstrip():
+                return self._end_text()
+            if self._is_open and whole.startswith(begun):
+                return [self._more(whole.removeprefix(begun)), *self._end_text()]
+        self._is_placed = False
         return [*self._end_text(), *self._begin_text(), self._more(whole), *self._end_text()]
 
     def _think(self, text: str) -> Iterable[core.BaseEvent]:
@@ -117,9 +128,11 @@ class RunEvents:
             yield core.ReasoningEndEvent(message_id=self._thought_id)
         self._thought_id = ""
 
-    def _begin_text(self) -> list[core.BaseEvent]:
+    def _begin_text(self, *, is_more: bool = False) -> list[core.BaseEvent]:
+        """Begin a text message. `is_more`: it goes on with the last text, which a call of a tool has ended."""
         self._is_open = True
-        self._said.append("")
+        if not is_more:
+            self._said.append("")
         self._message_id = f"turn-{self.turn_id}-{uuid.uuid4().hex[:12]}"
         return [core.TextMessageStartEvent(message_id=self._message_id, role="assistant")]
 

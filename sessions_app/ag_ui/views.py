@@ -104,7 +104,8 @@ class RunStream:
     def _last_events(self) -> list[core.BaseEvent]:
         turn_id, asked = self._events.turn_id, self._events.asked
         try:
-            shown = run_end.history(self._user, self._session_id) if self._events.needs_history else []
+            needed = self._events.needs_history
+            shown = run_end.history(self._user, self._session_id, turn_id) if needed else []
             end = run_end.end_of_run(self._user, turn_id, self._started, None if shown else asked)
         except NotFound:  # it was deleted meanwhile
             shown, end = [], core.RunErrorEvent(message="the session was deleted", code="not_found")

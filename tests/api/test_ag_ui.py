@@ -7,7 +7,7 @@ import threading
 import uuid
 from base64 import b64encode
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx2
@@ -213,6 +213,25 @@ def test_consent_is_an_interrupt_that_names_the_call(thread: Thread, approved: b
     thread.site.model.forget_script()
     assert events[-1].outcome.type == "success"
     assert calls(thread.site.fleet.folder, name) == runs
+
+
+def test_an_answer_with_a_question_and_a_failure_are_shown_once(thread: Thread) -> None:
+    model = thread.site.model
+    for said in ("I would like to. \n", "One.\n\nTwo.", ""):
+        model.answer_with(replace(erase("once"), text="Let me see. "), ModelReply(text=said))
+        events = thread.run("erase the disk")
+        question = ConsentQuestion.objects.latest("asked_seq").text
+        assert text_of(events).split() == f"Let me see. {said} {question}".split()
+        assert events[-1].outcome.interrupts[0].message == question
+    model.forget_script()
+    thread.say("[[fail:400]] hello")
+    body = thread.body()
+    for _ in range(2):  # as it happens, and for a client that comes back
+        events = thread.post(body)
+        assert events[-1].type == core.EventType.RUN_ERROR
+        shown = str([event for event in events[:-1] if event.type != core.EventType.RUN_STARTED])
+        assert Turn.objects.latest("pk").error not in shown
+    assert Turn.objects.latest("pk").error in str(snapshot_in(thread.post(thread.body(messages=[]))))
 
 
 @pytest.mark.rule("3.5")
