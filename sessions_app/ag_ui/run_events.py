@@ -29,6 +29,7 @@ class RunEvents:
         self._place: Place | None = None
         self._said: list[str] = []  # the texts of this attempt
         self._is_open = False  # the last of them goes on
+        self._is_placed = False  # the last of them is that of `_place`, of which more may come after a call
         self._message_id = self._thought_id = ""
         self._open_steps: list[str] = []
 
@@ -87,8 +88,8 @@ class RunEvents:
             if self._says_anew(place):
                 self.needs_history = True
                 self._said.clear()
-            begun += self._begin_text()
-        self._place = place
+            begun += self._begin_text(is_more=self._is_placed and place == self._place)
+        self._place, self._is_placed = place, True
         return [*begun, self._more(text)]
 
     def _says_anew(self, place: Place) -> bool:
@@ -111,6 +112,7 @@ class RunEvents:
                 return self._end_text()
             if self._is_open and whole.startswith(begun):
                 return [self._more(whole.removeprefix(begun)), *self._end_text()]
+        self._is_placed = False
         return [*self._end_text(), *self._begin_text(), self._more(whole), *self._end_text()]
 
     def _think(self, text: str) -> Iterable[core.BaseEvent]:
@@ -126,9 +128,11 @@ class RunEvents:
             yield core.ReasoningEndEvent(message_id=self._thought_id)
         self._thought_id = ""
 
-    def _begin_text(self) -> list[core.BaseEvent]:
+    def _begin_text(self, *, is_more: bool = False) -> list[core.BaseEvent]:
+        """Begin a text message. `is_more`: it goes on with the last text, which a call of a tool has ended."""
         self._is_open = True
-        self._said.append("")
+        if not is_more:
+            self._said.append("")
         self._message_id = f"turn-{self.turn_id}-{uuid.uuid4().hex[:12]}"
         return [core.TextMessageStartEvent(message_id=self._message_id, role="assistant")]
 
