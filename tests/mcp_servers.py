@@ -120,7 +120,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def send(self, body: bytes, status: int = 200, kind: str = "application/json", **headers: str) -> None:
         self.send_response(status)
-        for name, value in ({"Content-Type": kind, "Content-Length": str(len(body))} | headers).items():
+        own = {"Content-Type": kind, "Content-Length": str(len(body)), "Connection": "close"}
+        for name, value in (own | headers).items():
             if value:
                 self.send_header(name.replace("_", "-"), value)
         self.end_headers()

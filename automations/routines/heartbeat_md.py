@@ -174,18 +174,26 @@ def _block(tasks: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _task_blocks(content: str) -> list[_Fence]:
-    """The JSON blocks with `"tasks"`; if there is none, those that seem to list tasks. Other JSON blocks are prose."""
+    """The JSON blocks with `"tasks"`; if there is none, those that seem to list tasks or cannot be read.
+
+    Other JSON blocks are prose.
+    """
     blocks = {
         each: content[each.body[0] : each.body[1]]
         for each in islice(_fences(content), MOST_FENCES)
         if each.language == "json"
     }
     speaking = [each for each, text in blocks.items() if '"tasks"' in text]
-    return speaking or [each for each, text in blocks.items() if _seems_to_list_tasks(text)]
+    return speaking or [each for each, text in blocks.items() if _may_list_tasks(text)]
 
 
-def _seems_to_list_tasks(text: str) -> bool:
-    return bool(_TASKS_KEY.search(text)) or all(key.search(text) for key in _TASK_KEYS)
+def _may_list_tasks(text: str) -> bool:
+    if _TASKS_KEY.search(text) or all(key.search(text) for key in _TASK_KEYS):
+        return True
+    try:
+        return values_at_most(text) > MOST_VALUES or json.loads(text) is None
+    except (ValueError, RecursionError):
+        return True
 
 
 def _fences(content: str) -> Iterator[_Fence]:

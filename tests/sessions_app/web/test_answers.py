@@ -191,7 +191,7 @@ def test_a_question_shows_the_real_arguments_whatever_they_are_called(ada: Clien
         )
         for address in (f"/sessions/{session.pk}/", f"/sessions/{session.pk}/updates/"):
             page = ada.get(address).content.decode()
-            assert "<dt>name</dt><dd>whole disk</dd>" in page, given
+            assert "<dt>name</dt><dd>&quot;whole disk&quot;</dd>" in page, given
             assert "<dt>items</dt>" in page, given
 
 
