@@ -69,10 +69,14 @@ class Model(Protocol):
 
 
 def clean_text(text: str) -> str:
-    """Return a text without NUL characters and lone surrogates, which PostgreSQL cannot store."""
+    """Return a text without NUL characters and lone surrogates, which PostgreSQL cannot store.
+
+    Two surrogates that make one character, which a server may send in two pieces, become that character.
+    """
     if text.isascii() and "\x00" not in text:
         return text
-    return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return whole.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
 
 
 def clean_reply(reply: ModelReply) -> ModelReply:

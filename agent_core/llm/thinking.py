@@ -19,6 +19,7 @@ _ANY_OPEN: Final = re.compile(r"<(?:think|thinking)>", re.IGNORECASE)
 _OPENING_TAGS: Final = ("<think>", "<thinking>")
 _CLOSING_TAGS: Final = ("</think>", "</thinking>")
 _LONGEST_TAG: Final = len("</thinking>")
+_FIRST_HALF: Final = re.compile("[\ud800-\udbff]")  # of a character that comes in two pieces
 _QUOTES: Final = "`'\"“‘«"  # noqa: RUF001
 
 
@@ -98,7 +99,8 @@ class ThinkingFilter:
             if self._had_block:
                 self._held = begun
         self._is_start = False
-        text, self._held = self._held, ""
+        kept = 1 if _FIRST_HALF.match(self._held[-1:]) else 0
+        text, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
         yield from self._show(text)
 
 
