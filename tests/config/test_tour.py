@@ -17,6 +17,7 @@ import pytest
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.testing import ModelServer, Received
+from agent_core.testing.odd import Odd
 from agent_core.text import fence
 from config.tour import appointments, background, texts
 from tests.up import ROOT, Up, clean_environ, free_port, until
@@ -30,7 +31,7 @@ class Scripted(ModelServer):
 
     script: Callable[[str], str | None] = staticmethod(lambda _message: None)
 
-    def reply(self, received: Received) -> ModelReply:
+    def reply(self, received: Received) -> ModelReply | Odd:
         """What the script says to the last message, else what the offline rules say."""
         said = self.script(received.body["messages"][-1]["content"])
         return super().reply(received) if said is None else ModelReply(text=said)
