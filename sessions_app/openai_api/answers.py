@@ -16,9 +16,8 @@ import structlog
 from django.db import InterfaceError, OperationalError
 from django.http import JsonResponse, StreamingHttpResponse
 
-from agent_core.ended import Ended
 from sessions_app.exceptions import NoThreadFree, TooManyStreams
-from sessions_app.openai_api.chunks import DONE, KEEP_ALIVE, Completion, data, finish_reason
+from sessions_app.openai_api.chunks import DONE, KEEP_ALIVE, REFUSAL, Completion, data, finish_reason
 from sessions_app.openai_api.errors import error_body, turn_error
 from sessions_app.openai_api.transcript import Transcript, unsent
 from sessions_app.sessions import client_answers
@@ -191,7 +190,7 @@ class AnswerStream:
             raise _Broken(turn_error(answer, reply.turn_id))
         if rest is None:
             raise _Broken(reply.failed(500, "answer_restarted", RESTARTED))
-        is_refusal = answer.ended_by == Ended.REFUSAL and not sent
+        is_refusal = answer.ended_by == REFUSAL and not sent
         if rest := rest + reply.below(answer):
             yield reply.completion.chunk({"refusal" if is_refusal else "content": rest})
         await self.run(partial(client_answers.mark_delivered, reply.accepted.row.pk))

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from agent_core.ended import Ended
-
 if TYPE_CHECKING:
     from sessions_app.models import Message
 
 KINDS = {"scheduled_message": "Scheduled message", "heartbeat": "Heartbeat"}
+REFUSAL = "refusal"  # how a turn's answer may have ended
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
 
@@ -29,7 +28,7 @@ class Completion:
 
     def whole(self, text: str, usage: Mapping[str, Any], ended_by: str = "") -> dict[str, Any]:
         """A completion that is not streamed."""
-        is_refusal = ended_by == Ended.REFUSAL
+        is_refusal = ended_by == REFUSAL
         said = {"content": None, "refusal": text} if is_refusal else {"content": text, "refusal": None}
         message = {"role": "assistant", **said}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(ended_by)}
@@ -50,9 +49,9 @@ class Completion:
 
 def finish_reason(ended_by: str, *, refusal_in_text: bool = False) -> str:
     """How an answer ended, in OpenAI's words: a refusal stops, unless it follows text that was already sent."""
-    if ended_by == Ended.FILTER or (ended_by == Ended.REFUSAL and refusal_in_text):
-        return "content_filter"
-    return "length" if ended_by == Ended.LENGTH else "stop"
+    if ended_by == REFUSAL:
+        return "content_filter" if refusal_in_text else "stop"
+    return {"length": "length", "filter": "content_filter"}.get(ended_by, "stop")
 
 
 def data(content: Mapping[str, Any]) -> bytes:
