@@ -6,6 +6,7 @@ module takes a second.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
@@ -24,8 +25,8 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings, ThinkingLevel
 from pydantic_ai.tools import ToolDefinition
 
-from agent_core.connections import Connection
-from agent_core.exceptions import ModelNotConfigured, ModelRefused
+from agent_core.connections import Connection, longest_silence
+from agent_core.exceptions import ModelNotConfigured, ModelRefused, ModelUnavailable
 from agent_core.llm.clients import LIMITS, TIMEOUT, is_openai, model_of, with_status_of_error
 from agent_core.llm.errors import UNREADABLE, translated
 from agent_core.llm.forms import with_form_as_text
@@ -73,17 +74,29 @@ class PydanticAiModel:
         if call.form_as_text or not _can_force(self._model.profile, call.settings.reasoning):
             call = with_form_as_text(call)
         call = valid_call(call)
+        silence = longest_silence()
+        now = asyncio.get_running_loop().time
+        bound = asyncio.timeout(silence)
         try:
-            async with model_request_stream(
-                self._model,
-                _messages(call),
-                model_settings=_settings(call),
-                model_request_parameters=_parameters(call),
-            ) as stream:
+            async with (
+                bound,
+                model_request_stream(
+                    self._model,
+                    _messages(call),
+                    model_settings=_settings(call),
+                    model_request_parameters=_parameters(call),
+                ) as stream,
+            ):
                 async for event in stream:
+                    bound.reschedule(now() + silence)
                     if piece := _new_piece(event):
                         yield piece
                 yield _reply(stream.get())
+        except TimeoutError as error:
+            if not bound.expired():
+                raise translated(error, call, self._secrets) from None
+            reason = f"The model provider sent nothing for {silence:g} s"
+            raise ModelUnavailable(reason, reason=reason) from None
         except (*_CLIENT_ERRORS, *UNREADABLE) as error:
             # "from None": a chained traceback would show the server's own text, which may contain a key.
             raise translated(error, call, self._secrets) from None
