@@ -161,6 +161,16 @@ def says_of(connection: Connection, error: ModelError, model: str) -> bool:
     return error.code in BROKEN_CODES
 
 
+def named_model(model: str) -> str:
+    """How an error names the model that its provider does not know."""
+    return f"the model {model!r}"
+
+
+def concerns(error: str, model: str) -> bool:
+    """Whether the stored error of a connection counts for this model: not if it names another one."""
+    return named_model("")[:-1] not in error or named_model(model) in error
+
+
 def connection_of(model: str, connections: Iterable[Connection]) -> tuple[Connection | None, str]:
     """Return the connection that a model string names, and the model's name there. None: it names no connection."""
     before, _, after = model.partition(":")
@@ -169,6 +179,7 @@ def connection_of(model: str, connections: Iterable[Connection]) -> tuple[Connec
 
 
 _admit: Callable[[Connection], float] = lambda _connection: 0.0  # noqa: E731
+_silence: Callable[[], float] = lambda: 120.0  # noqa: E731
 _report: Callable[[Connection, str], None] = lambda _connection, _error: None  # noqa: E731
 
 
@@ -176,6 +187,17 @@ def use_admission(admit: Callable[[Connection], float]) -> None:
     """Set the process's function that counts a call of a connection: seconds until it is allowed, 0 if it is now."""
     global _admit  # noqa: PLW0603 - set once, when the process starts
     _admit = admit
+
+
+def use_silence(silence: Callable[[], float]) -> None:
+    """Set the process's function that returns the seconds that a provider may send nothing during a call."""
+    global _silence  # noqa: PLW0603
+    _silence = silence
+
+
+def longest_silence() -> float:
+    """Return the seconds that a provider may send nothing during a call."""
+    return _silence()
 
 
 def use_reporting(report: Callable[[Connection, str], None]) -> None:

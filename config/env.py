@@ -165,6 +165,11 @@ class Env:
     rondo_maintenance_seconds: int = _variable(
         read.positive_int, "3600", "Seconds between two rounds of maintenance."
     )
+    rondo_model_silence_seconds: float = _variable(
+        read.seconds,
+        "120",
+        "Seconds that a model may send nothing, from the request to its first piece and between two.",
+    )
     rondo_context_tokens: int = _variable(
         read.positive_int,
         "32000",

@@ -68,6 +68,7 @@ RONDO_HEARTBEAT_SECONDS = ENV.rondo_heartbeat_seconds
 RONDO_WORKER_LOST_SECONDS = ENV.rondo_worker_lost_seconds
 RONDO_TOOL_GRACE_SECONDS = ENV.rondo_tool_grace_seconds
 RONDO_MAINTENANCE_SECONDS = ENV.rondo_maintenance_seconds
+RONDO_MODEL_SILENCE_SECONDS = ENV.rondo_model_silence_seconds
 RONDO_CONTEXT_TOKENS = ENV.rondo_context_tokens
 RONDO_REPLY_CHARS = ENV.rondo_reply_chars
 RONDO_WINDOW_MESSAGES = ENV.rondo_window_messages

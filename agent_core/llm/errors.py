@@ -36,6 +36,7 @@ from pydantic_ai.exceptions import (
 )
 
 from agent_core.addresses import NotPublic
+from agent_core.connections import named_model
 from agent_core.exceptions import CONTEXT_TOO_LONG, ModelError, ModelRefused, ModelUnavailable
 from agent_core.llm.protocol import ModelCall
 from agent_core.text.redact import HIDDEN, SHORTEST, redact, secrets_of
@@ -153,7 +154,7 @@ def _rejection(error: Exception, secrets: tuple[str, ...]) -> tuple[str, str]:
         name = _line(str(getattr(error, "model_name", "")), _LONGEST_NAME, secrets)
         is_sure = not isinstance(error, ModelNotFoundError) or error.provider_error_code == "model_not_found"
         end = "does not exist" if is_sure else "does not exist there, or the base URL is wrong"
-        return "model_not_found", f"the model {name!r} {end}"
+        return "model_not_found", f"{named_model(name)} {end}"
     if isinstance(error, ModelHTTPError) and error.status_code == 413:
         return CONTEXT_TOO_LONG, "the request is too large"
     if status := _redirect(error):

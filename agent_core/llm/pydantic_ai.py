@@ -6,8 +6,9 @@ module takes a second.
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -24,9 +25,9 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings, ThinkingLevel
 from pydantic_ai.tools import ToolDefinition
 
-from agent_core.connections import Connection
+from agent_core.connections import Connection, longest_silence
 from agent_core.ended import Ended
-from agent_core.exceptions import ModelNotConfigured, ModelRefused
+from agent_core.exceptions import ModelNotConfigured, ModelRefused, ModelUnavailable
 from agent_core.llm import end_mark
 from agent_core.llm.bounds import Bounds, longest_reply
 from agent_core.llm.clients import LIMITS, TIMEOUT, is_openai, model_of, with_status_of_error
@@ -81,24 +82,35 @@ class PydanticAiModel:
         if call.form_as_text or not _can_force(self._model.profile, call.settings.reasoning):
             call = with_form_as_text(call)
         call = valid_call(call)
+        silence = longest_silence()
+        now = asyncio.get_running_loop().time
+        bound = asyncio.timeout(silence)
         try:
             mark = end_mark.expect()
-            async with model_request_stream(
-                self._model,
-                _messages(call),
-                model_settings=_settings(call),
-                model_request_parameters=_parameters(call),
-            ) as stream:
-                async for item in self._read(stream, mark):
+            async with (
+                bound,
+                model_request_stream(
+                    self._model,
+                    _messages(call),
+                    model_settings=_settings(call),
+                    model_request_parameters=_parameters(call),
+                ) as stream,
+            ):
+                async for item in self._read(stream, mark, lambda: bound.reschedule(now() + silence)):
                     yield item
+        except TimeoutError as error:
+            if not bound.expired():
+                raise translated(error, call, self._secrets) from None
+            reason = f"The model provider sent nothing for {silence:g} s"
+            raise ModelUnavailable(reason, reason=reason) from None
         except (*_CLIENT_ERRORS, *UNREADABLE) as error:
             # "from None": a chained traceback would show the server's own text, which may contain a key.
             raise translated(error, call, self._secrets) from None
 
     async def _read(
-        self, stream: StreamedResponse, mark: EndMark
+        self, stream: StreamedResponse, mark: EndMark, heard: Callable[[], None]
     ) -> AsyncIterator[str | Thought | ModelReply]:
-        """Yield what a stream says, then the reply. Raises ModelUnavailable if it was cut.
+        """Yield what a stream says, then the reply. Raises ModelUnavailable if it was cut. Each event is ``heard``.
 
         A stream that exceeds the bounds is read no further: the reply is the text so far, and ends by length.
         """

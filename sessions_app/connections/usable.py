@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db.models import F, Q, QuerySet
 
 from agent_core.addresses import Reach
-from agent_core.connections import PREFIXES, CallSettings, connection_of, prefix_of
+from agent_core.connections import PREFIXES, CallSettings, concerns, connection_of, prefix_of
 from agent_core.connections import Connection as Usable
 from agent_core.models import is_registered
 from sessions_app import encryption
@@ -166,5 +166,6 @@ def _warning(agent: Agent, model: str, usables: tuple[Usable, ...]) -> str:
     if not names_connection(model):
         why = refusal(agent.owner_id, model)
     else:
-        why = (connection.refusal(name) or connection.error) if connection else ""
+        last = connection.error if connection and concerns(connection.error, name) else ""
+        why = (connection.refusal(name) or last) if connection else ""
     return f"The model {model} cannot be called: {why.rstrip('.')}." if why else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from base64 import b64encode
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -233,6 +234,31 @@ def test_the_fallback_answers_when_the_model_cannot(server: ModelServer, status:
         assert str(status) in run.result.fell_back
         tries = [each.content["try"] for each in run.events if each.type == "llm_delta"]
         assert set(tries) == {QUICK.max_attempts + 1}
+
+
+@pytest.fixture
+def impatient() -> Iterator[None]:
+    connections.use_silence(lambda: 0.4)
+    yield
+    connections.use_silence(lambda: 120.0)
+
+
+@pytest.mark.rule("10.0")
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("provider", ["openai-chat", "openai-responses", "anthropic", "google", "mistral"])
+def test_a_silent_provider_is_given_up_while_the_turn_has_time(server: ModelServer, provider: str) -> None:
+    """Silent before the first piece: the fallback is asked. Silent after it: the call is tried again."""
+    with ModelServer() as other:
+        given = (work(server, provider), spare(other.base_url))
+        policy = TurnPolicy(max_attempts=1, timeout_seconds=20.0)
+        other.release("x")
+        run = ask("[[hold:x]] hello", *given, fallback_model="spare:n", policy=policy)
+        assert (run.result.model, len(other.requests)) == ("spare:n", 1)
+        assert run.result.fell_back == "The model provider sent nothing for 0.4 s"
+        run = ask("[[pause:x]] hello there you", given[0], policy=policy)
+        assert (run.result.error_code, len(other.requests)) == ("model_unavailable", 1)
+        assert "sent nothing for 0.4 s" in str(run.result.error_text)
+        assert len(server.requests) == 2
 
 
 GONE = Connection(name="gone", provider="ollama", base_url="http://127.0.0.1:9/v1")

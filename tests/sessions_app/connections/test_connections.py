@@ -138,6 +138,22 @@ def test_a_test_calls_the_model_once_and_keeps_the_outcome(person: Person, serve
         call_once(row, "gpt-6")
 
 
+def test_a_model_that_does_not_exist_is_no_warning_of_another_one(
+    inside: Inside, server: ModelServer
+) -> None:
+    add_connection(inside.person.user, "work", given(server))
+    use(inside.person, model="work:gone")
+    other = new_agent(inside.person.user, "second", {"model": "work:there"})
+    server.fail_with(404, {"error": {"message": "no such model", "code": "model_not_found"}})
+    inside.say(inside.person.session(), "hello")
+    [warning] = model_warnings(inside.person.agent)
+    assert "'gone'" in warning
+    assert model_warnings(other) == []
+    server.fail_with(401, {"error": {"message": "no"}})
+    inside.say(inside.person.session(), "hello")
+    assert len(model_warnings(inside.person.agent)) == len(model_warnings(other)) == 1
+
+
 def test_anothers_connection_can_be_neither_used_nor_found(person: Person, server: ModelServer) -> None:
     bob = new_person("bob")
     add_connection(bob.user, "bobs", given(server))
