@@ -20,7 +20,7 @@ from sessions_app.channels.webhook import sign
 from sessions_app.exceptions import BadInput, BadSignature, IdempotencyMismatch, StaleRequest, UnknownHook
 from sessions_app.hooks import tokens
 from sessions_app.models import PRIMARY_KEY, Hook, OnBusy, Session, Turn
-from sessions_app.models.turn import WRITTEN_AT
+from sessions_app.models.consent import WRITTEN_AT
 from sessions_app.single_line import check_line
 from sessions_app.turns.receive import MessageInput, receive
 

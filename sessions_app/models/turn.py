@@ -35,10 +35,6 @@ TURN_ARROWS: dict[TurnState, tuple[TurnState, ...]] = {
 }
 JOB_KEY = "automation_id"  # in Turn.metadata: the id of the job whose slot it is
 RUNS_KEY = "runs"  # in Turn.metadata: the ids of runs that share the turn; a single one is its `origin_run`
-WRITTEN_AT = "written_at"  # in Turn.metadata: when the message was written, by its sender's clock, in seconds
-NUMBER_AT_CHANNEL = (
-    "number_at_channel"  # in Turn.metadata: the place of the message among those of its channel's chat
-)
 BY_PROGRAM = (
     "by_program"  # in Turn.metadata: a program wrote the message for its user, so it is never consent
 )

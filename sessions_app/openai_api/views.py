@@ -19,7 +19,7 @@ from sessions_app.openai_api.errors import DoorView
 from sessions_app.openai_api.requests import CompletionRequest, read_request
 from sessions_app.openai_api.tasks import answer_task
 from sessions_app.sessions import client_answers, client_chats
-from sessions_app.sessions.client_chats import ClientHistory
+from sessions_app.sessions.client_history import ClientHistory
 from sessions_app.streams.event_log import now
 
 if TYPE_CHECKING:

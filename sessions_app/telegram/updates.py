@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 from sessions_app.allowance import Rate, take_allowance
 from sessions_app.exceptions import NotFound, OwnerInactive, SessionExists, SessionsError
 from sessions_app.models import Agent, Session, TelegramBot, TelegramChat, TelegramUpdate
-from sessions_app.models.turn import NUMBER_AT_CHANNEL
+from sessions_app.models.consent import NUMBER_AT_CHANNEL
 from sessions_app.sessions.open import open_session
 from sessions_app.telegram import binding, buttons
 from sessions_app.turns.receive import MessageInput, program_message, receive

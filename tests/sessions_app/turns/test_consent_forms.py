@@ -19,7 +19,7 @@ from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.hooks.inbound import Proof, authenticate, check_post, post
 from sessions_app.hooks.tokens import token_of
 from sessions_app.models import ChatType, ConsentQuestion, Delivery, Message, Session, Turn
-from sessions_app.models.turn import NUMBER_AT_CHANNEL
+from sessions_app.models.consent import NUMBER_AT_CHANNEL
 from sessions_app.web.rendering import render, render_growing
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
 from tests.inside import Inside, call, makes
