@@ -14,7 +14,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Any, Literal
 
-from automations.schedules.cron_fields import CronFields, read_expr
+from automations.schedules.cron_expr import read_expr
+from automations.schedules.cron_fields import CronFields
 from automations.schedules.cron_slots import count_cron, last_cron, next_cron
 from automations.schedules.cron_words import cron_words
 from automations.schedules.errors import ScheduleError
