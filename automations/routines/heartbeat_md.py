@@ -222,7 +222,7 @@ def _listed(data: Any) -> list[Any]:
 def _task(number: int, given: Any, zone: str, now: datetime, unsaid: ExecutionMode | None) -> Task:
     if not isinstance(given, dict):
         raise _Corrupted(f"task {number} is not an object")
-    where = f"task {number} ({str(given.get('title'))[:60]!r})"
+    where = f"task {number} ({str(given.get('title') or given.get('id'))[:60]!r})"
     foreign = {name: given[name] for name in given if name not in FIELDS}
     for name, value in foreign.items():
         _check_foreign(f"{where} has a field {name[:60]!r}", name, value)
