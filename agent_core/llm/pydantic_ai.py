@@ -117,6 +117,7 @@ class PydanticAiModel:
         use_pieces(stream)
         split, bounds, is_full = ThinkingFilter(late=self._is_late), Bounds(), False
         async for event in stream:
+            heard()
             piece = _new_piece(event)
             begins_part = isinstance(event, wire.PartStartEvent)
             if not bounds.take(_size(event), begins_part=begins_part, begins_call=_begins_call(event)):

@@ -62,17 +62,25 @@ def decide(
     catches_up = catch_up_queues and catching is CatchUp.ALL and now - chosen > LATE_AFTER
     queues_anyway = catches_up and waiting < MAX_CATCHING_UP
     reason = None if queues_anyway else _overlap_reason(overlapping, previous_open, waiting)
-    # slots that beat is only a little late for were left out as the chosen one is: else a busy job that comes every
-    # second would have gaps with two reasons in turn, which cannot be joined
+    gaps = _gaps(schedule, first, chosen, now, reason)
+    run = (chosen,) if reason is None else ()
+    return Decision(run=run, skipped=gaps, accounted_to=chosen, next_run_at=schedule.next(chosen))
+
+
+def _gaps(
+    schedule: Slots, first: datetime, chosen: datetime, now: datetime, reason: GapReason | None
+) -> tuple[Gap, ...]:
+    """The due slots that are not run. `reason`: why the chosen one is not; None: it is.
+
+    Slots that beat is only a little late for share its reason. Else a busy job that comes every second would have gaps
+    with two reasons in turn, which cannot be joined.
+    """
     start = chosen if reason is None else _first_fresh(schedule, first, chosen, now)
     gaps: tuple[Gap, ...] = ()
     if start != first:
         before = schedule.last(first, start - TICK) or first
         gaps = (gap_between(schedule, first, before, GapReason.MISSED),)
-    if reason is not None:
-        gaps = (*gaps, gap_between(schedule, start, chosen, reason))
-    run = (chosen,) if reason is None else ()
-    return Decision(run=run, skipped=gaps, accounted_to=chosen, next_run_at=schedule.next(chosen))
+    return gaps if reason is None else (*gaps, gap_between(schedule, start, chosen, reason))
 
 
 def _first_fresh(schedule: Slots, first: datetime, chosen: datetime, now: datetime) -> datetime:

@@ -40,9 +40,8 @@ EDITABLE = PLAN | {
 }
 _TIMES = frozenset({"schedule", "ends_at", "paused_until"})  # read with the agent's zone
 _SETTINGS = (
-    *("enabled", "overlap", "catch_up", "timeout_seconds", "max_runs"),
-    *("jitter_seconds", "max_retry", "ping_url"),
-)
+    "enabled", "overlap", "catch_up", "timeout_seconds", "max_runs", "jitter_seconds", "max_retry", "ping_url",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

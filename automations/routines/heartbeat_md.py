@@ -9,7 +9,7 @@ import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -19,6 +19,7 @@ from typing import Any
 
 from automations.jobs.validate import validated
 from automations.models import ExecutionMode, Source
+from automations.routines.fences import Fence, fences, ticks_of
 from automations.routines.schedule_text import EPOCH, read_first_run, read_routine_schedule
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import load_zone
@@ -43,7 +44,6 @@ CLEARABLE = frozenset(
 )  # null is a value of them; of other fields it says nothing
 _TASKS_KEY = re.compile(r"""(?:^|[{,])\s*["']?tasks?["']?\s*:""", re.MULTILINE | re.IGNORECASE)
 _TASK_KEYS = tuple(re.compile(rf"""["']{name}["']\s*:""") for name in ("title", "(?:schedule|next_run_at)"))
-_FENCE_LINE = re.compile(r"^[^\S\n]*(?P<ticks>`{3,})(?P<info>.*)$", re.MULTILINE)
 ALIKE = 0.8  # an unknown name this similar to a known one is taken for a misspelling
 MOST_FENCES = 1_000  # fenced blocks that are read; later ones count as prose
 MOST_FOREIGN = 100  # names of unknown fields in all tasks
@@ -97,17 +97,6 @@ class Parsed:
     problem: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Fence:
-    """A fenced block: its position with fences, the position of its body, and the word after the opening fence."""
-
-    start: int
-    end: int
-    body: tuple[int, int]
-    language: str
-    closed: bool
-
-
 class _Corrupted(Exception):
     """The block cannot be read."""
 
@@ -132,10 +121,10 @@ def render_heartbeat_md(content: str, tasks: Sequence[Mapping[str, Any]]) -> str
         return content[: first.start] + block + content[first.end :]
     if not tasks:
         return content
-    fences = list(_fences(content))
-    if fences and not fences[-1].closed:  # close it, so that the new block is not part of it
+    found = list(fences(content))
+    if found and not found[-1].closed:  # close it, so that the new block is not part of it
         content += "" if content.endswith("\n") else "\n"
-        content += _ticks_of(content, fences[-1])
+        content += ticks_of(content, found[-1])
     prose = content.rstrip()
     return (f"{prose}\n\n" if prose else "") + f"{HEADING}\n\n{block}\n"
 
@@ -173,14 +162,14 @@ def _block(tasks: Sequence[Mapping[str, Any]]) -> str:
     return f"```json\n{json.dumps(data, indent=2, ensure_ascii=False)}\n```"
 
 
-def _task_blocks(content: str) -> list[_Fence]:
+def _task_blocks(content: str) -> list[Fence]:
     """The JSON blocks with `"tasks"`; if there is none, those that seem to list tasks or cannot be read.
 
     Other JSON blocks are prose.
     """
     blocks = {
         each: content[each.body[0] : each.body[1]]
-        for each in islice(_fences(content), MOST_FENCES)
+        for each in islice(fences(content), MOST_FENCES)
         if each.language == "json"
     }
     speaking = [each for each, text in blocks.items() if '"tasks"' in text]
@@ -196,29 +185,7 @@ def _may_list_tasks(text: str) -> bool:
         return True
 
 
-def _fences(content: str) -> Iterator[_Fence]:
-    """The fenced blocks of a Markdown text; an unclosed one ends with the text."""
-    opened: tuple[int, int, int, str] | None = None  # start, body, ticks, language
-    for line in _FENCE_LINE.finditer(content):
-        ticks, info = len(line["ticks"]), line["info"].strip()
-        if opened is None and "`" not in info:
-            after = min(line.end() + 1, len(content))
-            opened = (line.start(), after, ticks, info.split(None, 1)[0].lower() if info else "")
-        elif opened is not None and not info and ticks >= opened[2]:
-            body = (opened[1], line.start())
-            yield _Fence(start=opened[0], end=line.end("ticks"), body=body, language=opened[3], closed=True)
-            opened = None
-    if opened is not None:
-        end = len(content)
-        yield _Fence(start=opened[0], end=end, body=(opened[1], end), language=opened[3], closed=False)
-
-
-def _ticks_of(content: str, fence: _Fence) -> str:
-    line = content[fence.start : fence.body[0]].strip()
-    return "`" * (len(line) - len(line.lstrip("`")))
-
-
-def _tasks(content: str, blocks: list[_Fence], zone: str, now: datetime) -> tuple[Task, ...]:
+def _tasks(content: str, blocks: list[Fence], zone: str, now: datetime) -> tuple[Task, ...]:
     if len(blocks) > 1:
         raise _Corrupted(f"there are {len(blocks)} JSON blocks; put all tasks into one")
     if not blocks[0].closed:
@@ -263,7 +230,7 @@ def _listed(data: Any) -> list[Any]:
 def _task(number: int, given: Any, zone: str, now: datetime, unsaid: ExecutionMode | None) -> Task:
     if not isinstance(given, dict):
         raise _Corrupted(f"task {number} is not an object")
-    where = f"task {number} ({str(given.get('title'))[:60]!r})"
+    where = f"task {number} ({str(given.get('title') or given.get('id'))[:60]!r})"
     foreign = {name: given[name] for name in given if name not in FIELDS}
     for name, value in foreign.items():
         _check_foreign(f"{where} has a field {name[:60]!r}", name, value)

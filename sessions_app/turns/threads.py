@@ -1,8 +1,8 @@
 """Unified mode: which session a web thread shows and sends its messages to (rule 4.10).
 
 While its agent is unified, a thread shows the agent's primary session and its messages go there; its own rows are not
-used until the mode is off. Nothing of this is stored, so toggling the mode changes no rows: each request reads flag and
-session in one statement.
+used until the mode is off. Nothing of this is stored: each request reads flag and session in one statement. Toggling
+the mode changes no rows but unread updates of threads (`mailbox.updates.moving_undrained`).
 """
 
 from __future__ import annotations

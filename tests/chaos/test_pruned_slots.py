@@ -15,7 +15,7 @@ from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job, update_job
 from automations.models import CronJob, JobClock, RunRecord, RunState
 from sessions_app.models import Session, Turn, TurnState
-from tests.conftest import Person
+from tests.conftest import Person, new_person
 from tests.past import ago, prune_all
 
 pytestmark = pytest.mark.rule("10.3")
@@ -105,10 +105,11 @@ def test_no_slot_repeats_after_a_jobs_past_is_pruned(
     person: Person, ledger: Callable[[CronJob], list[datetime]], settings: Any
 ) -> None:
     settings.RONDO_KEEP_RUNS_PER_JOB = 1
+    owners = {"one": person, "none": new_person("bob"), "all": new_person("carl")}  # within the quota of each
     jobs = {
-        (change, catch_up): every(person.session(), catch_up=catch_up, overlap="queue")
+        (change, catch_up): every(owner.session(), catch_up=catch_up, overlap="queue")
         for change in CHANGES
-        for catch_up in ("one", "none", "all")
+        for catch_up, owner in owners.items()
     }
     for job in jobs.values():
         set_back(job, 20)
