@@ -43,11 +43,10 @@ from sessions_app.postgres.compiled import CompiledQuery, Keyed, Parameter, is_a
 from sessions_app.postgres.in_time import InTime
 from sessions_app.postgres.merged_rows import Merged
 from sessions_app.postgres.search import found_in, matching
-from sessions_app.postgres.sizes import size_beside
+from sessions_app.postgres.sizes import SizeBeside, bytes_of
 from sessions_app.tokens import limits
-from sessions_app.turns.question_reads import size_of_consents, size_of_waiting, with_consents
+from sessions_app.turns.question_reads import SIZE_OF_CONSENTS, SIZE_OF_WAITING, with_consents
 from sessions_app.turns.session_reads import LISTED_SESSIONS, LOCKED_SESSION, ONE_SESSION, TARGET, in_state
-from sessions_app.turns.threads import with_target
 
 M = TypeVar("M", bound=Model)
 NO_SESSION = "there is no such session"
@@ -116,9 +115,9 @@ def sessions(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") 
     fields = dict(wanted)
     if state := fields.pop("shown_state", None):
         rows = in_state(rows, state, user.pk)
-    keys = matching(with_target(rows), fields, found_in(term, "title"), time="created_at")
+    keys = matching(rows, fields, found_in(term, "title"), time="created_at")
     load = partial(LISTED_SESSIONS.all, owner=user.pk)
-    return Keyed(keys=keys, load=load, beside=size_of_waiting())
+    return Keyed(keys=keys, load=load, beside=SIZE_OF_WAITING)
 
 
 def session(user: AbstractBaseUser, session_id: uuid.UUID, *, lock: bool = False) -> Any:
@@ -176,13 +175,16 @@ def turns(user: AbstractBaseUser, *keys: QuerySet[Turn]) -> Keyed[Turn]:
 def keyed_turns(user: AbstractBaseUser, keys: Merged[Turn] | InTime[Turn]) -> Keyed[Turn]:
     """Return the turns in `keys`, of which only the user's are loaded, each as it is shown."""
     load = partial(_LISTED_TURNS.all, owner=user.pk)
-    return Keyed(keys=keys, load=load, beside=size_beside(_last_reply(), "content"))
+    return Keyed(keys=keys, load=load, beside=_SIZE_OF_REPLY)
 
 
 def _last_reply() -> QuerySet[Message]:
     """Return the last answer of a turn, or of its host if it joined one, for a subquery."""
     speaker = Coalesce(OuterRef("host_id"), OuterRef("pk"))
     return Message.objects.filter(turn_id=speaker, role="assistant").exclude(content="").order_by("-seq")[:1]
+
+
+_SIZE_OF_REPLY = SizeBeside(Turn, lambda: bytes_of(_last_reply(), "content"))
 
 
 def _turns() -> QuerySet[Turn]:
@@ -241,7 +243,7 @@ def executions_of(
     return Keyed(
         keys=Merged(keys),
         load=lambda ids: list(with_consents(mine.filter(pk__in=ids))),
-        beside=size_of_consents(),
+        beside=SIZE_OF_CONSENTS,
     )
 
 
