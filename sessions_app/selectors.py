@@ -9,18 +9,7 @@ from typing import Any, TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import (
-    Case,
-    CharField,
-    F,
-    Model,
-    OuterRef,
-    Q,
-    QuerySet,
-    Subquery,
-    Value,
-    When,
-)
+from django.db.models import Case, CharField, F, Model, OuterRef, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce, JSONObject, NullIf
 
 from sessions_app.agents.documents import view_of
@@ -51,7 +40,6 @@ from sessions_app.turns.session_reads import LISTED_SESSIONS, LOCKED_SESSION, ON
 M = TypeVar("M", bound=Model)
 NO_SESSION = "there is no such session"
 LARGEST_ID = 2**63 - 1  # of the rows of a table
-MOST_NAMESAKES = 5  # agents of one name that a refusal lists
 
 
 def _first(rows: QuerySet[M], missing: str) -> M:
@@ -301,19 +289,3 @@ def hook(user: AbstractBaseUser, hook_id: str) -> Hook:
 def _hooks(user: AbstractBaseUser) -> QuerySet[Hook]:
     rows = Hook.objects.filter(limits.in_agents(user), agent__owner_id=user.pk)
     return rows.annotate(agent_name=F("agent__name"))
-
-
-def agent_called(name: str) -> Agent:
-    """Find an agent of any user by its name, or by `user/name` where several users have one. NotFound."""
-    owner, _, rest = name.partition("/")
-    found = list(
-        Agent.objects.filter(Q(name=name) | Q(name=rest, owner__username=owner))
-        .select_related("owner")
-        .order_by("owner__username")[:MOST_NAMESAKES]
-    )
-    if not found:
-        raise NotFound(f"there is no agent {name!r}")
-    if len(found) > 1:
-        names = ", ".join(f"{agent.owner.get_username()}/{agent.name}" for agent in found)
-        raise NotFound(f"several users have an agent {name!r}; use one of {names}")
-    return found[0]
