@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
-from config import doors, installation
+from config import doors
 from config import env_values as read
-from config.env_values import EnvError, Variable
+from config.env_values import Variable
 from config.env_values import variable as _variable
 
 
@@ -309,19 +309,7 @@ def load(environ: Mapping[str, str]) -> Env:
 
     Raises EnvError that names the first invalid variable, or all missing ones.
     """
-    known = variables()
-    missing = [each.name for each in known if each.default is None and not environ.get(each.name, "").strip()]
-    if missing:
-        raise EnvError(f"not set: {', '.join(missing)} ({installation.SETTINGS_HINT})")
-    env = Env(**{each.name.lower(): _value(each, environ) for each in known})
+    env = Env(**read.values_of(variables(), environ))
     read.check_queues(env.turn_queues, env.turn_shards)
     read.check_key(env.secret_key, environ, debug=env.debug)
     return env
-
-
-def _value(variable: Variable, environ: Mapping[str, str]) -> Any:
-    raw = environ.get(variable.name, "").strip() or variable.default or ""
-    try:
-        return variable.read(raw)
-    except ValueError as error:
-        raise EnvError(f"{variable.name} {error}") from None

@@ -3,11 +3,13 @@
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from config import installation
 
 LARGEST_COUNT = 1_000_000  # days, rows or turns
 SHORTEST_SECONDS = 0.1
@@ -275,3 +277,19 @@ def check_key(key: str, environ: Mapping[str, str], *, debug: bool) -> None:
         raise EnvError(
             f"SECRET_KEY is too short: it must be a random text of {SHORTEST_KEY} characters or more"
         )
+
+
+def values_of(known: Sequence[Variable], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of the variables by their names in small letters. EnvError, as `env.load`."""
+    missing = [each.name for each in known if each.default is None and not environ.get(each.name, "").strip()]
+    if missing:
+        raise EnvError(f"not set: {', '.join(missing)} ({installation.SETTINGS_HINT})")
+    return {each.name.lower(): _value(each, environ) for each in known}
+
+
+def _value(variable: Variable, environ: Mapping[str, str]) -> Any:
+    raw = environ.get(variable.name, "").strip() or variable.default or ""
+    try:
+        return variable.read(raw)
+    except ValueError as error:
+        raise EnvError(f"{variable.name} {error}") from None

@@ -9,18 +9,7 @@ from typing import Any, TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import (
-    Case,
-    CharField,
-    F,
-    Model,
-    OuterRef,
-    Q,
-    QuerySet,
-    Subquery,
-    Value,
-    When,
-)
+from django.db.models import Case, CharField, F, Model, OuterRef, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce, JSONObject, NullIf
 
 from sessions_app.agents.documents import view_of
@@ -43,16 +32,14 @@ from sessions_app.postgres.compiled import CompiledQuery, Keyed, Parameter, is_a
 from sessions_app.postgres.in_time import InTime
 from sessions_app.postgres.merged_rows import Merged
 from sessions_app.postgres.search import found_in, matching
-from sessions_app.postgres.sizes import size_beside
+from sessions_app.postgres.sizes import SizeBeside, bytes_of
 from sessions_app.tokens import limits
-from sessions_app.turns.question_reads import size_of_consents, size_of_waiting, with_consents
+from sessions_app.turns.question_reads import SIZE_OF_CONSENTS, SIZE_OF_WAITING, with_consents
 from sessions_app.turns.session_reads import LISTED_SESSIONS, LOCKED_SESSION, ONE_SESSION, TARGET, in_state
-from sessions_app.turns.threads import with_target
 
 M = TypeVar("M", bound=Model)
 NO_SESSION = "there is no such session"
 LARGEST_ID = 2**63 - 1  # of the rows of a table
-MOST_NAMESAKES = 5  # agents of one name that a refusal lists
 
 
 def _first(rows: QuerySet[M], missing: str) -> M:
@@ -116,9 +103,9 @@ def sessions(user: AbstractBaseUser, wanted: Mapping[str, Any], term: str = "") 
     fields = dict(wanted)
     if state := fields.pop("shown_state", None):
         rows = in_state(rows, state, user.pk)
-    keys = matching(with_target(rows), fields, found_in(term, "title"), time="created_at")
+    keys = matching(rows, fields, found_in(term, "title"), time="created_at")
     load = partial(LISTED_SESSIONS.all, owner=user.pk)
-    return Keyed(keys=keys, load=load, beside=size_of_waiting())
+    return Keyed(keys=keys, load=load, beside=SIZE_OF_WAITING)
 
 
 def session(user: AbstractBaseUser, session_id: uuid.UUID, *, lock: bool = False) -> Any:
@@ -176,13 +163,16 @@ def turns(user: AbstractBaseUser, *keys: QuerySet[Turn]) -> Keyed[Turn]:
 def keyed_turns(user: AbstractBaseUser, keys: Merged[Turn] | InTime[Turn]) -> Keyed[Turn]:
     """Return the turns in `keys`, of which only the user's are loaded, each as it is shown."""
     load = partial(_LISTED_TURNS.all, owner=user.pk)
-    return Keyed(keys=keys, load=load, beside=size_beside(_last_reply(), "content"))
+    return Keyed(keys=keys, load=load, beside=_SIZE_OF_REPLY)
 
 
 def _last_reply() -> QuerySet[Message]:
     """Return the last answer of a turn, or of its host if it joined one, for a subquery."""
     speaker = Coalesce(OuterRef("host_id"), OuterRef("pk"))
     return Message.objects.filter(turn_id=speaker, role="assistant").exclude(content="").order_by("-seq")[:1]
+
+
+_SIZE_OF_REPLY = SizeBeside(Turn, lambda: bytes_of(_last_reply(), "content"))
 
 
 def _turns() -> QuerySet[Turn]:
@@ -241,7 +231,7 @@ def executions_of(
     return Keyed(
         keys=Merged(keys),
         load=lambda ids: list(with_consents(mine.filter(pk__in=ids))),
-        beside=size_of_consents(),
+        beside=SIZE_OF_CONSENTS,
     )
 
 
@@ -299,19 +289,3 @@ def hook(user: AbstractBaseUser, hook_id: str) -> Hook:
 def _hooks(user: AbstractBaseUser) -> QuerySet[Hook]:
     rows = Hook.objects.filter(limits.in_agents(user), agent__owner_id=user.pk)
     return rows.annotate(agent_name=F("agent__name"))
-
-
-def agent_called(name: str) -> Agent:
-    """Find an agent of any user by its name, or by `user/name` where several users have one. NotFound."""
-    owner, _, rest = name.partition("/")
-    found = list(
-        Agent.objects.filter(Q(name=name) | Q(name=rest, owner__username=owner))
-        .select_related("owner")
-        .order_by("owner__username")[:MOST_NAMESAKES]
-    )
-    if not found:
-        raise NotFound(f"there is no agent {name!r}")
-    if len(found) > 1:
-        names = ", ".join(f"{agent.owner.get_username()}/{agent.name}" for agent in found)
-        raise NotFound(f"several users have an agent {name!r}; use one of {names}")
-    return found[0]

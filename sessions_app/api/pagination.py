@@ -107,7 +107,9 @@ class CursorPage(CursorPagination):
             raise _bad_cursor() from None  # its position does not fit the ordering's column
 
     def _keyed(self, queryset: Keyed[Any], request: Any, view: Any) -> list[Any]:
-        keys: Any = queryset.keys.sizes("pk", *self._names(request, view), size=queryset.size)
+        size = size_of_rows(queryset.keys.first)
+        size = size if queryset.beside is None else size + queryset.beside
+        keys: Any = queryset.keys.sizes("pk", *self._names(request, view), size=size)
         page = self._measure(keys, request, view)
         if self._fitting < len(page):
             page = super().paginate_queryset(keys, request, view) or []

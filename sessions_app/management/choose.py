@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import uuid
 
+from django.db.models import Q
+
 from sessions_app.exceptions import NotFound
 from sessions_app.models import Agent, Session
-from sessions_app.selectors import MOST_NAMESAKES, agent_called
+
+MOST_NAMESAKES = 5  # agents of one name that a refusal lists
 
 # what could move the cursor or change colours; line ends and tabs stay
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -44,3 +47,19 @@ def choose_session(text: str, agent: str | None) -> Session:
     if found is None:
         raise NotFound(f"there is no session {text[:100]!r}" + (f" of agent {agent!r}" if agent else ""))
     return found
+
+
+def agent_called(name: str) -> Agent:
+    """Find an agent of any user by its name, or by `user/name` where several users have one. NotFound."""
+    owner, _, rest = name.partition("/")
+    found = list(
+        Agent.objects.filter(Q(name=name) | Q(name=rest, owner__username=owner))
+        .select_related("owner")
+        .order_by("owner__username")[:MOST_NAMESAKES]
+    )
+    if not found:
+        raise NotFound(f"there is no agent {name!r}")
+    if len(found) > 1:
+        names = ", ".join(f"{agent.owner.get_username()}/{agent.name}" for agent in found)
+        raise NotFound(f"several users have an agent {name!r}; use one of {names}")
+    return found[0]

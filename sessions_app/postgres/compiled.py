@@ -12,13 +12,12 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connections
-from django.db.models import BooleanField, Expression, Field, Func, Model, QuerySet, Value
+from django.db.models import BooleanField, Expression, Field, Func, Model, QuerySet
 from django.db.models.query import get_related_populators
 from psycopg.sql import Literal
 
 from sessions_app.postgres.in_time import InTime
 from sessions_app.postgres.merged_rows import Merged
-from sessions_app.postgres.sizes import size_of_rows
 
 M = TypeVar("M", bound=Model)
 _populators: Any = get_related_populators  # Django's type stubs are those of a later version
@@ -96,7 +95,7 @@ class CompiledQuery(Generic[M]):
         part = slice(columns[0], columns[-1] + 1)
         expressions = [each[0] for each in compiler.select]
         self._plan = _Plan(
-            sql=_with_constants(sql, params, numbered=self._prepared),
+            sql=with_constants(sql, params, numbered=self._prepared),
             params=[each.name for each in params if isinstance(each, Parameter)],
             model=info["model"],
             fields=[each.target.attname for each in expressions[part]],
@@ -129,7 +128,7 @@ def _related(queryset: QuerySet[Any], info: Any, select: Any) -> list[Any]:
     return populators
 
 
-def _with_constants(sql: str, params: Sequence[Any], *, numbered: bool) -> str:
+def with_constants(sql: str, params: Sequence[Any], *, numbered: bool) -> str:
     """Return the SQL with all values in it except the parameters; binding each of them again takes time.
 
     `numbered`: for a prepared cursor, whose parameters are `$1`, `$2` …
@@ -152,19 +151,12 @@ class Keyed(Generic[M]):
     So PostgreSQL knows how few rows it computes the annotations for. With all rows of `keys` in one statement it plans
     for all of them, and may read whole tables, although the page needs a few.
 
-    `beside`: an expression of the rows of `keys` for the bytes that `load` adds to a row, if they may be many.
+    `beside`: an expression for the bytes that `load` adds to a row of `keys`, if they may be many.
     """
 
     keys: Merged[M] | InTime[M]
     load: Callable[..., list[M]]
     beside: Any = None
-
-    @property
-    def size(self) -> Any:
-        """An expression for the bytes of a row as it is loaded."""
-        own = size_of_rows(self.keys.first)
-        own = Value(0) if own is None else own
-        return own if self.beside is None else own + self.beside
 
     def rows(self, ids: Sequence[Any]) -> list[M]:
         """Return these rows in this order. Rows that were deleted meanwhile are missing."""

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from operator import add
 from typing import Any
 
-from django.db.models import Expression, Func, IntegerField, JSONField, QuerySet, Subquery, TextField, Value
+from django.db.models import (
+    Expression,
+    Func,
+    IntegerField,
+    JSONField,
+    Model,
+    QuerySet,
+    Subquery,
+    TextField,
+    Value,
+)
 from django.db.models.functions import Cast, Coalesce
+
+from sessions_app.postgres.compiled import with_constants
 
 LARGEST_PAGE = 1_000_000  # bytes of texts and JSON in the rows of a page; a page has at least one row
 VALUE = 20  # bytes added for each value in JSON
@@ -37,7 +49,31 @@ def size_of_rows(queryset: QuerySet[Any]) -> Any | None:
     return _RowSize(texts, jsons) if texts or jsons else None
 
 
-def size_beside(rows: QuerySet[Any], *columns: str) -> Any:
+class SizeBeside(Expression):
+    """The bytes in other rows that are shown with a row of the model.
+
+    `make` returns the expression, whose outer references are to columns of the row. It is composed once.
+    """
+
+    def __init__(self, model: type[Model], make: Callable[[], Any]) -> None:
+        super().__init__(output_field=IntegerField())
+        self._model, self._make = model, make
+        self._composed: list[str] = []  # copies of the expression share it
+
+    def as_sql(self, compiler: Any, connection: Any) -> Any:
+        """The expression for the query's own table."""
+        quote_table = getattr(compiler, "quote_name", compiler.quote_name_unless_alias)
+        table = connection.ops.quote_name(self._model._meta.db_table)
+        if not self._composed:
+            rows: Any = QuerySet(self._model).order_by().values(size=self._make())
+            sql, params = rows.query.get_compiler(connection=connection).as_sql()
+            whole = with_constants(sql, params, numbered=False)
+            self._composed.append(whole.removeprefix("SELECT ").removesuffix(f' AS "size" FROM {table}'))
+        own = quote_table(compiler.query.get_initial_alias())
+        return self._composed[0].replace(f"{table}.", f"{own}."), []
+
+
+def bytes_of(rows: QuerySet[Any], *columns: str) -> Any:
     """Return an expression for the bytes in these columns of a subquery's `rows`: of all, or of the one of a slice."""
     number = IntegerField()
     texts = [Cast(each, TextField()) for each in columns]

@@ -23,14 +23,7 @@ from sessions_app.exceptions import OwnerInactive
 from sessions_app.hints import wake
 from sessions_app.mailbox import updates
 from sessions_app.memory import task_state
-from sessions_app.models import (
-    Engine,
-    Event,
-    Message,
-    Session,
-    Turn,
-    TurnState,
-)
+from sessions_app.models import Engine, Event, Message, Session, Turn, TurnState
 from sessions_app.models.session import WEB, rerouted
 from sessions_app.postgres.retry import retry_while_down
 from sessions_app.postgres.statements import recordset_of

@@ -12,9 +12,10 @@ from django.db.models.functions import JSONObject
 
 from agent_core.execution import WAITING
 from sessions_app.exceptions import NotFound
-from sessions_app.models import ConsentQuestion, ConsentState, ExecutionState, Turn
-from sessions_app.postgres.sizes import size_beside
+from sessions_app.models import ConsentQuestion, ConsentState, ExecutionState, Session, Turn
+from sessions_app.postgres.sizes import SizeBeside, bytes_of
 from sessions_app.tokens.limits import in_sessions
+from sessions_app.turns.threads import with_target
 
 MOST_WAITING = 20  # questions of one session that are listed
 
@@ -45,20 +46,20 @@ def waiting_chats() -> ArraySubquery:
     return ArraySubquery(asked.order_by("-asked_seq").values(shown=shown)[:MOST_WAITING])
 
 
-def size_of_waiting() -> Any:
-    """Expression: the bytes of the questions that wait in `target_id`."""
-    plans = ExecutionState.objects.filter(session=OuterRef("target_id"), status__in=WAITING)
-    asked = ConsentQuestion.objects.filter(session=OuterRef("target_id"), state=ConsentState.OPEN)
-    return size_beside(plans, "question") + size_beside(asked, "text", "calls")
-
-
-def size_of_consents() -> Any:
-    """Expression: the bytes of an execution's questions for consent."""
-    return size_beside(_consents(), "text", "calls")
+def _size_of_waiting() -> Any:
+    """Expression: the bytes of the questions that wait in the session that a session shows."""
+    shown = Subquery(with_target(Session.objects.filter(pk=OuterRef(OuterRef("pk")))).values("target_id"))
+    plans = ExecutionState.objects.filter(session=shown, status__in=WAITING)
+    asked = ConsentQuestion.objects.filter(session=shown, state=ConsentState.OPEN)
+    return bytes_of(plans, "question") + bytes_of(asked, "text", "calls")
 
 
 def _consents() -> QuerySet[ConsentQuestion]:
     return ConsentQuestion.objects.filter(session=OuterRef("session"), execution=OuterRef("pk"))
+
+
+SIZE_OF_WAITING = SizeBeside(Session, _size_of_waiting)
+SIZE_OF_CONSENTS = SizeBeside(ExecutionState, lambda: bytes_of(_consents(), "text", "calls"))
 
 
 def with_consents(rows: QuerySet[ExecutionState]) -> QuerySet[Any]:

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from automations.nanobot_import.import_store import import_store
 from automations.nanobot_import.store_file import LARGEST, StoreRefused
 from sessions_app.exceptions import SessionsError
-from sessions_app.selectors import agent_called
+from sessions_app.management.choose import agent_called
 
 
 class Command(BaseCommand):

@@ -13,8 +13,8 @@ from automations.models import Source
 from automations.routines.edit import NewRoutine, add_routine, remove_routine, update_routine
 from automations.routines.reads import routine_of, shown_routines
 from sessions_app.exceptions import SessionsError
+from sessions_app.management.choose import agent_called
 from sessions_app.models import Agent
-from sessions_app.selectors import agent_called
 
 MODES = ["inline", "isolated"]
 SOURCES = [each for each in Source.values if each != Source.SYSTEM]

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from sessions_app.agents.workspace_import import import_workspace
 from sessions_app.exceptions import SessionsError
-from sessions_app.selectors import agent_called
+from sessions_app.management.choose import agent_called
 
 
 class Command(BaseCommand):
