@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from config.http.codes import CODES
+from tests.api.conftest import Caller, made
 
 pytestmark = pytest.mark.django_db
 
@@ -65,8 +66,8 @@ def test_what_an_operation_answers_follows_from_its_kind(schema: Any) -> None:
         assert ("304" in answers) == (method == "get" and not streams)
         if not streams and method in {"get", "patch", "put"}:
             assert "ETag" in operation["responses"]["200"]["headers"]
-        for made in answers & {"201", "202"}:
-            assert "Location" in operation["responses"][made]["headers"]
+        for status in answers & {"201", "202"}:
+            assert "Location" in operation["responses"][status]["headers"]
         if "cursor" in named:
             size = next(each for each in operation["parameters"] if each["name"] == "page_size")
             assert (size["schema"]["minimum"], size["schema"]["maximum"]) == (1, 200)
@@ -83,3 +84,42 @@ def test_what_comes_in_has_known_keys_only(schema: Any) -> None:
 def test_it_is_made_without_a_warning(tmp_path: Path) -> None:
     """Such as that of a name made up for a list of states, which would be a class of generated clients."""
     call_command("spectacular", "--fail-on-warn", "--file", str(tmp_path / "schema.yaml"))
+
+
+def test_a_text_that_may_not_be_blank_says_so(ada: Caller, schema: Any) -> None:
+    """Each text of a body is sent blank: the schema has `minLength` exactly where that is refused."""
+    session = ada.session()
+    job = ada.automation(session)["id"]
+    hook = made(ada.post("/api/agents/demo/hooks/", {"name": "CI"}))["id"]
+    routine = made(ada.post("/api/agents/demo/routines/", {"title": "walk", "schedule": "1d"}))["id"]
+    shapes, wrong, seen = schema["components"]["schemas"], [], 0
+    for method, path, template in (
+        ("post", f"/api/sessions/{session}/messages/", "/api/sessions/{session_id}/messages/"),
+        ("patch", f"/api/sessions/{session}/", "/api/sessions/{session_id}/"),
+        ("post", f"/api/sessions/{session}/automations/", "/api/sessions/{session_id}/automations/"),
+        ("patch", f"/api/automations/{job}/", "/api/automations/{job_id}/"),
+        (
+            "post",
+            f"/api/sessions/{session}/scheduled-messages/",
+            "/api/sessions/{session_id}/scheduled-messages/",
+        ),
+        ("post", "/api/agents/demo/routines/", "/api/agents/{name}/routines/"),
+        ("patch", f"/api/routines/{routine}/", "/api/routines/{routine_id}/"),
+        ("patch", f"/api/hooks/{hook}/", "/api/hooks/{hook_id}/"),
+        ("post", "/api/agents/", "/api/agents/"),
+        ("patch", "/api/agents/demo/", "/api/agents/{name}/"),
+        ("post", "/api/sessions/", "/api/sessions/"),
+    ):
+        operation = schema["paths"][template][method]
+        shape = shapes[
+            operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        ]
+        for name, field in shape["properties"].items():
+            if field.get("type") != "string" or "format" in field or "enum" in field:
+                continue
+            body = {**shape.get("example", {}), name: ""}
+            refused = ada(method, path, body).status_code == 400
+            seen += 1
+            if refused != (field.get("minLength") == 1):
+                wrong.append((method, template, name, refused))
+    assert (wrong, seen > 20) == ([], True)
