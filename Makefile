@@ -151,7 +151,11 @@ $(NODE_PACKAGES)/.ready: tests/api/typescript/package.json tests/api/typescript/
 # the packages of the tests, with another Django than the locks have; it comes first, since it may refuse the Python
 $(DJANGO)/.ready: requirements-dev.lock
 	@$(PYTHON) -m venv --clear $(DJANGO)
-	@$(DJANGO)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps "Django==$(VERSION).*"
+	@$(DJANGO)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps "Django==$(VERSION).*" \
+		> $(DJANGO)/pip.log 2>&1 || { \
+		needs=$$(grep -oE ' $(VERSION)[0-9.]* Requires-Python [^;]*' $(DJANGO)/pip.log | head -n 1 | sed 's/.*Python //'); \
+		if [ -n "$$needs" ]; then echo "Django $(VERSION) needs Python $$needs; $(PYTHON) is $$($(PYTHON) -V 2>&1). Choose another: make test-django PYTHON=python3.13"; \
+		else cat $(DJANGO)/pip.log; fi >&2; exit 1; }
 	@awk '/^[^ ]/ {other = !/^(#|django==)/} other' requirements-dev.lock > $(DJANGO)/lock
 	@$(call install,$(DJANGO),$(DJANGO)/lock)
 	@touch $@

@@ -21,7 +21,7 @@ os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 # packages that Celery loads wherever they are installed, for messages and pools that Rondo has not: 2 MB
 with hidden("yaml", "greenlet"):
     from celery import Celery
-    from celery.signals import setup_logging
+    from celery.signals import celeryd_init, setup_logging
     from kombu import Exchange, Queue
 
     app = Celery("rondo", set_as_current=True)
@@ -90,6 +90,17 @@ app.conf.update(
     enable_utc=True,
 )
 app.autodiscover_tasks()
+
+
+@celeryd_init.connect(weak=False)
+def _print_no_banner(instance: Any, **_: Any) -> None:
+    """With `LOG_FORMAT=json`, standard output and error hold nothing but lines of JSON."""
+    if settings.LOG_FORMAT == "json":
+        from celery.apps import worker
+
+        instance.quiet = True
+        worker.safe_say = lambda *_: None  # type: ignore[attr-defined]  # "worker: Warm shutdown"; our own line says so
+        logging.captureWarnings(True)
 
 
 @setup_logging.connect(weak=False)

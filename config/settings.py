@@ -278,5 +278,6 @@ UNFOLD: dict[str, Any] = {
 
 DATA_UPLOAD_MAX_MEMORY_SIZE = None  # config.http.body_limit has limited each body
 
-LOGGING = logs.logging_config(ENV.log_level, ENV.log_format)
+LOG_FORMAT = ENV.log_format
+LOGGING = logs.logging_config(ENV.log_level, LOG_FORMAT)
 logs.configure()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from automations.models import MessageStatus
-from sessions_app.api.fields import Flag, Input, Output, Text, TextOrNull
+from sessions_app.api.fields import Flag, Input, NeededText, Output, TextOrNull
 
 
 class NewScheduledMessage(Input):
     example = {"send_at": "2099-01-01T09:00:00+01:00", "message_text": "Happy New Year!"}
-    send_at = Text(allow_blank=True, help_text="ISO time. Without an offset: in the agent's zone.")
-    message_text = Text(allow_blank=True, help_text="Sent unchanged, without a model.")
+    send_at = NeededText(help_text="ISO time. Without an offset: in the agent's zone.")
+    message_text = NeededText(help_text="Sent unchanged, without a model.")
     replace_existing = Flag(
         required=False, help_text="Cancel the session's pending messages. Default: false."
     )

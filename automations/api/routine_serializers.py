@@ -9,7 +9,17 @@ from automations.heartbeats.readiness import WaitReason
 from automations.jobs.validate import TASK_TYPES
 from automations.models import ExecutionMode, RunState, Source
 from automations.selectors import STATES
-from sessions_app.api.fields import AnyObject, Flag, Input, OneOf, Output, Text, TextOrNull, WholeNumber
+from sessions_app.api.fields import (
+    AnyObject,
+    Flag,
+    Input,
+    NeededText,
+    OneOf,
+    Output,
+    Text,
+    TextOrNull,
+    WholeNumber,
+)
 
 MODES = [each for each in ExecutionMode.choices if each[0] != ExecutionMode.SESSION]
 SOURCES = [each for each in Source.choices if each[0] != Source.SYSTEM]
@@ -23,7 +33,7 @@ POLICY = "Limits of one turn, which override the agent's. A change is merged; nu
 
 class RoutineChanges(Input):
     example = {"schedule": "2d", "timeout_seconds": 600}
-    title = Text(required=False, allow_blank=True)
+    title = NeededText(required=False)
     description = Text(required=False, allow_blank=True)
     instructions = Text(required=False, allow_blank=True, help_text=INSTRUCTIONS)
     schedule = Text(required=False, allow_null=True, allow_blank=True, help_text=SCHEDULE)
@@ -45,7 +55,7 @@ class NewRoutineIn(RoutineChanges):
         "execution_mode": "isolated",
         "timeout_seconds": 600,
     }
-    title = Text(allow_blank=True)
+    title = NeededText()
     source = OneOf(choices=SOURCES, required=False)  # type: ignore[assignment]  # a field of this name
     allow_duplicate = Flag(required=False)
     session = serializers.UUIDField(

@@ -12,7 +12,17 @@ from rest_framework import serializers
 from automations.jobs.skip import MOST_SKIPPED
 from automations.models import CatchUp, ExecutionMode, Overlap, RunState, Source
 from automations.selectors import STATES
-from sessions_app.api.fields import Flag, Input, Moment, OneOf, Output, Text, TextOrNull, WholeNumber
+from sessions_app.api.fields import (
+    Flag,
+    Input,
+    Moment,
+    NeededText,
+    OneOf,
+    Output,
+    Text,
+    TextOrNull,
+    WholeNumber,
+)
 from sessions_app.api.serializers import DELIVERIES, SentOut
 
 _KINDS: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -47,8 +57,8 @@ PING_URL = "Called by GET after each run that succeeded, with `/fail` after one 
 
 
 class AutomationFields(Input):
-    name = Text(required=False, allow_blank=True)
-    message = Text(required=False, allow_blank=True)
+    name = NeededText(required=False)
+    message = NeededText(required=False)
     schedule = Schedule(required=False)
     enabled = Flag(required=False)
     overlap = OneOf(choices=Overlap.choices, required=False)
@@ -83,7 +93,8 @@ class NewAutomation(AutomationFields):
         "schedule": {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"},
         "timeout_seconds": 600,
     }
-    message = Text(allow_blank=True)
+    name = Text(required=False, allow_blank=True)
+    message = NeededText()
     schedule = Schedule()
 
 

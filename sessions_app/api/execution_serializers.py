@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from agent_core.execution import Status, StepStatus, StepType
-from sessions_app.api.fields import Input, Items, Output, StoredMoment, Text, TextOrNull
+from sessions_app.api.fields import Input, Items, NeededText, Output, StoredMoment, Text, TextOrNull
 from sessions_app.api.waiting_serializers import AskedCallOut
 from sessions_app.models import ConsentState, TurnKind
 from sessions_app.turns.receive import LONGEST_MESSAGE
@@ -111,7 +111,7 @@ class ExecutionOut(Output):
 
 class AnswerIn(Input):
     example = {"content": "On Friday."}
-    content = Text(allow_blank=True, help_text=f"1 to {LONGEST_MESSAGE} characters.")
+    content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
     question = Text(
         required=False, help_text="The id of the question that you answer: 409 when another one is open now."
     )
@@ -119,7 +119,7 @@ class AnswerIn(Input):
 
 class QuestionAnswerIn(Input):
     example = {"content": "yes"}
-    content = Text(allow_blank=True, help_text=f"1 to {LONGEST_MESSAGE} characters.")
+    content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
 
 
 class MemoryChanges(Input):

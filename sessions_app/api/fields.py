@@ -84,7 +84,18 @@ class Text(_Strict, serializers.CharField):
     json_type = str
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"trim_whitespace": False} | options)
+        shortest = (
+            {} if options.get("allow_blank") else {"min_length": 1}
+        )  # for the schema: a blank is refused anyway
+        super().__init__(**{"trim_whitespace": False} | shortest | options)
+
+
+class NeededText(Text):
+    """A text that may not be blank, as the schema says. Who uses it refuses a blank, with an error code of its own."""
+
+    def run_validation(self, data: Any = serializers.empty) -> Any:
+        """Let a blank through."""
+        return data if data == "" else super().run_validation(data)
 
 
 class WholeNumber(_Strict, serializers.IntegerField):

@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_serializer
 from rest_framework import serializers
 
 from agent_core.types import Role, ToolOutcome
-from sessions_app.api.fields import Input, OneOf, Output, Text
+from sessions_app.api.fields import Input, NeededText, OneOf, Output
 from sessions_app.api.serializers import DELIVERIES, SentOut
 from sessions_app.models import OnBusy
 from sessions_app.turns.receive import LONGEST_MESSAGE
@@ -19,7 +19,7 @@ THREAD = "The id of the thread, for messages of a thread of a unified agent itse
 @extend_schema_serializer(component_name="NewMessage")
 class MessageIn(Input):
     example = {"content": "Hello!", "on_busy": "inject"}
-    content = Text(allow_blank=True, help_text=f"1 to {LONGEST_MESSAGE} characters.")
+    content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
     on_busy = OneOf(choices=OnBusy.choices, required=False, help_text="inject when not given")
 
 

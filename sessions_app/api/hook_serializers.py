@@ -5,7 +5,7 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from sessions_app import permits
-from sessions_app.api.fields import Flag, Input, Items, OneOf, Output, Text, TextOrNull
+from sessions_app.api.fields import Flag, Input, Items, NeededText, OneOf, Output, Text, TextOrNull
 from sessions_app.hooks.edit import LONGEST_NAME
 from sessions_app.hooks.inbound import LONGEST_SENDER
 from sessions_app.models import OnBusy, TurnState
@@ -35,13 +35,13 @@ class _HookFields(Input):
 
 class HookChanges(_HookFields):
     example = {"name": "CI", "enabled": True}
-    name = Text(required=False, allow_blank=True, max_length=LONGEST_NAME)
+    name = NeededText(required=False, max_length=LONGEST_NAME)
     enabled = Flag(required=False)
 
 
 class NewHookIn(_HookFields):
     example = {"name": "CI", "channel": "webhook", "address": "https://ci.example/answers"}
-    name = Text(allow_blank=True, max_length=LONGEST_NAME)
+    name = NeededText(max_length=LONGEST_NAME)
     session = serializers.UUIDField(required=False, help_text="The primary session when not given.")
 
 
@@ -69,7 +69,7 @@ class HookWithToken(HookOut):
 
 class InboundMessage(Input):
     example = {"content": "Build 7 failed.", "sender": "builder"}
-    content = Text(allow_blank=True, help_text=f"1 to {LONGEST_MESSAGE} characters.")
+    content = NeededText(help_text=f"1 to {LONGEST_MESSAGE} characters.")
     on_busy = OneOf(
         choices=OnBusy.choices,
         required=False,

@@ -18,6 +18,7 @@ from sessions_app.api.fields import (
     Items,
     JsonNumber,
     LineField,
+    NeededText,
     OneOf,
     Output,
     Text,
@@ -78,7 +79,7 @@ class AgentChanges(Input):
         required=False, allow_blank=True, help_text="Asked if the model cannot be reached; empty: none."
     )
     model_settings = ModelSettingsIn(required=False)
-    timezone = Text(required=False, allow_blank=True)
+    timezone = NeededText(required=False)
     engine = OneOf(choices=Engine.choices, required=False)
     unified_session = Flag(required=False)
     heartbeat = HeartbeatIn(required=False)

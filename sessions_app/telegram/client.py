@@ -119,7 +119,8 @@ class Client:
     def _error_of(self, error: Exception) -> ApiError:
         known = self._library.error
         if isinstance(error, known.RetryAfter):
-            wait = min(error.retry_after.total_seconds(), LONGEST_WAIT)
+            # Telegram names whole seconds: a wait of exactly so many may end too early
+            wait = min(error.retry_after.total_seconds() + 1.0, LONGEST_WAIT)
             return ApiError("Telegram asks to wait (429)", kind="away", wait=wait)
         if isinstance(error, known.InvalidToken):
             return ApiError("Telegram does not know this token; it may have been revoked", kind="token")

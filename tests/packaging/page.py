@@ -16,7 +16,7 @@ BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # what this machine has no right to, or tests elsewhere: accounts, packages, services, RabbitMQ
 PRELUDE = """
 set -eu
-sudo() { shift 2; "$@"; }
+runuser() { shift 3; "$@"; }
 systemctl() { echo "systemctl $*" >> "$FOLDER/systemctl"; }
 """
 

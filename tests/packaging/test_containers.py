@@ -166,3 +166,13 @@ def test_the_page_sets_every_variable_that_compose_asks_for() -> None:
     assert asked == set(re.findall(r"(\w+)=", exported))
     services = re.findall(r"run --rm (\w+) (\w+)", block)
     assert services == [("web", "createsuperuser")]
+
+
+def test_git_ignores_the_copy_of_the_settings_that_compose_names() -> None:
+    name = OURS["web"]["env_file"]
+    assert (DEPLOY / f"{name}.example").exists()
+    command = ["git", "check-ignore", "--quiet", "--no-index", f"deploy/{name}"]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    if "not a git repository" in done.stderr:
+        pytest.skip("the checkout has no history")
+    assert done.returncode == 0
