@@ -29,8 +29,9 @@ class SaidMessage:
     text: str
 
 
-_MARK: Final = re.compile(rf"\s*\[(?:{'|'.join(Speaker)}) \d{{4}}-\d{{2}}-\d{{2}}\]$")
-_MARKS: Final = re.compile(rf"\s*\[(?:{'|'.join(Speaker)}) \d{{4}}-\d{{2}}-\d{{2}}\]", re.IGNORECASE)
+# Each begins where spaces begin: from within them, a long line of spaces would take time by the square of its length.
+_MARK: Final = re.compile(rf"(?<!\s)\s*\[(?:{'|'.join(Speaker)}) \d{{4}}-\d{{2}}-\d{{2}}\]$")
+_MARKS: Final = re.compile(rf"(?<!\s)\s*\[(?:{'|'.join(Speaker)}) \d{{4}}-\d{{2}}-\d{{2}}\]", re.IGNORECASE)
 _OUTSIDE: Final = re.compile(rf"\[{Speaker.OUTSIDE} \d{{4}}-\d{{2}}-\d{{2}}\]", re.IGNORECASE)
 _BEGINNING: Final = re.compile(r"^(?:[-*+] )?(?:(?:Fact|Goal|Under way|Open|Decided): )?")
 _FIGURE = re.compile(

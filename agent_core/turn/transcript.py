@@ -117,7 +117,9 @@ def _replay(transcript: Transcript, step: Step, specs: dict[str, ToolSpec]) -> N
 def _close_earlier(transcript: Transcript, specs: dict[str, ToolSpec]) -> None:
     """Close a response that was followed by another step. Its missing results are refusals, which are not journaled."""
     for call in transcript.calls_to_make:
+        if call.id in transcript.results:
+            continue
         refused = refusal(call, specs, again=transcript.was_bad(call))
-        if call.id not in transcript.results and refused is not None:
+        if refused is not None:
             transcript.results[call.id] = refused
     transcript.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import timedelta
 from html import unescape
 from itertools import product
@@ -18,7 +19,7 @@ from sessions_app.models.session import PRIMARY_KEY
 from sessions_app.sessions.archive import archive_session
 from sessions_app.turns.receive import MessageInput, receive
 from sessions_app.web import rendering, transcript
-from sessions_app.web.rendering import render, render_growing
+from sessions_app.web.rendering import LANGUAGES, LONGEST_CODE, render, render_growing
 from sessions_app.worker.process import WorkerProcess
 from tests.conftest import Person, new_person
 from tests.conversations.stage import Stage
@@ -209,3 +210,38 @@ def test_a_turn_that_ends_while_a_page_is_read_is_shown_once(
     monkeypatch.setattr(transcript, "newest", read_later)
     page = ada.get(f"/sessions/{stage.chat.pk}/").content.decode()
     assert page.count('class="said">the only greeting') == 1
+
+
+SLOW = (
+    "(",
+    "a: ",
+    "=",
+    '"a',
+    "'",
+    "<<A\n",
+    "/*",
+    "\\",
+    "<!--",
+    "${",
+    "a: |\n",
+)  # for some lexers of all that exist
+
+
+def seconds_of_code(language: str, body: str) -> float:
+    """Processor time of a block of this language."""
+    begun = time.process_time()
+    render(f"```{language}\n{body * (LONGEST_CODE // len(body) - 1)}\x01\n```")
+    return time.process_time() - begun
+
+
+@pytest.mark.rule("1.12")
+def test_no_language_of_a_code_block_holds_the_process() -> None:
+    for language, body in (("html+ng2", "("), ("console", "a: "), ("ini", "="), ("antlr-python", '"a')):
+        assert seconds_of_code(language, body) < 0.4, language
+    assert "hl-" in render("```Python\nimport this\n```")
+
+
+@pytest.mark.full
+def test_no_highlighted_language_is_slow() -> None:
+    slow = [(each, body) for each in sorted(LANGUAGES) for body in SLOW if seconds_of_code(each, body) > 1.0]
+    assert slow == []
