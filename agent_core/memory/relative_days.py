@@ -15,16 +15,25 @@ _DAYS: Final = {
     word: days
     for days, words in {
         -3: ("大前天",),
-        -2: ("the day before yesterday", "前天"),
-        -1: ("yesterday", "昨天", "昨日", "昨晚"),
-        0: ("today", "tonight", "今天", "今日", "今晚", "今早"),
+        -2: ("the day before yesterday", "day before yesterday", "前天"),
+        -1: ("yesterday", "last night", "昨天", "昨日", "昨晚"),
+        0: (
+            *("today", "tonight", "this morning", "this afternoon", "this evening"),
+            *("今天", "今日", "今晚", "今早"),
+        ),
         1: ("tomorrow", "明天", "明日", "明晚", "明早"),
-        2: ("the day after tomorrow", "后天"),
+        2: ("the day after tomorrow", "day after tomorrow", "后天"),
         3: ("大后天",),
     }.items()
     for word in words
 }
-_PARTS: Final = {"tonight": " evening", "晚": "晚上", "早": "早上"}
+_PARTS: Final = {
+    "tonight": " evening",
+    "last night": " evening",
+    "晚": "晚上",
+    "早": "早上",
+    **{f"this {part}": f" {part}" for part in ("morning", "afternoon", "evening")},
+}
 _YEARS: Final = {"明年": 1, "后年": 2, "今年": 0, "去年": -1, "前年": -2}
 _NUMBERS: Final = {
     word: number
@@ -64,8 +73,8 @@ _RELATIVE: Final = re.compile(
     r"|(?P<which3>下下|上上|[这本下上])个?月"
     r"|(?P<year>[明后今去前]年)"
     rf"|\b(?:(?P<comes>is|are|due|starts?|begins?|ends?|comes?|leaves?|arrives?|moves?|flies|expires?) in )?"
-    rf"(?P<number>{_NUMBER}) (?P<unit>day|week)s?\b(?P<way> ago| from now| from today)?"
-    rf"|(?P<number2>{_NUMBER_CHINESE})(?P<unit2>天|周|个星期)(?P<way2>之?后|以后|之?前|以前)",
+    rf"(?P<number>{_NUMBER}) (?P<unit>day|week|month|year)s?\b(?P<way> ago| from now| from today)?"
+    rf"|(?P<number2>{_NUMBER_CHINESE})(?P<unit2>天|周|个星期|个月|年)(?P<way2>之?后|以后|之?前|以前)",
     re.IGNORECASE,
 )
 _DATE: Final = re.compile(r"\d{4}(?:-\d\d)*")
@@ -147,10 +156,16 @@ def _counted(text: str, group: dict[str, str]) -> _DateOf | None:
         return None
     number = group.get("number") or group["number2"]
     count = int(number) if number.isdecimal() else _NUMBERS[number]
-    is_day = (group.get("unit") or group["unit2"]) in ("day", "天")
-    days = count * (1 if is_day else 7) * (-1 if way == " ago" or "前" in way else 1)
+    count *= -1 if way == " ago" or "前" in way else 1
     verb = f"{text.split(maxsplit=1)[0]} " if "comes" in group else ""
-    return lambda on: f"{verb}{on + timedelta(days=days)}"
+    match group.get("unit") or group["unit2"]:
+        case "month" | "个月":
+            return lambda on: f"{verb}{_month(on, count)}"
+        case "year" | "年":
+            return lambda on: f"{verb}{on.year + count}"
+        case unit:
+            days = count * (1 if unit in ("day", "天") else 7)
+            return lambda on: f"{verb}{on + timedelta(days=days)}"
 
 
 def _in_week(on: date, weeks: int, weekday: int) -> date:

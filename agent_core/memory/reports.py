@@ -20,6 +20,7 @@ _STATES: Final = re.compile(  # without one of these, or a figure, a clause stat
 _CLAUSES: Final = re.compile(
     r"[;,!?](?!\d)|\.(?=\s|$)|\band\b|\bbut\b|[\uff0c\u3002\uff1b\uff01\uff1f]", re.IGNORECASE
 )
+_WORD: Final = re.compile(r"[^\W\d_]")
 _NAME: Final = (  # 'news', or an id
     r"(?:\s*(?:(?:named|called)\s+)?[\"'\u2018\u201c\u00ab].+?[\"'\u2019\u201d\u00bb]|\s+#?(?=\w*\d)[a-z]\w{5,})?(?:\s*\(.+?\))?"
 )
@@ -67,7 +68,7 @@ def is_step_wait(text: str) -> bool:
 def is_live_report(text: str, things: Collection[str]) -> bool:
     """Whether every clause states how one of these things is. Otherwise the text also has another fact."""
     form = _form(frozenset(things))
-    clauses = [said for clause in _CLAUSES.split(text) if (said := phrases.normalized(clause))]
+    clauses = [phrases.normalized(clause) for clause in _CLAUSES.split(text) if _WORD.search(clause)]
     return (
         form is not None
         and bool(clauses)
@@ -95,6 +96,6 @@ def _form(things: frozenset[str]) -> re.Pattern[str] | None:
         thing = rf"(?:{chinese}){_NAME}"
         forms += [
             rf"{_SUBJECT_CHINESE}{_TIME_CHINESE}{thing}(?:$|[是在已每于为设开关停暂启将会未]|运行|存在|目前|当前)",
-            rf"(?:有|存在|设置了|设了|创建了){_SOME_CHINESE}{_TIME_CHINESE}{thing}(?:$|每)",
+            rf"(?:有|存在|设置了|设了|创建了){_SOME_CHINESE}{_TIME_CHINESE}{thing}(?:$|每|在运行|正在)",
         ]
     return re.compile("|".join(forms)) if forms else None

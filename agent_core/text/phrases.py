@@ -41,8 +41,8 @@ _TABLE: Final[dict[str, set[str]]] = {
     },
     # how a request for the state of things begins. Questions such as "what … do I have" are told by their form
     "look": {
-        *("list", "show", "check", "see", "let me see", "give me", "tell me", "know"),
-        *("列出", "显示", "查看", "查询", "看看", "看一下", "看下", "告诉我"),
+        *("list", "show", "check", "see", "let me see", "let me know", "give me", "tell me", "know"),
+        *("列出", "显示", "查看", "查询", "看看", "看一下", "看下", "看我", "告诉我"),
     },
     # how a request for a change begins. "set" is missing, because a reply to a question may begin like this too
     "request": {
@@ -50,7 +50,8 @@ _TABLE: Final[dict[str, set[str]]] = {
         *("update", "edit", "disable", "enable", "stop", "rename", "move", "postpone", "reschedule"),
         *("turn on", "turn off", "switch on", "switch off", "set a", "set an", "make a", "wake me"),
         *("创建", "新建", "新增", "添加", "加个", "加一个", "建个", "建一个", "设个", "设一个", "设置"),
-        *("删除", "删掉", "移除", "取消", "暂停", "修改", "更新"),
+        *("删", "移除", "取消", "暂停", "停掉", "关掉", "关闭", "启用", "修改", "更新"),
+        *("改到", "改成", "改为"),
     },
 }
 
@@ -83,7 +84,8 @@ _ASKING: Final = re.compile(
     r"|(?!.*(?:什么|哪.|几.).*[都也])(?:.*(?:哪些|哪个|什么|多少|几[个条点时]|怎么)|.*(?:吗|呢)\?*$)",
 )
 _SENTENCES: Final = re.compile(r"(?<=[!?;\n\u3002])|(?<=[.:])(?=\s)")
-_MOVED: Final = re.compile(r"把.+?(?=删|取消|移除|暂停|修改|更新|改)")  # "把…删除" is "删除…"
+# "把…删除" is "删除…"
+_MOVED: Final = re.compile(r"把.+?(?=删|取消|移除|暂停|停掉|关掉|关闭|更新|改|列出|显示)")
 
 # words that most questions have: that an answer repeats one of them means nothing
 _FILLING: Final = frozenset(
@@ -164,7 +166,8 @@ def parts(sentence: str) -> list[str]:
     """Return the parts of a sentence between commas. Each part of a question ends with a question mark."""
     mark = "?" if _is_question(sentence) else ""
     return [
-        f"{part}{mark}" for part in re.split(r"[,\u3001]|\bbut\b", unicodedata.normalize("NFKC", sentence))
+        f"{part}{mark}"
+        for part in re.split(r"[,\u3001\u2013\u2014]|\bbut\b", unicodedata.normalize("NFKC", sentence))
     ]
 
 
@@ -176,9 +179,7 @@ def asks(part: str) -> bool:
 
 def orders(part: str) -> bool:
     """Whether a part of a sentence asks for a change."""
-    moved = _MOVED.search(part)
-    begins = starts_with("request", part[moved.end() :] if moved else part)
-    return begins or _REMINDS.search(normalized(part)) is not None
+    return starts_with("request", part) or _REMINDS.search(normalized(part)) is not None
 
 
 def _beginnings(text: str, lead: re.Pattern[str]) -> list[str]:
@@ -186,7 +187,8 @@ def _beginnings(text: str, lead: re.Pattern[str]) -> list[str]:
     found = [normalized(text)[:_LONGEST_BEGINNING]]
     while (before := lead.match(found[-1])) is not None:
         found.append(found[-1][before.end() :])
-    return found
+    moved = _MOVED.search(found[0])
+    return [*found, found[0][moved.end() :]] if moved else found
 
 
 def contains_any(text: str, words: Iterable[str]) -> bool:
