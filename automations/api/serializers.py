@@ -57,7 +57,7 @@ PING_URL = "Called by GET after each run that succeeded, with `/fail` after one 
 
 
 class AutomationFields(Input):
-    name = NeededText(required=False)
+    name: Text = NeededText(required=False)
     message = NeededText(required=False)
     schedule = Schedule(required=False)
     enabled = Flag(required=False)
