@@ -174,7 +174,16 @@ def _task_blocks(content: str) -> list[Fence]:
 
 
 def _seems_to_list_tasks(text: str) -> bool:
-    return bool(_TASKS_KEY.search(text)) or all(key.search(text) for key in _TASK_KEYS)
+    """Whether the JSON looks like a list of tasks; also if it cannot be read, because it may have been one."""
+    if _TASKS_KEY.search(text) or all(key.search(text) for key in _TASK_KEYS):
+        return True
+    if values_at_most(text) > MOST_VALUES:
+        return True
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def _tasks(content: str, blocks: list[Fence], zone: str, now: datetime) -> tuple[Task, ...]:
