@@ -173,16 +173,20 @@ def _task_blocks(content: str) -> list[Fence]:
         if each.language == "json"
     }
     speaking = [each for each, text in blocks.items() if '"tasks"' in text]
-    return speaking or [each for each, text in blocks.items() if _may_list_tasks(text)]
+    return speaking or [each for each, text in blocks.items() if _seems_to_list_tasks(text)]
 
 
-def _may_list_tasks(text: str) -> bool:
+def _seems_to_list_tasks(text: str) -> bool:
+    """Whether the JSON looks like a list of tasks; also if it cannot be read, because it may have been one."""
     if _TASKS_KEY.search(text) or all(key.search(text) for key in _TASK_KEYS):
         return True
+    if values_at_most(text) > MOST_VALUES:
+        return True
     try:
-        return values_at_most(text) > MOST_VALUES or json.loads(text) is None
+        json.loads(text)
     except (ValueError, RecursionError):
         return True
+    return False
 
 
 def _tasks(content: str, blocks: list[Fence], zone: str, now: datetime) -> tuple[Task, ...]:

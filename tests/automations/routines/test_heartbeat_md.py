@@ -122,8 +122,8 @@ def test_a_json_block_that_lists_no_tasks_is_prose() -> None:
         {"done_tasks": 3},
         {"note": "tasks: none"},
     ]
-    for data in (*objects, {"title": "Settings"}, {}, [], [1, 2]):
-        content = block(data)
+    for data in (*objects, {"title": "Settings"}, {}, [], [1, 2], "text"):
+        content = block(json.dumps(data))
         assert read(content) == Parsed(parse=Parse.EMPTY), data
         assert prose(content) == content.strip()
         rendered = render_heartbeat_md(content, [A])
@@ -154,6 +154,7 @@ CORRUPTED: dict[str, tuple[str, str]] = {
     "a comma too many": (V2.replace('"enabled": true,', '"enabled": true,,'), "cannot be read"),
     "nothing in it": (block(""), "cannot be read"),
     "half of it": (block('{"version": 2, "tas'), "cannot be read"),
+    "no tasks, and not readable": (block('{"lastChecks": }'), "cannot be read"),
     "a list": (block([A]), "not an object with a list"),
     "no list of tasks": (block({"version": 2, "task": []}), "not an object with a list"),
     "version 3": (block({"version": 3, "tasks": []}), "version must be one of"),
