@@ -7,7 +7,7 @@ is past. Without "next", "this", "last" or 下, 本, 上 a weekday stays as it i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from typing import Final
 
@@ -81,25 +81,25 @@ _DATE: Final = re.compile(r"\d{4}(?:-\d\d)*")
 _DateOf = Callable[[date], str]
 
 
-def with_dates(text: str, on: date, said: Iterable[tuple[date, str]] = ()) -> str:
+def named_days(text: str, on: date) -> tuple[date, frozenset[str]]:
+    """Return the day of a message and the dates of its relative days, as `with_dates` takes them."""
+    found = map(_read, _RELATIVE.finditer(text))
+    return on, frozenset(_date(date_of(on)) for date_of in found if date_of is not None)
+
+
+def with_dates(text: str, on: date, said: Sequence[tuple[date, frozenset[str]]] = ()) -> str:
     """Replace relative days by dates. They are counted from the day of the last message in `said` that names the same
     day, else from `on`.
     """
-    messages = tuple(said)
 
     def replaced(found: re.Match[str]) -> str:
         date_of = _read(found)
-        return found[0] if date_of is None else date_of(_day_said(date_of, messages, on))
+        if date_of is None:
+            return found[0]
+        days = (day for day, named in reversed(said) if _date(date_of(day)) in named)
+        return date_of(next(days, on))
 
     return _RELATIVE.sub(replaced, text)
-
-
-def _day_said(date_of: _DateOf, messages: tuple[tuple[date, str], ...], on: date) -> date:
-    for day, text in reversed(messages):
-        others = map(_read, _RELATIVE.finditer(text))
-        if any(other is not None and _date(other(day)) == _date(date_of(day)) for other in others):
-            return day
-    return on
 
 
 def _date(text: str) -> str:

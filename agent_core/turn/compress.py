@@ -17,7 +17,7 @@ from agent_core.exceptions import ModelError, Stale
 from agent_core.llm import tokens
 from agent_core.memory import sources, task_state
 from agent_core.memory.lasting_facts import FactFilter
-from agent_core.memory.relative_days import with_dates
+from agent_core.memory.relative_days import named_days, with_dates
 from agent_core.memory.sources import SaidMessage, Speaker
 from agent_core.memory.task_state import LONGEST_ITEM, CompressionReply, TaskStateData
 from agent_core.text import fence
@@ -119,7 +119,7 @@ def _durable(
     answer: CompressionReply, before: TaskStateData, older: Sequence[SaidMessage], lasting: FactFilter
 ) -> TaskStateData:
     """The durable parts of the answer, with dates in place of relative days. Each new fact gets its source mark."""
-    days = [(said.at.date(), said.text) for said in older]
+    days = [named_days(said.text[:_LONGEST_MESSAGE], said.at.date()) for said in older]
     known = {_key(fact): fact for fact in before.important_facts}
     facts, marks, stated = [], {}, set()
     for fact in answer.held.important_facts:
