@@ -22,6 +22,7 @@ CLIENTS = (
     "httpcore2",
     "telegram",
 )  # and what they send with
+_TO_STDERR = {"class": "logging.StreamHandler", "formatter": "line"}
 CONTEXT = ("request", "worker", "session", "turn", "run")  # bound with structlog.contextvars.bind_contextvars
 
 
@@ -134,10 +135,7 @@ def logging_config(level: str, log_format: str) -> dict[str, Any]:
             }
         },
         "filters": {"secret_addresses": {"()": HideSecretAddresses}},
-        "handlers": {
-            "stderr": {"class": "logging.StreamHandler", "formatter": "line"},
-            "errors": {"()": ErrorCounter},
-        },
+        "handlers": {"stderr": _TO_STDERR, "errors": {"()": ErrorCounter}},
         "root": {"handlers": ["stderr", "errors"], "level": level},
         "loggers": {
             "django": through_root,

@@ -8,6 +8,8 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,10 @@ class Account:
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
+    def home(self) -> dict[str, str]:
+        """The variable of its home folder: libraries look for files there, and fail where they may not look."""
+        return {} if self.uid is None else {"HOME": "/nonexistent"}
+
     def make_folder(self, folder: Path) -> None:
         """Create `folder` if it is missing, with access for this account only."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -54,6 +60,22 @@ def account_for(data: Path) -> Account:
             continue
         return Account(uid=entry.pw_uid, gid=entry.pw_gid)
     return Account(uid=65534, gid=65534)
+
+
+def account_for_fleet(data: Path, environ: Mapping[str, str], cwd: Path) -> Account:
+    """The account of our own processes: that of the embedded servers, if it can load our code, else our own."""
+    account = account_for(data)
+    if account.uid is None:
+        return account
+    command = [sys.executable, "-c", "import django; django.setup()"]
+    settings = {"DJANGO_SETTINGS_MODULE": "config.settings", **environ, **account.home()}
+    try:
+        done = subprocess.run(
+            command, cwd=cwd, env=settings, capture_output=True, timeout=60, check=False, **account.popen()
+        )
+    except (OSError, subprocess.SubprocessError):
+        return Account()
+    return account if done.returncode == 0 else Account()
 
 
 def runnable_program(

@@ -12,18 +12,20 @@ from typing import Any
 
 from config.installation import COMMAND, ROOT
 from config.supervisor import signals
+from config.supervisor.account import Account, account_for_fleet
 from config.supervisor.children import Child, Children, StopOrder
 from config.supervisor.datadir import Keys
 from config.supervisor.errors import SetupError
 from config.supervisor.options import WILDCARDS, UpOptions
 from config.supervisor.servers import Servers
 from config.supervisor.spawn import spawn
-from config.supervisor.terminal import last_line
+from config.supervisor.terminal import last_line, say
 
 ADMIN_USER = "admin"
 WORKER_PATIENCE = 20.0  # seconds for a worker to hand back its turns
 # `bootstrap` has just run Django's checks; Celery would run them again, and load all URLs for them.
 _CELERY = ["celery", "-A", "config", "--skip-checks"]
+PORTS_OF_ALL = 1024  # the first port that needs no rights
 WEB_GRACE = 3  # as in config/web.py: seconds that open event streams have to end
 
 
@@ -106,15 +108,19 @@ class Gate:
 
 def start_fleet(children: Children, folder: Path, options: UpOptions, environ: Mapping[str, str]) -> Gate:
     """Start web, workers and beats. They load their modules, and run once the gate is opened."""
-    gate = Gate()
+    gate, account = Gate(), account_for_fleet(folder / "postgres", environ, ROOT)
+    if os.geteuid() == 0 and account.uid is None:
+        say(f"Web, workers and beats run as root: no other account can run {sys.executable} with this code")
     for command, child_name, order, patience in _plan(options):
         log = folder / "logs" / f"{child_name}.log"
-        named = {**environ, "PGAPPNAME": f"rondo {child_name}"}
+        is_bound = child_name == "web" and options.port < PORTS_OF_ALL  # root alone may listen there
+        own = Account() if is_bound else account
+        named = {**environ, **own.home(), "PGAPPNAME": f"rondo {child_name}"}
         children.add(
             Child(
                 kind=child_name.rstrip("0123456789"),
                 name=child_name,
-                start=partial(gate.spawn, command, log=log, cwd=ROOT, environ=named),
+                start=partial(gate.spawn, command, log=log, cwd=ROOT, environ=named, account=own),
                 log=log,
                 order=order,
                 patience=patience,

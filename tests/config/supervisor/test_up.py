@@ -311,6 +311,24 @@ def test_an_ordinary_user_can_run_it() -> None:
 
 
 @root_only
+def test_root_runs_web_workers_and_beats_as_the_account_of_the_servers() -> None:
+    program, environ = _someone_else()
+    folder = Path(tempfile.mkdtemp(prefix="rondo-root-"))
+    up = Up(folder=folder, program=program, environ=environ)
+    try:
+        up.start()
+        up.wait_ready()
+        owner = (up.data / "postgres").stat().st_uid
+        assert owner != 0
+        assert {Path(f"/proc/{pid}").stat().st_uid for pid in all_pids(up.connection())} == {owner}
+        assert " run as root" not in up.output
+        assert up.stop() == 0
+    finally:
+        up.end()
+        shutil.rmtree(folder)
+
+
+@root_only
 def test_programs_the_server_account_cannot_reach_are_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
