@@ -93,7 +93,7 @@ class NewAutomation(AutomationFields):
         "schedule": {"kind": "cron", "expr": "0 9 * * *", "timezone": "Europe/Berlin"},
         "timeout_seconds": 600,
     }
-    name = Text(required=False, allow_blank=True)  # type: ignore[assignment]
+    name = Text(required=False, allow_blank=True)
     message = NeededText()
     schedule = Schedule()
 
