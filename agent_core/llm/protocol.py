@@ -69,14 +69,10 @@ class Model(Protocol):
 
 
 def clean_text(text: str) -> str:
-    """Return a text without NUL characters and lone surrogates, which PostgreSQL cannot store.
-
-    Two surrogates that make one character, which a server may send in two pieces, become that character.
-    """
+    """Return a text without NUL characters and lone surrogates, which PostgreSQL cannot store."""
     if text.isascii() and "\x00" not in text:
         return text
-    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return whole.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
+    return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
 
 
 def clean_reply(reply: ModelReply) -> ModelReply:

@@ -19,7 +19,6 @@ _ANY_OPEN: Final = re.compile(r"<(?:think|thinking)>", re.IGNORECASE)
 _OPENING_TAGS: Final = ("<think>", "<thinking>")
 _CLOSING_TAGS: Final = ("</think>", "</thinking>")
 _LONGEST_TAG: Final = len("</thinking>")
-_FIRST_HALF: Final = re.compile("[\ud800-\udbff]")  # of a character that comes in two pieces
 _QUOTES: Final = "`'\"“‘«"  # noqa: RUF001
 
 
@@ -99,8 +98,7 @@ class ThinkingFilter:
             if self._had_block:
                 self._held = begun
         self._is_start = False
-        kept = 1 if _FIRST_HALF.match(self._held[-1:]) else 0
-        text, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
+        text, self._held = self._held, ""
         yield from self._show(text)
 
 

@@ -210,13 +210,6 @@ def test_reasoning_between_tags_is_no_part_of_the_answer(server: ModelServer, ki
     assert shown == text or kind == "only closed"
 
 
-def test_a_character_that_comes_in_two_pieces_is_one(server: ModelServer) -> None:
-    server.answer_with(chat("Hi \ud83d", "\ude00", " and \ud83d"))
-    run = drive(request("hello", model=NETWORK))
-    shown = [each.content["text"] for each in run.events if each.type is TurnEventType.LLM_DELTA]
-    assert (run.result.reply, "".join(shown)) == ("Hi \U0001f600 and ?", "Hi \U0001f600 and ?")
-
-
 @pytest.mark.rule("5.4")
 def test_reasoning_does_not_hide_the_token_of_a_heartbeat(server: ModelServer) -> None:
     server.answer_with(chat(f"<think>{HIDDEN * 40}</think>\n", "HEARTBEAT_OK"))
