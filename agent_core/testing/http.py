@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import select
 import socket
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,6 +48,11 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 1024
     daemon_threads = True
     model: ModelServer
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print no trace of a client that closed its connection."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
