@@ -84,8 +84,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._complete(dialect.chat_body(self.path, body), dialect)
         elif urlsplit(self.path).path.endswith("/chat/completions"):
             self._complete(body)
-        elif urlsplit(self.path).path.endswith("/responses"):
-            self._complete(body | {"tools": None})  # only a script answers these
         else:
             self._json(404, wire.error(404, "There is nothing here."))
 

@@ -365,12 +365,12 @@ LISTED: tuple[tuple[Any, str], ...] = (
 )
 
 
-def lists(tools: list[Any]) -> Callable[[Handler], None]:
-    """Answers of a server of the earlier way that lists these tools."""
+def lists(tools: list[Any], **more: Any) -> Callable[[Handler], None]:
+    """Answers of a server of the earlier way that lists these tools, with more of the result."""
 
     def answer(it: Handler) -> None:
         asked = json.loads(it.body) if it.body else {}
-        result: dict[str, Any] = {"tools": tools}
+        result: dict[str, Any] = {"tools": tools, **more}
         if asked.get("method") == "initialize":
             version = asked["params"]["protocolVersion"]
             info = {"name": "x", "version": "1"}
@@ -402,12 +402,11 @@ def test_a_list_of_tens_of_thousands_of_tools_is_read_to_its_bound() -> None:
         found = offer_tools([docs(url)], HERE, 5.0)
     assert len(found.tools) == MOST_TOOLS
     assert len(found.left_out) == MOST_LISTED - MOST_TOOLS
-    pages = [
-        {"name": f"t{number}", "inputSchema": {"type": "object"}, "description": "d" * 1_900}
-        for number in range(1_200)
+    page = [
+        {"name": f"t{n}", "inputSchema": {"type": "object"}, "description": "d" * 2_000} for n in range(600)
     ]
-    with strange(lists(pages)) as (url, _asked):
-        assert reason(url) == UNREADABLE, "more bytes than all answers may have"
+    with strange(lists(page, nextCursor="more")) as (url, _asked):
+        assert reason(url), "two pages have more bytes than all answers may have"
 
 
 def instructions(it: Handler) -> None:
