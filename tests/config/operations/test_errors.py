@@ -37,6 +37,7 @@ NOT_LOGGED = {
     "automations/mcp_server/caller.py": "raised on the event loop",
     "config/mcp_bridge.py": "a client's program: the answer to its user says it",
     "config/operations/checks.py": "the finding of doctor",
+    "config/operations/trials.py": "raised in the thread that asked",
     "sessions_app/deliveries/send.py": "the attempt to send reports it",
 }
 
