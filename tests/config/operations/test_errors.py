@@ -35,6 +35,7 @@ NOT_LOGGED = {
     "agent_core/turn/exchange.py": "raised in the turn's thread",
     "automations/firing/beat_ping.py": "the operator's own receiver; its address may be a secret",
     "automations/mcp_server/caller.py": "raised on the event loop",
+    "config/http/handler.py": "Django logs it, as it logs one of a view",
     "config/mcp_bridge.py": "a client's program: the answer to its user says it",
     "config/operations/checks.py": "the finding of doctor",
     "config/operations/trials.py": "raised in the thread that asked",
