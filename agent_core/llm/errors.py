@@ -6,16 +6,12 @@ repeat of the request.
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import re
 import socket
 import ssl
-from collections.abc import Iterator
 from http.client import responses
-from typing import Any, Final
-from urllib.parse import unquote
+from typing import Final
 
 from pydantic_ai.exceptions import (
     ContentFilterError,
@@ -39,17 +35,20 @@ from agent_core.addresses import NotPublic
 from agent_core.connections import named_model
 from agent_core.exceptions import CONTEXT_TOO_LONG, ModelError, ModelRefused, ModelUnavailable
 from agent_core.llm.protocol import ModelCall
-from agent_core.text.redact import HIDDEN, SHORTEST, redact, secrets_of
+from agent_core.llm.provider_words import (
+    LONGEST_REASON,
+    causes,
+    error_body,
+    message_of,
+    one_line,
+    provider_message,
+)
+from agent_core.text.redact import redact
 from agent_core.text.status_phrases import status_phrase
 
-LONGEST_REASON: Final = 200  # characters of a provider's message that people see
 _LONGEST_MESSAGE: Final = 1000  # characters of the message that operators see
 _LONGEST_NAME: Final = 100
-_SHARED: Final = 12  # letters and digits in a row that a message shares with the request are not shown
-_SHORTEST_SHARED: Final = 3  # of a text of the request, which is shorter than that
-_DEEPEST: Final = 5  # levels of an error object
 _TRY_AGAIN: Final = {408, 409, 425, 429}
-_LONG_TOKEN = re.compile(r"(?=[\w*.+/=-]*\d)(?=[\w*.+/=-]*[A-Za-z])[\w*.+/=-]{24,}")  # possibly a key
 _TOO_LONG = re.compile(  # messages of servers that send no known error code
     r"(?:prompt|input) is too long|available context size|context (?:length|window) (?:is )?exceeded"
     r"|(?:maximum|maximal|the) (?:context|prompt|input) length|(?:model|context) token limit|context overflow"
@@ -60,9 +59,6 @@ _BAD_KEY = re.compile(
     r"API key (?:is )?(?:expired|not valid|invalid|missing)", re.IGNORECASE
 )  # Google, as a 400
 _INPUT: Final = ("messages", "input", "contents", "prompt")  # parameters of what the request says
-_IDENTIFIER = re.compile(r"[A-Za-z][\w.-]{0,63}")
-_HIDDEN_RUN = re.compile(r"\0+")
-_NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
 REJECTED: Final = "The model provider rejected the request"
 OVERLOADED: Final = "The model provider is overloaded"
 # errors that the client raises for an unexpected answer, such as an HTML page or other JSON
@@ -94,7 +90,7 @@ def translated(error: Exception, call: ModelCall | None = None, secrets: tuple[s
     text = f"{type(error).__name__}: {error}"[: 20 * _LONGEST_MESSAGE]
     text = redact(text, more=secrets)[:_LONGEST_MESSAGE]
     translation = _translation(error, text, secrets)
-    translation.said = _provider_message(error, call, secrets)
+    translation.said = provider_message(error, call, secrets)
     return translation
 
 
@@ -120,7 +116,7 @@ def _blames_the_input(error: Exception) -> bool:
     """Whether a rejection names no parameter or setting as its cause."""
     if not isinstance(error, ModelHTTPError) or error.status_code not in {400, 422}:
         return False
-    body = _error_body(error)
+    body = error_body(error)
     param, code = (str(body.get(name) or "") for name in ("param", "code"))
     return (not param or param.startswith(_INPUT)) and not code.startswith("unsupported")
 
@@ -150,8 +146,8 @@ def _rejection(error: Exception, secrets: tuple[str, ...]) -> tuple[str, str]:
     if isinstance(error, ModelAuthenticationError):
         denied = isinstance(error, ModelHTTPError) and error.status_code == 403
         return "model_auth", "the API key has no access" if denied else "invalid API key"
-    if isinstance(error, ModelNotFoundError) or _error_body(error).get("type") == "invalid_model":
-        name = _line(str(getattr(error, "model_name", "")), _LONGEST_NAME, secrets)
+    if isinstance(error, ModelNotFoundError) or error_body(error).get("type") == "invalid_model":
+        name = one_line(str(getattr(error, "model_name", "")), _LONGEST_NAME, secrets)
         is_sure = not isinstance(error, ModelNotFoundError) or error.provider_error_code == "model_not_found"
         end = "does not exist" if is_sure else "does not exist there, or the base URL is wrong"
         return "model_not_found", f"{named_model(name)} {end}"
@@ -159,7 +155,7 @@ def _rejection(error: Exception, secrets: tuple[str, ...]) -> tuple[str, str]:
         return CONTEXT_TOO_LONG, "the request is too large"
     if status := _redirect(error):
         return ModelRefused.code, f"{status}: it redirects to another address; check the base URL"
-    said = _message(_error_body(error))[: 20 * LONGEST_REASON]
+    said = message_of(error_body(error))[: 20 * LONGEST_REASON]
     known = (found for pattern, *found in _BY_MESSAGE if pattern.search(said))
     code, words = next(known, (ModelRefused.code, _phrase(error)))
     return code, words
@@ -175,7 +171,7 @@ def _outage(error: Exception) -> tuple[str, str]:
         is_busy = isinstance(error, ModelUnavailableError | ModelOverloadedError)
         what = OVERLOADED if is_busy else "The model provider failed"
         return ModelUnavailable.code, f"{what} ({_status(error)}{_phrase(error)})"
-    if any(isinstance(each, UNREADABLE) for each in _causes(error)):
+    if any(isinstance(each, UNREADABLE) for each in causes(error)):
         return ModelUnavailable.code, "The model provider sent an answer that cannot be read"
     if isinstance(error, ModelAPIError):
         return ModelUnavailable.code, "The model provider failed"
@@ -188,7 +184,7 @@ def _status(error: Exception) -> str:
 
 def _redirect(error: Exception) -> int:
     """The status of a redirect, else 0. Redirects are not followed, because they could lead the key elsewhere."""
-    statuses = (getattr(each, "status_code", getattr(each, "code", 0)) for each in _causes(error))
+    statuses = (getattr(each, "status_code", getattr(each, "code", 0)) for each in causes(error))
     return next((status for status in statuses if isinstance(status, int) and 300 <= status < 400), 0)
 
 
@@ -201,121 +197,8 @@ def _phrase(error: Exception) -> str:
 
 def _connection(error: Exception) -> str:
     """Why there is no connection, from the first known error in the chain."""
-    for each in _causes(error):
+    for each in causes(error):
         for kind, words in _CONNECTION:
             if isinstance(each, kind):
                 return words
     return "connection lost"
-
-
-def _causes(error: BaseException, depth: int = 12) -> Iterator[BaseException]:
-    """The error, its causes and contexts, and the members of exception groups."""
-    yield error
-    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
-    for each in (*inner, error.__cause__, error.__context__):
-        if each is not None and depth:
-            yield from _causes(each, depth - 1)
-
-
-def _error_body(error: Exception) -> dict[str, Any]:
-    """The error object in the response body; {} if there is none. Mistral's client keeps the body as text."""
-    bodies = (getattr(each, "body", None) for each in _causes(error))
-    body: Any = next((each for each in bodies if each), None)
-    if isinstance(body, str | bytes):
-        try:
-            body = json.loads(body)
-        except (ValueError, RecursionError):
-            is_text = isinstance(body, str) and len(body) <= LONGEST_REASON and "<" not in body  # no page
-            return {"message": body} if is_text else {}
-    if isinstance(body, list) and body:  # Google
-        body = body[0]
-    if isinstance(body, dict) and isinstance(body.get("error"), dict):
-        body = body["error"]
-    return body if isinstance(body, dict) else {}
-
-
-def _message(body: Any) -> str:
-    """The text of an error object: its `message`, `detail` or `error`, or the first fault of a validation."""
-    for _ in range(_DEEPEST):
-        if isinstance(body, list) and body:
-            body = body[0]
-        if not isinstance(body, dict):
-            break
-        where = body.get("loc")
-        if isinstance(where, list) and isinstance(body.get("msg"), str):
-            return f"{body['msg']}: {'.'.join(map(str, where))}"
-        body = body.get("message") or body.get("detail") or body.get("error")
-    return body if isinstance(body, str) else ""
-
-
-def _provider_message(error: Exception, call: ModelCall | None, secrets: tuple[str, ...]) -> str:
-    """One line of the provider's message, or else its error code; empty if there is neither."""
-    if call is None:
-        return ""
-    body = _error_body(error)
-    message, code = _message(body), body.get("code") or body.get("type")
-    if message and not _hides_a_secret(message, secrets):
-        line = _line(message, LONGEST_REASON, secrets, call)
-        if any(map(str.isalnum, line)):
-            return line.rstrip(".")
-    is_plain = isinstance(code, str) and _IDENTIFIER.fullmatch(code)
-    return str(code) if is_plain and _line(str(code), LONGEST_REASON, secrets, call) == code else ""
-
-
-def _line(text: str, longest: int, secrets: tuple[str, ...], call: ModelCall | None = None) -> str:
-    """One line of printable characters, without secrets and without what it repeats of the call."""
-    text = "".join(each if each.isprintable() else " " for each in text[: 20 * longest])
-    line = _LONG_TOKEN.sub("***", redact(" ".join(text.split()), more=secrets))
-    if call is not None:
-        line = _without_repeats(line, call)
-    return line if len(line) <= longest else line[: longest - 1] + "…"
-
-
-def _hides_a_secret(text: str, more: tuple[str, ...]) -> bool:
-    """Whether a text contains a secret with other characters in between, or percent-encoded."""
-    secrets = (*secrets_of(os.environ), *more)
-    for secret in secrets:
-        text = text.replace(secret, HIDDEN)
-    said = _squeezed(unquote(text[: 20 * LONGEST_REASON]))
-    return any(len(key) >= SHORTEST and key in said for key in map(_squeezed, secrets))
-
-
-def _without_repeats(line: str, call: ModelCall) -> str:
-    """Replace each piece that stands in the request, in any spelling, with an ellipsis.
-
-    A short text of the request is replaced only where it stands as words of its own: "hi" is part of many words.
-    """
-    letters = [(letter, place) for place, each in enumerate(line) for letter in _squeezed(each)]
-    said = "".join(letter for letter, _ in letters)
-    pieces = {said[start : start + _SHARED] for start in range(len(said) - _SHARED + 1)}
-    repeated: set[str] = set()
-    for text in map(_squeezed, _texts(call)):
-        if _SHORTEST_SHARED <= len(text) < _SHARED:
-            repeated.add(text)
-        else:
-            repeated |= {piece for piece in pieces if piece in text}
-    hidden: set[int] = set()
-    for piece in repeated:
-        for found in re.finditer(f"(?={re.escape(piece)})", said):
-            first, last = letters[found.start()][1], letters[found.start() + len(piece) - 1][1]
-            inside = line[max(first - 1, 0) : first] + line[last + 1 : last + 2]
-            if len(piece) == _SHARED or not any(map(str.isalnum, inside)):
-                hidden.update(range(first, last + 1))
-    masked = "".join("\0" if place in hidden else each for place, each in enumerate(line))
-    return _HIDDEN_RUN.sub("…", masked)
-
-
-def _texts(call: ModelCall) -> Iterator[str]:
-    yield call.system_prompt
-    for entry in call.entries:
-        yield entry.content
-        for result in entry.results:
-            yield result.output
-        for asked in entry.calls:
-            yield from (str(value) for value in asked.arguments.values())
-    for tool in call.tools:
-        yield tool.description
-
-
-def _squeezed(text: str) -> str:
-    return _NOT_ALPHANUMERIC.sub("", text).lower()

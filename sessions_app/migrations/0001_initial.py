@@ -479,7 +479,7 @@ class Migration(migrations.Migration):
                 ('ended_by', models.CharField(blank=True, db_default='', default='', help_text='How the model ended the answer: stop, length, filter or refusal; empty: there is none.', max_length=16)),
                 ('error_code', models.CharField(blank=True, max_length=64)),
                 ('error', models.CharField(blank=True, help_text='What people see.', max_length=300)),
-                ('provider_message', models.CharField(blank=True, db_default='', default='', help_text="What the model's provider said of the error; only the owner sees it.", max_length=300)),
+                ('provider_message', models.CharField(blank=True, db_default='', default='', max_length=300)),
                 ('error_detail', models.TextField(blank=True, help_text='Details for operators; never shown to people.')),
                 ('host', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='guests', to='sessions_app.turn')),
                 ('session', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='turns', to='sessions_app.session')),

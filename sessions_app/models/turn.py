@@ -219,13 +219,7 @@ class Turn(models.Model):
     )
     error_code = models.CharField(max_length=64, blank=True)
     error = models.CharField(max_length=300, blank=True, help_text="What people see.")
-    provider_message = models.CharField(
-        max_length=300,
-        blank=True,
-        default="",
-        db_default="",
-        help_text="What the model's provider said of the error; only the owner sees it.",
-    )
+    provider_message = models.CharField(max_length=300, blank=True, default="", db_default="")
     error_detail = models.TextField(blank=True, help_text="Details for operators; never shown to people.")
 
     objects = TurnTransitions.as_manager()

@@ -99,8 +99,7 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
     kind = kind_of(turn)
     read = _read(turn, kind)
     session = turn.session = read.session
-    choice = model_choice(session.agent)
-    budget.use_model(choice["model"], choice["connections"])
+    choice = _model_choice(session.agent)
     steps = journal.steps()
     policy = policy_of(kind.policy, session.agent.policy, turn.metadata.get("policy", {}))
     answer = kind.answer_without_model(turn)
@@ -135,6 +134,13 @@ def prepare_turn(turn: Turn, journal: Journal, used_before: Usage = NO_USAGE) ->
             tools=() if kind.trigger_only else permitted(offered, permit, session.agent),
         ),
     )
+
+
+def _model_choice(agent: Agent) -> dict[str, Any]:
+    """Return the agent's models. From now on the budget is that of the first one."""
+    choice = model_choice(agent)
+    budget.use_model(choice["model"], choice["connections"])
+    return choice
 
 
 def _read(turn: Turn, kind: Kind) -> Context:
