@@ -57,7 +57,7 @@ class SessionAdmin(TwoStepDelete[Session], Uncounted[Session], VerbAdmin[Session
     search_help_text = "Id or key, or a part of the title, the key, the agent's or the owner's name"
     ordering = ["-created_at", "-id"]  # no index has `updated_at`, which each turn changes
     autocomplete_fields = ["agent"]
-    actions = ["archive", "unarchive"]
+    actions = ["delete_selected", "archive", "unarchive"]
     add_fields = ["agent", "key", "channel", "chat_type", "chat_id", "title"]
     shown = [
         "id", "agent", "owner", "key", "type", "state", "shows", "activity", "channel", "chat_type", "chat_id",

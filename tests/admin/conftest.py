@@ -175,7 +175,9 @@ def fill(person: Person) -> dict[str, Any]:
                 session_id=session.pk, send_at="2099-01-01T00:00:00Z", message_text="<b>later</b>"
             )
         ).message,
-        "allowance": Allowance.objects.create(key=f"user:{person.user.pk} {uuid.uuid4()}", full_at=NOW),
+        "allowance": Allowance.objects.create(
+            key=f"user:{person.user.pk} {uuid.uuid4()}", full_at=datetime.now(UTC) + timedelta(days=1)
+        ),
         "idempotencykey": IdempotencyKey.objects.create(
             user=person.user, address="POST /api/sessions/", key=uuid.uuid4().hex
         ),

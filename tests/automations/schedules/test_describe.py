@@ -45,8 +45,6 @@ def cron(expr: str, zone: str = "Europe/Berlin") -> CronSchedule:
         ("0 9 15W * *", "on the weekday nearest to the 15th of the month at 09:00"),
         ("0 9 * * FRI#3", "on the 3rd Friday of the month at 09:00"),
         ("0 9 * * L5", "on the last Friday of the month at 09:00"),
-        ("0 9 * * friL", "on the last Friday of the month at 09:00"),
-        ("0 9 LW * *", "on the last weekday of the month at 09:00"),
         ("0 9 1 1,7 *", "on the 1st of the month at 09:00 in January and July"),
         ("0 9 * NOV-FEB *", "every day at 09:00, November to February"),
         ("0 9 1 * 1", "on the 1st of the month and every Monday at 09:00"),
