@@ -109,6 +109,11 @@ def test_an_answer_that_is_not_whole_says_how_it_ended(ada: Chatter) -> None:
     )
     assert answer.choices[0].message.content == "Two."
     assert [len(ada.said(each)) for each in ada.sessions()][-1] == 2
+    history[1]["content"] = [{"type": "refusal", "refusal": "I will not."}]
+    answer = ada.client.chat.completions.create(
+        model="demo", messages=[*history, {"role": "user", "content": "[[reply:Three.]]three"}]
+    )
+    assert answer.choices[0].message.content == "Three."
 
 
 def test_a_wrong_key_and_an_unknown_model_are_refused(ada: Chatter) -> None:
