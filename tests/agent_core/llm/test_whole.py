@@ -236,12 +236,13 @@ def test_reasoning_does_not_hide_the_token_of_a_heartbeat(server: ModelServer) -
 def test_a_model_that_only_closes_its_reasoning_is_known_from_then_on(server: ModelServer) -> None:
     name = "openai-chat:closes-only"
     server.answer_with(chat(f"{HIDDEN}</think>One"), chat(HIDDEN, "</think>", "Two"), chat("Three"))
-    runs = [drive(request("hello", model=name)) for _ in range(3)]
-    assert [run.result.reply for run in runs] == ["One", "Two", "Three"]
+    server.answer_with(chat("Fo", "ur"))
+    runs = [drive(request("hello", model=name)) for _ in range(4)]
+    assert [run.result.reply for run in runs] == ["One", "Two", "Three", "Four"]
     shown = [
         [each.content["text"] for each in run.events if each.type is TurnEventType.LLM_DELTA] for run in runs
     ]
-    assert shown[1:] == [["Two"], ["Three"]]
+    assert shown[1:] == [["Two"], ["Three"], ["Fo", "ur"]], "an answer without the tag ends this"
 
 
 @pytest.fixture
