@@ -11,6 +11,7 @@ import openai
 import pytest
 
 from agent_core.llm.protocol import ModelReply
+from agent_core.testing.odd import chat
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import JobClock
 from sessions_app.models import ApiToken, ConsentQuestion, Message, Session, Turn, TurnState
@@ -74,6 +75,15 @@ def test_reasoning_is_streamed_beside_the_answer(ada: Chatter) -> None:
     deltas = [each.choices[0].delta for each in chunks if each.choices]
     assert "".join(getattr(each, "reasoning_content", None) or "" for each in deltas) == "let me see"
     assert text_of(chunks) == "Blue."
+
+
+def test_reasoning_that_only_its_end_tells_apart_breaks_no_stream(ada: Chatter) -> None:
+    ada.site.model.answer_with(chat("let me see", "</think>", "Blue."))
+    chunks = list(ada.say("hi", stream=True))
+    assert text_of(chunks).endswith("Blue.")
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    assert Message.objects.get(role="assistant").content == "Blue."
+    assert ada.hear("[[reply:Green.]]hi", chat="c") == "Green.", "after which the model is not known for this"
 
 
 def test_a_whole_answer_has_its_usage(ada: Chatter) -> None:
