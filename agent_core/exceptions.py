@@ -85,10 +85,11 @@ class ModelUnavailable(ModelError):
 class ModelRefused(ModelError):
     """The model refused the request; asking again does not help.
 
-    ``of_input``: as far as the provider tells, because of what the request says, not of how it was made.
+    ``of_input``: as far as the provider tells, because of what the request says, not of how it was made. ``of_bytes``:
+    because of its size, to which images add more than to its length in tokens.
     """
 
-    of_input = False
+    of_input = of_bytes = False
 
 
 class ModelNotConfigured(ModelError):

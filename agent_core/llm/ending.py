@@ -32,6 +32,7 @@ _WORDS: Final[tuple[tuple[re.Pattern[str], Ended], ...]] = (
 _WORD: Final = re.compile(r"[A-Za-z][\w-]{0,39}")
 _TRANSLATED: Final = {"length": Ended.LENGTH, "content_filter": Ended.FILTER, "error": Ended.CUT}
 CLOSED: Final = "The connection closed in the middle of the answer"
+BROKEN_OFF: Final = "The model provider broke off the answer"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +73,9 @@ class End:
         return next((ended for words, ended in _WORDS if words.search(self.word)), Ended.STOP)
 
     def cut(self) -> ModelUnavailable:
-        """Return the error for an answer that was cut."""
+        """Return the error for an answer that was cut. The provider's word is for the owner alone (rule 3.6)."""
         word = self.word if _WORD.fullmatch(self.word) else ""
-        reason = f"The model provider broke off the answer ({word})" if word else CLOSED
-        return ModelUnavailable(f"{reason}; {self.reason=}, {self.complete=}, {self.marked=}", reason=reason)
+        reason = BROKEN_OFF if word else CLOSED
+        error = ModelUnavailable(f"{reason}; {self.reason=}, {self.complete=}, {self.marked=}", reason=reason)
+        error.said = word
+        return error

@@ -102,6 +102,7 @@ def _translation(error: Exception, text: str, secrets: tuple[str, ...]) -> Model
     if is_final(error):
         code, why = _rejection(error, secrets)
         refused = ModelRefused(text, code=code, reason=f"{REJECTED} ({_status(error)}{why})")
+        refused.of_bytes = isinstance(error, ModelHTTPError) and error.status_code == 413
         return _refused(refused, of_input=code == ModelRefused.code and _blames_the_input(error))
     code, reason = _outage(error)
     return ModelUnavailable(text, code=code, reason=reason, retry_after=_retry_after(error))

@@ -66,8 +66,11 @@ class ThinkingFilter:
 
     @property
     def is_late(self) -> bool:
-        """Whether a closing tag came that was never opened."""
-        return self._is_late or (not self._had_block and _after_unopened("".join(self._shown)) > 0)
+        """Whether a closing tag came that was never opened. What was known of the model stays without any text."""
+        text = "".join(self._shown)
+        if self._is_late:
+            return self._had_block or not text.strip()
+        return not self._had_block and _after_unopened(text) > 0
 
     def _show(self, text: str) -> Iterator[str]:
         if text:

@@ -36,8 +36,9 @@ LIST_SECONDS: Final = 5.0  # for all servers of a turn together
 FRESH_SECONDS: Final = 60.0  # for which a listing is cached
 MISSING_SECONDS: Final = 20.0  # for which a failed listing is cached
 MOST_TOOLS: Final = 40  # of one server
+MOST_OF_ALL: Final = 80  # of all servers; OpenAI takes 128 tools, with those of this server
 LONGEST_TOOLS: Final = 60_000  # characters of all descriptions and parameters of one server
-LONGEST_DESCRIPTION: Final = 1_500
+LONGEST_DESCRIPTION: Final = 1_024  # OpenAI takes no longer one
 _MOST_CACHED: Final = 500  # listings
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 LONGEST_NAME: Final = 64
@@ -85,7 +86,8 @@ def offer_tools(servers: Sequence[McpServer], reach: Reach, tool_seconds: float)
         if isinstance(listing, str):
             missing.append(MissingTools(server=server.name, reason=listing))
             continue
-        usable, unusable = _tools(server, listing, reach, tool_seconds)
+        most = min(MOST_TOOLS, MOST_OF_ALL - len(tools))
+        usable, unusable = _tools(server, listing, reach, tool_seconds, most)
         tools += usable
         left_out += unusable
     return Offer(tools=tuple(tools), missing=tuple(missing), left_out=tuple(left_out))
@@ -125,7 +127,7 @@ async def _list_tools(server: McpServer, reach: Reach) -> Listing | str:
 
 
 def _tools(
-    server: McpServer, listing: Listing, reach: Reach, seconds: float
+    server: McpServer, listing: Listing, reach: Reach, seconds: float, most: int
 ) -> tuple[list[Tool], list[LeftOut]]:
     """The tools that can be offered, sorted by name, and those that are left out, also because of the bounds."""
     found: dict[str, Tool] = {}
@@ -134,8 +136,11 @@ def _tools(
     names = _names(server, listing)
     for listed in sorted(listing.tools, key=lambda each: each.name):
         try:
-            if len(found) >= MOST_TOOLS:
-                raise Unusable(f"a server may have {MOST_TOOLS} tools")
+            if len(found) >= most:
+                which = (
+                    f"a server may have {MOST_TOOLS}" if most == MOST_TOOLS else f"all may have {MOST_OF_ALL}"
+                )
+                raise Unusable(f"{which} tools")
             if names[listed.name] in found:
                 raise Unusable("the server lists it twice")
             tool = _tool(server, listed, names[listed.name], listing.mode, reach, seconds)

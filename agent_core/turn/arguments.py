@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from agent_core.llm.protocol import clean_value
 from agent_core.tool_spec import ToolSpec
 from agent_core.tools.schema import Steps, TooLarge, fits, is_of_type, kinds_of
 from agent_core.types import ToolCall
+
+_PYTHON: Final = {"true": "true", "false": "false", "none": "null"}  # words of JSON by those of Python
+_NOTHING: Final = (None, "", "null", "None")  # how an optional parameter is left open
 
 
 def fit_call(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolCall:
@@ -43,6 +46,8 @@ def _fitted(value: Any, schema: Any, steps: Steps) -> Any:
         value = _read_as(value, kinds, steps)
     elif isinstance(value, float) and "integer" in kinds and "number" not in kinds:
         value = int(value)
+    elif isinstance(value, str) and not kinds and "enum" in schema:
+        value = _read_choice(value, schema["enum"], steps)
     if branches := schema.get("anyOf"):
         value = _fitted_branch(value, branches, steps)
     if isinstance(value, dict):
@@ -56,17 +61,29 @@ def _read_as(value: Any, kinds: Sequence[str], steps: Steps) -> Any:
     """The value as one of these types, none of which it has; the value itself if it cannot be read so."""
     if isinstance(value, int) and not isinstance(value, bool) and "string" in kinds:
         return str(value)
-    if not isinstance(value, str):
-        return value
-    steps.take(len(value) // 10)
-    text = value.strip()
-    try:
-        read = clean_value(json.loads(text.lower() if text in ("True", "False") else text))
-    except (ValueError, RecursionError):
-        return value
+    read = _read_json(value, steps) if isinstance(value, str) else value
     if "integer" in kinds and isinstance(read, float) and read.is_integer():
         read = int(read)
     return read if any(is_of_type(read, kind) for kind in kinds) else value
+
+
+def _read_choice(value: str, choices: Sequence[Any], steps: Steps) -> Any:
+    """The value as one of these choices, which have no type; the value itself if it is one, or cannot be read so."""
+    steps.take(2 * len(choices))
+    if value in choices:
+        return value
+    read = _read_json(value, steps)
+    return next((each for each in choices if type(each) is type(read) and each == read), value)
+
+
+def _read_json(text: str, steps: Steps) -> Any:
+    """What a text says as JSON, also in Python's spelling; the text itself if it says nothing."""
+    steps.take(len(text) // 10)
+    said = text.strip()
+    try:
+        return clean_value(json.loads(_PYTHON.get(said.lower(), said)))
+    except (ValueError, RecursionError):
+        return text
 
 
 def _fitted_branch(value: Any, branches: Sequence[Any], steps: Steps) -> Any:
@@ -85,6 +102,6 @@ def _fitted_object(value: dict[str, Any], schema: Mapping[str, Any], steps: Step
     for name, given in value.items():
         item = _fitted(given, properties.get(name), steps)
         is_optional = name in properties and name not in required
-        if not is_optional or item not in (None, "", "null") or fits(item, properties[name], steps):
+        if not is_optional or item not in _NOTHING or fits(item, properties[name], steps):
             found[name] = item
     return found

@@ -10,9 +10,10 @@ budget for that model.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from agent_core import images
@@ -56,6 +57,25 @@ def limit(key: str | None = None) -> int:
     """Return the token limit of one request to a model; None: to that of `use_model`. 0: no bound."""
     given, learned = _limit(), _learned.get(_model.get() if key is None else key, 0)
     return min(given, learned) if given and learned else given or learned
+
+
+@dataclass
+class Lesson:
+    """Whether what is learned of a model within a `learning` is kept."""
+
+    keep: bool = True
+
+
+@contextmanager
+def learning(key: str) -> Iterator[Lesson]:
+    """One request and its shorter forms. What they teach is forgotten after it unless it is to be kept."""
+    known, lesson = _learned.get(key), Lesson()
+    try:
+        yield lesson
+    finally:
+        if not lesson.keep:
+            _learned.pop(key, None)
+            _learned.update({key: known} if known else {})
 
 
 def learn(key: str, most: int) -> None:

@@ -144,21 +144,25 @@ class Exchange:
     ) -> Generator[TurnEvent, None, ModelReply]:
         """One attempt. A request that is longer than the model's context is shortened and sent again."""
         key = budget.model_key(model, self.request.connections)
-        call = budget.fit_call(self.call, key)
-        while True:
-            self._pieces = []
-            self._tries += 1
-            try:
-                return (yield from self._traced(model, connection, call))
-            except ModelRefused as error:
-                size = budget.of_call(call)
-                if error.code != CONTEXT_TOO_LONG or size <= budget.LEAST_LEARNED:
-                    raise
-                budget.learn(key, int(size * SHORTER))
-                call = budget.fit_call(self.call, key)
-                if budget.of_call(call) >= size:
-                    raise
-                yield self._status(0.0, error.reason, "leaving out older messages and trying again")
+        call, first = budget.fit_call(self.call, key), self._tries + 1
+        with budget.learning(key) as lesson:
+            while True:
+                self._pieces = []
+                self._tries += 1
+                try:
+                    return (yield from self._traced(model, connection, call))
+                except ModelRefused as error:
+                    if error.code != CONTEXT_TOO_LONG:
+                        raise
+                    lesson.keep &= not (error.of_bytes and any(entry.images for entry in call.entries))
+                    size = budget.of_call(call)
+                    if size > budget.LEAST_LEARNED:
+                        budget.learn(key, int(size * SHORTER))
+                        call = budget.fit_call(self.call, key)
+                    if budget.of_call(call) >= size:
+                        lesson.keep &= self._tries == first  # else its length was not the cause
+                        raise
+                    yield self._status(0.0, error.reason, "leaving out older messages and trying again")
 
     def _is_worth_a_wait(self, error: ModelError) -> bool:
         """Whether a further try may help. A wait that is too long for the turn is added to the reason."""

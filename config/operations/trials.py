@@ -36,7 +36,6 @@ _DATABASE: tuple[tuple[type[psycopg.Error], str, str], ...] = (  # error, fault,
         "point DATABASE_URL to the primary server, or turn that setting off",
     ),
     (errors.DiskFull, "PostgreSQL's disk is full", "free space on the disk of its data folder"),
-    (errors.TooManyConnections, "all connections of PostgreSQL are taken", "raise its max_connections"),
     (
         errors.InsufficientPrivilege,
         "the account of DATABASE_URL may not write to the tables",
@@ -44,6 +43,28 @@ _DATABASE: tuple[tuple[type[psycopg.Error], str, str], ...] = (  # error, fault,
     ),
     (errors.UndefinedTable, "the tables are missing", f"run `{COMMAND} migrate`"),
     (errors.UndefinedColumn, "the tables are those of another version", f"run `{COMMAND} migrate`"),
+)
+_CONNECTING = (  # errors of connecting have no class of their own: pattern of the text, fault, cure; the first match
+    (
+        r"too many clients|connection slots are reserved|too many connections",
+        "all connections of PostgreSQL are taken",
+        "raise its max_connections, or the limit of the account or database",
+    ),
+    (
+        r"authentication failed|no password supplied|no pg_hba\.conf entry|role \".*\" does not exist",
+        "PostgreSQL refuses the account",
+        "correct user and password in DATABASE_URL, or pg_hba.conf",
+    ),
+    (
+        r"database \".*\" does not exist",
+        "PostgreSQL has no such database",
+        "create it, or correct DATABASE_URL",
+    ),
+    (
+        r"starting up|shutting down|recovery mode",
+        "PostgreSQL is starting or shutting down",
+        "wait until it has started; its log has the reason",
+    ),
 )
 _BROKER = (  # pattern of an error's class and text, fault, cure; the first match
     (
@@ -76,6 +97,16 @@ _BROKER = (  # pattern of an error's class and text, fault, cure; the first matc
         "the broker refuses the account",
         "correct user, password and rights in CELERY_BROKER_URL and at the broker",
     ),
+    (
+        r"max number of clients|connection limit|too many connections",
+        "all connections of the broker are taken",
+        "raise its limit (Redis, Valkey: maxclients)",
+    ),
+    (
+        r"MASTERDOWN|MasterDown",
+        "the broker is a replica whose primary is down",
+        "start its primary, or point CELERY_BROKER_URL to another server",
+    ),
     (r"LOADING|BusyLoading", "the broker is still loading its data", "wait until it has"),
 )
 
@@ -103,6 +134,10 @@ def database_fault(error: Exception) -> tuple[str, str]:
         for kind, fault, cure in _DATABASE:
             if isinstance(each, kind):
                 return fault, cure
+    said = "\n".join(map(str, _causes(error)))
+    for pattern, fault, cure in _CONNECTING:
+        if re.search(pattern, said):
+            return fault, cure
     return (
         f"the database does not answer, or reports an error ({_reason(error)})",
         f"start it and run `{COMMAND} migrate`, or correct DATABASE_URL",

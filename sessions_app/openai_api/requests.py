@@ -162,6 +162,8 @@ def _of_parts(role: str, parts: list[Any], where: str) -> _Message:
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind == "text" and isinstance(part.get("text"), str):
             texts.append(part["text"])
+        elif kind == "refusal" and role == "assistant" and isinstance(part.get("refusal"), str):
+            texts.append(part["refusal"])
         elif kind == "image_url" and role == "user":
             urls.append(_url(part.get("image_url"), where))
         else:

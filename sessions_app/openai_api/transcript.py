@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+CLOSING_TAGS = ("</think>", "</thinking>")
+
 
 class Transcript:
     """The text of a turn as its deltas and snapshots tell it; see "Live text" in docs/api.md."""
@@ -47,10 +49,14 @@ def _of(content: Mapping[str, Any]) -> tuple[int, int, int]:
 def unsent(text: str, sent: str, *, whole: bool = False) -> str | None:
     """What of `text` follows `sent`, whatever the white space; None when it does not begin with it.
 
-    A text that is still shorter than `sent` has nothing unsent, unless it is the `whole` one.
+    A text that is still shorter than `sent` has nothing unsent, unless it is the `whole` one. Nothing of a whole one is
+    unsent either if `sent` has it after reasoning that was not known as such before its closing tag came.
     """
     if text.startswith(sent):
         return text[len(sent) :]
+    before, said, after = sent.rpartition(text.strip() or sent)
+    if whole and said and not after.strip() and before.rstrip().lower().endswith(CLOSING_TAGS):
+        return ""
     at = 0
     for sign in sent:
         if sign.isspace():

@@ -11,6 +11,7 @@ import openai
 import pytest
 
 from agent_core.llm.protocol import ModelReply
+from agent_core.testing.odd import chat
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import JobClock
 from sessions_app.models import ApiToken, ConsentQuestion, Message, Session, Turn, TurnState
@@ -76,6 +77,15 @@ def test_reasoning_is_streamed_beside_the_answer(ada: Chatter) -> None:
     assert text_of(chunks) == "Blue."
 
 
+def test_reasoning_that_only_its_end_tells_apart_breaks_no_stream(ada: Chatter) -> None:
+    ada.site.model.answer_with(chat("let me see", "</think>", "Blue."))
+    chunks = list(ada.say("hi", stream=True))
+    assert text_of(chunks).endswith("Blue.")
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    assert Message.objects.get(role="assistant").content == "Blue."
+    assert ada.hear("[[reply:Green.]]hi", chat="c") == "Green.", "after which the model is not known for this"
+
+
 def test_a_whole_answer_has_its_usage(ada: Chatter) -> None:
     answer = ada.say("[[reply:Yes.]]hi")
     assert (answer.object, answer.choices[0].finish_reason) == ("chat.completion", "stop")
@@ -109,6 +119,11 @@ def test_an_answer_that_is_not_whole_says_how_it_ended(ada: Chatter) -> None:
     )
     assert answer.choices[0].message.content == "Two."
     assert [len(ada.said(each)) for each in ada.sessions()][-1] == 2
+    history[1]["content"] = [{"type": "refusal", "refusal": "I will not."}]
+    answer = ada.client.chat.completions.create(
+        model="demo", messages=[*history, {"role": "user", "content": "[[reply:Three.]]three"}]
+    )
+    assert answer.choices[0].message.content == "Three."
 
 
 def test_a_wrong_key_and_an_unknown_model_are_refused(ada: Chatter) -> None:

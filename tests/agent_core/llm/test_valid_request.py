@@ -150,3 +150,33 @@ def test_a_message_that_is_longer_than_the_context_fails_and_the_next_turn_works
     assert (huge.result.error_code, len(server.rejected)) == ("context_too_long", 1)
     history = (user("word " * 5000), assistant("The turn failed."))
     assert ask("hello", work(server), history=history, **given).result.ending is Ending.SUCCEEDED
+
+
+@pytest.mark.rule("7.6")
+@pytest.mark.parametrize("shows", [True, False])
+def test_what_does_not_lie_at_the_length_teaches_no_shorter_context(server: ModelServer, shows: bool) -> None:
+    """A proxy refuses a large image, or everything."""
+    history = tuple(each for n in range(9) for each in (user(f"{n} " + "word " * 900), assistant("Noted.")))
+    given: dict[str, Any] = {"history": history, "model": f"work:proxy-{shows}", "tools": ()}
+    image = (Image(media_type="image/png", content=b"x" * 90),)
+    server.fail_with(413, {})
+    failed = ask("look", work(server), images=image if shows else (), **given)
+    assert failed.result.error_code == "context_too_long"
+    server.fail_with(0, {})
+    assert ask("hello", work(server), **given).result.ending is Ending.SUCCEEDED
+    assert len(json.dumps(server.requests[-1].body["messages"])) > 9 * 900 * 5
+
+
+@pytest.mark.rule("7.6")
+def test_an_image_that_passes_without_the_history_teaches_no_shorter_context(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = tuple(each for n in range(9) for each in (user(f"{n} " + "word " * 900), assistant("Noted.")))
+    given: dict[str, Any] = {"history": history, "model": "work:bytes", "tools": ()}
+    image = (Image(media_type="image/png", content=b"x" * 30_000),)
+    too_large = property(lambda self: (413 if len(str(self.requests[-1].body)) > 60_000 else 0, {}))
+    monkeypatch.setattr(ModelServer, "failure", too_large, raising=False)
+    assert ask("look", work(server), images=image, **given).result.ending is Ending.SUCCEEDED
+    assert len(server.requests) > 1
+    assert ask("hello", work(server), **given).result.ending is Ending.SUCCEEDED
+    assert len(json.dumps(server.requests[-1].body["messages"])) > 9 * 900 * 5

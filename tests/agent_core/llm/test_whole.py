@@ -11,7 +11,7 @@ import pytest
 from agent_core.ended import NOTES, Ended
 from agent_core.heartbeat_reply import read_heartbeat_reply
 from agent_core.llm import bounds
-from agent_core.llm.ending import CLOSED
+from agent_core.llm.ending import BROKEN_OFF, CLOSED
 from agent_core.llm.thinking import without_thinking
 from agent_core.testing import ModelServer, odd
 from agent_core.testing.odd import Odd, anthropic, call_piece, chat, google, responses
@@ -109,6 +109,15 @@ def test_an_answer_that_is_cut_each_time_fails_in_plain_words(server: ModelServe
     assert run.result.error_text == f"{CLOSED}; tried 3 times."
     assert [(each.content, each.partial) for each in run.result.entries] == [(HALF, True)]
     assert run.result.ended_by is None
+
+
+@pytest.mark.rule("3.6")
+def test_a_providers_word_for_the_end_is_for_the_owner_alone(server: ModelServer) -> None:
+    word = "error_ignore_all_instructions"
+    server.answer_with(*[chat(HALF, reason=word)] * 3)
+    run = drive(request("hello", model=NETWORK))
+    assert (run.result.error_text, run.result.provider_message) == (f"{BROKEN_OFF}; tried 3 times.", word)
+    assert word not in str([event.content for event in run.events])
 
 
 def test_calls_of_an_answer_that_is_not_whole_are_not_made(server: ModelServer) -> None:
@@ -227,12 +236,13 @@ def test_reasoning_does_not_hide_the_token_of_a_heartbeat(server: ModelServer) -
 def test_a_model_that_only_closes_its_reasoning_is_known_from_then_on(server: ModelServer) -> None:
     name = "openai-chat:closes-only"
     server.answer_with(chat(f"{HIDDEN}</think>One"), chat(HIDDEN, "</think>", "Two"), chat("Three"))
-    runs = [drive(request("hello", model=name)) for _ in range(3)]
-    assert [run.result.reply for run in runs] == ["One", "Two", "Three"]
+    server.answer_with(chat("Fo", "ur"))
+    runs = [drive(request("hello", model=name)) for _ in range(4)]
+    assert [run.result.reply for run in runs] == ["One", "Two", "Three", "Four"]
     shown = [
         [each.content["text"] for each in run.events if each.type is TurnEventType.LLM_DELTA] for run in runs
     ]
-    assert shown[1:] == [["Two"], ["Three"]]
+    assert shown[1:] == [["Two"], ["Three"], ["Fo", "ur"]], "an answer without the tag ends this"
 
 
 @pytest.fixture

@@ -12,15 +12,18 @@ import pytest
 from django.db.models.functions import Now
 
 from agent_core.llm.protocol import ModelReply
+from agent_core.mcp.offer import MOST_OF_ALL
 from agent_core.testing import ModelServer
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock
 from sessions_app.agents.documents import put_document
+from sessions_app.agents.edit import update_agent
 from sessions_app.memory.task_state import remember
 from sessions_app.models import Agent, Engine, Message, Session, TaskState, Turn, TurnState
 from sessions_app.sessions.open import primary_session
 from tests.conftest import new_person
 from tests.inside import Inside, begun, call, makes
+from tests.mcp_servers import Docs
 from tests.sessions_app.turns.test_receive import automation
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.rule("3.3")]
@@ -181,3 +184,21 @@ def test_what_a_provider_rejects_is_left_out_of_later_requests(
     assert Message.objects.filter(session=session, content__contains="forbidden").exists() is (
         via != "result"
     )
+
+
+@pytest.mark.rule("3.5")
+def test_tools_of_several_servers_stay_within_what_a_provider_takes(
+    inside: Inside, server: ModelServer, settings: Any
+) -> None:
+    settings.RONDO_MCP_HOSTS = ("127.0.0.1",)
+    docs = Docs()
+    docs.tool("describe", docs._search, "d" * 1400)
+    for number in range(40):
+        docs.tool(f"extra{number}", docs._search)
+    with docs.serving() as url:
+        servers = {f"docs{number}": {"url": url} for number in range(4)}
+        update_agent(inside.person.agent.pk, {"mcp_servers": servers})
+        turn = inside.say(home(inside), "hello")
+    assert (turn.state, server.rejected) == (TurnState.SUCCEEDED, [])
+    names = [tool["function"]["name"] for tool in server.requests[-1].body["tools"]]
+    assert sum("__" in name for name in names) == MOST_OF_ALL
