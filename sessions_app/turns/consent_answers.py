@@ -18,7 +18,7 @@ from sessions_app.models import (
     SessionType,
     Turn,
 )
-from sessions_app.models.consent import LONGEST_PERSON, NUMBER_AT_CHANNEL, WRITTEN_AT
+from sessions_app.models.consent import IN_GROUP, LONGEST_PERSON, NUMBER_AT_CHANNEL, WRITTEN_AT
 from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.session import WEB
 from sessions_app.models.turn import BY_PROGRAM
@@ -44,7 +44,8 @@ def person_of(turn: Turn) -> str:
     A hook without senders speaks for the owner, except in a group.
     """
     via = _via(turn)
-    if via is None or (not via.get("sender") and turn.session.chat_type != ChatType.GROUP):
+    in_group = turn.metadata.get(IN_GROUP) or turn.session.chat_type == ChatType.GROUP
+    if via is None or (not via.get("sender") and not in_group):
         return ""
     return f"{via.get('hook', '')}:{via.get('sender', '')}"[:LONGEST_PERSON]
 
