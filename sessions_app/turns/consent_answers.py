@@ -18,7 +18,13 @@ from sessions_app.models import (
     SessionType,
     Turn,
 )
-from sessions_app.models.consent import IN_GROUP, LONGEST_PERSON, NUMBER_AT_CHANNEL, WRITTEN_AT
+from sessions_app.models.consent import (
+    IN_GROUP,
+    LONGEST_PERSON,
+    NUMBER_AT_CHANNEL,
+    REPLIES_TO,
+    WRITTEN_AT,
+)
 from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.session import WEB
 from sessions_app.models.turn import BY_PROGRAM
@@ -95,7 +101,10 @@ def _shown_beside(session: Session, question: ConsentQuestion) -> Q | None:
 
 
 def _has_arrived(turn: Turn, session: Session, question: ConsentQuestion) -> bool:
-    """Whether the question had reached the channel that the message comes from. Windows always show it."""
+    """Whether the question had reached the channel that the message comes from. Windows always show it.
+
+    A message that replies to another one there is no answer to it.
+    """
     route = turn.metadata.get("route") or {}
     if route.get("channel", WEB) == WEB:
         return True
@@ -109,6 +118,8 @@ def _has_arrived(turn: Turn, session: Session, question: ConsentQuestion) -> boo
     )
     if (number := turn.metadata.get(NUMBER_AT_CHANNEL)) is not None:
         there = there.filter(number_at_channel__lt=number)
+    if (to := turn.metadata.get(REPLIES_TO)) is not None:
+        there = there.filter(number_at_channel=to)
     return there.exists()
 
 
