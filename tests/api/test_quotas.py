@@ -11,8 +11,9 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from automations.exceptions import BadJob
+from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
-from automations.models import CronJob
+from automations.models import CronJob, JobClock, RunRecord
 from automations.routines.edit import NewRoutine, add_routine
 from sessions_app import quotas
 from sessions_app.exceptions import BadInput, StorageFull
@@ -135,6 +136,15 @@ def test_a_user_who_has_stored_too_much_sends_no_more(
     )
     assert "1 MB" in said["detail"]
     receive(other.pk, MessageInput(content="of another user"))
+    hourly = {"kind": "every", "seconds": 3600}
+    jobs = [
+        create_job(NewJob(session_id=each.pk, message="look", schedule=hourly))
+        for each in (person.session(), other)
+    ]
+    JobClock.objects.filter(job__in=jobs).update(next_run_at=Now())
+    fire_due_jobs(10)
+    runs = {run.job_id: (run.state, run.reason) for run in RunRecord.objects.all()}
+    assert [runs.get(job.pk) for job in jobs] == [("skipped", "storage_full"), ("queued", "")]
 
     session.delete()
     Allowance.objects.update(full_at=Now())  # as after ten minutes
