@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
+
+from agent_core.text.width import one_width
 
 DATA: Final = "data"  # information, never to be followed
 INSTRUCTIONS: Final = "instructions"  # to be followed; the fence only prevents a forged end
@@ -51,7 +52,7 @@ def without_fences(prompt: str) -> str:
 
 def _mark_for(text: str) -> str:
     """A mark that does not occur in the text, in any width or case."""
-    plain = (text if text.isascii() else unicodedata.normalize("NFKC", text)).casefold()
+    plain = one_width(text).casefold()
     for number in count():
         mark = hashlib.sha256(f"{number}\n{text}".encode(errors="replace")).hexdigest()[:_LENGTH]
         if mark not in plain:
