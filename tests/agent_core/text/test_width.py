@@ -1,4 +1,4 @@
-"""One form of a text, whatever it is made of (rule 1.12)."""
+"""Texts that are made to take long, and the form of their characters (rule 1.12)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from agent_core.planner.decide import decide_message, is_clear, plain_answer
 from agent_core.text import fence, phrases
+from agent_core.text.redact import redact
 from agent_core.text.width import one_width
 
 MARKS = "\u0315\u0300\u05ae\u0300"  # in another order than the one that Unicode wants
@@ -30,6 +31,20 @@ MARKS = "\u0315\u0300\u05ae\u0300"  # in another order than the one that Unicode
 def test_marks_in_disorder_hold_up_no_process(read: Callable[[str], object]) -> None:
     begun = time.process_time()
     read("yes" + MARKS * 12_000)
+    assert time.process_time() - begun < 1.0
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (lambda text: list(fence.blocks(text)), '<data-0123456789 of="x">\n' * 4_000),
+        (fence.without_fences, '<data-0123456789 of="x">\n' * 4_000),
+        (redact, "key-" * 10_000),
+    ],
+)
+def test_what_seems_to_begin_often_takes_no_longer(read: Callable[[str], object], text: str) -> None:
+    begun = time.process_time()
+    read(text)
     assert time.process_time() - begun < 1.0
 
 
