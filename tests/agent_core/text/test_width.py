@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from agent_core.llm.provider_words import one_line
 from agent_core.planner.decide import decide_message, is_clear, plain_answer
 from agent_core.text import fence, phrases
 from agent_core.text.redact import redact
@@ -40,6 +41,7 @@ def test_marks_in_disorder_hold_up_no_process(read: Callable[[str], object]) -> 
         (lambda text: list(fence.blocks(text)), '<data-0123456789 of="x">\n' * 4_000),
         (fence.without_fences, '<data-0123456789 of="x">\n' * 4_000),
         (redact, "key-" * 10_000),
+        (lambda text: one_line(text, 1_000, ()), "a" * 20_000),
     ],
 )
 def test_what_seems_to_begin_often_takes_no_longer(read: Callable[[str], object], text: str) -> None:
