@@ -16,7 +16,9 @@ LONGEST_REASON: Final = 200  # characters of a provider's message that people se
 _SHARED: Final = 12  # letters and digits in a row that a message shares with the request are not shown
 _SHORTEST_SHARED: Final = 3  # of a text of the request, which is shorter than that
 _DEEPEST: Final = 5  # levels of an error object
-_LONG_TOKEN = re.compile(r"(?=[\w*.+/=-]*\d)(?=[\w*.+/=-]*[A-Za-z])[\w*.+/=-]{24,}")  # possibly a key
+_LONG_TOKEN = re.compile(  # possibly a key
+    r"(?<![\w*.+/=-])(?=[\w*.+/=-]*\d)(?=[\w*.+/=-]*[A-Za-z])[\w*.+/=-]{24,}"
+)
 _IDENTIFIER = re.compile(r"[A-Za-z][\w.-]{0,63}")
 _HIDDEN_RUN = re.compile(r"\0+")
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
+from agent_core.text.width import one_width
+
 DATA: Final = "data"  # information, never to be followed
 INSTRUCTIONS: Final = "instructions"  # to be followed; the fence only prevents a forged end
 _LENGTH = 10  # characters of a mark
-_BLOCK = re.compile(
-    rf'^<(?P<kind>{DATA}|{INSTRUCTIONS})-(?P<mark>[0-9a-f]{{{_LENGTH}}}) of="(?P<name>[^"\n]*)">\n'
-    r"(?P<text>.*?)\n</(?P=kind)-(?P=mark)>$",
-    re.DOTALL | re.MULTILINE,
+_BEGIN = re.compile(
+    rf'^<(?P<fence>(?:{DATA}|{INSTRUCTIONS})-[0-9a-f]{{{_LENGTH}}}) of="(?P<name>[^"\n]*)">\n', re.MULTILINE
 )
 
 
@@ -40,18 +39,45 @@ def fenced(name: str, text: str, kind: str = DATA) -> str:
 
 def blocks(prompt: str) -> Iterator[Block]:
     """Yield the outermost fenced texts of a prompt."""
-    for found in _BLOCK.finditer(prompt):
-        yield Block(name=found["name"], text=found["text"])
+    for block, _, _ in _outermost(prompt):
+        yield block
 
 
 def without_fences(prompt: str) -> str:
     """Return the prompt without the fences of its outermost blocks."""
-    return _BLOCK.sub(lambda found: found["text"], prompt)
+    pieces, end = [], 0
+    for block, start, after in _outermost(prompt):
+        pieces += [prompt[end:start], block.text]
+        end = after
+    return "".join((*pieces, prompt[end:]))
+
+
+def _outermost(prompt: str) -> Iterator[tuple[Block, int, int]]:
+    """The blocks, each with the places where it begins and ends. A fence without an end is looked for once."""
+    place, endless = 0, set[str]()
+    while (begun := _BEGIN.search(prompt, place)) is not None:
+        place = begun.end()
+        end = -1 if begun["fence"] in endless else _end_of(prompt, begun["fence"], place)
+        if end < 0:
+            endless.add(begun["fence"])
+            continue
+        text = prompt[place:end]
+        place = end + len(f"\n</{begun['fence']}>")
+        yield Block(name=begun["name"], text=text), begun.start(), place
+
+
+def _end_of(prompt: str, fence: str, place: int) -> int:
+    """Where the text of a block ends, before the line with its closing mark; -1 without one."""
+    closing = f"\n</{fence}>"
+    end = prompt.find(closing, place)
+    while end >= 0 and prompt[end + len(closing) : end + len(closing) + 1] not in ("", "\n"):
+        end = prompt.find(closing, end + 1)
+    return end
 
 
 def _mark_for(text: str) -> str:
     """A mark that does not occur in the text, in any width or case."""
-    plain = (text if text.isascii() else unicodedata.normalize("NFKC", text)).casefold()
+    plain = one_width(text).casefold()
     for number in count():
         mark = hashlib.sha256(f"{number}\n{text}".encode(errors="replace")).hexdigest()[:_LENGTH]
         if mark not in plain:

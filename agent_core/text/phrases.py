@@ -6,9 +6,10 @@ Latin phrases match whole words, so that "gate" does not match "investigate"; Ch
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from typing import Final
+
+from agent_core.text.width import one_width
 
 _TABLE: Final[dict[str, set[str]]] = {
     # a whole message
@@ -137,13 +138,13 @@ def is_chinese(text: str) -> bool:
 
 
 def _is_question(text: str) -> bool:
-    folded = unicodedata.normalize("NFKC", text)
+    folded = one_width(text)
     return _GREEK_QUESTION_MARK in text or any(mark in folded for mark in _QUESTION_MARKS)
 
 
 def _is_struck(text: str) -> bool:
     """Whether the text begins like one that chat services strike out."""
-    return unicodedata.normalize("NFKC", text).lstrip(_AROUND.replace("~", "")).startswith("~")
+    return one_width(text).lstrip(_AROUND.replace("~", "")).startswith("~")
 
 
 def starts_with(kind: str, text: str) -> bool:
@@ -159,16 +160,13 @@ def starts_with_answer(text: str) -> bool:
 
 def sentences(text: str) -> list[str]:
     """Return the sentences of a text."""
-    return [each for each in _SENTENCES.split(unicodedata.normalize("NFKC", text)) if each.strip()]
+    return [each for each in _SENTENCES.split(one_width(text)) if each.strip()]
 
 
 def parts(sentence: str) -> list[str]:
     """Return the parts of a sentence between commas. Each part of a question ends with a question mark."""
     mark = "?" if _is_question(sentence) else ""
-    return [
-        f"{part}{mark}"
-        for part in re.split(r"[,\u3001\u2013\u2014]|\bbut\b", unicodedata.normalize("NFKC", sentence))
-    ]
+    return [f"{part}{mark}" for part in re.split(r"[,\u3001\u2013\u2014]|\bbut\b", one_width(sentence))]
 
 
 def asks(part: str) -> bool:
@@ -199,7 +197,7 @@ def contains_any(text: str, words: Iterable[str]) -> bool:
 
 def normalized(text: str) -> str:
     """The text in lower case and one width, without punctuation around it."""
-    folded = unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
+    folded = one_width(text).casefold().replace("\u2019", "'")
     return " ".join(folded.split()).strip(_AROUND)
 
 

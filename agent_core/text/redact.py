@@ -20,7 +20,7 @@ _SERVICES = "RONDO_NOTIFY"  # a JSON object of addresses that contain keys
 _PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]*?:([^\s/?#]+)@", re.IGNORECASE)
 _BOT = r"\d{6,16}(?::|%3A)[\w-]{30,}"  # a bot's token, also in an address of the Bot API
 _SHAPE = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai|ghp|glpat)[-_][\w*-]{6,}|\bkey[-_](?=[\w*-]*\d)[\w*-]{6,}|\bAIza[\w-]{6,}"
+    r"\b(?:sk|pk|rk|gsk|xai|ghp|glpat)[-_][\w*-]{6,}|\bkey[-_](?=[\w*-]{0,100}\d)[\w*-]{6,}|\bAIza[\w-]{6,}"
     rf"|(?<!\d){_BOT}"
     r"|\bBearer \S{6,}|\bBasic [\w+/=-]{12,}|(?<=://)[^\s/@]+(?=@)",
     re.IGNORECASE,

@@ -16,12 +16,14 @@ from django.contrib.auth import get_user_model
 from automations.firing.next_work import earliest, seconds_until
 from automations.heartbeats.readiness import InternalSession
 from automations.models import CronJob, JobClock, RunRecord
-from sessions_app.models import Agent, Session, Turn, TurnState
+from sessions_app import quotas
+from sessions_app.models import Agent, Allowance, Session, Turn, TurnState
 from sessions_app.models.turn import OPEN_STATES
 from sessions_app.postgres.statements import Statement, recordset, recordset_of, table
 
 _clock, _job, _run = table(JobClock), table(CronJob), table(RunRecord)
 _turn, _session, _agent, _owner = table(Turn), table(Session), table(Agent), table(get_user_model())
+_allowance = table(Allowance)
 _JOB_ID = sa.bindparam("job_id", type_=sa.Text())
 _JOB_IDS = sa.bindparam("job_ids", type_=sa.ARRAY(sa.Text()))
 
@@ -53,6 +55,7 @@ class Facts(NamedTuple):
     catch_up: str
     overlap: str
     owner_is_active: bool
+    owner_is_full: bool
     open: int
     waiting: int
 
@@ -65,6 +68,13 @@ _FACTS: dict[str, Any] = {name: _job.c[name] for name in Facts._fields if name i
     "runs_started": sa.case((_job.c.max_runs.is_(None), 0), else_=_clock.c.runs_started),
     "pk": sa.case((_job.c.jitter_seconds == 0, sa.literal_column("''")), else_=_job.c.id),
     "owner_is_active": _owner.c.is_active,
+    "owner_is_full": sa.select(sa.literal_column("1"))
+    .where(
+        _allowance.c.key == sa.func.concat(sa.literal_column(f"'{quotas.FULL}'"), _owner.c.id),
+        _allowance.c.full_at > sa.func.now(),
+    )
+    .correlate_except(_allowance)
+    .exists(),
 }
 
 

@@ -153,6 +153,8 @@ def _decision(
         return nothing_due(slot)
     if not facts.owner_is_active:
         return skip_due(plan.slots, slot, now, GapReason.OWNER_INACTIVE)
+    if facts.owner_is_full:
+        return skip_due(plan.slots, slot, now, GapReason.STORAGE_FULL)
     if session_state != SessionState.OPEN:
         # the job stays enabled: a delete may fail and open the session again
         return skip_due(plan.slots, slot, now, GapReason.SESSION_CLOSED)

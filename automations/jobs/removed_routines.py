@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 from django.db.models import QuerySet
 
+from agent_core.text.width import one_width
 from automations.models import CronJob, ExecutionMode, RemovedRoutine
 
 MOST_KEPT = 500  # titles of one agent; the oldest are deleted
@@ -18,7 +18,7 @@ _SPACE = re.compile(r"\s+")
 
 def normalised(title: str) -> str:
     """A title for comparison: duplicates differ in case, character width or spacing only."""
-    return _SPACE.sub(" ", unicodedata.normalize("NFKC", title)).strip().casefold()
+    return _SPACE.sub(" ", one_width(title)).strip().casefold()
 
 
 def remember_removed_titles(jobs: Iterable[CronJob]) -> None:

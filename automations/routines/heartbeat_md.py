@@ -42,7 +42,7 @@ FIELDS = frozenset({"id", "schedule", "timezone", "next_run_at", *PLAIN}) | RUN_
 CLEARABLE = frozenset(
     {"schedule", "timeout_seconds"}
 )  # null is a value of them; of other fields it says nothing
-_TASKS_KEY = re.compile(r"""(?:^|[{,])\s*["']?tasks?["']?\s*:""", re.MULTILINE | re.IGNORECASE)
+_TASKS_KEY = re.compile(r"""(?:^|[{,])[^\S\n]*["']?tasks?["']?\s*:""", re.MULTILINE | re.IGNORECASE)
 _TASK_KEYS = tuple(re.compile(rf"""["']{name}["']\s*:""") for name in ("title", "(?:schedule|next_run_at)"))
 ALIKE = 0.8  # an unknown name this similar to a known one is taken for a misspelling
 MOST_FENCES = 1_000  # fenced blocks that are read; later ones count as prose

@@ -34,6 +34,7 @@ class GapReason(StrEnum):
     MODEL_DOWN = "model_down"
     NOT_PRIVATE = "not_private"
     OWNER_INACTIVE = "owner_inactive"
+    STORAGE_FULL = "storage_full"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

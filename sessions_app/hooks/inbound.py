@@ -19,8 +19,9 @@ from django.db.models.functions import Coalesce, Now
 from sessions_app.channels.webhook import sign
 from sessions_app.exceptions import BadInput, BadSignature, IdempotencyMismatch, StaleRequest, UnknownHook
 from sessions_app.hooks import tokens
-from sessions_app.models import PRIMARY_KEY, Hook, OnBusy, Session, Turn
-from sessions_app.models.consent import WRITTEN_AT
+from sessions_app.models import PRIMARY_KEY, ChatType, Hook, OnBusy, Session, Turn
+from sessions_app.models.consent import IN_GROUP, WRITTEN_AT
+from sessions_app.sessions.chats import chat_type_of
 from sessions_app.single_line import check_line
 from sessions_app.turns.receive import MessageInput, receive
 
@@ -100,7 +101,8 @@ def post(caller: Caller, content: str, on_busy: OnBusy = OnBusy.ENQUEUE, sender:
     message = MessageInput(
         content=content,
         on_busy=on_busy,
-        metadata={"message": {"via": via}, WRITTEN_AT: int(caller.proof.timestamp)},
+        metadata={"message": {"via": via}, WRITTEN_AT: int(caller.proof.timestamp)}
+        | ({IN_GROUP: True} if _is_of_group(hook) else {}),
         idempotency_key=_turn_key(hook, caller.proof.message_id),
         route=_route(hook),
     )
@@ -113,9 +115,20 @@ def post(caller: Caller, content: str, on_busy: OnBusy = OnBusy.ENQUEUE, sender:
 
 
 def _hooks() -> Any:
-    """All hooks, with `target`, the id of the session that gets the messages, and `now`."""
+    """All hooks with their session, with `target`, the id of the session that gets the messages, and `now`."""
     primary = Session.objects.filter(agent=OuterRef("agent"), key=PRIMARY_KEY).values("pk")[:1]
-    return Hook.objects.annotate(target=Coalesce("session_id", Subquery(primary)), now=Now())
+    hooks = Hook.objects.select_related("session")
+    return hooks.annotate(target=Coalesce("session_id", Subquery(primary)), now=Now())
+
+
+def _is_of_group(hook: Hook) -> bool:
+    """Whether its messages come from a group: by its session, or by the address that its answers go to.
+
+    In unified mode the session that takes them is another, private one.
+    """
+    session = hook.session
+    is_group = session is not None and session.chat_type == ChatType.GROUP
+    return is_group or chat_type_of(hook.channel, hook.address) == ChatType.GROUP
 
 
 def _route(hook: Hook) -> dict[str, Any] | None:

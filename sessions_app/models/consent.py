@@ -16,6 +16,10 @@ WRITTEN_AT = "written_at"  # in Turn.metadata: when the message was written, by 
 NUMBER_AT_CHANNEL = (
     "number_at_channel"  # in Turn.metadata: the message's place among those of its channel's chat
 )
+REPLIES_TO = (
+    "replies_to"  # in Turn.metadata: the place of the message that it replies to; 0: one of another chat
+)
+IN_GROUP = "in_group"  # in Turn.metadata: a hook's message comes from a group, whatever session takes it
 LONGEST_PERSON = 300  # characters of a hook's id and a sender
 
 

@@ -55,5 +55,8 @@ def add_client_messages(session: Session, said: Iterable[tuple[str, str]]) -> li
         ends.append(locked.last_seq + len(rows))
     Message.objects.bulk_create(rows)
     session.last_seq = locked.last_seq + len(rows)
-    Session.objects.filter(pk=session.pk).update(last_seq=session.last_seq)
+    stored = sum(len(row.content.encode()) for row in rows)
+    session.stored_bytes = locked.stored_bytes + stored
+    Session.objects.filter(pk=session.pk).update(last_seq=session.last_seq, stored_bytes=session.stored_bytes)
+    quotas.count_stored(session.owner_id, stored)
     return ends

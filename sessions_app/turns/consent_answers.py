@@ -18,7 +18,13 @@ from sessions_app.models import (
     SessionType,
     Turn,
 )
-from sessions_app.models.consent import LONGEST_PERSON, NUMBER_AT_CHANNEL, WRITTEN_AT
+from sessions_app.models.consent import (
+    IN_GROUP,
+    LONGEST_PERSON,
+    NUMBER_AT_CHANNEL,
+    REPLIES_TO,
+    WRITTEN_AT,
+)
 from sessions_app.models.message import BY_AUTOMATION
 from sessions_app.models.session import WEB
 from sessions_app.models.turn import BY_PROGRAM
@@ -44,7 +50,8 @@ def person_of(turn: Turn) -> str:
     A hook without senders speaks for the owner, except in a group.
     """
     via = _via(turn)
-    if via is None or (not via.get("sender") and turn.session.chat_type != ChatType.GROUP):
+    in_group = turn.metadata.get(IN_GROUP) or turn.session.chat_type == ChatType.GROUP
+    if via is None or (not via.get("sender") and not in_group):
         return ""
     return f"{via.get('hook', '')}:{via.get('sender', '')}"[:LONGEST_PERSON]
 
@@ -94,7 +101,10 @@ def _shown_beside(session: Session, question: ConsentQuestion) -> Q | None:
 
 
 def _has_arrived(turn: Turn, session: Session, question: ConsentQuestion) -> bool:
-    """Whether the question had reached the channel that the message comes from. Windows always show it."""
+    """Whether the question had reached the channel that the message comes from. Windows always show it.
+
+    A message that replies to another one there is no answer to it.
+    """
     route = turn.metadata.get("route") or {}
     if route.get("channel", WEB) == WEB:
         return True
@@ -108,6 +118,8 @@ def _has_arrived(turn: Turn, session: Session, question: ConsentQuestion) -> boo
     )
     if (number := turn.metadata.get(NUMBER_AT_CHANNEL)) is not None:
         there = there.filter(number_at_channel__lt=number)
+    if (to := turn.metadata.get(REPLIES_TO)) is not None:
+        there = there.filter(number_at_channel=to)
     return there.exists()
 
 

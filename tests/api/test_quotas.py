@@ -6,16 +6,19 @@ import uuid
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.db.models.functions import Now
 from django.test import Client
 
 from automations.exceptions import BadJob
+from automations.firing.fire_jobs import fire_due_jobs
 from automations.jobs.edit import NewJob, create_job
-from automations.models import CronJob
+from automations.models import CronJob, JobClock, RunRecord
 from automations.routines.edit import NewRoutine, add_routine
 from sessions_app import quotas
 from sessions_app.exceptions import BadInput, StorageFull
 from sessions_app.models import Agent, Allowance, MessageImage, Session
+from sessions_app.sessions.branch import add_client_messages
 from sessions_app.turns.claim import claim_next
 from sessions_app.turns.context import prepare_turn
 from sessions_app.turns.journal import Journal
@@ -103,7 +106,7 @@ def test_a_time_limit_of_before_is_cut_to_that_of_the_server(ada: Caller, settin
     assert prepared.request.policy.timeout_seconds == 100
 
 
-@pytest.mark.parametrize("stores", ["messages", "images"])
+@pytest.mark.parametrize("stores", ["messages", "images", "a program's history"])
 def test_a_user_who_has_stored_too_much_sends_no_more(
     inside: Inside, settings: Any, monkeypatch: pytest.MonkeyPatch, stores: str
 ) -> None:
@@ -117,6 +120,10 @@ def test_a_user_who_has_stored_too_much_sends_no_more(
             assert inside.say(session, "hello").state == "succeeded"
         stored = Session.objects.get(pk=session.pk).stored_bytes
         assert 1_200_000 < stored < 1_250_000
+    elif stores == "a program's history":
+        with transaction.atomic():
+            add_client_messages(session, [("user", "x" * 50_000), ("assistant", "é" * 50_000)] * 8)
+        assert Session.objects.get(pk=session.pk).stored_bytes == 1_200_000
     else:
         MessageImage.objects.create(session=session, media_type="image/png", content=b"x" * 1_100_000)
         quotas.count_stored(person.user.pk, 400_000)
@@ -129,6 +136,15 @@ def test_a_user_who_has_stored_too_much_sends_no_more(
     )
     assert "1 MB" in said["detail"]
     receive(other.pk, MessageInput(content="of another user"))
+    hourly = {"kind": "every", "seconds": 3600}
+    jobs = [
+        create_job(NewJob(session_id=each.pk, message="look", schedule=hourly))
+        for each in (person.session(), other)
+    ]
+    JobClock.objects.filter(job__in=jobs).update(next_run_at=Now())
+    fire_due_jobs(10)
+    runs = {run.job_id: (run.state, run.reason) for run in RunRecord.objects.all()}
+    assert [runs.get(job.pk) for job in jobs] == [("skipped", "storage_full"), ("queued", "")]
 
     session.delete()
     Allowance.objects.update(full_at=Now())  # as after ten minutes

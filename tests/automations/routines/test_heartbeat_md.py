@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -285,3 +286,13 @@ def test_any_edited_text_is_read_as_ok_empty_or_corrupted(text: str, at: int, cu
     assert bool(parsed.problem) is (parsed.parse is Parse.CORRUPTED)
     if parsed.parse is Parse.CORRUPTED:
         assert read(replace_broken_block(content, [A])).parse is Parse.OK
+
+
+def test_a_block_of_line_ends_is_read_at_once() -> None:
+    text = "# Heartbeat\n\n```json\n{" + "\r\n" * 30_000 + "}\n```\n"
+    begun = time.process_time()
+    parse_heartbeat_md(text, zone="UTC", now=NOW)
+    assert time.process_time() - begun < 1.0
+    for before in ("", "\n", "{\n\n  ", "[1,\r\n\r\n\t", " "):
+        found = parse_heartbeat_md(f'```json\n{before}"task": 1\n```\n', zone="UTC", now=NOW)
+        assert found.parse is Parse.CORRUPTED, before

@@ -132,6 +132,11 @@ def test_a_plans_confirmation_has_buttons_and_its_open_question_none(
     assert pressed(api, bot, sent, "No") == ANSWERED
 
 
+def replying_to(number: int) -> dict[str, Any]:
+    chat = {"id": CHAT, "type": "private", "first_name": "Ada"}
+    return {"reply_to_message": {"message_id": number, "date": 1, "chat": chat, "text": "Tidy up?"}}
+
+
 def test_a_typed_yes_counts_if_telegram_got_it_after_the_question(
     api: BotApi, bot: TelegramBot, inside: Inside, session: Session
 ) -> None:
@@ -155,12 +160,15 @@ def test_a_typed_yes_counts_if_telegram_got_it_after_the_question(
         lambda asked: {"message_id": asked.id - 1},
         lambda _asked: {"is_from_offline": True},  # a message that was scheduled before
         lambda _asked: {"forward_origin": {"type": "hidden_user", "date": 1, "sender_user_name": "Eve"}},
+        lambda _asked: replying_to(early),
+        lambda _asked: {
+            "external_reply": {"origin": {"type": "hidden_user", "date": 1, "sender_user_name": "E"}}
+        },
     )
     for trick in tricks:
         more = trick(deliver())
         say("ok", **more)
         assert inside.did("disk") == 0, more
         assert ConsentQuestion.objects.get().state == "open"
-    deliver()
-    say("ok")
+    say("ok", **replying_to(deliver().id))
     assert inside.did("disk") == 1
