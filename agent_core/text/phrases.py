@@ -121,6 +121,15 @@ def shares_words(answer: str, question: str, besides: Iterable[str] = ()) -> boo
     return bool(_significant(answer, besides) & _significant(question, besides))
 
 
+def stated_words(text: str) -> list[frozenset[str]]:
+    """Return the significant words of each sentence, without endings. Questions state nothing."""
+    return [
+        frozenset(re.sub("(?:ing|ed)$", "", word) for word in _significant(sentence, ()))
+        for sentence in sentences(text)
+        if not (_is_question(sentence) or asks(sentence))
+    ]
+
+
 def _significant(text: str, besides: Iterable[str]) -> set[str]:
     """The significant words: Latin ones without a plural's s, and single Chinese characters."""
     said = normalized(text)

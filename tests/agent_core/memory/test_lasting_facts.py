@@ -276,6 +276,32 @@ def test_a_wait_for_somebody_else_stays_and_a_wait_of_a_step_goes() -> None:
     assert [text for text in STEP_WAITS if len(changed([text])) < len(PARTS)] == []
 
 
+def test_what_a_person_said_stays_though_it_sounds_like_a_wait_or_live(server: ModelServer) -> None:
+    older = (
+        said("Hello. I am still waiting for a reply to my job application, and want tea."),
+        said("The reminder from the dentist has arrived! 我在等待面试结果。"),
+        said("Is the mail account configured?"),
+    )
+    loops = [
+        "Waiting for a reply to the job application",
+        "等待面试结果",
+        "Waiting for your reply",
+        "The mail account is not configured",
+    ]
+    facts = ["The reminder from the dentist has arrived"]
+    server.answer_with(says(json.dumps(WHOLE | {"open_loops": loops, "important_facts": facts})))
+    done = compress.compress(
+        older,
+        TaskStateData(),
+        lasting=FactFilter(live=LIVE, things=THINGS),
+        request=request(model="openai-chat:x"),
+        control=TurnControl(),
+    )
+    assert done is not None
+    assert done.held.open_loops == tuple(loops[:2])
+    assert [sources.without_source(fact) for fact in done.held.important_facts] == facts
+
+
 NEVER = (
     "There are 3 automations",
     "The reminder is at 9",
