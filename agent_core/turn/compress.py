@@ -78,14 +78,20 @@ def compress(
     if answer is None:
         log.warning("not_compressed", extra={"why": "its answer cannot be read"})
         return None
+    return Compressed(
+        held=_durable(answer, held, older, _knowing(lasting, older, request)), usage=reply.usage
+    )
+
+
+def _knowing(lasting: FactFilter, older: Sequence[SaidMessage], request: TurnRequest) -> FactFilter:
+    """The filter with the turn's tools, and what people said."""
     by_people = [said.text for said in older if said.who is Speaker.PERSON]
-    lasting = replace(
+    return replace(
         lasting,
         tools=[tool.name for tool in request.tools],
         figures=sources.figures_in(by_people),
         said=[words for text in by_people for words in phrases.stated_words(text)],
     )
-    return Compressed(held=_durable(answer, held, older, lasting), usage=reply.usage)
 
 
 def fitting(older: Sequence[SaidMessage]) -> int:
