@@ -1,8 +1,8 @@
 """Takes a model's reasoning out of its text, if a server leaves it there between tags.
 
-Only reasoning before the answer counts, because an answer may speak of the tags: blocks ``<think>…</think>`` or
-``<thinking>…</thinking>`` at the very beginning, also one that is never closed; without such a block, everything up to
-a closing tag that was never opened, unless that tag is quoted or stands in code.
+An answer may speak of the tags, so only these count: blocks ``<think>…</think>`` or ``<thinking>…</thinking>`` at the
+very beginning, also one that is never closed; closed blocks that begin a line, outside of code; and without a block at
+the beginning, everything up to a closing tag that was never opened, unless that tag is quoted or stands in code.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from typing import Final
 
 from agent_core.llm.protocol import Thought
 
-_OPEN: Final = re.compile(r"\s*<(?:think|thinking)>", re.IGNORECASE)
-_CLOSE: Final = re.compile(r"</(?:think|thinking)>", re.IGNORECASE)
-_ANY_OPEN: Final = re.compile(r"<(?:think|thinking)>", re.IGNORECASE)
+_IGNORED: Final = " \t\r\n\ufeff\u200b"
+_OPEN: Final = re.compile(rf"[{_IGNORED}]*<(?:think|thinking)\s*>", re.IGNORECASE)
+_CLOSE: Final = re.compile(r"</(?:think|thinking)\s*>", re.IGNORECASE)
+_ANY_OPEN: Final = re.compile(r"<(?:think|thinking)\s*>", re.IGNORECASE)
+_LINE_OPEN: Final = re.compile(r"^[ \t]*<(?:think|thinking)\s*>", re.IGNORECASE | re.MULTILINE)
+_MAY_OPEN: Final = re.compile(r"(?:^|(?<=\n))[ \t]*<[a-z]{0,8}\s{0,8}\Z", re.IGNORECASE)
 _OPENING_TAGS: Final = ("<think>", "<thinking>")
 _CLOSING_TAGS: Final = ("</think>", "</thinking>")
 _LONGEST_TAG: Final = len("</thinking>")
@@ -27,12 +30,19 @@ class ThinkingFilter:
 
     A closing tag that was never opened comes when text was shown already; then ``text``, which is stored, is shorter
     than what was shown. ``late``: the model is known to do that, so its text counts as reasoning until the tag comes,
-    and as the answer if none comes.
+    and as the answer if none comes; then the model is late no more.
     """
 
     def __init__(self, *, late: bool = False) -> None:
         self._shown: list[str] = []
-        self._unclosed: list[str] = []  # the text of a model that is known to be late
+        self._unclosed: list[str] = []  # text that is reasoning only if a closing tag comes
+        self._is_inner = False  # in a block that begins a later line
+        self._is_blank, self._fences, self._ticks = (
+            True,
+            0,
+            "",
+        )  # of the shown text: its last line, ```, its end
+        self._blanks: list[str] = []  # what comes before the first visible character
         self._held = ""  # may be the beginning of a tag
         self._is_start, self._thinks, self._is_late, self._had_block = True, late, late, False
 
@@ -49,9 +59,11 @@ class ThinkingFilter:
 
     def end(self) -> Iterator[str | Thought]:
         """Yield what was held back."""
-        held, self._held = self._held, ""
-        if self._thinks and self._is_late:
-            yield from self._show("".join([*self._unclosed, held]))
+        held, self._held = "".join([*self._blanks, self._held]), ""
+        if self._thinks and (self._is_late or self._is_inner):
+            text = "".join([*self._unclosed, held])
+            self._is_late = self._is_late and not text.strip()
+            yield from self._show(text)
         elif self._thinks and held:
             yield Thought(text=held)
         elif held.strip():
@@ -75,34 +87,67 @@ class ThinkingFilter:
     def _show(self, text: str) -> Iterator[str]:
         if text:
             self._shown.append(text)
+            line = text.rpartition("\n")
+            self._is_blank = not line[2].strip() and (bool(line[1]) or self._is_blank)
+            ticks = f"{self._ticks}{text}"
+            self._fences += ticks.count("```")
+            self._ticks = "`" * ((len(ticks) - len(ticks.rstrip("`"))) % 3)
             yield text
 
     def _in_thought(self) -> Iterator[str | Thought]:
         closed = _CLOSE.search(self._held)
         if closed is not None:
             thought, self._held = self._held[: closed.start()], self._held[closed.end() :]
-            self._thinks, self._is_start, self._had_block = False, True, True
+            self._had_block = self._had_block or not self._is_inner
+            self._thinks, self._is_start, self._is_inner, self._unclosed = False, True, False, []
         else:
             kept = _length_of_possible_tag(self._held)
             thought, self._held = self._held[: len(self._held) - kept], self._held[len(self._held) - kept :]
-        if self._is_late and self._thinks:
+        if self._thinks and (self._is_late or self._is_inner):
             self._unclosed.append(thought)
         if thought:
             yield Thought(text=thought)
 
     def _outside(self) -> Iterator[str | Thought]:
         if self._is_start:
+            if not self._held.strip(_IGNORED):
+                self._blanks.append(self._held)
+                self._held = ""
+                return
+            self._held, self._blanks = "".join([*self._blanks, self._held]), []
             if opened := _OPEN.match(self._held):
-                self._held, self._thinks, self._had_block = self._held[opened.end() :], True, True
+                yield from self._open(opened)
                 return
-            begun = self._held.lstrip()
-            if not begun or any(tag.startswith(begun.lower()) for tag in _OPENING_TAGS):
+            begun = self._held.lstrip(_IGNORED)
+            if any(tag.startswith(begun.lower()) for tag in _OPENING_TAGS):
                 return
-            if self._had_block:
+            if self._had_block or self._shown:
                 self._held = begun
         self._is_start = False
-        text, self._held = self._held, ""
+        first_line = 0 if self._is_blank else self._held.find("\n") + 1 or len(self._held)
+        if opened := self._opening_line(first_line):
+            yield from self._open(opened)
+            return
+        may_open = _MAY_OPEN.search(self._held, first_line)
+        end = len(self._held) if may_open is None else may_open.start()
+        text, self._held = self._held[:end], self._held[end:]
         yield from self._show(text)
+
+    def _open(self, opened: re.Match[str]) -> Iterator[str]:
+        """Show what stands before a block, and begin it. The first block of a text may stay open until its end."""
+        before, self._held = self._held[: opened.start()], self._held[opened.end() :]
+        yield from self._show(before)
+        self._thinks, self._is_inner, self._unclosed = True, bool(self._shown), [opened[0]]
+
+    def _opening_line(self, start: int) -> re.Match[str] | None:
+        """The first tag that begins a line outside of code."""
+        fences, at = self._fences, 0
+        for found in _LINE_OPEN.finditer(self._held, start):
+            fences += self._held.count("```", at, found.start())
+            at = found.start()
+            if fences % 2 == 0:
+                return found
+        return None
 
 
 def without_thinking(text: str) -> str:

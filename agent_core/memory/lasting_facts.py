@@ -35,6 +35,7 @@ VALUES: Final = (  # with a figure beside them they name a live value
     *("trades at", "traded at", "trading at", "exchange rate", "orders", "open order"),
     *("余额", "价格", "持仓", "仓位", "汇率", "订单", "挂单"),
 )
+LEAST_WORDS: Final = 3  # fewer words of a text do not tell that a person said it
 _FIGURES = re.compile(r"\d")
 _MONTHS: Final = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 _DATES = re.compile(  # dates and times of day
@@ -62,13 +63,15 @@ class FactFilter:
     """Decides which facts are durable.
 
     ``tools`` are the names of the tools. ``live`` are words that may refer to live state, ``things`` those that refer
-    to nothing else. ``figures`` are the numbers that people wrote, as ``sources.figures_in`` returns them.
+    to nothing else. ``figures`` are the numbers that people wrote, as ``sources.figures_in`` returns them, ``said`` the
+    words of each of their sentences, as ``phrases.stated_words`` returns them.
     """
 
     tools: Collection[str] = ()
     live: Collection[str] = ()
     things: Collection[str] = ()
     figures: frozenset[str] = frozenset()
+    said: Collection[frozenset[str]] = ()
 
     def durable(
         self, held: TaskStateData, *, stated: Collection[str] = (), before: TaskStateData = _NOTHING
@@ -111,7 +114,7 @@ class FactFilter:
             return False
         if reports.is_live_report(text, self.things):
             return False  # it can be looked up, whoever said it
-        if is_stated or self._are_peoples_figures(text):
+        if is_stated or self._are_peoples_figures(text) or self._are_peoples_words(text):
             return True
         if reports.is_step_wait(text) or phrases.contains_any(text, SETTINGS):
             return False
@@ -125,6 +128,15 @@ class FactFilter:
         is_wish = any(phrases.starts_with(kind, text) for kind in ("look", "request"))
         wish = _FIGURES.sub("", text) if is_wish else text
         return self._lasts(wish) and not _SECRET.search(text)
+
+    def _are_peoples_words(self, text: str) -> bool:
+        """Whether the text has no figures, and one sentence of a person has all of its words."""
+        words = frozenset().union(*phrases.stated_words(text))
+        return (
+            len(words) >= LEAST_WORDS
+            and not _FIGURES.search(text)
+            and any(words <= each for each in self.said)
+        )
 
     def _are_peoples_figures(self, text: str) -> bool:
         """Whether the text has figures and people wrote all of them. Dates may be left out: their spelling varies."""

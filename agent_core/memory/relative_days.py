@@ -60,18 +60,29 @@ _WHICH: Final = {
 _WEEKDAYS: Final = "mon tues wednes thurs fri satur sun".split()  # noqa: SIM905
 _WEEKDAYS_CHINESE: Final = "一二三四五六日"
 
+# Chinese words that only look like days: 目前天气, 以后天天, 过去年代, 以前年轻; not 可以后天, 所以前天
+_IS_DAY: Final = (
+    "(?!(?<=如)今|(?<![可所]以)(?:(?<=[以目之从日此])前|(?<=[以之今午饭产])后)|(?<=[表证声])明|(?<=[过失])去"
+    "|后天[性免]|.年[轻龄代纪])"
+)
+_IS_PERIOD: Final = "(?<![早晚马网线路身一])"  # 晚上月亮, 看一下周一
+# a duration, or one of several: "over the past year", "her last year of school"
+_IS_NEXT: Final = "".join(rf"(?<!\b{word} )" for word in "the her his my your our their its".split())  # noqa: SIM905
+
 _NUMBER: Final = r"\d{1,3}|a|one|two|three|four|five|six|seven|eight|nine|ten"
 _NUMBER_CHINESE: Final = "[0-9]{1,3}|[一两二三四五六七八九十]"
 _WEEKDAY: Final = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
 _RELATIVE: Final = re.compile(
     rf"\b(?P<day>{'|'.join(sorted((day for day in _DAYS if day.isascii()), key=len, reverse=True))})\b"
-    rf"|(?P<day2>{'|'.join(sorted((day for day in _DAYS if not day.isascii()), key=len, reverse=True))})"
+    rf"|{_IS_DAY}(?P<day2>{'|'.join(sorted((day for day in _DAYS if not day.isascii()), key=len, reverse=True))})"
     rf"|\b(?P<weekday>{_WEEKDAY})(?: of)? (?P<week>this|next|last) week\b"
     rf"|\b(?P<week2>this|next|last) week(?: on|'s)? (?P<weekday2>{_WEEKDAY})\b"
-    rf"|\b(?P<which>this|next|coming|last|past) (?P<what>{_WEEKDAY}|week|month|year)\b"
-    r"|(?P<which2>下下|上上|[这本下上])(?:个|一个)?(?:周|星期|礼拜)(?P<weekday3>[一二三四五六日天]?)"
-    r"|(?P<which3>下下|上上|[这本下上])个?月"
-    r"|(?P<year>[明后今去前]年)"
+    rf"|(?:{_IS_NEXT}|(?=\w+ {_WEEKDAY}))\b(?P<which>this|next|coming|last|past) (?P<what>{_WEEKDAY}|week|month|year)\b"
+    r"(?! of\b)"
+    rf"|{_IS_PERIOD}(?P<which2>下下|上上|[这本下上])(?:个|一个)?(?:周|星期|礼拜)(?P<weekday3>[一二三四五六日天]?)"
+    r"(?![围边刊]|期(?![末中]))"
+    rf"|{_IS_PERIOD}(?P<which3>下下|上上|[这本下上])个?月(?![亮季经饼光球])"
+    rf"|{_IS_DAY}(?P<year>[明后今去前]年)"
     rf"|\b(?:(?P<comes>is|are|due|starts?|begins?|ends?|comes?|leaves?|arrives?|moves?|flies|expires?) in )?"
     rf"(?P<number>{_NUMBER}) (?P<unit>day|week|month|year)s?\b(?P<way> ago| from now| from today)?"
     rf"|(?P<number2>{_NUMBER_CHINESE})(?P<unit2>天|周|个星期|个月|年)(?P<way2>之?后|以后|之?前|以前)",

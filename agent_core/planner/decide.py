@@ -108,6 +108,8 @@ def _is_new(text: str, question: str) -> bool:
         parts = phrases.parts(sentence)
         if any(map(phrases.asks, parts)):
             return not phrases.shares_words(text, question, live.all_words())
-        if any(phrases.orders(part) and live.kinds_mentioned(part) for part in parts):
-            return not phrases.shares_words(text, question)
+        if orders := [part for part in parts if phrases.orders(part) and live.kinds_mentioned(part)]:
+            # "remind me at nine" answers "When shall the reminder come?"
+            is_answer = all(map(phrases.is_bare_reminder, orders)) and bool(live.kinds_mentioned(question))
+            return not (is_answer or phrases.shares_words(text, question))
     return False

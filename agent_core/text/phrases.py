@@ -23,14 +23,15 @@ _TABLE: Final[dict[str, set[str]]] = {
     },
     # how a message begins
     "retry": {
-        *("retry", "continue", "再试", "重试", "再来", "再做", "再一次", "重来", "重新", "继续"),
+        *("retry", "redo", "continue", "再试", "重试", "再来", "再做", "再跑", "再执行", "再运行", "再一次"),
+        *("重来", "重做", "重新", "继续", "give it another try", "have another go", "have another try"),
         *(
             f"{verb}{more}"
             for verb in (
                 "",
                 *(f"{each} {what}" for each in ("try", "do", "run") for what in ("", "it ", "that ")),
             )
-            for more in ("again", "once more", "one more time")
+            for more in ("again", "once more", "once again", "one more time")
         ),
     },
     # a whole message, whatever waits
@@ -43,26 +44,29 @@ _TABLE: Final[dict[str, set[str]]] = {
     # how a request for the state of things begins. Questions such as "what … do I have" are told by their form
     "look": {
         *("list", "show", "check", "see", "let me see", "let me know", "give me", "tell me", "know"),
-        *("列出", "显示", "查看", "查询", "看看", "看一下", "看下", "看我", "告诉我"),
+        *("列出", "列一下", "列下", "显示", "查看", "查询", "查一下", "查下"),
+        *("看看", "看一下", "看下", "看我", "告诉我"),
     },
     # how a request for a change begins. "set" is missing, because a reply to a question may begin like this too
     "request": {
         *("create", "add", "set up", "schedule", "delete", "remove", "cancel", "pause", "resume", "change"),
         *("update", "edit", "disable", "enable", "stop", "rename", "move", "postpone", "reschedule"),
         *("turn on", "turn off", "switch on", "switch off", "set a", "set an", "make a", "wake me"),
-        *("创建", "新建", "新增", "添加", "加个", "加一个", "建个", "建一个", "设个", "设一个", "设置"),
-        *("删", "移除", "取消", "暂停", "停掉", "关掉", "关闭", "启用", "修改", "更新"),
+        *("创建", "新建", "新增", "添加", "加个", "加一个", "建个", "建一个"),
+        *("设个", "设一个", "定个", "定一个"),
+        *("设置", "删", "移除", "取消", "暂停", "停掉", "关掉", "关闭", "启用", "修改", "更新"),
         *("改到", "改成", "改为"),
     },
 }
 
+_NAMES_TASK: Final = re.compile(r"\b(?:to|about|that|of)\b", re.ASCII)
 # a request for an appointment, wherever it stands, as in "tomorrow at nine remind me"
 _REMINDS: Final = re.compile(r"\bremind (?:me|us)\b(?! (?:of|what|who|where|why|how)\b)|提醒我", re.ASCII)
 # what may come before the first word of a request
 _LEADS: Final = (
     r"(?:(?:please|pls|hey|hi|well|so|and|but|then|now|first|also|just|kindly|actually|wait|sorry|hm+|by the way|btw"
-    r"|let's|(?:could|can|would|will) you|i(?:'d like| would like| want| need)(?: you)? to)\b"
-    r"|请|麻烦|帮我|给我|替我|我想|我要|你|您|能不能|能否|可不可以|可以|可否|能|先|那就|那|顺便|另外|现在|等等"
+    r"|let's|(?:could|can|would|will) you|i(?:'d like| would like| want| need)(?: you)? to|i wanna)\b"
+    r"|我们|咱们|请|麻烦|帮我|给我|替我|我想|我要|你|您|能不能|能否|可不可以|可以|可否|能|先|那就|那|顺便|另外|现在|等等"
 )
 _LEAD: Final = re.compile(rf"{_LEADS})[ ,:\u3001]*", re.ASCII)
 _ANSWERS: Final = r"(?:ok|okay|yes|no|sure)\b|好的|好|是的|嗯"
@@ -91,8 +95,8 @@ _MOVED: Final = re.compile(r"把.+?(?=删|取消|移除|暂停|停掉|关掉|关
 # words that most questions have: that an answer repeats one of them means nothing
 _FILLING: Final = frozenset(
     "the and for you your are was with that this which what when where who how shall should would could can may must"  # noqa: SIM905
-    " will not all any one two both our his her their them they its from into about please want need have has had does"
-    " did there here then than just only also but yes".split()
+    " time many much often will not all any one two both our his her their them they its from into about please want"
+    " need have has had does did there here then than just only also but yes".split()
 )
 _FILLING_CHINESE: Final = frozenset(
     "的了吗呢吧啊我你您他她它是不还有个些哪那这要想把和或者请给在就都也会能可以什么怎么样为谁几多少"
@@ -116,6 +120,15 @@ def is_exactly(kind: str, text: str) -> bool:
 def shares_words(answer: str, question: str, besides: Iterable[str] = ()) -> bool:
     """Whether the answer uses significant words of the question, apart from `besides`."""
     return bool(_significant(answer, besides) & _significant(question, besides))
+
+
+def stated_words(text: str) -> list[frozenset[str]]:
+    """Return the significant words of each sentence, without endings. Questions state nothing."""
+    return [
+        frozenset(re.sub("(?:ing|ed)$", "", word) for word in _significant(sentence, ()))
+        for sentence in sentences(text)
+        if not (_is_question(sentence) or asks(sentence))
+    ]
 
 
 def _significant(text: str, besides: Iterable[str]) -> set[str]:
@@ -178,6 +191,12 @@ def asks(part: str) -> bool:
 def orders(part: str) -> bool:
     """Whether a part of a sentence asks for a change."""
     return starts_with("request", part) or _REMINDS.search(normalized(part)) is not None
+
+
+def is_bare_reminder(part: str) -> bool:
+    """Whether a part of a sentence asks to be reminded and says no more than when."""
+    found = _REMINDS.search(normalized(part))
+    return found is not None and found[0].isascii() and _NAMES_TASK.search(normalized(part)) is None
 
 
 def _beginnings(text: str, lead: re.Pattern[str]) -> list[str]:

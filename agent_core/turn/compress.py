@@ -20,7 +20,7 @@ from agent_core.memory.lasting_facts import FactFilter
 from agent_core.memory.relative_days import named_days, with_dates
 from agent_core.memory.sources import SaidMessage, Speaker
 from agent_core.memory.task_state import LONGEST_ITEM, CompressionReply, TaskStateData
-from agent_core.text import fence
+from agent_core.text import fence, phrases
 from agent_core.turn import budget, exchange
 from agent_core.turn.control import TurnControl
 from agent_core.turn.endings import log_failed_call
@@ -78,12 +78,20 @@ def compress(
     if answer is None:
         log.warning("not_compressed", extra={"why": "its answer cannot be read"})
         return None
-    lasting = replace(
+    return Compressed(
+        held=_durable(answer, held, older, _knowing(lasting, older, request)), usage=reply.usage
+    )
+
+
+def _knowing(lasting: FactFilter, older: Sequence[SaidMessage], request: TurnRequest) -> FactFilter:
+    """The filter with the turn's tools, and what people said."""
+    by_people = [said.text for said in older if said.who is Speaker.PERSON]
+    return replace(
         lasting,
         tools=[tool.name for tool in request.tools],
-        figures=sources.figures_in(said.text for said in older if said.who is Speaker.PERSON),
+        figures=sources.figures_in(by_people),
+        said=[words for text in by_people for words in phrases.stated_words(text)],
     )
-    return Compressed(held=_durable(answer, held, older, lasting), usage=reply.usage)
 
 
 def fitting(older: Sequence[SaidMessage]) -> int:

@@ -49,12 +49,18 @@ def existing_kinds(context: ToolContext) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name, is_there in zip(names, found or (), strict=False) if is_there))
 
 
+# not "is scheduled": that may be said of anything
+SCHEDULED = (
+    *("what's scheduled", "what is scheduled", "anything scheduled", "do i have scheduled"),
+    *("have i scheduled", "set an alarm", "set the alarm", "my alarms", "wake me", "个闹钟"),
+)
+
 KINDS = (
     LiveState(
         name=AUTOMATIONS,
         words=(
             *("automation", "automations", "cron", "cron job", "cron jobs", "reminder", "reminders"),
-            *("schedule", "schedules", "appointment", "appointments", *REMIND_ME),
+            *("schedule", "schedules", "appointment", "appointments", *REMIND_ME, *SCHEDULED),
             *("自动化", "定时任务", "提醒", "日程"),
         ),
         things=(
@@ -74,7 +80,7 @@ KINDS = (
         # a reminder may be a message or an automation, so both are read
         words=(
             *("scheduled message", "scheduled messages", "scheduled text", "scheduled texts"),
-            *("reminder", "reminders", "schedule", "schedules", "will send", *REMIND_ME),
+            *("reminder", "reminders", "schedule", "schedules", "will send", *REMIND_ME, *SCHEDULED),
             *("定时消息", "定时发送", "提醒"),
         ),
         things=(

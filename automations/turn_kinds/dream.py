@@ -15,7 +15,7 @@ from agent_core import prompts, strategies
 from agent_core.ended import NOTES, Ended
 from agent_core.llm import tokens
 from agent_core.memory import sources
-from agent_core.text import fence
+from agent_core.text import fence, phrases
 from agent_core.turn import budget
 from agent_core.types import Ending, TurnResult
 from automations.schedules.zone_files import load_zone
@@ -32,6 +32,7 @@ LONGEST_MEMORY = 40_000  # characters; a longer text that a person wrote may kee
 MOST_STATES = 50  # task states of one night; the others are left for the next
 EMPTY = "(empty)"
 LONGEST_STATE = 4_000  # characters of one task state
+LONGEST_REMARK = 200  # characters
 LEAST_KEPT = 0.5  # minimum length of the answer relative to MEMORY.md
 _MARK = re.compile(r"\[\s*(?:registered|to be registered|已注册|待注册)[^\]\n]*\]", re.IGNORECASE)
 _REFUSAL = re.compile(  # how an answer begins that refuses the task
@@ -48,6 +49,28 @@ _NO_DOCUMENT = re.compile(  # an answer that only says that there is nothing
     r"|\W*(?:空|无|没有?(?:任何)?|无需|不需要)(?:变化|更改|更新|修改|改动|内容|新内容|新信息|记忆)?\W*",
     re.IGNORECASE,
 )
+_REMARK = re.compile(  # how an answer begins that may be a remark instead of a document
+    r"\W*(?:(?:there (?:is|are|was|were)|(?:i|we) (?:have|had|found|see)|目前|现在|本次)[ ,]*)?"
+    r"(?:no|not|nothing|none|null|nil|ok|okay|done|没有|没什么|暂无|无)(?![a-z])",
+    re.IGNORECASE,
+)
+# these stand in remarks, too
+_LABELS = (
+    *(
+        "memory",
+        "memories",
+        "document",
+        "fact",
+        "facts",
+        "goal",
+        "open",
+        "decided",
+        "last changed",
+        "changed",
+    ),
+    *("changes", "conversation", "conversations", "empty"),
+)
+_TITLE = re.compile(r"^#+ *(?:the )?(?:memory|notes)\b.*$", re.IGNORECASE | re.MULTILINE)
 _FENCED = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 
 
@@ -128,7 +151,7 @@ def _keep(shown: dict[str, Any], result: TurnResult) -> None:
     if result.ended_by is not None and result.ended_by is not Ended.STOP:
         raise CommitRefused("memory_cut", f"{NOTES[result.ended_by]} {MEMORY} is unchanged.")
     text = _FENCED.sub(r"\1", result.reply.strip()).strip()
-    if not text or _NO_DOCUMENT.fullmatch(text):
+    if _is_no_document(text, shown["variables"]):
         raise CommitRefused("memory_empty", f"The model returned no text; {MEMORY} is unchanged.")
     if len(text) > basis["longest"]:
         reason = f"The model returned more than {basis['longest']} characters; {MEMORY} is unchanged."
@@ -145,6 +168,17 @@ def _keep(shown: dict[str, Any], result: TurnResult) -> None:
         reason = f"{MEMORY} was edited meanwhile; the edit is kept, and the next night continues from it."
         raise CommitRefused("memory_changed", reason) from None
     task_state.mark_consolidated(basis["states"])
+
+
+def _is_no_document(text: str, given: dict[str, str]) -> bool:
+    """Whether the answer has no text, or only says so: then it repeats no word of the texts that it was given."""
+    body = _TITLE.sub("", text).strip()
+    if not body or _NO_DOCUMENT.fullmatch(body):
+        return True
+    if len(body) > LONGEST_REMARK or not _REMARK.match(body):
+        return False
+    known = "\n".join(fence.without_fences(given[name]) for name in ("memory", "conversations"))
+    return not phrases.shares_words(body, known, _LABELS)
 
 
 REFUSED = ("memory_refused", f"The model refused the task; {MEMORY} is unchanged.")

@@ -12,7 +12,7 @@ from agent_core.ended import NOTES, Ended
 from agent_core.heartbeat_reply import read_heartbeat_reply
 from agent_core.llm import bounds
 from agent_core.llm.ending import BROKEN_OFF, CLOSED
-from agent_core.llm.thinking import without_thinking
+from agent_core.llm.thinking import ThinkingFilter, without_thinking
 from agent_core.testing import ModelServer, odd
 from agent_core.testing.odd import Odd, anthropic, call_piece, chat, google, responses
 from agent_core.turn.transcript import NOT_WHOLE
@@ -203,6 +203,12 @@ THOUGHTS: dict[str, tuple[list[str], str]] = {
     "the end tag in code": (["It ends with `</think>`."], "It ends with `</think>`."),
     "in a block of code": (["```\n</think>\n```"], "```\n</think>\n```"),
     "in the middle": (["So: <think>", "x</think>"], "So: <think>x</think>"),
+    "on a later line": (["Let me see.\n<thi", f"nk>\n{HIDDEN}\n</thi", "nk>\n\nHello"], "Let me see.\nHello"),
+    "on a later line in one piece": ([f"So.\n <think >{HIDDEN}</think >Hello"], "So.\nHello"),
+    "on a later line, never closed": (["So.\n<think>", "x ", "y"], "So.\n<think>x y"),
+    "on a line of code": (["```\n", "<think>x</think>\n", "```"], "```\n<think>x</think>\n```"),
+    "after code": ([f"```\na\n```\n<think>{HIDDEN}</think>Hello"], "```\na\n```\nHello"),
+    "after a byte order mark": ([f"\ufeff<think>{HIDDEN}</think>Hello"], "Hello"),
     "no tag": ([" <b>Hello"], " <b>Hello"),
     "the beginning of one": (["<thin"], "<thin"),
 }
@@ -217,6 +223,14 @@ def test_reasoning_between_tags_is_no_part_of_the_answer(server: ModelServer, ki
     assert without_thinking("".join(pieces)) == text
     shown = "".join(each.content["text"] for each in run.events if each.type is TurnEventType.LLM_DELTA)
     assert shown == text or kind == "only closed"
+
+
+def test_a_long_run_of_spaces_takes_no_time_by_its_square() -> None:
+    split, began = ThinkingFilter(), time.process_time()
+    for _ in range(50_000):
+        assert list(split.feed(" ")) == []
+    assert (list(split.feed("Hello")), list(split.end())) == ([f"{' ' * 50_000}Hello"], [])
+    assert time.process_time() - began < 2
 
 
 def test_a_character_that_comes_in_two_pieces_is_one(server: ModelServer) -> None:
@@ -235,14 +249,15 @@ def test_reasoning_does_not_hide_the_token_of_a_heartbeat(server: ModelServer) -
 
 def test_a_model_that_only_closes_its_reasoning_is_known_from_then_on(server: ModelServer) -> None:
     name = "openai-chat:closes-only"
-    server.answer_with(chat(f"{HIDDEN}</think>One"), chat(HIDDEN, "</think>", "Two"), chat("Three"))
-    server.answer_with(chat("Fo", "ur"))
+    server.answer_with(
+        chat(f"{HIDDEN}</think>One"), chat(HIDDEN, "</think>", "Two"), chat("Three"), chat("Fo", "ur")
+    )
     runs = [drive(request("hello", model=name)) for _ in range(4)]
     assert [run.result.reply for run in runs] == ["One", "Two", "Three", "Four"]
     shown = [
         [each.content["text"] for each in run.events if each.type is TurnEventType.LLM_DELTA] for run in runs
     ]
-    assert shown[1:] == [["Two"], ["Three"], ["Fo", "ur"]], "an answer without the tag ends this"
+    assert shown[1:] == [["Two"], ["Three"], ["Fo", "ur"]], "an answer without a tag ends it"
 
 
 @pytest.fixture

@@ -276,6 +276,32 @@ def test_a_wait_for_somebody_else_stays_and_a_wait_of_a_step_goes() -> None:
     assert [text for text in STEP_WAITS if len(changed([text])) < len(PARTS)] == []
 
 
+def test_what_a_person_said_stays_though_it_sounds_like_a_wait_or_live(server: ModelServer) -> None:
+    older = (
+        said("Hello. I am still waiting for a reply to my job application, and want tea."),
+        said("The reminder from the dentist has arrived! 我在等待面试结果。"),
+        said("Is the mail account configured?"),
+    )
+    loops = [
+        "Waiting for a reply to the job application",
+        "等待面试结果",
+        "Waiting for your reply",
+        "The mail account is not configured",
+    ]
+    facts = ["The reminder from the dentist has arrived"]
+    server.answer_with(says(json.dumps(WHOLE | {"open_loops": loops, "important_facts": facts})))
+    done = compress.compress(
+        older,
+        TaskStateData(),
+        lasting=FactFilter(live=LIVE, things=THINGS),
+        request=request(model="openai-chat:x"),
+        control=TurnControl(),
+    )
+    assert done is not None
+    assert done.held.open_loops == tuple(loops[:2])
+    assert [sources.without_source(fact) for fact in done.held.important_facts] == facts
+
+
 NEVER = (
     "There are 3 automations",
     "The reminder is at 9",
@@ -487,6 +513,11 @@ RELATIVE_DAYS = {
     "\u5927\u540e\u5929": "2026-05-01",
     "3\u5929\u540e": "2026-05-01",
     "\u4e24\u5468\u524d": "2026-04-14",
+    "她说明天去": "她说2026-04-29去",
+    "可以后天去": "可以2026-04-30去",
+    "所以前天没来": "所以2026-04-26没来",
+    "下周期末考试": "2026-05-04那周期末考试",
+    "the Friday of last week": "the 2026-04-24",
 }
 NO_DAYS = (
     "every Monday",
@@ -496,6 +527,23 @@ NO_DAYS = (
     "\u6bcf\u5468\u4e00",
     "for 2 weeks",
     "next to it",
+    "以后天天吃药",
+    "以前天天跑步",
+    "目前天气很好",
+    "如今天气冷",
+    "以前年轻时抽烟",
+    "表明年龄",
+    "过去年代",
+    "后天性免疫缺陷",
+    "晚上月亮很圆",
+    "每天早上周会",
+    "看一下周一的安排",
+    "这周围很吵",
+    "下月季花",
+    "meets on the last Friday of the month",
+    "the last week of May",
+    "in her last year of school",
+    "over the past year",
 )
 
 

@@ -110,7 +110,15 @@ def test_retry_words_at_the_start_take_up_what_ended() -> None:
         "麻烦你再来一次",
         "能再试一次吗\uff1f",
     )
-    texts += ("好的\uff0c请继续", "重新试一次", "no, try it again")
+    texts += (
+        "好的\uff0c请继续",
+        "重新试一次",
+        "no, try it again",
+        "once again",
+        "redo it",
+        "Give it another try",
+    )
+    texts += ("再跑一次", "重做", "我们再试一次吧")
     all_mean(Meaning.RETRY, texts, FAILED)
     all_mean(Meaning.RETRY, texts, DONE)
     all_mean(Meaning.FRESH, texts, GIVEN_UP)
@@ -148,6 +156,11 @@ MORE_REQUESTS = (
     "What reminders do I have?",
     "what reminders do I have",
     "What's on my schedule today?",
+    "What's scheduled for today?",
+    "Do I have anything scheduled?",
+    "Set an alarm for nine",
+    "Please wake me at seven",
+    "I wanna see my reminders",
     "When is my next reminder?",
     "when does the automation run next?",
     "Where is the automation that checks my mail?",
@@ -179,6 +192,10 @@ MORE_REQUESTS = (
     "我有哪些提醒\uff1f",
     "我有哪些提醒",
     "请列出我的自动化",
+    "查一下提醒",
+    "列一下自动化",
+    "定个提醒",
+    "帮我设个闹钟",
     "麻烦你帮我看看有什么提醒",
     "现在有几个自动化\uff1f",
     "我的提醒开了吗\uff1f",
@@ -210,6 +227,8 @@ MORE_REPLIES = (
     ("真的吗\uff1f", "好的\uff0c删除自动化"),
     ("At what time shall I remind you to call Ana?", "Remind me tomorrow at nine to call Ana"),
     ("At what time shall I remind you?", "remind me at nine"),
+    ("What time should the reminder be?", "at nine, remind me daily"),
+    ("When shall the reminder come?", "Remind me at nine"),
     ("What shall I do with the reminder?", "delete the reminder"),
     ("What shall I do with the old automation?", "Pause the automation, please"),
     ("Shall I list the reminders or the routines?", "please list the reminders"),
@@ -229,6 +248,14 @@ MORE_REPLIES = (
 )
 
 
+# a question whose words every question may have
+COMMON = (
+    ("How many reminders do you want?", "How many reminders do I have?"),
+    ("What time shall I book the table?", "What time is my reminder?"),
+    ("Which reminder shall I delete, tea or water?", "Remind me tomorrow at nine to call Ana"),
+)
+
+
 def test_a_new_live_state_request_is_no_answer_to_the_question() -> None:
     about = live.kinds_mentioned
     assert [text for text in (*REQUESTS, *MORE_REQUESTS) if not about(text)] == []
@@ -243,6 +270,8 @@ def test_a_new_live_state_request_is_no_answer_to_the_question() -> None:
         is not Meaning.REPLY
     ]
     assert taken == []
+    for question, text in COMMON:
+        all_mean(Meaning.NEW_REQUEST, (text,), replace(ASKED, question=question), live_request=True)
 
 
 def test_a_reply_goes_to_the_newest_unless_it_names_another() -> None:

@@ -256,6 +256,15 @@ UNKEPT = [
     ("memory_empty", "", says("Nothing to add")),
     ("memory_empty", "", says("MEMORY.md is empty.")),
     ("memory_empty", "", says("\uff08\u7a7a\uff09")),
+    ("memory_empty", "likes tea", says("No durable facts.")),
+    *[
+        ("memory_empty", "", says(each))
+        for each in (
+            *("There are no changes.", "No durable facts.", "I have nothing to add.", "null", "Done."),
+            *("# MEMORY.md\n\n(empty)", "# Memory", "No new information to add to memory.", "暂无"),
+            *("目前没有内容", "没有新的内容需要合并", "Nothing worth remembering in these conversations."),
+        )
+    ],
     ("memory_too_long", "x" * LONGEST_MEMORY, says("x" * LONGEST_MEMORY + "\n- one more")),
     *[
         ("memory_cut", "old", ModelReply(text="old\n- one m", ended_by=each))
