@@ -148,6 +148,8 @@ def pass_message() -> None:
     """Send a message through the broker and fetch it. Raises TimeoutError, Lost, Blocked or an error of its client."""
     if time.monotonic() < _blocked_until:
         raise Blocked
+    with hints.celery_app().connection_for_write() as link:
+        _ = link.transport  # imports the broker's client, which is not the broker's time
     ended: list[Exception | None] = []
     thread = threading.Thread(target=_try, args=(ended,), name="rondo-broker-check", daemon=True)
     thread.start()
