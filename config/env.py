@@ -286,7 +286,7 @@ class Env:
         read.positive_int,
         "20000",
         "Maximum size of the messages and images of one user, in megabytes. It is looked at after each 16 MB of a user "
-        "on a process; then messages are refused for ten minutes at a time.",
+        "on a process; then messages are refused, and slots of automations skipped, for ten minutes at a time.",
     )
     rondo_watchers: tuple[IPv4Network | IPv6Network, ...] = _variable(
         read.networks,

@@ -37,11 +37,8 @@ class ThinkingFilter:
         self._shown: list[str] = []
         self._unclosed: list[str] = []  # text that is reasoning only if a closing tag comes
         self._is_inner = False  # in a block that begins a later line
-        self._is_blank, self._fences, self._ticks = (
-            True,
-            0,
-            "",
-        )  # of the shown text: its last line, ```, its end
+        # of the shown text: whether its last line is blank, how many ``` it has, the backticks at its end
+        self._is_blank, self._fences, self._ticks = True, 0, ""
         self._blanks: list[str] = []  # what comes before the first visible character
         self._held = ""  # may be the beginning of a tag
         self._is_start, self._thinks, self._is_late, self._had_block = True, late, late, False
@@ -129,7 +126,10 @@ class ThinkingFilter:
             yield from self._open(opened)
             return
         may_open = _MAY_OPEN.search(self._held, first_line)
-        end = len(self._held) if may_open is None else may_open.start()
+        is_tag = may_open is not None and any(
+            tag.startswith(may_open[0].strip().lower()) for tag in _OPENING_TAGS
+        )
+        end = may_open.start() if may_open is not None and is_tag else len(self._held)
         text, self._held = self._held[:end], self._held[end:]
         yield from self._show(text)
 
