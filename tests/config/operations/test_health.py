@@ -13,6 +13,7 @@ from django.db import connection
 from django.test import Client
 
 from config.operations import checks
+from config.supervisor import valkey
 from tests.config.operations.test_doctor import wrong
 from tests.conftest import Person
 from tests.fleet import until
@@ -37,18 +38,17 @@ def refuse_by_disk(server: redis.Redis) -> None:
 
 
 @pytest.fixture
-def refusing(broker: str) -> Iterator[redis.Redis]:
-    """The broker, which a test may have refuse what it is sent."""
-    with redis.Redis.from_url(broker) as server:
-        before = server.config_get("maxmemory", "save")
-        yield server
-        server.replicaof("no", "one")
-        Path(str(server.config_get("dir")["dir"])).chmod(0o700)
-        for name, value in before.items():
-            server.config_set(name, value)
-        if server.info("persistence")["rdb_last_bgsave_status"] == "err":
-            server.bgsave()
-            until(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "ok")
+def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.Redis]:
+    """A broker of its own, which a test may have refuse what it is sent."""
+    server = valkey.prepare(data=tmp_path / "valkey", log=tmp_path / "valkey.log", password="test")
+    process = server.spawn()
+    until(server.answers)
+    monkeypatch.setenv("CELERY_BROKER_URL", server.url)  # Celery reads it for each connection
+    with redis.Redis.from_url(server.url) as client:
+        yield client
+    (tmp_path / "valkey").chmod(0o700)
+    process.kill()
+    process.wait(10)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,7 @@ def test_a_broker_that_answers_and_refuses_messages_is_named_with_its_cause(
     answer = Client().get("/readyz")
     assert time.monotonic() - began < 2.0
     assert answer.status_code == 503
+    assert len(answer.json()["missing"]) == 1, answer.json()["missing"]
     [missing] = answer.json()["missing"]
     assert missing.startswith("broker: ")
     assert words in missing
