@@ -107,10 +107,7 @@ def is_openai(base_url: str) -> bool:
 
 
 def _http_client(connection: Connection) -> httpx2.AsyncClient:
-    hooks: Hooks = {
-        "request": [_only_own(connection.secret)],
-        "response": [with_status_of_error, end_mark.watch],
-    }
+    hooks: Hooks = {"request": [_only_own(connection.secret)], "response": response_hooks()}
     if connection.reach is None:
         return httpx2.AsyncClient(timeout=TIMEOUT, limits=LIMITS, event_hooks=hooks, follow_redirects=False)
     return httpx2.AsyncClient(
@@ -131,6 +128,11 @@ def _only_own(secret: str) -> Callable[[httpx2.Request], Awaitable[None]]:
                 del request.headers[name]
 
     return strip
+
+
+def response_hooks() -> list[Callable[..., Any]]:
+    """Return what each HTTP client does with a response, whichever model it is for."""
+    return [with_status_of_error, end_mark.watch]
 
 
 async def with_status_of_error(response: httpx2.Response) -> None:

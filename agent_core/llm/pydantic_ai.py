@@ -30,7 +30,7 @@ from agent_core.ended import Ended
 from agent_core.exceptions import ModelNotConfigured, ModelRefused, ModelUnavailable
 from agent_core.llm import end_mark
 from agent_core.llm.bounds import Bounds, longest_reply
-from agent_core.llm.clients import LIMITS, TIMEOUT, is_openai, model_of, with_status_of_error
+from agent_core.llm.clients import LIMITS, TIMEOUT, is_openai, model_of, response_hooks
 from agent_core.llm.end_mark import EndMark
 from agent_core.llm.ending import End
 from agent_core.llm.errors import UNREADABLE, translated
@@ -154,7 +154,7 @@ def _chat_model(name: str) -> Model:
         max_retries=0,
         timeout=TIMEOUT,
         http_client=httpx2.AsyncClient(
-            timeout=TIMEOUT, limits=LIMITS, event_hooks={"response": [with_status_of_error, end_mark.watch]}
+            timeout=TIMEOUT, limits=LIMITS, event_hooks={"response": response_hooks()}
         ),
     )
     if is_openai(base_url):
