@@ -16,12 +16,12 @@ from typing import Any
 from django.db.models import OuterRef, Subquery
 from django.db.models.functions import Coalesce, Now
 
+from sessions_app.channels.chats import chat_type_of
 from sessions_app.channels.webhook import sign
 from sessions_app.exceptions import BadInput, BadSignature, IdempotencyMismatch, StaleRequest, UnknownHook
 from sessions_app.hooks import tokens
 from sessions_app.models import PRIMARY_KEY, ChatType, Hook, OnBusy, Session, Turn
 from sessions_app.models.consent import IN_GROUP, WRITTEN_AT
-from sessions_app.sessions.chats import chat_type_of
 from sessions_app.single_line import check_line
 from sessions_app.turns.receive import MessageInput, receive
 
