@@ -63,6 +63,15 @@ def test_the_container_file_has_what_an_engine_needs() -> None:
     assert "STATIC_ROOT=/app/static" in only("ENV")
 
 
+def test_every_image_from_outside_is_named_by_its_digest() -> None:
+    bases = [value.split()[0] for word, value in instructions() if word == "FROM"]
+    services = [service["image"] for service in SERVICES.values() if service["image"] != "rondo"]
+    assert len(set(bases)) == 1  # the environment is built for the Python that runs it
+    assert bases and services
+    for image in bases + services:
+        assert re.fullmatch(r"[a-z]+:[0-9][\w.-]*@sha256:[0-9a-f]{64}", image), image
+
+
 @pytest.mark.full
 def test_the_image_can_collect_its_static_files(tmp_path: Path) -> None:
     """The step that runs our code while the image is built, with the values that it has there."""
