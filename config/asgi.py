@@ -11,13 +11,13 @@ django.setup(set_prefix=False)
 from django.conf import settings  # noqa: E402
 
 import config.celery  # noqa: E402, F401 - loaded now, not with the first message
-from config.http.body_limit import LimitBody  # noqa: E402
-from config.http.cors import allow_origins  # noqa: E402
-from config.http.handler import Handler  # noqa: E402 - views and models need django.setup()
-from config.http.headers import AddHeaders  # noqa: E402
-from config.http.lifespan import Lifespan  # noqa: E402
-from config.http.request_id import IdentifyRequests  # noqa: E402
 from config.web import address_in  # noqa: E402
+from interfaces.http.server.body_limit import LimitBody  # noqa: E402
+from interfaces.http.server.cors import allow_origins  # noqa: E402
+from interfaces.http.server.handler import Handler  # noqa: E402 - views and models need django.setup()
+from interfaces.http.server.headers import AddHeaders  # noqa: E402
+from interfaces.http.server.lifespan import Lifespan  # noqa: E402
+from interfaces.http.server.request_id import IdentifyRequests  # noqa: E402
 from sessions_app.models import ProcessKind  # noqa: E402
 from sessions_app.operations.processes import Presence  # noqa: E402
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
-from config import doors
 from config import env_values as read
 from config.env_values import Variable
 from config.env_values import variable as _variable
+from interfaces import doors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,7 +87,7 @@ SECRET_KEY = ENV.secret_key
 SECRET_KEY_FALLBACKS = list(ENV.secret_key_fallbacks)
 DEBUG = ENV.debug
 ALLOWED_HOSTS = list(ENV.allowed_hosts)
-CSRF_FAILURE_VIEW = "config.http.pages.csrf_failure"
+CSRF_FAILURE_VIEW = "interfaces.http.errors.pages.csrf_failure"
 CSRF_TRUSTED_ORIGINS = list(ENV.csrf_trusted_origins)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = ENV.https
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENV.https else None
@@ -112,22 +112,23 @@ INSTALLED_APPS = [
     "axes",
     "sessions_app",
     "automations",
+    "interfaces",
     "config",  # last: its plugins may use all that the other apps register
 ]
 
 MIDDLEWARE = [
-    "config.http.headers.add_headers",
-    "config.http.version.api_version",
+    "interfaces.http.server.headers.add_headers",
+    "interfaces.http.server.version.api_version",
     "django.middleware.security.SecurityMiddleware",
-    "config.http.problems.api_problems",
-    "config.http.pages.PageErrors",
-    "config.http.compression.CompressPages",
+    "interfaces.http.errors.problems.api_problems",
+    "interfaces.http.errors.pages.PageErrors",
+    "interfaces.http.server.compression.CompressPages",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "config.http.pages.limit_pages",
+    "interfaces.http.errors.pages.limit_pages",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",
@@ -151,7 +152,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "libraries": {"times": "sessions_app.web.times"},
+            "libraries": {"times": "interfaces.web.times"},
         },
     },
 ]
@@ -163,17 +164,17 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = LOGOUT_REDIRECT_URL = "sign-in"
 LOGIN_REDIRECT_URL = "home"  # after the sign-in page was opened directly
 
-# django-axes counts failures per account and address; config.http.sign_in limits attempts per address.
-AUTHENTICATION_BACKENDS = ["config.http.sign_in.Backend"]
+# django-axes counts failures per account and address; interfaces.http.sign_in limits attempts per address.
+AUTHENTICATION_BACKENDS = ["interfaces.http.sign_in.Backend"]
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 # otherwise repeated attempts would lock an account for ever
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
-AXES_CLIENT_IP_CALLABLE = "config.http.sign_in.address_of"
-AXES_USERNAME_CALLABLE = "config.http.sign_in.account_of"
-AXES_LOCKOUT_CALLABLE = "config.http.sign_in.sign_in_refusal"
+AXES_CLIENT_IP_CALLABLE = "interfaces.http.sign_in.address_of"
+AXES_USERNAME_CALLABLE = "interfaces.http.sign_in.account_of"
+AXES_LOCKOUT_CALLABLE = "interfaces.http.sign_in.sign_in_refusal"
 AXES_DISABLE_ACCESS_LOG = True
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
@@ -188,22 +189,22 @@ WHITENOISE_USE_FINDERS = not ENV.static_root  # without collected files, serve t
 
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "sessions_app.api.auth.TokenAuthentication",
+        "interfaces.http.auth.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": [
         "rest_framework.permissions.IsAuthenticated",
-        "sessions_app.api.scopes.HasScope",
+        "interfaces.http.scopes.HasScope",
     ],
-    "DEFAULT_THROTTLE_CLASSES": ["sessions_app.api.throttle.Throttle"],
+    "DEFAULT_THROTTLE_CLASSES": ["interfaces.http.throttle.Throttle"],
     "NUM_PROXIES": 0,  # uvicorn already replaces the address of a trusted proxy by the client's
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "sessions_app.api.negotiation.Negotiation",
-    "DEFAULT_PARSER_CLASSES": ["sessions_app.api.parser.StrictJSONParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "interfaces.http.negotiation.Negotiation",
+    "DEFAULT_PARSER_CLASSES": ["interfaces.http.parser.StrictJSONParser"],
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS is not part of the API
-    "EXCEPTION_HANDLER": "config.http.problems.problem_of",
+    "EXCEPTION_HANDLER": "interfaces.http.errors.problems.problem_of",
     "URL_FORMAT_OVERRIDE": None,
-    "DEFAULT_SCHEMA_CLASS": "config.http.openapi.Schema",
+    "DEFAULT_SCHEMA_CLASS": "interfaces.http.schema.openapi.Schema",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 
@@ -217,10 +218,10 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "OAS_VERSION": "3.1.0",
     "SERVERS": [{"url": "/", "description": "This server."}],
     "SERVE_INCLUDE_SCHEMA": False,
-    "SERVE_PERMISSIONS": ["config.http.watchers.IsUserOrWatcher"],
+    "SERVE_PERMISSIONS": ["interfaces.http.watchers.IsUserOrWatcher"],
     "SERVE_AUTHENTICATION": [
-        "config.http.watchers.WatcherAuthentication",
-        "sessions_app.api.auth.TokenAuthentication",
+        "interfaces.http.watchers.WatcherAuthentication",
+        "interfaces.http.auth.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "SWAGGER_UI_DIST": "SIDECAR",
@@ -228,8 +229,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "REDOC_DIST": "SIDECAR",
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "config.http.openapi.add_problems",
-        "config.http.reference.headers.add_headers",
+        "interfaces.http.schema.openapi.add_problems",
+        "interfaces.http.schema.headers.add_headers",
     ],
     "ENUM_NAME_OVERRIDES": {
         "AutomationMode": "automations.models.ExecutionMode",
@@ -237,11 +238,11 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "AutomationState": "automations.selectors.STATES",
         "ConsentState": "sessions_app.models.ConsentState",
         "DeliveryState": "sessions_app.models.DeliveryState",
-        "MailState": "sessions_app.api.mailbox_serializers.MAIL_STATES",
-        "RoutineMode": "automations.api.routine_serializers.MODES",
-        "RoutineSource": "automations.api.routine_serializers.SOURCES",
+        "MailState": "interfaces.api.sessions.mailbox_serializers.MAIL_STATES",
+        "RoutineMode": "interfaces.api.automations.routine_serializers.MODES",
+        "RoutineSource": "interfaces.api.automations.routine_serializers.SOURCES",
         "RunState": "automations.models.RunState",
-        "SessionState": "sessions_app.api.serializers.SESSION_STATES",
+        "SessionState": "interfaces.api.sessions.serializers.SESSION_STATES",
         "TurnKind": "sessions_app.models.TurnKind",
         "TurnState": "sessions_app.models.TurnState",
     },
@@ -276,7 +277,7 @@ UNFOLD: dict[str, Any] = {
     "SIDEBAR": {"navigation": f"{_NAVIGATION}.sidebar"},
 }
 
-DATA_UPLOAD_MAX_MEMORY_SIZE = None  # config.http.body_limit has limited each body
+DATA_UPLOAD_MAX_MEMORY_SIZE = None  # interfaces.http.server.body_limit has limited each body
 
 LOG_FORMAT = ENV.log_format
 LOGGING = logs.logging_config(ENV.log_level, LOG_FORMAT)

@@ -4,15 +4,15 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
-from config.accounts import pages
-from config.accounts.enter import enter_by_link
-from config.doors import DOORS
-from config.http import sign_in
-from config.http.codes import ERRORS_PAGE
-from config.http.reference.errors import ErrorsPage
-from config.http.schema import SchemaView
 from config.operations import health, metrics
-from sessions_app.api.query import ChecksQuery, Parameter
+from interfaces.doors import DOORS
+from interfaces.http import sign_in
+from interfaces.http.errors.codes import ERRORS_PAGE
+from interfaces.http.errors.page import ErrorsPage
+from interfaces.http.query import ChecksQuery, Parameter
+from interfaces.http.schema.view import SchemaView
+from interfaces.web.account import pages
+from interfaces.web.account.enter import enter_by_link
 
 admin.autodiscover()
 
@@ -23,15 +23,15 @@ class DocsView(ChecksQuery, SpectacularSwaggerSplitView):
     takes = {"get": (Parameter(name="script"),)}
 
 
-handler400 = "config.http.problems.bad_request"
-handler403 = "config.http.problems.permission_denied"
-handler404 = "config.http.problems.not_found"
-handler500 = "config.http.problems.server_error"
+handler400 = "interfaces.http.errors.problems.bad_request"
+handler403 = "interfaces.http.errors.problems.permission_denied"
+handler404 = "interfaces.http.errors.problems.not_found"
+handler500 = "interfaces.http.errors.problems.server_error"
 
 urlpatterns = [
-    path("", include("sessions_app.web.urls")),
-    path("", include("automations.web.urls")),
-    path("", include("automations.web.agent_urls")),
+    path("", include("interfaces.web.urls")),
+    path("", include("interfaces.web.appointments.urls")),
+    path("", include("interfaces.web.agent.urls")),
     path("enter/<str:token>/", enter_by_link, name="enter"),
     path("sign-in/", pages.SignIn.as_view(), name="sign-in"),
     path("sign-out/", LogoutView.as_view(), name="sign-out"),
@@ -44,8 +44,8 @@ urlpatterns = [
     path("metrics", metrics.metrics, name="metrics"),
     path("admin/password_change/", admin.site.admin_view(sign_in.change_password, cacheable=True)),
     path("admin/", admin.site.urls),
-    path("api/", include("sessions_app.api.urls")),
-    path("api/", include("automations.api.urls")),
+    path("api/", include("interfaces.api.urls")),
+    path("api/", include("interfaces.api.automation_urls")),
     path("api/schema/", SchemaView.as_view(), name="schema"),
     path(ERRORS_PAGE[1:], ErrorsPage.as_view(), name="errors"),
     path("api/docs/", DocsView.as_view(url_name="schema"), name="docs"),

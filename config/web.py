@@ -11,11 +11,11 @@ from itertools import chain
 import uvicorn
 from uvicorn.config import LOGGING_CONFIG
 
-from config.http.open_files import backlog
+from interfaces.http.server.open_files import backlog
 
 WEB_GRACE = 3  # seconds that open event streams have to end
 OPTIONS = {
-    "--http": "config.http.connection:ClientConnection",
+    "--http": "interfaces.http.server.connection:ClientConnection",
     "--ws": "none",
     "--lifespan": "on",
     "--timeout-graceful-shutdown": str(WEB_GRACE),

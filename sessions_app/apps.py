@@ -22,7 +22,6 @@ class SessionsConfig(AppConfig):
         from sessions_app.postgres.connection import lift_bounds, restore_bounds
         from sessions_app.retention import registry
         from sessions_app.retention.restored import forget_events_of_another_server
-        from sessions_app.telegram.channel import Telegram
         from sessions_app.tools import clock, documents, live_state
 
         pre_migrate.connect(lift_bounds)
@@ -40,7 +39,6 @@ class SessionsConfig(AppConfig):
         base.register_internal(webhook.SystemEvents())
         base.register_internal(webhook.Ping())
         outbox.on_settled(system_events.report_dead_letter)
-        base.register(Telegram())
         if settings.RONDO_MAIL_SERVER["host"]:
             base.register(mail.Email())
         if settings.RONDO_NOTIFY:

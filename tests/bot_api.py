@@ -19,8 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Self
 from urllib.parse import parse_qs
 
+from interfaces.telegram.channel import Telegram
 from sessions_app.channels import base
-from sessions_app.telegram.channel import Telegram
 
 TOKEN = "123456789:AAF-the-token-that-BotFather-gave-you"  # of the how-to and the schema
 USERNAME = "rondo_test_bot"

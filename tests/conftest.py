@@ -151,8 +151,8 @@ def telegram() -> Iterator[None]:
 @pytest.fixture
 def real_telegram() -> Iterator[None]:
     """The server's own channel, in this process; another test may have loaded that of `tests/plugins.py`."""
+    from interfaces.telegram.channel import Telegram
     from sessions_app.channels import base
-    from sessions_app.telegram.channel import Telegram
 
     before = base.known()[Telegram.name]
     base.register(Telegram())

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-APPS = ("config", "automations", "sessions_app", "agent_core")
+APPS = ("config", "interfaces", "automations", "sessions_app", "agent_core")
 MOST_FILE_LINES = 500
 MOST_FUNCTION_LINES = 40
 ONE_STATEMENT = {

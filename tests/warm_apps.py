@@ -20,7 +20,7 @@ LATE = {
         "agent_core.planner.run",
         "tests.plugins",
     ),
-    "config.web": ("uvicorn", "config.http.connection"),
+    "config.web": ("uvicorn", "interfaces.http.server.connection"),
 }
 
 

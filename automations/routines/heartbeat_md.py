@@ -17,13 +17,13 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from agent_core.text.json_size import values_at_most
 from automations.jobs.validate import validated
 from automations.models import ExecutionMode, Source
 from automations.routines.fences import Fence, fences, ticks_of
 from automations.routines.schedule_text import EPOCH, read_first_run, read_routine_schedule
 from automations.schedules.schedule import ScheduleError
 from automations.schedules.zone_files import load_zone
-from sessions_app.api.strict_json import values_at_most
 from sessions_app.exceptions import SessionsError
 
 VERSIONS = (1, 2)

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
-from config.http.problems import unlogged
-from config.http.watchers import is_watcher
 from config.operations.checks import READINESS_CHECKS, run_checks
+from interfaces.http.errors.problems import unlogged
+from interfaces.http.watchers import is_watcher
 from sessions_app.operations.doctor import Finding
 from sessions_app.postgres.connection import at_most
 

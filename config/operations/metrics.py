@@ -16,9 +16,9 @@ from prometheus_client.registry import Collector
 from automations import selectors as automations
 from automations.runs.figures import FAILURES_IN_A_ROW, jobs_failing_in_a_row
 from config import installation
-from config.http.watchers import is_watcher
 from config.operations.checks import READINESS_CHECKS, run_checks
 from config.operations.counters import counter_families
+from interfaces.http.watchers import is_watcher
 from sessions_app import metrics as counters
 from sessions_app.operations import figures as sessions
 from sessions_app.postgres.connection import at_most

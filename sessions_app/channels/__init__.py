@@ -1,2 +1,1 @@
-"""Channels send messages out of the server. Each is a module here or in a plugin; `base` has what they share, `chats` the
-kinds of chats behind them."""
+"""Channels send messages out of the server. Each is a module here or in a plugin; `base` has what they share."""

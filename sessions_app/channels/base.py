@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -92,6 +93,14 @@ class ChannelOfAgents(Channel, Protocol):
 
     def trouble(self, agent_id: int, address: str) -> str:
         """Why this agent's answers do not arrive there now; empty when they do. Quick, as `check`."""
+
+
+@runtime_checkable
+class ReceivingChannel(Channel, Protocol):
+    """A channel that also receives messages: each worker process does so in a thread of its own."""
+
+    def receive_until(self, ended: threading.Event, stopping: threading.Event, tick: float) -> None:
+        """Receive until one of the events is set, and look at them each `tick` seconds. Errors must not end it."""
 
 
 _channels: dict[str, Channel] = {}

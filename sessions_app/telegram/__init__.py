@@ -1,1 +1,1 @@
-"""The door of Telegram: its bots talk with agents, by long polling and deliveries."""
+"""Telegram bots and the chats bound to them, and the client of the Bot API."""

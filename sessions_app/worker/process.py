@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import connection
 
 from sessions_app import hints, metrics, owners
+from sessions_app.channels import base as channels
 from sessions_app.deliveries.dispatcher import DeliveryDispatcher
 from sessions_app.deliveries.sweep import sweep_deliveries
 from sessions_app.hints import flush_hints, wake
@@ -29,7 +30,6 @@ from sessions_app.postgres.listen import Listener
 from sessions_app.postgres.notify import CONTROL, publisher
 from sessions_app.retention import maintenance_round
 from sessions_app.sessions import delete
-from sessions_app.telegram import polling
 from sessions_app.turns.lock import Handle, SessionLocks
 from sessions_app.turns.lost_workers import limits_of_silence
 from sessions_app.turns.precedence import Newcomers, Place
@@ -80,11 +80,17 @@ class WorkerProcess:
             "rondo-sweep": self._run_sweeps,
             "rondo-watchdog": self._run_watchdog,
             "rondo-maintenance": self._run_maintenance,
-            "rondo-telegram": self._run_telegram,
         }
         self._threads = [
             threading.Thread(target=loop, name=name, daemon=True) for name, loop in loops.items()
         ]
+        for channel in channels.known().values():
+            if isinstance(channel, channels.ReceivingChannel):
+                stops = (self._ended, self.stopping, TICK)
+                name = f"rondo-{channel.name}"
+                self._threads.append(
+                    threading.Thread(target=channel.receive_until, args=stops, name=name, daemon=True)
+                )
 
     def start(self) -> None:
         """Start the threads. They connect and register the worker as soon as the database is available."""
@@ -287,6 +293,3 @@ class WorkerProcess:
                 log.exception("maintenance_failed")
             finally:
                 connection.close()
-
-    def _run_telegram(self) -> None:
-        polling.run_until(self._ended, self.stopping, TICK)

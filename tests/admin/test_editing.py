@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from automations.models import CronJob, JobClock, RunRecord
 from automations.routines.edit import NewRoutine, add_routine
-from sessions_app.api.strict_json import DEEPEST
+from interfaces.http.strict_json import DEEPEST
 from sessions_app.models import PRIMARY_KEY, Agent, Document, Session, TurnState
 from tests.admin.conftest import act, agent_form, make_job, make_turn, shown, url
 from tests.conftest import Person

@@ -53,7 +53,7 @@ def test_runs_are_filtered_by_state_reason_agent_and_time(staff: Client, person:
 def test_a_filter_looks_at_the_newest_rows_and_says_so(
     staff: Client, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sessions_app.admin.big_table.MOST_FILTERED", 3)
+    monkeypatch.setattr("interfaces.admin.big_table.MOST_FILTERED", 3)
     session = person.session()
     job = make_job(session)
     runs = [add_run(job, RunState.FAILED, n + 1, reason="timeout") for n in range(6)]

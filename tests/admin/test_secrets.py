@@ -17,7 +17,7 @@ from django.urls import reverse
 from agent_core.mcp.server import McpServer
 from agent_core.text.redact import redact, secrets_of
 from automations.models import CronJob, RunRecord, ScheduledMessage
-from config.http.schema import CachedSchemaGenerator
+from interfaces.http.schema.view import CachedSchemaGenerator
 from sessions_app.agents.edit import update_agent
 from sessions_app.deliveries.signing_key import secret_of
 from sessions_app.encryption import encrypt

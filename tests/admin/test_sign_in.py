@@ -14,7 +14,7 @@ from django.core.management import call_command
 from django.db.models import F
 from django.test import Client
 
-from config.http import sign_in
+from interfaces.http import sign_in
 from sessions_app.models import Allowance
 from tests.fleet import until
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sessions_app.api.strict_json import DEEPEST
+from interfaces.http.strict_json import DEEPEST
 
 DEAREST = 6.0  # times the processor time of `yardstick`, which is 0.05 s on a quiet core of 2.5 GHz
 CHEAP = 0.1  # seconds of processor that are not compared with the yardstick

@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 
 from automations.turn_kinds.isolated import NEXT_TURN
-from sessions_app.api import streams
+from interfaces.api.sessions import streams
 from sessions_app.events import Cursor
 from sessions_app.mailbox.updates import Mail
 from sessions_app.models import Agent, Event, EventType, Lane, Scope, Session, SessionType, Turn, TurnKind

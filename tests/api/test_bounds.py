@@ -14,12 +14,12 @@ from agent_core.memory.task_state import LONGEST_ITEM, MOST_ITEMS
 from automations.models import CronJob
 from automations.routines.heartbeat_document import MOST_CHANGED
 from automations.routines.intents import find_intents
-from config.http.body_limit import LONGEST_BODY
-from sessions_app.api.fields import MOST_ERRORS
-from sessions_app.api.strict_json import DEEPEST, MOST_VALUES, read_json
+from interfaces.http.fields import MOST_ERRORS
+from interfaces.http.server.body_limit import LONGEST_BODY
+from interfaces.http.strict_json import DEEPEST, MOST_VALUES, read_json
+from interfaces.web import transcript
 from sessions_app.models import ConsentQuestion, ExecutionState, Message, Session, Turn
 from sessions_app.turns.receive import LONGEST_MESSAGE
-from sessions_app.web import transcript
 from tests.api.conftest import Caller, for_each, problem
 from tests.api.dear import DEAREST, cost, faults, many_keys
 from tests.api.test_lists import NOON, pages, turn

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.test import RequestFactory
 
-from sessions_app.api.headers import seconds_to_wait
+from interfaces.http.headers import seconds_to_wait
 from sessions_app.models import Message
 from tests.api.conftest import Caller, for_each, problem
 from tests.api.places import furnish

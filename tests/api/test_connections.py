@@ -15,15 +15,15 @@ from typing import Any
 import httpx2
 import pytest
 
-from config.http import body_limit
-from config.http.body_limit import LONGEST_BODY
+from interfaces.http.server import body_limit
+from interfaces.http.server.body_limit import LONGEST_BODY
 from tests.api.conftest import start_web
 from tests.fleet import Process, until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 
 QUICK = """
-from config.http import body_limit, connection
+from interfaces.http import body_limit, connection
 connection.HEAD_SECONDS = 1
 connection.STALLED_SECONDS = 1
 body_limit.BODY_SECONDS = 1

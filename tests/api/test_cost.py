@@ -12,8 +12,8 @@ from urllib.parse import quote, urlencode
 import pytest
 from django.test import Client
 
-from config.http.body_limit import LONGEST_BODY
-from sessions_app.api.strict_json import MOST_VALUES
+from interfaces.http.server.body_limit import LONGEST_BODY
+from interfaces.http.strict_json import MOST_VALUES
 from tests.api.conftest import Caller
 from tests.api.dear import WORST, faults, long_keys, many_keys
 from tests.api.places import furnish

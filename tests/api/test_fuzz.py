@@ -30,8 +30,8 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.specs.openapi import checks
 
-from config.doors import VERSION_HEADER
-from config.http.body_limit import BODILESS
+from interfaces.doors import VERSION_HEADER
+from interfaces.http.server.body_limit import BODILESS
 from tests.api.conftest import Site
 from tests.api.world import SPARED, Inhabitant, belongings, settle
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sessions_app.api import streams
+from interfaces.api.sessions import streams
 from sessions_app.events import Cursor, event
 from sessions_app.models import Agent, Event, EventType, Lane, Turn, TurnKind
 from sessions_app.sessions.open import primary_session

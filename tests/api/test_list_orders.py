@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from config.http.schema import CachedSchemaGenerator
+from interfaces.http.schema.view import CachedSchemaGenerator
 from sessions_app.models import Session, TelegramBot, TelegramChat, Turn
 from tests.api.conftest import Caller
 from tests.api.places import furnish

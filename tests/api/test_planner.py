@@ -8,7 +8,7 @@ import pytest
 from django.db.models.functions import Now
 
 from agent_core.execution import Status, new_id
-from sessions_app.api.turns import AwaitedTurn
+from interfaces.api.sessions.turns import AwaitedTurn
 from sessions_app.models import Agent, ConsentQuestion, Engine, ExecutionState, Session, TaskState, Turn
 from sessions_app.turns.receive import MessageInput, receive
 from tests.api.conftest import Caller, for_each, problem

@@ -11,7 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from config.http.codes import CODES
+from interfaces.http.errors.codes import CODES
 from tests.api.conftest import Caller, made
 from tests.api.dear import cost
 

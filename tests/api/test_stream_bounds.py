@@ -22,7 +22,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from sessions_app.api.streams import Stream
+from interfaces.api.sessions.streams import Stream
 from sessions_app.events import Cursor
 from sessions_app.models import Agent, ApiToken, Session
 from sessions_app.sessions.open import open_session
@@ -133,7 +133,7 @@ def test_open_streams_take_no_thread_and_no_connection_each(site: Site) -> None:
 def strict(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a web process that allows few streams, and has no patience."""
     first = (
-        "import django; django.setup(); from config.http import threads, handler; "
+        "import django; django.setup(); from interfaces.http import threads, handler; "
         "threads.PATIENCE = 0.05; handler.STREAM_THREADS = 1"
     )
     url, web = start_web(tmp_path_factory.mktemp("strict"), first, RONDO_STREAMS_PER_USER=str(FEW))

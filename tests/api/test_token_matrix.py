@@ -13,11 +13,11 @@ from django.db import close_old_connections, transaction
 from django.db.models import Max
 from django.urls import URLPattern, get_resolver
 
-from automations.mcp_server.toolbox import TOOLS
-from config.http.schema import CachedSchemaGenerator
-from sessions_app.api.base import ApiView
-from sessions_app.api.hooks import HookMessages
-from sessions_app.api.scopes import required_scope
+from interfaces.api.agents.hooks import HookMessages
+from interfaces.http.base import ApiView
+from interfaces.http.schema.view import CachedSchemaGenerator
+from interfaces.http.scopes import required_scope
+from interfaces.mcp_server.toolbox import TOOLS
 from sessions_app.models import Agent, ApiToken, Session, TokenScope, Turn
 from tests.api.conftest import Caller, for_each
 from tests.api.places import Place, Places, settle_places
@@ -325,7 +325,7 @@ def _views(patterns: Any) -> Iterator[type[ApiView]]:
 def test_an_operation_without_a_scope_is_for_no_token(
     places: Places, tokens: dict[str, Caller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sessions_app.api.agents import AgentList
+    from interfaces.api.agents.agents import AgentList
 
     monkeypatch.setattr(AgentList, "scopes", {})
     answer = tokens["manage"].get("/api/agents/")

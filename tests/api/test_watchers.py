@@ -10,8 +10,8 @@ from django.test import Client
 
 from config.env import load
 from config.env_values import EnvError
-from config.http.headers import ADMIN, DATA, DOCS, PAGES
-from sessions_app.api.client_address import site_of
+from interfaces.http.client_address import site_of
+from interfaces.http.server.headers import ADMIN, DATA, DOCS, PAGES
 from tests.api.conftest import Caller, for_each, problem
 from tests.config.test_env import REQUIRED
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from config.doors import DOORS, doors
+from interfaces.doors import DOORS, doors
 
 LOOK = """
 import sys

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from automations.api import urls as automations
-from sessions_app.api import urls as sessions
+from interfaces.api import automation_urls as automations
+from interfaces.api import urls as sessions
 from tests.docs.pages import page
 
 PARAMETER = re.compile(r"<\w+:\w+>")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from config.http.codes import STATUS, code_of, type_of
-from config.http.reference.error_texts import MEANINGS
-from config.http.reference.errors import markdown
+from interfaces.http.errors.codes import STATUS, code_of, type_of
+from interfaces.http.errors.error_texts import MEANINGS
+from interfaces.http.errors.page import markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sessions_app.api import streams
+from interfaces.api.sessions import streams
 from sessions_app.mailbox import bounds, updates
 from sessions_app.models import EventType, Scope
 from sessions_app.models.mailbox import TARGET_GONE

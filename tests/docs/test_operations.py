@@ -16,9 +16,9 @@ from django.test import Client
 from jsonschema_rs import Draft202012Validator
 
 from agent_core.testing import ModelServer
-from config.http.reference import examples
-from config.http.reference.examples import answer_of
-from config.http.reference.naming import TAGS
+from interfaces.http.schema import examples
+from interfaces.http.schema.examples import answer_of
+from interfaces.http.schema.naming import TAGS
 from tests.api.conftest import new_caller
 from tests.bot_api import serving_bots
 from tests.docs.operations import Operation, World, operations, without_secrets

@@ -11,7 +11,7 @@ from tests.up import ROOT
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
-APPS = ("config", "automations", "sessions_app", "agent_core")
+APPS = ("config", "interfaces", "automations", "sessions_app", "agent_core")
 DJANGOS = {"migrate", "collectstatic", "createsuperuser", "makemigrations", "check", "help"}
 _CODE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")

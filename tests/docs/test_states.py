@@ -20,8 +20,8 @@ from automations.models import (
     RunState,
     ScheduledMessage,
 )
-from sessions_app.api.mailbox_serializers import MAIL_STATES
-from sessions_app.api.serializers import SESSION_STATES
+from interfaces.api.sessions.mailbox_serializers import MAIL_STATES
+from interfaces.api.sessions.serializers import SESSION_STATES
 from sessions_app.models import (
     CONSENT_ARROWS,
     DELIVERY_ARROWS,

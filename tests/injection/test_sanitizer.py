@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from sessions_app.web.rendering import render, sanitize
+from interfaces.web.rendering import render, sanitize
 from tests.injection.corpus import BLOCKS, LINES
 
 pytestmark = pytest.mark.rule("10.5")

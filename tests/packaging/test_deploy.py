@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from config import env
-from config.doors import DOORS
+from interfaces.doors import DOORS
 from tests.packaging.page import blocks
 from tests.up import ROOT
 

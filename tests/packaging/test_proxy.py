@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from config.http.codes import PROBLEM, problem_body
+from interfaces.http.errors.codes import PROBLEM, problem_body
 from tests.api.conftest import start_web
 from tests.conftest import Person
 from tests.fleet import QUICK, Fleet, Process, until

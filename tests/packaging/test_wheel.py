@@ -18,7 +18,7 @@ from tests.up import ROOT, Up, alive, all_pids, until
 
 pytestmark = [pytest.mark.full, pytest.mark.processes, pytest.mark.timeout(300)]
 
-APPS = ("config", "automations", "sessions_app", "agent_core")
+APPS = ("config", "interfaces", "automations", "sessions_app", "agent_core")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_the_wheel_holds_every_file_of_the_apps_and_the_templates_and_nothing_el
             path for path in (ROOT / top).rglob("*") if path.is_file() and "__pycache__" not in path.parts
         }
     expected = {f"rondo_server/{path.relative_to(ROOT)}" for path in here}
-    for needed in ("sessions_app/migrations/0001_initial.py", "sessions_app/static/rondo/chat.css"):
+    for needed in ("sessions_app/migrations/0001_initial.py", "interfaces/static/rondo/chat.css"):
         assert f"rondo_server/{needed}" in expected
     held = _files(wheel)
     assert {name for name in held if ".dist-info/" not in name} == expected

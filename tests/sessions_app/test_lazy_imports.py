@@ -12,10 +12,10 @@ from tests.up import ROOT
 
 TRACES = "import sessions_app.turns.run, automations.beat, config.celery"
 BOTS = (
-    "import config.urls, sessions_app.worker.process, sessions_app.telegram.polling as polling;"
+    "import config.urls, sessions_app.worker.process, interfaces.telegram.polling as polling;"
     "polling.Pollers().keep()"
 )
-CHAT = "import sessions_app.management.commands.chat"
+CHAT = "import interfaces.management.commands.chat"
 
 
 @pytest.mark.full

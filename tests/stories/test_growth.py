@@ -28,7 +28,7 @@ from automations.runs.figures import NEWEST
 from automations.turn_kinds import recollection
 from automations.turn_kinds.heartbeat_state import state_variables
 from config.celery import app
-from sessions_app.admin.big_table import MOST_FILTERED
+from interfaces.admin.big_table import MOST_FILTERED
 from sessions_app.deliveries import send
 from sessions_app.deliveries import sweep as overdue
 from sessions_app.hints import DeliveryLane

@@ -9,8 +9,8 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, transaction
 
-from config.accounts.sign_in_links import issue
 from config.installation import COMMAND
+from interfaces.web.account.sign_in_links import issue
 from sessions_app.agents.edit import create_agent
 from sessions_app.exceptions import TooManyTokens
 from sessions_app.models import Agent, ApiToken, Session, SessionType, TokenScope

@@ -6,8 +6,8 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
-from config.accounts.sign_in_links import issue
 from config.supervisor.join import running_url
+from interfaces.web.account.sign_in_links import issue
 
 
 class Command(BaseCommand):

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from automations.models import CronJob, RunRecord, ScheduledMessage
 from config.operations.dashboard import recent, troubles
 from config.operations.dashboard.parts import Part, Tile
-from sessions_app.admin.panels import Panel
+from interfaces.admin.panels import Panel
 from sessions_app.models import (
     Agent,
     ConsentQuestion,

@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 
 from automations.models import RunRecord
 from automations.runs.describe import span
-from sessions_app.admin.panels import Panel, link_to, list_url
+from interfaces.admin.panels import Panel, link_to, list_url
 
 SHOWN = 10  # rows of a table
 MOST_COUNTED = 10_000  # rows of a list that are counted

@@ -15,9 +15,9 @@ from automations.runs import figures as runs
 from automations.runs.describe import span
 from automations.schedules.describe import describe_job
 from config.operations.dashboard.parts import SHOWN, Part, Tile, ago, number, runs_url, short_span
+from interfaces.admin.base import instant
+from interfaces.admin.panels import Panel, label, link, link_to, list_url, table_panel
 from sessions_app import metrics as counters
-from sessions_app.admin.base import instant
-from sessions_app.admin.panels import Panel, label, link, link_to, list_url, table_panel
 from sessions_app.metrics import Counted
 from sessions_app.models import Delivery, DeliveryState, Session, SessionType, Turn, TurnState
 from sessions_app.operations import figures as sessions

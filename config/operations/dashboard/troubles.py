@@ -14,8 +14,8 @@ from automations.runs import figures as runs
 from automations.runs.describe import FAILED, span, why_failed
 from config.operations.dashboard.parts import MOST_COUNTED, SHOWN, Part, Tile, ago, number, runs_url
 from config.operations.status import LaneNow, lane_now
-from sessions_app.admin.base import instant
-from sessions_app.admin.panels import Panel, label, link, link_to, list_url, table_panel
+from interfaces.admin.base import instant
+from interfaces.admin.panels import Panel, label, link, link_to, list_url, table_panel
 from sessions_app.models import (
     ConsentQuestion,
     Delivery,

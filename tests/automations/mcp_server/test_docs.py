@@ -15,8 +15,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from automations.mcp_server.toolbox import TOOLS
 from config.mcp_bridge import mcp_parser
+from interfaces.mcp_server.toolbox import TOOLS
 from tests.automations.mcp_server.conftest import Door
 from tests.docs.pages import page, section
 from tests.up import ROOT, clean_environ

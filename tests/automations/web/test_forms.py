@@ -10,7 +10,7 @@ import pytest
 from automations.models import CronJob
 from automations.schedules.plan import schedule_columns
 from automations.schedules.schedule import parse_schedule
-from automations.web.forms import AutomationForm, ScheduleForm, schedule_fields
+from interfaces.web.appointments.forms import AutomationForm, ScheduleForm, schedule_fields
 from sessions_app.models import Agent
 
 NOW = datetime(2026, 11, 24, 8, tzinfo=UTC)

@@ -10,7 +10,7 @@ import pytest
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
-from sessions_app.management.choose import plain
+from interfaces.terminal.choose import plain
 from sessions_app.models import Agent, Engine, Session, Turn
 from tests.conftest import Person, new_person
 from tests.fleet import Fleet, until

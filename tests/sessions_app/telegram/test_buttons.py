@@ -9,14 +9,14 @@ import pytest
 
 from agent_core.llm.protocol import ModelReply
 from agent_core.types import ToolCall
+from interfaces.telegram.buttons import ANSWERED, buttons_of
+from interfaces.telegram.channel import Telegram
+from interfaces.telegram.updates import NOT_YOURS
 from sessions_app.channels import base
 from sessions_app.deliveries.send import send_next
 from sessions_app.hints import DeliveryLane
 from sessions_app.models import ConsentQuestion, ExecutionState, Session, TelegramBot, Turn
 from sessions_app.telegram.binding import disconnect
-from sessions_app.telegram.buttons import ANSWERED, buttons_of
-from sessions_app.telegram.channel import Telegram
-from sessions_app.telegram.updates import NOT_YOURS
 from sessions_app.turns.questions import answer_consent
 from tests.agent_core.planner.plans import RESPOND, answers, ask, plan, says
 from tests.bot_api import BotApi, Sent

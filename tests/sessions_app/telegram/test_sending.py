@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interfaces.telegram.channel import Telegram
+from interfaces.telegram.splitting import LONGEST, split, units
 from sessions_app.channels.base import Unsent
 from sessions_app.channels.testing import TEXTS, ChannelContract, Stage, Taken, parcel
 from sessions_app.models import Session, TelegramBot, TelegramChat
 from sessions_app.telegram import client as bot_client
 from sessions_app.telegram.binding import disconnect
-from sessions_app.telegram.channel import Telegram
-from sessions_app.telegram.splitting import LONGEST, split, units
 from tests.bot_api import BotApi
 from tests.conftest import Person, new_person
 

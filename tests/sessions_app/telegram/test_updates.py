@@ -10,6 +10,8 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.db.models.functions import Now
 
+from interfaces.telegram import updates
+from interfaces.telegram.updates import NotServed
 from sessions_app.models import (
     Message,
     Session,
@@ -19,10 +21,8 @@ from sessions_app.models import (
     Turn,
 )
 from sessions_app.models.turn import BY_PROGRAM
-from sessions_app.telegram import updates
 from sessions_app.telegram.binding import connected_chat, disconnect, issue_code, redeem
 from sessions_app.telegram.bots import CheckedToken, add_bot, check_token, update_bot
-from sessions_app.telegram.updates import NotServed
 from tests.bot_api import BotApi
 from tests.conftest import Person, new_person
 from tests.races import UPDATE, gate

@@ -14,13 +14,13 @@ from django.test import Client
 from agent_core.execution import new_id
 from agent_core.llm.protocol import ModelReply
 from agent_core.turn.consent import shown_arguments
+from interfaces.web.rendering import render, render_growing
 from sessions_app.agents.edit import update_agent
 from sessions_app.hooks.edit import NewHook, add_hook
 from sessions_app.hooks.inbound import Proof, authenticate, check_post, post
 from sessions_app.hooks.tokens import token_of
 from sessions_app.models import ChatType, ConsentQuestion, Delivery, Message, Session, Turn
 from sessions_app.models.consent import NUMBER_AT_CHANNEL
-from sessions_app.web.rendering import render, render_growing
 from tests.agent_core.planner.plans import RESPOND, plan, revision, says, tool
 from tests.inside import Inside, call, makes
 from tests.mcp_servers import Docs

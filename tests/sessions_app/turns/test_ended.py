@@ -9,9 +9,9 @@ import pytest
 from agent_core.ended import EMPTY, NOTES, Ended
 from agent_core.llm.protocol import ModelReply
 from agent_core.turn.transcript import NOT_WHOLE
+from interfaces.web.transcript import ENDED, newest
 from sessions_app.deliveries.send import _message_parcel
 from sessions_app.models import Delivery, Message, Turn
-from sessions_app.web.transcript import ENDED, newest
 from tests.doors import caller
 from tests.inside import Inside, call
 

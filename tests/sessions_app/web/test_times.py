@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import expect
 
 from automations.jobs.edit import NewJob, create_job
+from interfaces.web.times import when, with_times, words
 from sessions_app.models import Message
-from sessions_app.web.times import when, with_times, words
 from tests.browser import NEEDS_CHROMIUM, Visitor
 
 TOKYO = ZoneInfo("Asia/Tokyo")

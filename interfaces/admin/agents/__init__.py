@@ -1,0 +1,1 @@
+"""The admin pages of agents and of what belongs to them."""

@@ -1,0 +1,156 @@
+"""The form of an automation. `create_job` and `update_job` check its values."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django import forms
+
+from automations.models import CronJob, ScheduleKind
+from automations.schedules.schedule import AtSchedule
+from interfaces.admin.base import VerbForm, clean_line
+from interfaces.admin.unfold import NumberInput, Select, TextInput
+
+KIND_OF = {
+    "cron": ScheduleKind.CRON,
+    "cron_timezone": ScheduleKind.CRON,
+    "seconds": ScheduleKind.EVERY,
+    "once_at": ScheduleKind.AT,
+}
+SCHEDULE_FIELDS = ("schedule_kind", *KIND_OF)
+
+
+class JobForm(VerbForm[CronJob]):
+    """The fields that a person may set. Most checks are those of `create_job` and `update_job`."""
+
+    field_of = {
+        "bad_cron": "cron",
+        "never_fires": "cron",
+        "unknown_timezone": "cron_timezone",
+        "bad_interval": "seconds",
+        "bad_time": "once_at",
+        "past_at": "once_at",
+        "empty_name": "name",
+        "bad_name": "name",
+        "empty_message": "message",
+        "bad_message": "message",
+        "message_too_long": "message",
+        "bad_timeout_seconds": "timeout_seconds",
+        "bad_ends_at": "last_at",
+        "bad_max_runs": "max_runs",
+        "bad_jitter_seconds": "jitter_seconds",
+        "bad_max_retry": "max_retry",
+        "bad_ping_url": "ping_url",
+    }
+    name = forms.CharField(
+        required=False, max_length=200, widget=TextInput, help_text="Default: the first words of the message."
+    )
+    schedule_kind = forms.ChoiceField(
+        choices=ScheduleKind.choices, initial=ScheduleKind.CRON, widget=Select, label="Schedule"
+    )
+    cron = forms.CharField(
+        required=False,
+        widget=TextInput,
+        help_text="For cron: five fields, such as <code>0 9 * * 1-5</code>.",
+    )
+    cron_timezone = forms.CharField(
+        required=False,
+        widget=TextInput,
+        label="Cron time zone",
+        help_text="For cron. Default: the agent's zone.",
+    )
+    seconds = forms.IntegerField(
+        required=False, widget=NumberInput, help_text="For every: seconds between two runs."
+    )
+    once_at = forms.CharField(
+        required=False,
+        widget=TextInput,
+        label="At",
+        help_text="For at: <code>2027-01-01T09:00:00+01:00</code>. Without an offset: in the agent's zone.",
+    )
+
+    last_at = forms.CharField(
+        required=False,
+        widget=TextInput,
+        label="Ends at",
+        help_text="No runs after this time. Without an offset: in the agent's zone.",
+    )
+    jitter_seconds = forms.IntegerField(
+        required=False, widget=NumberInput, help_text=CronJob._meta.get_field("jitter_seconds").help_text
+    )
+    max_retry = forms.IntegerField(
+        required=False, widget=NumberInput, help_text=CronJob._meta.get_field("max_retry").help_text
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in {"session", "message"} & self.fields.keys():
+            self.fields[name].required = True
+        if "session" in self.fields:
+            self.fields["session"].help_text = "If the agent is unified, a thread means the primary session."
+        job = self.instance
+        if not job._state.adding:
+            stored: dict[str, Any] = {
+                "schedule_kind": job.schedule_kind,
+                "cron": job.expr,
+                "cron_timezone": job.timezone if job.expr else "",
+                "seconds": job.every_seconds,
+                "once_at": _written(job, job.at),
+                "last_at": _written(job, job.ends_at),
+            }
+            self.initial = {**stored, **self.initial}
+
+    def clean_name(self) -> str:
+        return clean_line("name", self.cleaned_data["name"])
+
+    def clean(self) -> dict[str, Any] | None:
+        cleaned = super().clean()
+        chosen = self.cleaned_data.get("schedule_kind")
+        if chosen is not None:
+            for name, kind in KIND_OF.items():
+                # a field that still has the old schedule's value was not changed, and is ignored
+                if (
+                    kind != chosen
+                    and name in self.changed_data
+                    and self.cleaned_data.get(name) not in (None, "")
+                ):
+                    self.add_error(name, f"Exactly one schedule: leave this empty, or choose {kind.label}.")
+        return cleaned
+
+    def clean_jitter_seconds(self) -> int:
+        return self.cleaned_data["jitter_seconds"] or 0
+
+    def clean_max_retry(self) -> int:
+        return self.cleaned_data["max_retry"] or 0
+
+    @property
+    def schedule(self) -> dict[str, Any]:
+        """The schedule as the API's JSON."""
+        given = self.cleaned_data
+        kind = given["schedule_kind"]
+        if kind == ScheduleKind.CRON:
+            zone = {"timezone": given["cron_timezone"]} if given["cron_timezone"] else {}
+            return {"kind": kind, "expr": given["cron"]} | zone
+        if kind == ScheduleKind.EVERY:
+            return {"kind": kind, "seconds": given["seconds"]}
+        return {"kind": kind, "at": given["once_at"]}
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        changes = super().changes
+        for name in ("jitter_seconds", "max_retry"):  # empty is 0
+            if changes.get(name) == self.initial.get(name):
+                changes.pop(name, None)
+        if changes.keys() & set(SCHEDULE_FIELDS):
+            changes = {name: value for name, value in changes.items() if name not in SCHEDULE_FIELDS}
+            changes["schedule"] = self.schedule
+        if "last_at" in changes:
+            changes["ends_at"] = changes.pop("last_at") or None
+        return changes
+
+
+def _written(job: CronJob, instant: datetime | None) -> str:
+    if instant is None:
+        return ""
+    return str(AtSchedule(at=instant).to_json(zone=job.agent.timezone)["at"])

@@ -1,0 +1,129 @@
+"""Admin pages of users and groups. A user can be deleted only when no agent of theirs is left.
+
+Only superusers may give rights, or change what would give somebody rights: groups, and the accounts and passwords of
+staff and superusers.
+"""
+
+# ruff: noqa: ARG002 -- the signatures are Django's
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.forms import ReadOnlyPasswordHashWidget
+from django.contrib.auth.hashers import is_password_usable
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+from django.http import HttpRequest
+
+from interfaces.admin import extensions
+from interfaces.admin.base import GuardedAdmin
+from interfaces.admin.deletion import TwoStepDelete
+from interfaces.admin.unfold import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from sessions_app.exceptions import SessionsError
+from sessions_app.models import Agent
+from sessions_app.sessions.delete import Deletion
+from sessions_app.sessions.dependents import Blocker
+
+TIMES = ("last_login", "date_joined")
+RIGHTS = ("is_staff", "is_superuser", "groups", "user_permissions")
+
+for model in (User, Group):
+    admin.site.unregister(model)
+
+
+def is_superuser(request: HttpRequest) -> bool:
+    """Whether the person may give rights."""
+    return bool(request.user.is_active and request.user.is_superuser)
+
+
+def is_above(request: HttpRequest, user: User | None) -> bool:
+    """Whether the account has rights that the person lacks, and could gain by controlling it."""
+    return user is not None and (user.is_staff or user.is_superuser) and not is_superuser(request)
+
+
+class StillOwns(SessionsError):
+    """The user still has agents."""
+
+    code = "still_owns"
+
+
+class PasswordState(ReadOnlyPasswordHashWidget):
+    """Says whether there is a password, and nothing of its hash."""
+
+    # Pages of Unfold ask for this and for `summary`, which Django 6.1 has no more; they would show the whole hash.
+    read_only = True
+
+    def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
+        exists = bool(value) and is_password_usable(value)
+        context = super().get_context(name, value, attrs)
+        return context | {"summary": [{"label": "A password is set." if exists else "No password is set."}]}
+
+
+class AccountForm(UserChangeForm):  # type: ignore[misc]  # it has no annotations
+    """Unfold's form of a user."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.fields["password"].widget = PasswordState()
+
+
+@admin.register(User)
+class UserAdmin(TwoStepDelete[User], DjangoUserAdmin[User]):
+    form = AccountForm
+    add_form = UserCreationForm
+    add_fieldsets = DjangoUserAdmin.add_fieldsets  # Unfold's is empty
+    change_password_form = AdminPasswordChangeForm
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return DjangoUserAdmin.has_module_permission(self, request)
+
+    def has_view_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return DjangoUserAdmin.has_view_permission(self, request, obj)  # not all staff may view accounts
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return DjangoUserAdmin.has_change_permission(self, request, obj) and not is_above(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return DjangoUserAdmin.has_delete_permission(self, request, obj) and not is_above(request, obj)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
+        fixed = () if is_superuser(request) else RIGHTS
+        return [*super().get_readonly_fields(request, obj), *TIMES, *fixed]
+
+    def refusal(self, obj: User) -> str:
+        names = ", ".join(Agent.objects.filter(owner=obj).order_by("name").values_list("name", flat=True))
+        if not names:
+            return ""
+        return f"Delete the user's agents first: {names}. To lock the user out, take away “Active” instead."
+
+    def blockers(self, obj: User) -> Sequence[Blocker]:
+        return extensions.owned_by(list(Agent.objects.filter(owner=obj).values_list("pk", flat=True)))
+
+    def remove(self, obj: User, *, with_dependents: bool) -> Deletion:
+        with transaction.atomic():
+            # the lock keeps out a new agent, whose foreign key needs the row
+            user = User.objects.select_for_update().filter(pk=obj.pk).first()
+            if user is not None and Agent.objects.filter(owner=user).exists():
+                raise StillOwns
+            if user is not None:
+                user.delete()
+        return Deletion(deleted=True)
+
+
+@admin.register(Group)
+class GroupAdmin(DjangoGroupAdmin, GuardedAdmin):  # type: ignore[type-arg]
+    """Only superusers change groups: a change affects the rights of the members."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return is_superuser(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return is_superuser(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return is_superuser(request)

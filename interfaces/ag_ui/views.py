@@ -1,0 +1,134 @@
+"""Runs over HTTP: a RunAgentInput comes, and the events of its turn go out as they happen."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncGenerator, Iterable
+
+from ag_ui import core
+from ag_ui.encoder import EventEncoder
+from django.contrib.auth.models import User
+from django.db import InterfaceError, OperationalError
+from django.http import HttpResponseBase, StreamingHttpResponse
+from drf_spectacular.utils import extend_schema
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+
+from interfaces.ag_ui import run_end, threads
+from interfaces.ag_ui.run_events import RunEvents
+from interfaces.ag_ui.run_input import read_run
+from interfaces.http.auth import right_of
+from interfaces.http.base import ApiView
+from interfaces.http.negotiation import EventStreamRenderer
+from interfaces.http.scopes import TALK
+from sessions_app import selectors
+from sessions_app.exceptions import NotFound, NoThreadFree
+from sessions_app.models import TurnState
+from sessions_app.models.turn import OPEN_STATES
+from sessions_app.streams.event_log import now
+from sessions_app.streams.reader import StreamReader
+from sessions_app.streams.wait_for_turn import Run as RunInThread
+
+KEEP_ALIVE = 15.0  # seconds
+ENCODER = EventEncoder()
+
+
+class AgentRuns(ApiView):
+    scopes = {"post": TALK}
+    renderer_classes = [EventStreamRenderer, JSONRenderer]
+    http_method_names = ["post"]
+
+    @extend_schema(exclude=True)
+    def post(self, request: Request, name: str) -> HttpResponseBase:
+        """Queue the message or the answer, and stream what its turn does. Without either, send the history."""
+        run = read_run(request.data)
+        agent = selectors.agent(self.user, name, to_ask=True)
+        session = threads.session_of(self.user, agent, run.thread_id)
+        cursor = now()  # before the turn, so that nothing of it is missed
+        turn = threads.start_turn(self.user, session, run)
+        about = {"rondo": {"session": str(session.pk), "turn": turn and turn.pk}}
+        started = core.RunStartedEvent(thread_id=run.thread_id, run_id=run.run_id, metadata=about)
+        if turn is None:
+            success = run_end.finished(started, core.RunFinishedSuccessOutcome())
+            return RunResponse(_all_of([started, *run_end.history(self.user, session.pk), success]))
+        reader = StreamReader(session.pk, turn.session_id, cursor, right_of(request))
+        events = RunEvents(
+            turn.pk, is_repeated=turn.state != TurnState.QUEUED, has_ended=turn.state not in OPEN_STATES
+        )
+        return RunResponse(
+            RunStream(user=self.user, session_id=session.pk, started=started, events=events, reader=reader)
+        )
+
+
+class RunStream:
+    """The body of a run's response. A client that disconnects cancels nothing."""
+
+    def __init__(
+        self,
+        *,
+        user: User,
+        session_id: uuid.UUID,
+        started: core.RunStartedEvent,
+        events: RunEvents,
+        reader: StreamReader,
+    ) -> None:
+        self._user, self._session_id, self._started = user, session_id, started
+        self._events, self._reader = events, reader
+        self.run: RunInThread
+
+    def close(self) -> None:
+        """Free the stream. A second call is harmless."""
+        self._reader.close()
+
+    async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        yield _encoded([self._started])
+        if not self._events.has_ended():
+            async for items in self._reader.read(KEEP_ALIVE):
+                sent = [event for item in items for event in self._events.hear(item)]
+                yield _encoded(sent) or b": keep-alive\n\n"
+                if self._events.has_ended():
+                    break
+        yield _encoded(await self._end())
+
+    async def _end(self) -> list[core.BaseEvent]:
+        if not self._events.has_ended():
+            text = "the session was deleted, or you have lost access to it"
+            return [core.RunErrorEvent(message=text, code="not_found")]
+        try:
+            events: list[core.BaseEvent] = await self.run(self._last_events)
+        except (OperationalError, InterfaceError, NoThreadFree):
+            text = "the turn has ended, but cannot be read now; send the same run again"
+            events = [core.RunErrorEvent(message=text, code="unavailable")]
+        return events
+
+    def _last_events(self) -> list[core.BaseEvent]:
+        turn_id, asked = self._events.turn_id, self._events.asked
+        try:
+            needed = self._events.needs_history
+            shown = run_end.history(self._user, self._session_id, turn_id) if needed else []
+            end = run_end.end_of_run(self._user, turn_id, self._started, None if shown else asked)
+        except NotFound:  # it was deleted meanwhile
+            shown, end = [], core.RunErrorEvent(message="the session was deleted", code="not_found")
+        return [*shown, end]
+
+
+class RunResponse(StreamingHttpResponse):
+    """Server-sent events of a run."""
+
+    def __init__(self, body: RunStream | AsyncGenerator[bytes, None]) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(body, content_type=ENCODER.get_content_type(), headers=headers)
+        self._body = body
+
+    async def later(self, run: RunInThread) -> None:
+        """Give the stream what reads the database for it, away from the event loop."""
+        if isinstance(self._body, RunStream):
+            self._body.run = run
+
+
+async def _all_of(events: Iterable[core.BaseEvent]) -> AsyncGenerator[bytes, None]:
+    yield _encoded(events)
+
+
+def _encoded(events: Iterable[core.BaseEvent]) -> bytes:
+    return "".join(ENCODER.encode(event) for event in events).encode()

@@ -1,0 +1,107 @@
+"""Tokens of the user, and tickets for event streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from interfaces.api.agents.token_serializers import MadeTokenOut, NewTokenIn, TicketOut, TokenOut
+from interfaces.http.base import ApiView, tagged_response
+from interfaces.http.scopes import MANAGE, READ
+from sessions_app import selectors
+from sessions_app.exceptions import BadInput, InsufficientScope, NotFound
+from sessions_app.models import ApiToken
+from sessions_app.tokens.issue import NewToken, make_token, revoke_tokens
+from sessions_app.tokens.tickets import issue_ticket
+
+UNSTORED = {"Cache-Control": "no-store"}
+
+
+def _tokens(view: ApiView) -> QuerySet[ApiToken]:
+    """The tokens that the request may see and revoke: all of the user's, or the one that it was sent with."""
+    rows = ApiToken.objects.filter(user=view.user).select_related("agent")
+    used = view.request.auth
+    return rows if not isinstance(used, ApiToken) or used.manages_account else rows.filter(pk=used.pk)
+
+
+def _token(view: ApiView, token_id: str) -> ApiToken:
+    found = _tokens(view).filter(pk=token_id).first()
+    if found is None:
+        raise NotFound("there is no such token")
+    return found
+
+
+class TokenList(ApiView):
+    ordering = ("created_at", "id")
+    refuses = {"post": (404, 409)}
+    scopes = {"get": READ, "post": MANAGE}
+    within_limits = {"get"}
+
+    @extend_schema(responses=TokenOut(many=True))
+    def get(self, _request: Request) -> Response:
+        """Your tokens, the oldest first. A token without `manage`, or with a limit, sees only itself."""
+        return self.page(_tokens(self), TokenOut)
+
+    @extend_schema(request=NewTokenIn, responses={201: MadeTokenOut})
+    def post(self, request: Request) -> Response:
+        """Make a token. It is in this answer only, so the call takes no Idempotency-Key.
+
+        A token makes no token that expires later than itself, and a limited one makes none.
+        """
+        given = self.read(NewTokenIn)
+        self._must_end_first(request, given)
+        if given.get("agent") is not None:
+            given["agent"] = selectors.agent(self.user, given["agent"])
+        if given.get("session") is not None:
+            given["session"] = selectors.session(self.user, given["session"])
+        row, token = make_token(self.user, NewToken(**given))
+        body = TokenOut(_token(self, row.pk)).data | {"token": token}
+        headers = {"Location": f"/api/tokens/{row.pk}/", **UNSTORED}
+        return Response(body, status=status.HTTP_201_CREATED, headers=headers)
+
+    def _must_end_first(self, request: Request, given: dict[str, Any]) -> None:
+        used, end = request.auth, given.get("expires_at")
+        if not isinstance(used, ApiToken) or used.expires_at is None:
+            return
+        if end is None or end > used.expires_at:
+            text = f"expires_at must not be later than that of this token, {used.expires_at.isoformat()}"
+            raise BadInput(text, code="bad_expires_at")
+
+
+class TokenDetail(ApiView):
+    scopes = {"get": READ, "delete": READ}
+
+    @extend_schema(responses=TokenOut)
+    def get(self, _request: Request, token_id: str) -> Response:
+        """One token."""
+        return tagged_response(TokenOut(_token(self, token_id)).data)
+
+    @extend_schema(responses={204: None})
+    def delete(self, _request: Request, token_id: str) -> Response:
+        """Revoke a token: it is refused at once, and its streams end within a second. Each token may revoke itself."""
+        revoke_tokens(ApiToken.objects.filter(pk=_token(self, token_id).pk))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class StreamTickets(ApiView):
+    scopes = {"post": READ}
+    within_limits = {"post"}
+
+    @extend_schema(request=None, responses={201: TicketOut})
+    def post(self, request: Request) -> Response:
+        """Make a ticket that opens one event stream once, as `?ticket=…`, within 60 s.
+
+        It has the rights of the token that it is made with, and is for browsers, whose EventSource sends no headers.
+        A page of this server needs none: its requests have the cookie.
+        """
+        used = request.auth
+        if not isinstance(used, ApiToken):
+            raise InsufficientScope("a ticket is made with a token; a browser that is signed in needs none")
+        ticket, expires_at = issue_ticket(used)
+        body = TicketOut({"ticket": ticket, "expires_at": expires_at}).data
+        return Response(body, status=status.HTTP_201_CREATED, headers=UNSTORED)

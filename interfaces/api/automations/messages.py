@@ -1,0 +1,58 @@
+"""Endpoints of scheduled messages."""
+
+from __future__ import annotations
+
+import uuid
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from automations import selectors
+from automations.scheduled_messages import Scheduled, cancel_message, schedule_in_thread
+from interfaces.api.automations.message_serializers import NewScheduledMessage, ScheduledMessageOut
+from interfaces.http import headers
+from interfaces.http.base import KEY, ApiView, tagged_response
+from interfaces.http.scopes import READ, SCHEDULE
+from sessions_app.idempotency import StoredAnswer
+from sessions_app.selectors import shown_id
+
+
+class ScheduledMessageList(ApiView):
+    scopes = {"get": READ, "post": SCHEDULE}
+    ordering = ("created_at", "id")
+    refuses = {"post": (409,)}
+
+    @extend_schema(responses=ScheduledMessageOut(many=True))
+    def get(self, _request: Request, session_id: uuid.UUID) -> Response:
+        """List scheduled messages, the oldest first. A thread of a unified agent also has the primary session's."""
+        return self.page(selectors.scheduled_messages_of(self.user, session_id), ScheduledMessageOut)
+
+    @extend_schema(parameters=[KEY], request=NewScheduledMessage, responses={201: ScheduledMessageOut})
+    def post(self, _request: Request, session_id: uuid.UUID) -> Response:
+        """Schedule a message in a private chat; in a thread of a unified agent, in the primary session."""
+        shown_id(self.user, session_id)
+        given = self.read(NewScheduledMessage)
+        return self.create(lambda: self._made(schedule_in_thread(session_id, **given)), headers.etag_of)
+
+    def _made(self, made: Scheduled) -> StoredAnswer:
+        row = selectors.scheduled_message(self.user, made.message.pk)
+        body = ScheduledMessageOut(row).data
+        return StoredAnswer(body=body, location=f"/api/scheduled-messages/{row.pk}/")
+
+
+class ScheduledMessageDetail(ApiView):
+    scopes = {"get": READ, "delete": SCHEDULE}
+    refuses = {"delete": (409,)}
+
+    @extend_schema(responses=ScheduledMessageOut)
+    def get(self, _request: Request, message_id: str) -> Response:
+        """Get a scheduled message."""
+        return tagged_response(ScheduledMessageOut(selectors.scheduled_message(self.user, message_id)).data)
+
+    @extend_schema(responses={200: ScheduledMessageOut})
+    def delete(self, _request: Request, message_id: str) -> Response:
+        """Cancel a pending message; repeating it is allowed. 409 when it is being sent, was sent or has failed."""
+        selectors.scheduled_message(self.user, message_id)
+        cancel_message(message_id)
+        return Response(ScheduledMessageOut(selectors.scheduled_message(self.user, message_id)).data)

@@ -1,0 +1,1 @@
+"""Resources of a session: sessions, turns, streams, deliveries, executions, mailbox."""

@@ -1,0 +1,191 @@
+"""Messages of a session and its turns."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from django.contrib.auth.models import User
+from django.db import InterfaceError, OperationalError
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import status
+from rest_framework.exceptions import APIException
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from interfaces.api.sessions.history_serializers import MessageIn, MessageOut
+from interfaces.api.sessions.serializers import TurnOut
+from interfaces.http import filters, headers
+from interfaces.http.auth import right_of
+from interfaces.http.base import KEY, ApiView, tagged_response
+from interfaces.http.query import Parameter
+from interfaces.http.scopes import READ, TALK
+from sessions_app import selectors
+from sessions_app.exceptions import NotFound, SessionsError, TooManyStreams
+from sessions_app.models import OnBusy, Turn, TurnState
+from sessions_app.models.turn import OPEN_STATES
+from sessions_app.sessions import history
+from sessions_app.streams.rights import Right, lapsed
+from sessions_app.streams.wait_for_turn import Run, until_ended
+from sessions_app.tokens.limits import limit_of
+from sessions_app.turns.cancel import cancel_turn
+from sessions_app.turns.error_codes import ERROR_CODES
+from sessions_app.turns.receive import MessageInput, receive
+
+PREFER = OpenApiParameter(
+    "Prefer",
+    str,
+    OpenApiParameter.HEADER,
+    description="`wait=N`: wait up to N ≤ 60 seconds for the turn to end, and answer 200 with it.",
+)
+
+STATE = Parameter(name="state", choices=tuple(TurnState.values))
+FILTERS = {
+    "agent": "session__agent__name",
+    "session": "session_id",
+    "state": "state",
+    "error_code": "error_code",
+    "since": "queued_at__gte",
+    "until": "queued_at__lt",
+}
+ANSWERED = {202: TurnOut, 200: OpenApiResponse(TurnOut, "The turn has ended, with `Prefer: wait`.")}
+
+
+class SessionMessages(ApiView):
+    scopes = {"get": READ, "post": TALK}
+    ordering = ("place",)
+    takes = {"get": (filters.search_in("the content"),)}
+    refuses = {"post": (409,)}
+
+    @extend_schema(responses=MessageOut(many=True))
+    def get(self, _request: Request, session_id: uuid.UUID) -> Response:
+        """The session's messages, the oldest first. A thread of a unified agent shows those of the primary session and
+        its own (`thread`).
+        """
+        rows = history.session_messages(self.user, session_id, self.term)
+        return self.page(rows, MessageOut)
+
+    @extend_schema(parameters=[PREFER, KEY], request=MessageIn, responses=ANSWERED)
+    def post(self, _request: Request, session_id: uuid.UUID) -> Response:
+        """Send a message. It becomes a turn: in a thread of a unified agent, a turn of the primary session."""
+        if limit_of(self.user):  # `receive` knows the owner, and not the token
+            selectors.shown_id(self.user, session_id)
+        with _missing_first(self.user, session_id):
+            given = self.read(MessageIn)
+            message = MessageInput(
+                content=given["content"],
+                on_busy=OnBusy(given.get("on_busy", OnBusy.INJECT)),
+                idempotency_key=headers.turn_key(self.request),
+            )
+            turn = receive(session_id, message, self.user.pk)
+        return turn_response(self, turn)
+
+
+@contextmanager
+def _missing_first(user: User, session_id: uuid.UUID) -> Iterator[None]:
+    """Replace a refusal in the block by NotFound if the session is not the user's, whatever was checked first."""
+    try:
+        yield
+    except (SessionsError, APIException):
+        selectors.shown_id(user, session_id)
+        raise
+
+
+class TurnList(ApiView):
+    scopes = {"get": READ}
+    ordering = ("-id",)
+    takes = {"get": (STATE,)}
+
+    @extend_schema(responses=TurnOut(many=True))
+    def get(self, _request: Request, session_id: uuid.UUID) -> Response:
+        """The session's turns, the newest first; in a thread of a unified agent the primary session's and the thread's
+        own that go on beside them.
+        """
+        return self.page(history.turns_of(self.user, session_id, self.parameter("state")), TurnOut)
+
+
+class TurnsOfUser(ApiView):
+    scopes = {"get": READ}
+    within_limits = {"get"}
+    ordering = ("-place",)
+    takes = {
+        "get": (
+            *(filters.AGENT, filters.SESSION),
+            STATE,
+            Parameter(name="error_code", longest=64),
+            *filters.times("created_at"),
+            filters.search_in("the content"),
+        )
+    }
+
+    @extend_schema(responses=TurnOut(many=True))
+    def get(self, _request: Request) -> Response:
+        """Your turns in all sessions, the newest first."""
+        self.check_value("error_code", ERROR_CODES, lambda only: history.turns_of_user(self.user, only))
+        rows = history.turns_of_user(self.user, self.wanted(FILTERS), self.term)
+        return self.page(rows, TurnOut)
+
+
+class TurnDetail(ApiView):
+    scopes = {"get": READ}
+
+    @extend_schema(responses=TurnOut)
+    def get(self, _request: Request, turn_id: int) -> Response:
+        """One turn."""
+        return tagged_response(TurnOut(selectors.turn(self.user, turn_id)).data)
+
+
+class TurnCancel(ApiView):
+    scopes = {"post": TALK}
+    refuses = {"post": (409,)}
+
+    @extend_schema(request=None, responses={202: TurnOut})
+    def post(self, _request: Request, turn_id: int) -> Response:
+        """Cancel a turn. One that waits ends at once; one that runs is asked to end."""
+        turn = selectors.turn(self.user, turn_id)
+        cancel_turn(turn.pk)
+        return AcceptedTurn(self.user, turn)
+
+
+def turn_response(view: ApiView, turn: Turn) -> Response:
+    """202 with the turn; with `Prefer: wait`, 200 if it ends in time."""
+    if seconds := headers.seconds_to_wait(view.request):
+        return AwaitedTurn(view.user, right_of(view.request), turn, seconds)
+    return AcceptedTurn(view.user, turn)
+
+
+class AcceptedTurn(Response):
+    """202 with the turn and its Location."""
+
+    def __init__(self, user: User, turn: Turn) -> None:
+        body = TurnOut(selectors.as_shown(user, turn)).data
+        super().__init__(
+            body, status=status.HTTP_202_ACCEPTED, headers={"Location": f"/api/turns/{turn.pk}/"}
+        )
+
+
+class AwaitedTurn(AcceptedTurn):
+    """A 202 that becomes 200 with the finished turn, if that ends in time, else shows its state by then."""
+
+    def __init__(self, user: User, right: Right, turn: Turn, seconds: int) -> None:
+        super().__init__(user, turn)
+        self._user, self._right, self._turn, self._seconds = user, right, turn, seconds
+
+    async def later(self, run: Run) -> None:
+        """Wait. It stays as it is when too many requests wait, access was revoked, or the database is down."""
+        with suppress(TooManyStreams, OperationalError, InterfaceError):
+            ended = await until_ended(self._turn, self._right, self._seconds, run)
+            if ended or not await run(partial(lapsed, [(self._right, self._turn.session_id)])):
+                await run(self._show)
+
+    def _show(self) -> None:
+        with suppress(NotFound):  # the session was deleted meanwhile
+            turn = selectors.turn(self._user, self._turn.pk)
+            self.data = TurnOut(turn).data
+            if turn.state not in OPEN_STATES:
+                self.status_code = status.HTTP_200_OK
+            self.content = self.rendered_content
+            self["Content-Length"] = str(len(self.content))
+        self["Preference-Applied"] = f"wait={self._seconds}"

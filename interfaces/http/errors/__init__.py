@@ -1,0 +1,1 @@
+"""Errors of the API: codes, statuses, bodies and what they mean."""

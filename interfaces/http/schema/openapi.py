@@ -1,0 +1,245 @@
+"""The OpenAPI schema: adds errors, headers and parameters that follow from the kind of an operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSerializerExtension
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import Direction
+
+from agent_core.text.status_phrases import status_phrase
+from interfaces.http.errors.codes import CODES, PROBLEM
+from interfaces.http.fields import MOST_ERRORS
+from interfaces.http.schema.examples import add_examples
+from interfaces.http.schema.naming import TAGS, name_of, tag_of
+
+if TYPE_CHECKING:  # rest_framework imports this module while it is loaded
+    from interfaces.http.base import ApiView
+
+_TEXT = {"type": "string"}
+_PROBLEM = {
+    "type": "object",
+    "description": "An error (RFC 9457).",
+    "properties": {
+        "type": _TEXT,
+        "title": _TEXT,
+        "status": {"type": "integer"},
+        "code": {"type": "string", "description": "A stable code for programs."},
+        "detail": {"type": "string", "description": "An explanation for people."},
+        "errors": {
+            "type": "object",
+            "description": "Explanations by field.",
+            "maxProperties": MOST_ERRORS,
+            "additionalProperties": {"type": "array", "items": _TEXT},
+        },
+    },
+    "required": ["type", "title", "status", "code", "detail"],
+}
+_TAG = {"description": "The current version of the resource.", "schema": _TEXT}
+_LOCATION = {
+    "description": "The URL of the created resource.",
+    "schema": {"type": "string", "format": "uri-reference"},
+}
+_APPLIED = {"description": "`wait=N` if the request waited.", "schema": _TEXT}
+_RETRY_AFTER = {
+    "description": "Seconds to wait before the next attempt.",
+    "schema": {"type": "integer", "minimum": 1},
+}
+_ERROR_HEADERS = {
+    401: {"WWW-Authenticate": {"description": "`Token`, or `Bearer` for a hook.", "schema": _TEXT}},
+    429: {"Retry-After": _RETRY_AFTER},
+    503: {"Retry-After": _RETRY_AFTER},
+}
+_IF_MATCH = {
+    "in": "header",
+    "name": "If-Match",
+    "schema": _TEXT,
+    "description": "Change the resource only if its ETag is one of these; `*` matches any.",
+}
+_IF_NONE_MATCH = {
+    "in": "header",
+    "name": "If-None-Match",
+    "schema": _TEXT,
+    "description": "Answer 304 if the ETag of the resource is one of these.",
+}
+_CHANGES = {"PUT", "PATCH", "DELETE"}
+_ONCE = {"Idempotency-Key", "Webhook-Id"}
+
+
+class Schema(AutoSchema):
+    """An operation with its errors and headers. A view's `refuses` names errors that do not follow from its kind.
+
+    A POST that refuses with 412 takes If-Match.
+    """
+
+    def get_operation(self, *args: Any, **kwargs: Any) -> Any:
+        """The operation with parameters, headers and errors."""
+        operation = super().get_operation(*args, **kwargs)
+        if operation is None:
+            return None
+        if scope := cast("ApiView", self.view).scopes.get(self.method.lower()):
+            operation["x-required-scope"] = scope.value
+        parameters = operation.setdefault("parameters", [])
+        parameters += self._conditional_headers()
+        parameters += [each.to_openapi() for each in cast("ApiView", self.view).takes_by(self.method.lower())]
+        named = {each["name"] for each in parameters if each["in"] != "path"}
+        for status, answer in operation["responses"].items():
+            answer["description"] = answer["description"] or f"{status_phrase(int(status))}."
+            if headers := self._headers(int(status), named):
+                answer["headers"] = headers
+        if "If-None-Match" in named:
+            operation["responses"]["304"] = {"description": "Not modified.", "headers": {"ETag": _TAG}}
+        for status in self._errors(named, has_body="requestBody" in operation):
+            _add_error(operation["responses"], status)
+        add_examples(operation)
+        return operation
+
+    def get_operation_id(self) -> str:
+        """The id that follows from method and path."""
+        return name_of(self.method, self.path).id
+
+    def get_summary(self) -> str:
+        """What the operation does, in a few words."""
+        return name_of(self.method, self.path).summary
+
+    def get_tags(self) -> list[str]:
+        """The resource of the operation."""
+        return [tag_of(self.path)]
+
+    def _accepts_browser_sessions(self) -> bool:
+        from rest_framework.authentication import SessionAuthentication
+
+        return SessionAuthentication in self.view.authentication_classes
+
+    def _is_event_stream(self) -> bool:
+        return self.view.renderer_classes[0].media_type == "text/event-stream"
+
+    def _conditional_headers(self) -> list[dict[str, Any]]:
+        if self.method == "GET" and not self._is_event_stream():
+            return [_IF_NONE_MATCH]
+        return [_IF_MATCH] if self.method in _CHANGES or 412 in self._refuses() else []
+
+    def _refuses(self) -> Sequence[int]:
+        return cast("ApiView", self.view).refuses.get(self.method.lower(), ())
+
+    def _headers(self, status: int, named: set[str]) -> dict[str, Any]:
+        headers: dict[str, Any] = {}
+        if status in {201, 202} or "Prefer" in named:
+            headers["Location"] = _LOCATION
+        if status == 200 and "Prefer" in named:
+            headers["Preference-Applied"] = _APPLIED
+        if status == 201 or (
+            status == 200 and named & {"If-None-Match", "If-Match"} and self.method != "DELETE"
+        ):
+            headers["ETag"] = _TAG
+        return headers
+
+    def _errors(self, named: set[str], *, has_body: bool) -> list[int]:
+        found = {
+            400,
+            401,
+            406,
+            429,
+            500,
+            503,
+            *self._refuses(),
+        }
+        if "{" in self.path:
+            found.add(404)
+        if cast("ApiView", self.view).scopes:  # a token without the scope, or with a limit
+            found.add(403)
+        if self.method != "GET":
+            found |= {403, 413} if self._accepts_browser_sessions() else {413}
+        if has_body:
+            found |= {408, 415}
+        if self.method in _CHANGES:
+            found.add(412)
+        if named & _ONCE:
+            found.add(422)
+        return sorted(found)
+
+
+def _add_error(responses: dict[str, Any], status: int) -> None:
+    answer = responses.setdefault(str(status), {"description": f"{status_phrase(status)}.", "content": {}})
+    answer["content"][PROBLEM] = {"schema": {"$ref": f"#/components/schemas/Problem{status}"}}
+    if headers := _ERROR_HEADERS.get(status):
+        answer["headers"] = headers
+
+
+class ClosedInput(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+    """Input that rejects unknown fields: `additionalProperties: false`."""
+
+    target_class = "interfaces.http.fields.Input"
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema: AutoSchema, direction: Direction) -> Any:
+        """The schema of the input, with its example."""
+        describe: Any = auto_schema._map_serializer  # noqa: SLF001 - as the docs of extensions say
+        shape = describe(self.target, direction, bypass_extensions=True) | {"additionalProperties": False}
+        return shape | ({"example": dict(self.target.example)} if self.target.example else {})
+
+
+class HookScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """Hooks accept their token, or messages signed with it."""
+
+    target_class = "interfaces.api.agents.hook_auth.HookAuthentication"
+    name = ["hookToken", "hookSignature"]
+
+    def get_security_requirement(self, auto_schema: AutoSchema) -> Any:  # noqa: ARG002 - the library's signature
+        """One of the two is enough; some hooks accept signed messages only."""
+        return [{"hookToken": []}, {"hookSignature": []}]
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> Any:  # noqa: ARG002 - the library's signature
+        """`Authorization: Bearer rin_…`, or the header `Webhook-Signature`."""
+        signature = (
+            "`v1,` and the base64 of HMAC-SHA256 of `<Webhook-Id>.<Webhook-Timestamp>.<body>` with the token."
+        )
+        return [
+            {"type": "http", "scheme": "bearer", "description": "The token of a hook."},
+            {"type": "apiKey", "in": "header", "name": "Webhook-Signature", "description": signature},
+        ]
+
+
+class TicketScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """Event streams accept a ticket in their address."""
+
+    target_class = "interfaces.http.auth.TicketAuthentication"
+    name = "streamTicket"
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> Any:  # noqa: ARG002 - the library's signature
+        """`?ticket=…`."""
+        text = "A ticket of `/api/stream-tickets/`, which opens one event stream once."
+        return {"type": "apiKey", "in": "query", "name": "ticket", "description": text}
+
+
+def add_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Add the schema of an error, and one for each status with its codes."""
+    used = {tag for methods in result["paths"].values() for each in methods.values() for tag in each["tags"]}
+    result["tags"] = [{"name": tag, "description": TAGS.get(tag, tag)} for tag in sorted(used)]
+    schemas = result["components"]["schemas"]
+    schemas["Problem"] = _PROBLEM
+    for name, schema in schemas.items():
+        if name.startswith(
+            "Paginated"
+        ):  # DRF's are in the style of OpenAPI 3.0, with addresses of another server
+            link = {"type": ["string", "null"], "format": "uri", "description": "The address of that page."}
+            schema["properties"] |= {"next": link, "previous": link}
+    answered = {
+        status
+        for methods in result["paths"].values()
+        for each in methods.values()
+        for status in each["responses"]
+    }
+    for status, codes in CODES.items():
+        if str(status) not in answered:
+            continue
+        known = {
+            "status": {"type": "integer", "enum": [status]},
+            "code": {"type": "string", "enum": list(codes)},
+        }
+        schemas[f"Problem{status}"] = {
+            "allOf": [{"$ref": "#/components/schemas/Problem"}, {"type": "object", "properties": known}]
+        }
+    return result

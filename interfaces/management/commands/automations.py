@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import Error
+
+from automations import selectors
+from automations.exceptions import BadJob, JobNotFound
+from automations.jobs.edit import NewJob, bind_job, parse_api_schedule
+from automations.jobs.explain import explain
+from automations.models import CronJob
+from automations.runs.describe import when
+from automations.schedules.describe import describe_job, preview
+from automations.schedules.zone_files import zone_or_utc
+from interfaces.terminal.choose import choose_agent, choose_session, plain
+from sessions_app.exceptions import SessionsError
+from sessions_app.models import Session
+from sessions_app.sessions.open import primary_session
+
+MOST_LISTED = 200
+LONGEST_NAME = 30  # characters in the list
+
+
+class Command(BaseCommand):
+    help = "List, preview, add and explain the automations of an agent."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", metavar="list | add | explain")
+        listing = verbs.add_parser("list", help="list automations; without a verb, too")
+        _of_session(listing)
+        add = verbs.add_parser("add", help="add an automation, and show its next five runs")
+        add.add_argument("message", help="what the agent is told at each run")
+        _of_session(add)
+        when_ = add.add_mutually_exclusive_group(required=True)
+        when_.add_argument("--cron", metavar="FIELDS", help='five fields, such as "0 9 * * 1-5"')
+        when_.add_argument("--every", metavar="SECONDS", type=int, help="an interval, such as 300")
+        when_.add_argument("--at", metavar="TIME", help="once, such as 2031-05-01T09:00")
+        add.add_argument("--timezone", metavar="ZONE", help="of --cron; default: the agent's")
+        add.add_argument("--name", default="", help="default: the beginning of the message")
+        add.add_argument("--preview", action="store_true", help="only show the next five runs; add nothing")
+        explaining = verbs.add_parser("explain", help="say why it ran or did not run, and when it runs next")
+        explaining.add_argument("id", help="its id, as `list` shows it")
+
+    def handle(self, *args: Any, verb: str | None, **options: Any) -> None:
+        """Exit code 1 with one line if it is refused."""
+        verbs: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {"add": _add, "explain": _explain}
+        try:
+            for line in verbs.get(verb or "", _list)(options):
+                self.stdout.write(plain(line))
+        except SessionsError as error:
+            raise CommandError(str(error)) from None
+        except (Error, psycopg.Error) as error:
+            name = type(error).__name__
+            raise CommandError(
+                f"the database does not answer ({name}); run `{settings.RONDO_COMMAND} doctor`"
+            ) from None
+
+
+def _of_session(parser: ArgumentParser) -> None:
+    parser.add_argument("--agent", metavar="NAME", help="NAME, or USER/NAME; default: the only one")
+    parser.add_argument("--session", metavar="ID", help="id or key of a session of the agent")
+
+
+def _list(options: dict[str, Any]) -> Iterator[str]:
+    agent, session = options.get("agent"), options.get("session")
+    opened = choose_session(session, agent) if session else None
+    chosen = opened.agent if opened else choose_agent(agent)
+    rows = selectors.automations(chosen.owner).filter(agent=chosen)
+    rows = selectors.automations_of(chosen.owner, opened.pk) if opened else rows
+    found = list(rows.order_by("created_at", "id")[:MOST_LISTED])
+    for job in found:
+        zone = zone_or_utc(job.timezone)
+        firing = job.clock.next_run_at
+        next_run = when(firing, zone) if firing and job.enabled else "-"
+        state = selectors.state_of(job) if job.enabled else "paused"
+        words = describe_job(job, zone.key)
+        yield f"{job.pk:10} {state:10} {job.name[:LONGEST_NAME]:{LONGEST_NAME}}  {words}; next: {next_run}"
+    if not found:
+        yield f"{chosen.name} has no automations" + (" in this session." if opened else ".")
+
+
+def _add(options: dict[str, Any]) -> Iterator[str]:
+    session = _session_to_use(options)
+    zone = session.agent.timezone
+    schedule = _schedule(options)
+    now = datetime.now(UTC)
+    shown = preview(parse_api_schedule(schedule, zone, now), now, zone=zone)
+    if not options["preview"]:
+        given = NewJob(
+            session_id=session.pk, message=options["message"], name=options["name"], schedule=schedule
+        )
+        job = bind_job(given)
+        yield f"Added {job.pk}: {job.name}"
+    yield f"Runs {shown.words}:"
+    yield from (f"  {instant:%a %Y-%m-%d %H:%M:%S %Z}" for instant in shown.next)
+    yield from (f"Warning: {text}" for text in shown.warnings)
+
+
+def _session_to_use(options: dict[str, Any]) -> Session:
+    if options["session"]:
+        return choose_session(options["session"], options["agent"])
+    return primary_session(choose_agent(options["agent"]))
+
+
+def _schedule(options: dict[str, Any]) -> dict[str, Any]:
+    """The schedule as the API takes it. BadJob."""
+    if options["timezone"] and options["cron"] is None:
+        raise BadJob(
+            "--timezone belongs to --cron; an --at may have an offset, such as 2031-05-01T09:00+02:00"
+        )
+    if options["every"] is not None:
+        given: dict[str, Any] = {"kind": "every", "seconds": options["every"]}
+    elif options["at"] is not None:
+        given = {"kind": "at", "at": options["at"]}
+    else:
+        given = {"kind": "cron", "expr": options["cron"]}
+    return given | ({"timezone": options["timezone"]} if options["timezone"] else {})
+
+
+def _explain(options: dict[str, Any]) -> Iterator[str]:
+    job = CronJob.objects.select_related("session__owner").filter(pk=options["id"].replace("\0", "")).first()
+    if job is None or job.session is None:
+        raise JobNotFound
+    found = explain(job.session.owner, job.pk)
+    yield f"{job.name}: {found.words} ({found.state})"
+    yield found.now
+    if found.next:
+        yield "Next runs:"
+        yield from (f"  {instant:%a %Y-%m-%d %H:%M:%S %Z}" for instant in found.next)
+    if found.last:
+        yield "Last runs:"
+        yield from (f"  {run.scheduled_for:%a %Y-%m-%d %H:%M:%S %Z}  {run.text}" for run in found.last)
+    yield from (f"Warning: {text}" for text in found.warnings)

@@ -1,0 +1,131 @@
+"""The tools about appointments. Schedules have the words of the agents' own tool `cron`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from automations import selectors
+from automations.appointments.panel import appointments_of, why
+from automations.exceptions import BadJob
+from automations.jobs.edit import NewJob, bind_job, delete_job, update_job
+from automations.jobs.explain import explain
+from automations.jobs.skip import skip_slots
+from interfaces.mcp_server import arguments, results
+from interfaces.mcp_server.caller import Caller
+from interfaces.mcp_server.conversation_tools import once, session_of
+
+SCHEDULES = ("every_seconds", "cron_expr", "at")
+
+
+def schedule(caller: Caller, given: arguments.Schedule) -> results.Appointment:
+    """Create an automation."""
+    plan = _schedule(given)
+    session = session_of(caller, given)
+    new = NewJob(session_id=session, message=given.message, name=given.name, schedule=plan)
+    return once(caller, "schedule", given, results.Appointment, lambda: _shown(caller, bind_job(new).pk))
+
+
+def _schedule(given: arguments.Schedule) -> dict[str, Any]:
+    """The schedule as the API's JSON. BadJob."""
+    named = [name for name in SCHEDULES if getattr(given, name) is not None]
+    if len(named) != 1:
+        got = f"; got {', '.join(named)}" if named else ""
+        raise BadJob(f"give exactly one of {', '.join(SCHEDULES)}{got}", code="bad_schedule")
+    if given.tz is not None and given.cron_expr is None:
+        raise BadJob(
+            "tz can only be given with cron_expr; give at with an offset instead", code="bad_schedule"
+        )
+    if given.every_seconds is not None:
+        return {"kind": "every", "seconds": given.every_seconds}
+    if given.at is not None:
+        return {"kind": "at", "at": given.at}
+    zone = {} if given.tz is None else {"timezone": given.tz}
+    return {"kind": "cron", "expr": given.cron_expr} | zone
+
+
+def list_appointments(caller: Caller, given: arguments.Place) -> results.AppointmentList:
+    """A conversation's appointments."""
+    session = session_of(caller, given)
+    return results.AppointmentList(
+        session=str(session),
+        appointments=[
+            results.AppointmentItem(
+                kind=each.kind,
+                id=each.id,
+                name=each.name,
+                schedule=each.words,
+                state=each.state,
+                now=each.now,
+                next=list(each.next),
+                warnings=list(each.warnings),
+            )
+            for each in appointments_of(caller.user, session)
+        ],
+    )
+
+
+def explain_appointment(caller: Caller, given: arguments.Explain) -> results.Explanation:
+    """Why the last slots did or did not run, and what is next."""
+    found = why(caller.user, given.kind, given.job_id)
+    return results.Explanation(
+        name=found.name,
+        schedule=found.words,
+        timezone=found.timezone,
+        state=found.state,
+        now=found.now,
+        next=list(found.next),
+        last=[
+            results.ExplainedRun(scheduled_for=each.scheduled_for, state=each.state, text=each.text)
+            for each in found.last
+        ],
+        warnings=list(found.warnings),
+    )
+
+
+def skip_next(caller: Caller, given: arguments.Skip) -> results.Appointment:
+    """Skip the next runs."""
+    selectors.automation_to_change(caller.user, given.job_id)
+    slots = 1 if given.slots is None and given.until is None else given.slots
+
+    def skipped() -> results.Appointment:
+        skip_slots(given.job_id, slots=slots, until=given.until)
+        return _shown(caller, given.job_id)
+
+    return once(caller, "skip_next", given, results.Appointment, skipped)
+
+
+def pause(caller: Caller, given: arguments.OneAutomation) -> results.Appointment:
+    """Pause an automation."""
+    return _switched(caller, given.job_id, enabled=False)
+
+
+def resume(caller: Caller, given: arguments.OneAutomation) -> results.Appointment:
+    """Resume an automation."""
+    return _switched(caller, given.job_id, enabled=True)
+
+
+def _switched(caller: Caller, job_id: str, *, enabled: bool) -> results.Appointment:
+    if selectors.automation_to_change(caller.user, job_id).enabled != enabled:
+        update_job(job_id, {"enabled": enabled})
+    return _shown(caller, job_id)
+
+
+def cancel_appointment(caller: Caller, given: arguments.OneAutomation) -> results.Deleted:
+    """Delete an automation with its runs."""
+    selectors.automation_to_change(caller.user, given.job_id)
+    delete_job(given.job_id)
+    return results.Deleted(deleted=given.job_id)
+
+
+def _shown(caller: Caller, job_id: str) -> results.Appointment:
+    found, explained = selectors.automation(caller.user, job_id), explain(caller.user, job_id)
+    return results.Appointment(
+        id=found.id,
+        name=found.name,
+        message=found.message,
+        schedule=explained.words,
+        state=found.state,
+        enabled=found.enabled,
+        next_run_at=found.next_run_at,
+        warnings=list(explained.warnings),
+    )

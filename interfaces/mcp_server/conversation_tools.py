@@ -1,0 +1,168 @@
+"""The tools about agents and conversations, except those that wait. Each runs in a thread."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from django.db.models import Value
+
+from interfaces.mcp_server import arguments, results
+from interfaces.mcp_server.caller import Caller
+from sessions_app import selectors
+from sessions_app.exceptions import BadInput
+from sessions_app.idempotency import IdempotentRequest, StoredAnswer, idempotent
+from sessions_app.sessions.history import some_messages
+from sessions_app.sessions.open import open_session
+from sessions_app.single_line import check_line, one_line
+from sessions_app.tokens.limits import limit_of
+from sessions_app.turns.receive import program_message, receive
+
+MOST_AGENTS = 200
+LONGEST_SHOWN = 20_000  # characters of a message or an update
+LONGEST_PREVIEW = 100
+
+G = TypeVar("G", bound=results.Result)
+
+
+def once(caller: Caller, tool: str, given: Any, shape: type[G], make: Callable[[], G]) -> G:
+    """What `make` returns; with an idempotency key it is made once. IdempotencyMismatch."""
+    if given.idempotency_key is None:
+        return make()
+
+    def stored() -> StoredAnswer:
+        return StoredAnswer(body=make().model_dump(mode="json"), location="")
+
+    data = given.model_dump(mode="json", exclude={"idempotency_key"})
+    asked = IdempotentRequest(
+        user_id=caller.user.pk,
+        address=limit_of(caller.user).own(f"mcp {tool}"),
+        key=given.idempotency_key,
+        data=data,
+    )
+    answer = idempotent(asked, stored)
+    return shape.model_validate_json(json.dumps(answer.body))
+
+
+def agent_of(caller: Caller, name: str | None) -> Any:
+    """An agent by name, or the user's only one. NotFound, BadInput."""
+    if name is not None:
+        return selectors.agent(caller.user, name)
+    found: list[Any] = list(selectors.agents(caller.user).order_by("name")[:2])
+    if len(found) != 1:
+        raise BadInput("name an agent; list_agents shows them")
+    return found[0]
+
+
+def session_of(caller: Caller, place: arguments.Place) -> uuid.UUID:
+    """The id of the session that is meant; it is the user's. NotFound, BadInput.
+
+    Without a place it is the primary session of the only agent, or the session that the token is limited to.
+    """
+    only = limit_of(caller.user).session_id
+    if place.session is None and place.agent is None and only is not None:
+        return only
+    if place.session is None:
+        return uuid.UUID(str(agent_of(caller, place.agent).primary_session))
+    found = selectors.session(caller.user, uuid.UUID(place.session))
+    if place.agent is not None and found.agent_name != place.agent:
+        raise BadInput(f"the session belongs to the agent {found.agent_name!r}")
+    return uuid.UUID(str(found.pk))
+
+
+def send(caller: Caller, given: arguments.Ask) -> Any:
+    """Store the message as a turn of its own, which is the handle of the request. What `receive` raises."""
+    key = None if given.idempotency_key is None else f"mcp:{given.idempotency_key}"
+    return receive(session_of(caller, given), program_message(given.message, key), caller.user.pk)
+
+
+def list_agents(caller: Caller, _given: arguments.Nothing) -> results.AgentList:
+    """The user's agents."""
+    rows: Any = selectors.agents(caller.user).order_by("name")[:MOST_AGENTS]
+    return results.AgentList(
+        agents=[
+            results.AgentItem(
+                name=each.name,
+                model=each.effective_model,
+                timezone=each.timezone,
+                primary_session=each.primary_session and str(each.primary_session),
+            )
+            for each in rows
+        ]
+    )
+
+
+def list_sessions(caller: Caller, given: arguments.ListSessions) -> results.SessionList:
+    """The user's newest sessions."""
+    wanted = {} if given.agent is None else {"agent__name": agent_of(caller, given.agent).name}
+    found: Any = selectors.sessions(caller.user, wanted)
+    keys = found.keys.order_by("-place").sizes(size=Value(0))
+    rows = found.rows([each["pk"] for each in keys[: given.limit]])
+    return results.SessionList(
+        sessions=[
+            results.SessionItem(
+                id=str(each.pk),
+                agent=each.agent_name,
+                type=each.type,
+                title=each.title,
+                state=each.shown_state,
+                preview=one_line(each.last_words or "", LONGEST_PREVIEW),
+                created_at=each.created_at,
+            )
+            for each in rows
+        ]
+    )
+
+
+def open_conversation(caller: Caller, given: arguments.OpenSession) -> results.Opened:
+    """Open a session of an agent."""
+    check_line("title", given.title)
+    agent = agent_of(caller, given.agent)
+    return once(
+        caller,
+        "open_session",
+        given,
+        results.Opened,
+        lambda: results.Opened(id=str(open_session(agent, title=given.title).pk)),
+    )
+
+
+def read_session(caller: Caller, given: arguments.ReadSession) -> results.MessageList:
+    """The newest messages of a session, in order."""
+    session = session_of(caller, given)
+    rows = reversed(some_messages(caller.user, session, given.limit).rows)
+    return results.MessageList(
+        session=str(session),
+        messages=[
+            results.MessageItem(
+                seq=each.seq, role=each.role, content=_cut(each.content), created_at=each.created_at
+            )
+            for each in rows
+        ],
+    )
+
+
+def read_mailbox(caller: Caller, given: arguments.ReadSession) -> results.Mailbox:
+    """The newest updates of a session's mailbox."""
+    session = session_of(caller, given)
+    rows = selectors.mailbox(caller.user, session).order_by("-id")[: given.limit]
+    return results.Mailbox(
+        session=str(session),
+        updates=[
+            results.Mail(
+                event_type=each.event_type,
+                summary=_cut(each.summary),
+                detail=_cut(each.detail),
+                state=each.state,  # type: ignore[attr-defined]  # annotated
+                created_at=each.created_at,
+            )
+            for each in rows
+        ],
+    )
+
+
+def _cut(text: str) -> str:
+    more = len(text) - LONGEST_SHOWN
+    return text if more <= 0 else f"{text[:LONGEST_SHOWN]}… ({more:,} more characters)"

@@ -1,0 +1,196 @@
+"""The endpoint: checks a request as the API does, then the SDK answers it on the event loop.
+
+Each POST is complete in itself, so any web process answers it and no session is kept. The SDK is imported with the
+first request: a server that nobody uses costs no memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import structlog
+from django.conf import settings
+from django.http import HttpResponse, StreamingHttpResponse
+from rest_framework.exceptions import PermissionDenied
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from interfaces.http.auth import TokenAuthentication, right_of
+from interfaces.http.base import ApiView
+from interfaces.http.scopes import READ
+from interfaces.http.strict_json import TooManyValues, read_json
+from interfaces.mcp_server.caller import Caller, Run
+
+log = structlog.get_logger(__name__)
+
+Exchange = Callable[[Caller, Sequence[tuple[str, str]], bytes], Awaitable[Any]]
+StreamExchange = Callable[
+    [Caller, Sequence[tuple[str, str]], bytes, Callable[[Any], Awaitable[None]]], Awaitable[None]
+]
+WAITING_TOOLS = frozenset({"ask", "get_answer", "answer_question"})
+SHOWS_QUESTIONS = "elicits-"  # begins the session ids of elicitation.py, which imports the SDK
+PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603  # codes of JSON-RPC
+
+
+def refused(status: int, code: int, text: str) -> HttpResponse:
+    """A JSON-RPC error that belongs to no request id."""
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}}
+    response = HttpResponse(json.dumps(body), status=status, content_type="application/json")
+    response["Cache-Control"] = "no-store"
+    response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - Django's mark: a refusal is no warning
+    return response
+
+
+class BearerAuthentication(TokenAuthentication):
+    """The API's token, asked for as `Bearer`."""
+
+    def authenticate_header(self, request: Any) -> str:  # noqa: ARG002 - the signature is DRF's
+        """The `WWW-Authenticate` of a 401."""
+        return 'Bearer realm="rondo"'
+
+
+class McpView(ApiView):
+    """One JSON-RPC message for each POST. There is nothing to GET: the server sends no messages of its own."""
+
+    scopes = {"post": READ}
+    within_limits = {"post"}
+    authentication_classes = [BearerAuthentication]  # never a browser's cookie
+    http_method_names = ["post"]
+    schema = None
+
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:  # noqa: ARG002 - DRF's signature
+        """The SDK negotiates."""
+        renderer = self.get_renderers()[0]
+        return renderer, renderer.media_type
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Check the Origin, then as the API."""
+        check_origin(request)
+        super().initial(request, *args, **kwargs)
+
+    def post(self, request: Request) -> HttpResponse | StreamingHttpResponse:
+        """Answer a message."""
+        body = request.body
+        try:
+            given = read_json(body.decode())
+        except TooManyValues as error:
+            return refused(413, INVALID_REQUEST, f"The body is too large: {error}.")
+        except ValueError as error:  # also UnicodeDecodeError
+            text = "it is not encoded in UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+            return refused(400, PARSE_ERROR, f"The body is not JSON: {text}.")
+        # loaded with the first request, and in a thread: it takes seconds and 36 MB
+        from interfaces.mcp_server.exchange import answer_message, stream_message
+
+        if is_streamed(request, given):
+            return SdkStream(request, body, stream_message)
+        return SdkResponse(request, body, answer_message)
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """The API's refusal, as a JSON-RPC error with the same status and headers."""
+        answer: Any = super().handle_exception(exc)
+        code = INTERNAL_ERROR if answer.status_code >= 500 else INVALID_REQUEST
+        try:
+            text = json.loads(answer.content)["detail"]
+        except (ValueError, KeyError, TypeError):
+            text = "The request was refused."
+        response: Any = refused(answer.status_code, code, text)
+        for name in ("WWW-Authenticate", "Retry-After", "Allow"):
+            if name in answer.headers:
+                response[name] = answer.headers[name]
+        return cast("Response", response)
+
+
+def check_origin(request: Request) -> None:
+    """PermissionDenied for a page of another site, as MCP requires against DNS rebinding. Programs send no Origin."""
+    origin = request.headers.get("Origin")
+    allowed = {*settings.CSRF_TRUSTED_ORIGINS, *settings.RONDO_CORS_ORIGINS}
+    if origin is None or allowed & {origin, "*"}:
+        return
+    given = urlsplit(origin)
+    if given.scheme not in {"http", "https"} or given.netloc != request.get_host():
+        raise PermissionDenied("This Origin may not use the MCP server.")
+
+
+def is_streamed(request: Request, given: Any) -> bool:
+    """Whether the answer may be a stream: for a tool that waits, if the client wants progress or shows questions."""
+    params = given.get("params") if isinstance(given, dict) else None
+    if not isinstance(params, dict) or given.get("method") != "tools/call":
+        return False
+    meta = params.get("_meta")
+    wants_progress = isinstance(meta, dict) and meta.get("progressToken") is not None
+    shows_questions = request.headers.get("Mcp-Session-Id", "").startswith(SHOWS_QUESTIONS)
+    takes = "text/event-stream" in request.headers.get("Accept", "")
+    return takes and params.get("name") in WAITING_TOOLS and (wants_progress or shows_questions)
+
+
+class _Sdk:
+    """A request for the SDK."""
+
+    def __init__(self, request: Request, body: bytes) -> None:
+        self._user, self._right = request.user, right_of(request)
+        self._allows: Callable[[str], bool] = cast("Any", request.auth).allows
+        self.headers = [(name.lower(), value) for name, value in request.headers.items()]
+        self.body = body
+
+    def caller(self, run: Run) -> Caller:
+        """Who sent it, with what runs a function in another thread."""
+        return Caller(user=cast("Any", self._user), allows=self._allows, right=self._right, threads=run)
+
+
+class SdkResponse(HttpResponse):
+    """A response that the SDK makes on the event loop, where it may wait without holding a thread."""
+
+    def __init__(self, request: Request, body: bytes, exchange: Exchange) -> None:
+        super().__init__(content_type="application/json")
+        self._exchange, self._given = exchange, _Sdk(request, body)
+
+    async def later(self, run: Run) -> None:
+        """Let the SDK answer."""
+        given = self._given
+        found = await self._exchange(given.caller(run), given.headers, given.body)
+        self.status_code, self.content = found.status_code, found.body
+        self["Content-Length"] = str(len(found.body))
+        self["Cache-Control"] = "no-store"
+        for name, value in found.headers.items():
+            self[name] = value
+
+
+class SdkStream(StreamingHttpResponse):
+    """A response that the SDK streams. When the client leaves, the request ends, and the turn goes on."""
+
+    def __init__(self, request: Request, body: bytes, exchange: StreamExchange) -> None:
+        super().__init__(self._pieces(), content_type="text/event-stream")  # so that it is not compressed
+        self._exchange, self._given = exchange, _Sdk(request, body)
+        self._messages: asyncio.Queue[Any] = asyncio.Queue(1)
+        self._task: asyncio.Task[None] | None = None
+
+    async def later(self, run: Run) -> None:
+        """Let the SDK begin its answer."""
+        self._task = asyncio.create_task(self._run(self._given.caller(run)))
+        begin = await self._messages.get()
+        self.status_code = begin["status"] if begin else 500
+        for name, value in begin["headers"] if begin else ():
+            if name.decode().lower() in {"content-type", "mcp-protocol-version"}:
+                self[name.decode().title()] = value.decode()
+        self["Cache-Control"], self["X-Accel-Buffering"] = "no-store", "no"
+
+    def close(self) -> None:
+        """End the request. A second call is harmless."""
+        super().close()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self, caller: Caller) -> None:
+        try:
+            await self._exchange(caller, self._given.headers, self._given.body, self._messages.put)
+        except Exception:
+            log.exception("mcp_stream_failed")
+        await self._messages.put(None)
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        while (message := await self._messages.get()) is not None:
+            yield message.get("body", b"")

@@ -1,0 +1,261 @@
+"""The answer to an accepted message: streamed, or whole when its turn has ended. No thread waits for either."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from django.db import InterfaceError, OperationalError
+from django.http import JsonResponse, StreamingHttpResponse
+
+from interfaces.openai_api.chunks import DONE, KEEP_ALIVE, REFUSAL, Completion, data, finish_reason
+from interfaces.openai_api.errors import error_body, turn_error
+from interfaces.openai_api.transcript import Transcript, unsent
+from sessions_app.exceptions import NoThreadFree, TooManyStreams
+from sessions_app.sessions import client_answers
+from sessions_app.sessions.client_answers import ClientAnswer
+from sessions_app.sessions.client_chats import AcceptedMessage
+from sessions_app.streams.hub import hub
+from sessions_app.streams.items import Item
+from sessions_app.streams.rights import STREAM_SLOTS, Right, is_revoked
+from sessions_app.streams.subscription import Subscription, WakeUp
+from sessions_app.streams.wait_for_turn import RECHECK, Run, until_ended
+
+if TYPE_CHECKING:
+    from sessions_app.events import Cursor
+
+KEEP_ALIVE_SECONDS = 10.0
+WAIT_SECONDS = 300  # that an answer which is not streamed is waited for
+STREAM_SECONDS = 3600  # that a streamed one is
+LATE = "The turn has not ended yet. Send the same request again to get its answer; nothing is done twice"
+RESTARTED = (
+    "The answer was begun again, and does not continue the text that was sent."
+    " Send the same request again to get all of it; nothing is done twice"
+)
+CONSENT = "\n\nA yes in this chat is no consent. Answer on the page of the conversation: {page}"
+REVOKED = "The token is not valid any more. The turn goes on"
+ENDED = "The stream ended before the answer: the session was deleted, or access to it was lost"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What answers a message. `news` comes before the turn's own text; events after `since` tell of the turn.
+
+    `page`: address of the session's page, where a person consents.
+    """
+
+    accepted: AcceptedMessage
+    completion: Completion
+    right: Right
+    since: Cursor
+    page: str
+    news: str = ""
+    with_usage: bool = False
+
+    @property
+    def turn_id(self) -> int:
+        return self.accepted.turn.pk
+
+    def below(self, answer: ClientAnswer) -> str:
+        """What follows the answer: where to consent, if it asks for that."""
+        return CONSENT.format(page=self.page) if answer.asks_consent else ""
+
+    def failed(self, status: int, code: str, text: str) -> dict[str, Any]:
+        """An error that names the turn."""
+        return error_body(status, code, f"{text} (turn {self.turn_id}).")
+
+
+class WholeAnswer(JsonResponse):
+    """The completion once its turn has ended, else an error. `later` waits for it."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.failed(504, "timeout", LATE), status=504)
+        self._reply = reply
+        self._has_been_logged = True
+
+    async def later(self, run: Run) -> None:
+        """Wait for the end of the turn. It stays 504 if that takes too long; 401 if the token was revoked meanwhile."""
+        reply = self._reply
+        try:
+            if await until_ended(reply.accepted.turn, reply.right, WAIT_SECONDS, run):
+                await run(self._finish)
+            elif await run(partial(is_revoked, reply.right)):
+                self._set(401, reply.failed(401, "not_authenticated", REVOKED))
+                self["WWW-Authenticate"] = "Token"
+        except TooManyStreams as error:
+            self._set(429, reply.failed(429, error.code, str(error)))
+            self["Retry-After"] = str(error.retry_after)
+        except (OperationalError, InterfaceError):
+            self._set(503, reply.failed(503, "unavailable", "The database does not answer. Try again"))
+
+    def _finish(self) -> None:
+        reply = self._reply
+        answer = client_answers.answer_of(reply.turn_id)
+        if not answer.has_ended:
+            return
+        client_answers.mark_delivered(reply.accepted.row.pk)
+        if answer.succeeded:
+            client_answers.mark_news_told(reply.accepted.row.pk)
+            text = reply.news + answer.text + reply.below(answer)
+            self._set(200, reply.completion.whole(text, answer.usage, answer.ended_by))
+        else:
+            self._set(500, turn_error(answer, reply.turn_id))
+            self["X-Should-Retry"] = "false"  # the turn has ended: the same request gets the same answer
+
+    def _set(self, status: int, body: Mapping[str, Any]) -> None:
+        self.status_code, self.content = status, json.dumps(body).encode()
+        self["Content-Length"] = str(len(self.content))
+
+
+class StreamedAnswer(StreamingHttpResponse):
+    """The chunks of the answer as they come."""
+
+    def __init__(self, body: AnswerStream) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(body, content_type="text/event-stream", headers=headers)
+        self._body = body
+
+    async def later(self, run: Run) -> None:
+        """Keep what runs a function in another thread."""
+        self._body.run = run
+
+
+class _Broken(Exception):
+    """The stream cannot go on; its argument is the error for the client."""
+
+
+class AnswerStream:
+    """The body of a streamed answer. It takes a stream of the user's; whoever made it must close it. TooManyStreams."""
+
+    run: Run
+
+    def __init__(self, right: Right) -> None:
+        self.reply: Reply | None = None
+        self._subscription: Subscription | None = None
+        self._free = STREAM_SLOTS.take(right)
+        weakref.finalize(self, self._free)  # when an error comes before a response holds it
+
+    def close(self) -> None:
+        """End the subscription. The turn goes on. A second call is harmless."""
+        self._unsubscribe()
+        self._free()
+
+    def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        assert self.reply is not None  # noqa: S101 - set before the response is returned
+        return self._chunks(self.reply)
+
+    async def _chunks(self, reply: Reply) -> AsyncGenerator[bytes, None]:
+        completion = reply.completion
+        yield completion.chunk({"role": "assistant", "content": ""})
+        if reply.news:
+            yield completion.chunk({"content": reply.news})
+            with suppress(OperationalError, InterfaceError, NoThreadFree):  # then they are told again
+                await self.run(partial(client_answers.mark_news_told, reply.accepted.row.pk))
+        sent = ""
+        try:
+            async with asyncio.timeout(STREAM_SECONDS):
+                async for delta in self._deltas(reply):
+                    yield completion.chunk(delta) if delta else KEEP_ALIVE
+                    sent += delta.get("content", "")
+            async for last in self._end(reply, sent):
+                yield last
+        except _Broken as broken:
+            yield data(broken.args[0])
+        except TimeoutError:
+            yield data(reply.failed(504, "timeout", LATE))
+        except (OperationalError, InterfaceError):
+            yield data(reply.failed(503, "unavailable", "The database does not answer. Try again"))
+        except Exception:
+            log.exception("openai_stream_failed", turn=reply.turn_id)
+            yield data(reply.failed(500, "server_error", "Internal error. It was logged"))
+
+    async def _end(self, reply: Reply, sent: str) -> AsyncGenerator[bytes, None]:
+        """The rest of the answer, also of one that was only begun, and the last chunks."""
+        answer = await self.run(partial(client_answers.answer_of, reply.turn_id))
+        rest = unsent(answer.text, sent, whole=True)
+        if not answer.succeeded:
+            if rest:
+                yield reply.completion.chunk({"content": rest})
+            await self.run(partial(client_answers.mark_delivered, reply.accepted.row.pk))
+            raise _Broken(turn_error(answer, reply.turn_id))
+        if rest is None:
+            raise _Broken(reply.failed(500, "answer_restarted", RESTARTED))
+        is_refusal = answer.ended_by == REFUSAL and not sent
+        if rest := rest + reply.below(answer):
+            yield reply.completion.chunk({"refusal" if is_refusal else "content": rest})
+        await self.run(partial(client_answers.mark_delivered, reply.accepted.row.pk))
+        yield reply.completion.chunk({}, finish_reason(answer.ended_by, refusal_in_text=not is_refusal))
+        if reply.with_usage:
+            yield reply.completion.usage(answer.usage)
+        yield DONE
+
+    async def _deltas(self, reply: Reply) -> AsyncGenerator[dict[str, str], None]:
+        """Pieces of the running answer and of the model's reasoning, until the turn has ended; empty: none came."""
+        text, sent, quiet_since = Transcript(), "", time.monotonic()
+        async for items in self._items(reply):
+            thought = ""
+            for item in items:
+                thought += _follow(text, item, reply.turn_id)
+            if thought:
+                yield {"reasoning_content": thought}
+                quiet_since = time.monotonic()
+            piece = unsent(text.text, sent)
+            if piece is None:
+                raise _Broken(reply.failed(500, "answer_restarted", RESTARTED))
+            if piece or time.monotonic() - quiet_since >= KEEP_ALIVE_SECONDS:
+                yield {"content": piece} if piece else {}
+                sent += piece
+                quiet_since = time.monotonic()
+
+    async def _items(self, reply: Reply) -> AsyncIterator[list[Item]]:
+        """What the hub tells of the session, until the turn has ended. A reader that was dropped joins again."""
+        wake_up, turn = WakeUp(), reply.accepted.turn
+        since = reply.since
+        while not await self._has_ended(turn.pk):
+            self._unsubscribe()
+            self._subscription = mine = hub().subscribe(
+                turn.session_id, since, wake_up.wake, right=reply.right
+            )
+            while not mine.closed:
+                woken = await wake_up.wait(RECHECK)
+                items = mine.take()
+                yield items
+                if any(item.ends(turn.pk) for item in items) or (
+                    not woken and await self._has_ended(turn.pk)
+                ):
+                    return
+            if mine.revoked:
+                raise _Broken(reply.failed(403, "permission_denied", ENDED))
+            since = mine.cursor
+
+    async def _has_ended(self, turn_id: int) -> bool:
+        answer = await self.run(partial(client_answers.answer_of, turn_id))
+        return bool(answer.has_ended)
+
+    def _unsubscribe(self) -> None:
+        if self._subscription is not None:
+            with suppress(RuntimeError):
+                hub().unsubscribe(self._subscription)
+
+
+def _follow(text: Transcript, item: Item, turn_id: int) -> str:
+    """Take an item that holds text of this turn. Returns a piece of the model's reasoning."""
+    if item.event is not None or item.content.get("turn") != turn_id:
+        return ""
+    if item.type == "thought":
+        return str(item.content["text"])
+    if item.type == "snapshot":
+        text.replace(item.content)
+    elif item.type == "delta":
+        text.add(item.content)
+    return ""

@@ -1,0 +1,217 @@
+"""Read a request for a chat completion. What we cannot do is refused, unless leaving it out is harmless."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rest_framework.request import Request
+
+from interfaces.http import headers
+from interfaces.openai_api.errors import BadParam
+from sessions_app.exceptions import BadInput
+from sessions_app.sessions.images import MOST_IMAGES, image_in_url, with_note
+
+if TYPE_CHECKING:
+    from agent_core.images import Image
+
+CHAT_HEADERS = ("X-Rondo-Chat-Id", "X-OpenWebUI-Chat-Id", "X-Conversation-Id")
+CHAT_FIELDS = ("chat_id", "session_id", "conversation_id")  # of `metadata`
+NO_IDS = {"new", "null", "none", "undefined"}  # what front ends send before a chat has an id
+MOST_MESSAGES = 2_000
+LONGEST_ID = 500  # characters of an id of a chat or an end user
+AGENTS_OWN = "the agent calls its own tools only, so it cannot be made to call one of the client's"
+SAID = {"user", "assistant"}
+ROLES = {"system", "developer", *SAID}
+# what Open WebUI writes before a message with images, which names files that only it can read
+_ATTACHED = re.compile(r"\A<attached_files>\n.*?</attached_files>\s*", re.DOTALL)
+# values that ask for nothing, by field; any other value would be a promise that is not kept
+HARMLESS: dict[str, tuple[Any, ...]] = {
+    "tool_choice": ("none", "auto"),
+    "function_call": ("none", "auto"),
+    "n": (1,),
+    "stop": ([], ""),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "logit_bias": ({},),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "web_search_options": (),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionRequest:
+    """A valid request. `said`: the messages of the person, the new one last, with marks for their images; `text` and
+    `images`: of the new one; `before`: roles and texts of those before it, without the client's instructions; `heard`:
+    the last answer that it repeats; `shown`: roles and texts of all messages.
+    """
+
+    model: str
+    said: tuple[str, ...]
+    text: str
+    images: tuple[Image, ...]
+    before: tuple[tuple[str, str], ...]
+    heard: str
+    shown: tuple[tuple[str, str], ...]
+    chat_key: str
+    end_user: str
+    streams: bool
+    with_usage: bool
+    repeats: bool
+    request_key: str
+
+
+def read_request(request: Request) -> CompletionRequest:
+    """The request, validated. BadParam, BadInput."""
+    data = request.data
+    if not isinstance(data, Mapping):
+        raise BadParam("body", "a JSON object is expected")
+    _refuse_unserved(data)
+    messages = _messages(data.get("messages"))
+    if messages[-1].role != "user":
+        raise BadParam("messages", "the last message must be one of the role `user`")
+    options = data.get("stream_options") or {}
+    if not isinstance(options, Mapping):
+        raise BadParam("stream_options", "`stream_options` must be an object")
+    return CompletionRequest(
+        model=_text(data, "model", required=True),
+        said=tuple(each.marked for each in messages if each.role == "user"),
+        text=messages[-1].text,
+        images=_images(messages[-1], len(messages) - 1),
+        before=tuple((each.role, each.noted) for each in messages[:-1] if each.role in SAID),
+        heard=next((each.text for each in reversed(messages) if each.role == "assistant"), ""),
+        shown=tuple((each.role, each.text) for each in messages),
+        chat_key=_chat_key(request, data),
+        end_user=_text(data, "user"),
+        streams=_flag(data, "stream"),
+        with_usage=_flag(options, "include_usage"),
+        repeats=request.headers.get("X-Stainless-Retry-Count", "0") not in {"", "0"},
+        request_key=headers.idempotency_key(request) or "",
+    )
+
+
+def _refuse_unserved(data: Mapping[str, Any]) -> None:
+    for name, harmless in HARMLESS.items():
+        value = data.get(name)
+        if value is not None and not any(type(value) is type(each) and value == each for each in harmless):
+            reason = AGENTS_OWN if name in {"tool_choice", "function_call"} else "leave it out"
+            raise BadParam(name, f"`{name}` is not supported with this value: {reason}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Message:
+    """A message; `urls`: of its images."""
+
+    role: str
+    text: str
+    urls: tuple[str, ...] = ()
+
+    @property
+    def noted(self) -> str:
+        """The text with a note of its images."""
+        return with_note(self.text, len(self.urls))
+
+    @property
+    def marked(self) -> str:
+        """The text with a mark for each image, which no text can have."""
+        marks = (f"\x00{hashlib.sha256(url.encode()).hexdigest()}" for url in self.urls)
+        return "".join((self.text, *marks))
+
+
+def _images(message: _Message, number: int) -> tuple[Image, ...]:
+    """The images of the new message; those of earlier ones are known."""
+    where = f"messages[{number}].content"
+    if len(message.urls) > MOST_IMAGES:
+        raise BadParam(where, f"a message may have at most {MOST_IMAGES} images")
+    try:
+        return tuple(image_in_url(url) for url in message.urls)
+    except BadInput as error:
+        raise BadParam(where, str(error)) from None
+
+
+def _messages(given: Any) -> tuple[_Message, ...]:
+    if not isinstance(given, list) or not 1 <= len(given) <= MOST_MESSAGES:
+        raise BadParam("messages", f"`messages` must be a list of 1 to {MOST_MESSAGES:,} messages")
+    return tuple(_message(each, f"messages[{number}]") for number, each in enumerate(given))
+
+
+def _message(given: Any, where: str) -> _Message:
+    role = given.get("role") if isinstance(given, Mapping) else None
+    if not isinstance(role, str) or role not in ROLES:
+        raise BadParam(f"{where}.role", f"`role` must be one of {', '.join(sorted(ROLES))}")
+    content = given.get("content")
+    if content is None and role == "assistant":
+        content = given.get("refusal") or ""
+    if isinstance(content, str):
+        return _Message(role=role, text=content)
+    if not isinstance(content, list):
+        raise BadParam(f"{where}.content", "`content` must be a text or a list of parts")
+    return _of_parts(role, content, f"{where}.content")
+
+
+def _of_parts(role: str, parts: list[Any], where: str) -> _Message:
+    """A message of parts. Its texts are joined as the model of OpenAI reads them: one after the other."""
+    texts, urls = [], []
+    for part in parts:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind == "text" and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        elif kind == "refusal" and role == "assistant" and isinstance(part.get("refusal"), str):
+            texts.append(part["refusal"])
+        elif kind == "image_url" and role == "user":
+            urls.append(_url(part.get("image_url"), where))
+        else:
+            taken = "`text` and `image_url`" if role == "user" else "`text`"
+            raise BadParam(where, f"only parts of the type {taken} are supported, not {str(kind)[:40]!r}")
+    text = "\n".join(texts)
+    return _Message(role=role, text=_ATTACHED.sub("", text) if urls else text, urls=tuple(urls))
+
+
+def _url(given: Any, where: str) -> str:
+    url = given.get("url") if isinstance(given, Mapping) else given
+    if not isinstance(url, str):
+        raise BadParam(where, "`image_url.url` must be a text")
+    return url
+
+
+def _chat_key(request: Request, data: Mapping[str, Any]) -> str:
+    """The id of the chat with its source: a header, else a field of `metadata`. Empty without one."""
+    for name in CHAT_HEADERS:
+        value = request.headers.get(name, "").strip()
+        if value and value.lower() not in NO_IDS and not value.startswith("{{"):
+            return f"header:{_bounded(name, value)}"
+    metadata = data.get("metadata") or {}
+    if not isinstance(metadata, Mapping):
+        raise BadParam("metadata", "`metadata` must be an object")
+    for name in CHAT_FIELDS:
+        if value := _text(metadata, name):
+            return f"{name}:{value}"
+    return ""
+
+
+def _text(data: Mapping[str, Any], name: str, *, required: bool = False) -> str:
+    value = data.get(name)
+    if value is None and not required:
+        return ""
+    if not isinstance(value, str) or (required and not value):
+        raise BadParam(name, f"`{name}` must be a text")
+    return _bounded(name, value)
+
+
+def _bounded(name: str, value: str) -> str:
+    if len(value) > LONGEST_ID:
+        raise BadParam(name, f"`{name}` may have at most {LONGEST_ID} characters")
+    return value
+
+
+def _flag(data: Mapping[str, Any], name: str) -> bool:
+    value = data.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise BadParam(name, f"`{name}` must be true or false")
+    return bool(value)

@@ -1,0 +1,114 @@
+"""The views: agents as models, and chat completions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.http import HttpResponseBase, JsonResponse, StreamingHttpResponse
+from django.urls import reverse
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+
+from interfaces.http.auth import right_of
+from interfaces.http.negotiation import EventStreamRenderer
+from interfaces.http.scopes import READ, TALK
+from interfaces.openai_api.answers import AnswerStream, Reply, StreamedAnswer, WholeAnswer
+from interfaces.openai_api.chunks import DONE, Completion, news_text
+from interfaces.openai_api.errors import DoorView
+from interfaces.openai_api.requests import CompletionRequest, read_request
+from interfaces.openai_api.tasks import answer_task
+from sessions_app import selectors
+from sessions_app.sessions import client_answers, client_chats
+from sessions_app.sessions.client_history import ClientHistory
+from sessions_app.streams.event_log import now
+
+if TYPE_CHECKING:
+    from sessions_app.models import Agent
+
+DOOR = "openai"
+MOST_MODELS = 1_000
+
+
+class ModelList(DoorView):
+    scopes = {"get": READ}
+    within_limits = {"get"}
+
+    def get(self, _request: Request) -> JsonResponse:
+        """The user's agents."""
+        rows = selectors.agents(self.user, to_ask=True).order_by("name")[:MOST_MODELS]
+        return JsonResponse({"object": "list", "data": [_model(each) for each in rows]})
+
+
+class ModelDetail(DoorView):
+    scopes = {"get": READ}
+
+    def get(self, _request: Request, name: str) -> JsonResponse:
+        """One agent."""
+        return JsonResponse(_model(selectors.agent(self.user, name, to_ask=True)))
+
+
+def _model(agent: Agent) -> dict[str, Any]:
+    return {
+        "id": agent.name,
+        "object": "model",
+        "created": int(agent.created_at.timestamp()),
+        "owned_by": "rondo",
+    }
+
+
+class ChatCompletions(DoorView):
+    scopes = {"post": TALK}
+    within_limits = {"post"}
+    renderer_classes = [JSONRenderer, EventStreamRenderer]
+
+    def post(self, request: Request) -> HttpResponseBase:
+        """Answer the last message of a chat."""
+        given = read_request(request)
+        agent = selectors.agent(self.user, given.model, to_ask=True)
+        title = client_chats.chat_title(self.user, agent, DOOR, given.chat_key)
+        if (text := answer_task(given.shown, title)) is not None:
+            return _answer_at_once(given, text)
+        if not given.streams:
+            return WholeAnswer(self._accept(request, agent, given))
+        body = AnswerStream(right_of(request))
+        try:
+            body.reply = self._accept(request, agent, given)
+        except BaseException:
+            body.close()
+            raise
+        return StreamedAnswer(body)
+
+    def _accept(self, request: Request, agent: Agent, given: CompletionRequest) -> Reply:
+        history = ClientHistory(
+            door=DOOR,
+            said=given.said,
+            text=given.text,
+            images=given.images,
+            before=given.before,
+            heard=given.heard,
+            key=given.chat_key,
+            end_user=given.end_user,
+            repeats=given.repeats,
+            request_key=given.request_key,
+        )
+        since = now()  # before the message is stored: all events of its turn come later
+        accepted = client_chats.accept(self.user, agent, history)
+        return Reply(
+            accepted=accepted,
+            completion=Completion(id=f"chatcmpl-{accepted.turn.pk}", model=given.model),
+            right=right_of(request),
+            since=since,
+            page=request.build_absolute_uri(reverse("conversation", args=[accepted.row.chat_id])),
+            news=news_text(client_answers.news_of(accepted.row), agent.zone),
+            with_usage=given.with_usage,
+        )
+
+
+def _answer_at_once(given: CompletionRequest, text: str) -> HttpResponseBase:
+    """An answer without a turn."""
+    completion = Completion(id="chatcmpl-0", model=given.model)
+    if not given.streams:
+        return JsonResponse(completion.whole(text, {}))
+    chunks = [completion.chunk({"role": "assistant", "content": text}), completion.chunk({}, "stop")]
+    chunks += [completion.usage({})] if given.with_usage else []
+    return StreamingHttpResponse([*chunks, DONE], content_type="text/event-stream")

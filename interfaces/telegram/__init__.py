@@ -1,0 +1,1 @@
+"""The door of Telegram: its bots talk with agents, by long polling and deliveries."""

@@ -1,0 +1,83 @@
+"""Send an answer to a connected chat: in parts, and with buttons if it asks a question."""
+
+from __future__ import annotations
+
+import time
+
+from django.db import connection
+from django.db.models.functions import Now
+
+from interfaces.telegram.buttons import buttons_of
+from interfaces.telegram.channel import CHAT
+from interfaces.telegram.splitting import split
+from sessions_app.channels.base import Parcel, Unsent
+from sessions_app.exceptions import UnreadableSecret
+from sessions_app.models import Session, TelegramChat
+from sessions_app.telegram.bots import token_of
+from sessions_app.telegram.client import MISSING, ApiError, Client, client_of, is_installed, wait_for
+
+FINAL = frozenset({"blocked", "refused"})  # errors that another attempt would repeat
+
+
+def send_parts(parcel: Parcel) -> int | None:
+    """Send the parts that were not sent in an earlier attempt, within `parcel.seconds`. Unsent.
+
+    Returns the id of the last message.
+    """
+    deadline = time.monotonic() + parcel.seconds
+    chat, client = _receiver(parcel)
+    parts = split(parcel.shown_text)
+    sent = chat.partial_count if chat.partial_key == parcel.key else 0
+    turn = parcel.about.get("turn")
+    buttons = buttons_of(turn) if isinstance(turn, int) else []
+    message_id = None
+    for number, part in enumerate(parts[sent:], sent + 1):
+        is_last = number == len(parts)
+        message_id = _send_part(client, chat, part, buttons if is_last else [], deadline)
+        if not is_last:
+            _note_progress(chat, parcel.key, number)
+    return message_id
+
+
+def _receiver(parcel: Parcel) -> tuple[TelegramChat, Client]:
+    """The chat, and the client of the bot that has connected it. Unsent."""
+    agent = Session.objects.filter(pk=parcel.session_id).values("agent")
+    address = int(parcel.address) if CHAT.fullmatch(parcel.address) else 0
+    chat = TelegramChat.objects.filter(bot__in=agent, chat_id=address).select_related("bot").first()
+    if chat is None:
+        raise Unsent("this chat is not connected to the agent", final=True)
+    if not chat.bot.enabled:
+        raise Unsent("the agent's Telegram bot is switched off")
+    if not is_installed():
+        raise Unsent(MISSING)
+    try:
+        return chat, client_of(token_of(chat.bot))
+    except UnreadableSecret:
+        raise Unsent("the token of the Telegram bot cannot be read; enter it again") from None
+
+
+def _send_part(
+    client: Client, chat: TelegramChat, part: str, buttons: list[tuple[str, str]], deadline: float
+) -> int | None:
+    if not part.strip() and not buttons:
+        return None  # Telegram refuses an empty message
+    _release_database()
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise Unsent("sending all parts took too long; the rest follows")
+    try:
+        return wait_for(client.send(chat.chat_id, part, buttons), left)
+    except ApiError as error:
+        if error.kind == "blocked":
+            TelegramChat.objects.filter(pk=chat.pk).update(blocked_at=Now())
+        raise Unsent(str(error), final=error.kind in FINAL, wait=error.wait) from None
+
+
+def _note_progress(chat: TelegramChat, key: str, count: int) -> None:
+    TelegramChat.objects.filter(pk=chat.pk).update(partial_key=key, partial_count=count)
+
+
+def _release_database() -> None:
+    """Give the connection back to the pool, unless a transaction is open on it."""
+    if not connection.in_atomic_block:
+        connection.close()

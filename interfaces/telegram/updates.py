@@ -1,0 +1,193 @@
+"""What an update of Telegram causes: a message for a session, an answer to a question, a connected chat.
+
+An update is stored together with what it causes, so that a repeated one causes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from interfaces.telegram import buttons
+from sessions_app.allowance import Rate, take_allowance
+from sessions_app.exceptions import NotFound, OwnerInactive, SessionExists, SessionsError
+from sessions_app.models import Agent, Session, TelegramBot, TelegramChat, TelegramUpdate
+from sessions_app.models.consent import NUMBER_AT_CHANNEL, REPLIES_TO
+from sessions_app.sessions.open import open_session
+from sessions_app.telegram import binding
+from sessions_app.turns.receive import MessageInput, program_message, receive
+
+KEPT = timedelta(days=2)  # Telegram repeats updates for one day
+MOST_FORGOTTEN = 100  # old updates that each new one removes
+STRANGERS = Rate(limit=1, seconds=3_600)  # sentences to a chat that is not connected
+ALL_STRANGERS = Rate(limit=30, seconds=60)  # of one bot
+NOTES = Rate(limit=20, seconds=60)  # sentences to a connected chat that the agent did not write
+LONGEST_NAME = 80
+
+NOT_CONNECTED = "This chat is not connected. Open the page of your agent and follow the link under Telegram."
+GROUPS = "I answer in private chats only."
+UNSUPPORTED = "I can read text only, no pictures, voice messages, stickers or files. Please write it."
+EDITED = "I do not see edits of earlier messages. Please send it as a new message."
+NOT_YOURS = "Only the person of this chat can answer."
+CONNECTED = "This chat is connected to the agent {name}. What you write here goes to it."
+FORWARDED = "Forwarded message:\n\n{text}"
+_START = re.compile(r"/start(?:@\w{1,64})?(?:\s+(\S{1,64}))?\s*")
+
+
+class NotServed(Exception):
+    """The bot is off or gone, or its owner is inactive: the update must wait at Telegram."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What to tell the person after the update was stored. With `press_id` it is shown at the pressed button.
+
+    `message_id`: a message whose buttons are removed. `is_typing`: show that an answer is being written.
+    """
+
+    chat_id: int = 0
+    text: str = ""
+    press_id: str = ""
+    message_id: int = 0
+    is_typing: bool = False
+
+
+@transaction.atomic
+def handle(bot_id: int, update: Any) -> Reply | None:
+    """Store the update and what it causes, once. NotServed; NotFound if the session was deleted just now."""
+    served = TelegramBot.objects.filter(pk=bot_id, enabled=True, agent__owner__is_active=True)
+    bot = served.select_related("agent").first()
+    if bot is None:
+        raise NotServed
+    if not _is_new(bot_id, update.update_id):
+        return None
+    if update.callback_query is not None:
+        return _press(bot, update.update_id, update.callback_query)
+    message = update.message or update.edited_message
+    return None if message is None else _message(bot, update, message)
+
+
+def _is_new(bot_id: int, update_id: int) -> bool:
+    """Store the id; False if it was there. Of two at once the second waits for the first to commit."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO sessions_app_telegramupdate (bot_id, update_id) VALUES (%s, %s) ON CONFLICT DO NOTHING",
+            [bot_id, update_id],
+        )
+        is_new = bool(cursor.rowcount)
+    old = TelegramUpdate.objects.filter(created_at__lt=Now() - KEPT).order_by("created_at")
+    locked = old.select_for_update(skip_locked=True).values_list("pk", flat=True)[:MOST_FORGOTTEN]
+    if ids := list(locked):
+        TelegramUpdate.objects.filter(pk__in=ids).delete()
+    return is_new
+
+
+def _message(bot: TelegramBot, update: Any, message: Any) -> Reply | None:
+    chat, sender = message.chat, message.from_user
+    if chat.type != "private":
+        return _to_stranger(bot, chat.id, GROUPS)
+    if sender is None or sender.id != chat.id or sender.is_bot:
+        return None
+    connected = binding.connected_chat(bot.pk, chat.id)
+    text = message.text or ""
+    if update.message is not None and (start := _START.fullmatch(text)):
+        return _start(bot, connected, chat.id, start[1] or "", sender.full_name)
+    if connected is None:
+        return _to_stranger(bot, chat.id, NOT_CONNECTED)
+    if connected.blocked_at is not None:
+        TelegramChat.objects.filter(pk=connected.pk).update(blocked_at=None)
+    if update.message is None:
+        return _note(bot, chat.id, EDITED)
+    if not text.strip():
+        return _note(bot, chat.id, UNSUPPORTED)
+    return _receive(bot, update.update_id, message, text)
+
+
+def _start(
+    bot: TelegramBot, connected: TelegramChat | None, chat_id: int, code: str, name: str
+) -> Reply | None:
+    """`/start <code>` connects the chat. It is never a message: its code must not stand in a conversation."""
+    welcome = CONNECTED.format(name=bot.agent.name)
+    if connected is not None:
+        return _note(bot, chat_id, welcome)
+    if not code:
+        return _to_stranger(bot, chat_id, NOT_CONNECTED)
+    refusal = binding.redeem(bot.pk, chat_id, code, _one_line(name))
+    if refusal:
+        return _to_stranger(bot, chat_id, refusal)
+    return Reply(chat_id=chat_id, text=welcome)
+
+
+def _receive(bot: TelegramBot, update_id: int, message: Any, text: str) -> Reply | None:
+    key = _key(bot, update_id)
+    if message.forward_origin is not None or message.via_bot is not None:
+        # somebody else's words: no consent, and no command
+        given = program_message(FORWARDED.format(text=text), key)
+    elif message.is_from_offline:  # it was written earlier, and Telegram sent it now
+        given = program_message(text, key)
+    else:
+        given = MessageInput(content=text, metadata=_place(message), idempotency_key=key)
+    try:
+        receive(_session(bot.agent, message.chat.id).pk, given, bot.agent.owner_id)
+    except (OwnerInactive, NotFound):
+        raise
+    except SessionsError as refusal:
+        return _note(bot, message.chat.id, f"This message was not taken: {refusal}.")
+    return Reply(chat_id=message.chat.id, is_typing=True)
+
+
+def _place(message: Any) -> dict[str, Any]:
+    """The message's place in its chat, and that of the message which it replies to."""
+    place = {NUMBER_AT_CHANNEL: message.message_id}
+    if message.reply_to_message is not None:
+        return place | {REPLIES_TO: message.reply_to_message.message_id}
+    return place | ({REPLIES_TO: 0} if message.external_reply is not None else {})
+
+
+def _session(agent: Agent, chat_id: int) -> Session:
+    """The session of the chat, opened with its first message."""
+    key = f"telegram:{chat_id}"
+    found = Session.objects.filter(agent=agent, key=key)
+    if (session := found.first()) is not None:
+        return session
+    try:
+        return open_session(agent, key=key)
+    except SessionExists:  # a request at the same time opened it
+        return found.get()
+
+
+def _press(bot: TelegramBot, update_id: int, query: Any) -> Reply:
+    chat_id = query.message.chat.id if query.message is not None else 0
+    if query.from_user.id != chat_id or binding.connected_chat(bot.pk, chat_id) is None:
+        return Reply(press_id=query.id, text=NOT_YOURS)
+    text = buttons.press(bot.pk, str(query.data or ""), _key(bot, update_id))
+    return Reply(press_id=query.id, text=text, chat_id=chat_id, message_id=query.message.message_id)
+
+
+def _key(bot: TelegramBot, update_id: int) -> str:
+    """The idempotency key of what an update causes. Two bots number their updates alike."""
+    return f"telegram:{bot.telegram_id}:{update_id}"
+
+
+def _to_stranger(bot: TelegramBot, chat_id: int, text: str) -> Reply | None:
+    """One sentence at most so often, whatever is written: strangers can make the bot do nothing else."""
+    if take_allowance(f"telegram-stranger:{bot.pk}:{chat_id}:{text[:20]}", STRANGERS):
+        return None
+    if take_allowance(f"telegram-strangers:{bot.pk}", ALL_STRANGERS):
+        return None
+    return Reply(chat_id=chat_id, text=text)
+
+
+def _note(bot: TelegramBot, chat_id: int, text: str) -> Reply | None:
+    if take_allowance(f"telegram-note:{bot.pk}:{chat_id}", NOTES):
+        return None
+    return Reply(chat_id=chat_id, text=text)
+
+
+def _one_line(name: str) -> str:
+    return "".join(each for each in name if each.isprintable())[:LONGEST_NAME]

@@ -1,0 +1,136 @@
+"""The sign-in page, and the page of one's own account."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
+from django.contrib.auth.models import User
+from django.contrib.auth.views import LoginView
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.debug import sensitive_post_parameters
+
+from interfaces.http.sign_in import limit_password_changes
+from interfaces.web.account.tokens import TokenForm, tokens_of
+from interfaces.web.pages import page, person, person_page
+from sessions_app.exceptions import SessionsError
+from sessions_app.models import ApiToken
+from sessions_app.tokens.issue import revoke_tokens
+
+DONE = {"profile": "Saved.", "password": "Your password was changed.", "revoked": "The token was revoked."}
+
+
+class SignInForm(AuthenticationForm):
+    """Django's form, with a label in our words."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["username"].label = "User name"
+
+
+class SignIn(LoginView):
+    """Sign in with a password, with the limits of `http.sign_in`. Then goes to `next`, if it is on this host."""
+
+    template_name = "web/sign_in.html"
+    authentication_form = SignInForm
+    extra_context = {"command": settings.RONDO_COMMAND}
+
+
+class ProfileForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Name and mail address."""
+
+    class Meta:
+        model = User
+        fields = ("first_name", "last_name", "email")
+        labels = {"email": "Mail address"}
+        widgets = {
+            "first_name": forms.TextInput({"autocomplete": "given-name"}),
+            "last_name": forms.TextInput({"autocomplete": "family-name"}),
+            "email": forms.EmailInput({"autocomplete": "email"}),
+        }
+
+
+class PasswordForm(PasswordChangeForm):
+    """Django's form with its validators, on a page with other forms."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["old_password"].widget.attrs.pop("autofocus", None)
+
+
+@person_page("GET", "HEAD", "POST")
+def account(request: HttpRequest) -> HttpResponse:
+    """The account; POST changes name and mail address."""
+    if request.method != "POST":
+        return _show(request, done=DONE.get(request.GET.get("done", ""), ""))
+    # another instance: the page shows what is stored, also when the form is refused
+    form = ProfileForm(request.POST, instance=User.objects.get(pk=person(request).pk))
+    if not form.is_valid():
+        return _show(request, status=400, profile=form)
+    User.objects.filter(pk=person(request).pk).update(**form.cleaned_data)
+    return _done("profile")
+
+
+@sensitive_post_parameters()
+@person_page("POST")
+@limit_password_changes
+def password_form(request: HttpRequest) -> HttpResponse:
+    """Change the password. This browser stays signed in, all others are signed out."""
+    form = PasswordForm(person(request), request.POST)
+    if not form.is_valid():
+        return _show(request, status=400, password=form)
+    form.save()
+    update_session_auth_hash(request, form.user)
+    return _done("password")
+
+
+@person_page("POST")
+def make_token(request: HttpRequest) -> HttpResponse:
+    """Make an API token, and show it this once."""
+    form = TokenForm(person(request), request.POST)
+    if not form.is_valid():
+        return _show(request, status=400, token_form=form)
+    try:
+        made = form.make()
+    except SessionsError as refusal:
+        return _show(request, status=400, token_form=form, problem=f"{refusal}.")
+    return _show(request, made=made)
+
+
+@person_page("POST")
+def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
+    """Revoke an API token."""
+    revoke_tokens(ApiToken.objects.filter(user=person(request), pk=token_id))
+    return _done("revoked")
+
+
+def _done(what: str) -> HttpResponse:
+    return HttpResponseRedirect(f"{reverse('account')}?done={what}", status=303)
+
+
+def _show(request: HttpRequest, status: int = 200, **context: Any) -> HttpResponse:
+    user = person(request)
+    shown = {
+        "profile": ProfileForm(instance=user),
+        "password": PasswordForm(user),
+        "tokens": tokens_of(user),
+        "token_form": TokenForm(user),
+        "mcp": mcp_settings(request.build_absolute_uri("/")) if "mcp" in settings.RONDO_DOORS else None,
+    }
+    return page(request, "account.html", status=status, **(shown | context))
+
+
+def mcp_settings(url: str) -> dict[str, str]:
+    """The settings of MCP clients, as JSON: of one that speaks HTTP, and of one that starts a program."""
+    headers = {"Authorization": "Bearer YOUR_TOKEN"}
+    environ = {"RONDO_URL": url.rstrip("/"), "RONDO_TOKEN": "YOUR_TOKEN"}
+    servers = {
+        "http": {"type": "http", "url": f"{url}mcp", "headers": headers},
+        "program": {"command": "rondo", "args": ["mcp"], "env": environ},
+    }
+    return {name: json.dumps({"mcpServers": {"rondo": each}}, indent=2) for name, each in servers.items()}

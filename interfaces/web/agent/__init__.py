@@ -1,0 +1,1 @@
+"""The page of an agent: one module for each of its sections."""

@@ -1,0 +1,111 @@
+"""The section of an agent's page about tools: what it may use, what asks first, its MCP servers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+from agent_core import tools
+from agent_core.mcp.offer import LIST_SECONDS, offer_tools
+from agent_core.tool_spec import Effect
+from agent_core.tools import SEPARATOR
+from interfaces.web.agent.agent_sections import Outcome, Section, agent_page, change_agent, register_section
+from interfaces.web.pages import person, person_page
+from sessions_app import selectors
+from sessions_app.agents import mcp_servers
+from sessions_app.allowance import Rate, take_allowance
+from sessions_app.exceptions import NotFound, TooSoon
+from sessions_app.models import Agent
+from sessions_app.single_line import one_line
+
+LONGEST_LINE = 300  # characters of a tool's description
+LONGEST_FIELD = 5_000  # characters of the names of servers' tools
+MOST_NAMED = 12  # tools of a server that the result of a test names
+TESTS = Rate(limit=6, seconds=60)  # of connections, for each person
+RIGHTS = {
+    Effect.READ: "Only reads",
+    Effect.WRITE: "Writes",
+    Effect.DANGEROUS: "Asks you first",
+}
+SOMETIMES = "Some calls ask first"
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
+
+
+@person_page("POST")
+def change_allowed(request: HttpRequest, name: str) -> HttpResponse:
+    """Change which tools the agent may use without asking."""
+
+    return change_agent(request, name, "tools", lambda: {"allow_tools": _ticked(request)})
+
+
+def _ticked(request: HttpRequest) -> list[str]:
+    others = request.POST.get("others", "")[:LONGEST_FIELD].replace(",", " ").split()
+    return [*request.POST.getlist("tool"), *others]
+
+
+@person_page("POST")
+def test_server(request: HttpRequest, name: str) -> HttpResponse:
+    """Connect to an MCP server and list its tools, within LIST_SECONDS. TooSoon."""
+    user, server = person(request), request.POST.get("server", "")
+    agent = selectors.agent(user, name)
+    chosen = [each for each in mcp_servers.servers(agent) if each.name == server]
+    if not chosen:
+        raise NotFound("there is no such server")
+    if wait := take_allowance(f"test-mcp:{user.pk}", TESTS):
+        raise TooSoon(f"Too many tests; try again in {wait:.0f} seconds.")
+    offered = offer_tools(chosen, mcp_servers.reach(agent.owner_id), LIST_SECONDS)
+    names = [tool.name.partition(SEPARATOR)[2] for tool in offered.tools]
+    found = {
+        "server": server,
+        "problem": offered.missing[0].reason if offered.missing else "",
+        "count": len(names),
+        "left_out": offered.left_out[:MOST_NAMED],
+        "more_left_out": max(0, len(offered.left_out) - MOST_NAMED),
+        "names": ", ".join(names[:MOST_NAMED]) + (" and more" if len(names) > MOST_NAMED else ""),
+    }
+    return agent_page(request, agent, Outcome(anchor="tools", found=found))
+
+
+def _tools(request: HttpRequest, agent: Agent, outcome: Outcome | None) -> dict[str, Any]:
+    allowed = set(_ticked(request) if outcome and outcome.typed else agent.allow_tools)
+    known = {tool.name for tool in tools.all()}
+    found = outcome.found if outcome else {}
+    return {
+        "tools": [
+            {
+                "name": tool.name,
+                "line": _first_sentence(tool.description),
+                "right": SOMETIMES if tool.effect_of else RIGHTS[tool.effect],
+                "is_free": tool.effect is Effect.READ,
+                "is_allowed": tool.name in allowed,
+            }
+            for tool in tools.all()
+        ],
+        "others": ", ".join(sorted(allowed - known)),
+        "servers": [
+            {"name": name, "found": found if found.get("server") == name else None, **about}
+            for name, about in mcp_servers.visible_servers(agent).items()
+        ],
+        "connects": settings.RONDO_MCP,
+    }
+
+
+def _first_sentence(text: str) -> str:
+    return one_line(_SENTENCE_END.split(text.strip(), 1)[0], LONGEST_LINE)
+
+
+def register_tools_section() -> None:
+    """Add this section to the pages of all agents."""
+    register_section(
+        Section(
+            anchor="tools",
+            title="Tools",
+            template="web/agent/tools.html",
+            read=_tools,
+            place=40,
+            has_revision=True,
+        )
+    )

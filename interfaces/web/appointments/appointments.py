@@ -1,0 +1,169 @@
+"""The appointments of a conversation: the list, why each ran or did not, and what people change there."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+
+from automations import selectors
+from automations.appointments.jobs import Kind, appointment_kind
+from automations.appointments.panel import appointments_of, is_of_session, why
+from automations.appointments.slots import slot_of, slot_state
+from automations.jobs.edit import delete_job, update_job
+from automations.jobs.skip import MOST_SKIPPED, skip_slots
+from automations.models import CronJob, RunRecord
+from automations.routines import reads as routine_reads
+from automations.routines.edit import remove_routine, update_routine
+from automations.runs.describe import describe_run
+from automations.scheduled_messages import cancel_message
+from automations.schedules.zone_files import zone_or_utc
+from interfaces.http.fragments import is_fragment
+from interfaces.web.chat import can_write, title_of
+from interfaces.web.pages import fragment, page, person, person_page
+from sessions_app.models import Session
+from sessions_app.selectors import session as session_of
+
+
+def show_part(
+    request: HttpRequest, session: Session, part: str, status: int = 200, **context: Any
+) -> HttpResponse:
+    """A part of the panel, or a page with that part for a browser without scripts."""
+    shown = context | {"session": session, "title": title_of(session), "part": f"web/appointments/{part}"}
+    if is_fragment(request):
+        return fragment(request, f"appointments/{part}", status=status, **shown)
+    return page(request, "appointments/page.html", status=status, **shown)
+
+
+def changed(request: HttpRequest, session: Session) -> HttpResponse:
+    """The list after a change."""
+    if is_fragment(request):
+        return panel_of(request, session)
+    return HttpResponse(status=303, headers={"Location": reverse("appointments", args=[session.pk])})
+
+
+def panel_of(request: HttpRequest, session: Session) -> HttpResponse:
+    """The list of the session's appointments."""
+    found = appointments_of(person(request), session.pk)
+    return show_part(request, session, "panel.html", appointments=found, can_add=can_write(session))
+
+
+@person_page("GET", "HEAD")
+def panel(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """The session's automations, routines, heartbeat and scheduled messages, failing ones first."""
+    return panel_of(request, session_of(person(request), session_id))
+
+
+@person_page("GET", "HEAD")
+def explained(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> HttpResponse:
+    """Why the last slots did or did not run, and what comes next."""
+    session = place_of(request, session_id, kind, key)
+    found = why(person(request), kind, key)
+    runs = RunRecord.objects.filter(pk__in=[each.run_id for each in found.last])
+    states = {run.pk: slot_state(run).value for run in runs.only("state", "reason", "lag_ms")}
+    slots = [(each, states.get(each.run_id, each.state)) for each in found.last]
+    skipping = {"can_skip": kind == Kind.AUTOMATION and bool(found.next), "most_skipped": MOST_SKIPPED}
+    return show_part(
+        request, session, "why.html", explanation=found, slots=slots, kind=kind, key=key, **skipping
+    )
+
+
+@person_page("GET", "HEAD")
+def run_page(request: HttpRequest, session_id: uuid.UUID, run_id: str) -> HttpResponse:
+    """One slot: what happened, when, and the way to its place in the conversation."""
+    user = person(request)
+    # also those of heartbeats, which the API's reads leave out
+    theirs = Q(job__agent__owner=user.pk) | Q(scheduled_message__session__owner=user.pk)
+    found = RunRecord.objects.filter(theirs, pk=run_id).select_related("job").first()
+    if found is None:
+        raise Http404
+    kind = appointment_kind(found.job).value if found.job else Kind.MESSAGE.value
+    key = str(found.job_id or found.scheduled_message_id)
+    session = place_of(request, session_id, kind, key)
+    zone = zone_or_utc(found.job.timezone if found.job else session.agent.timezone)
+    about: dict[str, Any] = {
+        "run": found,
+        "slot": slot_of(found, describe_run(found, zone), zone),
+        "zone": str(zone),
+        "told": str(found.snapshot.get("message") or ""),
+        "is_here": found.turn_id is not None and found.session_id == session.pk,
+    }
+    return show_part(request, session, "run.html", **about, kind=kind, key=key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verbs:
+    """What people do with a kind of appointment. `find` raises unless it is theirs, and may be changed."""
+
+    find: Callable[[Any, str], Any]
+    update: Callable[[str, dict[str, Any]], Any]
+    delete: Callable[[str], None]
+
+
+VERBS = {
+    "automation": Verbs(find=selectors.automation_to_change, update=update_job, delete=delete_job),
+    "routine": Verbs(
+        find=routine_reads.routine, update=update_routine, delete=partial(remove_routine, hard=True)
+    ),
+}
+
+
+def place_of(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> Session:
+    """The session in whose address an appointment is named. NotFound; Http404 if it is another session's."""
+    user = person(request)
+    session: Session = session_of(user, session_id)
+    if not is_of_session(user, session_id, kind, key):
+        raise Http404
+    return session
+
+
+def _found(request: HttpRequest, kind: str, key: str) -> tuple[Verbs, Any]:
+    if kind not in VERBS:
+        raise Http404
+    return VERBS[kind], VERBS[kind].find(person(request), key)
+
+
+@person_page("POST")
+def switch(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> HttpResponse:
+    """Pause or resume."""
+    session = place_of(request, session_id, kind, key)
+    verbs, _job = _found(request, kind, key)
+    verbs.update(key, {"enabled": request.POST.get("to") == "on"})
+    return changed(request, session)
+
+
+@person_page("POST")
+def skip_next(request: HttpRequest, session_id: uuid.UUID, job_id: str) -> HttpResponse:
+    """Do not run the next slot, or so many as `slots` says. BadJob."""
+    session = place_of(request, session_id, Kind.AUTOMATION, job_id)
+    job = selectors.automation_to_change(person(request), job_id)
+    given = request.POST.get("slots", "1")
+    skip_slots(job.id, slots=int(given) if given.isascii() and given.isdigit() and len(given) < 9 else 0)
+    return changed(request, session)
+
+
+@person_page("GET", "HEAD", "POST")
+def delete_appointment(request: HttpRequest, session_id: uuid.UUID, kind: str, key: str) -> HttpResponse:
+    """Ask, then delete an automation or a routine with its runs."""
+    session = place_of(request, session_id, kind, key)
+    verbs, job = _found(request, kind, key)
+    if request.method == "POST":
+        verbs.delete(key)
+        return changed(request, session)
+    name = CronJob.objects.values_list("name", flat=True).get(pk=job.id)
+    runs = RunRecord.objects.filter(job_id=key).count()
+    return show_part(request, session, "deleting.html", name=name, kind=kind, key=key, runs=runs)
+
+
+@person_page("POST")
+def withdraw(request: HttpRequest, session_id: uuid.UUID, message_id: str) -> HttpResponse:
+    """Cancel a scheduled message."""
+    session = place_of(request, session_id, Kind.MESSAGE, message_id)
+    cancel_message(selectors.scheduled_message(person(request), message_id).pk)
+    return changed(request, session)

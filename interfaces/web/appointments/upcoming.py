@@ -1,0 +1,158 @@
+"""What was and what comes in all conversations of a person: a lane of today and a week of days. Read only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+
+from automations.appointments.attention import attention
+from automations.appointments.calendar import Entry, upcoming, worst_state
+from automations.schedules.zone_files import zone_or_utc
+from interfaces.web.pages import page, person, person_page
+from sessions_app import selectors
+
+DAYS = 7  # that are shown; the first is yesterday
+FARTHEST = timedelta(days=366)  # from now
+HALF = 480  # width of half a day on the lane of today, in its own units: 40 for each hour
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """The slots at one place of half of the lane of today, `x` from the left; `state`: needs most attention."""
+
+    x: int
+    state: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Many slots of one appointment on half of the lane, from `x` to `end`."""
+
+    x: int
+    end: int
+    state: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hour:
+    """An hour that is written below the lane, `x` from the left."""
+
+    x: int
+    hour: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Half:
+    """Twelve hours of today; a phone shows one half below the other. `now_at`: from the left; None: not in it."""
+
+    hours: tuple[Hour, ...]
+    marks: tuple[Mark, ...]
+    spans: tuple[Span, ...]
+    now_at: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Day:
+    """A day with its slots, those before now and those after it. `is_now`: it is today."""
+
+    day: date
+    past: tuple[Entry, ...]
+    coming: tuple[Entry, ...]
+    is_now: bool
+
+
+@person_page("GET", "HEAD")
+def week(request: HttpRequest) -> HttpResponse:
+    """The week from `?from=2026-11-24`, by default from yesterday."""
+    user = person(request)
+    zone = _zone(user)
+    now = datetime.now(zone)
+    first = _first_day(request.GET.get("from", ""), now.date())
+    end = first + timedelta(days=DAYS)
+    entries = upcoming(user, _midnight(first, zone), _midnight(end, zone), zone=zone)
+    days = [_day(first + timedelta(days=number), entries, now) for number in range(DAYS)]
+    context: dict[str, Any] = {
+        "attention": attention(user),
+        "days": days,
+        "is_empty": not entries,
+        "zone": str(zone),
+        "zone_note": f" ({zone})",  # the page names it once
+        "now": now,
+        "earlier": first - timedelta(days=DAYS),
+        "later": first + timedelta(days=DAYS),
+        "is_this_week": first == now.date() - timedelta(days=1),
+    }
+    return page(request, "appointments/upcoming.html", **context, **_lane(entries, now))
+
+
+def _lane(entries: Iterable[Entry], now: datetime) -> dict[str, Any]:
+    """The slots of today by their place in the day. It is drawn for a week that has today in it."""
+    today = [entry for entry in entries if entry.at.date() == now.date()]
+    halves = [_half(today, now, number) for number in (0, 1)]
+    return {"halves": halves, "slots_today": len(today), "width": HALF}
+
+
+def _half(today: Sequence[Entry], now: datetime, number: int) -> Half:
+    """The morning (0) or the rest of the day (1)."""
+    begin = 12 * number
+    hours = range(begin, begin + 12 + number, 3)  # noon is written once
+    return Half(
+        hours=tuple(Hour(x=(hour - begin) * HALF // 12, hour=hour) for hour in hours),
+        marks=tuple(_marks(each for each in today if each.at.hour // 12 == number)),
+        spans=tuple(_spans(today, number)),
+        now_at=_place(now) if now.hour // 12 == number else None,
+    )
+
+
+def _marks(entries: Iterable[Entry]) -> Iterator[Mark]:
+    places: dict[int, list[Entry]] = {}
+    for entry in entries:
+        places.setdefault(_place(entry.at), []).append(entry)
+    for x, found in places.items():
+        yield Mark(x=x, state=worst_state(each.state for each in found), entries=tuple(found))
+
+
+def _spans(today: Iterable[Entry], number: int) -> Iterator[Span]:
+    for entry in today:
+        if entry.until is None:
+            continue
+        first = entry.at.hour // 12
+        last = entry.until.hour // 12 if entry.until.date() == entry.at.date() else 2  # after today
+        if first <= number <= last:
+            x = _place(entry.at) if first == number else 0
+            yield Span(x=x, end=_place(entry.until) if last == number else HALF, state=entry.state)
+
+
+def _place(at: datetime) -> int:
+    return round((at.hour % 12 * 60 + at.minute) * HALF / (12 * 60))
+
+
+def _day(day: date, entries: Sequence[Entry], now: datetime) -> Day:
+    of_day = [entry for entry in entries if entry.at.date() == day]
+    past = tuple(entry for entry in of_day if entry.at <= now)
+    return Day(day=day, past=past, coming=tuple(of_day[len(past) :]), is_now=day == now.date())
+
+
+def _first_day(given: str, today: date) -> date:
+    try:
+        found = date.fromisoformat(given)
+    except ValueError:
+        found = today - timedelta(days=1)
+    return min(max(found, today - FARTHEST), today + FARTHEST)
+
+
+def _midnight(day: date, zone: ZoneInfo) -> datetime:
+    return datetime.combine(day, time(), zone).astimezone(UTC)
+
+
+def _zone(user: User) -> ZoneInfo:
+    """The zone of the person's first agent: people have none of their own."""
+    agent = selectors.agents(user).order_by("created_at", "pk").first()
+    return zone_or_utc(agent.timezone if agent else "UTC")

@@ -1,0 +1,249 @@
+"""What a conversation shows: its messages, with tools and origin, and what waits or runs.
+
+Everything here is data for the templates. Only `content` is shown: what the model saw may hold internal prompts.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils.safestring import SafeString
+
+from agent_core.turn.consent import NEEDED
+from agent_core.types import Role
+from interfaces.web.rendering import render
+from sessions_app.models import MailboxEvent, Turn, TurnKind, TurnState
+from sessions_app.models.message import ASKED_FROM, BY_AUTOMATION, BY_CLIENT, ENDED_KEY
+from sessions_app.models.turn import OPEN_STATES
+from sessions_app.selectors import owned, shown_id
+from sessions_app.sessions.history import some_messages
+from sessions_app.single_line import one_line
+
+PAGE = 50  # messages that are shown at a time
+LONGEST_OUTPUT = 4_000  # characters of a tool's arguments or result
+MOST_OPEN = 101  # turns of a session that wait or run
+RENDERED = 60_000  # characters of a page that are rendered; the oldest beyond that are shown as they are
+MOST_UPDATES = 500  # background updates that are read for a page
+MOST_CHIPS, LONGEST_CHIP = 5, 80  # updates that an answer names; characters of one
+TRIGGER = "Scheduled automation triggered: "
+CLOSED = {"cancelled": "Stopped", "failed": "Failed"}  # chips of closures
+ENDED = {  # chips of answers that are not whole
+    "length": "Cut at the length limit",
+    "filter": "Stopped by the content filter",
+    "refusal": "Refused by the model",
+}
+MARKS = {"scheduled_message_id": "Scheduled message", BY_CLIENT: "By the client", "injected": "Taken along"}
+STOPPED = "Stopped."  # the closure of a turn that a person stopped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call of a tool. `outcome` is empty while there is no result, and `asked` if it needed the person's consent."""
+
+    name: str
+    arguments: str
+    outcome: str = ""
+    output: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One message. `who`: person, agent, automation (an automation's input) or tool (results without their call).
+
+    `html` is rendered markdown; None: `text` is shown as it was written. `asked`, the server's question for consent
+    below it, is always shown so. `chips` say where it comes from or what became of it. `run` is the run of an
+    automation.
+    """
+
+    id: int
+    place: str
+    who: str
+    text: str
+    at: datetime
+    turn: int | None = None
+    html: SafeString | None = None
+    asked: str = ""
+    chips: tuple[str, ...] = ()
+    calls: tuple[Call, ...] = ()
+    deliveries: tuple[Mapping[str, Any], ...] = ()
+    name: str = ""
+    run: str = ""
+    is_failure: bool = False
+    provider_message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Messages, oldest first. `before`: where the page before begins; None: there is none. `last`: of the newest."""
+
+    entries: tuple[Entry, ...] = ()
+    before: str | None = None
+    last: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A turn that waits or runs. `note` says what will happen to its message."""
+
+    id: int
+    text: str
+    state: str
+    note: str
+    at: datetime
+    by_person: bool = True
+    stopping: bool = field(default=False)
+
+
+def newest(user: User, session_id: uuid.UUID, before: str = "") -> Page:
+    """The newest messages of a session, or those before a place. NotFound; ValueError for a malformed place."""
+    found, more = some_messages(user, session_id, PAGE, before=before)
+    while more and len(found) > 1 and found[-1].role == Role.TOOL:
+        found.pop()  # it is shown with its call, on the page before
+    return _page(found[::-1], str(found[-1].place) if more else None)
+
+
+def after(user: User, session_id: uuid.UUID, place: str) -> Page | None:
+    """The messages after a place; None if there are more than a page. NotFound; ValueError."""
+    found, more = some_messages(user, session_id, PAGE, after=place or "0")
+    return None if more else _page(found)
+
+
+def shown_turns(user: User, session_id: uuid.UUID) -> list[Waiting]:
+    """The session's turns that run or wait, the running one first. NotFound."""
+    rows = Turn.objects.filter(session=owned(user, shown_id(user, session_id)), state__in=OPEN_STATES)
+    found = sorted(rows[:MOST_OPEN], key=lambda turn: (turn.state != TurnState.RUNNING, turn.pk))
+    return [_waiting(turn) for turn in found]
+
+
+def _page(rows: Sequence[Any], before: str | None = None) -> Page:
+    results = {each["id"]: each for row in rows for each in row.parts.get("results", ())}
+    with_call = {each["id"] for row in rows for each in row.parts.get("calls", ())}
+    told, said = _updates(rows), _provider_messages(rows)
+    left, entries = RENDERED, []
+    for row in reversed(rows):
+        # the updates of a turn stand at its last answer
+        updates = told.pop(row.turn_id, []) if row.role == Role.ASSISTANT and row.content else []
+        entry = _entry(row, results, with_call, updates, is_rendered=left > 0)
+        if entry.is_failure:
+            entry = replace(entry, provider_message=said.get(row.turn_id, ""))
+        left -= len(row.content)
+        if entry.text or entry.asked or entry.calls or entry.chips:
+            entries.append(entry)
+    return Page(entries=tuple(reversed(entries)), before=before, last=str(rows[-1].place) if rows else "")
+
+
+def _updates(rows: Sequence[Any]) -> dict[int, list[str]]:
+    """By turn: the first background updates that it was shown."""
+    found: dict[int, list[str]] = {}
+    shown = MailboxEvent.objects.filter(acknowledged_by__in={row.turn_id for row in rows if row.turn_id})
+    for turn_id, summary in shown.order_by("id").values_list("acknowledged_by", "summary")[:MOST_UPDATES]:
+        found.setdefault(turn_id, []).append(summary)
+    return {turn_id: texts[:MOST_CHIPS] for turn_id, texts in found.items()}
+
+
+def _provider_messages(rows: Sequence[Any]) -> dict[int, str]:
+    """By failed turn: what its model's provider said."""
+    failed = {row.turn_id for row in rows if row.turn_id and row.metadata.get("closure") == "failed"}
+    if not failed:
+        return {}
+    return dict(Turn.objects.filter(pk__in=failed).values_list("pk", "provider_message"))
+
+
+def _entry(
+    row: Any,
+    results: Mapping[str, Any],
+    with_call: Iterable[str],
+    updates: Iterable[str] = (),
+    *,
+    is_rendered: bool,
+) -> Entry:
+    about = row.metadata
+    who, text = _who(row), row.content
+    if about.get("closure") == "cancelled" and text == STOPPED:
+        text = ""  # its chip says it
+    if who == "automation" and text.startswith(TRIGGER):
+        text = text.partition("\n\n")[2]
+    asked = ""
+    if who == "agent" and ASKED_FROM in about:
+        text, asked = text[: about[ASKED_FROM]].rstrip(), text[about[ASKED_FROM] :]
+    calls = [_call(each, results.get(each["id"])) for each in row.parts.get("calls", ())]
+    if row.role == Role.TOOL:
+        text = ""
+        calls = [_call(each, each) for each in row.parts.get("results", ()) if each["id"] not in with_call]
+    return Entry(
+        id=row.pk,
+        place=str(row.place),
+        who=who,
+        text=text,
+        html=render(text) if is_rendered and text and who == "agent" else None,
+        asked=asked,
+        at=row.created_at,
+        turn=row.turn_id,
+        chips=(*_chips(about), *(f"Background update: {one_line(each, LONGEST_CHIP)}" for each in updates)),
+        calls=tuple(calls),
+        deliveries=tuple(row.shown_deliveries),
+        name=about.get("automation_name") or about.get("source", {}).get("name", ""),
+        run=about.get("automation_run_id") or about.get("source", {}).get("run_id", ""),
+        is_failure=about.get("closure") == "failed",
+    )
+
+
+def _who(row: Any) -> str:
+    if row.role == Role.USER:
+        return "automation" if row.metadata.get(BY_AUTOMATION) or "run_id" in row.metadata else "person"
+    return "tool" if row.role == Role.TOOL else "agent"
+
+
+def _chips(about: Mapping[str, Any]) -> Iterable[str]:
+    source = about.get("source") or {}
+    if source.get("kind") == "automation":
+        yield f"Automation: {source.get('name', '')}"
+    yield from (chip for name, chip in MARKS.items() if about.get(name))
+    if chip := CLOSED.get(about.get("closure", "")) or (about.get("partial") and "Cut off"):
+        yield chip
+    if chip := ENDED.get(about.get(ENDED_KEY, "")):
+        yield chip
+    if via := about.get("via"):
+        yield f"From {via.get('name') or via.get('hook') or 'another system'}"
+
+
+def _call(asked: Mapping[str, Any], result: Mapping[str, Any] | None) -> Call:
+    arguments = asked.get("arguments")
+    return Call(
+        name=str(asked["name"]),
+        arguments=""
+        if not arguments
+        else json.dumps(arguments, indent=2, ensure_ascii=False)[:LONGEST_OUTPUT],
+        outcome=_outcome(result) if result else "",
+        output=str(result["output"])[:LONGEST_OUTPUT] if result else "",
+    )
+
+
+def _outcome(result: Mapping[str, Any]) -> str:
+    return "asked" if result.get("error_class") == NEEDED else str(result["outcome"])
+
+
+def _waiting(turn: Turn) -> Waiting:
+    by_person = turn.kind == TurnKind.MESSAGE
+    if turn.state == TurnState.RUNNING:
+        note = "Stopping…" if turn.cancel_requested_at else ""
+    elif turn.host_id:
+        note = "Taken along by the running turn"
+    else:
+        note = "Queued"
+    name = turn.metadata.get("automation_name") or turn.get_kind_display()
+    return Waiting(
+        id=turn.pk,
+        text=turn.content if by_person else str(name),
+        state=turn.state,
+        note=note,
+        at=turn.queued_at,
+        by_person=by_person,
+        stopping=turn.cancel_requested_at is not None,
+    )
