@@ -1,6 +1,5 @@
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
@@ -11,8 +10,6 @@ from interfaces.http.errors.codes import ERRORS_PAGE
 from interfaces.http.errors.page import ErrorsPage
 from interfaces.http.query import ChecksQuery, Parameter
 from interfaces.http.schema.view import SchemaView
-from interfaces.web.account import pages
-from interfaces.web.account.enter import enter_by_link
 
 admin.autodiscover()
 
@@ -30,22 +27,12 @@ handler500 = "interfaces.http.errors.problems.server_error"
 
 urlpatterns = [
     path("", include("interfaces.web.urls")),
-    path("", include("interfaces.web.appointments.urls")),
-    path("", include("interfaces.web.agent.urls")),
-    path("enter/<str:token>/", enter_by_link, name="enter"),
-    path("sign-in/", pages.SignIn.as_view(), name="sign-in"),
-    path("sign-out/", LogoutView.as_view(), name="sign-out"),
-    path("account/", pages.account, name="account"),
-    path("account/password/", pages.password_form, name="account-password"),
-    path("account/tokens/", pages.make_token, name="account-tokens"),
-    path("account/tokens/<slug:token_id>/revoke/", pages.revoke_token, name="account-token-revoke"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", metrics.metrics, name="metrics"),
     path("admin/password_change/", admin.site.admin_view(sign_in.change_password, cacheable=True)),
     path("admin/", admin.site.urls),
     path("api/", include("interfaces.api.urls")),
-    path("api/", include("interfaces.api.automation_urls")),
     path("api/schema/", SchemaView.as_view(), name="schema"),
     path(ERRORS_PAGE[1:], ErrorsPage.as_view(), name="errors"),
     path("api/docs/", DocsView.as_view(url_name="schema"), name="docs"),

@@ -2,6 +2,7 @@
 
 from interfaces.admin import deliveries, internals, sessions, tokens, turns, users
 from interfaces.admin.agents import agents, connections, hooks, memory, telegram
+from interfaces.admin.automations import jobs, messages, runs
 
 __all__ = [
     "agents",
@@ -9,7 +10,10 @@ __all__ = [
     "deliveries",
     "hooks",
     "internals",
+    "jobs",
     "memory",
+    "messages",
+    "runs",
     "sessions",
     "telegram",
     "tokens",

@@ -21,7 +21,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from interfaces.admin import extensions
+from interfaces.admin.automations.session_pages import blocker_url
 from interfaces.admin.base import M, PageAdmin
 from interfaces.admin.panels import change_url
 from sessions_app.exceptions import NotFound, SessionsError
@@ -47,7 +47,7 @@ class RowToDelete:
 
     @property
     def blockers_with_urls(self) -> list[tuple[Blocker, str]]:
-        return [(blocker, extensions.blocker_url(blocker.id)) for blocker in self.blockers]
+        return [(blocker, blocker_url(blocker.id)) for blocker in self.blockers]
 
 
 class TwoStepDelete(PageAdmin[M]):

@@ -13,7 +13,7 @@ from django.db.models import Case, CharField, Exists, OuterRef, QuerySet, Value,
 from django.http import HttpRequest
 from django.utils.html import format_html
 
-from interfaces.admin import extensions
+from interfaces.admin.automations.session_pages import automations_panel, messages_panel
 from interfaces.admin.base import VerbAdmin, VerbForm, clean_line, instant
 from interfaces.admin.big_table import Uncounted
 from interfaces.admin.deletion import TwoStepDelete
@@ -122,7 +122,8 @@ class SessionAdmin(TwoStepDelete[Session], Uncounted[Session], VerbAdmin[Session
         self.for_each(request, queryset, unarchive_one)
 
     def panels(self, obj: Session) -> Iterable[Panel]:
-        yield from extensions.panels(obj)
+        yield automations_panel(obj)
+        yield messages_panel(obj)
         turns = Turn.objects.filter(session=obj).order_by("-id").only("kind", "state", "queued_at", "content")
         yield table_panel(
             f"Last {LAST} turns",

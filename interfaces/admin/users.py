@@ -20,7 +20,7 @@ from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.http import HttpRequest
 
-from interfaces.admin import extensions
+from interfaces.admin.automations.session_pages import jobs_of
 from interfaces.admin.base import GuardedAdmin
 from interfaces.admin.deletion import TwoStepDelete
 from interfaces.admin.unfold import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
@@ -102,7 +102,7 @@ class UserAdmin(TwoStepDelete[User], DjangoUserAdmin[User]):
         return f"Delete the user's agents first: {names}. To lock the user out, take away “Active” instead."
 
     def blockers(self, obj: User) -> Sequence[Blocker]:
-        return extensions.owned_by(list(Agent.objects.filter(owner=obj).values_list("pk", flat=True)))
+        return jobs_of(list(Agent.objects.filter(owner=obj).values_list("pk", flat=True)))
 
     def remove(self, obj: User, *, with_dependents: bool) -> Deletion:
         with transaction.atomic():

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from interfaces.api.agents import agents, connections, document_revisions, hooks, telegram, tokens
+from interfaces.api.automations import automations, messages, routines
 from interfaces.api.sessions import deliveries, executions, sessions, streams, turns
 
 urlpatterns = [
@@ -55,4 +56,18 @@ urlpatterns = [
     path("tokens/", tokens.TokenList.as_view()),
     path("tokens/<slug:token_id>/", tokens.TokenDetail.as_view()),
     path("stream-tickets/", tokens.StreamTickets.as_view()),
+    path("sessions/<uuid:session_id>/automations/", automations.AutomationList.as_view()),
+    path("automations/", automations.AutomationsOfUser.as_view()),
+    path("automations/<slug:job_id>/", automations.AutomationDetail.as_view()),
+    path("automations/<slug:job_id>/explain/", automations.AutomationExplanation.as_view()),
+    path("automations/<slug:job_id>/skip/", automations.AutomationSkip.as_view()),
+    path("automations/<slug:job_id>/runs/", automations.RunList.as_view()),
+    path("sessions/<uuid:session_id>/scheduled-messages/", messages.ScheduledMessageList.as_view()),
+    path("scheduled-messages/<slug:message_id>/", messages.ScheduledMessageDetail.as_view()),
+    path("agents/<str:name>/routines/", routines.RoutineList.as_view()),
+    path("routines/<slug:routine_id>/", routines.RoutineDetail.as_view()),
+    path("routines/<slug:routine_id>/runs/", routines.RoutineRuns.as_view()),
+    path("runs/", automations.RunsOfUser.as_view()),
+    path("runs/<str:run_id>/", automations.RunDetail.as_view()),
+    path("schedules/preview/", automations.SchedulePreview.as_view()),
 ]

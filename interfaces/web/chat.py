@@ -14,7 +14,7 @@ from agent_core.turn.consent import shown_value
 from interfaces.http.waiting import waiting_of
 from interfaces.web import transcript
 from interfaces.web.conversations import Listing, conversations, mark_read, search
-from interfaces.web.pages import fragment, leave_to, page, parts, person, person_page
+from interfaces.web.pages import PARTS, fragment, leave_to, page, person, person_page
 from interfaces.web.rendering import LONGEST, render_growing
 from sessions_app import selectors
 from sessions_app.models import ExecutionState, MailboxEvent, SessionState, SessionType
@@ -53,7 +53,7 @@ def conversation(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     committed = {entry.turn for entry in found.entries}  # a turn may end between the two reads
     waiting = [turn for turn in turns if turn.id not in committed]
     context = _state(session, waiting) | {"cursor": cursor, "page": found}
-    return page(request, "conversation.html", **context, parts=parts())
+    return page(request, "conversation.html", **context, parts=PARTS)
 
 
 @person_page("GET")

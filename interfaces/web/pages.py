@@ -20,27 +20,14 @@ from interfaces.web.conversations import conversations
 from sessions_app import selectors
 
 View = Callable[..., HttpResponseBase]
-_parts: dict[str, str] = {}
-_places: dict[str, str] = {}
-
-
-def register_part(title: str, url_name: str) -> None:
-    """Add a part to the side of each conversation: the page `url_name` of the session, loaded when it is opened."""
-    _parts[title] = url_name
-
-
-def parts() -> dict[str, str]:
-    """The registered parts: titles and names of their pages."""
-    return dict(_parts)
-
-
-def register_place(title: str, url_name: str) -> None:
-    """Add a page to the links below the list of conversations."""
-    _places[title] = url_name
+PARTS = {
+    "Appointments": "appointments"
+}  # of the side of a conversation: pages that are loaded when they are opened
+_PLACES = {"Agents": "agents", "Upcoming": "upcoming"}  # links below the list of conversations
 
 
 def _shown_places(request: HttpRequest) -> list[dict[str, Any]]:
-    found = {title: reverse(name) for title, name in _places.items()}
+    found = {title: reverse(name) for title, name in _PLACES.items()}
     if person(request).is_staff:
         found["Admin"] = reverse("admin:index")
     return [{"title": title, "url": url, "is_here": request.path == url} for title, url in found.items()]

@@ -1,25 +1,29 @@
 """Addresses of the pages for people."""
 
-from django.urls import path
+from django.contrib.auth.views import LogoutView
+from django.urls import include, path, register_converter
 
 from interfaces.web import actions, chat
-from interfaces.web.agent import (
-    agent_connections,
-    agent_documents,
-    agent_settings,
-    agent_telegram,
-    agent_tools,
-    agents,
-)
-from interfaces.web.pages import register_place
+from interfaces.web.account import pages as account
+from interfaces.web.account.enter import enter_by_link
 
-agent_settings.register_sections()
-agent_connections.register_connections_section()
-agent_tools.register_tools_section()
-agent_telegram.register_telegram_section()
-register_place("Agents", "agents")
 
-_CONNECTION = "agents/<key:name>/connections/<key:connection>"
+class Key:
+    """A key in an address: up to 200 characters without a slash or a control character, which databases refuse."""
+
+    regex = r"[^/\x00-\x1f\x7f]{1,200}"
+
+    def to_python(self, value: str) -> str:
+        """The text."""
+        return value
+
+    def to_url(self, value: str) -> str:
+        """The text."""
+        return value
+
+
+register_converter(Key, "key")
+
 urlpatterns = [
     path("", chat.home, name="home"),
     path("sessions/", chat.listing, name="conversations"),
@@ -38,23 +42,13 @@ urlpatterns = [
     path("turns/<int:turn_id>/stop/", actions.stop_turn, name="stop"),
     path("questions/<key:question_id>/answer/", actions.allow_or_refuse, name="answer-consent"),
     path("executions/<key:execution_id>/answer/", actions.answer_plan, name="answer-plan"),
-    path("agents/", agents.agent_list, name="agents"),
-    path("agents/<key:name>/", agents.about_agent, name="agent"),
-    path("agents/<key:name>/model/", agent_settings.change_model, name="agent-model"),
-    path("agents/<key:name>/events/", agent_settings.change_events_url, name="agent-events"),
-    path("agents/<key:name>/connections/", agent_connections.add_connection, name="add-connection"),
-    path(f"{_CONNECTION}/", agent_connections.change_connection, name="change-connection"),
-    path(f"{_CONNECTION}/delete/", agent_connections.delete_connection, name="delete-connection"),
-    path(f"{_CONNECTION}/test/", agent_connections.test_connection, name="test-connection"),
-    path("agents/<key:name>/tools/", agent_tools.change_allowed, name="agent-tools"),
-    path("agents/<key:name>/mcp/test/", agent_tools.test_server, name="test-mcp-server"),
-    path("agents/<key:name>/telegram/", agent_telegram.change_bot, name="agent-telegram"),
-    path("agents/<key:name>/telegram/code/", agent_telegram.make_code, name="telegram-code"),
-    path(
-        "agents/<key:name>/telegram/chats/<int:chat_id>/disconnect/",
-        agent_telegram.disconnect_chat,
-        name="disconnect-telegram-chat",
-    ),
-    path("agents/<key:name>/preferences/", agent_settings.change_preferences, name="agent-preferences"),
-    path("agents/<key:name>/documents/<key:document>/", agent_documents.document_page, name="document"),
+    path("", include("interfaces.web.appointments.urls")),
+    path("agents/", include("interfaces.web.agent.urls")),
+    path("enter/<str:token>/", enter_by_link, name="enter"),
+    path("sign-in/", account.SignIn.as_view(), name="sign-in"),
+    path("sign-out/", LogoutView.as_view(), name="sign-out"),
+    path("account/", account.account, name="account"),
+    path("account/password/", account.password_form, name="account-password"),
+    path("account/tokens/", account.make_token, name="account-tokens"),
+    path("account/tokens/<slug:token_id>/revoke/", account.revoke_token, name="account-token-revoke"),
 ]

@@ -12,7 +12,7 @@ from django.contrib import admin
 from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest
 
-from interfaces.admin import extensions
+from interfaces.admin.automations.session_pages import jobs_of
 from interfaces.admin.base import VerbAdmin, VerbForm, instant
 from interfaces.admin.deletion import TwoStepDelete
 from interfaces.admin.panels import Panel, as_json, cell, link, list_url, table_panel
@@ -177,7 +177,7 @@ class AgentAdmin(TwoStepDelete[Agent], VerbAdmin[Agent]):
         return f"{Session.objects.filter(agent=obj).count()} sessions will be deleted too."
 
     def blockers(self, obj: Agent) -> Sequence[Blocker]:
-        return extensions.owned_by([obj.pk])
+        return jobs_of([obj.pk])
 
     def remove(self, obj: Agent, *, with_dependents: bool) -> Deletion:
         return delete_agent(obj.pk, with_dependents=with_dependents)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from interfaces.web.agent.agent_sections import agent_page
+from interfaces.web.agent.sections import agent_page
 from interfaces.web.pages import leave_to, page, person, person_page
 from sessions_app import selectors
 

@@ -22,7 +22,7 @@ from automations.scheduled_messages import schedule_in_thread
 from automations.schedules.describe import Preview, preview
 from automations.schedules.zone_files import zone_or_utc
 from automations.selectors import paused_until
-from interfaces.web.agent.agent_sections import given_revision
+from interfaces.web.agent.sections import given_revision
 from interfaces.web.appointments.appointments import changed, place_of, show_part
 from interfaces.web.appointments.change_forms import ChangeForm, RoutineForm
 from interfaces.web.appointments.forms import AutomationForm, LaterForm, ScheduleForm, schedule_fields

@@ -1,12 +1,8 @@
-"""Addresses of the pages of appointments, and their places on the other pages."""
+"""Addresses of the pages of appointments."""
 
 from django.urls import path
 
 from interfaces.web.appointments import appointments, edit, upcoming
-from interfaces.web.pages import register_part, register_place
-
-register_part("Appointments", "appointments")
-register_place("Upcoming", "upcoming")
 
 _SESSION = "sessions/<uuid:session_id>"
 urlpatterns = [

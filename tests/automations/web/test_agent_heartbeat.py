@@ -16,7 +16,7 @@ from agent_core.llm.protocol import ModelReply
 from agent_core.types import Usage
 from automations.firing.fire_jobs import fire_due_jobs
 from automations.models import CronJob, JobClock
-from interfaces.web.agent import agent_heartbeat
+from interfaces.web.agent import heartbeat as agent_heartbeat
 from sessions_app.agents.edit import update_agent
 from sessions_app.models import Agent, Turn
 from tests.automations.messages import a_worker, run_turn

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from interfaces.web.agent.agent_sections import Outcome, Section, agent_page, register_section, saved
+from interfaces.web.agent.sections import Outcome, Section, agent_page, saved
 from interfaces.web.pages import person, person_page
 from sessions_app import selectors
 from sessions_app.allowance import take_allowance
@@ -79,8 +79,4 @@ def _telegram(_request: HttpRequest, agent: Agent, outcome: Outcome | None) -> d
     }
 
 
-def register_telegram_section() -> None:
-    """Add this section to the pages of all agents."""
-    register_section(
-        Section(anchor=ANCHOR, title="Telegram", template="web/agent/telegram.html", read=_telegram, place=55)
-    )
+SECTION = Section(anchor=ANCHOR, title="Telegram", template="web/agent/telegram.html", read=_telegram)

@@ -1,4 +1,4 @@
-"""The sections of an agent's page. Apps above register theirs when their URLs are loaded."""
+"""The page of an agent: its sections, and what becomes of their forms."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Reader = Callable[[HttpRequest, Agent, Outcome | None], dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A section. `read` returns what its template shows as `part`; `place` orders the sections.
+    """A section. `read` returns what its template shows as `part`.
 
     `has_revision`: it has a form with the field `revision-<anchor>`, the revision of the agent.
     """
@@ -55,16 +55,15 @@ class Section:
     title: str
     template: str
     read: Reader
-    place: int
     has_revision: bool = False
 
 
-_sections: dict[str, Section] = {}
+_sections: list[Section] = []
 
 
-def register_section(section: Section) -> None:
-    """Add a section to the pages of all agents."""
-    _sections[section.anchor] = section
+def use_sections(*sections: Section) -> None:
+    """Say which sections the page has, in their order. `urls` does: the sections' views show the page, too."""
+    _sections[:] = sections
 
 
 def agent_page(
@@ -72,13 +71,11 @@ def agent_page(
 ) -> HttpResponse:
     """The page of an agent with all its sections."""
     shown = []
-    for each in sorted(_sections.values(), key=lambda section: section.place):
+    for each in _sections:
         own = outcome if outcome and outcome.anchor == each.anchor else None
         part = each.read(request, agent, own)
         others = [
-            f"#revision-{other.anchor}"
-            for other in _sections.values()
-            if other.has_revision and other is not each
+            f"#revision-{other.anchor}" for other in _sections if other.has_revision and other is not each
         ]
         saved = request.GET.get("saved") == each.anchor and outcome is None
         shown.append(

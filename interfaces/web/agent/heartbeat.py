@@ -16,7 +16,7 @@ from automations.models.category import heartbeat_key
 from automations.runs.describe import describe_run
 from automations.runs.report import event_id
 from automations.schedules.zone_files import zone_or_utc
-from interfaces.web.agent.agent_sections import Outcome, Section, change_agent, register_section
+from interfaces.web.agent.sections import Outcome, Section, change_agent
 from interfaces.web.pages import person_page
 from sessions_app.connections.prices import Cost, costs_of
 from sessions_app.connections.prices import Used as Tokens
@@ -146,15 +146,10 @@ def _priced(used: Mapping[str, Usage], owner_id: int) -> list[Tokens]:
     ]
 
 
-def register_heartbeat_section() -> None:
-    """Add this section to the pages of all agents."""
-    register_section(
-        Section(
-            anchor="heartbeat",
-            title="Heartbeat",
-            template="web/agent/heartbeat.html",
-            read=_heartbeat,
-            place=30,
-            has_revision=True,
-        )
-    )
+SECTION = Section(
+    anchor="heartbeat",
+    title="Heartbeat",
+    template="web/agent/heartbeat.html",
+    read=_heartbeat,
+    has_revision=True,
+)

@@ -9,12 +9,11 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.debug import sensitive_post_parameters
 
 from agent_core.connections import PROVIDERS, Provider
-from interfaces.web.agent.agent_sections import (
+from interfaces.web.agent.sections import (
     Outcome,
     Section,
     agent_page,
     given_revision,
-    register_section,
     saved,
 )
 from interfaces.web.pages import person, person_page
@@ -137,14 +136,6 @@ def _line(row: Connection, found: Mapping[str, Any], typed: Mapping[str, Any]) -
     }
 
 
-def register_connections_section() -> None:
-    """Add this section to the pages of all agents."""
-    register_section(
-        Section(
-            anchor=ANCHOR,
-            title="Connections",
-            template="web/agent/connections.html",
-            read=_connections,
-            place=15,
-        )
-    )
+SECTION = Section(
+    anchor=ANCHOR, title="Connections", template="web/agent/connections.html", read=_connections
+)

@@ -12,7 +12,7 @@ from agent_core import tools
 from agent_core.mcp.offer import LIST_SECONDS, offer_tools
 from agent_core.tool_spec import Effect
 from agent_core.tools import SEPARATOR
-from interfaces.web.agent.agent_sections import Outcome, Section, agent_page, change_agent, register_section
+from interfaces.web.agent.sections import Outcome, Section, agent_page, change_agent
 from interfaces.web.pages import person, person_page
 from sessions_app import selectors
 from sessions_app.agents import mcp_servers
@@ -97,15 +97,6 @@ def _first_sentence(text: str) -> str:
     return one_line(_SENTENCE_END.split(text.strip(), 1)[0], LONGEST_LINE)
 
 
-def register_tools_section() -> None:
-    """Add this section to the pages of all agents."""
-    register_section(
-        Section(
-            anchor="tools",
-            title="Tools",
-            template="web/agent/tools.html",
-            read=_tools,
-            place=40,
-            has_revision=True,
-        )
-    )
+SECTION = Section(
+    anchor="tools", title="Tools", template="web/agent/tools.html", read=_tools, has_revision=True
+)

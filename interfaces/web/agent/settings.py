@@ -11,14 +11,13 @@ from django.http import HttpRequest, HttpResponse
 from agent_core.connections import EFFORTS, Connection
 from agent_core.exceptions import ModelError
 from agent_core.models import resolve
-from interfaces.web.agent.agent_sections import (
+from interfaces.web.agent.sections import (
     USES,
     Outcome,
     Section,
     agent_page,
     change_agent,
     given_revision,
-    register_section,
     saved,
 )
 from interfaces.web.pages import person, person_page
@@ -168,23 +167,13 @@ def _hooks(request: HttpRequest, agent: Agent, outcome: Outcome | None) -> dict[
     }
 
 
-def register_sections() -> None:
-    """Add these sections to the pages of all agents."""
-    for anchor, title, read, place in (
-        ("model", "Model", _model, 10),
-        ("documents", "Documents", _documents, 20),
-        ("memory", "Memory", _memory, 60),
-        ("hooks", "Hooks", _hooks, 70),
-    ):
-        template = f"web/agent/{anchor}.html"
-        has_revision = anchor in {"model", "hooks"}
-        register_section(
-            Section(
-                anchor=anchor,
-                title=title,
-                template=template,
-                read=read,
-                place=place,
-                has_revision=has_revision,
-            )
-        )
+MODEL = Section(
+    anchor="model", title="Model", template="web/agent/model.html", read=_model, has_revision=True
+)
+DOCUMENTS = Section(
+    anchor="documents", title="Documents", template="web/agent/documents.html", read=_documents
+)
+MEMORY = Section(anchor="memory", title="Memory", template="web/agent/memory.html", read=_memory)
+HOOKS = Section(
+    anchor="hooks", title="Hooks", template="web/agent/hooks.html", read=_hooks, has_revision=True
+)

@@ -8,7 +8,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from interfaces.web.agent.agent_sections import LARGEST_REVISION, USES, shown_status
+from interfaces.web.agent.sections import LARGEST_REVISION, USES, shown_status
 from interfaces.web.pages import page, person, person_page
 from sessions_app import selectors
 from sessions_app.agents.document_revisions import get_revision, revisions_of

@@ -14,7 +14,7 @@ from automations.exceptions import MessageNotFound
 from automations.jobs.clock import database_now
 from automations.models import MessageStatus, ScheduledMessage
 from automations.scheduled_messages import schedule_in_thread
-from interfaces.web.agent.agent_sections import Outcome, Section, register_section, section_url
+from interfaces.web.agent.sections import Outcome, Section, section_url
 from interfaces.web.pages import fragment, person, person_page
 from sessions_app import selectors
 from sessions_app.allowance import Rate, take_allowance
@@ -125,10 +125,4 @@ def _state(message: ScheduledMessage) -> dict[str, Any]:
     }
 
 
-def register_channels_section() -> None:
-    """Add this section to the pages of all agents."""
-    register_section(
-        Section(
-            anchor="channels", title="Channels", template="web/agent/channels.html", read=_channels, place=50
-        )
-    )
+SECTION = Section(anchor="channels", title="Channels", template="web/agent/channels.html", read=_channels)
